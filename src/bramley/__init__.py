@@ -1,0 +1,1 @@
+"""Bramley: a control plane for fleets of Apple-silicon Macs on Kubernetes."""

@@ -1,0 +1,127 @@
+"""What all kinds share: their place in the API, metadata, owner references, conditions.
+
+`Object` is the base of every top-level kind; its `resource` says where it lives. Lists give items without apiVersion and
+kind, so these two are not fields: `to_wire` adds them when an object is created.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, ClassVar, TypeVar
+
+import msgspec
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """Where a kind lives in the API."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    namespaced: bool
+
+    @property
+    def api_version(self) -> str:
+        """Return `group/version`, or the bare version for the core group."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def root(self) -> str:
+        """Return the path prefix of the group and version."""
+        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+
+    def path(
+        self, namespace: str | None = None, name: str | None = None, subresource: str | None = None
+    ) -> str:
+        """Return the path of the collection, of one object or of one of its subresources."""
+        parts = [self.root]
+        if self.namespaced and namespace:
+            parts.append(f"namespaces/{namespace}")
+        parts.append(self.plural)
+        parts.extend(part for part in (name, subresource) if part)
+        return "/".join(parts)
+
+
+class Fields(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Base of every part of an object: immutable, camelCase on the wire, defaults left out."""
+
+
+class OwnerReference(Fields, frozen=True, kw_only=True):
+    """Who this object belongs to."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool | None = None
+    block_owner_deletion: bool | None = None
+
+
+class ObjectMeta(Fields, frozen=True, kw_only=True):
+    """Identity, labels and life cycle of an object."""
+
+    name: str = ""
+    generate_name: str | None = None
+    namespace: str | None = None
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    deletion_grace_period_seconds: int | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    finalizers: list[str] = []
+    owner_references: list[OwnerReference] = []
+
+
+class Object(Fields, frozen=True, kw_only=True):
+    """Base of every top-level kind."""
+
+    resource: ClassVar[Resource]
+
+    metadata: ObjectMeta = ObjectMeta()
+
+    @property
+    def name(self) -> str:
+        """Return the object's name."""
+        return self.metadata.name
+
+    @property
+    def namespace(self) -> str | None:
+        """Return the object's namespace; None for cluster-wide kinds."""
+        return self.metadata.namespace
+
+    @property
+    def uid(self) -> str:
+        """Return the id that no other object ever had or will have."""
+        return self.metadata.uid
+
+    @property
+    def deleting(self) -> bool:
+        """Tell whether deletion was asked for."""
+        return self.metadata.deletion_timestamp is not None
+
+
+K = TypeVar("K", bound=Object)
+
+
+class Condition(Fields, frozen=True, kw_only=True):
+    """One observed fact about an object: true, false or unknown, since when and why."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_transition_time: datetime | None = None
+    observed_generation: int | None = None
+
+
+def to_wire(thing: Object) -> dict[str, Any]:
+    """Return the object as plain JSON values with its apiVersion and kind, ready to be created."""
+    body: Mapping[str, Any] = msgspec.to_builtins(thing)
+    return {"apiVersion": thing.resource.api_version, "kind": thing.resource.kind, **body}

@@ -1,0 +1,155 @@
+"""An event loop whose time is a number: timers fire in order and nobody waits.
+
+A day of a fleet passes as fast as its callbacks run, and a seed decides ties, so the same seed gives the same run.
+Sockets, processes and threads are refused, because their timing would leak into the run.
+A scenario in which everybody waits for ever ends in `Hung`, which names the tasks and where they stand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import io
+import random
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from datetime import UTC, datetime, timedelta
+from typing import Any, NoReturn, TypeVar
+
+T = TypeVar("T")
+
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+A_YEAR = timedelta(days=365)
+
+
+class Hung(RuntimeError):
+    """Every task waits and no timer is left, or the scenario ran past its limit of virtual time."""
+
+
+class RefusedUnderVirtualTime(RuntimeError):
+    """Something was asked for whose timing virtual time cannot own: a socket, a process or a thread."""
+
+
+class VirtualClock:
+    """The clock of a virtual-time loop: the date is an epoch plus the loop's seconds."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, epoch: datetime = EPOCH) -> None:
+        self._loop = loop
+        self._epoch = epoch
+
+    def now(self) -> datetime:
+        """Return the epoch plus the virtual seconds passed."""
+        return self._epoch + timedelta(seconds=self._loop.time())
+
+    def monotonic(self) -> float:
+        """Return the virtual seconds passed."""
+        return self._loop.time()
+
+
+class _SeededTimer(asyncio.TimerHandle):
+    """A timer that knows its place among timers of the same instant."""
+
+    __slots__ = ("tie",)
+    tie: float
+    _scheduled: bool  # asyncio's own bookkeeping of timers in the heap
+
+    def __lt__(self, other: object) -> bool:
+        if not isinstance(other, _SeededTimer):
+            return NotImplemented
+        return (self.when(), self.tie) < (other.when(), other.tie)
+
+
+class _TimeJump:
+    """Stands where asyncio keeps its selector: instead of waiting, it moves the loop's time."""
+
+    def __init__(self, loop: VirtualTimeLoop) -> None:
+        self._loop = loop
+
+    def select(self, timeout: float | None) -> list[object]:
+        if timeout is None:
+            self._loop.report_hang("every task waits and no timer is left")
+        if timeout > 0:
+            self._loop.jump()
+        return []
+
+
+class VirtualTimeLoop(asyncio.BaseEventLoop):
+    """asyncio's own loop over a clock that jumps to the next timer."""
+
+    _scheduled: list[asyncio.TimerHandle]  # asyncio's own heap of timers
+
+    def __init__(self, *, seed: int = 0, limit: timedelta = A_YEAR) -> None:
+        super().__init__()
+        self._elapsed = 0.0
+        self._limit = limit.total_seconds()
+        self._ties = random.Random(seed)
+        self._selector = _TimeJump(self)
+        # Well above the rounding of a float that counts a year of seconds, else asyncio never sees a timer as due.
+        self._clock_resolution = 1e-6
+
+    def time(self) -> float:
+        """Return the virtual seconds since the loop was made."""
+        return self._elapsed
+
+    def jump(self) -> None:
+        """Let virtual time pass until the next timer."""
+        # Set, not added up: a sum may round to just before the timer and then never reach it.
+        self._elapsed = self._scheduled[0].when()
+        if self._elapsed > self._limit:
+            self.report_hang(f"the scenario passed its limit of {self._limit:.0f} virtual seconds")
+
+    def call_at(  # type: ignore[override]
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """Schedule like asyncio does, but let the seed order what falls on one instant."""
+        timer = _SeededTimer(when, callback, args, self, context)
+        timer.tie = self._ties.random()
+        heapq.heappush(self._scheduled, timer)
+        timer._scheduled = True  # noqa: SLF001
+        return timer
+
+    def report_hang(self, why: str) -> NoReturn:
+        """End the run with the list of tasks and the place where each one stands."""
+        out = io.StringIO()
+        waiting = sorted(asyncio.all_tasks(self), key=lambda task: task.get_name())
+        for task in waiting:
+            task.print_stack(file=out)
+        raise Hung(f"{why}; {len(waiting)} tasks wait at {self._elapsed:.3f} s:\n{out.getvalue()}")
+
+    def run_in_executor(self, *_: object) -> NoReturn:
+        """Refuse threads."""
+        raise RefusedUnderVirtualTime("threads are refused under virtual time")
+
+    async def create_connection(self, *_: object, **__: object) -> NoReturn:
+        """Refuse sockets."""
+        raise RefusedUnderVirtualTime("sockets are refused under virtual time")
+
+    create_server = create_connection
+    create_datagram_endpoint = create_connection
+
+    async def subprocess_exec(self, *_: object, **__: object) -> NoReturn:
+        """Refuse processes."""
+        raise RefusedUnderVirtualTime("processes are refused under virtual time")
+
+    subprocess_shell = subprocess_exec
+
+    def _process_events(self, event_list: list[object]) -> None:
+        """Nothing comes from outside: there is no outside."""
+
+    def _write_to_self(self) -> None:
+        """No thread may wake this loop."""
+
+
+def run(main: Coroutine[Any, Any, T], *, seed: int = 0, limit: timedelta = A_YEAR) -> T:
+    """Run a coroutine to its end under virtual time, as `asyncio.run` does under real time."""
+    with asyncio.Runner(loop_factory=lambda: VirtualTimeLoop(seed=seed, limit=limit)) as runner:
+        return runner.run(main)
+
+
+def clock() -> VirtualClock:
+    """Return the clock of the virtual-time loop that is running."""
+    return VirtualClock(asyncio.get_running_loop())

@@ -1,0 +1,1 @@
+"""The Kubernetes client: one `Client` over two transports, HTTP and in process."""

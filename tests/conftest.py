@@ -1,0 +1,88 @@
+"""How tests run: coroutines under virtual time unless a test needs the real one, and tiers by folder.
+
+A tier is what a test needs besides Python. `TIERS=unit,process` chooses; a tier that cannot run is skipped with the reason
+and the command that helps, and fails when `CI=true`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+from collections import Counter
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from bramley.base import virtual_time
+from tools import tiers
+
+TESTS = Path(__file__).parent
+REAL_TIME_TIERS = {"contract", "process", "cluster"}
+
+
+def tier_of(item: pytest.Item) -> str:
+    marks = list(item.iter_markers("tier"))
+    if marks:
+        # The innermost mark comes first, so a parameter may ask for more than its folder does.
+        return str(marks[0].args[0])
+    return item.path.relative_to(TESTS).parts[0]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    wanted = {name for name in os.environ.get("TIERS", "").split(",") if name}
+    unknown = wanted - set(tiers.NAMES)
+    if unknown:
+        raise pytest.UsageError(f"TIERS names {sorted(unknown)}; there are {sorted(tiers.NAMES)}")
+    if wanted:
+        chosen = [item for item in items if tier_of(item) in wanted]
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = chosen
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    missing = tiers.missing_for(tier_of(item))
+    if not missing:
+        return
+    reason = f"tier {tier_of(item)} cannot run: {missing}"
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = pyfuncitem._fixtureinfo.argnames
+    main = pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
+    real = pyfuncitem.get_closest_marker("real_time") or tier_of(pyfuncitem) in REAL_TIME_TIERS
+    (asyncio.run if real else virtual_time.run)(main)
+    return True
+
+
+class TierCount:
+    """Counts outcomes per tier, for the lines before pytest's own summary."""
+
+    def __init__(self) -> None:
+        self.outcomes: dict[str, Counter[str]] = {}
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        if report.when == "call" or (report.when == "setup" and not report.passed):
+            self.outcomes.setdefault(tier_of(item), Counter())[report.outcome] += 1
+        return report
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        terminalreporter.section("tests by tier")
+        for tier, counts in sorted(self.outcomes.items()):
+            told = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
+            terminalreporter.write_line(f"{tier:<10} {told}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(TierCount())
