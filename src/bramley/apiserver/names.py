@@ -1,0 +1,145 @@
+"""Grammars of names, label keys and values, and the sentences that refuse what does not fit them.
+
+The sentences and the patterns shown in them are part of the API: people and tools read them. Lengths count bytes.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable
+
+# A check gets a name and whether something will be appended to it, and returns what is wrong.
+Check = Callable[[str, bool], list[str]]
+
+VERSION = re.compile(r"v([1-9][0-9]*)(?:(alpha|beta)([1-9][0-9]*))?")
+
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+_DNS1035 = "[a-z]([-a-z0-9]*[a-z0-9])?"
+_QUALIFIED = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+_VALUE = f"({_QUALIFIED})?"
+_CONFIG_KEY = "[-._a-zA-Z0-9]+"
+
+_IS_LABEL = re.compile(_LABEL)
+_IS_SUBDOMAIN = re.compile(_SUBDOMAIN)
+_IS_DNS1035 = re.compile(_DNS1035)
+_IS_QUALIFIED = re.compile(_QUALIFIED)
+_IS_VALUE = re.compile(_VALUE)
+_IS_CONFIG_KEY = re.compile(_CONFIG_KEY)
+
+# No vowels and no digits that look like letters, so that no word comes out by chance.
+GENERATED_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+_GENERATED_LENGTH = 5
+_LONGEST_BASE = 63 - _GENERATED_LENGTH
+
+_ALNUM_ENDS = "and must start and end with an alphanumeric character"
+_QUALIFIED_RULE = f"must consist of alphanumeric characters, '-', '_' or '.', {_ALNUM_ENDS}"
+_QUALIFIED_EXAMPLES = ("MyName", "my.name", "123-abc")
+
+
+def generate(base: str, chance: random.Random) -> str:
+    """Return the base, cut if need be, with five random characters behind it."""
+    suffix = "".join(chance.choices(GENERATED_ALPHABET, k=_GENERATED_LENGTH))
+    return base[:_LONGEST_BASE] + suffix
+
+
+def subdomain(name: str, is_prefix: bool = False) -> list[str]:  # noqa: FBT001, FBT002
+    """Return what keeps a name from being an RFC 1123 subdomain."""
+    text = _masked(name) if is_prefix else name
+    wrong = _too_long(text, 253)
+    if not _IS_SUBDOMAIN.fullmatch(text):
+        rule = f"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', {_ALNUM_ENDS}"
+        wrong.append(_unmatched(rule, _SUBDOMAIN, "example.com"))
+    return wrong
+
+
+def label(name: str, is_prefix: bool = False) -> list[str]:  # noqa: FBT001, FBT002
+    """Return what keeps a name from being an RFC 1123 label."""
+    text = _masked(name) if is_prefix else name
+    wrong = _too_long(text, 63)
+    if _IS_LABEL.fullmatch(text):
+        return wrong
+    if _IS_SUBDOMAIN.fullmatch(text):
+        return [*wrong, "must not contain dots"]
+    rule = f"a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', {_ALNUM_ENDS}"
+    return [*wrong, _unmatched(rule, _LABEL, "my-name", "123-abc")]
+
+
+def dns1035_label(name: str, is_prefix: bool = False) -> list[str]:  # noqa: FBT001, FBT002
+    """Return what keeps a name from being an RFC 1035 label, as Services need."""
+    text = _masked(name) if is_prefix else name
+    wrong = _too_long(text, 63)
+    if not _IS_DNS1035.fullmatch(text):
+        rule = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character"
+        wrong.append(_unmatched(rule, _DNS1035, "my-name", "abc-123"))
+    return wrong
+
+
+def path_segment(name: str, is_prefix: bool = False) -> list[str]:  # noqa: FBT001, FBT002
+    """Return what keeps a name from standing in a path, which is all that RBAC kinds ask."""
+    if not is_prefix and name in {".", ".."}:
+        return [f"may not be '{name}'"]
+    return [f"may not contain '{each}'" for each in ("/", "%") if each in name]
+
+
+def qualified_name(key: str) -> list[str]:
+    """Return what keeps a key from being a label key, an annotation key or a finalizer."""
+    parts = key.split("/")
+    if len(parts) > 2:
+        rule = _unmatched(_QUALIFIED_RULE, _QUALIFIED, *_QUALIFIED_EXAMPLES)
+        return [
+            f"a qualified name {rule} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        ]
+    wrong = _prefix_part(parts[0]) if len(parts) == 2 else []
+    return wrong + _name_part(parts[-1])
+
+
+def label_value(value: str) -> list[str]:
+    """Return what keeps a text from being a label's value."""
+    wrong = _too_long(value, 63)
+    if not _IS_VALUE.fullmatch(value):
+        rule = f"a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', {_ALNUM_ENDS}"
+        wrong.append(_unmatched(rule, _VALUE, "MyValue", "my_value", "12345"))
+    return wrong
+
+
+def config_key(key: str) -> list[str]:
+    """Return what keeps a text from being a key of a ConfigMap or Secret."""
+    wrong = _too_long(key, 253)
+    if not _IS_CONFIG_KEY.fullmatch(key):
+        rule = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'"
+        wrong.append(_unmatched(rule, _CONFIG_KEY, "key.name", "KEY_NAME", "key-name"))
+    if key in {".", ".."}:
+        wrong.append(f"must not be '{key}'")
+    elif key.startswith(".."):
+        wrong.append("must not start with '..'")
+    return wrong
+
+
+def _prefix_part(prefix: str) -> list[str]:
+    if not prefix:
+        return ["prefix part must be non-empty"]
+    return [f"prefix part {each}" for each in subdomain(prefix)]
+
+
+def _name_part(name: str) -> list[str]:
+    wrong = _too_long(name, 63) if name else ["must be non-empty"]
+    if not _IS_QUALIFIED.fullmatch(name):
+        wrong.append(_unmatched(_QUALIFIED_RULE, _QUALIFIED, *_QUALIFIED_EXAMPLES))
+    return [f"name part {each}" for each in wrong]
+
+
+def _masked(prefix: str) -> str:
+    # A dash at the end of a prefix is fine, because something follows it.
+    return prefix[:-2] + "a" if len(prefix) > 1 and prefix.endswith("-") else prefix
+
+
+def _too_long(text: str, limit: int) -> list[str]:
+    too_long = len(text) > limit or len(text.encode()) > limit
+    return [f"must be no more than {limit} characters"] if too_long else []
+
+
+def _unmatched(rule: str, pattern: str, *examples: str) -> str:
+    given = " or ".join(f"'{each}', " for each in examples)
+    return f"{rule} (e.g. {given}regex used for validation is '{pattern}')"

@@ -1,0 +1,231 @@
+"""What is served: one `ServedResource` per group, version and plural, and the catalog that finds them.
+
+A kind is data plus a few hooks (`Rules`); the generic REST does the rest. The catalog holds the built-in kinds and follows
+the CustomResourceDefinitions that it is told about. Nothing here touches the store or HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from bramley.apiserver import names
+from bramley.apiserver.status import Details
+from bramley.base.errors import Cause
+
+Json = dict[str, Any]
+Check = Callable[[Json], list[Cause]]
+Transition = Callable[[Json, Json], list[Cause]]
+
+VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+
+
+class Structural(Protocol):
+    """The compiled schema of a custom kind."""
+
+    def apply_defaults(self, value: Json) -> None:
+        """Fill in place what is missing and has a default."""
+        ...
+
+    def prune(self, value: Json) -> list[str]:
+        """Drop in place what the schema does not know, and return the paths of what was dropped."""
+        ...
+
+    def validate(self, value: Json, old: Json | None) -> list[Cause]:
+        """Return every broken rule; `old` is the object before, for rules about changes."""
+        ...
+
+
+class Conversion(Protocol):
+    """Turns the stored form of an object into the served one and back."""
+
+    def to_served(self, stored: Json) -> Json:
+        """Return the object as this version shows it."""
+        ...
+
+    def to_stored(self, served: Json) -> Json:
+        """Return the object as it is stored."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ScalePaths:
+    """Where a custom kind keeps what its scale subresource shows, as JSON paths such as `.spec.replicas`."""
+
+    spec_replicas: str
+    status_replicas: str
+    label_selector: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SelectableField:
+    """A field that field selectors may name: `spec.nodeName` is found at ("spec", "nodeName")."""
+
+    name: str
+    path: tuple[str, ...]
+    absent: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What a kind adds to the generic REST; every hook may be left out.
+
+    `complete` fills and wipes a new object in place, `default` fills any written object, `keep` carries over from the old
+    object what an update may not touch; `check` looks at one object, `transition` at new and old, `status_transition` does
+    so for writes to the status subresource.
+    """
+
+    name: names.Check = names.subdomain
+    complete: Callable[[Json], None] | None = None
+    default: Callable[[Json], None] | None = None
+    keep: Callable[[Json, Json], None] | None = None
+    check: Check | None = None
+    transition: Transition | None = None
+    status_transition: Transition | None = None
+    counts_generation: bool = False
+    unconditional_update: bool = True
+    create_on_update: bool = False
+    returns_deleted: bool = False
+    status_on_create: bool = False
+    status_writes_metadata: bool = True
+    graceful: bool = False
+
+
+CUSTOM = Rules(
+    counts_generation=True,
+    unconditional_update=False,
+    status_writes_metadata=False,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedResource:
+    """One kind as one version of the API serves it."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    namespaced: bool
+    list_kind: str = ""
+    singular: str = ""
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    has_status: bool = False
+    scale: ScalePaths | None = None
+    structural: Structural | None = None
+    selectable: tuple[SelectableField, ...] = ()
+    rules: Rules = CUSTOM
+    verbs: tuple[str, ...] = VERBS
+    is_custom: bool = True
+    stored_version: str = ""
+    stored_name: str = ""
+    conversion: Conversion | None = None
+    api_version: str = field(init=False)
+    qualified: str = field(init=False)
+    prefix: bytes = field(init=False)
+
+    def __post_init__(self) -> None:
+        group_version = f"{self.group}/{self.version}" if self.group else self.version
+        qualified = f"{self.plural}.{self.group}" if self.group else self.plural
+        # Every stored object begins so; lists, other versions and watches rely on it to work on bytes.
+        prefix = f'{{"kind":"{self.kind}","apiVersion":"{group_version}",'.encode()
+        derived = {
+            "api_version": group_version,
+            "qualified": qualified,
+            "prefix": prefix,
+            "list_kind": self.list_kind or f"{self.kind}List",
+            "singular": self.singular or self.kind.lower(),
+            "stored_version": self.stored_version or self.version,
+            "stored_name": self.stored_name or qualified,
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
+
+    def details(self, name: str = "", uid: str = "") -> Details:
+        """Return the details of a refusal about an object, or about the resource as a whole."""
+        return Details(self.group, self.plural, name, uid)
+
+    def kind_details(self, name: str = "") -> Details:
+        """Return the details of a refusal about the kind's own rules."""
+        return Details(self.group, self.kind, name)
+
+    def selected_fields(self, body: Mapping[str, Any]) -> dict[str, str]:
+        """Return the values that field selectors compare, of one object."""
+        return {each.name: _text_at(body, each) for each in self.selectable}
+
+
+class Catalog:
+    """All that is served now; CustomResourceDefinitions come and go while it is in use."""
+
+    def __init__(
+        self,
+        builtins: Iterable[ServedResource],
+        *,
+        from_crd: Callable[[Json], list[ServedResource]] | None = None,
+    ) -> None:
+        self._from_crd = from_crd
+        self._builtins = tuple(builtins)
+        self._custom: dict[str, tuple[ServedResource, ...]] = {}
+        self._found: dict[tuple[str, str, str], ServedResource] = {}
+        self._index()
+
+    def find(self, group: str, version: str, plural: str) -> ServedResource | None:
+        """Return what is served there, if anything."""
+        return self._found.get((group, version, plural))
+
+    def install(self, crd: Json) -> None:
+        """Serve what a CustomResourceDefinition describes, in place of what its last version did."""
+        if self._from_crd is None:
+            raise RuntimeError("this catalog was made for built-in kinds only")
+        self._custom[crd["metadata"]["name"]] = tuple(self._from_crd(crd))
+        self._index()
+
+    def remove(self, name: str) -> None:
+        """Stop serving what the CustomResourceDefinition of that name described."""
+        self._custom.pop(name, None)
+        self._index()
+
+    def __iter__(self) -> Iterator[ServedResource]:
+        return iter(self._found.values())
+
+    def of_crd(self, name: str) -> tuple[ServedResource, ...]:
+        """Return what the CustomResourceDefinition of that name makes us serve."""
+        return self._custom.get(name, ())
+
+    def versions(self, group: str) -> list[str]:
+        """Return a group's versions, the preferred one first."""
+        found = {each.version for each in self if each.group == group}
+        return sorted(found, key=version_priority, reverse=True)
+
+    def groups(self) -> list[str]:
+        """Return the served groups but the core one: the built-in ones in their order, then the others by name."""
+        order = dict.fromkeys(each.group for each in self._builtins)
+        custom = {each.group for each in self} - set(order)
+        return [group for group in [*order, *sorted(custom)] if group]
+
+    def _index(self) -> None:
+        served = [*self._builtins, *(each for group in self._custom.values() for each in group)]
+        self._found = {(each.group, each.version, each.plural): each for each in served}
+
+
+def version_priority(version: str) -> tuple[int, int, int]:
+    """Return a sort key that puts v1 above v1beta2 above v1alpha1, and larger numbers above smaller ones."""
+    match = names.VERSION.fullmatch(version)
+    if match is None:
+        return (0, 0, 0)
+    major, stage, minor = match.groups()
+    rank = {None: 3, "beta": 2, "alpha": 1}[stage]
+    return (rank, int(major), int(minor or 0))
+
+
+def _text_at(body: Mapping[str, Any], selectable: SelectableField) -> str:
+    value: Any = body
+    for part in selectable.path:
+        value = value.get(part) if isinstance(value, Mapping) else None
+    if value is None:
+        return selectable.absent
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
