@@ -1,17 +1,40 @@
 """What all kinds share: their place in the API, metadata, owner references, conditions.
 
 `Object` is the base of every top-level kind; its `resource` says where it lives. Lists give items without apiVersion and
-kind, so these two are not fields: `to_wire` adds them when an object is created.
+kind, so these two are not fields: `to_wire` adds them when an object is created. Times come in Kubernetes' two shapes: `Time`
+(seconds are enough) and `MicroTime` (exactly six fraction digits, or Go refuses it).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, ClassVar, TypeVar
+from datetime import UTC, datetime
+from typing import Annotated, Any, ClassVar, Literal, NewType, TypeVar
 
 import msgspec
+from msgspec import Meta
+
+Time = Annotated[datetime, Meta(tz=True)]
+"""A moment as Kubernetes' metav1.Time; a text without a time zone is refused."""
+
+MicroTime = NewType("MicroTime", str)
+"""A moment as Kubernetes' metav1.MicroTime, kept as the text on the wire; see `micro_time` and `moment`."""
+
+Int32 = Annotated[int, Meta(extra_json_schema={"format": "int32"})]
+Int64 = Annotated[int, Meta(extra_json_schema={"format": "int64"})]
+
+ConditionStatus = Literal["True", "False", "Unknown"]
+
+
+def micro_time(when: datetime) -> MicroTime:
+    """Return the moment with exactly six fraction digits, as Go's MicroTime parser wants it."""
+    return MicroTime(f"{when.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}Z")
+
+
+def moment(text: MicroTime) -> datetime:
+    """Return the moment that a MicroTime stands for."""
+    return msgspec.convert(text, Time)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +93,8 @@ class ObjectMeta(Fields, frozen=True, kw_only=True):
     uid: str = ""
     resource_version: str = ""
     generation: int = 0
-    creation_timestamp: datetime | None = None
-    deletion_timestamp: datetime | None = None
+    creation_timestamp: Time | None = None
+    deletion_timestamp: Time | None = None
     deletion_grace_period_seconds: int | None = None
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
@@ -113,12 +136,18 @@ K = TypeVar("K", bound=Object)
 class Condition(Fields, frozen=True, kw_only=True):
     """One observed fact about an object: true, false or unknown, since when and why."""
 
-    type: str
-    status: str
-    reason: str = ""
-    message: str = ""
-    last_transition_time: datetime | None = None
-    observed_generation: int | None = None
+    type: Annotated[str, Meta(description="Which fact this is, in CamelCase.")]
+    status: Annotated[
+        ConditionStatus, Meta(description="Whether the fact holds; Unknown when nobody can tell.")
+    ]
+    reason: Annotated[str, Meta(description="One CamelCase word for why, made for programs.")] = ""
+    message: Annotated[str, Meta(description="A sentence for people.")] = ""
+    last_transition_time: Annotated[
+        Time | None, Meta(description="When the status last changed.")
+    ] = None
+    observed_generation: Annotated[
+        Int64 | None, Meta(description="The generation of the object that this was observed on.")
+    ] = None
 
 
 def to_wire(thing: Object) -> dict[str, Any]:

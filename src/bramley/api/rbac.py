@@ -1,0 +1,100 @@
+"""Roles and bindings: who may do what, in one namespace or everywhere."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from msgspec import field
+
+from bramley.api.meta import Fields, Object, Resource
+
+GROUP = "rbac.authorization.k8s.io"
+
+
+class PolicyRule(Fields, frozen=True, kw_only=True):
+    """Verbs on resources or on paths."""
+
+    verbs: list[str] | None
+    api_groups: list[str] = []
+    resources: list[str] = []
+    resource_names: list[str] = []
+    non_resource_urls: list[str] = field(name="nonResourceURLs", default_factory=list)
+
+
+class LabelRequirement(Fields, frozen=True, kw_only=True):
+    """One test on a label."""
+
+    key: str
+    operator: str
+    values: list[str] = []
+
+
+class LabelSelector(Fields, frozen=True, kw_only=True):
+    """Tests on labels that must all hold."""
+
+    match_labels: dict[str, str] = {}
+    match_expressions: list[LabelRequirement] = []
+
+
+class AggregationRule(Fields, frozen=True, kw_only=True):
+    """Which ClusterRoles a ClusterRole is made of."""
+
+    cluster_role_selectors: list[LabelSelector] = []
+
+
+class RoleRef(Fields, frozen=True, kw_only=True):
+    """The role that a binding gives."""
+
+    api_group: str
+    kind: str
+    name: str
+
+
+class Subject(Fields, frozen=True, kw_only=True):
+    """Somebody who gets a role."""
+
+    kind: str
+    name: str
+    api_group: str = ""
+    namespace: str = ""
+
+
+class Role(Object, frozen=True, kw_only=True):
+    """Rights within one namespace."""
+
+    resource: ClassVar[Resource] = Resource(GROUP, "v1", "Role", "roles", namespaced=True)
+
+    rules: list[PolicyRule] | None = None
+
+
+class ClusterRole(Object, frozen=True, kw_only=True):
+    """Rights that can be given in any namespace or everywhere."""
+
+    resource: ClassVar[Resource] = Resource(
+        GROUP, "v1", "ClusterRole", "clusterroles", namespaced=False
+    )
+
+    rules: list[PolicyRule] | None = None
+    aggregation_rule: AggregationRule | None = None
+
+
+class RoleBinding(Object, frozen=True, kw_only=True):
+    """Gives a role to subjects within one namespace."""
+
+    resource: ClassVar[Resource] = Resource(
+        GROUP, "v1", "RoleBinding", "rolebindings", namespaced=True
+    )
+
+    role_ref: RoleRef
+    subjects: list[Subject] = []
+
+
+class ClusterRoleBinding(Object, frozen=True, kw_only=True):
+    """Gives a ClusterRole to subjects everywhere."""
+
+    resource: ClassVar[Resource] = Resource(
+        GROUP, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False
+    )
+
+    role_ref: RoleRef
+    subjects: list[Subject] = []
