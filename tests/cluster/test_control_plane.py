@@ -1,0 +1,212 @@
+"""The real control plane that other tests stand on: does it really work, and does it go away."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tools.kube import control_plane, probe, processes, programs
+from tools.kube.control_plane import RealCluster
+from tools.kube.flags import Options
+from tools.kube.instance import Instance, fresh_name
+
+ROOT = Path(__file__).parents[2]
+SMALL = Options(controller_manager=False, scheduler=False, durable=False)
+
+
+def eventually(ask: Callable[[], Any], *, seconds: float = 60) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (answer := ask()):
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.1)
+    return answer
+
+
+def found(cluster: RealCluster, *arguments: str) -> Any:
+    told = cluster.kubectl("get", *arguments, "--ignore-not-found", "-o", "json")
+    return json.loads(told) if told else None
+
+
+def a_ready_node(name: str) -> str:
+    ready = {"type": "Ready", "status": "True", "reason": "Test", "message": "says the test"}
+    room = {"cpu": "4", "memory": "8Gi", "pods": "2"}
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": name, "labels": {"test": name}},
+            "status": {"conditions": [ready], "capacity": room, "allocatable": room},
+        }
+    )
+
+
+def a_pod(name: str, *, on: str) -> str:
+    spec = {"nodeSelector": {"test": on}, "containers": [{"name": "vm", "image": "nothing"}]}
+    metadata = {"name": name}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    return json.dumps(pod)
+
+
+def test_says_the_version_that_go_mod_pins(real_cluster: RealCluster) -> None:
+    told = json.loads(real_cluster.kubectl("version", "-o", "json"))
+
+    assert told["serverVersion"]["gitVersion"] == programs.KUBE.version
+    assert told["clientVersion"]["gitVersion"] == programs.KUBE.version
+    assert told["serverVersion"]["minor"] == programs.KUBE.version.split(".")[1]
+
+
+def test_is_ready_and_lets_nobody_else_read_its_keys(real_cluster: RealCluster) -> None:
+    context = probe.admin_context(real_cluster.pki)
+
+    assert probe.get(real_cluster.written.ports.apiserver, "/readyz", context) == (200, b"ok")
+    secrets = [real_cluster.kubeconfig, *real_cluster.pki.rglob("*.key")]
+    secrets += real_cluster.pki.glob("*.yaml")
+    assert {stat.S_IMODE(path.stat().st_mode) for path in secrets} == {0o600}
+    assert stat.S_IMODE(real_cluster.instance.folder.stat().st_mode) == 0o700
+
+
+def test_issues_service_account_tokens_that_it_accepts(real_cluster: RealCluster) -> None:
+    eventually(lambda: found(real_cluster, "serviceaccount", "default"))
+
+    token = real_cluster.kubectl("create", "token", "default").strip()
+
+    payload = token.split(".")[1]
+    claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    assert claims["sub"] == "system:serviceaccount:default:default"
+    anonymous = f"--kubeconfig={os.devnull}"
+    server = f"--server={real_cluster.server}"
+    authority = f"--certificate-authority={real_cluster.pki / 'ca.crt'}"
+    who = real_cluster.kubectl(
+        anonymous, server, authority, f"--token={token}", "auth", "whoami", "-o", "json"
+    )
+    assert json.loads(who)["status"]["userInfo"]["username"] == claims["sub"]
+
+
+def test_schedules_a_pod_onto_a_node_that_says_it_is_ready(real_cluster: RealCluster) -> None:
+    real_cluster.kubectl("create", "-f", "-", stdin=a_ready_node("scheduling"))
+    status = json.dumps({"status": json.loads(a_ready_node("scheduling"))["status"]})
+    patch = ("--subresource=status", "--type=merge", "-p", status)
+    real_cluster.kubectl("patch", "node", "scheduling", *patch)
+    real_cluster.kubectl(
+        "taint", "node", "scheduling", "node.kubernetes.io/not-ready:NoSchedule-", "--overwrite"
+    )
+    real_cluster.kubectl("create", "-f", "-", stdin=a_pod("scheduled", on="scheduling"))
+
+    node = eventually(lambda: found(real_cluster, "pod", "scheduled")["spec"].get("nodeName"))
+
+    assert node == "scheduling"
+    real_cluster.kubectl("delete", "pod", "scheduled", "--force", "--grace-period=0")
+    real_cluster.kubectl("delete", "node", "scheduling")
+
+
+def test_deletes_a_namespace_with_what_is_in_it(real_cluster: RealCluster) -> None:
+    real_cluster.kubectl("create", "namespace", "short-lived")
+    real_cluster.kubectl("-n", "short-lived", "create", "configmap", "inside", "--from-literal=a=b")
+
+    real_cluster.kubectl("delete", "namespace", "short-lived", "--wait=false")
+
+    eventually(lambda: found(real_cluster, "namespace", "short-lived") is None)
+
+
+def test_signs_certificates_for_node_agents(real_cluster: RealCluster) -> None:
+    pair = real_cluster.client_certificate("system:node:mac-1", groups=("system:nodes",))
+    pair.write(real_cluster.pki, "mac-1")
+
+    who = real_cluster.kubectl(
+        f"--kubeconfig={os.devnull}",
+        f"--server={real_cluster.server}",
+        f"--certificate-authority={real_cluster.pki / 'ca.crt'}",
+        f"--client-certificate={real_cluster.pki / 'mac-1.crt'}",
+        f"--client-key={real_cluster.pki / 'mac-1.key'}",
+        *("auth", "whoami", "-o", "json"),
+    )
+
+    user = json.loads(who)["status"]["userInfo"]
+    assert (user["username"], "system:nodes" in user["groups"]) == ("system:node:mac-1", True)
+
+
+@pytest.fixture
+def small_instance(real_cluster: RealCluster) -> Iterator[Instance]:
+    """An instance of the test's own beside the shared one, and removed whatever happens."""
+    instance = Instance.named(fresh_name("test"))
+    yield instance
+    control_plane.down(instance)
+
+
+def test_up_changes_nothing_when_it_runs_as_asked(small_instance: Instance) -> None:
+    first = control_plane.up(small_instance, SMALL)
+
+    assert control_plane.up(small_instance, SMALL) == first
+
+
+def test_up_repairs_a_half_dead_instance_and_keeps_its_data(small_instance: Instance) -> None:
+    before = RealCluster(small_instance, control_plane.up(small_instance, SMALL))
+    before.kubectl("create", "configmap", "kept", "--from-literal=a=b")
+    os.kill(before.process("kube-apiserver").pid, signal.SIGKILL)
+    eventually(lambda: not processes.is_running(before.process("kube-apiserver")))
+
+    after = RealCluster(small_instance, control_plane.up(small_instance, SMALL))
+
+    assert found(after, "configmap", "kept")["data"] == {"a": "b"}
+
+
+def test_down_leaves_no_process_and_no_folder(small_instance: Instance) -> None:
+    written = control_plane.up(small_instance, SMALL)
+
+    assert control_plane.down(small_instance)
+
+    assert [record.name for record in written.processes if processes.is_running(record)] == []
+    assert not small_instance.folder.exists()
+    assert not small_instance.lock.exists()
+
+
+def test_a_server_that_cannot_start_is_told_with_the_end_of_its_log(
+    small_instance: Instance,
+) -> None:
+    broken = Options(
+        controller_manager=False, scheduler=False, extra={"kube-apiserver": ("--no-such-flag",)}
+    )
+
+    with pytest.raises(control_plane.StartFailed, match="unknown flag: --no-such-flag"):
+        control_plane.up(small_instance, broken)
+
+    written = small_instance.read()
+    assert written is not None
+    assert written.processes == ()
+
+
+STARTER = """
+import sys, time
+from tools.kube import control_plane
+from tools.kube.flags import Options
+options = Options(controller_manager=False, scheduler=False, durable=False)
+with control_plane.running(options, purpose="crash") as cluster:
+    print(cluster.instance.folder, flush=True)
+    time.sleep(600)
+"""
+
+
+def test_servers_go_when_the_process_that_wanted_them_is_killed(real_cluster: RealCluster) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", STARTER], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as starter:
+        assert starter.stdout is not None
+        instance = Instance(Path(starter.stdout.readline().decode().strip()))
+        written = instance.read()
+        starter.kill()
+
+    assert written is not None
+    assert len(written.processes) == 2
+    eventually(lambda: not instance.folder.exists())
+    assert [record.name for record in written.processes if processes.is_running(record)] == []

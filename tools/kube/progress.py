@@ -1,0 +1,63 @@
+"""Telling how far a long job is: a live line on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.progress import Progress as LiveLine
+from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+
+STILL_AT_IT_SECONDS = 30.0
+
+
+def to_stderr(line: str) -> None:
+    """Print a line beside the command's own output."""
+    print(line, file=sys.stderr, flush=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Reports steps, one after the other."""
+
+    say: Callable[[str], None] = to_stderr
+    terminal: bool = field(default_factory=sys.stderr.isatty)
+
+    @contextmanager
+    def step(self, title: str) -> Iterator[None]:
+        """Show that this step runs, for how long, and when it is done."""
+        began = time.monotonic()
+        with self.live(title) if self.terminal else self.plain(title, began):
+            yield
+        self.say(f"{title}: done in {time.monotonic() - began:.0f} s")
+
+    @contextmanager
+    def live(self, title: str) -> Iterator[None]:
+        """Draw a spinner with the elapsed time."""
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        with LiveLine(*columns, console=Console(stderr=True), transient=True) as line:
+            line.add_task(title, total=None)
+            yield
+
+    @contextmanager
+    def plain(self, title: str, began: float) -> Iterator[None]:
+        """Print a line at the start and one every half minute, so that a log shows it lives."""
+        over = threading.Event()
+
+        def keep_telling() -> None:
+            while not over.wait(STILL_AT_IT_SECONDS):
+                self.say(f"{title}: {time.monotonic() - began:.0f} s so far")
+
+        self.say(f"{title} …")
+        teller = threading.Thread(target=keep_telling, daemon=True)
+        teller.start()
+        try:
+            yield
+        finally:
+            over.set()
+            teller.join()

@@ -1,0 +1,36 @@
+"""Fixtures for tests that need the real thing: a control plane for the whole session, started when the first test asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from tools.kube import building, control_plane, programs
+from tools.kube.control_plane import RealCluster
+from tools.kube.flags import Options
+
+
+def prepare(config: pytest.Config, *names: str) -> None:
+    """Build what is not built yet, with its progress shown rather than captured: it may take minutes."""
+    capture = config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled() if capture else nullcontext():
+        building.ensure(names)
+
+
+@pytest.fixture(scope="session")
+def kubectl(pytestconfig: pytest.Config) -> Path:
+    """Give the path of a kubectl of the control plane's version."""
+    prepare(pytestconfig, "kubectl")
+    return programs.path_of("kubectl")
+
+
+@pytest.fixture(scope="session")
+def real_cluster(pytestconfig: pytest.Config) -> Iterator[RealCluster]:
+    """Run a whole control plane, shared by all tests of this pytest process."""
+    options = Options(durable=False)
+    prepare(pytestconfig, *options.servers, "kubectl")
+    with control_plane.running(options, purpose="pytest") as cluster:
+        yield cluster
