@@ -14,12 +14,28 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from hypothesis import Phase, settings
 
 from bramley.base import virtual_time
 from tools import tiers
 
 TESTS = Path(__file__).parent
 REAL_TIME_TIERS = {"contract", "process", "cluster"}
+pytest_plugins = ["tools.kube.pytest_plugin"]  # the fixtures real_cluster and kubectl
+
+# No deadlines: a slow machine is no bug. In CI the same commit must give the same verdict, so there the examples are fixed;
+# everywhere else each run looks at new ones, and a failure prints the line that repeats it.
+settings.register_profile(
+    "fast", max_examples=15, stateful_step_count=25, deadline=None, print_blob=True
+)
+settings.register_profile("default", max_examples=60, deadline=None, print_blob=True)
+settings.register_profile(
+    "ci", max_examples=60, deadline=None, print_blob=True, derandomize=True, database=None
+)
+# A mutant only has to be noticed: no time goes into the smallest example.
+settings.register_profile(
+    "mutants", settings.get_profile("ci"), phases=(Phase.explicit, Phase.generate)
+)
 
 
 def tier_of(item: pytest.Item) -> str:
@@ -31,14 +47,14 @@ def tier_of(item: pytest.Item) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    wanted = {name for name in os.environ.get("TIERS", "").split(",") if name}
-    unknown = wanted - set(tiers.NAMES)
-    if unknown:
-        raise pytest.UsageError(f"TIERS names {sorted(unknown)}; there are {sorted(tiers.NAMES)}")
-    if wanted:
-        chosen = [item for item in items if tier_of(item) in wanted]
-        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
-        items[:] = chosen
+    try:
+        wanted = tiers.chosen(os.environ.get("TIERS", ""))
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from error
+    left_out = [item for item in items if tier_of(item) not in wanted]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if tier_of(item) in wanted]
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -79,10 +95,15 @@ class TierCount:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("tests by tier")
+        seed = terminalreporter.config.getoption("randomly_seed", None)
+        if seed is not None:
+            terminalreporter.write_line(f"order      repeat it with --randomly-seed={seed}")
         for tier, counts in sorted(self.outcomes.items()):
             told = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
             terminalreporter.write_line(f"{tier:<10} {told}")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    in_ci = os.environ.get("CI") == "true"
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if in_ci else "default"))
     config.pluginmanager.register(TierCount())

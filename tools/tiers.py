@@ -1,10 +1,61 @@
-"""What each tier of tests needs, whether it is here, and the command that brings it."""
+"""What each tier of tests needs besides Python, whether it is here, and the command that brings it.
+
+A tier is a folder of `tests/`, or what a single test asks for with `@pytest.mark.tier(…)`. `tools.prepare` installs what it
+may; the tests ask `missing_for` and skip, or fail when `CI=true`.
+"""
 
 from __future__ import annotations
 
-NAMES = ("unit", "meta", "scenarios", "contract", "process", "cluster")
+import functools
+import shutil
+import sys
+from dataclasses import dataclass
+
+NAMES = ("unit", "meta", "scenarios", "contract", "process", "cluster", "mutants")
 
 
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program of the operating system that a tier calls, and the Debian package that holds it."""
+
+    name: str
+    package: str
+
+    @property
+    def found(self) -> bool:
+        """Tell whether the program is on the PATH."""
+        return shutil.which(self.name) is not None
+
+
+def programs_of(tier: str) -> tuple[Program, ...]:
+    """Return the system programs that the tier needs on this kind of machine."""
+    if tier == "process" and sys.platform == "linux":
+        # Shows in which order a server writes, syncs and answers; macOS has nothing alike.
+        return (Program("strace", "strace"),)
+    return ()
+
+
+def chosen(wanted: str) -> tuple[str, ...]:
+    """Return the tiers that a comma-separated list names, all of them for an empty one."""
+    names = tuple(name.strip() for name in wanted.split(",") if name.strip())
+    unknown = sorted(set(names) - set(NAMES))
+    if unknown:
+        raise ValueError(f"TIERS names {', '.join(unknown)}; there are {', '.join(NAMES)}")
+    return names or NAMES
+
+
+@functools.cache
 def missing_for(tier: str) -> str:
     """Return what the tier lacks on this machine and how to get it; empty when it can run."""
-    return ""
+    lacking = [program for program in programs_of(tier) if not program.found]
+    if lacking:
+        packages = " ".join(program.package for program in lacking)
+        names = ", ".join(program.name for program in lacking)
+        return f"{names} missing; run: sudo apt-get install {packages}"
+    return _control_plane_missing() if tier == "cluster" else ""
+
+
+def _control_plane_missing() -> str:
+    from tools import kube
+
+    return kube.missing()

@@ -46,7 +46,8 @@ class Secret:
 
 def redact(text: str, *secrets: Secret) -> str:
     """Return the text with every occurrence of these secrets hidden."""
-    for secret in secrets:
+    # The longest first: a secret that begins with another one must not keep its tail.
+    for secret in sorted(secrets, key=lambda secret: len(secret.reveal()), reverse=True):
         if secret:
             text = text.replace(secret.reveal(), HIDDEN)
     return text
