@@ -1,0 +1,105 @@
+"""Watchers' inboxes: what was committed waits here, within a bound, until the watcher takes it.
+
+A watcher that is too slow loses its inbox and is told so; it never slows the writers and never misses a change unawares.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+from .errors import Closed, Overflowed
+from .records import Change
+
+
+class Subscription:
+    """One watcher's view of one resource, from a revision on; use it as a context manager.
+
+    Guarantees: changes arrive once each and in order of revision, and everything up to `revision` has been handed out.
+    Assumes one consumer. Raises Overflowed after a change had to be dropped, and Closed after the store was closed.
+    """
+
+    def __init__(
+        self,
+        *,
+        namespace: str | None,
+        since: int,
+        limit_bytes: int,
+        newest: Callable[[], int],
+        leave: Callable[[Subscription], None],
+    ) -> None:
+        self._namespace = namespace
+        self._limit_bytes = limit_bytes
+        self._newest = newest
+        self._leave = leave
+        self._inbox: list[Change] = []
+        self._inbox_bytes = 0
+        self._delivered = since
+        self._end: Overflowed | Closed | None = None
+        self._wake = asyncio.Event()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def revision(self) -> int:
+        """Return the revision up to which every change has been handed out."""
+        return self._delivered if self._inbox or self._end else self._newest()
+
+    async def next(self, timeout: float | None) -> list[Change]:  # noqa: ASYNC109 - a quiet end, not an error
+        """Return all changes that wait, or wait for the next ones; an empty list after the timeout."""
+        if not self._inbox and self._end is None:
+            await self._wait(timeout)
+        if self._end is not None:
+            raise self._end
+        taken, self._inbox, self._inbox_bytes = self._inbox, [], 0
+        self._delivered = self._newest()
+        self._wake.clear()
+        return taken
+
+    def offer(self, changes: Sequence[Change]) -> None:
+        """Put the changes of one commit group into the inbox, or end the subscription if they do not fit."""
+        wanted = self._wanted(changes)
+        if not wanted or self._end is not None:
+            return
+        size_bytes = sum(len(change.record.body) for change in wanted)
+        # A group larger than the bound must still be deliverable to a watcher that keeps up.
+        if self._inbox and self._inbox_bytes + size_bytes > self._limit_bytes:
+            self.end(Overflowed(f"a watcher is more than {self._limit_bytes} bytes behind"))
+            return
+        self._inbox.extend(wanted)
+        self._inbox_bytes += size_bytes
+        self._wake.set()
+
+    def end(self, why: Overflowed | Closed) -> None:
+        """Drop what waits and let the watcher know why."""
+        self._inbox = []
+        self._inbox_bytes = 0
+        self._end = self._end or why
+        self._wake.set()
+
+    def close(self) -> None:
+        """Receive nothing more."""
+        self._leave(self)
+
+    def _wanted(self, changes: Sequence[Change]) -> Sequence[Change]:
+        if self._namespace is None:
+            return changes
+        return [change for change in changes if change.record.key.namespace == self._namespace]
+
+    async def _wait(self, seconds: float | None) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            return
