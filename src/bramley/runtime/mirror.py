@@ -1,0 +1,142 @@
+"""Keeps a cache equal to the server: applies events and whole lists, and tells the handlers what changed.
+
+No time, no network: given the same events it does the same. It trusts versions to grow (Kubernetes promises that they
+compare as numbers), so an event that is not newer than what was seen is an echo and is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Generic
+
+from bramley.api.meta import K
+from bramley.kube.listing import Listing
+from bramley.kube.watching import WatchEvent
+from bramley.runtime.cache import Cache
+from bramley.runtime.keys import Key
+
+Handler = Callable[[Key, K | None, K | None], None]
+
+
+class Mirror(Generic[K]):
+    """A cache, the version up to which it is true, and those who want to know of changes."""
+
+    def __init__(self, kind: type[K]) -> None:
+        self.cache = Cache(kind)
+        self.version = 0
+        # Grows when the server went back in time, after which older version numbers mean nothing.
+        self.rewinds = 0
+        self._handlers: list[Handler[K]] = []
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+
+    def on_change(self, handler: Handler[K]) -> None:
+        """Call the handler with key, old and new state of each change; None stands for absence."""
+        self._handlers.append(handler)
+
+    def apply(self, events: Iterable[WatchEvent[K]]) -> list[WatchEvent[K]]:
+        """Take over the events; return those that could not be understood."""
+        unread: list[WatchEvent[K]] = []
+        for event in events:
+            metadata = event.object.metadata
+            kind = event.type
+            if kind == "UNDECODABLE" or not metadata.resource_version.isdecimal():
+                unread.append(event)
+                continue
+            version = int(metadata.resource_version)
+            if version <= self.version:
+                continue
+            self.version = version
+            if kind == "DELETED":
+                self._remove(Key(metadata.namespace or "", metadata.name))
+            elif kind != "BOOKMARK":
+                self._put(Key(metadata.namespace or "", metadata.name), event.object)
+        if self._waiters:
+            self._wake()
+        return unread
+
+    def relist(self, version: int) -> Relist[K]:
+        """Begin to take over a whole list of this version."""
+        return Relist(self, version)
+
+    def replace(self, key: Key, thing: K) -> None:
+        """Take over the listed state of one object."""
+        old = self.cache.find(key)
+        if old is None or old.metadata.resource_version != thing.metadata.resource_version:
+            self._put(key, thing)
+
+    def drop_others(self, seen: set[Key]) -> None:
+        """Remove what a whole list did not show."""
+        for key in [key for key in self.cache if key not in seen]:
+            self._remove(key)
+
+    def settle_at(self, version: int) -> None:
+        """Be true up to this version, which may lie before the one reached earlier."""
+        if version < self.version:
+            self.rewinds += 1
+        self.version = version
+        self._wake()
+
+    async def reached(self, version: int) -> None:
+        """Wait until the cache shows everything up to this version."""
+        if version <= self.version:
+            return
+        waiter = asyncio.get_running_loop().create_future()
+        entry = (version, waiter)
+        self._waiters.append(entry)
+        try:
+            await waiter
+        finally:
+            if entry in self._waiters:
+                self._waiters.remove(entry)
+
+    def _put(self, key: Key, thing: K) -> None:
+        old = self.cache.put(key, thing)
+        if old is not None and old.metadata.uid != thing.metadata.uid:
+            # The deletion in between was missed; whoever counts objects must hear of both.
+            self._notify(key, old, None)
+            old = None
+        self._notify(key, old, thing)
+
+    def _remove(self, key: Key) -> None:
+        old = self.cache.remove(key)
+        if old is not None:
+            self._notify(key, old, None)
+
+    def _notify(self, key: Key, old: K | None, new: K | None) -> None:
+        for handler in self._handlers:
+            handler(key, old, new)
+
+    def _wake(self) -> None:
+        for version, waiter in self._waiters:
+            if version <= self.version and not waiter.done():
+                waiter.set_result(None)
+
+
+class Relist(Generic[K]):
+    """One whole list on its way into the cache: pages are taken over as they come, deletions at the end."""
+
+    def __init__(self, mirror: Mirror[K], version: int) -> None:
+        self._mirror = mirror
+        self._version = version
+        self._seen: set[Key] = set()
+        self.anonymous = 0
+
+    def page(self, listing: Listing[K]) -> None:
+        """Take over one page; an object that could not be decoded stays as it was."""
+        for thing in listing.items:
+            key = Key(thing.metadata.namespace or "", thing.metadata.name)
+            self._seen.add(key)
+            self._mirror.replace(key, thing)
+        for misfit in listing.undecodable:
+            if misfit.metadata.name:
+                self._seen.add(Key(misfit.metadata.namespace or "", misfit.metadata.name))
+            else:
+                self.anonymous += 1
+
+    def finish(self) -> None:
+        """Remove what the list did not show and be true at its version."""
+        # An object without a name may be any of ours, so nothing counts as gone until it can be read.
+        if not self.anonymous:
+            self._mirror.drop_others(self._seen)
+        self._mirror.settle_at(self._version)
