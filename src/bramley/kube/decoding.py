@@ -1,0 +1,68 @@
+"""Prepared decoders, one set for each kind, made on first use and kept by their client."""
+
+from __future__ import annotations
+
+from typing import Generic, cast
+
+import msgspec
+
+from bramley.api.meta import K, Object
+from bramley.base import errors
+from bramley.kube.listing import Listing, PageDecoder
+from bramley.kube.watching import UNFIT, EventDecoder, describe
+
+
+class Codec(Generic[K]):
+    """Decodes what the server sends about one kind."""
+
+    def __init__(self, kind: type[K]) -> None:
+        self._kind = kind
+        self._object = msgspec.json.Decoder(kind)
+        self._page = PageDecoder(kind)
+        self.events = EventDecoder(kind)
+
+    def object(self, body: bytes) -> K:
+        """Return the object; one that does not fit its type is `InvalidSpec`, for only its change will help."""
+        try:
+            return self._object.decode(body)
+        except msgspec.ValidationError as error:
+            raise self._misfit(error) from error
+        except UNFIT as error:
+            raise self._no_json(error) from error
+
+    def page(self, body: bytes) -> Listing[K]:
+        """Return one page of a list."""
+        try:
+            return self._page.decode(body)
+        except UNFIT as error:
+            raise self._no_json(error) from error
+
+    def _misfit(self, error: msgspec.ValidationError) -> errors.InvalidSpec:
+        cause = cause_of(error)
+        text = f"the server's {self._kind.resource.kind} does not fit its type: {error}"
+        return errors.InvalidSpec(text, causes=(cause,))
+
+    def _no_json(self, error: Exception) -> errors.ApiUnavailable:
+        told = f"the answer about {self._kind.resource.plural} is not what was asked for"
+        return errors.ApiUnavailable(f"{told}: {describe(error)}")
+
+
+def cause_of(error: msgspec.ValidationError) -> errors.Cause:
+    """Read the field out of msgspec's sentence, which ends in "- at `$.spec.field`"."""
+    sentence, _, place = str(error).rpartition(" - at `")
+    field = place.rstrip("`").removeprefix("$").removeprefix(".")
+    return errors.Cause(field, "FieldValueTypeInvalid", sentence or str(error))
+
+
+class Codecs:
+    """Gives the codec of a kind."""
+
+    def __init__(self) -> None:
+        self._made: dict[type[Object], Codec[Object]] = {}
+
+    def of(self, kind: type[K]) -> Codec[K]:
+        """Return the codec of a kind, made once."""
+        made = self._made.get(kind)
+        if made is None:
+            made = self._made[kind] = cast("Codec[Object]", Codec(kind))
+        return cast("Codec[K]", made)

@@ -1,0 +1,185 @@
+"""A watch: chunks of bytes become batches of typed events.
+
+Speed comes from doing nothing per event: a chunk is cut once at its last line end and all its lines are decoded by one
+call. Only when that fails is the block looked at line by line, to tell bookmarks of kinds with required fields, the
+server's ERROR and lines that do not fit the type apart. Memory is bounded by the longest line that is accepted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from typing import Generic, Literal, cast
+
+import msgspec
+
+from bramley.api.meta import Fields, K, Object, ObjectMeta
+from bramley.base import errors
+from bramley.kube import status
+
+LONGEST_LINE_BYTES = 16 * 1024 * 1024
+SAMPLE_BYTES = 4096
+
+EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "UNDECODABLE"]
+UNFIT = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+class WatchEvent(msgspec.Struct, Generic[K], frozen=True, gc=False):
+    """One change of one object.
+
+    Of a BOOKMARK and of an UNDECODABLE only `object.metadata` may be read: the rest need not be there. An UNDECODABLE says
+    in `error` why its line does not fit the type, and `raw` holds the beginning of that line.
+    """
+
+    type: EventType
+    object: K
+    error: str = ""
+    raw: bytes = b""
+
+
+class Lines:
+    """Cuts a stream of chunks into blocks of whole lines, holding no more than one line of bounded length."""
+
+    def __init__(self, longest: int = LONGEST_LINE_BYTES) -> None:
+        self._longest = longest
+        self._parts: list[bytes] = []
+        self._held = 0
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Return all lines that are complete now, or nothing; of a line that is too long only a sample comes out."""
+        cut = chunk.rfind(b"\n") + 1
+        if not cut:
+            self._hold(chunk)
+            return b""
+        block = b"".join((*self._parts, self._first_line_and_rest(chunk[:cut])))
+        self._parts, self._held = [], 0
+        self._hold(chunk[cut:])
+        return block
+
+    def _first_line_and_rest(self, whole: bytes) -> bytes:
+        if self._held <= self._longest:
+            return whole
+        return whole[whole.index(b"\n") :]
+
+    def _hold(self, part: bytes) -> None:
+        if not part:
+            return
+        self._held += len(part)
+        if self._held <= self._longest:
+            self._parts.append(part)
+        else:
+            # The sample ends the line early, so decoding it fails and it is reported like any other unfit line.
+            self._parts = [b"".join(self._parts)[:SAMPLE_BYTES] or part[:SAMPLE_BYTES]]
+
+
+class _Loose(Fields, frozen=True, kw_only=True):
+    type: str
+    object: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _OnlyMetadata(Fields, frozen=True, kw_only=True):
+    metadata: ObjectMeta = ObjectMeta()
+
+
+_LOOSE = msgspec.json.Decoder(_Loose)
+_ONLY_METADATA = msgspec.json.Decoder(_OnlyMetadata)
+
+
+def metadata_of(raw: bytes | msgspec.Raw) -> ObjectMeta:
+    """Read what can be read of an object that does not fit its type: its metadata, or nothing."""
+    try:
+        return _ONLY_METADATA.decode(raw).metadata
+    except UNFIT:
+        return ObjectMeta()
+
+
+class EventDecoder(Generic[K]):
+    """Turns blocks of lines into events of one kind."""
+
+    def __init__(self, kind: type[K]) -> None:
+        self._kind = kind
+        self._decoder = msgspec.json.Decoder(WatchEvent[kind])  # type: ignore[valid-type]
+
+    def batches(self, block: bytes) -> Iterator[list[WatchEvent[K]]]:
+        """Decode a block; an ERROR of the server is raised after the events that came before it."""
+        try:
+            events = cast("list[WatchEvent[K]]", self._decoder.decode_lines(block))
+        except UNFIT:
+            yield from self._line_by_line(block)
+        else:
+            yield events
+
+    def _line_by_line(self, block: bytes) -> Iterator[list[WatchEvent[K]]]:
+        events: list[WatchEvent[K]] = []
+        for line in block.split(b"\n"):
+            if not line.strip():
+                continue
+            try:
+                events.append(self._one(line))
+            except errors.BramleyError:
+                yield events
+                raise
+        yield events
+
+    def _one(self, line: bytes) -> WatchEvent[K]:
+        try:
+            return cast("WatchEvent[K]", self._decoder.decode(line))
+        except UNFIT as error:
+            return self._unfit(line, error)
+
+    def _unfit(self, line: bytes, error: Exception) -> WatchEvent[K]:
+        try:
+            loose = _LOOSE.decode(line)
+        except UNFIT:
+            loose = _Loose(type="")
+        if loose.type == "ERROR":
+            about = f"watch of {self._kind.resource.plural}"
+            raise status.error(about, status.parse(bytes(loose.object))) from None
+        bare = cast("K", Object(metadata=metadata_of(loose.object)))
+        if loose.type == "BOOKMARK":
+            return WatchEvent("BOOKMARK", bare)
+        return WatchEvent("UNDECODABLE", bare, describe(error), line[:SAMPLE_BYTES])
+
+
+def describe(error: Exception) -> str:
+    """Say why a value does not fit its type, without a stack."""
+    return status.bounded(str(error)) or type(error).__name__
+
+
+class Watch(Generic[K]):
+    """An open watch: iterate it for single events, or `batches()` for all that came at once.
+
+    It ends when the server ends it. It raises `Gone` when the version is too old, `ApiUnavailable` when the connection
+    breaks and `TimedOut` when the server should have ended it long ago.
+    """
+
+    def __init__(
+        self, chunks: AsyncIterator[bytes], decoder: EventDecoder[K], *, ends: float
+    ) -> None:
+        self._chunks = chunks
+        self._decoder = decoder
+        self._ends = ends
+
+    async def batches(self) -> AsyncGenerator[list[WatchEvent[K]], None]:
+        """Yield events in lists, one for each piece of the stream; never an empty one."""
+        lines = Lines()
+        while True:
+            chunk = await self._next_chunk()
+            if chunk is None:
+                return
+            block = lines.feed(chunk)
+            for batch in self._decoder.batches(block) if block else ():
+                if batch:
+                    yield batch
+
+    async def _next_chunk(self) -> bytes | None:
+        try:
+            async with asyncio.timeout_at(self._ends):
+                return await anext(self._chunks, None)
+        except TimeoutError:
+            raise errors.TimedOut("the server did not end the watch at its time") from None
+
+    async def __aiter__(self) -> AsyncGenerator[WatchEvent[K], None]:
+        async for batch in self.batches():
+            for event in batch:
+                yield event
