@@ -1,0 +1,46 @@
+"""What the agent writes into Nodes, Pods and tart's list of VMs."""
+
+from __future__ import annotations
+
+from bramley.api.names.labels import golden_hash
+
+NAME = "tart-kubelet"
+KUBELET_VERSION = "tart-kubelet-v0"
+RUNTIME_VERSION = "tart"
+CONTAINER_ID_SCHEME = "tart://"
+GOLDEN_VM_PREFIX = "tuist-golden-"
+
+# Reasons of the Node's conditions.
+NODE_READY = "TartKubeletReady"
+NODE_HAS_SUFFICIENT_DISK = "TartKubeletHasSufficientDisk"
+NODE_HAS_DISK_PRESSURE = "TartKubeletHasDiskPressure"
+
+# Reasons in the status of Pods and containers.
+CREATE_FAILED = "TartCreateFailed"
+RUN_EXITED = "TartRunExited"
+RUN_FAILED = "TartRunFailed"
+COMPLETED = "Completed"
+ERROR = "Error"
+
+# The pool label of metrics when a Pod names no pool.
+UNKNOWN_POOL = "unknown"
+
+
+def container_id(vm: str) -> str:
+    """Return the id under which a VM stands in a container status."""
+    return f"{CONTAINER_ID_SCHEME}{vm}"
+
+
+def golden_vm(image: str) -> str:
+    """Return the name of the VM that is the golden base of an image."""
+    return f"{GOLDEN_VM_PREFIX}{golden_hash(image)}"
+
+
+def service_account(machine: str) -> str:
+    """Return the name of the identity that the agent of a machine has."""
+    return f"{NAME}-{machine}"
+
+
+def token_secret(machine: str) -> str:
+    """Return the name of the Secret with the token of a machine's agent."""
+    return f"{NAME}-{machine}-token"

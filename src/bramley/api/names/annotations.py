@@ -1,0 +1,32 @@
+"""Annotations that are read or written across components."""
+
+from __future__ import annotations
+
+# Cluster API: leave this object alone.
+PAUSED = "cluster.x-k8s.io/paused"
+
+# On the fleet's SSH Secret: the id of the public key at the provider.
+SSH_KEY_ID = "scaleway.tuist.dev/ssh-key-id"
+
+# On a Deployment's Pod template: a hash of the fleet's ready Nodes, so that a change spreads the Pods anew.
+FLEET_HASH = "tuist.dev/fleet-hash"
+
+# On RunnerPools and their Pods: the revision of the runtime class that a Pod was made with.
+RUNTIME_CLASS_REVISION = "tuist.dev/runtime-class-revision"
+
+# On Pods whose guest wants to be scraped through the Node.
+SCRAPE = "prometheus.io/scrape"
+SCRAPE_PORT = "prometheus.io/port"
+
+# On Pods: screen sharing with the guest, asked for by the first two and answered by the rest.
+VNC_SESSION_ID = "tuist.dev/vnc-session-id"
+VNC_RELAY_TOKEN_HASH = "tuist.dev/vnc-relay-token-hash"  # noqa: S105  the name of an annotation
+VNC_STATE = "tuist.dev/vnc-state"
+VNC_STATE_READY = "ready"
+VNC_RELAY_HOST = "tuist.dev/vnc-relay-host"
+VNC_RELAY_PORT = "tuist.dev/vnc-relay-port"
+VNC_RELAY_READY_AT = "tuist.dev/vnc-relay-ready-at"
+
+# On the egress Service of a Mac, for the Tailscale operator.
+TAILNET_FQDN = "tailscale.com/tailnet-fqdn"
+TAILNET_PROXY_GROUP = "tailscale.com/proxy-group"

@@ -1,0 +1,65 @@
+"""Reasons of events and of conditions; one word stands for the same thing in both."""
+
+from __future__ import annotations
+
+# Who reports.
+MACHINES_COMPONENT = "scalewayapplesiliconmachine-controller"
+AGENT_COMPONENT = "tart-kubelet"
+RUNNERS_COMPONENT = "runners-controller"
+
+NORMAL = "Normal"
+WARNING = "Warning"
+
+# The agent, on Pods.
+CREATING_VM = "CreatingVM"
+IDENTITY_REGEN_SKIPPED = "IdentityRegenSkipped"
+CACHE_VOLUME_SKIPPED = "CacheVolumeSkipped"
+
+# The pool controller, on RunnerPools.
+POD_RETIRED_FOR_NODE_DRAIN = "RunnerPodRetiredForNodeDrain"
+POD_START_TIMED_OUT = "RunnerPodStartTimedOut"
+POD_UNSCHEDULABLE = "RunnerPodUnschedulable"
+
+# The provider, on machines: what went well.
+ADOPTING = "Adopting"
+ADOPTED = "Adopted"
+PROVISIONED = "Provisioned"
+CREDENTIALS_RECLAIMED = "CredentialsReclaimed"
+BOOTSTRAPPING = "Bootstrapping"
+BOOTSTRAPPED = "Bootstrapped"
+AGENT_ROLLED = "AgentRolled"
+AGENT_ROLL_RETRIED = "AgentRollRetried"
+REBOOTING_FOR_RECOVERY = "RebootingForRecovery"
+BOOTSTRAP_EXHAUSTED = "BootstrapExhausted"
+RELEASING = "Releasing"
+RELEASED = "Released"
+
+# The provider, on machines: what went wrong.
+NO_ADOPT_POOL_PREFIX = "NoAdoptPoolPrefix"
+INVALID_OS_PIN = "InvalidOSPin"
+NO_AVAILABLE_HOST = "NoAvailableHost"
+PROVISIONING_FAILED = "ProvisioningFailed"
+CREDENTIALS_REFRESH_FAILED = "CredentialsRefreshFailed"
+MISSING_SUDO_PASSWORD = "MissingSudoPassword"  # noqa: S105  a reason
+NODE_MISSING = "NodeMissing"
+REGISTRATION_TOKEN_UNAVAILABLE = "GHRunnerRegistrationTokenUnavailable"  # noqa: S105  a reason
+BOOTSTRAP_FAILED = "BootstrapFailed"
+REBOOT_FOR_RECOVERY_FAILED = "RebootForRecoveryFailed"
+RELEASE_FAILED = "ReleaseFailed"
+RELEASE_SKIPPED = "ReleaseSkipped"
+OS_PIN_UNAVAILABLE = "OSPinUnavailable"
+BOOTSTRAP_SECRET_DELETE_FAILED = "BootstrapSecretDeleteFailed"  # noqa: S105  a reason
+AGENT_ROLL_FAILED = "AgentRollFailed"
+UPDATE_EXCEEDED_RETRIES = "TartKubeletUpdateExceededRetries"
+EGRESS_SERVICE_FAILED = "EgressServiceFailed"
+DELETE_FAILED = "DeleteFailed"
+
+# The provider, only as reasons of conditions.
+ADOPT_FAILED = "ScalewayAdoptFailed"
+CREDENTIALS_PERSIST_FAILED = "CredentialsPersistFailed"
+HOST_RELEASED = "HostReleased"
+SSH_KEY_UNAVAILABLE = "SSHKeyUnavailable"
+NODE_IDENTITY_UNAVAILABLE = "NodeIdentityUnavailable"
+KUBECONFIG_UNAVAILABLE = "KubeconfigUnavailable"
+TAILSCALE_AUTH_KEY_UNAVAILABLE = "TailscaleAuthKeyUnavailable"
+CACHE_PRIVATE_NETWORK_UNAVAILABLE = "CachePrivateNetworkUnavailable"

@@ -1,0 +1,49 @@
+"""Files and folders on a Mac that other programs, or an older release, know by path."""
+
+from __future__ import annotations
+
+# The packet filter: one marked block in the system's file, one anchor file of ours.
+PF_CONF = "/etc/pf.conf"
+PF_BEGIN = "# BEGIN tuist.runners"
+PF_END = "# END tuist.runners"
+PF_ANCHOR = "tuist.runners"
+PF_ANCHOR_FILE = "/etc/pf.anchors/tuist.runners"
+# How a line of the unmarked block of older releases begins.
+PF_LEGACY_COMMENT = "# Tuist runner VM egress filter"
+
+# Automatic login.
+KCPASSWORD = "/etc/kcpassword"
+LOGINWINDOW_DEFAULTS = "/Library/Preferences/com.apple.loginwindow"
+
+# The agent.
+AGENT_BINARY = "/usr/local/bin/tart-kubelet"
+AGENT_FOLDER = "/etc/tart-kubelet"
+AGENT_KUBECONFIG = "/etc/tart-kubelet/kubeconfig"
+AGENT_LOG = "/var/log/tart-kubelet.log"
+VM_LOGS = "/var/log/tart-vms"
+VM_USER_DATA = "/var/lib/tart-userdata"
+VNC_CONTROL = "/var/lib/tart-vnc-control"
+
+# Tart: the bundle holds the entitlements, so the binary is a wrapper.
+TART_BUNDLE = "/usr/local/lib/tart.app"
+TART_BINARY = "/usr/local/bin/tart"
+
+# Builders.
+ACTIONS_RUNNER = "/opt/actions-runner"
+BUILD_CACHE = "/opt/tuist-build-cache"
+BUILD_CACHE_VARIABLE = "TUIST_MIX_BUILD_ROOT"
+ZSHENV = "/etc/zshenv"
+
+# The tailnet.
+TAILSCALE_BINARY = "/usr/local/bin/tailscale"
+TAILSCALE_AUTH_KEY = "/etc/tuist/tailscale-auth-key"
+TAILNET_RESOLVER = "/etc/resolver/ts.net"
+
+# Metrics of the host.
+NODE_EXPORTER_BINARY = "/usr/local/bin/node_exporter"
+NODE_EXPORTER_WRAPPER = "/usr/local/bin/tuist-node-exporter-wrapper"
+
+
+def sudoers(user: str) -> str:
+    """Return the path of the file that lets this user run sudo without a password."""
+    return f"/etc/sudoers.d/{user}-nopasswd"

@@ -1,0 +1,83 @@
+"""Labels and taints on Nodes, Pods and our own objects."""
+
+from __future__ import annotations
+
+import hashlib
+
+# Everything below this prefix on a Node belongs to the agent, which removes what it no longer says.
+PREFIX = "tuist.dev/"
+TRUE = "true"
+
+# Nodes.
+OS = "kubernetes.io/os"
+ARCH = "kubernetes.io/arch"
+HOSTNAME = "kubernetes.io/hostname"
+DARWIN = "darwin"
+LINUX = "linux"
+ARM64 = "arm64"
+AMD64 = "amd64"
+RUNTIME = "tuist.dev/runtime"
+RUNTIME_TART = "tart"
+FLEET = "tuist.dev/fleet"
+GOLDEN_PREFIX = "tuist.dev/golden-"
+CACHE_MASTER_PREFIX = "tuist.dev/cache-master-"
+LINUX_POOL = "node.cluster.x-k8s.io/pool"
+
+# Taints: macOS Nodes, and the Linux Nodes that are kept for runners.
+MACOS_TAINT = "tuist.dev/macos"
+MACOS_TAINT_VALUE = "true"
+RUNNER_TIER_TAINT = "tuist.dev/runner-tier"
+RUNNER_TIER_BARE_METAL = "bare-metal"
+NO_SCHEDULE = "NoSchedule"
+
+# Runner Pods. The owner is stamped when a job is claimed, the account when the claim is committed.
+RUNNER = "tuist.dev/runner"
+RUNNER_POOL = "tuist.dev/runner-pool"
+RUNNER_POOL_OWNER = "tuist.dev/runner-pool-owner"
+RUNNER_ACCOUNT = "tuist.dev/runner-account"
+RUNNER_CACHE_UNTRUSTED = "tuist.dev/runner-cache-untrusted"
+DRAIN_ELIGIBLE = "tuist.dev/drain-eligible"
+OPERATOR_DRAIN = "tuist.dev/runner-operator-drain"
+
+# RunnerPools, as the chart renders them.
+MANAGED_BY = "tuist.dev/managed-by"
+MANAGED_BY_HELM = "helm"
+XCODE_VERSION = "tuist.dev/xcode-version"
+XCODE_DEFAULT = "tuist.dev/xcode-default"
+SHAPE = "tuist.dev/shape"
+SHAPE_VCPUS = "tuist.dev/shape-vcpus"
+SHAPE_MEMORY_GB = "tuist.dev/shape-memory-gb"
+SHAPE_DEFAULT = "tuist.dev/shape-default"
+
+# Cluster API: the contract that the infrastructure kinds keep, and what its objects carry.
+CAPI_CONTRACT = "cluster.x-k8s.io/v1beta1"
+CAPI_CLUSTER = "cluster.x-k8s.io/cluster-name"
+
+# The Service through which a Mac is reached over the tailnet.
+MAC_EGRESS = "tuist.dev/macmini-egress"
+MAC_EGRESS_MACHINE = "tuist.dev/macmini-machine"
+
+# Kubernetes' recommended labels, and our values of them.
+APP_NAME = "app.kubernetes.io/name"
+APP_COMPONENT = "app.kubernetes.io/component"
+APP_MANAGED_BY = "app.kubernetes.io/managed-by"
+APP_NAME_RUNNER = "tuist-runner"
+COMPONENT_RUNNER = "runner"
+COMPONENT_AGENT = "tart-kubelet"
+COMPONENT_EGRESS = "macmini-egress"
+MANAGED_BY_MACHINES = "capi-scaleway-applesilicon"
+
+
+def golden_hash(image: str) -> str:
+    """Return the 16 hex digits that stand for an image reference in label and VM names."""
+    return hashlib.sha256(image.encode()).hexdigest()[:16]
+
+
+def golden(image: str) -> str:
+    """Return the label that a Node carries while it holds a golden base of this image."""
+    return f"{GOLDEN_PREFIX}{golden_hash(image)}"
+
+
+def cache_master(account: int) -> str:
+    """Return the label that a Node carries while it holds this account's cache master."""
+    return f"{CACHE_MASTER_PREFIX}{account}"
