@@ -1,0 +1,53 @@
+"""Reads the project's own files for the tests that keep its maps true."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+SOURCES = ROOT / "src/bramley"
+
+_FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+_CODE = re.compile(r"`([^`\n]+)`")
+
+# What a checkout holds besides its own files.
+_FOREIGN = {".git", ".venv", "__pycache__", ".bramley", "dist", "build"}
+
+
+def markdown() -> list[Path]:
+    """Return every document of the project."""
+    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+def name_of(path: Path) -> str:
+    """Return the path as people write it, for test ids and messages."""
+    return path.relative_to(ROOT).as_posix()
+
+
+def inline_code(path: Path) -> list[str]:
+    """Return what stands in backticks in the prose of a document, fenced blocks left out."""
+    return _CODE.findall(_FENCE.sub("", path.read_text()))
+
+
+def fenced(path: Path) -> list[str]:
+    """Return the fenced blocks of a document."""
+    return _FENCE.findall(path.read_text())
+
+
+@functools.cache
+def source_text(*folders: str) -> str:
+    """Return all Python text under these folders of the project."""
+    paths = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+    return "\n".join(path.read_text() for path in paths)
+
+
+def own_files() -> Iterator[Path]:
+    """Yield every text file that belongs to the project."""
+    for path in sorted(ROOT.rglob("*")):
+        parts = path.relative_to(ROOT).parts
+        foreign = any(part in _FOREIGN or part.endswith("_cache") for part in parts)
+        if path.is_file() and not foreign and ".hypothesis" not in parts:
+            yield path

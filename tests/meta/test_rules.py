@@ -1,0 +1,117 @@
+"""Rules of the house that no linter knows: who may catch everything, start tasks, read the environment, bind where."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from tests.meta.documents import SOURCES, name_of, own_files
+
+N = TypeVar("N", bound=ast.AST)
+
+# The only places that may see every exception: below them a bug has nobody left to tell.
+CATCH_ALL = {
+    "src/bramley/runtime/controller.py",
+    "src/bramley/apiserver/app.py",
+    "src/bramley/kube/in_process.py",  # stands where the HTTP server stands between processes
+    "src/bramley/cli/main.py",
+}
+# Spelt so that this file does not contain what it forbids.
+FORBIDDEN = [
+    re.compile(pattern)
+    for pattern in (
+        r"(?<![\w.])/wor" + r"k/",
+        r"\.\./shar" + r"ed",
+        r"(?<![\w.])/ro" + r"ot/",
+        r"/opt/whe" + r"els",
+        r"\bhou" + r"se-style",
+        r"\bDESI" + r"GN\b",
+    )
+]
+
+
+def modules() -> list[Path]:
+    return sorted(SOURCES.rglob("*.py"))
+
+
+def nodes(kind: type[N]) -> Iterator[tuple[str, N]]:
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, kind):
+                yield name_of(path), node
+
+
+def catches(handler: ast.ExceptHandler) -> set[str]:
+    return (
+        {"BaseException"}
+        if handler.type is None
+        else set(re.findall(r"\w+", ast.unparse(handler.type)))
+    )
+
+
+def test_everything_is_caught_only_at_the_boundaries() -> None:
+    found = {place for place, node in nodes(ast.ExceptHandler) if "Exception" in catches(node)}
+
+    assert found <= CATCH_ALL
+
+
+def test_base_exceptions_are_caught_only_to_clean_up_and_raised_again() -> None:
+    found = [
+        f"{place}:{node.lineno}"
+        for place, node in nodes(ast.ExceptHandler)
+        if "BaseException" in catches(node)
+        and not (isinstance(node.body[-1], ast.Raise) and node.body[-1].exc is None)
+    ]
+
+    assert found == []
+
+
+def test_tasks_live_in_task_groups() -> None:
+    loose = re.compile(r"(?:asyncio|loop|get_running_loop\(\))\.create_task|ensure_future")
+
+    found = [name_of(path) for path in modules() if loose.search(path.read_text())]
+
+    assert found == []
+
+
+def test_only_the_command_line_reads_the_environment() -> None:
+    reads = re.compile(r"os\.(?:environ|getenv)")
+
+    found = {name_of(path) for path in modules() if reads.search(path.read_text())}
+
+    assert {place for place in found if not place.startswith("src/bramley/cli/")} == set()
+
+
+def test_nothing_binds_to_all_interfaces_by_default() -> None:
+    everywhere = {"0.0.0.0", "::", "[::]"}
+
+    found = [
+        f"{place}:{node.lineno}" for place, node in nodes(ast.Constant) if node.value in everywhere
+    ]
+
+    assert found == []
+
+
+def test_no_work_is_left_in_comments() -> None:
+    marker = re.compile(r"#.*\b(?:TODO|FIXME|XXX|HACK)\b")
+
+    assert [name_of(path) for path in modules() if marker.search(path.read_text())] == []
+
+
+@pytest.mark.parametrize("pattern", FORBIDDEN, ids=lambda pattern: pattern.pattern)
+def test_no_file_mentions_the_machine_it_was_written_on(pattern: re.Pattern[str]) -> None:
+    found = []
+    for path in own_files():
+        try:
+            text = path.read_text()
+        except UnicodeDecodeError:
+            continue
+        if pattern.search(text):
+            found.append(name_of(path))
+
+    assert found == []
