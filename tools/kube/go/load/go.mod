@@ -1,0 +1,3 @@
+module bramley.invalid/tools/load
+
+go 1.24.0
