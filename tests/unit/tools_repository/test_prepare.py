@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tools import prepare, tiers
+
+
+class Machine:
+    """Records commands; installing fails until the package lists are fetched, as in a fresh container."""
+
+    def __init__(self, policy: Path) -> None:
+        self.policy = policy
+        self.commands: list[str] = []
+        self.denied: list[bool] = []
+        self.has_lists = False
+
+    def run(self, command: Sequence[str]) -> int:
+        self.commands.append(" ".join(command[:2]))
+        self.denied.append(self.policy.read_text().endswith("exit 101\n"))
+        self.has_lists |= command[1] == "update"
+        return 0 if self.has_lists else 100
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "apt-get").touch(0o755)
+    monkeypatch.setenv("PATH", str(programs))
+    monkeypatch.setattr("sys.platform", "linux")
+    return Machine(tmp_path / "policy-rc.d")
+
+
+def test_a_fresh_container_gets_the_lists_and_then_the_package_with_services_denied(
+    machine: Machine,
+) -> None:
+    prepare.install_programs(["process"], run=machine.run, may_install=True, policy=machine.policy)
+
+    assert machine.commands == ["apt-get install", "apt-get update", "apt-get install"]
+    assert machine.denied == [True, True, True]
+    assert not machine.policy.exists()
+
+
+def test_a_plain_user_installs_nothing(machine: Machine) -> None:
+    prepare.install_programs(["process"], run=machine.run, may_install=False, policy=machine.policy)
+
+    assert machine.commands == []
+
+
+def test_tiers_that_need_nothing_install_nothing(machine: Machine) -> None:
+    chosen = ["unit", "meta", "scenarios"]
+
+    prepare.install_programs(chosen, run=machine.run, may_install=True, policy=machine.policy)
+
+    assert machine.commands == []
+
+
+def test_the_machines_own_policy_comes_back_even_after_a_failure(tmp_path: Path) -> None:
+    policy = tmp_path / "policy-rc.d"
+    policy.write_text("#!/bin/sh\nexit 0\n")
+    policy.chmod(0o700)
+
+    with pytest.raises(KeyboardInterrupt), prepare.services_denied(policy):
+        raise KeyboardInterrupt
+
+    assert policy.read_text() == "#!/bin/sh\nexit 0\n"
+    assert policy.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize(
+    ("told", "usable"),
+    [
+        ("go version go1.26.8 linux/amd64", True),
+        ("go version go1.21.0 darwin/arm64", True),
+        ("go version go1.19.8 linux/amd64", False),
+        ("", False),
+    ],
+)
+def test_a_go_that_cannot_fetch_its_successor_is_not_usable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str, *, usable: bool
+) -> None:
+    go = tmp_path / "go"
+    go.write_text(f"#!/bin/sh\necho '{told}'\n")
+    go.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    assert prepare.has_usable_go() is usable
+
+
+def test_a_missing_program_is_named_with_the_command_that_brings_it(
+    machine: Machine,
+) -> None:
+    tiers.missing_for.cache_clear()
+
+    told = tiers.missing_for("process")
+
+    tiers.missing_for.cache_clear()
+    assert told == "strace missing; run: sudo apt-get install strace"
+
+
+def test_tiers_are_chosen_by_name_and_an_unknown_one_is_refused() -> None:
+    assert tiers.chosen("") == tiers.NAMES
+    assert tiers.chosen("unit, process") == ("unit", "process")
+    with pytest.raises(ValueError, match="TIERS names moon"):
+        tiers.chosen("unit,moon")
