@@ -23,6 +23,7 @@ MicroTime = NewType("MicroTime", str)
 
 Int32 = Annotated[int, Meta(extra_json_schema={"format": "int32"})]
 Int64 = Annotated[int, Meta(extra_json_schema={"format": "int64"})]
+Count = Annotated[Int32, Meta(ge=0)]
 
 ConditionStatus = Literal["True", "False", "Unknown"]
 

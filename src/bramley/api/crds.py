@@ -1,0 +1,158 @@
+"""The CustomResourceDefinitions of our kinds, made from their types; `bramley crds` prints them.
+
+The committed `crds/*.yaml` are what this makes; a test compares them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from bramley.api import schema
+from bramley.api.apiextensions import (
+    CustomResourceDefinition,
+    DefinitionSpec,
+    Names,
+    PrinterColumn,
+    ScalePaths,
+    Subresources,
+    Validation,
+    Version,
+)
+from bramley.api.machine_template import ScalewayAppleSiliconMachineTemplate
+from bramley.api.meta import Object, ObjectMeta, to_wire
+from bramley.api.names import groups, labels
+from bramley.api.runner_pool import RunnerPool
+from bramley.api.scaleway_machine import ScalewayAppleSiliconMachine
+from bramley.api.tuist_cluster import TuistCluster
+
+AGE = PrinterColumn(name="Age", type="date", json_path=".metadata.creationTimestamp")
+
+
+@dataclass(frozen=True, slots=True)
+class CustomKind:
+    """What a CustomResourceDefinition says beside the schema."""
+
+    kind: type[Object]
+    short_name: str
+    category: str
+    columns: tuple[PrinterColumn, ...]
+    labels: dict[str, str] = field(default_factory=dict)
+    scale: ScalePaths | None = None
+
+    @property
+    def name(self) -> str:
+        """Return the name of the definition."""
+        return f"{self.kind.resource.plural}.{self.kind.resource.group}"
+
+
+def column(name: str, type: str, path: str, *, priority: int = 0) -> PrinterColumn:
+    """Describe one column of `kubectl get`."""
+    return PrinterColumn(name=name, type=type, json_path=path, priority=priority)
+
+
+# Cluster API finds the version of a kind that keeps its v1beta1 contract by this label.
+CONTRACT = {labels.CAPI_CONTRACT: groups.VERSION}
+
+KINDS = (
+    CustomKind(
+        RunnerPool,
+        short_name="rpool",
+        category="tuist",
+        columns=(
+            column("Replicas", "integer", ".spec.replicas"),
+            column("Observed", "integer", ".status.observedReplicas"),
+            column("DispatchLabel", "string", ".spec.dispatchLabel"),
+            column("Fleet", "string", ".spec.fleetSelector", priority=1),
+            column("Image", "string", ".spec.image", priority=1),
+            AGE,
+        ),
+        scale=ScalePaths(
+            spec_replicas_path=".spec.replicas",
+            status_replicas_path=".status.observedReplicas",
+            label_selector_path=".status.selector",
+        ),
+    ),
+    CustomKind(
+        ScalewayAppleSiliconMachine,
+        short_name="samm",
+        category="cluster-api",
+        columns=(
+            column("Phase", "string", ".status.phase"),
+            column("ProviderID", "string", ".spec.providerID"),
+            column("Ready", "boolean", ".status.ready"),
+            column("Fleet", "string", ".spec.fleetName", priority=1),
+            AGE,
+        ),
+        labels=CONTRACT,
+    ),
+    CustomKind(
+        ScalewayAppleSiliconMachineTemplate,
+        short_name="sammt",
+        category="cluster-api",
+        columns=(AGE,),
+        labels=CONTRACT,
+    ),
+    CustomKind(
+        TuistCluster,
+        short_name="tcl",
+        category="cluster-api",
+        columns=(
+            column("Endpoint", "string", ".spec.controlPlaneEndpoint.host"),
+            column("Ready", "boolean", ".status.ready"),
+            AGE,
+        ),
+        labels=CONTRACT,
+    ),
+)
+
+
+def manifests() -> list[dict[str, Any]]:
+    """Return the definitions of all our kinds, ready to be created."""
+    return [to_wire(definition(custom)) for custom in KINDS]
+
+
+def as_yaml() -> str:
+    """Return all definitions as one YAML stream."""
+    return "---\n".join(to_yaml(manifest) for manifest in manifests())
+
+
+def to_yaml(manifest: dict[str, Any]) -> str:
+    """Return one manifest as YAML, with its keys in the order given."""
+    return yaml.safe_dump(manifest, sort_keys=False, width=100, allow_unicode=True)
+
+
+def definition(custom: CustomKind) -> CustomResourceDefinition:
+    """Return the definition of one kind."""
+    where = custom.kind.resource
+    return CustomResourceDefinition(
+        metadata=ObjectMeta(name=custom.name, labels=custom.labels),
+        spec=DefinitionSpec(
+            group=where.group,
+            names=Names(
+                plural=where.plural,
+                singular=where.kind.lower(),
+                kind=where.kind,
+                list_kind=f"{where.kind}List",
+                short_names=[custom.short_name],
+                categories=[custom.category],
+            ),
+            scope="Namespaced" if where.namespaced else "Cluster",
+            versions=[version(custom)],
+        ),
+    )
+
+
+def version(custom: CustomKind) -> Version:
+    """Return the one version of a kind: served, stored, with the subresources that its type has."""
+    has_status = "status" in custom.kind.__struct_fields__
+    return Version(
+        name=custom.kind.resource.version,
+        served=True,
+        storage=True,
+        additional_printer_columns=list(custom.columns),
+        schema=Validation(schema=schema.of_kind(custom.kind)),
+        subresources=Subresources(status={}, scale=custom.scale) if has_status else None,
+    )

@@ -1,0 +1,183 @@
+"""ScalewayAppleSiliconMachine: one Mac at Scaleway, from the pool to a Node and back (Cluster API v1beta1 contract).
+
+No field of the spec may become required: Cluster API clones specs from templates of any age.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, ClassVar, Literal
+
+from msgspec import Meta, field
+
+from bramley.api.grammar import (
+    ObjectName,
+    OptionalLabelValue,
+    Organisation,
+    OSName,
+    ProviderID,
+    RunnerLabelList,
+    RunnerVersion,
+    ServerNamePrefix,
+    ServerType,
+    Zone,
+)
+from bramley.api.meta import Condition, Count, Fields, Int64, Object, Resource, Time
+from bramley.api.names import groups, machines
+from bramley.api.schema import Check, list_map, validations
+
+# A swap of the host clears the id first; both steps pass, a change in place does not.
+PROVIDER_ID_IS_FIXED = Check(
+    "self == oldSelf", "providerID cannot change once set; it can only be cleared"
+)
+
+Phase = Literal[
+    "Pending", "Provisioning", "Adopting", "Bootstrapping", "Ready", "Failed", "Deleting"
+]
+
+
+class GHActionsRunner(Fields, frozen=True, kw_only=True):
+    """The GitHub Actions runner of a builder, beside the agent."""
+
+    gh_runner_version: Annotated[
+        RunnerVersion,
+        Meta(description="The runner release to install first; it updates itself afterwards."),
+    ]
+    gh_org: Annotated[
+        Organisation, Meta(description="The GitHub organisation to register with.")
+    ] = machines.DEFAULT_GITHUB_ORGANISATION
+    gh_runner_labels: Annotated[
+        RunnerLabelList,
+        Meta(description="Labels of the runner, parted by commas; they must cover runs-on."),
+    ] = machines.DEFAULT_RUNNER_LABELS
+    gh_app_secret_name: Annotated[
+        ObjectName,
+        Meta(description="The Secret with the GitHub App's credentials, in this namespace."),
+    ] = ""
+
+
+class ScalewayAppleSiliconMachineSpec(Fields, frozen=True, kw_only=True):
+    """What is wanted of a Mac."""
+
+    provider_id: Annotated[
+        ProviderID | None,
+        Meta(
+            description="The server behind this machine; the controller sets it on adoption.",
+            extra_json_schema=validations(PROVIDER_ID_IS_FIXED),
+        ),
+    ] = field(name="providerID", default=None)
+    type: Annotated[ServerType, Meta(description="The kind of Mac, as Scaleway calls it.")] = (
+        machines.DEFAULT_TYPE
+    )
+    zone: Annotated[Zone, Meta(description="Where the Mac stands.")] = machines.DEFAULT_ZONE
+    os: Annotated[
+        OSName,
+        Meta(description="The macOS release; only its family counts, so Tahoe says the same."),
+    ] = machines.DEFAULT_OS
+    fleet_name: Annotated[
+        OptionalLabelValue,
+        Meta(description="The fleet; its machines share an SSH key and a Node label."),
+    ] = ""
+    host_cpu: Annotated[
+        Count | None,
+        Meta(description="CPUs that the Node offers; absent or 0 takes the operator's."),
+    ] = field(name="hostCPU", default=None)
+    host_memory_mb: Annotated[
+        Count | None,
+        Meta(description="MiB that the Node offers; absent or 0 takes the operator's."),
+    ] = field(name="hostMemoryMB", default=None)
+    adopt_pool_prefix: Annotated[
+        ServerNamePrefix,
+        Meta(description="How free servers are named; absent takes the operator's."),
+    ] = ""
+    gh_actions_runner: GHActionsRunner | None = None
+    kubelet_version: Annotated[
+        str, Meta(description="Kept so that older manifests stay valid; nothing reads it.")
+    ] = ""
+
+
+class MachineAddress(Fields, frozen=True, kw_only=True):
+    """One address of a machine."""
+
+    type: Annotated[str, Meta(description="What kind of address, such as ExternalIP.")]
+    address: Annotated[str, Meta(description="The address.")]
+
+
+class MachineCondition(Condition, frozen=True, kw_only=True):
+    """One observed fact in Cluster API's shape: a false one says how bad that is."""
+
+    severity: Annotated[
+        Literal["", "Error", "Warning", "Info"],
+        Meta(description="How bad a false status is; empty when the status is true."),
+    ] = ""
+
+
+class ScalewayAppleSiliconMachineStatus(Fields, frozen=True, kw_only=True):
+    """What was observed of a Mac."""
+
+    ready: Annotated[bool, Meta(description="Whether the machine can serve.")] = False
+    phase: Annotated[Phase | None, Meta(description="Where in its life the machine is.")] = None
+    server_id: Annotated[str, Meta(description="Scaleway's id of the adopted server.")] = field(
+        name="serverID", default=""
+    )
+    addresses: Annotated[list[MachineAddress], Meta(description="How the machine is reached.")] = []
+    failure_reason: Annotated[
+        str | None, Meta(description="One word for why the machine needs a person.")
+    ] = None
+    failure_message: Annotated[
+        str | None, Meta(description="A sentence on why the machine needs a person.")
+    ] = None
+    conditions: Annotated[
+        list[MachineCondition],
+        Meta(description="Facts about the machine.", extra_json_schema=list_map("type")),
+    ] = []
+    host_config_hash: Annotated[
+        str, Meta(description="The fingerprint of the configuration that the host last got.")
+    ] = ""
+    failed_host_config_hash: Annotated[
+        str, Meta(description="The fingerprint that used up its attempts.")
+    ] = ""
+    tart_kubelet_binary_sha: Annotated[
+        str, Meta(description="The SHA-256 of the agent on the host.")
+    ] = field(name="tartKubeletBinarySHA", default="")
+    tart_kubelet_update_attempts: Annotated[
+        Count, Meta(description="Updates of the host that failed in a row.")
+    ] = 0
+    last_update_failure_time: Annotated[
+        Time | None, Meta(description="When an update of the host last failed.")
+    ] = None
+    bootstrap_attempts: Annotated[
+        Count, Meta(description="Bootstraps of this host that failed in a row.")
+    ] = 0
+    bootstrap_reboot_issued: Annotated[
+        bool, Meta(description="Whether this host was already rebooted to help its bootstrap.")
+    ] = False
+    observed_generation: Annotated[
+        Int64, Meta(description="The generation of the spec that was last acted on.")
+    ] = 0
+
+
+class ScalewayAppleSiliconMachine(Object, frozen=True, kw_only=True):
+    """One Mac at Scaleway that serves as a Node."""
+
+    resource: ClassVar[Resource] = Resource(
+        groups.INFRASTRUCTURE,
+        groups.VERSION,
+        "ScalewayAppleSiliconMachine",
+        "scalewayapplesiliconmachines",
+        namespaced=True,
+    )
+
+    spec: Annotated[
+        ScalewayAppleSiliconMachineSpec, Meta(description="What is wanted of the Mac.")
+    ] = ScalewayAppleSiliconMachineSpec()
+    status: Annotated[
+        ScalewayAppleSiliconMachineStatus, Meta(description="What was observed of the Mac.")
+    ] = ScalewayAppleSiliconMachineStatus()
+
+
+def os_family(release: str) -> str:
+    """Return the family of a macOS release: `macos-tahoe-26.3`, `Tahoe` and `tahoe` are one."""
+    name = release.lower().removeprefix("macos-")
+    family = re.split(r"-(?=[0-9])", name, maxsplit=1)[0]
+    return re.sub(r"[ _-]", "", family)
