@@ -1,0 +1,178 @@
+"""Is a schema structural? Every field has a type outside of the junctors, and junctors only restrict.
+
+The rules and sentences are those of apiextensions v1. Further rules about single keywords are in `keywords`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from bramley.apiserver import causes
+from bramley.apiserver.schema.patterns import BadPattern, compile_pattern
+from bramley.base.errors import Cause
+
+Schema = Mapping[str, Any]
+
+_INT_OR_STRING = [{"type": "integer"}, {"type": "string"}]
+_EMPTY_TYPE = {
+    "root": "must not be empty at the root",
+    "item": "must not be empty for specified array items",
+    "field": "must not be empty for specified object fields",
+}
+_FORBIDDEN_IN_JUNCTORS = {
+    "type": "must be empty to be structural",
+    "additionalProperties": "must be undefined to be structural",
+    "default": "must be undefined to be structural",
+    "title": "must be empty to be structural",
+    "description": "must be empty to be structural",
+    "nullable": "must be false to be structural",
+    "x-kubernetes-preserve-unknown-fields": "must be false to be structural",
+    "x-kubernetes-embedded-resource": "must be false to be structural",
+    "x-kubernetes-int-or-string": "must be false to be structural",
+    "x-kubernetes-list-map-keys": "must be empty to be structural",
+    "x-kubernetes-list-type": "must be undefined to be structural",
+    "x-kubernetes-map-type": "must be undefined to be structural",
+    "x-kubernetes-validations": "must be empty to be structural",
+}
+
+
+def structural_causes(schema: Schema, path: str) -> list[Cause]:
+    """Return what keeps a schema from being structural, sorted by field and sentence."""
+    found = [*_node(schema, path, "root"), *_complete(schema, schema, path, path)]
+    return sorted(found, key=lambda cause: f"{cause.field}: {cause.message}")
+
+
+def _node(schema: Schema, path: str, level: str) -> Iterator[Cause]:
+    yield from _below(schema, path, level)
+    yield from _int_or_string(schema, path)
+    yield from _junctors(schema, path)
+    yield from _type(schema, path, level)
+    yield from _resource(schema, path, level)
+
+
+def _below(schema: Schema, path: str, level: str) -> Iterator[Cause]:
+    items, extra = schema.get("items"), schema.get("additionalProperties")
+    if isinstance(items, Mapping):
+        yield from _node(items, f"{path}.items", "item")
+    elif schema.get("type") == "array":
+        yield causes.required(f"{path}.items", "must be specified")
+    for name, inner in (schema.get("properties") or {}).items():
+        yield from _node(inner, f"{path}.properties[{name}]", "field")
+    if extra is not None and level == "root":
+        yield causes.forbidden(f"{path}.additionalProperties", "must not be used at the root")
+    if isinstance(extra, Mapping):
+        yield from _node(extra, f"{path}.additionalProperties", "field")
+
+
+def _int_or_string(schema: Schema, path: str) -> Iterator[Cause]:
+    if not schema.get("x-kubernetes-int-or-string"):
+        return
+    for word in ("x-kubernetes-preserve-unknown-fields", "x-kubernetes-embedded-resource"):
+        if schema.get(word):
+            detail = "must be false if x-kubernetes-int-or-string is true"
+            yield causes.invalid(f"{path}.{word}", value=True, detail=detail)
+
+
+def _type(schema: Schema, path: str, level: str) -> Iterator[Cause]:
+    kind = schema.get("type") or ""
+    field = f"{path}.type"
+    if schema.get("x-kubernetes-embedded-resource") and kind != "object":
+        detail = "must be object if x-kubernetes-embedded-resource is true"
+        yield causes.invalid(field, kind, detail) if kind else causes.required(field, detail)
+    elif not kind and not (
+        schema.get("x-kubernetes-int-or-string")
+        or schema.get("x-kubernetes-preserve-unknown-fields")
+    ):
+        yield causes.required(field, _EMPTY_TYPE[level])
+    if level == "root" and kind not in {"", "object"}:
+        yield causes.invalid(field, kind, "must be object at the root")
+
+
+def _resource(schema: Schema, path: str, level: str) -> Iterator[Cause]:
+    """Check what only resources have: the whole object, and embedded ones."""
+    known = schema.get("properties") or {}
+    embedded = bool(schema.get("x-kubernetes-embedded-resource"))
+    if embedded and schema.get("additionalProperties") is not None:
+        detail = "must not be used if x-kubernetes-embedded-resource is set"
+        yield causes.forbidden(f"{path}.additionalProperties", detail)
+    if embedded and not known and not schema.get("x-kubernetes-preserve-unknown-fields"):
+        detail = "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields"
+        yield causes.required(f"{path}.properties", detail)
+    if embedded or level == "root":
+        for name, wanted in (("kind", "string"), ("apiVersion", "string"), ("metadata", "object")):
+            if name in known and known[name].get("type") != wanted:
+                field = f"{path}.properties[{name}].type"
+                yield causes.invalid(field, known[name].get("type") or "", f"must be {wanted}")
+    if level == "root" and "metadata" in known and not _only_names(known["metadata"]):
+        detail = "must not specify anything other than name and generateName, but metadata is implicitly specified"
+        yield causes.forbidden(f"{path}.properties[metadata]", detail)
+
+
+def _only_names(metadata: Schema) -> bool:
+    return set(metadata) <= {"type", "properties", "default"} and set(
+        metadata.get("properties") or {}
+    ) <= {"name", "generateName"}
+
+
+def _junctors(schema: Schema, path: str, *, skip: str = "") -> Iterator[Cause]:
+    """Check what stands in anyOf, allOf, oneOf and not, and the pattern beside them."""
+    skip_any = schema.get("anyOf") == _INT_OR_STRING or skip == "anyOf"
+    for word in ("anyOf", "allOf", "oneOf"):
+        for index, inner in enumerate(schema.get(word) or ()):
+            if word == "anyOf" and skip_any:
+                continue
+            first = word == "allOf" and index == 0 and inner.get("anyOf") == _INT_OR_STRING
+            yield from _nested(inner, f"{path}.{word}[{index}]", skip="anyOf" if first else "")
+    if isinstance(schema.get("not"), Mapping):
+        yield from _nested(schema["not"], f"{path}.not")
+    yield from _pattern(schema, path)
+
+
+def _pattern(schema: Schema, path: str) -> Iterator[Cause]:
+    pattern = schema.get("pattern")
+    if pattern:
+        try:
+            compile_pattern(pattern)
+        except BadPattern as error:
+            detail = f"must be a valid regular expression, but isn't: {error}"
+            yield causes.invalid(f"{path}.pattern", pattern, detail)
+
+
+def _nested(schema: Schema, path: str, *, skip: str = "") -> Iterator[Cause]:
+    yield from _junctors(schema, path, skip=skip)
+    if isinstance(schema.get("items"), Mapping):
+        yield from _nested(schema["items"], f"{path}.items")
+    for name, inner in (schema.get("properties") or {}).items():
+        yield from _nested(inner, f"{path}.properties[{name}]")
+    for word, detail in _FORBIDDEN_IN_JUNCTORS.items():
+        if schema.get(word):
+            yield causes.forbidden(f"{path}.{word}", detail)
+    if "metadata" in (schema.get("properties") or {}):
+        detail = "must not be specified in a nested context"
+        yield causes.forbidden(f"{path}.properties[metadata]", detail)
+
+
+def _complete(nested: Any, schema: Any, path: str, where: str) -> Iterator[Cause]:
+    """Find fields that only a junctor names: they would be pruned before the junctor sees them."""
+    if not isinstance(nested, Mapping):
+        return
+    if not isinstance(schema, Mapping):
+        yield causes.required(path, f"because it is defined in {where}")
+        return
+    yield from _complete_junctor(nested.get("not"), schema, path, f"{where}.not")
+    for word in ("allOf", "anyOf", "oneOf"):
+        for index, inner in enumerate(nested.get(word) or ()):
+            yield from _complete_junctor(inner, schema, path, f"{where}.{word}[{index}]")
+
+
+def _complete_junctor(nested: Any, schema: Any, path: str, where: str) -> Iterator[Cause]:
+    yield from _complete(nested, schema, path, where)
+    if not isinstance(nested, Mapping) or not isinstance(schema, Mapping):
+        return
+    items = nested.get("items")
+    yield from _complete_junctor(items, schema.get("items"), f"{path}.items", f"{where}.items")
+    known = schema.get("properties") or {}
+    for name, inner in (nested.get("properties") or {}).items():
+        step = f"properties[{name}]"
+        yield from _complete_junctor(inner, known.get(name), f"{path}.{step}", f"{where}.{step}")

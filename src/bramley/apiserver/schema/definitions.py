@@ -1,0 +1,285 @@
+"""What a CustomResourceDefinition's spec must keep to: names, versions, columns, subresources, schemas, defaults.
+
+The spec comes shaped and completed; the sentences are those of apiextensions v1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from bramley.apiserver import causes, names
+from bramley.apiserver.schema import checking, keywords
+from bramley.apiserver.schema.fieldpaths import BadPath, find
+from bramley.apiserver.schema.pruning import compile_pruner
+from bramley.apiserver.schema.rules import compile_rules
+from bramley.apiserver.schema.validation import compile_validation
+from bramley.apiserver.schema.values import ABSENT, NO_FIELD, child, copied, same
+from bramley.base.errors import Cause
+
+Json = Mapping[str, Any]
+
+_COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
+_COLUMN_FORMATS = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")
+_SELECTABLE = ("string", "boolean", "integer")
+_MOST_SELECTABLE = 8
+# With a status subresource the status is cut out of the schema, so nothing else may stand at its root.
+_AT_ROOT_WITH_STATUS = frozenset(
+    {
+        "description",
+        "type",
+        "format",
+        "title",
+        "maximum",
+        "exclusiveMaximum",
+        "minimum",
+        "exclusiveMinimum",
+    }
+    | {
+        "maxLength",
+        "minLength",
+        "pattern",
+        "maxItems",
+        "minItems",
+        "uniqueItems",
+        "multipleOf",
+        "required",
+        "items",
+    }
+    | {
+        "properties",
+        "externalDocs",
+        "example",
+        "x-kubernetes-preserve-unknown-fields",
+        "x-kubernetes-validations",
+    }
+)
+_AT_ROOT_TOLD = (
+    "only [Description Type Format Title Maximum ExclusiveMaximum Minimum ExclusiveMinimum MaxLength MinLength Pattern"
+    " MaxItems MinItems UniqueItems MultipleOf Required Items Properties ExternalDocs Example XPreserveUnknownFields"
+    " XValidations] fields are allowed at the root of the schema if the status subresource is enabled"
+)
+
+
+def spec_causes(spec: Json) -> list[Cause]:
+    """Return every rule that the spec breaks."""
+    return [*_group(spec), *_scope(spec), *_versions(spec), *_names(spec), *_others(spec)]
+
+
+def _group(spec: Json) -> Iterator[Cause]:
+    group = spec["group"]
+    wrong = names.subdomain(group)
+    if not group:
+        yield causes.required("spec.group")
+    elif wrong:
+        yield causes.invalid("spec.group", group, ",".join(wrong))
+    elif "." not in group:
+        yield causes.invalid("spec.group", group, "should be a domain with at least one dot")
+
+
+def _scope(spec: Json) -> Iterator[Cause]:
+    scope = spec["scope"]
+    if not scope:
+        yield causes.required("spec.scope")
+    elif scope not in {"Cluster", "Namespaced"}:
+        yield causes.unsupported("spec.scope", scope, ("Cluster", "Namespaced"))
+
+
+def _versions(spec: Json) -> Iterator[Cause]:
+    versions = spec["versions"]
+    for index, version in enumerate(versions):
+        yield from _version(version, f"spec.versions[{index}]")
+    found = [version["name"] for version in versions]
+    if len(set(found)) < len(found):
+        yield causes.invalid("spec.versions", versions, "must contain unique version names")
+    if sum(version["storage"] for version in versions) != 1:
+        detail = "must have exactly one version marked as storage version"
+        yield causes.invalid("spec.versions", versions, detail)
+
+
+def _version(version: Json, path: str) -> Iterator[Cause]:
+    schema = schema_of(version)
+    wrong = names.dns1035_label(version["name"])
+    if schema is None:
+        yield causes.required(f"{path}.schema.openAPIV3Schema")
+    if wrong:
+        yield causes.invalid(f"{path}.name", version["name"], ",".join(wrong))
+    yield from _deprecation(version, path)
+    if schema is not None:
+        has_status = "status" in (version.get("subresources") or {})
+        yield from _schema(schema, f"{path}.schema.openAPIV3Schema", has_status=has_status)
+        yield from _selectable(version, schema, f"{path}.selectableFields")
+    yield from _scale(
+        (version.get("subresources") or {}).get("scale"), f"{path}.subresources.scale"
+    )
+    for index, column in enumerate(version.get("additionalPrinterColumns") or ()):
+        yield from _column(column, f"{path}.additionalPrinterColumns[{index}]")
+
+
+def schema_of(version: Json) -> dict[str, Any] | None:
+    """Return the schema of a version, if it has one."""
+    schema: dict[str, Any] | None = (version.get("schema") or {}).get("openAPIV3Schema")
+    return schema
+
+
+def _deprecation(version: Json, path: str) -> Iterator[Cause]:
+    warning = version.get("deprecationWarning")
+    if warning is None:
+        return
+    field = f"{path}.deprecationWarning"
+    if not version.get("deprecated"):
+        yield causes.invalid(field, warning, "can only be set for deprecated versions")
+    if not warning:
+        yield causes.invalid(field, warning, "must not be an empty string")
+    if len(warning) > 256:
+        yield causes.invalid(field, warning, "must be <= 256 characters long")
+
+
+def _schema(schema: Json, path: str, *, has_status: bool) -> Iterator[Cause]:
+    if has_status and any(word not in _AT_ROOT_WITH_STATUS for word in schema if schema[word]):
+        yield causes.invalid(path, schema, _AT_ROOT_TOLD)
+    if schema.get("nullable"):
+        yield causes.forbidden(f"{path}.nullable", "nullable cannot be true at the root")
+    structural = checking.structural_causes(schema, path)
+    yield from structural or _defaults(schema, path, root=True)
+    yield from keywords.keyword_causes(schema, path)
+
+
+def _defaults(schema: Json, path: str, *, root: bool = False) -> Iterator[Cause]:
+    """Check that defaults keep to the schema that they are defaults of."""
+    default = schema.get("default")
+    if default is not None:
+        yield from _default(schema, default, f"{path}.default", root=root)
+    items = schema.get("items")
+    if isinstance(items, Mapping):
+        yield from _defaults(items, f"{path}.items")
+    for name, inner in (schema.get("properties") or {}).items():
+        yield from _defaults(inner, f"{path}.properties[{name}]")
+
+
+def _default(schema: Json, default: Any, path: str, *, root: bool) -> Iterator[Cause]:
+    pruned = copied(default)
+    compile_pruner(schema, root=root)(pruned, "", [])
+    if not same(pruned, default):
+        yield causes.invalid(path, default, "must not have unknown fields")
+    found: list[Cause] = []
+    compile_validation(schema)(default, ABSENT, "", found)
+    if not found and not keywords.keyword_causes(schema, path):
+        rules = compile_rules(schema)
+        if rules is not None:
+            rules(default, ABSENT, "", found)
+    for cause in found:
+        where = "" if cause.field == NO_FIELD else cause.field
+        yield Cause(f"{path}.{where}" if where else path, cause.reason, cause.message)
+
+
+def _selectable(version: Json, schema: Json, path: str) -> Iterator[Cause]:
+    seen: set[str] = set()
+    for index, entry in enumerate(version.get("selectableFields") or ()):
+        field, wanted = f"{path}[{index}].jsonPath", entry["jsonPath"]
+        if not wanted:
+            yield causes.required(field)
+            continue
+        try:
+            written, found = find(wanted, schema, brackets=False)
+        except BadPath as error:
+            yield causes.invalid(field, wanted, f"is an invalid path: {error}")
+            continue
+        if written.split(".")[0] == "metadata":
+            yield causes.invalid(field, wanted, "must not point to fields in metadata")
+        if found.get("type") not in _SELECTABLE:
+            detail = "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed."
+            yield causes.invalid(field, wanted, detail)
+        if written in seen:
+            yield causes.duplicate(field, wanted)
+        seen.add(written)
+    if len(seen) > _MOST_SELECTABLE:
+        yield causes.too_many(path, count=len(seen), limit=_MOST_SELECTABLE)
+
+
+def _scale(scale: Json | None, path: str) -> Iterator[Cause]:
+    if scale is None:
+        return
+    yield from _scale_path(scale.get("specReplicasPath"), f"{path}.specReplicasPath", ".spec.")
+    yield from _scale_path(
+        scale.get("statusReplicasPath"), f"{path}.statusReplicasPath", ".status."
+    )
+    selector = scale.get("labelSelectorPath")
+    if selector and not selector.startswith((".spec.", ".status.")):
+        detail = "should be a json path under either .spec or .status"
+        told = detail if selector.startswith(".") else "must be a simple json path starting with ."
+        yield causes.invalid(f"{path}.labelSelectorPath", selector, told)
+
+
+def _scale_path(value: str | None, field: str, root: str) -> Iterator[Cause]:
+    if not value:
+        yield causes.required(field)
+    elif not value.startswith("."):
+        yield causes.invalid(field, value, "must be a simple json path starting with .")
+    elif not value.startswith(root):
+        yield causes.invalid(field, value, f"should be a json path under {root.rstrip('.')}")
+
+
+def _column(column: Json, path: str) -> Iterator[Cause]:
+    types = f"must be one of {','.join(_COLUMN_TYPES)}"
+    if not column["name"]:
+        yield causes.required(f"{path}.name")
+    if not column["type"]:
+        yield causes.required(f"{path}.type", types)
+    elif column["type"] not in _COLUMN_TYPES:
+        yield causes.invalid(f"{path}.type", column["type"], types)
+    form = column.get("format")
+    if form and form not in _COLUMN_FORMATS:
+        yield causes.invalid(f"{path}.format", form, f"must be one of {','.join(_COLUMN_FORMATS)}")
+    if not column["jsonPath"]:
+        yield causes.required(f"{path}.JSONPath")
+    elif not column["jsonPath"].startswith("."):
+        detail = "must be a simple json path starting with ."
+        yield causes.invalid(f"{path}.JSONPath", column["jsonPath"], detail)
+
+
+def _names(spec: Json) -> Iterator[Cause]:
+    called = spec["names"]
+    for word in ("plural", "singular", "kind", "listKind"):
+        if not called.get(word):
+            yield causes.required(f"spec.names.{word}")
+    for word in ("plural", "singular"):
+        yield from _name(called.get(word) or "", f"spec.names.{word}")
+    for word in ("kind", "listKind"):
+        yield from _kind(called.get(word) or "", f"spec.names.{word}")
+    for index, short in enumerate(called.get("shortNames") or ()):
+        yield from _name(short, f"spec.names.shortNames[{index}]", required=True)
+    if called["kind"] and called["kind"] == called.get("listKind"):
+        detail = "kind and listKind may not be the same"
+        yield causes.invalid("spec.names.listKind", called["listKind"], detail)
+    for index, category in enumerate(called.get("categories") or ()):
+        yield from _name(category, f"spec.names.categories[{index}]", required=True)
+
+
+def _name(value: str, field: str, *, required: bool = False) -> Iterator[Cause]:
+    wrong = names.dns1035_label(value) if value or required else []
+    if wrong:
+        yield causes.invalid(field, value, ",".join(wrong))
+
+
+def _kind(value: str, field: str) -> Iterator[Cause]:
+    wrong = names.dns1035_label(value.lower()) if value else []
+    if wrong:
+        detail = f"may have mixed case, but should otherwise match: {','.join(wrong)}"
+        yield causes.invalid(field, value, detail)
+
+
+def _others(spec: Json) -> Iterator[Cause]:
+    strategy = (spec.get("conversion") or {}).get("strategy") or ""
+    field = child("spec", "conversion.strategy")
+    if strategy == "Webhook":
+        # A real cluster takes it; here nothing would call the webhook, so saying no is the honest answer.
+        yield causes.invalid(
+            field, strategy, "conversion webhooks are not served by this API server"
+        )
+    elif strategy != "None":
+        supported = ("None", "Webhook")
+        yield causes.unsupported(field, strategy, supported) if strategy else causes.required(field)
+    if spec.get("preserveUnknownFields"):
+        detail = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"
+        yield causes.invalid("spec.preserveUnknownFields", value=True, detail=detail)

@@ -1,0 +1,290 @@
+"""CEL expressions: compiled once, refused when they name what does not exist, run with Kubernetes' functions.
+
+The library that evaluates CEL is heavy, so it is imported with the first expression and never before. It parses but does
+not check types; unknown functions, variables and fields of `self` are found here, so that they fail when the definition is
+written and not with every object.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from typing import Any, Protocol
+
+Schema = Mapping[str, Any]
+
+_TEXT = re.compile(
+    r"""r?("{3}.*?"{3}|'{3}.*?'{3}|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')""", re.DOTALL
+)
+_BOUND = re.compile(r"\.(?:all|exists|exists_one|existsOne|map|filter)\(\s*([A-Za-z_]\w*)\s*,")
+_PATH = re.compile(r"(?<![\w.])(self|oldSelf)((?:\s*\.\s*[A-Za-z_]\w*)+)(?!\w)\s*(\()?")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_OPERATOR = re.compile(r"\W|_[^a-z]")
+_TYPES = frozenset(
+    {
+        "bool",
+        "bytes",
+        "double",
+        "duration",
+        "int",
+        "list",
+        "map",
+        "null_type",
+        "string",
+        "timestamp",
+        "uint",
+        "type",
+    }
+)
+_STANDARD = frozenset(
+    {
+        "bytes",
+        "contains",
+        "double",
+        "duration",
+        "dyn",
+        "endsWith",
+        "getDate",
+        "getDayOfMonth",
+        "getDayOfWeek",
+    }
+    | {
+        "getDayOfYear",
+        "getFullYear",
+        "getHours",
+        "getMilliseconds",
+        "getMinutes",
+        "getMonth",
+        "getSeconds",
+    }
+    | {
+        "hasValue",
+        "int",
+        "matches",
+        "optional.none",
+        "optional.of",
+        "or",
+        "orValue",
+        "size",
+        "startsWith",
+        "string",
+    }
+    | {"timestamp", "type", "uint", "value"}
+)
+_RESERVED = frozenset(
+    {
+        "true",
+        "false",
+        "null",
+        "in",
+        "as",
+        "break",
+        "const",
+        "continue",
+        "else",
+        "for",
+        "function",
+        "if",
+        "import",
+    }
+    | {"let", "loop", "package", "namespace", "return", "var", "void", "while"}
+)
+_META = frozenset({"name", "generateName"})
+
+
+class BadExpression(ValueError):
+    """The expression cannot be compiled; the message says where and why."""
+
+
+class EvaluationFailed(Exception):
+    """The expression has no result for this value."""
+
+
+class Program(Protocol):
+    """A compiled expression of the library."""
+
+    def execute(self, context: Any) -> Any:
+        """Return the expression's value."""
+        ...
+
+    def references(self) -> dict[str, list[str]]:
+        """Return the variables and functions that the expression names."""
+        ...
+
+
+class Expression:
+    """One compiled expression."""
+
+    __slots__ = ("_functions", "_program", "source", "uses_old")
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self._program = _parsed(source)
+        references = self._program.references()
+        self.uses_old = "oldSelf" in references["variables"]
+        self._functions = {
+            name: _functions()[name] for name in references["functions"] if name in _functions()
+        }
+        _refuse_unknown(source, references)
+
+    def evaluate(self, variables: Mapping[str, Any]) -> Any:
+        """Return the value of the expression, or raise with the reason why there is none."""
+        import cel
+
+        try:
+            return self._program.execute(cel.Context(dict(variables), dict(self._functions)))
+        except (LookupError, ArithmeticError, TypeError, ValueError, RuntimeError) as error:
+            raise EvaluationFailed(_reason(error)) from error
+
+
+def refuse_unknown_fields(source: str, schema: Schema, *, root: bool) -> None:
+    """Raise when the expression reads a field of `self` that the schema does not have."""
+    for match in _PATH.finditer(_blanked(source)):
+        names = list(_NAME.finditer(source, match.start(2), match.end(2)))
+        if match.group(3):
+            names.pop()  # the last one is a method
+        _walk(source, schema, names, root=root)
+
+
+def escaped(name: str) -> str | None:
+    """Return how an expression must spell a field's name; None when it cannot name the field at all."""
+    if name in _RESERVED:
+        return f"__{name}__"
+    if not re.fullmatch(r"[A-Za-z_.\-/][A-Za-z0-9_.\-/]*", name):
+        return None
+    spelled = name.replace("__", "__underscores__").replace(".", "__dot__")
+    return spelled.replace("-", "__dash__").replace("/", "__slash__")
+
+
+def _walk(source: str, schema: Schema, names: list[re.Match[str]], *, root: bool) -> None:
+    here: Schema = schema
+    for position, name in enumerate(names):
+        known = here.get("properties")
+        if root and position == 0 and name.group() in {"apiVersion", "kind", "metadata"}:
+            if name.group() == "metadata" and len(names) > 1 and names[1].group() not in _META:
+                _undefined(source, names[1])
+            return
+        if not known or here.get("x-kubernetes-preserve-unknown-fields"):
+            return
+        spelled = {escaped(one): one for one in known}
+        if name.group() not in spelled:
+            _undefined(source, name)
+        here = known[spelled[name.group()]]
+
+
+def _undefined(source: str, name: re.Match[str]) -> None:
+    dot = source.rfind(".", 0, name.start())
+    raise BadExpression(_at(source, dot, f"undefined field '{name.group()}'"))
+
+
+def _parsed(source: str) -> Program:
+    import cel
+
+    try:
+        program: Program = cel.compile(source)
+    except ValueError as error:
+        found = re.search(r"ERROR: .*", str(error), re.DOTALL)
+        raise BadExpression(f"compilation failed: {found.group() if found else error}") from error
+    return program
+
+
+def _refuse_unknown(source: str, references: Mapping[str, list[str]]) -> None:
+    bound = {match.group(1) for match in _BOUND.finditer(source)}
+    known = bound | _TYPES | {"self", "oldSelf"}
+    functions = [name for name in references["functions"] if not _is_operator(name)]
+    wrong = [name for name in references["variables"] if name not in known]
+    wrong += [name for name in functions if name not in _STANDARD and name not in _functions()]
+    for name in wrong:
+        where = re.search(rf"(?<!\w){re.escape(name)}(?!\w)", _blanked(source))
+        told = f"undeclared reference to '{name}' (in container '')"
+        raise BadExpression(_at(source, where.start() if where else 0, told))
+
+
+def _is_operator(name: str) -> bool:
+    return bool(_OPERATOR.search(name.replace("optional.", "")))
+
+
+def _at(source: str, index: int, told: str) -> str:
+    line = source.count("\n", 0, index) + 1
+    start = source.rfind("\n", 0, index) + 1
+    column = index - start
+    text = source[start:].partition("\n")[0]
+    return f"compilation failed: ERROR: <input>:{line}:{column + 1}: {told}\n | {text}\n | {'.' * column}^"
+
+
+def _blanked(source: str) -> str:
+    # Texts may hold anything; their places are kept so that columns stay true.
+    return _TEXT.sub(lambda match: "_" * len(match.group()), source)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, KeyError):
+        return f"no such key: {error.args[0] if error.args else ''}"
+    if isinstance(error, ZeroDivisionError):
+        return "division by zero"
+    if isinstance(error, TypeError):
+        return "no such overload"
+    return str(error)
+
+
+@cache
+def _functions() -> Mapping[str, Callable[..., Any]]:
+    from cel import stdlib
+
+    offered = (
+        "charAt",
+        "lowerAscii",
+        "replace",
+        "split",
+        "substring",
+        "trim",
+        "upperAscii",
+        "join",
+        "min",
+        "max",
+        "sum",
+    )
+    found = {name: stdlib.STDLIB_FUNCTIONS[name] for name in offered}
+    sets = {
+        name: stdlib.STDLIB_FUNCTIONS[name]
+        for name in ("sets.contains", "sets.equivalent", "sets.intersects")
+    }
+    own: dict[str, Callable[..., Any]] = {
+        "isSorted": _is_sorted,
+        "indexOf": _index_of,
+        "lastIndexOf": _last_index_of,
+    }
+    return {**found, **sets, **own, "find": _find, "findAll": _find_all}
+
+
+def _is_sorted(items: list[Any]) -> bool:
+    return all(one <= other for one, other in itertools.pairwise(items))
+
+
+def _index_of(items: Any, wanted: Any, start: int = 0) -> int:
+    if isinstance(items, str):
+        return items.find(wanted, start)
+    return next((index for index, item in enumerate(items) if item == wanted), -1)
+
+
+def _last_index_of(items: Any, wanted: Any) -> int:
+    if isinstance(items, str):
+        return items.rfind(wanted)
+    return max((index for index, item in enumerate(items) if item == wanted), default=-1)
+
+
+def _find(text: str, pattern: str) -> str:
+    return next(_matches(text, pattern), "")
+
+
+def _find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
+    found = list(_matches(text, pattern))
+    return found if limit < 0 else found[:limit]
+
+
+def _matches(text: str, pattern: str) -> Iterator[str]:
+    from bramley.apiserver.schema.patterns import compile_pattern
+
+    return (match.group() for match in compile_pattern(pattern).finditer(text))

@@ -1,0 +1,91 @@
+r"""Regular expressions in Go's dialect, compiled for Python.
+
+Kubernetes' patterns are RE2: `$` means the very end, `\z` exists, classes are ASCII, and there are no look-arounds or
+back references. What Go would refuse is refused here too, so that a pattern accepted here is accepted by a cluster.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+
+_POSIX = {
+    "alnum": "0-9A-Za-z",
+    "alpha": "A-Za-z",
+    "ascii": "\\x00-\\x7F",
+    "blank": "\\t ",
+    "cntrl": "\\x00-\\x1F\\x7F",
+    "digit": "0-9",
+    "graph": "!-~",
+    "lower": "a-z",
+    "print": " -~",
+    "punct": "!-/:-@\\[-`{-~",
+    "space": "\\t\\n\\v\\f\\r ",
+    "upper": "A-Z",
+    "word": "0-9A-Za-z_",
+    "xdigit": "0-9A-Fa-f",
+}
+
+_REFUSED = re.compile(r"\(\?(?:<?[=!]|>|#|\()|\(\?P=|[*+?}]\+")
+_OUTSIDE = re.compile(r"(?P<escape>\\.)|(?P<open>\[\^?\]?)|(?P<end>\$)|(?P<other>.)", re.DOTALL)
+_INSIDE = re.compile(
+    r"(?P<escape>\\.)|(?P<posix>\[:\^?[a-z]+:\])|(?P<close>\])|(?P<other>.)", re.DOTALL
+)
+
+
+class BadPattern(ValueError):
+    """The pattern is no regular expression that Go would accept."""
+
+
+def compile_pattern(pattern: str) -> re.Pattern[str]:
+    """Compile a pattern so that it matches what Go's regexp would match."""
+    if _REFUSED.search(_without_escapes_and_classes(pattern)):
+        raise BadPattern(f"invalid or unsupported Perl syntax in `{pattern}`")
+    try:
+        with warnings.catch_warnings():
+            # Python warns about sets it may read differently one day; Go's reading is the one that counts.
+            warnings.simplefilter("ignore", FutureWarning)
+            return re.compile(_translated(pattern), re.ASCII)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise BadPattern(f"error parsing regexp: {error}: `{pattern}`") from error
+
+
+def _translated(pattern: str) -> str:
+    out: list[str] = []
+    inside = False
+    at = 0
+    while match := (_INSIDE if inside else _OUTSIDE).match(pattern, at):
+        kind = match.lastgroup
+        out.append(_one(kind, match.group(), inside=inside, multiline="(?m" in pattern))
+        inside = kind == "open" or (inside and kind != "close")
+        at = match.end()
+    return "".join(out)
+
+
+def _one(kind: str | None, text: str, *, inside: bool, multiline: bool) -> str:
+    if kind == "escape":
+        return _escape(text)
+    if kind == "posix":
+        return _posix(text)
+    if kind == "end" and not multiline:
+        return r"\Z"  # Python's $ would also match before a final newline
+    return "\\[" if inside and text == "[" else text
+
+
+def _escape(text: str) -> str:
+    if text == "\\z":
+        return r"\Z"
+    if text in {"\\Z", "\\C"} or text[1].isdigit():
+        raise BadPattern(f"error parsing regexp: invalid escape sequence: `{text}`")
+    return text
+
+
+def _posix(text: str) -> str:
+    name = text.strip("[]:^")
+    if "^" in text or name not in _POSIX:
+        raise BadPattern(f"error parsing regexp: invalid character class range: `{text}`")
+    return _POSIX[name]
+
+
+def _without_escapes_and_classes(pattern: str) -> str:
+    return re.sub(r"\[\^?\]?(?:\\.|[^\]\\])*\]", "c", re.sub(r"\\.", "e", pattern))

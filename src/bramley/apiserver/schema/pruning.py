@@ -1,0 +1,93 @@
+"""Pruning: fields that the schema does not know are taken out, and named for strict validation.
+
+`x-kubernetes-preserve-unknown-fields` keeps unknown fields of its own level, known ones below are pruned again; the
+apiVersion, kind and metadata of a resource, also of an embedded one, are left to others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bramley.apiserver.schema.values import META_FIELDS, child
+
+Pruner = Callable[[Any, str, list[str]], None]
+Schema = Mapping[str, Any]
+
+
+def compile_pruner(schema: Schema | None, *, root: bool = False) -> Pruner:
+    """Return a function that prunes a value in place and adds the paths it took out."""
+    if schema is None:
+        return _prune_everything
+    if schema.get("x-kubernetes-preserve-unknown-fields"):
+        return _keeping_unknown(schema, root=root)
+    return _known_only(schema, root=root)
+
+
+def _known_only(schema: Schema, *, root: bool) -> Pruner:
+    fields = _Fields(schema, root=root)
+    items = compile_pruner(schema.get("items"))
+
+    def prune(value: Any, path: str, pruned: list[str]) -> None:
+        if type(value) is dict:
+            for name in fields.descend(value, path, pruned):
+                if path or name not in META_FIELDS:
+                    pruned.append(child(path, name))
+                del value[name]
+        elif type(value) is list:
+            _each(items, value, path, pruned)
+
+    return prune
+
+
+def _keeping_unknown(schema: Schema, *, root: bool) -> Pruner:
+    fields = _Fields(schema, root=root)
+    inner = schema.get("items")
+    items = None if inner is None else _keeping_unknown(inner, root=False)
+
+    def prune(value: Any, path: str, pruned: list[str]) -> None:
+        if type(value) is dict:
+            fields.descend(value, path, pruned)
+        elif type(value) is list and items is not None:
+            _each(items, value, path, pruned)
+
+    return prune
+
+
+class _Fields:
+    """The compiled fields of one object schema."""
+
+    def __init__(self, schema: Schema, *, root: bool) -> None:
+        known = schema.get("properties") or {}
+        self._known = {name: compile_pruner(inner) for name, inner in known.items()}
+        self._skipped = META_FIELDS if root or schema.get("x-kubernetes-embedded-resource") else ()
+        extra = schema.get("additionalProperties")
+        self._extra = None
+        if extra is not None:
+            self._extra = compile_pruner(extra if isinstance(extra, Mapping) else None)
+
+    def descend(self, value: dict[str, Any], path: str, pruned: list[str]) -> list[str]:
+        """Prune below the known fields and return the unknown ones."""
+        unknown: list[str] = []
+        for name, item in value.items():
+            if name in self._skipped:
+                continue
+            prune = self._known.get(name, self._extra)
+            if prune is None:
+                unknown.append(name)
+            elif type(item) is dict or type(item) is list:
+                prune(item, child(path, name), pruned)
+        return unknown
+
+
+def _each(prune: Pruner, value: list[Any], path: str, pruned: list[str]) -> None:
+    for index, item in enumerate(value):
+        prune(item, f"{path}[{index}]", pruned)
+
+
+def _prune_everything(value: Any, path: str, pruned: list[str]) -> None:
+    if type(value) is dict:
+        pruned.extend(child(path, name) for name in value)
+        value.clear()
+    elif type(value) is list:
+        _each(_prune_everything, value, path, pruned)

@@ -1,0 +1,137 @@
+"""Rules in CEL (`x-kubernetes-validations`): compiled with the schema, run on every write.
+
+A rule that reads `oldSelf` runs only when there is a former value, unless it says that it can do without. A rule that does
+not read it is not held against a value that did not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bramley.apiserver import causes
+from bramley.apiserver.schema.conversion import Convert, compile_conversion
+from bramley.apiserver.schema.expressions import EvaluationFailed, Expression
+from bramley.apiserver.schema.fieldpaths import normalized
+from bramley.apiserver.schema.tree import Schema, Visit, compile_tree
+from bramley.apiserver.schema.values import ABSENT, NO_FIELD, child, same
+from bramley.base.errors import Cause
+
+_LONGEST_MESSAGE = 5 * 1024
+
+
+def compile_rules(schema: Schema) -> Visit | None:
+    """Return a function that runs the rules of the schema; None when it has none."""
+    return compile_tree(schema, _rules_here)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """One rule, ready to run."""
+
+    expression: Expression
+    message_expression: Expression | None
+    message: str
+    reason: str
+    field_path: str
+    optional_old: bool
+
+    @property
+    def told(self) -> str:
+        """Return the sentence for people when the rule has no computed one."""
+        return self.message or f"failed rule: {self.expression.source.strip()}"
+
+
+def _rules_here(schema: Schema) -> Visit | None:
+    rules = [_compiled(rule, schema) for rule in schema.get("x-kubernetes-validations") or ()]
+    if not rules:
+        return None
+    convert = compile_conversion(schema)
+    kind = schema.get("type") or ""
+
+    def visit(value: Any, old: Any, path: str, out: list[Cause]) -> None:
+        if value is None:
+            return
+        variables = _variables(value, old, convert)
+        for rule in rules:
+            cause = _broken(rule, variables, path, kind)
+            if cause is not None and not (
+                _forgiven(rule) and old is not ABSENT and same(value, old)
+            ):
+                out.append(cause)
+
+    return visit
+
+
+def _compiled(rule: Mapping[str, Any], schema: Schema) -> _Rule:
+    message_expression = rule.get("messageExpression") or ""
+    return _Rule(
+        Expression(rule["rule"]),
+        Expression(message_expression) if message_expression.strip() else None,
+        (rule.get("message") or "").strip(),
+        rule.get("reason") or "FieldValueInvalid",
+        normalized(rule.get("fieldPath") or "", schema),
+        bool(rule.get("optionalOldSelf")),
+    )
+
+
+def _forgiven(rule: _Rule) -> bool:
+    return not rule.expression.uses_old
+
+
+def _variables(value: Any, old: Any, convert: Convert | None) -> dict[str, Any]:
+    variables = {"self": value if convert is None else convert(value)}
+    if old is not ABSENT and old is not None:
+        variables["oldSelf"] = old if convert is None else convert(old)
+    return variables
+
+
+def _broken(rule: _Rule, variables: Mapping[str, Any], path: str, kind: str) -> Cause | None:
+    if rule.optional_old:
+        variables = _with_optional_old(variables)
+    elif rule.expression.uses_old and "oldSelf" not in variables:
+        return None
+    field = path or NO_FIELD
+    try:
+        if rule.expression.evaluate(variables) is True:
+            return None
+    except EvaluationFailed as failure:
+        return causes.invalid(field, kind, _told_failure(rule, str(failure)))
+    where = child(path, rule.field_path) if rule.field_path else field
+    return _REASONS.get(rule.reason, causes.invalid)(where, kind, _sentence(rule, variables))
+
+
+def _with_optional_old(variables: Mapping[str, Any]) -> dict[str, Any]:
+    import cel
+
+    old = cel.OptionalValue.none()
+    if "oldSelf" in variables:
+        old = cel.OptionalValue.of(variables["oldSelf"])
+    return {**variables, "oldSelf": old}
+
+
+def _sentence(rule: _Rule, variables: Mapping[str, Any]) -> str:
+    if rule.message_expression is None:
+        return rule.told
+    try:
+        computed = rule.message_expression.evaluate(variables)
+    except EvaluationFailed:
+        return rule.told
+    text = computed.strip() if isinstance(computed, str) else ""
+    usable = text and "\n" not in text and len(text.encode()) <= _LONGEST_MESSAGE
+    return text if usable else rule.told
+
+
+def _told_failure(rule: _Rule, failure: str) -> str:
+    shown = rule.message or rule.expression.source.strip()
+    if failure.startswith("no such overload"):
+        return f"'{failure}': call arguments did not match a supported operator, function or macro signature for rule: {shown}"
+    return f"{failure} evaluating rule: {shown}"
+
+
+_REASONS: Mapping[str, Callable[[str, Any, str], Cause]] = {
+    "FieldValueForbidden": lambda field, _, told: causes.forbidden(field, told),
+    "FieldValueRequired": lambda field, _, told: causes.required(field, told),
+    "FieldValueDuplicate": lambda field, kind, _: causes.duplicate(field, kind),
+}

@@ -1,0 +1,204 @@
+"""The shape of a CustomResourceDefinition's spec: unknown fields are dropped, wrong types are refused.
+
+What was not given stays absent, so that what is stored is what was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+Json = dict[str, Any]
+_FREE = frozenset({"default", "example", "enum"})  # nulls inside these mean null
+
+
+class BadShape(ValueError):
+    """A field has another type than Kubernetes' own definition of it."""
+
+
+class _Part(msgspec.Struct, rename="camel"):
+    """Base of every part of the spec."""
+
+
+class Rule(_Part, rename="camel"):
+    """One entry of x-kubernetes-validations."""
+
+    rule: str | UnsetType = UNSET
+    message: str | UnsetType = UNSET
+    message_expression: str | UnsetType = UNSET
+    reason: str | UnsetType = UNSET
+    field_path: str | UnsetType = UNSET
+    optional_old_self: bool | UnsetType = UNSET
+
+
+class ExternalDocs(_Part):
+    """A link for people."""
+
+    description: str | UnsetType = UNSET
+    url: str | UnsetType = UNSET
+
+
+class Schema(_Part, rename="camel"):
+    """OpenAPI v3 as apiextensions knows it."""
+
+    id: str | UnsetType = UNSET
+    schema: str | UnsetType = msgspec.field(default=UNSET, name="$schema")
+    ref: str | UnsetType = msgspec.field(default=UNSET, name="$ref")
+    description: str | UnsetType = UNSET
+    type: str | UnsetType = UNSET
+    format: str | UnsetType = UNSET
+    title: str | UnsetType = UNSET
+    default: Any = UNSET
+    maximum: float | int | UnsetType = UNSET
+    exclusive_maximum: bool | UnsetType = UNSET
+    minimum: float | int | UnsetType = UNSET
+    exclusive_minimum: bool | UnsetType = UNSET
+    max_length: int | UnsetType = UNSET
+    min_length: int | UnsetType = UNSET
+    pattern: str | UnsetType = UNSET
+    max_items: int | UnsetType = UNSET
+    min_items: int | UnsetType = UNSET
+    unique_items: bool | UnsetType = UNSET
+    multiple_of: float | int | UnsetType = UNSET
+    enum: list[Any] | UnsetType = UNSET
+    max_properties: int | UnsetType = UNSET
+    min_properties: int | UnsetType = UNSET
+    required: list[str] | UnsetType = UNSET
+    items: Schema | list[Schema] | UnsetType = UNSET
+    all_of: list[Schema] | UnsetType = UNSET
+    one_of: list[Schema] | UnsetType = UNSET
+    any_of: list[Schema] | UnsetType = UNSET
+    not_: Schema | UnsetType = msgspec.field(default=UNSET, name="not")
+    properties: dict[str, Schema] | UnsetType = UNSET
+    additional_properties: Schema | bool | UnsetType = UNSET
+    pattern_properties: dict[str, Schema] | UnsetType = UNSET
+    dependencies: dict[str, Schema | list[str]] | UnsetType = UNSET
+    additional_items: Schema | bool | UnsetType = UNSET
+    definitions: dict[str, Schema] | UnsetType = UNSET
+    external_docs: ExternalDocs | UnsetType = UNSET
+    example: Any = UNSET
+    nullable: bool | UnsetType = UNSET
+    preserve_unknown: bool | UnsetType = msgspec.field(
+        default=UNSET, name="x-kubernetes-preserve-unknown-fields"
+    )
+    embedded: bool | UnsetType = msgspec.field(default=UNSET, name="x-kubernetes-embedded-resource")
+    int_or_string: bool | UnsetType = msgspec.field(
+        default=UNSET, name="x-kubernetes-int-or-string"
+    )
+    list_map_keys: list[str] | UnsetType = msgspec.field(
+        default=UNSET, name="x-kubernetes-list-map-keys"
+    )
+    list_type: str | UnsetType = msgspec.field(default=UNSET, name="x-kubernetes-list-type")
+    map_type: str | UnsetType = msgspec.field(default=UNSET, name="x-kubernetes-map-type")
+    validations: list[Rule] | UnsetType = msgspec.field(
+        default=UNSET, name="x-kubernetes-validations"
+    )
+
+
+class VersionSchema(_Part, rename={"open_api_schema": "openAPIV3Schema"}):
+    """Where a version keeps its schema."""
+
+    open_api_schema: Schema | UnsetType = UNSET
+
+
+class Scale(_Part, rename="camel"):
+    """The paths of the scale subresource."""
+
+    spec_replicas_path: str = ""
+    status_replicas_path: str = ""
+    label_selector_path: str | UnsetType = UNSET
+
+
+class Subresources(_Part):
+    """Which subresources a version has."""
+
+    status: dict[str, Any] | UnsetType = UNSET
+    scale: Scale | UnsetType = UNSET
+
+
+class Column(_Part, rename="camel"):
+    """One column that kubectl prints."""
+
+    name: str = ""
+    type: str = ""
+    format: str | UnsetType = UNSET
+    description: str | UnsetType = UNSET
+    priority: int | UnsetType = UNSET
+    json_path: str = ""
+
+
+class SelectableField(_Part, rename="camel"):
+    """One field that field selectors may name."""
+
+    json_path: str = ""
+
+
+class Version(_Part, rename="camel"):
+    """One version of the kind."""
+
+    name: str = ""
+    served: bool = False
+    storage: bool = False
+    deprecated: bool | UnsetType = UNSET
+    deprecation_warning: str | UnsetType = UNSET
+    schema: VersionSchema | UnsetType = UNSET
+    subresources: Subresources | UnsetType = UNSET
+    additional_printer_columns: list[Column] | UnsetType = UNSET
+    selectable_fields: list[SelectableField] | UnsetType = UNSET
+
+
+class Names(_Part, rename="camel"):
+    """What the kind is called."""
+
+    plural: str = ""
+    singular: str | UnsetType = UNSET
+    short_names: list[str] | UnsetType = UNSET
+    kind: str = ""
+    list_kind: str | UnsetType = UNSET
+    categories: list[str] | UnsetType = UNSET
+
+
+class Conversion(_Part):
+    """How objects move between versions."""
+
+    strategy: str = ""
+    webhook: dict[str, Any] | UnsetType = UNSET
+
+
+class Spec(_Part, rename="camel"):
+    """The whole spec."""
+
+    group: str = ""
+    names: Names = msgspec.field(default_factory=Names)
+    scope: str = ""
+    versions: list[Version] = []
+    conversion: Conversion | UnsetType = UNSET
+    preserve_unknown_fields: bool | UnsetType = UNSET
+
+
+def shaped(spec: Any) -> Json:
+    """Return the spec with every field of the right type and without what Kubernetes does not know."""
+    try:
+        return _plain(msgspec.convert(_without_nulls(spec if spec is not None else {}), Spec))
+    except msgspec.ValidationError as error:
+        raise BadShape(str(error)) from error
+
+
+def _plain(spec: Spec) -> Json:
+    plain: Json = msgspec.to_builtins(spec)
+    return plain
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {
+            key: item if key in _FREE else _without_nulls(item)
+            for key, item in value.items()
+            if item is not None
+        }
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in value]
+    return value

@@ -1,0 +1,199 @@
+"""Validation: one closure per schema node, chosen by the type of the value it meets.
+
+What did not change is not reported again (Kubernetes calls it ratcheting): a rule that became stricter must not block
+writes that leave the old value alone. Checks of single values live in `scalars`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bramley.apiserver import causes
+from bramley.apiserver.schema import scalars
+from bramley.apiserver.schema.tree import Schema, Visit, correlated
+from bramley.apiserver.schema.values import ABSENT, NO_FIELD, child, same
+from bramley.base.errors import Cause
+
+
+def compile_validation(schema: Schema) -> Visit:
+    """Return a function that checks a value and everything below it."""
+    by_type = {kind: _parts(schema, kind) for kind in scalars.TYPE_NAMES}
+
+    def check(value: Any, old: Any, path: str, out: list[Cause]) -> None:
+        for part in by_type[type(value)]:
+            part(value, old, path, out)
+
+    return check
+
+
+def ratcheted(check: Visit, value: Any, old: Any, path: str, out: list[Cause]) -> None:
+    """Run a check, and forget what it found when the value is what it was before."""
+    before = len(out)
+    check(value, old, path, out)
+    if len(out) > before and old is not ABSENT and same(value, old):
+        del out[before:]
+
+
+def _parts(schema: Schema, kind: type) -> Sequence[Visit]:
+    parts: list[Visit | None] = [scalars.type_check(schema, kind)]
+    if kind is not type(None):
+        parts += _combinations(schema)
+    if kind is str:
+        parts += scalars.text_checks(schema)
+    elif kind in {int, float}:
+        parts += scalars.number_checks(schema)
+    elif kind is list:
+        parts += [_items(schema), scalars.item_count(schema)]
+    elif kind is dict:
+        parts += [_fields(schema), scalars.field_count(schema)]
+    parts.append(scalars.enumeration(schema))
+    return [part for part in parts if part is not None]
+
+
+def _fields(schema: Schema) -> Visit | None:
+    known = {
+        name: compile_validation(one) for name, one in (schema.get("properties") or {}).items()
+    }
+    extra = schema.get("additionalProperties")
+    others = compile_validation(extra) if isinstance(extra, Mapping) else None
+    needed = tuple(schema.get("required") or ())
+    refuse_others = extra is False
+    if not (known or others or needed or refuse_others):
+        return None
+
+    def check(value: Any, old: Any, path: str, out: list[Cause]) -> None:
+        former = old if type(old) is dict else {}
+        for name, item in value.items():
+            one = known.get(name, others)
+            if one is not None:
+                ratcheted(one, item, former.get(name, ABSENT), child(path, name), out)
+            elif refuse_others:
+                detail = f"{path}.{name} in body is a forbidden property"
+                out.append(causes.invalid(path or NO_FIELD, name, detail))
+        out += (causes.required(child(path, name)) for name in needed if name not in value)
+
+    return check
+
+
+def _items(schema: Schema) -> Visit | None:
+    inner = schema.get("items")
+    if not isinstance(inner, Mapping):
+        return None
+    one = compile_validation(inner)
+    counterparts = correlated(schema)
+
+    def check(value: Any, old: Any, path: str, out: list[Cause]) -> None:
+        for index, (item, former) in enumerate(counterparts(value, old)):
+            ratcheted(one, item, former, f"{path}[{index}]", out)
+
+    return check
+
+
+def _combinations(schema: Schema) -> list[Visit | None]:
+    return [_any_of(schema), _one_of(schema), _all_of(schema), _not(schema)]
+
+
+def _compiled(schema: Schema, word: str) -> list[tuple[Schema, Visit]]:
+    return [(one, compile_validation(one)) for one in schema.get(word) or ()]
+
+
+def _any_of(schema: Schema) -> Visit | None:
+    branches = _compiled(schema, "anyOf")
+    if not branches or schema.get("x-kubernetes-int-or-string"):
+        return None
+
+    def check(value: Any, old: Any, path: str, out: list[Cause]) -> None:
+        failures = _failures(branches, value, old, path)
+        if all(failures):
+            out.append(
+                _combined(f"{causes.quoted(path)} must validate at least one schema (anyOf)")
+            )
+            out += _closest(branches, failures, value)
+
+    return check
+
+
+def _one_of(schema: Schema) -> Visit | None:
+    branches = _compiled(schema, "oneOf")
+    if not branches:
+        return None
+
+    def check(value: Any, old: Any, path: str, out: list[Cause]) -> None:
+        failures = _failures(branches, value, old, path)
+        valid = sum(not found for found in failures)
+        if valid == 1:
+            return
+        told = f"Found {valid} valid alternatives" if valid else "Found none valid"
+        rule = "must validate one and only one schema (oneOf)"
+        out.append(_combined(f"{causes.quoted(path)} {rule}. {told}"))
+        if not valid:
+            out += _closest(branches, failures, value)
+
+    return check
+
+
+def _all_of(schema: Schema) -> Visit | None:
+    branches = _compiled(schema, "allOf")
+    if not branches:
+        return None
+
+    def check(value: Any, old: Any, path: str, out: list[Cause]) -> None:
+        failures = _failures(branches, value, old, path)
+        if any(failures):
+            for found in failures:
+                out += found
+            told = ". None validated" if all(failures) else ""
+            rule = "must validate all the schemas (allOf)"
+            out.append(_combined(f"{causes.quoted(path)} {rule}{told}"))
+
+    return check
+
+
+def _not(schema: Schema) -> Visit | None:
+    inner = schema.get("not")
+    if not isinstance(inner, Mapping):
+        return None
+    one = compile_validation(inner)
+
+    def check(value: Any, old: Any, path: str, out: list[Cause]) -> None:
+        found: list[Cause] = []
+        one(value, old, path, found)
+        if not found:
+            out.append(_combined(f"{causes.quoted(path)} must not validate the schema (not)"))
+
+    return check
+
+
+def _failures(
+    branches: Sequence[tuple[Schema, Visit]], value: Any, old: Any, path: str
+) -> list[list[Cause]]:
+    failures: list[list[Cause]] = []
+    for _, check in branches:
+        found: list[Cause] = []
+        check(value, old, path, found)
+        failures.append(found)
+    return failures
+
+
+def _closest(
+    branches: Sequence[tuple[Schema, Visit]], failures: Sequence[list[Cause]], value: Any
+) -> list[Cause]:
+    """Return what the branch complained about that looked at most of the value; the first of equals."""
+    looked = [_looked_at(schema, value) for schema, _ in branches]
+    return failures[looked.index(max(looked))]
+
+
+def _looked_at(schema: Schema, value: Any) -> int:
+    # A count of the checks that applied, which is how Kubernetes decides which branch was meant.
+    count = 2 if schema.get("type") else 0
+    if type(value) is dict:
+        known = schema.get("properties") or {}
+        return count + sum(
+            4 + _looked_at(known[name], value[name]) for name in known if name in value
+        )
+    return count
+
+
+def _combined(told: str) -> Cause:
+    return causes.invalid(NO_FIELD, "", told)
