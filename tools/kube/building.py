@@ -15,7 +15,6 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 
 from tools.kube import programs
@@ -37,7 +36,6 @@ def missing(names: Sequence[str] = tuple(PROGRAMS)) -> str:
     return go_problem()
 
 
-@cache
 def go_problem() -> str:
     """Return why no usable Go is here and the command that installs one; empty when there is one."""
     wanted = max(programs.go_directive(program.module.go_mod) for program in PROGRAMS.values())

@@ -5,7 +5,7 @@ Paths are relative to the instance's folder, in which every server is started: a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
 
@@ -20,7 +20,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     controller_manager: bool = True
     scheduler: bool = True
     durable: bool = True
-    extra: Mapping[str, Sequence[str]] = {}
+    extra: Mapping[str, tuple[str, ...]] = {}
 
     @property
     def servers(self) -> tuple[str, ...]:

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from tools.kube import building, programs
+from tools.kube.building import BuildFailed
+from tools.kube.progress import Progress
+
+FAKE_GO = """#!/bin/sh
+case "$1 $2" in
+    "env GOVERSION") echo {version} ;;
+    "env GOTOOLCHAIN") echo {toolchain} ;;
+    "build "*)
+        echo "$CGO_ENABLED $GOFLAGS $PWD $*" >> {calls}
+        while [ "$1" != -o ]; do shift; done
+        {build} ;;
+esac
+"""
+
+
+class FakeGo:
+    """A Go that writes down how it was called and builds empty programs."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self.calls = folder / "calls"
+        self.calls.touch()
+        monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+        monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        self.install()
+
+    def install(
+        self, version: str = "go9.9.9", toolchain: str = "auto", build: str = 'echo built > "$2"'
+    ) -> None:
+        text = FAKE_GO.format(version=version, toolchain=toolchain, calls=self.calls, build=build)
+        (self.folder / "go").write_text(text)
+        (self.folder / "go").chmod(0o755)
+
+
+@pytest.fixture
+def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeGo:
+    return FakeGo(tmp_path, monkeypatch)
+
+
+def silent() -> Progress:
+    return Progress(say=lambda _line: None, terminal=False)
+
+
+def test_builds_once_with_flags_that_let_go_mod_decide(go: FakeGo) -> None:
+    building.ensure(["etcd"], silent())
+    building.ensure(["etcd"], silent())
+
+    assert programs.path_of("etcd").read_text() == "built\n"
+    (call,) = go.calls.read_text().splitlines()
+    assert call.startswith("0 -mod=readonly -buildvcs=false ")
+    assert f"{programs.ETCD.folder} build -trimpath -ldflags -s -w -o " in call
+
+
+def test_a_failed_build_is_told_and_leaves_nothing_behind(go: FakeGo) -> None:
+    go.install(build='echo half > "$2"; echo "undefined: x"; exit 2')
+
+    with pytest.raises(BuildFailed, match="go build of etcd failed") as raised:
+        building.ensure(["etcd"], silent())
+
+    assert "undefined: x" in str(raised.value)
+    assert list(programs.path_of("etcd").parent.iterdir()) == []
+
+
+def test_builders_at_the_same_time_build_once(go: FakeGo) -> None:
+    go.install(build='sleep 0.2; echo built > "$2"')
+    threads = [
+        threading.Thread(target=building.ensure, args=(["etcd"], silent())) for _ in range(3)
+    ]
+
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=30)
+
+    assert len(go.calls.read_text().splitlines()) == 1
+
+
+def test_a_go_that_may_not_fetch_a_newer_one_is_too_old(go: FakeGo) -> None:
+    go.install(version="go1.22.1", toolchain="local")
+
+    assert building.missing(["etcd"]).startswith(f"Go 1.22.1 at {go.folder / 'go'} is older than ")
+    with pytest.raises(BuildFailed, match="install it: "):
+        building.ensure(["etcd"], silent())
+
+
+def test_a_go_that_may_fetch_a_newer_one_is_good_enough(go: FakeGo) -> None:
+    go.install(version="go1.22.1", toolchain="auto")
+
+    assert building.missing(["etcd"]) == ""
+
+
+def test_a_go_from_before_toolchains_is_too_old(go: FakeGo) -> None:
+    go.install(version="go1.19", toolchain="")
+
+    assert "is older than" in building.missing(["etcd"])
+
+
+def test_nothing_is_missing_once_all_is_built(go: FakeGo) -> None:
+    building.ensure(["etcd"], silent())
+    (go.folder / "go").unlink()
+
+    assert building.missing(["etcd"]) == ""
+
+
+def test_without_go_the_message_says_how_to_get_it(
+    go: FakeGo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(building, "find_go", lambda: None)
+
+    told = building.missing(["etcd"])
+
+    assert told.startswith("Go ≥ 1.")
+    assert "install it: " in told
+
+
+def test_built_programs_can_be_run(go: FakeGo) -> None:
+    go.install(build='echo built > "$2"; chmod 755 "$2"')
+    building.ensure(["load"], silent())
+
+    assert programs.path_of("load").stat().st_mode & stat.S_IXUSR
+
+
+def test_progress_says_which_program_and_how_long(go: FakeGo) -> None:
+    said: list[str] = []
+
+    building.ensure(["etcd", "load"], Progress(say=said.append, terminal=False))
+
+    assert said[0] == "[1/2] building etcd …"
+    assert said[1].startswith("[1/2] building etcd: done in ")
+    assert said[2] == "[2/2] building load …"
