@@ -22,7 +22,7 @@ from bramley.kube.listing import Listing
 from bramley.kube.watching import WatchEvent
 from bramley.runtime.metrics import RuntimeMetrics
 from bramley.runtime.mirror import Handler, Mirror, Relist
-from bramley.runtime.source import Reader, Selection
+from bramley.runtime.source import EVERYTHING, Reader, Selection
 
 logger = log.get(__name__)
 
@@ -46,7 +46,7 @@ class InformerSettings:
     # A list older than the cache is refused this often; then the server was really set back.
     stale_lists: int = 5
     backoff: Backoff = _BACKOFF
-    # How soon a list follows an event that could not be decoded, and then the next one.
+    # How soon a list follows a doubt, such as an event that could not be decoded, and then the next one.
     relist_backoff: Backoff = _RELIST_BACKOFF
 
 
@@ -61,11 +61,11 @@ class Informer(Generic[K]):
         clock: Clock,
         rng: random.Random,
         metrics: RuntimeMetrics,
-        selection: Selection | None = None,
+        selection: Selection = EVERYTHING,
         settings: InformerSettings | None = None,
     ) -> None:
         self.kind = kind
-        self.selection = selection or Selection()
+        self.selection = selection
         self.synced = asyncio.Event()
         self.mirror = Mirror(kind)
         self.cache = self.mirror.cache
@@ -78,9 +78,10 @@ class Informer(Generic[K]):
         self._list_because = "start"
         self._failures = 0
         self._stale_lists = 0
-        self._misread = 0
-        self._misread_at = 0.0
+        self._doubts = 0
+        self._doubted_at = 0.0
         self._relist_at: float | None = None
+        self._waiting: asyncio.Timeout | None = None
         self._heard_at = clock.monotonic()
         metrics.cache_age.of(self._name).set_function(self.age)
         metrics.cache_objects.of(self._name).set_function(self.cache.__len__)
@@ -88,6 +89,13 @@ class Informer(Generic[K]):
     def on_change(self, handler: Handler[K]) -> None:
         """Call the handler with key, old and new state of each change, in order."""
         self.mirror.on_change(handler)
+
+    def refresh(self) -> None:
+        """Ask for a whole list soon, at a bounded rate, because the cache may have missed something."""
+        self._relist_later()
+        if self._waiting is not None and not self._waiting.expired():
+            now = asyncio.get_running_loop().time()
+            self._waiting.reschedule(now + self._patience())
 
     def age(self) -> float:
         """Return the seconds since the server was last heard."""
@@ -156,11 +164,13 @@ class Informer(Generic[K]):
     async def _watch(self) -> None:
         began, version = self._clock.monotonic(), self.mirror.version
         try:
-            async with asyncio.timeout(self._patience()) as patience:
-                await self._follow(patience)
+            async with asyncio.timeout(self._patience()) as self._waiting:
+                await self._follow(self._waiting)
         except TimeoutError:
             self._on_silence()
             return
+        finally:
+            self._waiting = None
         self._metrics.watch_restarts.of(self._name, "ended").inc()
         too_short = self._settings.shortest_watch.total_seconds()
         if self.mirror.version == version and self._clock.monotonic() - began < too_short:
@@ -188,7 +198,7 @@ class Informer(Generic[K]):
                 patience.reschedule(loop.time() + self._patience())
 
     def _patience(self) -> float:
-        """Return the seconds to wait for the next event, or for the list that an unread event asked for."""
+        """Return the seconds to wait for the next event, or for the list that a doubt asked for."""
         idle = self._settings.idle_deadline.total_seconds()
         if self._relist_at is None:
             return idle
@@ -196,8 +206,8 @@ class Informer(Generic[K]):
 
     def _on_silence(self) -> None:
         if self._relist_at is not None and self._relist_at <= self._clock.monotonic() + 0.001:
-            self._list_because = "undecodable"
-            self._metrics.watch_restarts.of(self._name, "undecodable").inc()
+            self._list_because = "doubt"
+            self._metrics.watch_restarts.of(self._name, "doubt").inc()
             return
         raise errors.TimedOut(f"the watch of {self._name} fell silent")
 
@@ -232,11 +242,11 @@ class Informer(Generic[K]):
         if self._relist_at is not None:
             return
         now, backoff = self._clock.monotonic(), self._settings.relist_backoff
-        if now - self._misread_at > 2 * backoff.maximum.total_seconds():
-            self._misread = 0
-        self._misread += 1
-        self._misread_at = now
-        self._relist_at = now + backoff.delay(self._misread, self._rng).total_seconds()
+        if now - self._doubted_at > 2 * backoff.maximum.total_seconds():
+            self._doubts = 0
+        self._doubts += 1
+        self._doubted_at = now
+        self._relist_at = now + backoff.delay(self._doubts, self._rng).total_seconds()
 
     async def _pause_after(self, error: errors.BramleyError) -> None:
         self._failures += 1

@@ -28,7 +28,7 @@ class Mirror(Generic[K]):
         # Grows when the server went back in time, after which older version numbers mean nothing.
         self.rewinds = 0
         self._handlers: list[Handler[K]] = []
-        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._waiters: list[asyncio.Future[None]] = []
 
     def on_change(self, handler: Handler[K]) -> None:
         """Call the handler with key, old and new state of each change; None stands for absence."""
@@ -77,18 +77,15 @@ class Mirror(Generic[K]):
         self.version = version
         self._wake()
 
-    async def reached(self, version: int) -> None:
-        """Wait until the cache shows everything up to this version."""
-        if version <= self.version:
-            return
+    async def changed(self) -> None:
+        """Wait for the next news from the server, whatever they are."""
         waiter = asyncio.get_running_loop().create_future()
-        entry = (version, waiter)
-        self._waiters.append(entry)
+        self._waiters.append(waiter)
         try:
             await waiter
         finally:
-            if entry in self._waiters:
-                self._waiters.remove(entry)
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
 
     def _put(self, key: Key, thing: K) -> None:
         old = self.cache.put(key, thing)
@@ -108,8 +105,9 @@ class Mirror(Generic[K]):
             handler(key, old, new)
 
     def _wake(self) -> None:
-        for version, waiter in self._waiters:
-            if version <= self.version and not waiter.done():
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
                 waiter.set_result(None)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol
 
-from bramley.api.meta import K
+from bramley.api.meta import K, Object
 from bramley.kube import selectors
 from bramley.kube.listing import Listing
 from bramley.kube.selectors import Selector
@@ -29,6 +29,9 @@ class Selection:
     ) -> Selection:
         """Return the selection; a mapping means that all its entries are equal."""
         return cls(namespace, selectors.of_labels(labels), selectors.of_fields(fields))
+
+
+EVERYTHING = Selection()
 
 
 class OpenWatch(Protocol[K]):
@@ -92,15 +95,42 @@ class Writer(Protocol):
         """Merge the patch into the object; with a version or uid, only into exactly that one."""
         ...
 
-    async def delete(
+    async def json_patch(
         self,
         kind: type[K],
+        name: str,
+        operations: Sequence[Mapping[str, Any]],
+        *,
+        namespace: str | None = None,
+        subresource: str | None = None,
+    ) -> K:
+        """Change the object by steps that all happen or none."""
+        ...
+
+    async def apply(
+        self,
+        kind: type[K],
+        name: str,
+        body: Mapping[str, Any],
+        *,
+        manager: str,
+        force: bool = False,
+        namespace: str | None = None,
+        subresource: str | None = None,
+    ) -> K:
+        """Own exactly these fields of the object, creating it if need be."""
+        ...
+
+    async def delete(
+        self,
+        kind: type[Object],
         name: str,
         *,
         namespace: str | None = None,
         uid: str | None = None,
         resource_version: str | None = None,
         grace: timedelta | None = None,
+        propagation: str | None = None,
     ) -> None:
         """Delete the object; with a version or uid, only exactly that one."""
         ...

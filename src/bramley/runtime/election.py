@@ -1,0 +1,260 @@
+"""Leader election on a Lease, by client-go's timing rules and with an epoch that fences.
+
+A lease is taken when its record has not changed for its whole duration, measured by this process's own clock from when it
+saw the record: no clock of another machine is ever compared. The holder trusts its lease only for the shorter renew deadline,
+counted from the moment it *began* its last successful renewal, so it stops before anybody else may start, as long as no clock
+runs faster than another by more than lease / renew deadline (1.5 by default).
+
+Every take-over increases the epoch (the Lease's leaseTransitions). Actions on the outside carry it, and `Leadership.check`
+stands before each of them: a process that was stopped past its deadline finds out before it acts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import NoReturn
+
+from bramley.api.coordination import Lease, LeaseSpec
+from bramley.api.meta import ObjectMeta, micro_time
+from bramley.base import errors, log
+from bramley.base.clock import Clock
+from bramley.runtime.metrics import RuntimeMetrics
+from bramley.runtime.source import Kube
+
+logger = log.get(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ElectionSettings:
+    """Which lease, who asks for it, and client-go's three times."""
+
+    namespace: str
+    name: str
+    # Unique to this process: after a restart nobody may be mistaken for who he was before.
+    identity: str
+    lease: timedelta = timedelta(seconds=15)
+    renew_deadline: timedelta = timedelta(seconds=10)
+    retry: timedelta = timedelta(seconds=2)
+
+    def __post_init__(self) -> None:
+        if not self.lease > self.renew_deadline > self.retry > timedelta():
+            raise errors.BadConfiguration(
+                "a lease must outlast its renew deadline, and that a retry"
+            )
+        if not self.identity:
+            raise errors.BadConfiguration("a candidate needs an identity")
+
+
+class Leadership:
+    """What the leader holds: the right to act until its deadline, under one epoch."""
+
+    def __init__(self, clock: Clock, *, epoch: int, began: float, deadline: timedelta) -> None:
+        self.epoch = epoch
+        self._clock = clock
+        self._deadline = deadline.total_seconds()
+        self._until = began + self._deadline
+
+    def check(self) -> None:
+        """Raise LeaseLost unless this process may still act; call it right before each act."""
+        if self.left() <= 0:
+            raise errors.LeaseLost(f"the lease of epoch {self.epoch} is not ours any more")
+
+    def left(self) -> float:
+        """Return the seconds for which this process may act without another renewal."""
+        return self._until - self._clock.monotonic()
+
+    def extend(self, began: float) -> None:
+        """Count the deadline from the beginning of a renewal that succeeded."""
+        self._until = began + self._deadline
+
+    def end(self) -> None:
+        """Act no more."""
+        self._until = float("-inf")
+
+
+class Election:
+    """Takes, keeps and gives back one lease."""
+
+    def __init__(
+        self,
+        settings: ElectionSettings,
+        kube: Kube,
+        *,
+        clock: Clock,
+        rng: random.Random,
+        metrics: RuntimeMetrics,
+    ) -> None:
+        self._settings = settings
+        self._kube = kube
+        self._clock = clock
+        self._rng = rng
+        self._is_leader = metrics.leader.of(settings.name)
+        self._epoch = metrics.leader_epoch.of(settings.name)
+        self._seen: Lease | None = None
+        self._seen_at = 0.0
+        self._highest = 0
+
+    async def acquire(self) -> Leadership:
+        """Wait until the lease is ours."""
+        logger.info("Waiting for the lease", lease=self._settings.name)
+        while True:
+            leadership = await self._attempt()
+            if leadership is not None:
+                self._is_leader.set(1)
+                self._epoch.set(leadership.epoch)
+                logger.info("Leading", lease=self._settings.name, epoch=leadership.epoch)
+                return leadership
+            # Always under the retry time, so that a lease that was given back is taken within it.
+            await asyncio.sleep(self._settings.retry.total_seconds() * self._between(0.5, 0.9))
+
+    async def hold(self, leadership: Leadership) -> NoReturn:
+        """Renew the lease until it is lost, and say so by raising LeaseLost."""
+        try:
+            while True:
+                pause = self._settings.retry.total_seconds() * self._between(0.9, 1.0)
+                await asyncio.sleep(min(pause, max(0.001, leadership.left())))
+                leadership.check()
+                await self._renew_in_time(leadership)
+        finally:
+            self._is_leader.set(0)
+
+    async def release(self, leadership: Leadership) -> None:
+        """Give the lease back so that another one need not wait for its end; act no more from now on."""
+        held = leadership.left() > 0
+        leadership.end()
+        self._is_leader.set(0)
+        if not held or self._seen is None:
+            return
+        # One second, as client-go leaves it; without a holder nobody waits for it.
+        given_back = {"holderIdentity": None, "leaseDurationSeconds": 1, "renewTime": self._now()}
+        try:
+            async with asyncio.timeout(self._settings.retry.total_seconds()):
+                await self._patch(self._seen, given_back)
+        except (errors.BramleyError, TimeoutError) as error:
+            logger.warning("Lease not given back", lease=self._settings.name, error=str(error))
+        else:
+            logger.info("Lease given back", lease=self._settings.name, epoch=leadership.epoch)
+
+    async def _attempt(self) -> Leadership | None:
+        try:
+            async with asyncio.timeout(self._settings.renew_deadline.total_seconds()):
+                return await self._take_if_free()
+        except (errors.Conflict, errors.AlreadyExists):
+            return None
+        except (errors.BramleyError, TimeoutError) as error:
+            logger.warning("Cannot ask for the lease", lease=self._settings.name, error=str(error))
+            return None
+
+    async def _take_if_free(self) -> Leadership | None:
+        began = self._clock.monotonic()
+        try:
+            lease = await self._read()
+        except errors.NotFound:
+            return await self._create(began)
+        if self._is_held_by_another(lease):
+            return None
+        began, now = self._clock.monotonic(), self._now()
+        epoch = self._next_epoch(lease)
+        taken = {"acquireTime": now, "renewTime": now, "leaseTransitions": epoch}
+        self._observe(await self._patch(lease, self._claim() | taken))
+        return self._leadership(epoch, began)
+
+    async def _create(self, began: float) -> Leadership:
+        settings, now = self._settings, micro_time(self._clock.now())
+        epoch = self._highest + 1
+        spec = LeaseSpec(
+            holder_identity=settings.identity,
+            lease_duration_seconds=round(settings.lease.total_seconds()),
+            acquire_time=now,
+            renew_time=now,
+            lease_transitions=epoch,
+        )
+        metadata = ObjectMeta(name=settings.name, namespace=settings.namespace)
+        self._observe(await self._kube.create(Lease(metadata=metadata, spec=spec)))
+        return self._leadership(epoch, began)
+
+    async def _renew_in_time(self, leadership: Leadership) -> None:
+        # Half the deadline: a call that hangs leaves time for another, and one slower than that cannot keep a lease anyway.
+        longest = self._settings.renew_deadline.total_seconds() / 2
+        try:
+            async with asyncio.timeout(min(longest, leadership.left())):
+                await self._renew(leadership)
+        except errors.LeaseLost:
+            leadership.end()
+            raise
+        except (errors.BramleyError, TimeoutError) as error:
+            left = f"{leadership.left():.1f}"
+            logger.warning(
+                "Lease not renewed", lease=self._settings.name, left=left, error=str(error)
+            )
+
+    async def _renew(self, leadership: Leadership) -> None:
+        lease = self._seen or await self._read()
+        began = self._clock.monotonic()
+        try:
+            renewed = await self._patch(lease, self._claim() | {"renewTime": self._now()})
+        except errors.Conflict:
+            # Either somebody took it, or an earlier renewal of ours arrived although its answer did not.
+            lease = await self._read()
+            self._must_be_ours(lease, leadership)
+            began = self._clock.monotonic()
+            renewed = await self._patch(lease, self._claim() | {"renewTime": self._now()})
+        self._observe(renewed)
+        leadership.extend(began)
+
+    def _must_be_ours(self, lease: Lease, leadership: Leadership) -> None:
+        spec = lease.spec
+        ours = spec.holder_identity == self._settings.identity
+        if not ours or spec.lease_transitions != leadership.epoch:
+            holder = spec.holder_identity or "nobody"
+            raise errors.LeaseLost(f"the lease {self._settings.name} is held by {holder} now")
+
+    async def _read(self) -> Lease:
+        settings = self._settings
+        lease = await self._kube.get(Lease, settings.name, namespace=settings.namespace)
+        self._observe(lease)
+        return lease
+
+    async def _patch(self, lease: Lease, spec: Mapping[str, object]) -> Lease:
+        return await self._kube.merge_patch(
+            Lease,
+            self._settings.name,
+            {"spec": spec},
+            namespace=self._settings.namespace,
+            resource_version=lease.metadata.resource_version,
+        )
+
+    def _observe(self, lease: Lease) -> None:
+        if self._seen is None or self._seen.spec != lease.spec:
+            self._seen_at = self._clock.monotonic()
+        self._seen = lease
+        self._highest = max(self._highest, lease.spec.lease_transitions or 0)
+        self._epoch.set(self._highest)
+
+    def _is_held_by_another(self, lease: Lease) -> bool:
+        spec = lease.spec
+        if not spec.holder_identity or spec.holder_identity == self._settings.identity:
+            return False
+        lasts = spec.lease_duration_seconds or self._settings.lease.total_seconds()
+        return self._clock.monotonic() < self._seen_at + lasts
+
+    def _next_epoch(self, lease: Lease) -> int:
+        return max(self._highest, lease.spec.lease_transitions or 0) + 1
+
+    def _claim(self) -> dict[str, object]:
+        seconds = round(self._settings.lease.total_seconds())
+        return {"holderIdentity": self._settings.identity, "leaseDurationSeconds": seconds}
+
+    def _leadership(self, epoch: int, began: float) -> Leadership:
+        deadline = self._settings.renew_deadline
+        return Leadership(self._clock, epoch=epoch, began=began, deadline=deadline)
+
+    def _now(self) -> str:
+        return micro_time(self._clock.now())
+
+    def _between(self, low: float, high: float) -> float:
+        return low + (high - low) * self._rng.random()

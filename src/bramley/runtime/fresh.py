@@ -1,0 +1,107 @@
+"""The read-your-writes guard: nobody decides on a cache that is older than what he wrote himself.
+
+Each write made while a key is reconciled is noted under that key. Before the key is reconciled again, the caches of the
+kinds it wrote must have seen those writes; the guard waits a bounded time for them and else says no. Without it a
+controller creates the same child twice because its cache had not heard of the first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from bramley.api.meta import Object
+from bramley.runtime.informer import Informer
+from bramley.runtime.keys import Key
+
+_owner: contextvars.ContextVar[Hashable] = contextvars.ContextVar("owner", default=None)
+
+
+@dataclass(slots=True)
+class _Writes:
+    """What one key wrote that one informer should see: the newest version, and who was deleted."""
+
+    rewinds: int
+    version: int = 0
+    deleted: dict[Key, str] = field(default_factory=dict)
+
+    def seen_by(self, informer: Informer[Any]) -> bool:
+        mirror = informer.mirror
+        if mirror.rewinds == self.rewinds and mirror.version < self.version:
+            return False
+        return not any(_still_there(informer, key, uid) for key, uid in self.deleted.items())
+
+
+def _still_there(informer: Informer[Any], key: Key, uid: str) -> bool:
+    thing = informer.cache.find(key)
+    return thing is not None and thing.uid == uid and not thing.deleting
+
+
+class Freshness:
+    """Remembers what was written for which key, and tells whether the caches have caught up."""
+
+    def __init__(self, *, patience: timedelta = timedelta(seconds=3)) -> None:
+        self._patience = patience
+        self._informers: dict[type[Object], list[Informer[Any]]] = {}
+        self._written: dict[Hashable, dict[Informer[Any], _Writes]] = {}
+
+    def follow(self, informer: Informer[Any]) -> None:
+        """Hold this informer's cache against what is written to its kind."""
+        self._informers.setdefault(informer.kind, []).append(informer)
+
+    @contextlib.contextmanager
+    def writing_for(self, owner: Hashable) -> Iterator[None]:
+        """Note the writes made inside, also by callees, under this owner."""
+        token = _owner.set(owner)
+        try:
+            yield
+        finally:
+            _owner.reset(token)
+
+    def wrote(self, thing: Object) -> None:
+        """Note that the object was written and is now at its version."""
+        version = thing.metadata.resource_version
+        if version.isdecimal():
+            for writes in self._of_current(type(thing)):
+                writes.version = max(writes.version, int(version))
+
+    def deleted(self, kind: type[Object], key: Key, uid: str) -> None:
+        """Note that the object of this uid was asked to go."""
+        for writes in self._of_current(kind):
+            writes.deleted[key] = uid
+
+    async def caught_up(self, owner: Hashable) -> bool:
+        """Wait, but not for long, until every cache shows what was written for the owner."""
+        if owner not in self._written:
+            return True
+        try:
+            async with asyncio.timeout(self._patience.total_seconds()):
+                while (behind := self._behind(owner)) is not None:
+                    await behind.mirror.changed()
+        except TimeoutError:
+            if behind is not None:
+                behind.refresh()
+            return False
+        self.forget(owner)
+        return True
+
+    def forget(self, owner: Hashable) -> None:
+        """Forget what was written for an owner that has no more to decide."""
+        self._written.pop(owner, None)
+
+    def _of_current(self, kind: type[Object]) -> Iterator[_Writes]:
+        owner = _owner.get()
+        if owner is None:
+            return
+        for informer in self._informers.get(kind, ()):
+            of_owner = self._written.setdefault(owner, {})
+            yield of_owner.setdefault(informer, _Writes(informer.mirror.rewinds))
+
+    def _behind(self, owner: Hashable) -> Informer[Any] | None:
+        written = self._written.get(owner, {})
+        return next((seer for seer, writes in written.items() if not writes.seen_by(seer)), None)

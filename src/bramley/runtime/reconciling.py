@@ -1,0 +1,126 @@
+"""One pass over one key: mind the guards, read the object, keep its finalizer, and call the reconciler.
+
+It decides nothing about retries; it returns an outcome or raises. A primary that is not there any more is no error.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Generic
+
+from bramley.api.meta import K
+from bramley.base import errors
+from bramley.base.clock import Clock
+from bramley.runtime import finalizers
+from bramley.runtime.controller import Controller, Forgetting, Releasing
+from bramley.runtime.fresh import Freshness
+from bramley.runtime.informer import Informer
+from bramley.runtime.keys import Key
+from bramley.runtime.metrics import RuntimeMetrics
+from bramley.runtime.outcome import CheckAgain, Outcome, Settled
+from bramley.runtime.writes import FencedKube
+
+_BEHIND = CheckAgain(timedelta(seconds=1), "the cache has not seen what was written for this key")
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all controllers of one process share; `check` raises LeaseLost when this process must not act."""
+
+    kube: FencedKube
+    freshness: Freshness
+    check: Callable[[], None]
+    clock: Clock
+    rng: random.Random
+    metrics: RuntimeMetrics
+
+
+class Reconciling(Generic[K]):
+    """Makes passes for one controller."""
+
+    def __init__(
+        self, controller: Controller[K], informer: Informer[K], around: Surroundings
+    ) -> None:
+        self._name = controller.name
+        self._reconcile = controller.reconciler.reconcile
+        self._releasing = _as_releasing(controller)
+        self._forgetting = _as_forgetting(controller)
+        self._kind = controller.kind
+        self._cache = informer.cache
+        self._kube = around.kube
+        self._freshness = around.freshness
+        self._check = around.check
+        self._doubted: set[Key] = set()
+
+    def doubt(self, key: Key) -> None:
+        """Read the object from the server for the next pass, because the cache led to a conflict."""
+        self._doubted.add(key)
+
+    async def once(self, key: Key) -> Outcome:
+        """Reconcile or release the object of this key."""
+        self._check()
+        owner = (self._name, key)
+        if not await self._freshness.caught_up(owner):
+            return _BEHIND
+        thing = await self._read(key)
+        if thing is None:
+            return self._forget(key)
+        with self._freshness.writing_for(owner):
+            return await self._treat(thing)
+
+    async def _read(self, key: Key) -> K | None:
+        cached = self._cache.find(key)
+        if cached is None or key not in self._doubted:
+            return cached
+        self._doubted.discard(key)
+        try:
+            live = await self._kube.get(self._kind, key.name, namespace=key.namespace or None)
+        except errors.NotFound:
+            return None
+        with self._freshness.writing_for((self._name, key)):
+            self._freshness.wrote(live)
+        return live
+
+    async def _treat(self, thing: K) -> Outcome:
+        releasing = self._releasing
+        if releasing is None:
+            return await self._reconcile(thing)
+        if thing.deleting:
+            return await self._release(releasing, thing)
+        try:
+            held = await finalizers.add(self._kube, thing, releasing.finalizer)
+        except errors.NotFound:
+            # It went while we looked; its deletion is on the way to the cache and wakes the key.
+            return Settled()
+        return await self._reconcile(held)
+
+    async def _release(self, releasing: Releasing, thing: K) -> Outcome:
+        if releasing.finalizer not in thing.metadata.finalizers:
+            return Settled()
+        outcome = await releasing.release(thing)
+        if isinstance(outcome, Settled):
+            try:
+                await finalizers.remove(self._kube, thing, releasing.finalizer)
+            except errors.NotFound:
+                return outcome
+        return outcome
+
+    def _forget(self, key: Key) -> Outcome:
+        self._doubted.discard(key)
+        self._freshness.forget((self._name, key))
+        if self._forgetting is not None:
+            self._forgetting.forget(key)
+        return Settled()
+
+
+def _as_releasing(controller: Controller[K]) -> Releasing | None:
+    reconciler = controller.reconciler
+    return reconciler if isinstance(reconciler, Releasing) else None
+
+
+def _as_forgetting(controller: Controller[K]) -> Forgetting | None:
+    reconciler = controller.reconciler
+    return reconciler if isinstance(reconciler, Forgetting) else None
