@@ -36,11 +36,10 @@ def claim(folder: Path) -> FolderLock:
             f"the data folder {folder} cannot be used: {error.strerror}; "
             "give this user write access to it, or choose another one with --data-dir"
         ) from error
-    try:
+    with contextlib.ExitStack() as undo:
+        undo.callback(os.close, descriptor)
         _lock(descriptor, folder)
-    except BaseException:
-        os.close(descriptor)
-        raise
+        undo.pop_all()
     return FolderLock(descriptor)
 
 
@@ -52,6 +51,15 @@ def make_private_file(path: Path) -> None:
     finally:
         os.close(descriptor)
     sync_folder(path.parent)
+
+
+def sync_file(path: Path) -> None:
+    """Make the content of a file durable."""
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def sync_folder(folder: Path) -> None:

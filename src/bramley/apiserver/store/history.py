@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from .errors import Compacted
-from .records import Change
-from .settings import HistoryLimits
+from bramley.apiserver.store.errors import Compacted
+from bramley.apiserver.store.records import Change
+from bramley.apiserver.store.settings import HistoryLimits
 
 OVERHEAD_BYTES = 256
 """About what a change costs besides its texts."""

@@ -9,17 +9,21 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from functools import partial
 from typing import Protocol, TypeAlias
 
+from bramley.apiserver.store.errors import StorageUnavailable
+from bramley.apiserver.store.history import cost_bytes
+from bramley.apiserver.store.records import Change
 from bramley.base import log
 
-from .errors import StorageUnavailable
-from .history import cost_bytes
-from .records import Change
-
 logger = log.get(__name__)
+
+SLOW_COMMIT = timedelta(seconds=1)
+"""A disk that takes this long makes every writer wait; an operator should know."""
 
 
 class Disk(Protocol):
@@ -162,6 +166,7 @@ class ThreadedJournal:
         return group
 
     def _commit(self, group: Sequence[Change]) -> None:
+        began = time.monotonic()
         try:
             self._disk.commit(group)
         except StorageUnavailable as error:
@@ -170,6 +175,8 @@ class ThreadedJournal:
             self._report(partial(self._begin_era, error))
         else:
             self._report(partial(self._listener.committed, len(group)))
+        if (seconds := time.monotonic() - began) > SLOW_COMMIT.total_seconds():
+            logger.warning("Commit was slow", seconds=round(seconds, 3), changes=len(group))
 
     def _begin_era(self, error: StorageUnavailable) -> None:
         self._era += 1

@@ -16,14 +16,13 @@ from typing import Any
 
 import msgspec
 
+from bramley.apiserver.store import folder as folders
+from bramley.apiserver.store import sql
+from bramley.apiserver.store.errors import StorageUnavailable
+from bramley.apiserver.store.records import NOTHING, Change, Key, Record
+from bramley.apiserver.store.settings import Settings
 from bramley.base import log
 from bramley.base.errors import BadConfiguration
-
-from . import folder as folders
-from . import sql
-from .errors import StorageUnavailable
-from .records import NOTHING, Change, Key, Record
-from .settings import Settings
 
 logger = log.get(__name__)
 
@@ -46,6 +45,8 @@ class SqliteFile:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
+        self._revision = int(_scalar(connection, sql.READ_REVISION))
+        self._in_doubt = False
 
     @classmethod
     def open(
@@ -56,11 +57,10 @@ class SqliteFile:
             folders.make_private_file(path)
             version = _inspect(path, newest=len(migrations))
             connection = _connect(path, settings)
-            try:
+            with contextlib.ExitStack() as undo:
+                undo.callback(connection.close)
                 _migrate(connection, path, version, migrations)
-            except BaseException:
-                connection.close()
-                raise
+                undo.pop_all()
         return cls(connection)
 
     def load(self) -> Loaded:
@@ -74,13 +74,17 @@ class SqliteFile:
     def commit(self, group: Sequence[Change]) -> None:
         """Store the group in one transaction that is on the disk when this returns."""
         try:
+            if self._in_doubt:
+                self._resolve_doubt()
             self._connection.execute(sql.BEGIN)
             self._store(group)
             self._connection.execute(sql.COMMIT)
         except (sqlite3.Error, ValueError, OverflowError) as error:
             # The last two: texts and sizes that SQLite cannot hold. They must not kill the writer.
+            self._in_doubt = True
             self._roll_back()
             raise StorageUnavailable(f"the disk did not take the write: {error}") from error
+        self._revision = group[-1].rv
 
     def close(self) -> None:
         """Close the file, folding the log into it."""
@@ -102,6 +106,13 @@ class SqliteFile:
             self._connection.execute(
                 statement(len(chunk)), [value for row in chunk for value in row]
             )
+
+    def _resolve_doubt(self) -> None:
+        """Go on after a failure only if it left nothing behind."""
+        if _scalar(self._connection, sql.READ_REVISION) != self._revision:
+            # Reported as failed, yet stored: what is in memory is no longer what is on the disk.
+            raise sqlite3.DatabaseError("a failed write reached the file; restart to read it again")
+        self._in_doubt = False
 
     def _roll_back(self) -> None:
         # SQLite itself rolls some failures back, and a disk that fails may fail here too: nothing was committed either way.
@@ -169,6 +180,7 @@ def _back_up(connection: sqlite3.Connection, path: Path, version: int) -> None:
     folders.make_private_file(copy)
     logger.info("Backing up the database before its migration", copy=copy)
     connection.execute(sql.BACKUP_INTO, (str(copy),))
+    folders.sync_file(copy)
     folders.sync_folder(path.parent)
 
 

@@ -7,72 +7,48 @@ event loop's thread; `journal` alone knows of another one.
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
+import sys
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from bramley.apiserver.store import folder as folders
+from bramley.apiserver.store.errors import Closed, FutureRevision, StorageUnavailable
+from bramley.apiserver.store.history import History
+from bramley.apiserver.store.journal import (
+    InlineJournal,
+    Journal,
+    NoDisk,
+    OpenJournal,
+    ThreadedJournal,
+)
+from bramley.apiserver.store.kinds import Kind
+from bramley.apiserver.store.pending import Pending
+from bramley.apiserver.store.records import (
+    NOTHING,
+    Build,
+    Change,
+    Changes,
+    Draft,
+    Key,
+    Record,
+    Records,
+    Removal,
+)
+from bramley.apiserver.store.settings import Settings
+from bramley.apiserver.store.sqlite_file import Loaded, SqliteFile
+from bramley.apiserver.store.subscriptions import Subscription, Wants, total_bytes
+from bramley.apiserver.store.tables import Table
 from bramley.base import log
 from bramley.base.clock import Clock, SystemClock
-
-from . import folder as folders
-from .errors import Closed, FutureRevision, StorageUnavailable
-from .history import History
-from .journal import InlineJournal, Journal, NoDisk, OpenJournal, ThreadedJournal
-from .records import Build, Change, Changes, Draft, Key, Record, Records, Removal
-from .settings import Settings
-from .sqlite_file import Loaded, SqliteFile
-from .subscriptions import Subscription
-from .tables import Table
 
 logger = log.get(__name__)
 
 EMPTY = Loaded(0, {}, {})
-
-
-class _Pending:
-    """A change on its way to the disk, and those who wait for it."""
-
-    __slots__ = ("change", "error", "settled", "waiters")
-
-    def __init__(self, change: Change) -> None:
-        self.change = change
-        self.settled = False
-        self.error: StorageUnavailable | None = None
-        self.waiters: list[asyncio.Future[None]] = []
-
-    async def durable(self) -> Record:
-        """Wait until the change is on the disk; raise StorageUnavailable if it never will be."""
-        if not self.settled:
-            # A future each: cancelling one who waits must not take the result from the others.
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self.waiters.append(waiter)
-            await waiter
-        if self.error:
-            raise StorageUnavailable(str(self.error)) from self.error
-        return self.change.record
-
-    def settle(self, error: StorageUnavailable | None = None) -> None:
-        """Let everybody who waits go on."""
-        self.settled = True
-        self.error = error
-        for waiter in self.waiters:
-            if not waiter.done():  # whoever waited may have gone away
-                waiter.set_result(None)
-
-
-class _Kind:
-    """All that is kept of one resource."""
-
-    __slots__ = ("history", "table", "watchers")
-
-    def __init__(self, table: Table, history: History) -> None:
-        self.table = table
-        self.history = history
-        self.watchers: set[Subscription] = set()
 
 
 class Store:
@@ -92,11 +68,12 @@ class Store:
         self._lock = lock
         self._revision = loaded.revision
         self._issued = loaded.revision
-        self._kinds: dict[str, _Kind] = {}
-        self._pending: deque[_Pending] = deque()
-        self._head: dict[Key, _Pending] = {}
+        self._kinds: dict[str, Kind] = {}
+        self._pending: deque[Pending] = deque()
+        self._head: dict[Key, Pending] = {}
         self._closed = False
-        for resource in loaded.last_revisions.keys() | loaded.records.keys():
+        self._failing = False
+        for resource in sorted(loaded.last_revisions.keys() | loaded.records.keys()):
             self._kinds[resource] = self._new_kind(
                 resource, loaded.records.get(resource, ()), loaded.last_revisions.get(resource, 0)
             )
@@ -113,16 +90,17 @@ class Store:
     ) -> Store:
         """Open the store in a data folder; raise BadConfiguration if the folder or its file is unusable."""
         settings = settings or Settings()
-        lock = folders.claim(folder)
-        try:
+        with contextlib.ExitStack() as undo:
+            lock = folders.claim(folder)
+            undo.callback(lock.release)
             disk = SqliteFile.open(folder / folders.DATABASE, settings)
+            undo.callback(disk.close)
             journal: OpenJournal = partial(InlineJournal, disk)
             if settings.writer_thread:
                 journal = partial(ThreadedJournal, disk, group_bytes=settings.group_bytes)
-            return cls(journal, loaded=disk.load(), settings=settings, clock=clock, lock=lock)
-        except BaseException:
-            lock.release()
-            raise
+            store = cls(journal, loaded=disk.load(), settings=settings, clock=clock, lock=lock)
+            undo.pop_all()
+        return store
 
     async def __aenter__(self) -> Self:
         return self
@@ -153,12 +131,7 @@ class Store:
     def list_at(self, resource: str, rv: int, namespace: str | None = None) -> Records:
         """Return what `list` returned at a revision; raise Compacted or FutureRevision if that is unknown."""
         newer = self._since(resource, rv)
-        if not newer:
-            return self.list(resource, namespace)
-        table = self._kind(resource).table.copy()
-        for change in reversed(newer):
-            table.undo(change)
-        return table.ordered(namespace)
+        return self._kind(resource).list_before(newer, namespace)
 
     async def write(self, key: Key, build: Build) -> Record:
         """Let `build` decide one object's next state; return it once it is durable.
@@ -183,27 +156,38 @@ class Store:
             raise ValueError(f"nothing can stay unchanged at {key}: it does not exist")
         return head
 
-    def watch(self, resource: str, *, namespace: str | None = None, since: int) -> Subscription:
-        """Subscribe to every change after a revision; raise Compacted or FutureRevision if that cannot be."""
+    def watch(
+        self,
+        resource: str,
+        *,
+        namespace: str | None = None,
+        since: int,
+        wants: Wants | None = None,
+    ) -> Subscription:
+        """Subscribe to every change after a revision; raise Compacted or FutureRevision if that cannot be.
+
+        What `wants` declines is not delivered and wakes nobody: a thousand agents that each watch their own pods cost
+        a thousand cheap questions, not a thousand awakenings.
+        """
         if self._closed:
             raise Closed("the store is closed")
         missed = self._since(resource, since)
         watchers = self._kind(resource).watchers
         subscription = Subscription(
-            namespace=namespace,
+            wants if namespace is None else _inside(namespace, wants),
             since=since,
             limit_bytes=self._settings.watch_buffer_bytes,
             newest=lambda: self._revision,
-            leave=watchers.discard,
+            leave=lambda leaver: watchers.pop(leaver, None),
         )
-        subscription.offer(missed)
-        watchers.add(subscription)
+        subscription.offer(missed, size_bytes=total_bytes(missed))
+        watchers[subscription] = None
         return subscription
 
     def compact(self) -> None:
         """Forget all history, so that only who is up to date can resume."""
         for kind in self._kinds.values():
-            kind.history.clear()
+            kind.compact()
 
     async def close(self) -> None:
         """Finish the writes under way, end all watches and let go of the folder."""
@@ -220,21 +204,19 @@ class Store:
     def committed(self, count: int) -> None:
         """Show the oldest `count` pending changes to readers and watchers, then to those who wrote them."""
         done = [self._pending.popleft() for _ in range(count)]
-        now = self._clock.monotonic()
         groups: dict[str, list[Change]] = {}
         for pending in done:
-            change = pending.change
-            key = change.record.key
-            kind = self._kind(key.resource)
-            kind.table.apply(change)
-            kind.history.append(change, now=now)
-            groups.setdefault(key.resource, []).append(change)
+            key = pending.change.record.key
+            groups.setdefault(key.resource, []).append(pending.change)
             if self._head.get(key) is pending:
                 del self._head[key]
         self._revision = done[-1].change.rv
+        now = self._clock.monotonic()
         for resource, changes in groups.items():
-            for subscription in self._kinds[resource].watchers:
-                subscription.offer(changes)
+            self._kind(resource).publish(changes, now=now)
+        if self._failing:
+            self._failing = False
+            logger.info("Writes succeed again", revision=self._revision)
         for pending in done:
             pending.settle()
 
@@ -242,22 +224,18 @@ class Store:
         """Throw the head back to what is committed; the revisions given out are not given out again."""
         lost, self._pending = self._pending, deque()
         self._head.clear()
-        if not lost:
-            return
-        logger.error("Writes failed", count=len(lost), revision=self._revision, exc=error)
+        if lost and not self._failing:  # a full disk fails every write; one line tells it
+            self._failing = True
+            logger.error("Writes fail", revision=self._revision, reason=str(error))
         for pending in lost:
             pending.settle(error)
 
-    def _submit(self, key: Key, head: Record | None, draft: Draft | Removal) -> _Pending:
+    def _submit(self, key: Key, head: Record | None, draft: Draft | Removal) -> Pending:
         if head is None and isinstance(draft, Removal):
             raise ValueError(f"nothing can be removed at {key}: it does not exist")
         self._issued += 1
-        record = Record(key, self._issued, draft.body, draft.labels, draft.fields)
-        if isinstance(draft, Removal):
-            change = Change("DELETED", record, head)
-        else:
-            change = Change("MODIFIED" if head else "ADDED", record, head)
-        pending = _Pending(change)
+        change = _change(key, head, draft, rv=self._issued)
+        pending = Pending(change)
         self._pending.append(pending)
         self._head[key] = pending
         self._journal.submit(change)
@@ -266,16 +244,40 @@ class Store:
     def _since(self, resource: str, rv: int) -> Changes:
         if rv > self._revision:
             raise FutureRevision(asked=rv, current=self._revision)
-        history = self._kind(resource).history
-        history.trim(self._clock.monotonic())
-        return history.since(rv)
+        return self._kind(resource).since(rv, now=self._clock.monotonic())
 
-    def _kind(self, resource: str) -> _Kind:
+    def _kind(self, resource: str) -> Kind:
         kind = self._kinds.get(resource)
         if kind is None:
             kind = self._kinds[resource] = self._new_kind(resource, (), 0)
         return kind
 
-    def _new_kind(self, resource: str, records: Iterable[Record], floor: int) -> _Kind:
+    def _new_kind(self, resource: str, records: Iterable[Record], floor: int) -> Kind:
         history = History(resource, self._settings.history_of(resource), floor=floor)
-        return _Kind(Table(records), history)
+        return Kind(Table(records), history)
+
+
+def _change(key: Key, head: Record | None, draft: Draft | Removal, *, rv: int) -> Change:
+    """Turn a decision into a change that shares what it can with the state before it."""
+    if head is None:
+        key = Key(key.resource, sys.intern(key.namespace), key.name)
+        record = Record(key, rv, draft.body, _shared(draft.labels), _shared(draft.fields))
+        return Change("ADDED", record, None)
+    labels = head.labels if head.labels == draft.labels else _shared(draft.labels)
+    fields = head.fields if head.fields == draft.fields else _shared(draft.fields)
+    record = Record(head.key, rv, draft.body, labels, fields)
+    return Change("DELETED" if isinstance(draft, Removal) else "MODIFIED", record, head)
+
+
+def _shared(mapping: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the mapping with texts that all equal texts of the process share."""
+    if not mapping:
+        return NOTHING
+    return {sys.intern(name): sys.intern(value) for name, value in mapping.items()}
+
+
+def _inside(namespace: str, wants: Wants | None) -> Wants:
+    """Return a filter that also asks for the namespace."""
+    if wants is None:
+        return lambda change: change.record.key.namespace == namespace
+    return lambda change: change.record.key.namespace == namespace and wants(change)

@@ -8,10 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeAlias
 
-from .errors import Closed, Overflowed
-from .records import Change
+from bramley.apiserver.store.errors import Closed, Overflowed
+from bramley.apiserver.store.records import Change
+
+Wants: TypeAlias = Callable[[Change], bool]
+"""Tells whether a watcher cares for a change; it is asked at every commit, so it must be quick."""
 
 
 class Subscription:
@@ -23,14 +26,14 @@ class Subscription:
 
     def __init__(
         self,
+        wants: Wants | None,
         *,
-        namespace: str | None,
         since: int,
         limit_bytes: int,
         newest: Callable[[], int],
-        leave: Callable[[Subscription], None],
+        leave: Callable[[Subscription], object],
     ) -> None:
-        self._namespace = namespace
+        self._wants = wants
         self._limit_bytes = limit_bytes
         self._newest = newest
         self._leave = leave
@@ -67,17 +70,18 @@ class Subscription:
         self._wake.clear()
         return taken
 
-    def offer(self, changes: Sequence[Change]) -> None:
+    def offer(self, changes: Sequence[Change], *, size_bytes: int) -> None:
         """Put the changes of one commit group into the inbox, or end the subscription if they do not fit."""
-        wanted = self._wanted(changes)
-        if not wanted or self._end is not None:
+        if self._wants is not None:
+            changes = [change for change in changes if self._wants(change)]
+            size_bytes = total_bytes(changes)
+        if not changes or self._end is not None:
             return
-        size_bytes = sum(len(change.record.body) for change in wanted)
         # A group larger than the bound must still be deliverable to a watcher that keeps up.
         if self._inbox and self._inbox_bytes + size_bytes > self._limit_bytes:
             self.end(Overflowed(f"a watcher is more than {self._limit_bytes} bytes behind"))
             return
-        self._inbox.extend(wanted)
+        self._inbox.extend(changes)
         self._inbox_bytes += size_bytes
         self._wake.set()
 
@@ -92,14 +96,14 @@ class Subscription:
         """Receive nothing more."""
         self._leave(self)
 
-    def _wanted(self, changes: Sequence[Change]) -> Sequence[Change]:
-        if self._namespace is None:
-            return changes
-        return [change for change in changes if change.record.key.namespace == self._namespace]
-
     async def _wait(self, seconds: float | None) -> None:
         try:
             async with asyncio.timeout(seconds):
                 await self._wake.wait()
         except TimeoutError:
             return
+
+
+def total_bytes(changes: Sequence[Change]) -> int:
+    """Return how many bytes of objects the changes carry."""
+    return sum(len(change.record.body) for change in changes)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterable
 
-from .records import Change, Key, Record
+from bramley.apiserver.store.records import Change, Key, Record
 
 
 class Table:
