@@ -21,9 +21,11 @@ Time = Annotated[datetime, Meta(tz=True)]
 MicroTime = NewType("MicroTime", str)
 """A moment as Kubernetes' metav1.MicroTime, kept as the text on the wire; see `micro_time` and `moment`."""
 
+# A server does not hold numbers to their format, and Go's int32 cannot hold more than this.
+MAX_INT32 = 2**31 - 1
 Int32 = Annotated[int, Meta(extra_json_schema={"format": "int32"})]
 Int64 = Annotated[int, Meta(extra_json_schema={"format": "int64"})]
-Count = Annotated[Int32, Meta(ge=0)]
+Count = Annotated[Int32, Meta(ge=0, le=MAX_INT32)]
 
 ConditionStatus = Literal["True", "False", "Unknown"]
 

@@ -10,7 +10,17 @@ from typing import Annotated, ClassVar, Literal
 from msgspec import Meta, field
 
 from bramley.api.grammar import ImageReference, LabelValue, RunnerLabel
-from bramley.api.meta import Condition, Count, Fields, Int32, Int64, Object, Resource, Time
+from bramley.api.meta import (
+    MAX_INT32,
+    Condition,
+    Count,
+    Fields,
+    Int32,
+    Int64,
+    Object,
+    Resource,
+    Time,
+)
 from bramley.api.names import groups
 from bramley.api.schema import Check, list_map, validations
 
@@ -72,6 +82,7 @@ class Provisioning(Fields, frozen=True, kw_only=True):
         Int32,
         Meta(
             ge=1,
+            le=MAX_INT32,
             description="How many sandboxes may start at once over all pools of the fleet; the "
             "lowest value among them holds.",
         ),
@@ -145,7 +156,7 @@ class RunnerPoolStatus(Fields, frozen=True, kw_only=True):
     """What was observed of a pool."""
 
     observed_replicas: Annotated[
-        Int32, Meta(description="How many runners are alive or were just made.")
+        Count, Meta(description="How many runners are alive or were just made.")
     ] = 0
     observed_image: Annotated[str, Meta(description="The spec.image that was last acted on.")] = ""
     image_rolled_at: Annotated[

@@ -71,14 +71,18 @@ def property_of(part: inspect.Field, *, defaults: bool = True) -> Schema:
     if part.default is None:
         # The server drops a null that is not wanted before it validates; absent and null are one.
         schema.pop("nullable", None)
-    return ordered({**schema, **default_of(part)} if defaults else schema)
+    return ordered({**schema, **default_of(part, schema)} if defaults else schema)
 
 
-def default_of(part: inspect.Field) -> Schema:
+def default_of(part: inspect.Field, schema: Schema) -> Schema:
     """Return the default of a field, unless it only stands for "absent"."""
     if part.default is msgspec.NODEFAULT or part.default is None or part.default == "":
         return {}
-    return {"default": msgspec.to_builtins(part.default)}
+    if isinstance(part.default, msgspec.Struct):
+        # Spelled out, because a server checks CEL rules on a default before it fills it in further.
+        inner = schema["properties"].items()
+        return {"default": {name: one["default"] for name, one in inner if "default" in one}}
+    return {"default": part.default}
 
 
 def of_type(info: inspect.Type, *, defaults: bool = True) -> Schema:
