@@ -33,7 +33,8 @@ def shown(value: object) -> str:
     """Return a value as a message shows it: text in quotes, numbers bare, the rest as JSON."""
     if isinstance(value, str):
         return quoted(value)
-    return msgspec.json.encode(value, order="sorted").decode()
+    encoded = msgspec.json.encode(value, order="sorted").decode()
+    return encoded.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def invalid(field: str, value: object, detail: str) -> Cause:

@@ -42,7 +42,7 @@ def _list(schema: Schema) -> Convert | None:
 def _object(schema: Schema) -> Convert | None:
     known = schema.get("properties") or {}
     below = {name: one for name in known if (one := compile_conversion(known[name]))}
-    spelled: dict[str, str] = {name: escaped(name) or name for name in known}
+    spelled = {name: escaped(name) or name for name in known}
     extra = compile_conversion(schema.get("additionalProperties"))
     renamed = any(name != new for name, new in spelled.items())
     if not (below or renamed or extra):
@@ -54,7 +54,8 @@ def _object(schema: Schema) -> Convert | None:
         out: dict[str, Any] = {}
         for name, item in value.items():
             one = below.get(name) if name in known else extra
-            out[spelled.get(name, name)] = item if one is None or item is None else one(item)
+            label: str = spelled.get(name, name)
+            out[label] = item if one is None or item is None else one(item)
         return out
 
     return convert

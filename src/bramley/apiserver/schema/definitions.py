@@ -5,7 +5,8 @@ The spec comes shaped and completed; the sentences are those of apiextensions v1
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from bramley.apiserver import causes, names
@@ -61,6 +62,15 @@ _AT_ROOT_TOLD = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part that each version has for itself."""
+
+    word: str
+    at_top: str
+    check: Callable[[Json, str], Iterator[Cause]]
+
+
 def spec_causes(spec: Json) -> list[Cause]:
     """Return every rule that the spec breaks."""
     return [*_group(spec), *_scope(spec), *_versions(spec), *_names(spec), *_others(spec)]
@@ -89,6 +99,8 @@ def _versions(spec: Json) -> Iterator[Cause]:
     versions = spec["versions"]
     for index, version in enumerate(versions):
         yield from _version(version, f"spec.versions[{index}]")
+    for part in _PARTS:
+        yield from _part(versions, part)
     found = [version["name"] for version in versions]
     if len(set(found)) < len(found):
         yield causes.invalid("spec.versions", versions, "must contain unique version names")
@@ -98,22 +110,38 @@ def _versions(spec: Json) -> Iterator[Cause]:
 
 
 def _version(version: Json, path: str) -> Iterator[Cause]:
-    schema = schema_of(version)
     wrong = names.dns1035_label(version["name"])
-    if schema is None:
+    if schema_of(version) is None:
         yield causes.required(f"{path}.schema.openAPIV3Schema")
     if wrong:
         yield causes.invalid(f"{path}.name", version["name"], ",".join(wrong))
     yield from _deprecation(version, path)
+
+
+def _part(versions: Sequence[Json], part: _Part) -> Iterator[Cause]:
+    """Check one part of all versions; Kubernetes names it at the top when all versions have the same."""
+    given = [version.get(part.word) for version in versions]
+    shared = bool(given) and all(one is not None and same(one, given[0]) for one in given)
+    for index, version in enumerate(versions[:1] if shared else versions):
+        where = f"spec.{part.at_top}" if shared else f"spec.versions[{index}].{part.word}"
+        if version.get(part.word):
+            yield from part.check(version, where)
+
+
+def _schema_part(version: Json, path: str) -> Iterator[Cause]:
+    schema = schema_of(version)
     if schema is not None:
         has_status = "status" in (version.get("subresources") or {})
-        yield from _schema(schema, f"{path}.schema.openAPIV3Schema", has_status=has_status)
-        yield from _selectable(version, schema, f"{path}.selectableFields")
-    yield from _scale(
-        (version.get("subresources") or {}).get("scale"), f"{path}.subresources.scale"
-    )
-    for index, column in enumerate(version.get("additionalPrinterColumns") or ()):
-        yield from _column(column, f"{path}.additionalPrinterColumns[{index}]")
+        yield from _schema(schema, f"{path}.openAPIV3Schema", has_status=has_status)
+
+
+def _subresources_part(version: Json, path: str) -> Iterator[Cause]:
+    yield from _scale(version["subresources"].get("scale"), f"{path}.scale")
+
+
+def _columns_part(version: Json, path: str) -> Iterator[Cause]:
+    for index, column in enumerate(version["additionalPrinterColumns"]):
+        yield from _column(column, f"{path}[{index}]")
 
 
 def schema_of(version: Json) -> dict[str, Any] | None:
@@ -173,28 +201,32 @@ def _default(schema: Json, default: Any, path: str, *, root: bool) -> Iterator[C
         yield Cause(f"{path}.{where}" if where else path, cause.reason, cause.message)
 
 
-def _selectable(version: Json, schema: Json, path: str) -> Iterator[Cause]:
+def _selectable_part(version: Json, path: str) -> Iterator[Cause]:
     seen: set[str] = set()
-    for index, entry in enumerate(version.get("selectableFields") or ()):
+    for index, entry in enumerate(version["selectableFields"]):
         field, wanted = f"{path}[{index}].jsonPath", entry["jsonPath"]
-        if not wanted:
-            yield causes.required(field)
-            continue
-        try:
-            written, found = find(wanted, schema, brackets=False)
-        except BadPath as error:
-            yield causes.invalid(field, wanted, f"is an invalid path: {error}")
-            continue
-        if written.split(".")[0] == "metadata":
-            yield causes.invalid(field, wanted, "must not point to fields in metadata")
-        if found.get("type") not in _SELECTABLE:
-            detail = "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed."
-            yield causes.invalid(field, wanted, detail)
-        if written in seen:
+        yield from _selectable(wanted, schema_of(version) or {}, field)
+        if wanted in seen:
             yield causes.duplicate(field, wanted)
-        seen.add(written)
+        seen.add(wanted)
     if len(seen) > _MOST_SELECTABLE:
         yield causes.too_many(path, count=len(seen), limit=_MOST_SELECTABLE)
+
+
+def _selectable(wanted: str, schema: Json, field: str) -> Iterator[Cause]:
+    if not wanted:
+        yield causes.required(field)
+        return
+    try:
+        written, found = find(wanted, schema, brackets=False)
+    except BadPath as error:
+        yield causes.invalid(field, wanted, f"is an invalid path: {error}")
+        return
+    if written.split(".")[0] == "metadata":
+        yield causes.invalid(field, wanted, "must not point to fields in metadata")
+    if found.get("type") not in _SELECTABLE:
+        detail = "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed."
+        yield causes.invalid(field, wanted, detail)
 
 
 def _scale(scale: Json | None, path: str) -> Iterator[Cause]:
@@ -283,3 +315,11 @@ def _others(spec: Json) -> Iterator[Cause]:
     if spec.get("preserveUnknownFields"):
         detail = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"
         yield causes.invalid("spec.preserveUnknownFields", value=True, detail=detail)
+
+
+_PARTS = (
+    _Part("schema", "validation", _schema_part),
+    _Part("subresources", "subresources", _subresources_part),
+    _Part("additionalPrinterColumns", "additionalPrinterColumns", _columns_part),
+    _Part("selectableFields", "selectableFields", _selectable_part),
+)

@@ -186,7 +186,8 @@ def _parsed(source: str) -> Program:
         program: Program = cel.compile(source)
     except ValueError as error:
         found = re.search(r"ERROR: .*", str(error), re.DOTALL)
-        raise BadExpression(f"compilation failed: {found.group() if found else error}") from error
+        told = found.group().replace("\n|", "\n |") if found else str(error)
+        raise BadExpression(f"compilation failed: {told}") from error
     return program
 
 
@@ -197,9 +198,12 @@ def _refuse_unknown(source: str, references: Mapping[str, list[str]]) -> None:
     wrong = [name for name in references["variables"] if name not in known]
     wrong += [name for name in functions if name not in _STANDARD and name not in _functions()]
     for name in wrong:
-        where = re.search(rf"(?<!\w){re.escape(name)}(?!\w)", _blanked(source))
+        # A call is pointed at by its parenthesis.
+        where = re.search(
+            rf"(?<!\w)(?={re.escape(name)}(?!\w))(?:{re.escape(name)}(?=\())?", _blanked(source)
+        )
         told = f"undeclared reference to '{name}' (in container '')"
-        raise BadExpression(_at(source, where.start() if where else 0, told))
+        raise BadExpression(_at(source, where.end() if where else 0, told))
 
 
 def _is_operator(name: str) -> bool:

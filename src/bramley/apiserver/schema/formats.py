@@ -9,17 +9,13 @@ import base64
 import binascii
 import ipaddress
 import re
+import unicodedata
 from collections.abc import Callable, Mapping
 from datetime import date
 from types import MappingProxyType
 from urllib.parse import urlsplit
 
-_HOSTNAME = re.compile(
-    r"[a-zA-Z0-9\u00a0-\ud7ff\uf900-\ufdcf\ufdf0-\uffef](?:[a-zA-Z0-9\-\u00a0-\ud7ff\uf900-\ufdcf\ufdf0-\uffef]*"
-    r"[a-zA-Z0-9\u00a0-\ud7ff\uf900-\ufdcf\ufdf0-\uffef])?"
-    r"(?:\.[a-zA-Z0-9\u00a0-\ud7ff\uf900-\ufdcf\ufdf0-\uffef]"
-    r"(?:[a-zA-Z0-9\-\u00a0-\ud7ff\uf900-\ufdcf\ufdf0-\uffef]*[a-zA-Z0-9\u00a0-\ud7ff\uf900-\ufdcf\ufdf0-\uffef])?)*\.?"
-)
+_HOSTNAME = re.compile(r"[a0s](?:-?[a0s]{0,62})?|(?:[a0s](?:[a0s-]{0,61}[a0s])?\.)+a{2,63}")
 _EMAIL = re.compile(r"(?:[^<>]*<)?[^\s@<>\"(),:;\\\[\]]+@[^\s@<>\"(),:;\\]+>?")
 _DAY_TIME = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(?:.[0-9]+)?(?:z|[+-][0-9]{2}:[0-9]{2})")
 _GO_DURATION = re.compile(r"[-+]?(?:0|(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:ns|us|µs|μs|ms|s|m|h))+)")
@@ -40,12 +36,11 @@ _RGB = re.compile(
     r"rgb\(\s*(0|[1-9]\d?|1\d\d?|2[0-4]\d|25[0-5])\s*,\s*(0|[1-9]\d?|1\d\d?|2[0-4]\d|25[0-5])\s*,"
     r"\s*(0|[1-9]\d?|1\d\d?|2[0-4]\d|25[0-5])\s*\)"
 )
-_NAME = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 
 
-def _matching(pattern: str, *, most: int | None = None) -> Callable[[str], bool]:
+def _matching(pattern: str) -> Callable[[str], bool]:
     compiled = re.compile(pattern, re.ASCII)
-    return lambda text: bool(compiled.fullmatch(text)) and (most is None or len(text) <= most)
+    return lambda text: bool(compiled.fullmatch(text))
 
 
 def _uuid(version: str, variant: str = "[0-9a-fA-F]") -> Callable[[str], bool]:
@@ -84,9 +79,19 @@ def is_duration(text: str) -> bool:
 
 
 def is_hostname(text: str) -> bool:
-    """Tell whether the text is an internet host name."""
+    """Tell whether the text is an internet host name; letters of any script count."""
     short = len(text.encode()) <= 255 and all(len(part.encode()) <= 63 for part in text.split("."))
-    return short and bool(_HOSTNAME.fullmatch(text))
+    return short and bool(_HOSTNAME.fullmatch("".join(map(_host_class, text))))
+
+
+def _host_class(char: str) -> str:
+    if char in "-.":
+        return char
+    if char.isalpha():
+        return "a"
+    if char.isascii() and char.isdigit():
+        return "0"
+    return "s" if unicodedata.category(char).startswith("S") else "!"
 
 
 def is_uri(text: str) -> bool:
@@ -188,8 +193,6 @@ FORMATS: Mapping[str, Callable[[str], bool]] = MappingProxyType(
         "date": is_date,
         "duration": is_duration,
         "datetime": is_date_time,
-        "k8sshortname": _matching(_NAME, most=63),
-        "k8slongname": _matching(rf"{_NAME}(?:\.{_NAME})*", most=253),
     }
 )
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+
 from bramley.apiserver import causes
 from bramley.apiserver.schema.expressions import BadExpression, Expression, refuse_unknown_fields
 from bramley.apiserver.schema.fieldpaths import BadPath, find
@@ -265,7 +267,8 @@ def _expression(rule: Schema, word: str, schema: Schema, at: _Place, field: str)
         if not rule.get("optionalOldSelf"):
             refuse_unknown_fields(source, schema, root=at.resource)
     except BadExpression as error:
-        yield causes.invalid(f"{field}.{word}", _as_go(rule), str(error))
+        prefix = "messageExpression " if word == "messageExpression" else ""
+        yield causes.invalid(f"{field}.{word}", _as_go(rule), f"{prefix}{error}")
 
 
 def _old_self(rule: Schema, at: _Place, field: str) -> Iterator[Cause]:
@@ -281,9 +284,9 @@ def _old_self(rule: Schema, at: _Place, field: str) -> Iterator[Cause]:
         yield causes.invalid(f"{field}.optionalOldSelf", rule["optionalOldSelf"], detail)
 
 
-def _as_go(rule: Schema) -> dict[str, Any]:
-    # Kubernetes prints its internal form of the rule here.
-    return {
+def _as_go(rule: Schema) -> msgspec.Raw:
+    # Kubernetes prints its internal form of the rule here, in the order of its fields.
+    internal = {
         "Rule": rule.get("rule") or "",
         "Message": rule.get("message") or "",
         "MessageExpression": rule.get("messageExpression") or "",
@@ -291,3 +294,4 @@ def _as_go(rule: Schema) -> dict[str, Any]:
         "FieldPath": rule.get("fieldPath") or "",
         "OptionalOldSelf": rule.get("optionalOldSelf"),
     }
+    return msgspec.Raw(msgspec.json.encode(internal))

@@ -33,21 +33,36 @@ _INSIDE = re.compile(
 )
 
 
+_TOLD = {
+    "missing ), unterminated subpattern": "missing closing )",
+    "unbalanced parenthesis": "unexpected )",
+    "nothing to repeat": "missing argument to repetition operator",
+    "unterminated character set": "missing closing ]",
+}
+
+
 class BadPattern(ValueError):
     """The pattern is no regular expression that Go would accept."""
 
 
 def compile_pattern(pattern: str) -> re.Pattern[str]:
     """Compile a pattern so that it matches what Go's regexp would match."""
-    if _REFUSED.search(_without_escapes_and_classes(pattern)):
-        raise BadPattern(f"invalid or unsupported Perl syntax in `{pattern}`")
+    refused = _REFUSED.search(_without_escapes_and_classes(pattern))
+    if refused:
+        told = "invalid or unsupported Perl syntax"
+        raise BadPattern(f"error parsing regexp: {told}: `{refused.group()}`")
     try:
         with warnings.catch_warnings():
             # Python warns about sets it may read differently one day; Go's reading is the one that counts.
             warnings.simplefilter("ignore", FutureWarning)
             return re.compile(_translated(pattern), re.ASCII)
     except (re.error, OverflowError, RecursionError) as error:
-        raise BadPattern(f"error parsing regexp: {error}: `{pattern}`") from error
+        raise BadPattern(f"error parsing regexp: {_told(error)}: `{pattern}`") from error
+
+
+def _told(error: Exception) -> str:
+    message = error.msg if isinstance(error, re.error) else str(error)
+    return _TOLD.get(message, message)
 
 
 def _translated(pattern: str) -> str:

@@ -11,7 +11,7 @@ from bramley.apiserver import causes
 from bramley.apiserver.schema import formats
 from bramley.apiserver.schema.patterns import BadPattern, compile_pattern
 from bramley.apiserver.schema.tree import Schema, Visit
-from bramley.apiserver.schema.values import NO_FIELD, printable, same
+from bramley.apiserver.schema.values import INT64, NO_FIELD, printable, same
 from bramley.base.errors import Cause
 
 TYPE_NAMES: Mapping[type, str] = MappingProxyType(
@@ -26,7 +26,6 @@ TYPE_NAMES: Mapping[type, str] = MappingProxyType(
     }
 )
 _FORMAT_NAMES: Mapping[type, str] = MappingProxyType({int: "int64", float: "float64"})
-_INT64 = range(-(2**63), 2**63)
 
 
 def type_check(schema: Schema, kind: type) -> Visit | None:
@@ -82,10 +81,14 @@ def enumeration(schema: Schema) -> Visit | None:
     listed = [one if isinstance(one, str) else causes.shown(one) for one in allowed]
 
     def check(value: Any, _old: Any, path: str, out: list[Cause]) -> None:
-        if not any(same(value, one) for one in allowed):
-            out.append(causes.unsupported(path, value, listed))
+        if not any(same(value, one) or _same_number(value, one) for one in allowed):
+            out.append(causes.unsupported(path, printable(value), listed))
 
     return check
+
+
+def _same_number(value: Any, one: Any) -> bool:
+    return {type(value), type(one)} == {int, float} and bool(value == one)
 
 
 def _wanted(schema: Schema) -> tuple[str, ...]:
@@ -120,7 +123,7 @@ def _fits_int64(wanted: tuple[str, ...]) -> Visit:
     wrong = _wrong_type(",".join(wanted), "number")
 
     def check(value: Any, old: Any, path: str, out: list[Cause]) -> None:
-        if value not in _INT64:
+        if value not in INT64:
             wrong(value, old, path, out)
 
     return check
@@ -193,7 +196,7 @@ def _multiple_of(schema: Schema) -> Visit | None:
     def check(value: Any, _old: Any, path: str, out: list[Cause]) -> None:
         quotient = value / factor if factor >= 1 else (1 / factor) * value
         if abs(quotient - round(quotient)) > 1e-9:
-            detail = f"{path} in body should be a multiple of {printable(factor)}"
+            detail = f"{path} in body should be a multiple of {causes.shown(printable(factor))}"
             out.append(causes.invalid(path, printable(value), detail))
 
     return check
@@ -220,7 +223,7 @@ def _bound(schema: Schema, word: str) -> Visit | None:
         # An integer is compared with the bound cut to an integer, as Kubernetes does it.
         against = int(bound) if type(value) is int else bound
         if not holds(value, against):
-            detail = f"{path} in body should be {told} {printable(against)}"
+            detail = f"{path} in body should be {told} {causes.shown(printable(against))}"
             out.append(causes.invalid(path, printable(value), detail))
 
     return check

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from enum import Enum
 from typing import Any, Final
+
+import msgspec
 
 
 class Absent(Enum):
@@ -14,6 +17,7 @@ class Absent(Enum):
 
 ABSENT: Final = Absent.ABSENT
 
+INT64: Final = range(-(2**63), 2**63)
 NO_FIELD: Final = "<nil>"  # what Kubernetes writes where a breach belongs to no single field
 META_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata"})
 
@@ -39,10 +43,20 @@ def same(one: Any, other: Any) -> bool:
 
 
 def printable(value: Any) -> Any:
-    """Return a number as messages print it: one without a fraction shows none."""
-    if type(value) is float and value.is_integer() and abs(value) < 1e21:
-        return int(value)
+    """Return a value so that a message shows numbers as Go prints them: 1, 2.5, 1e+06."""
+    if type(value) is float or (type(value) is int and value not in INT64):
+        return msgspec.Raw(_go_float(float(value)).encode())
     return value
+
+
+def _go_float(value: float) -> str:
+    sign, digits, power = Decimal(repr(value)).normalize().as_tuple()
+    exponent = len(digits) - 1 + int(power)
+    if -4 <= exponent < 6 or not value:
+        return f"{value:.17g}" if value.is_integer() else repr(value)
+    first, rest = str(digits[0]), "".join(map(str, digits[1:]))
+    fraction = f".{rest}" if rest else ""
+    return f"{'-' * sign}{first}{fraction}e{exponent:+03d}"
 
 
 def child(path: str, name: str) -> str:
