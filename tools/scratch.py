@@ -24,8 +24,8 @@ INVALID = "INVALID"
 HUNG = "HUNG"
 UNFINISHED = "unfinished"
 
-# What tests may read; the rest of a checkout is caches, history and the environment.
-COPIED = ("src", "tests", "tools", "docs", "bench", "requirements", ".ci", ".github")
+# What a checkout holds besides its own files.
+_FOREIGN = (".git", ".venv", ".bramley", ".hypothesis", "__pycache__", "*_cache", "dist", "build")
 _PYTEST_FAILED = 1
 
 
@@ -54,15 +54,8 @@ class Scratch:
 
     @classmethod
     def of(cls, tree: Path, root: Path) -> Scratch:
-        """Copy the parts of a tree that tests need to a new folder."""
-        root.mkdir(parents=True)
-        skipped = shutil.ignore_patterns("__pycache__", ".*_cache")
-        for name in COPIED:
-            if (tree / name).is_dir():
-                shutil.copytree(tree / name, root / name, ignore=skipped)
-        for path in tree.iterdir():
-            if path.is_file():
-                shutil.copy2(path, root / path.name)
+        """Copy a tree without its caches and its history to a new folder."""
+        shutil.copytree(tree, root, ignore=shutil.ignore_patterns(*_FOREIGN))
         scratch = cls(root)
         scratch._require_own_sources()
         return scratch
