@@ -1,0 +1,181 @@
+"""Merge patches (RFC 7386) and JSON patches (RFC 6902) on plain JSON values; no object, no kind, no HTTP.
+
+A merge copies only what it changes, so what is untouched stays the same object in memory and is cheap to compare.
+JSON patches follow the library that Kubernetes uses where it is more lenient than the RFC: `replace` and `copy` may name a
+key that is missing, negative indexes count from the end, and testing a missing key against null succeeds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+Json = dict[str, Any]
+Operation = dict[str, Any]
+
+OPERATIONS_LIMIT = 10_000
+
+
+class PatchFailed(ValueError):
+    """An operation cannot be applied to this document."""
+
+
+def merge(target: Any, patch: Any) -> Any:
+    """Return the target with a merge patch applied; neither is changed, and what is untouched is shared."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        elif isinstance(value, dict):
+            merged[key] = merge(merged.get(key), value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def apply(document: Any, operations: list[Operation]) -> Any:
+    """Return the document after all operations; it is changed in place and of no use if this raises."""
+    for operation in operations:
+        act = _ACTS.get(operation.get("op", ""))
+        if act is None:
+            raise PatchFailed(f"unexpected kind: {operation.get('op', 'unknown')}")
+        document = act(document, operation)
+    return document
+
+
+def _add(document: Any, operation: Operation) -> Any:
+    return _put(document, _pointer(operation, "path"), operation.get("value"))
+
+
+def _put(document: Any, pointer: str, value: Any) -> Any:
+    holder, key = _holder(document, pointer)
+    if isinstance(holder, dict):
+        holder[key] = value
+    elif key == "-":
+        holder.append(value)
+    else:
+        holder.insert(_index(key, len(holder) + 1), value)
+    return document
+
+
+def _remove(document: Any, operation: Operation) -> Any:
+    _take(document, _pointer(operation, "path"))
+    return document
+
+
+def _take(document: Any, pointer: str) -> Any:
+    holder, key = _holder(document, pointer)
+    if isinstance(holder, list):
+        return holder.pop(_index(key, len(holder)))
+    if key not in holder:
+        raise PatchFailed(f"unable to remove nonexistent key: {key}")
+    return holder.pop(key)
+
+
+def _replace(document: Any, operation: Operation) -> Any:
+    pointer = _pointer(operation, "path")
+    value = operation.get("value")
+    if not pointer:
+        if not isinstance(value, (dict, list)):
+            raise PatchFailed("the whole document can only be replaced by an object or a list")
+        return value
+    holder, key = _holder(document, pointer)
+    if isinstance(holder, list):
+        holder[_index(key, len(holder))] = value
+    else:
+        holder[key] = value
+    return document
+
+
+def _move(document: Any, operation: Operation) -> Any:
+    origin = _pointer(operation, "from")
+    destination = _pointer(operation, "path")
+    return _put(document, destination, _take(document, origin))
+
+
+def _copy(document: Any, operation: Operation) -> Any:
+    value = _look(document, _pointer(operation, "from"))
+    # A value of its own: a later operation on one place must not show at the other.
+    return _put(
+        document, _pointer(operation, "path"), msgspec.json.decode(msgspec.json.encode(value))
+    )
+
+
+def _test(document: Any, operation: Operation) -> Any:
+    pointer = _pointer(operation, "path")
+    found = _look(document, pointer) if pointer else document
+    if not same(found, operation.get("value")):
+        raise PatchFailed(f"testing value {pointer} failed")
+    return document
+
+
+def same(one: Any, other: Any) -> bool:
+    """Tell whether two JSON values are equal; unlike Python's, true is not 1."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other)
+
+
+def _look(document: Any, pointer: str) -> Any:
+    holder, key = _holder(document, pointer)
+    return holder[_index(key, len(holder))] if isinstance(holder, list) else holder.get(key)
+
+
+def _holder(document: Any, pointer: str) -> tuple[Any, str]:
+    """Return the object or list that holds what the pointer names, and the last part of the pointer."""
+    if "/" not in pointer:
+        raise PatchFailed(f"not a pointer: {pointer}")
+    *parents, last = (_unescaped(part) for part in pointer.split("/")[1:])
+    holder = document
+    for part in parents:
+        holder = _step(holder, part)
+    if not isinstance(holder, (dict, list)):
+        raise PatchFailed(f"doc is missing path: {pointer}")
+    return holder, last
+
+
+def _step(holder: Any, part: str) -> Any:
+    if isinstance(holder, list):
+        return holder[_index(part, len(holder))]
+    found = holder.get(part) if isinstance(holder, dict) else None
+    if found is None:
+        raise PatchFailed(f"doc is missing path: {part}")
+    return found
+
+
+def _index(part: str, length: int) -> int:
+    try:
+        index = int(part)
+    except ValueError:
+        raise PatchFailed(f"not an index: {part}") from None
+    if not -length <= index < length:
+        raise PatchFailed(f"unable to access invalid index: {index}")
+    return index + length if index < 0 else index
+
+
+def _pointer(operation: Operation, field: str) -> str:
+    pointer = operation.get(field)
+    if not isinstance(pointer, str):
+        raise PatchFailed(f"the operation has no {field}")
+    return pointer
+
+
+def _unescaped(part: str) -> str:
+    return part.replace("~1", "/").replace("~0", "~")
+
+
+_ACTS = {
+    "add": _add,
+    "remove": _remove,
+    "replace": _replace,
+    "move": _move,
+    "copy": _copy,
+    "test": _test,
+}

@@ -1,0 +1,236 @@
+"""The shapes of built-in kinds: which fields there are and of which type, as data beside this package's kinds.
+
+A checker looks through one object: a value of a wrong type is refused as Go's decoder words it; what the kind does not know
+is dropped and reported; empty maps and lists are dropped, because the typed kinds of a real server leave them out.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import msgspec
+
+# Checks a value at a path, adds the paths of unknown fields to the list, and returns what shall stand there instead.
+Checker = Callable[[Any, str, list[str]], Any]
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d([.,]\d+)?(Z|[+-]\d\d:\d\d)")
+_MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)")
+_QUANTITY = re.compile(r"([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)")
+_INDEX = re.compile(r"\[\d+\]")
+_RANGES = {"int32": 2**31, "int64": 2**63}
+_JSON_NAMES: dict[type, str] = {
+    str: "string",
+    int: "number",
+    float: "number",
+    bool: "bool",
+    dict: "object",
+    list: "array",
+}
+_NAMES_OF_ZERO: dict[str, Any] = {"string": "", "bool": False, "int32": 0, "int64": 0}
+
+
+class WrongShape(ValueError):
+    """A value does not fit its field; the text is what a real server's decoder says."""
+
+
+class _Mismatch(Exception):
+    """A value of a wrong type, before the field that holds it is known."""
+
+    def __init__(self, value: Any, wanted: str) -> None:
+        super().__init__()
+        self.value = value
+        self.wanted = wanted
+
+    def named(self, struct: str, path: str) -> WrongShape:
+        """Return the refusal that names the struct and the field."""
+        found = _JSON_NAMES.get(type(self.value), "value")
+        if found == "number" and self.wanted.startswith("int"):
+            found = f"number {msgspec.json.encode(self.value).decode()}"
+        plain = _INDEX.sub("", path)
+        return WrongShape(
+            f"json: cannot unmarshal {found} into Go struct field {struct}.{plain} of type {self.wanted}"
+        )
+
+
+@cache
+def _shapes() -> dict[str, dict[str, str]]:
+    data = resources.files("bramley.apiserver.kinds").joinpath("shapes.json").read_bytes()
+    return msgspec.json.decode(data, type=dict[str, dict[str, str]])
+
+
+@cache
+def checker(type_name: str) -> Checker:
+    """Return the checker of a type, made on first use."""
+    if type_name in _LEAVES:
+        return _LEAVES[type_name]
+    if type_name.startswith("[]"):
+        return _list(type_name)
+    if type_name.startswith("map[string]"):
+        return _map(type_name)
+    return _Struct(type_name)
+
+
+class _Struct:
+    """Checks a value against the fields of one struct."""
+
+    def __init__(self, type_name: str) -> None:
+        shape = _shapes()[type_name]
+        self._name = ".".join(type_name.split(".")[-2:])
+        self._types = {name: each.rstrip("!") for name, each in shape.items()}
+        self._droppable = _droppable(shape)
+        # Made when first met, because types may refer to themselves.
+        self._checkers: dict[str, Checker] = {}
+
+    def __call__(self, value: Any, path: str, unknown: list[str]) -> Any:
+        if type(value) is not dict:
+            raise _Mismatch(value, self._name)
+        gone = []
+        for name, each in value.items():
+            wanted = self._types.get(name)
+            if wanted is None:
+                unknown.append(_below(path, name))
+                gone.append(name)
+            elif each is None or (not each and name in self._droppable):
+                gone.append(name)
+            elif wanted != "string" or type(each) is not str:
+                value[name] = self._field(name, each, _below(path, name), unknown)
+        for name in gone:
+            del value[name]
+        return value
+
+    def _field(self, name: str, value: Any, path: str, unknown: list[str]) -> Any:
+        check = self._checkers.get(name)
+        if check is None:
+            check = self._checkers[name] = checker(self._types[name])
+        try:
+            return check(value, path, unknown)
+        except _Mismatch as mismatch:
+            raise mismatch.named(self._name.partition(".")[2], path) from None
+
+
+def _below(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _droppable(shape: dict[str, str]) -> set[str]:
+    """Return the lists and maps of a struct that are left out when they are empty."""
+    return {
+        name
+        for name, each in shape.items()
+        if each.startswith(("[]", "map[")) and not each.endswith("!")
+    }
+
+
+def _list(type_name: str) -> Checker:
+    item = type_name[2:]
+    check_item = checker(item) if item in _LEAVES else None
+
+    def check(value: Any, path: str, unknown: list[str]) -> Any:
+        if type(value) is not list:
+            raise _Mismatch(value, type_name)
+        check_each = check_item or checker(item)
+        for index, each in enumerate(value):
+            if each is None:
+                value[index] = _NAMES_OF_ZERO.get(item, {})
+            else:
+                value[index] = check_each(each, f"{path}[{index}]", unknown)
+        return value
+
+    return check
+
+
+def _map(type_name: str) -> Checker:
+    item = type_name.removeprefix("map[string]")
+
+    def check(value: Any, path: str, unknown: list[str]) -> Any:
+        if type(value) is not dict:
+            raise _Mismatch(value, type_name)
+        check_each = checker(item)
+        for key, each in value.items():
+            if each is None:
+                value[key] = _NAMES_OF_ZERO.get(item, {})
+            else:
+                value[key] = check_each(each, f"{path}.{key}", unknown)
+        return value
+
+    return check
+
+
+def _scalar(type_name: str, *allowed: type) -> Checker:
+    def check(value: Any, _path: str, _unknown: list[str]) -> Any:
+        if type(value) not in allowed:
+            raise _Mismatch(value, type_name)
+        return value
+
+    return check
+
+
+def _integer(type_name: str) -> Checker:
+    limit = _RANGES[type_name]
+
+    def check(value: Any, _path: str, _unknown: list[str]) -> Any:
+        if type(value) is not int or not -limit <= value < limit:
+            raise _Mismatch(value, type_name)
+        return value
+
+    return check
+
+
+def _time(pattern: re.Pattern[str], layout: str) -> Checker:
+    def check(value: Any, _path: str, _unknown: list[str]) -> Any:
+        if type(value) is not str:
+            raise _Mismatch(value, "string")
+        if not pattern.fullmatch(value):
+            raise WrongShape(f'parsing time "{value}" as "{layout}": cannot parse "{value}"')
+        return value
+
+    return check
+
+
+def _quantity(value: Any, _path: str, _unknown: list[str]) -> Any:
+    if type(value) in {int, float}:
+        return msgspec.json.encode(value).decode()
+    if type(value) is not str or not _QUANTITY.fullmatch(value):
+        pattern = f"^{_QUANTITY.pattern}$"
+        raise WrongShape(f"quantities must match the regular expression '{pattern}'")
+    return value
+
+
+def _bytes(value: Any, _path: str, _unknown: list[str]) -> Any:
+    if type(value) is not str:
+        raise _Mismatch(value, "[]uint8")
+    try:
+        base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        raise WrongShape(f"illegal base64 data at input byte {_first_illegal(value)}") from None
+    return value
+
+
+def _first_illegal(text: str) -> int:
+    legal = re.match(r"[A-Za-z0-9+/]*={0,2}", text)
+    return legal.end() if legal else 0
+
+
+def _anything(value: Any, _path: str, _unknown: list[str]) -> Any:
+    return value
+
+
+_LEAVES: dict[str, Checker] = {
+    "any": _anything,
+    "string": _scalar("string", str),
+    "bool": _scalar("bool", bool),
+    "int32": _integer("int32"),
+    "int64": _integer("int64"),
+    "float64": _scalar("float64", int, float),
+    "[]uint8": _bytes,
+    "v1.Time": _time(_TIME, "2006-01-02T15:04:05Z07:00"),
+    "v1.MicroTime": _time(_MICRO_TIME, "2006-01-02T15:04:05.000000Z07:00"),
+    "resource.Quantity": _quantity,
+    "intstr.IntOrString": _scalar("intstr.IntOrString", int, str),
+}

@@ -1,0 +1,122 @@
+"""Cut the field names and types of the built-in kinds out of a real server's OpenAPI documents.
+
+`python -m tools.shapes KUBECTL KUBECONFIG` asks the server that the kubeconfig names and rewrites the packaged data file.
+Types are written as Go prints them, because the refusals of a wrong type name them so; `!` marks a field that is always shown.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+OUT = Path(__file__).parent.parent / "src/bramley/apiserver/kinds/shapes.json"
+REFERENCE = "#/components/schemas/"
+GROUPS = {
+    "api/v1": (
+        "ConfigMap",
+        "Event",
+        "Namespace",
+        "Node",
+        "Pod",
+        "Secret",
+        "Service",
+        "ServiceAccount",
+    ),
+    "apis/coordination.k8s.io/v1": ("Lease",),
+    "apis/events.k8s.io/v1": ("Event",),
+    "apis/rbac.authorization.k8s.io/v1": (
+        "Role",
+        "RoleBinding",
+        "ClusterRole",
+        "ClusterRoleBinding",
+    ),
+    "apis/scheduling.k8s.io/v1": ("PriorityClass",),
+    "apis/apiextensions.k8s.io/v1": ("CustomResourceDefinition",),
+    "apis/autoscaling/v1": ("Scale",),
+}
+LEAVES = {
+    "resource.Quantity": "resource.Quantity",
+    "intstr.IntOrString": "intstr.IntOrString",
+    "v1.Time": "v1.Time",
+    "v1.MicroTime": "v1.MicroTime",
+    "v1.FieldsV1": "any",
+    "v1.JSON": "any",
+    "v1.JSONSchemaPropsOrArray": "any",
+    "v1.JSONSchemaPropsOrBool": "any",
+    "v1.JSONSchemaPropsOrStringArray": "any",
+    "runtime.RawExtension": "any",
+}
+NUMBERS = {"int32": "int32", "int64": "int64", "double": "float64"}
+
+
+def short(name: str) -> str:
+    """Return `v1.Pod` for the long name of a schema; two groups may share a short name, so these get their group."""
+    parts = name.split(".")
+    if parts[-3] in {"events", "autoscaling"}:
+        return ".".join(parts[-3:])
+    return ".".join(parts[-2:])
+
+
+def type_of(schema: dict[str, Any], found: set[str]) -> str:
+    """Return a schema's type as Go names it, and note the structs that it refers to."""
+    reference = schema.get("$ref") or next((each["$ref"] for each in schema.get("allOf", ())), None)
+    if reference:
+        long = reference.removeprefix(REFERENCE)
+        if short(long) not in LEAVES:
+            found.add(long)
+        return LEAVES.get(short(long), short(long))
+    match schema.get("type"):
+        case "array":
+            return f"[]{type_of(schema['items'], found)}"
+        case "object" if "additionalProperties" in schema:
+            return f"map[string]{type_of(schema['additionalProperties'], found)}"
+        case "string":
+            return "[]uint8" if schema.get("format") == "byte" else "string"
+        case "integer" | "number":
+            return NUMBERS[schema.get("format", "int64")]
+        case "boolean":
+            return "bool"
+    return "any"
+
+
+def fields_of(schema: dict[str, Any], found: set[str]) -> dict[str, str]:
+    """Return the fields of a struct with their types."""
+    shown = set(schema.get("required", ()))
+    return {
+        name: type_of(each, found) + ("!" if name in shown else "")
+        for name, each in sorted(schema.get("properties", {}).items())
+    }
+
+
+def cut(schemas: dict[str, Any], roots: set[str]) -> dict[str, dict[str, str]]:
+    """Return the roots and every struct that they reach."""
+    shapes: dict[str, dict[str, str]] = {}
+    waiting = set(roots)
+    while waiting:
+        name = waiting.pop()
+        found: set[str] = set()
+        shapes[short(name)] = fields_of(schemas[name], found)
+        waiting |= {each for each in found if short(each) not in shapes}
+    return dict(sorted(shapes.items()))
+
+
+def main() -> None:
+    """Write the data file."""
+    kubectl, kubeconfig = sys.argv[1:]
+    schemas: dict[str, Any] = {}
+    roots: set[str] = set()
+    for path, kinds in GROUPS.items():
+        asked = [kubectl, "--kubeconfig", kubeconfig, "get", "--raw", f"/openapi/v3/{path}"]
+        document = json.loads(subprocess.run(asked, check=True, capture_output=True).stdout)
+        here = document["components"]["schemas"]
+        schemas |= here
+        roots |= {name for name in here if name.split(".")[-1] in kinds and "io.k8s.api" in name}
+    lines = [f"  {json.dumps(name)}: {json.dumps(of)}" for name, of in cut(schemas, roots).items()]
+    OUT.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+if __name__ == "__main__":
+    main()
