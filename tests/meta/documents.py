@@ -32,6 +32,11 @@ def inline_code(path: Path) -> list[str]:
     return _CODE.findall(_FENCE.sub("", path.read_text()))
 
 
+def prose(path: Path) -> str:
+    """Return a document without its code."""
+    return _CODE.sub("", _FENCE.sub("", path.read_text()))
+
+
 def fenced(path: Path) -> list[str]:
     """Return the fenced blocks of a document."""
     return _FENCE.findall(path.read_text())

@@ -7,9 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.meta.documents import ROOT, SOURCES, markdown, name_of
+from tests.meta.documents import ROOT, SOURCES, markdown, name_of, prose
 
-_LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def links(path: Path) -> list[str]:
+    found = [link.partition("#")[0] for link in _LINK.findall(prose(path))]
+    return [link for link in found if link and "://" not in link]
 
 
 def test_the_code_map_names_every_package_and_no_other() -> None:
@@ -38,10 +43,7 @@ def test_the_architecture_stays_one_sitting_long() -> None:
 
 @pytest.mark.parametrize("path", markdown(), ids=name_of)
 def test_links_between_documents_lead_to_files(path: Path) -> None:
-    targets = [link.partition("#")[0] for link in _LINK.findall(path.read_text())]
-    local = [target for target in targets if target and "://" not in target]
-
-    missing = [target for target in local if not (path.parent / target).exists()]
+    missing = [target for target in links(path) if not (path.parent / target).exists()]
 
     assert missing == []
 
@@ -54,7 +56,6 @@ def test_every_document_is_reachable_from_the_readme() -> None:
         if path in seen or path.suffix != ".md":
             continue
         seen.add(path)
-        links = [link.partition("#")[0] for link in _LINK.findall(path.read_text())]
-        waiting += [(path.parent / link).resolve() for link in links if link and "://" not in link]
+        waiting += [(path.parent / link).resolve() for link in links(path)]
 
     assert sorted(name_of(path) for path in set(markdown()) - seen) == []
