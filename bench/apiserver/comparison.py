@@ -1,0 +1,107 @@
+"""Measuring both servers in turns, so that the machine's moods hit both, and taking the median of the rounds."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.apiserver import load
+from bench.apiserver.load import Measure, Outcome
+from bench.apiserver.servers import Server
+
+SETTLING_SECONDS = 3.0
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """One measure's medians on one server: rate, and latencies in milliseconds; the protocol is the faster one."""
+
+    rate: float
+    p50_ms: float
+    p99_ms: float
+    protocol: str
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """What a server costs apart from load."""
+
+    first_start_seconds: float
+    next_start_seconds: float
+    idle_bytes: int
+
+
+def median_of(outcomes: Sequence[Outcome], protocol: str) -> Rates:
+    """Return the medians of the rounds."""
+    return Rates(
+        statistics.median(one.rate for one in outcomes),
+        statistics.median(one.p50_ms for one in outcomes),
+        statistics.median(one.p99_ms for one in outcomes),
+        protocol,
+    )
+
+
+def better(by_protocol: dict[str, list[Outcome]]) -> Rates:
+    """Return the medians of the protocol that the server is faster with."""
+    medians = [median_of(outcomes, protocol) for protocol, outcomes in by_protocol.items()]
+    return max(medians, key=lambda rates: rates.rate)
+
+
+def compare(
+    measure: Measure, servers: Sequence[Server], *, rounds: int, seconds: float
+) -> dict[str, Rates]:
+    """Run one measure in rounds, each round in the other order."""
+    turns = [(server, protocol) for server in servers for protocol in server.protocols]
+    outcomes: dict[str, dict[str, list[Outcome]]] = {server.name: {} for server in servers}
+    for number in range(rounds):
+        for server, protocol in turns if number % 2 == 0 else turns[::-1]:
+            outcome = measure.run(server.access(), protocol=protocol, seconds=seconds)
+            outcomes[server.name].setdefault(protocol, []).append(outcome)
+    return {name: better(by_protocol) for name, by_protocol in outcomes.items()}
+
+
+def live(fresh: Sequence[Server], kept: Server, *, rounds: int) -> Life:
+    """Start a server on empty folders and again on the kept one, and leave that one running, idle and filled later."""
+    first = [timed_start_and_stop(server) for server in fresh]
+    first.append(kept.start())
+    again = []
+    for _ in range(rounds):
+        kept.stop()
+        again.append(kept.start())
+    time.sleep(SETTLING_SECONDS)
+    return Life(statistics.median(first), statistics.median(again), kept.resident_bytes())
+
+
+def timed_start_and_stop(server: Server) -> float:
+    """Return how long a server takes to start, leaving it stopped."""
+    seconds = server.start()
+    server.stop()
+    return seconds
+
+
+def disk_sync_ms(folder: Path, *, tries: int = 50) -> float:
+    """Return how long this disk takes to make a small append durable: no durable write is faster."""
+    took = []
+    descriptor = os.open(folder / "sync-probe", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        for _ in range(tries):
+            began = time.perf_counter()
+            os.write(descriptor, bytes(4096))
+            os.fsync(descriptor)
+            took.append((time.perf_counter() - began) * 1000)
+    finally:
+        os.close(descriptor)
+    return statistics.median(took)
+
+
+def fill(servers: Sequence[Server], say: Say) -> None:
+    """Give every server the same objects."""
+    for server in servers:
+        say(f"filling {server.name}")
+        load.fill(server.access())

@@ -1,0 +1,121 @@
+"""What the benchmark found, as figures, ratios and goals, and as lines for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bench.apiserver.comparison import Life, Rates
+
+OURS, THEIRS = "bramley", "kubernetes"
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A ratio of ours to theirs that we want at least, or at most."""
+
+    ratio: str
+    at_least: float | None = None
+    at_most: float | None = None
+
+    def met_by(self, value: float) -> bool:
+        """Tell whether a ratio meets the goal."""
+        above = self.at_least is None or value >= self.at_least
+        return above and (self.at_most is None or value <= self.at_most)
+
+    def __str__(self) -> str:
+        return f"≥ {self.at_least:g}" if self.at_least is not None else f"≤ {self.at_most:g}"
+
+
+GOALS = (
+    Goal("PATCH, 64 clients", at_least=3),
+    Goal("PATCH, 1 client", at_least=1),
+    Goal("GET, 64 clients", at_least=2),
+    Goal("RSS idle", at_most=1 / 4),
+    Goal("first start", at_most=1 / 5),
+    Goal("next start", at_most=1 / 5),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """All figures of one run, by server's name."""
+
+    rates: Mapping[str, Mapping[str, Rates]]
+    lives: Mapping[str, Life]
+    loaded_bytes: Mapping[str, int]
+    disk_sync_ms: float
+
+    def ratios(self) -> dict[str, float]:
+        """Return ours divided by theirs, by title."""
+        pairs = {title: (by[OURS].rate, by[THEIRS].rate) for title, by in self.rates.items()}
+        for title, costs in self.costs().items():
+            pairs[title] = (costs[OURS], costs[THEIRS])
+        return {title: round(ours / theirs, 3) for title, (ours, theirs) in pairs.items()}
+
+    def costs(self) -> dict[str, dict[str, float]]:
+        """Return what is better when smaller: memory in MB and seconds, by title and server."""
+        lives = self.lives.items()
+        return {
+            "RSS idle": {name: life.idle_bytes / 1e6 for name, life in lives},
+            "RSS after load": {name: size / 1e6 for name, size in self.loaded_bytes.items()},
+            "first start": {name: life.first_start_seconds for name, life in lives},
+            "next start": {name: life.next_start_seconds for name, life in lives},
+        }
+
+    def report(self) -> dict[str, Any]:
+        """Return what the last line of the output says."""
+        ratios = self.ratios()
+        return {
+            "bench": "apiserver",
+            "ratios": ratios,
+            "figures": self.figures(),
+            "goals": {goal.ratio: str(goal) for goal in GOALS},
+            "met": {goal.ratio: goal.met_by(ratios[goal.ratio]) for goal in GOALS},
+        }
+
+    def figures(self) -> dict[str, Any]:
+        """Return every figure by title and server."""
+        figures: dict[str, Any] = {"disk sync ms": round(self.disk_sync_ms, 3)}
+        for title, by_server in self.rates.items():
+            figures[title] = {name: rates_of(rates) for name, rates in by_server.items()}
+        for title, costs in self.costs().items():
+            figures[title] = {name: round(cost, 3) for name, cost in costs.items()}
+        return figures
+
+    def rows(self) -> Iterator[tuple[str, ...]]:
+        """Return the table's rows: what, ours, theirs, ratio, goal, met."""
+        ratios, goals = self.ratios(), {goal.ratio: goal for goal in GOALS}
+        told = {
+            title: (told_rates(by[OURS]), told_rates(by[THEIRS]))
+            for title, by in self.rates.items()
+        }
+        for title, costs in self.costs().items():
+            told[title] = (told_cost(title, costs[OURS]), told_cost(title, costs[THEIRS]))
+        for title, (ours, theirs) in told.items():
+            goal = goals.get(title)
+            verdict = "" if goal is None else "met" if goal.met_by(ratios[title]) else "MISSED"
+            yield title, ours, theirs, f"{ratios[title]:.2f}", str(goal or ""), verdict
+
+
+def rates_of(rates: Rates) -> dict[str, Any]:
+    """Return one measure as numbers, rounded to what they can mean."""
+    numbers = {"rate": rates.rate, "p50_ms": rates.p50_ms, "p99_ms": rates.p99_ms}
+    return {
+        **{name: round(value, 2) for name, value in numbers.items()},
+        "protocol": rates.protocol,
+    }
+
+
+def told_rates(rates: Rates) -> str:
+    """Return one measure in words."""
+    protocol = {"http1": "HTTP/1.1", "http2": "HTTP/2"}[rates.protocol]
+    digits = 0 if rates.rate >= 100 else 1
+    latencies = f"p50 {rates.p50_ms:.1f} ms, p99 {rates.p99_ms:.1f} ms"
+    return f"{rates.rate:,.{digits}f}/s, {latencies} ({protocol})"
+
+
+def told_cost(title: str, cost: float) -> str:
+    """Return a cost with its unit."""
+    return f"{cost:.0f} MB" if title.startswith("RSS") else f"{cost:.2f} s"

@@ -1,0 +1,94 @@
+"""One run of the benchmark, from building the rival to the verdict; or the profile of our server under one load."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from bench.apiserver import comparison, load, profiling
+from bench.apiserver.comparison import Life
+from bench.apiserver.load import MEASURES, Measure
+from bench.apiserver.results import Found
+from bench.apiserver.servers import Bramley, Kubernetes, Pen, Server, pen
+from tools.kube import building
+
+
+def say(line: str) -> None:
+    """Tell how far it is, beside the results."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Describe the options."""
+    options = argparse.ArgumentParser(prog="python -m bench apiserver")
+    options.add_argument(
+        "--rounds", type=int, default=3, help="how often to measure; the median counts"
+    )
+    options.add_argument("--seconds", type=float, default=3.0, help="how long each measure takes")
+    options.add_argument(
+        "--profile",
+        choices=sorted({measure.work for measure in MEASURES}),
+        help="instead show where our server spends its time under this load",
+    )
+    return options
+
+
+def measure_all(stack: ExitStack, *, rounds: int, seconds: float) -> Found:
+    """Start both servers, measure everything in turns."""
+    building.ensure(["etcd", "kube-apiserver", "load"])
+    ours, theirs = Bramley(new_pen(stack, "ours")), Kubernetes(new_pen(stack, "theirs"))
+    lives: dict[str, Life] = {}
+    for server, spare in ((ours, Bramley), (theirs, Kubernetes)):
+        say(f"starting {server.name}")
+        fresh: list[Server] = [spare(new_pen(stack, "fresh")) for _ in range(rounds - 1)]
+        lives[server.name] = comparison.live(fresh, server, rounds=rounds)
+    servers: list[Server] = [ours, theirs]
+    comparison.fill(servers, say)
+    rates = {}
+    for measure in MEASURES:
+        say(f"measuring {measure.title}")
+        rates[measure.title] = comparison.compare(measure, servers, rounds=rounds, seconds=seconds)
+    loaded = {server.name: server.resident_bytes() for server in servers}
+    return Found(rates, lives, loaded, comparison.disk_sync_ms(ours.pen.folder))
+
+
+def new_pen(stack: ExitStack, purpose: str) -> Pen:
+    """Return a folder for one server that lasts as long as the run."""
+    return stack.enter_context(pen(purpose))
+
+
+def profile(work: str, *, seconds: float) -> list[str]:
+    """Run one load against our server under the profiler and return the costliest functions."""
+    building.ensure(["load"])
+    measure = busiest(work)
+    with pen("profile") as folder:
+        figures = folder.folder / "profile"
+        wrapper = ["-P", str(Path(profiling.__file__)), str(figures)]
+        idle = Bramley(folder)
+        idle.start()
+        load.fill(idle.access())
+        idle.stop()
+        profiled = Bramley(folder, wrapped_by=wrapper)
+        profiled.start()
+        outcome = measure.run(profiled.access(), protocol="http1", seconds=seconds)
+        profiled.stop()
+        title = f"{measure.title}: {outcome.rate:,.0f}/s under the profiler"
+        return [title, *profiling.lines(profiling.top(figures, requests=outcome.count))]
+
+
+def busiest(work: str) -> Measure:
+    """Return the heaviest measure of a kind of work."""
+    return [measure for measure in MEASURES if measure.work == work][-1]
+
+
+def run(arguments: Sequence[str]) -> Found | None:
+    """Run the benchmark and return what it found, or print a profile and return nothing."""
+    chosen = parser().parse_args(arguments)
+    if chosen.profile:
+        print("\n".join(profile(chosen.profile, seconds=chosen.seconds)))
+        return None
+    with ExitStack() as stack:
+        return measure_all(stack, rounds=chosen.rounds, seconds=chosen.seconds)

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import pytest
+
+from bench.apiserver import profiling
+from bench.apiserver.comparison import Life, Rates, better, compare, median_of
+from bench.apiserver.load import Measure, Outcome
+from bench.apiserver.results import GOALS, Found, Goal
+from bench.apiserver.run import busiest
+
+
+def an_outcome(rate: float) -> Outcome:
+    return Outcome(rate=rate, p50_ms=1000 / rate, p99_ms=2000 / rate, count=1)
+
+
+def a_find(*, patch: float = 30, get: float = 20, memory: int = 10, start: float = 0.1) -> Found:
+    def rates(ours: float) -> dict[str, Rates]:
+        return {
+            "bramley": Rates(ours, 1.0, 2.0, "http1"),
+            "kubernetes": Rates(10.0, 3.0, 4.0, "http2"),
+        }
+
+    measured = {"PATCH, 1 client": patch, "PATCH, 64 clients": patch, "GET, 64 clients": get}
+    ours, theirs = Life(start, start, memory * 10**6), Life(1.0, 1.0, 40 * 10**6)
+    return Found(
+        rates={title: rates(rate) for title, rate in measured.items()},
+        lives={"bramley": ours, "kubernetes": theirs},
+        loaded_bytes={"bramley": 20 * 10**6, "kubernetes": 80 * 10**6},
+        disk_sync_ms=0.5,
+    )
+
+
+def test_the_median_round_counts() -> None:
+    rates = median_of([an_outcome(10), an_outcome(1000), an_outcome(20)], "http1")
+
+    assert rates == Rates(20, 50, 100, "http1")
+
+
+def test_a_server_is_measured_by_its_better_protocol() -> None:
+    rates = better({"http1": [an_outcome(10)], "http2": [an_outcome(20)]})
+
+    assert (rates.rate, rates.protocol) == (20, "http2")
+
+
+class Recorder:
+    """A server that only says who it is."""
+
+    def __init__(self, name: str, *protocols: str) -> None:
+        self.name = name
+        self.protocols = protocols
+
+    def start(self) -> float:
+        return 0.0
+
+    def stop(self) -> None: ...
+
+    def access(self) -> list[str]:
+        return [self.name]
+
+    def resident_bytes(self) -> int:
+        return 1
+
+
+def test_rounds_take_turns_and_change_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def run(_measure: Measure, access: list[str], *, protocol: str, seconds: float) -> Outcome:
+        asked.append((access[0], protocol))
+        return an_outcome(seconds)
+
+    monkeypatch.setattr(Measure, "run", run)
+    servers = [Recorder("a", "http1"), Recorder("b", "http1", "http2")]
+
+    compare(Measure("m", "get", 1), servers, rounds=2, seconds=1)
+
+    first = [("a", "http1"), ("b", "http1"), ("b", "http2")]
+    assert asked == [*first, *first[::-1]]
+
+
+def test_goals_are_met_at_their_bound_and_missed_beyond() -> None:
+    assert Goal("x", at_least=3).met_by(3)
+    assert not Goal("x", at_least=3).met_by(2.99)
+    assert Goal("x", at_most=0.25).met_by(0.25)
+    assert not Goal("x", at_most=0.25).met_by(0.26)
+
+
+def test_the_report_says_ratios_goals_and_whether_each_is_met() -> None:
+    report = a_find(get=19).report()
+
+    assert report["ratios"]["PATCH, 64 clients"] == 3.0
+    assert report["ratios"]["RSS idle"] == 0.25
+    assert report["met"]["PATCH, 64 clients"] is True
+    assert report["met"]["GET, 64 clients"] is False
+    assert report["goals"]["first start"] == "≤ 0.2"
+    assert set(report["met"]) == {goal.ratio for goal in GOALS}
+
+
+def test_the_table_tells_the_protocol_the_unit_and_the_verdict() -> None:
+    rows = {row[0]: row[1:] for row in a_find(memory=11).rows()}
+
+    assert rows["PATCH, 1 client"] == (
+        "30.0/s, p50 1.0 ms, p99 2.0 ms (HTTP/1.1)",
+        "10.0/s, p50 3.0 ms, p99 4.0 ms (HTTP/2)",
+        "3.00",
+        "≥ 1",
+        "met",
+    )
+    assert rows["RSS idle"][-1] == "MISSED"
+    assert rows["RSS after load"][0] == "20 MB"
+
+
+def test_a_profile_is_taken_under_the_heaviest_load_of_its_kind() -> None:
+    assert busiest("patch").clients == 64
+
+
+def test_profiled_functions_are_told_with_module_and_package() -> None:
+    assert (
+        profiling.short("/x/site-packages/uvicorn/protocols/http.py") == "uvicorn/protocols/http.py"
+    )
