@@ -12,7 +12,6 @@ import pytest
 from tools.kube import building, programs
 from tools.kube.control_plane import RealCluster
 
-
 NAMESPACE = "load-generator"
 
 
