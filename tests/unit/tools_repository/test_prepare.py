@@ -70,26 +70,6 @@ def test_the_machines_own_policy_comes_back_even_after_a_failure(tmp_path: Path)
     assert policy.stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.parametrize(
-    ("told", "usable"),
-    [
-        ("go version go1.26.8 linux/amd64", True),
-        ("go version go1.21.0 darwin/arm64", True),
-        ("go version go1.19.8 linux/amd64", False),
-        ("", False),
-    ],
-)
-def test_a_go_that_cannot_fetch_its_successor_is_not_usable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str, *, usable: bool
-) -> None:
-    go = tmp_path / "go"
-    go.write_text(f"#!/bin/sh\necho '{told}'\n")
-    go.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-
-    assert prepare.has_usable_go() is usable
-
-
 def test_a_missing_program_is_named_with_the_command_that_brings_it(
     machine: Machine,
 ) -> None:
