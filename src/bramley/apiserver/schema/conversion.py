@@ -54,7 +54,7 @@ def _object(schema: Schema) -> Convert | None:
         out: dict[str, Any] = {}
         for name, item in value.items():
             one = below.get(name) if name in known else extra
-            label: str = spelled.get(name, name)
+            label = str(spelled.get(name, name))
             out[label] = item if one is None or item is None else one(item)
         return out
 

@@ -7,11 +7,12 @@ written and not with every object.
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from collections.abc import Mapping
 from typing import Any, Protocol
+
+from bramley.apiserver.schema import cel_library
+from bramley.apiserver.schema.functions import FUNCTIONS
 
 Schema = Mapping[str, Any]
 
@@ -125,16 +126,16 @@ class Expression:
         references = self._program.references()
         self.uses_old = "oldSelf" in references["variables"]
         self._functions = {
-            name: _functions()[name] for name in references["functions"] if name in _functions()
+            name: FUNCTIONS[name] for name in references["functions"] if name in FUNCTIONS
         }
         _refuse_unknown(source, references)
 
     def evaluate(self, variables: Mapping[str, Any]) -> Any:
         """Return the value of the expression, or raise with the reason why there is none."""
-        import cel
-
         try:
-            return self._program.execute(cel.Context(dict(variables), dict(self._functions)))
+            return self._program.execute(
+                cel_library.load().Context(dict(variables), dict(self._functions))
+            )
         except (LookupError, ArithmeticError, TypeError, ValueError, RuntimeError) as error:
             raise EvaluationFailed(_reason(error)) from error
 
@@ -180,10 +181,8 @@ def _undefined(source: str, name: re.Match[str]) -> None:
 
 
 def _parsed(source: str) -> Program:
-    import cel
-
     try:
-        program: Program = cel.compile(source)
+        program: Program = cel_library.load().compile(source)
     except ValueError as error:
         found = re.search(r"ERROR: .*", str(error), re.DOTALL)
         told = found.group().replace("\n|", "\n |") if found else str(error)
@@ -196,7 +195,7 @@ def _refuse_unknown(source: str, references: Mapping[str, list[str]]) -> None:
     known = bound | _TYPES | {"self", "oldSelf"}
     functions = [name for name in references["functions"] if not _is_operator(name)]
     wrong = [name for name in references["variables"] if name not in known]
-    wrong += [name for name in functions if name not in _STANDARD and name not in _functions()]
+    wrong += [name for name in functions if name not in _STANDARD and name not in FUNCTIONS]
     for name in wrong:
         # A call is pointed at by its parenthesis.
         where = re.search(
@@ -231,64 +230,3 @@ def _reason(error: Exception) -> str:
     if isinstance(error, TypeError):
         return "no such overload"
     return str(error)
-
-
-@cache
-def _functions() -> Mapping[str, Callable[..., Any]]:
-    from cel import stdlib
-
-    offered = (
-        "charAt",
-        "lowerAscii",
-        "replace",
-        "split",
-        "substring",
-        "trim",
-        "upperAscii",
-        "join",
-        "min",
-        "max",
-        "sum",
-    )
-    found = {name: stdlib.STDLIB_FUNCTIONS[name] for name in offered}
-    sets = {
-        name: stdlib.STDLIB_FUNCTIONS[name]
-        for name in ("sets.contains", "sets.equivalent", "sets.intersects")
-    }
-    own: dict[str, Callable[..., Any]] = {
-        "isSorted": _is_sorted,
-        "indexOf": _index_of,
-        "lastIndexOf": _last_index_of,
-    }
-    return {**found, **sets, **own, "find": _find, "findAll": _find_all}
-
-
-def _is_sorted(items: list[Any]) -> bool:
-    return all(one <= other for one, other in itertools.pairwise(items))
-
-
-def _index_of(items: Any, wanted: Any, start: int = 0) -> int:
-    if isinstance(items, str):
-        return items.find(wanted, start)
-    return next((index for index, item in enumerate(items) if item == wanted), -1)
-
-
-def _last_index_of(items: Any, wanted: Any) -> int:
-    if isinstance(items, str):
-        return items.rfind(wanted)
-    return max((index for index, item in enumerate(items) if item == wanted), default=-1)
-
-
-def _find(text: str, pattern: str) -> str:
-    return next(_matches(text, pattern), "")
-
-
-def _find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
-    found = list(_matches(text, pattern))
-    return found if limit < 0 else found[:limit]
-
-
-def _matches(text: str, pattern: str) -> Iterator[str]:
-    from bramley.apiserver.schema.patterns import compile_pattern
-
-    return (match.group() for match in compile_pattern(pattern).finditer(text))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bramley.apiserver import causes
+from bramley.apiserver.schema import cel_library
 from bramley.apiserver.schema.conversion import Convert, compile_conversion
 from bramley.apiserver.schema.expressions import EvaluationFailed, Expression
 from bramley.apiserver.schema.fieldpaths import normalized
@@ -103,11 +104,10 @@ def _broken(rule: _Rule, variables: Mapping[str, Any], path: str, kind: str) -> 
 
 
 def _with_optional_old(variables: Mapping[str, Any]) -> dict[str, Any]:
-    import cel
-
-    old = cel.OptionalValue.none()
+    optional = cel_library.load().OptionalValue
+    old = optional.none()
     if "oldSelf" in variables:
-        old = cel.OptionalValue.of(variables["oldSelf"])
+        old = optional.of(variables["oldSelf"])
     return {**variables, "oldSelf": old}
 
 
