@@ -136,7 +136,7 @@ def test_an_error_carries_its_traceback(form: str) -> None:
     log.configure(stream=out, form=form)
 
     with pytest.raises(KeyError) as caught:
-        {}["nothing under this key"]
+        dict[str, str]()["nothing under this key"]
     log.get("bramley.test").error("Reconcile failed", exc=caught.value)
 
     assert "nothing under this key" in out.getvalue()
