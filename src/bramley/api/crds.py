@@ -60,7 +60,7 @@ KINDS = (
     CustomKind(
         RunnerPool,
         short_name="rpool",
-        category="tuist",
+        category=groups.RUNNERS_CATEGORY,
         columns=(
             column("Replicas", "integer", ".spec.replicas"),
             column("Observed", "integer", ".status.observedReplicas"),
@@ -78,7 +78,7 @@ KINDS = (
     CustomKind(
         ScalewayAppleSiliconMachine,
         short_name="samm",
-        category="cluster-api",
+        category=groups.INFRASTRUCTURE_CATEGORY,
         columns=(
             column("Phase", "string", ".status.phase"),
             column("ProviderID", "string", ".spec.providerID"),
@@ -91,14 +91,14 @@ KINDS = (
     CustomKind(
         ScalewayAppleSiliconMachineTemplate,
         short_name="sammt",
-        category="cluster-api",
+        category=groups.INFRASTRUCTURE_CATEGORY,
         columns=(AGE,),
         labels=CONTRACT,
     ),
     CustomKind(
         TuistCluster,
         short_name="tcl",
-        category="cluster-api",
+        category=groups.INFRASTRUCTURE_CATEGORY,
         columns=(
             column("Endpoint", "string", ".spec.controlPlaneEndpoint.host"),
             column("Ready", "boolean", ".status.ready"),

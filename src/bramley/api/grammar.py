@@ -10,6 +10,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from bramley.api.names import machines
+
 # A reference that begins with a letter or digit cannot be mistaken for an option of tart.
 ImageReference = Annotated[
     str, Meta(min_length=1, max_length=1024, pattern=r"^[A-Za-z0-9][^ \t\r\n]*\Z")
@@ -36,7 +38,7 @@ ObjectName = Annotated[str, Meta(max_length=253, pattern=r"^([a-z0-9]([a-z0-9.-]
 
 ProviderID = Annotated[
     str,
-    Meta(max_length=256, pattern=r"^scw-applesilicon://[a-z0-9-]+/[A-Za-z0-9-]+\Z"),
+    Meta(max_length=256, pattern=rf"^{machines.PROVIDER_ID_SCHEME}://[a-z0-9-]+/[A-Za-z0-9-]+\Z"),
 ]
 
 Zone = Annotated[str, Meta(max_length=32, pattern=r"^[a-z]+-[a-z]+-[0-9]+\Z")]

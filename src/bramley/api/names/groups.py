@@ -6,16 +6,16 @@ RUNNERS = "tuist.dev"
 INFRASTRUCTURE = "infrastructure.cluster.x-k8s.io"
 VERSION = "v1alpha1"
 
+# Categories, for `kubectl get`.
+RUNNERS_CATEGORY = "tuist"
+INFRASTRUCTURE_CATEGORY = "cluster-api"
+
 # Namespaces.
 RUNNERS_NAMESPACE = "tuist-runners"
 OPERATOR_NAMESPACE = "default"
-CONTROLLER_NAMESPACE = "tuist"
 NODE_LEASE_NAMESPACE = "kube-node-lease"
 EGRESS_NAMESPACE = "tailscale-operator"
 
 # Leader election: an old and a new controller must not both lead, so the lease names stay.
 RUNNERS_LEASE = "runners-controller.tuist.dev"
 MACHINES_LEASE = "scaleway-applesilicon.infrastructure.cluster.x-k8s.io"
-
-# Who the controller of the runners is, as dispatch checks it.
-CONTROLLER_SERVICE_ACCOUNT = "tuist-runners-controller"

@@ -17,6 +17,10 @@ ENV_CLUSTER_DNS_IP = "TUIST_CLUSTER_DNS_IP"
 ENV_CLUSTER_DOMAIN = "TUIST_CLUSTER_DOMAIN"
 ENV_PRINT_LOG = "ACTIONS_RUNNER_PRINT_LOG_TO_STDOUT"
 
+# Who the pool controller is, unless the variables below say otherwise; dispatch believes nobody else.
+CONTROLLER_NAMESPACE = "tuist"
+CONTROLLER_SERVICE_ACCOUNT = "tuist-runners-controller"
+
 # Environment variables of the controller.
 ENV_NAMESPACE = "TUIST_RUNNERS_NAMESPACE"
 ENV_CONTROLLER_NAMESPACE = "TUIST_RUNNERS_CONTROLLER_NAMESPACE"

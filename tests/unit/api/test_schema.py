@@ -1,0 +1,174 @@
+"""The schema generator: each construct by itself, and that types and schemas accept the same objects."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Meta
+
+from bramley.api import schema
+from bramley.api.crds import KINDS
+from bramley.api.meta import Fields, Object, Resource, Time
+from bramley.api.schema import Check
+from tests.unit.api.oracle import accepts
+
+MOMENTS = ["2026-06-19T12:00:00Z", "2026-06-19T12:00:00.5+02:00", "2026-06-19t12:00:00z"]
+NO_MOMENTS = ["", "today", "2026-06-19", "2026-06-19T12:00:00", "2026-13-01T00:00:00Z", "12:00"]
+
+
+class Inner(Fields, frozen=True, kw_only=True):
+    """The inside."""
+
+    checks: ClassVar[tuple[Check, ...]] = (Check("self.low > 0", "low is low", field=".low"),)
+
+    low: Annotated[int, Meta(ge=1)] = 2
+
+
+class Toy(Object, frozen=True, kw_only=True):
+    """A kind
+    for tests."""
+
+    resource: ClassVar[Resource] = Resource("g", "v1", "Toy", "toys", namespaced=True)
+
+    must_have: Annotated[int | None, Meta(description="Present, maybe null.")]
+    maybe: Time | None = None
+    inner: Inner = Inner()
+    by_name: dict[str, Annotated[str, Meta(max_length=3)]] = {}
+    status: Inner = Inner()
+
+
+def test_every_construct_has_its_place() -> None:
+    made = schema.of_kind(Toy)
+
+    inner = {
+        "description": "The inside.",
+        "type": "object",
+        "properties": {"low": {"type": "integer", "default": 2, "minimum": 1}},
+        "x-kubernetes-validations": [
+            {"rule": "self.low > 0", "message": "low is low", "fieldPath": ".low"}
+        ],
+    }
+    assert made["description"] == "A kind for tests."
+    assert made["required"] == ["mustHave"]
+    properties = made["properties"]
+    assert properties["metadata"] == {"type": "object"}
+    assert properties["mustHave"] == {
+        "description": "Present, maybe null.",
+        "type": "integer",
+        "nullable": True,
+    }
+    assert properties["maybe"] == {"type": "string", "format": "date-time"}
+    assert properties["inner"] == {**inner, "default": {"low": 2}}
+    assert properties["byName"] == {
+        "type": "object",
+        "additionalProperties": {"type": "string", "maxLength": 3},
+    }
+
+
+def test_a_server_must_not_make_up_a_status() -> None:
+    status = schema.of_kind(Toy)["properties"]["status"]
+
+    assert "default" not in status
+    assert status["properties"] == {"low": {"type": "integer", "minimum": 1}}
+
+
+@pytest.mark.parametrize("type", [int | str, bytes, float, Any, set[int]], ids=str)
+def test_a_type_without_a_structural_schema_is_refused(type: object) -> None:
+    with pytest.raises(TypeError, match="no structural schema"):
+        schema.of_type(msgspec.inspect.type_info(type))
+
+
+def test_an_unknown_key_is_refused() -> None:
+    with pytest.raises(ValueError, match="not in tuple"):
+        schema.ordered({"type": "string", "x-kubernetes-surprise": True})
+
+
+def walk(part: dict[str, Any]) -> list[dict[str, Any]]:
+    inside = [*part.get("properties", {}).values(), *([part["items"]] if "items" in part else [])]
+    return [part, *(found for one in inside for found in walk(one))]
+
+
+@pytest.mark.parametrize("custom", KINDS, ids=lambda custom: custom.kind.__name__)
+def test_every_field_is_described(custom: Any) -> None:
+    parts = walk(schema.of_kind(custom.kind))
+    named = [(name, one) for part in parts for name, one in part.get("properties", {}).items()]
+
+    assert [name for name, one in named if name != "metadata" and "description" not in one] == []
+
+
+@pytest.mark.parametrize("custom", KINDS, ids=lambda custom: custom.kind.__name__)
+def test_what_a_rule_looks_at_is_bounded(custom: Any) -> None:
+    """A server estimates what a rule costs at worst, so texts and lists under a rule must have an end."""
+    ruled = [one for one in walk(schema.of_kind(custom.kind)) if "x-kubernetes-validations" in one]
+    texts = [one for one in ruled if one["type"] == "string"]
+
+    assert ruled
+    assert all("maxLength" in one or "enum" in one for one in texts)
+    assert all(one["type"] in {"string", "object"} for one in ruled)
+
+
+def texts(part: dict[str, Any]) -> st.SearchStrategy[str]:
+    anything = st.text(max_size=5) | st.sampled_from(["a", "a\n", "-a", " ", "x" * 300])
+    if "format" in part:
+        return st.sampled_from(MOMENTS + NO_MOMENTS)
+    if "enum" in part:
+        return st.sampled_from([*part["enum"], "other"])
+    if "pattern" in part:
+        return anything | st.from_regex(part["pattern"])
+    return anything
+
+
+def integers(part: dict[str, Any]) -> st.SearchStrategy[int]:
+    low, high = part.get("minimum", -(2**31)), part.get("maximum", 2**63 - 1)
+    return st.integers(low, high) | st.sampled_from([low - 1, low, high, high + 1]).filter(
+        lambda number: -(2**63) <= number < 2**63
+    )
+
+
+def objects(part: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
+    known = {name: values(one) for name, one in part.get("properties", {}).items()}
+    known.pop("metadata", None)
+    required = set(part.get("required", []))
+    must = {name: one for name, one in known.items() if name in required}
+    may = {name: one for name, one in known.items() if name not in required}
+    # Now and then something required is missing, and something is there that nobody knows.
+    loose = st.fixed_dictionaries({}, optional={**known, "unknown": st.none()})
+    return st.fixed_dictionaries(must, optional=may) | loose
+
+
+def likely(part: dict[str, Any]) -> st.SearchStrategy[Any]:
+    if part["type"] == "object":
+        return objects(part)
+    if part["type"] == "array":
+        return st.lists(values(part["items"]), max_size=3)
+    if part["type"] == "integer":
+        return integers(part)
+    return texts(part) if part["type"] == "string" else st.booleans()
+
+
+def values(part: dict[str, Any]) -> st.SearchStrategy[Any]:
+    """Draw mostly what fits the schema and sometimes something of another type."""
+    junk = st.sampled_from(["text", 7, True, [], {}, [1], {"a": 1}, 1.5])
+    return st.integers(0, 19).flatmap(lambda dice: junk if dice == 0 else likely(part))
+
+
+@pytest.mark.parametrize("custom", KINDS, ids=lambda custom: custom.kind.__name__)
+@given(data=st.data())
+def test_a_type_accepts_what_its_schema_accepts(custom: Any, data: st.DataObject) -> None:
+    """Nulls are left out: a server drops them before it validates; so are rules, which only a server checks."""
+    whole = schema.of_kind(custom.kind)
+    body = data.draw(objects(whole))
+
+    try:
+        msgspec.json.decode(msgspec.json.encode(body), type=custom.kind)
+        decoded = True
+    except msgspec.ValidationError:
+        decoded = False
+
+    # The type fields are no part of the Structs.
+    compared = {name: one for name, one in body.items() if name not in {"apiVersion", "kind"}}
+    assert decoded == accepts(whole, compared)
