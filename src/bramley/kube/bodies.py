@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -29,6 +30,17 @@ def guarded(
     if not guard:
         return dict(patch)
     return {**patch, "metadata": {**patch.get("metadata", {}), **guard}}
+
+
+@contextmanager
+def another_uid_is_a_conflict() -> Iterator[None]:
+    """Say Conflict where the server says that a uid cannot be changed: it is another object of the same name."""
+    try:
+        yield
+    except errors.InvalidSpec as error:
+        if any(cause.field == "metadata.uid" for cause in error.causes):
+            raise errors.Conflict(str(error)) from error
+        raise
 
 
 def named(

@@ -23,7 +23,7 @@ from bramley.api.meta import K, Object, Resource, to_wire
 from bramley.base.clock import Clock, SystemClock
 from bramley.kube import bodies, listing, logs, paths, selectors
 from bramley.kube.calls import Calls
-from bramley.kube.decoding import Codecs
+from bramley.kube.decoding import Codecs, as_wire
 from bramley.kube.listing import Listing
 from bramley.kube.retrying import Patience
 from bramley.kube.selectors import Selector
@@ -167,8 +167,7 @@ class Client:
         self, resource: Resource, body: Mapping[str, Any], *, namespace: str | None = None
     ) -> dict[str, Any]:
         """Create an object given as plain JSON values, and return what the server made of it."""
-        made = await self._post(resource, body, namespace=namespace)
-        return msgspec.json.decode(made, type=dict[str, Any])
+        return as_wire(resource, await self._post(resource, body, namespace=namespace))
 
     async def merge_patch(
         self,
@@ -184,7 +183,8 @@ class Client:
         """Change the fields given; with a version or uid, only if the object is still that one, else Conflict."""
         path = paths.of_object(kind.resource, name, namespace=namespace, subresource=subresource)
         body = bodies.guarded(patch, resource_version=resource_version, uid=uid)
-        return self._codecs.of(kind).object(await self._patch(path, body, MERGE_PATCH))
+        with bodies.another_uid_is_a_conflict():
+            return self._codecs.of(kind).object(await self._patch(path, body, MERGE_PATCH))
 
     async def json_patch(
         self,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Generic, cast
+from typing import Any, Generic, cast
 
 import msgspec
 
-from bramley.api.meta import K, Object
+from bramley.api.meta import K, Object, Resource
 from bramley.base import errors
 from bramley.kube.listing import Listing, PageDecoder
 from bramley.kube.watching import UNFIT, EventDecoder, describe
@@ -28,23 +28,33 @@ class Codec(Generic[K]):
         except msgspec.ValidationError as error:
             raise self._misfit(error) from error
         except UNFIT as error:
-            raise self._no_json(error) from error
+            raise no_answer(self._kind.resource, error) from error
 
     def page(self, body: bytes) -> Listing[K]:
         """Return one page of a list."""
         try:
             return self._page.decode(body)
         except UNFIT as error:
-            raise self._no_json(error) from error
+            raise no_answer(self._kind.resource, error) from error
 
     def _misfit(self, error: msgspec.ValidationError) -> errors.InvalidSpec:
         cause = cause_of(error)
         text = f"the server's {self._kind.resource.kind} does not fit its type: {error}"
         return errors.InvalidSpec(text, causes=(cause,))
 
-    def _no_json(self, error: Exception) -> errors.ApiUnavailable:
-        told = f"the answer about {self._kind.resource.plural} is not what was asked for"
-        return errors.ApiUnavailable(f"{told}: {describe(error)}")
+
+def as_wire(resource: Resource, body: bytes) -> dict[str, Any]:
+    """Return an object as plain JSON values."""
+    try:
+        return msgspec.json.decode(body, type=dict[str, Any])
+    except UNFIT as error:
+        raise no_answer(resource, error) from error
+
+
+def no_answer(resource: Resource, error: Exception) -> errors.ApiUnavailable:
+    """Return the error for a body that is no JSON, as of a proxy that answers in the server's stead."""
+    told = f"the answer about {resource.plural} is not what was asked for"
+    return errors.ApiUnavailable(f"{told}: {describe(error)}")
 
 
 def cause_of(error: msgspec.ValidationError) -> errors.Cause:

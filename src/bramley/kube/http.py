@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import aiohttp
+from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from bramley.base import errors
@@ -205,4 +206,14 @@ def _translated(request: Request) -> Iterator[None]:
         raise errors.TimedOut(f"{about}: no answer within {request.deadline}") from error
     except (aiohttp.ClientError, OSError) as error:
         reason = str(error) or type(error).__name__
-        raise errors.ApiUnavailable(f"{about}: {reason}") from error
+        raise errors.ApiUnavailable(f"{about}: {reason}") from _without_headers(error)
+
+
+def _without_headers(error: Exception) -> Exception:
+    """Take our headers out of the library's error: its repr would show the token."""
+    if isinstance(error, aiohttp.ClientResponseError):
+        asked = error.request_info
+        bare = aiohttp.RequestInfo(asked.url, asked.method, CIMultiDictProxy(CIMultiDict()))
+        error.request_info = bare
+        error.args = (bare, ())
+    return error

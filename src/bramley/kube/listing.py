@@ -27,7 +27,7 @@ class Undecodable:
 
     metadata: ObjectMeta
     error: str
-    raw: bytes
+    raw: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,10 @@ class WatchEvent(msgspec.Struct, Generic[K], frozen=True, gc=False):
     error: str = ""
     raw: bytes = b""
 
+    def __repr__(self) -> str:
+        # Not the raw line: it may be that of a Secret.
+        return f"WatchEvent({self.type}, {self.object!r}, error={self.error!r})"
+
 
 class Lines:
     """Cuts a stream of chunks into blocks of whole lines, holding no more than one line of bounded length."""
