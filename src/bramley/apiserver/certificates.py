@@ -1,0 +1,215 @@
+"""Making and reading certificates: an authority of our own and the certificates it signs, all EC P-256.
+
+The only module of the embedded API that knows the cryptography library, which is heavy and therefore imported inside
+the functions. Nothing here touches files.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+
+AUTHORITY_NAME = "bramley-ca"
+SERVING_NAME = "bramley-apiserver"
+# Clocks differ; a certificate that starts a little in the past is valid for everybody at once.
+SKEW = timedelta(minutes=5)
+
+
+class BadCertificate(ValueError):
+    """A certificate or key cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What matters about a certificate."""
+
+    since: datetime
+    until: datetime
+    hosts: frozenset[str]
+    key_matches: bool
+    signed_by_authority: bool
+
+    def due(self, now: datetime) -> bool:
+        """Tell whether two thirds of its life are over, or it has not begun."""
+        return now < self.since or now >= self.renewal
+
+    @property
+    def renewal(self) -> datetime:
+        """Return when it should be replaced."""
+        return self.until - (self.until - self.since) / 3
+
+
+def new_key() -> bytes:
+    """Return a new private key as PEM."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    return ec.generate_private_key(ec.SECP256R1()).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+def authority(key: bytes, *, now: datetime, lifetime: timedelta) -> bytes:
+    """Return a certificate for an authority; the same key gives one that older clients accept too."""
+    from cryptography import x509
+
+    private = _private(key)
+    name = _name(AUTHORITY_NAME)
+    builder = _builder(name, name, private, now=now, lifetime=lifetime)
+    usage = _usage(sign_certificates=True)
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    builder = builder.add_extension(usage, critical=True)
+    return _signed(builder, private)
+
+
+def serving(
+    key: bytes,
+    hosts: Iterable[str],
+    *,
+    signer: tuple[bytes, bytes],
+    now: datetime,
+    lifetime: timedelta,
+) -> bytes:
+    """Return a certificate for a server, signed by an authority given as its certificate and key."""
+    from cryptography import x509
+    from cryptography.x509.oid import ExtendedKeyUsageOID
+
+    private, issuer, signing = _private(key), _certificate(signer[0]), _private(signer[1])
+    builder = _builder(_name(SERVING_NAME), issuer.subject, private, now=now, lifetime=lifetime)
+    names = x509.SubjectAlternativeName([_general_name(host) for host in sorted(hosts)])
+    parent = x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key())
+    for extension, critical in (
+        (x509.BasicConstraints(ca=False, path_length=None), True),
+        (_usage(sign_certificates=False), True),
+        (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False),
+        (names, False),
+        (parent, False),
+    ):
+        builder = builder.add_extension(extension, critical=critical)
+    return _signed(builder, signing)
+
+
+def read(certificate: bytes, key: bytes, *, signer: bytes | None = None) -> Facts:
+    """Return the facts of a certificate and the key beside it; raise BadCertificate if one cannot be read."""
+    parsed, private = _certificate(certificate), _private(key)
+    issuer = parsed if signer is None else _certificate(signer)
+    return Facts(
+        parsed.not_valid_before_utc,
+        parsed.not_valid_after_utc,
+        _hosts(parsed),
+        parsed.public_key() == private.public_key(),
+        _is_signed_by(parsed, issuer),
+    )
+
+
+def _hosts(certificate: x509.Certificate) -> frozenset[str]:
+    from cryptography import x509
+
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return frozenset()
+    return frozenset(str(name.value) for name in names)
+
+
+def _is_signed_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        certificate.verify_directly_issued_by(issuer)
+    except (InvalidSignature, ValueError, TypeError):
+        return False
+    return True
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: EllipticCurvePrivateKey,
+    *,
+    now: datetime,
+    lifetime: timedelta,
+) -> x509.CertificateBuilder:
+    from cryptography import x509
+
+    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - SKEW)
+        .not_valid_after(now + lifetime)
+        .add_extension(identifier, critical=False)
+    )
+
+
+def _signed(builder: x509.CertificateBuilder, key: EllipticCurvePrivateKey) -> bytes:
+    from cryptography.hazmat.primitives import hashes, serialization
+
+    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+def _name(common_name: str) -> x509.Name:
+    from cryptography import x509
+    from cryptography.x509.oid import NameOID
+
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _usage(*, sign_certificates: bool) -> x509.KeyUsage:
+    from cryptography import x509
+
+    return x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=sign_certificates,
+        crl_sign=sign_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    from cryptography import x509
+
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _private(pem: bytes) -> EllipticCurvePrivateKey:
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    try:
+        key = serialization.load_pem_private_key(pem, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise BadCertificate("it holds no private key that can be read") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise BadCertificate("its key is not an elliptic curve key")
+    return key
+
+
+def _certificate(pem: bytes) -> x509.Certificate:
+    from cryptography import x509
+
+    try:
+        return x509.load_pem_x509_certificate(pem)
+    except ValueError as error:
+        raise BadCertificate("it holds no certificate that can be read") from error

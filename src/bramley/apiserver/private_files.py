@@ -1,0 +1,51 @@
+"""Files that hold secrets: readable by their owner only, and replaced whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+from bramley.base.errors import BadConfiguration
+
+
+def write(path: Path, content: bytes) -> None:
+    """Replace a file so that a crash leaves the old one or the new one, never less, and nobody else can read it."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _replace(path, content)
+    except OSError as error:
+        raise BadConfiguration(
+            f"{path} cannot be written: {error.strerror}; give this user write access, or choose another place"
+        ) from error
+
+
+def read(path: Path) -> bytes | None:
+    """Return a file's content, or None when there is no such file."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise BadConfiguration(
+            f"{path} cannot be read: {error.strerror}; give this user read access to it"
+        ) from error
+
+
+def _replace(path: Path, content: bytes) -> None:
+    # mkstemp makes the file with mode 0600, so the content is never readable by others, not even for a moment.
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    with contextlib.ExitStack() as undo:
+        undo.callback(Path(temporary).unlink, missing_ok=True)
+        with os.fdopen(descriptor, "wb") as out:
+            out.write(content)
+            out.flush()
+            os.fsync(out.fileno())
+        Path(temporary).replace(path)
+        undo.pop_all()
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
