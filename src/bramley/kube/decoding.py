@@ -58,10 +58,9 @@ def no_answer(resource: Resource, error: Exception) -> errors.ApiUnavailable:
 
 
 def cause_of(error: msgspec.ValidationError) -> errors.Cause:
-    """Read the field out of msgspec's sentence, which ends in "- at `$.spec.field`"."""
-    sentence, _, place = str(error).rpartition(" - at `")
-    field = place.rstrip("`").removeprefix("$").removeprefix(".")
-    return errors.Cause(field, "FieldValueTypeInvalid", sentence or str(error))
+    """Return which field does not fit and why, out of msgspec's sentence, which may end in "- at `$.spec.field`"."""
+    problem, _, place = str(error).partition(" - at `$")
+    return errors.Cause(place.rstrip("`").removeprefix("."), "FieldValueTypeInvalid", problem)
 
 
 class Codecs:

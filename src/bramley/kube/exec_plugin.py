@@ -8,6 +8,7 @@ log or an error.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 from collections.abc import Mapping
@@ -136,13 +137,16 @@ class ExecPlugin:
 
     async def _output(self) -> bytes:
         process = await self._start()
+        ended = False
         try:
             async with asyncio.timeout(self._deadline.total_seconds()):
                 output, told = await _collected(process)
+            ended = True
         except TimeoutError:
             raise self._failed(f"it did not end within {self._deadline}") from None
         finally:
-            await _end(process)
+            if not ended:
+                await _kill(process)
         if process.returncode != 0:
             raise self._failed(f"it failed with code {process.returncode}{self._shown(told)}")
         return output
@@ -204,11 +208,11 @@ async def _bounded(pipe: asyncio.StreamReader | None) -> bytes:
     return kept
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """Kill what is left of the plugin and its children, and reap it."""
-    if process.returncode is None:
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            return
-        await process.wait()
+async def _kill(process: asyncio.subprocess.Process) -> None:
+    """Kill the plugin with its children, and let its pipes come to their end."""
+    # The group outlives its leader as long as a child holds on to the pipes.
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(1):
+            await _collected(process)

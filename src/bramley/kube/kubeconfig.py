@@ -18,6 +18,7 @@ import yaml
 from bramley.base import errors
 from bramley.base.secret import Secret
 from bramley.kube.credentials import as_secret
+from bramley.kube.decoding import cause_of
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -182,9 +183,9 @@ def _typed(file: Path, loaded: Any) -> Document:
     try:
         return msgspec.convert(loaded, Document, dec_hook=_hidden)
     except msgspec.ValidationError as error:
-        problem, _, place = str(error).rpartition(" - at `$")
-        field = place.rstrip("`").removeprefix(".") or "the whole file"
-        raise errors.BadConfiguration(f"{file}: {field}: {problem or error}; mend it") from None
+        cause = cause_of(error)
+        field = cause.field or "the whole file"
+        raise errors.BadConfiguration(f"{file}: {field}: {cause.message}; mend it") from None
 
 
 def _hidden(wanted: type, value: Any) -> Any:

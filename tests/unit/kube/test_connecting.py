@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from bramley.base import errors
+from bramley.kube import connecting
+from bramley.kube.client import Client
+from bramley.kube.credentials import TokenFile
+
+
+def written(path: Path, server: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = {
+        "current-context": server,
+        "clusters": [{"name": server, "cluster": {"server": f"https://{server}"}}],
+        "contexts": [{"name": server, "context": {"cluster": server, "user": ""}}],
+    }
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+def pod(folder: Path) -> Path:
+    folder.mkdir()
+    (folder / "ca.crt").write_text("CA")
+    (folder / "token").write_text("token")
+    (folder / "namespace").write_text("runners\n")
+    return folder
+
+
+IN_POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "6443"}
+
+
+def test_an_explicit_file_wins_over_everything(tmp_path: Path) -> None:
+    explicit = written(tmp_path / "explicit", "explicit")
+    variable = written(tmp_path / "variable", "variable")
+
+    found = connecting.find(explicit, environment={"KUBECONFIG": str(variable), **IN_POD})
+
+    assert found.server == "https://explicit"
+
+
+def test_the_variable_may_list_files_and_skips_missing_ones(tmp_path: Path) -> None:
+    one, two = written(tmp_path / "one", "one"), written(tmp_path / "two", "two")
+    environment = {"KUBECONFIG": f"{tmp_path / 'none'}:{one}::{two}", **IN_POD}
+
+    assert connecting.find(environment=environment).server == "https://one"
+    assert connecting.find(context="two", environment=environment).server == "https://two"
+
+
+def test_a_variable_that_names_only_missing_files_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(errors.BadConfiguration, match="none: cannot be read"):
+        connecting.find(environment={"KUBECONFIG": str(tmp_path / "none"), **IN_POD})
+
+
+def test_a_pod_finds_its_own_cluster(tmp_path: Path) -> None:
+    files = pod(tmp_path / "pod")
+
+    found = connecting.find(environment=IN_POD, pod_files=files)
+
+    assert found.server == "https://10.0.0.1:6443"
+    assert found.trust.authorities == "CA"
+    assert found.namespace == "runners"
+    assert isinstance(found.credentials, TokenFile)
+
+
+def test_a_pod_on_ipv6_gets_brackets(tmp_path: Path) -> None:
+    files = pod(tmp_path / "pod")
+
+    found = connecting.find(environment={"KUBERNETES_SERVICE_HOST": "fd00::1"}, pod_files=files)
+
+    assert found.server == "https://[fd00::1]:443"
+
+
+def test_a_pod_without_a_token_is_told_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(errors.BadConfiguration, match="give the Pod a ServiceAccount token"):
+        connecting.find(environment=IN_POD, pod_files=tmp_path)
+
+
+def test_a_context_means_nothing_inside_a_pod(tmp_path: Path) -> None:
+    with pytest.raises(errors.BadConfiguration, match="give a kubeconfig too"):
+        connecting.find(context="x", environment=IN_POD, pod_files=pod(tmp_path / "pod"))
+
+
+def test_the_home_folder_is_the_last_resort(tmp_path: Path) -> None:
+    written(tmp_path / ".kube" / "config", "home")
+
+    assert connecting.find(environment={"HOME": str(tmp_path)}).server == "https://home"
+    with pytest.raises(errors.BadConfiguration, match="cannot be read"):
+        connecting.find(environment={"HOME": str(tmp_path / "nobody")})
+
+
+async def test_connecting_sends_nothing_yet(tmp_path: Path) -> None:
+    client = connecting.connect(written(tmp_path / "config", "one"), environment={})
+
+    assert isinstance(client, Client)
+    await client.close()
