@@ -1,0 +1,106 @@
+"""The process of `bramley apiserver`: data folder, certificates, tokens, API and TLS server, run and stopped together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+from bramley.apiserver import kubeconfigs, tls
+from bramley.apiserver.settings import Settings as ApiSettings
+from bramley.apiserver.store.store import Store
+from bramley.apiserver.tls import Certificates
+from bramley.apiserver.tokens import Tokens
+from bramley.app import embedded
+from bramley.app.listening import Address, bind, bound_address
+from bramley.app.serving import HttpsServer, Stop
+from bramley.base import log
+from bramley.base.clock import Clock, SystemClock
+
+logger = log.get(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where the server keeps its data, where it listens, and where it writes the way in."""
+
+    data_dir: Path
+    listen: Address
+    kubeconfig: Path
+    drain: timedelta = timedelta(seconds=10)
+    certificates: tls.Settings = field(default_factory=tls.Settings)
+    api: ApiSettings = field(default_factory=ApiSettings)
+
+
+def run(settings: Settings, *, started: Callable[[Address], None]) -> None:
+    """Serve until a signal comes; `started` is called once clients can connect."""
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_until_signalled(settings, started))
+
+
+async def _until_signalled(settings: Settings, started: Callable[[Address], None]) -> None:
+    stop = Stop()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.ask)
+    await serve(settings, stop=stop, started=started, clock=SystemClock())
+
+
+async def serve(
+    settings: Settings, *, stop: Stop, started: Callable[[Address], None], clock: Clock
+) -> None:
+    """Serve until asked to stop; leave with everything durable and the folder free."""
+    kubeconfigs.refuse_foreign(settings.kubeconfig)
+    with contextlib.closing(bind(settings.listen)) as bound:
+        address = bound_address(settings.listen, bound)
+        async with Store.open(settings.data_dir, clock=clock) as store:
+            tokens = Tokens.open(settings.data_dir)
+            certificates = _certificates(settings, clock)
+            token = kubeconfigs.admin_token(settings.kubeconfig, tokens)
+            api = embedded.build(
+                store, tokens, clock=clock, chance=random.Random(), settings=settings.api
+            )
+            await embedded.populate(api, token)
+
+            def write_kubeconfig() -> None:
+                kubeconfigs.write(
+                    settings.kubeconfig,
+                    server=address.url,
+                    authority=certificates.authority,
+                    token=token,
+                )
+
+            write_kubeconfig()
+            server = HttpsServer(
+                api.application, bound=bound, context=certificates.context(), drain=settings.drain
+            )
+            async with asyncio.TaskGroup() as group:
+                freshness = group.create_task(certificates.keep_fresh(write_kubeconfig))
+                telling = group.create_task(_tell(server.ready, lambda: started(address)))
+                await server.run(stop, end_streams=store.close)
+                freshness.cancel()
+                telling.cancel()
+    logger.info("Stopped", revision=store.revision)
+
+
+def _certificates(settings: Settings, clock: Clock) -> Certificates:
+    certificates = Certificates(
+        settings.data_dir,
+        hosts=[settings.listen.host],
+        settings=settings.certificates,
+        clock=clock,
+    )
+    certificates.ensure()
+    return certificates
+
+
+async def _tell(ready: asyncio.Event, told: Callable[[], None]) -> None:
+    await ready.wait()
+    told()

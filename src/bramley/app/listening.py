@@ -1,0 +1,85 @@
+"""Addresses to listen on: read from `host:port`, bound early, so that a taken port is told before anything else starts."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from dataclasses import dataclass
+
+from bramley.base.errors import BadConfiguration
+
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+BACKLOG = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A host and a port; port 0 asks for a free one."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Read `127.0.0.1:6443`, `localhost:0` or `[::1]:6443`."""
+        host, colon, port = text.rpartition(":")
+        bare = host.removeprefix("[").removesuffix("]")
+        plain = bare != host or ":" not in host
+        if not (colon and bare and plain and port.isascii() and port.isdigit()):
+            raise BadConfiguration(
+                f"--listen {text!r} is not host:port; write it like 127.0.0.1:6443"
+            )
+        if int(port) > 65535:
+            raise BadConfiguration(f"--listen {text!r}: there is no port {port}; choose 0 to 65535")
+        return cls(bare, int(port))
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """Return where a client on this machine finds the server."""
+        reachable = Address(_EVERYWHERE.get(self.host, self.host), self.port)
+        return f"https://{reachable}"
+
+
+def bind(address: Address) -> socket.socket:
+    """Return a listening socket; raise BadConfiguration that says why and what to do."""
+    try:
+        found = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except OSError as error:
+        raise BadConfiguration(
+            f"the host of --listen {address} cannot be resolved; use an address of this machine such as 127.0.0.1"
+        ) from error
+    family, _, _, _, place = found[0]
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(place)
+        bound.listen(BACKLOG)
+    except OSError as error:
+        bound.close()
+        raise BadConfiguration(_told(address, error)) from error
+    bound.setblocking(False)
+    return bound
+
+
+def bound_address(address: Address, bound: socket.socket) -> Address:
+    """Return the address with the port that was really taken."""
+    return Address(address.host, bound.getsockname()[1])
+
+
+def _told(address: Address, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return (
+            f"{address} is in use by another program; stop that one, or choose another address with --listen "
+            "(port 0 takes a free one)"
+        )
+    if error.errno == errno.EACCES:
+        return f"this user may not listen on {address}; choose a port above 1023 with --listen"
+    return (
+        f"{address} cannot be listened on: {error.strerror}; choose another address with --listen"
+    )

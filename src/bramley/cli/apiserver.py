@@ -1,0 +1,78 @@
+"""`bramley apiserver`: the embedded Kubernetes API alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from bramley.cli.options import (
+    LISTEN,
+    DataDir,
+    Format,
+    KubeconfigOut,
+    Level,
+    Listen,
+    LogFormat,
+    LogLevel,
+    ShowSettings,
+    default_data_dir,
+    show,
+)
+
+if TYPE_CHECKING:
+    from bramley.app.apiserver import Settings
+
+
+def apiserver(
+    context: typer.Context,
+    *,
+    data_dir: DataDir = None,
+    listen: Listen = LISTEN,
+    kubeconfig_out: KubeconfigOut = None,
+    log_level: Level = LogLevel.INFO,
+    log_format: Format = LogFormat.AUTO,
+    show_settings: ShowSettings = False,
+) -> None:
+    """Serve the Kubernetes API from this process until it is stopped.
+
+    Example: bramley apiserver --data-dir ./data --listen 127.0.0.1:6443 --kubeconfig-out ./kubeconfig
+
+    Then: kubectl --kubeconfig ./kubeconfig get namespaces
+    """
+    settings = effective(data_dir, listen, kubeconfig_out)
+    if show_settings:
+        show(context, shown(settings, log_level, log_format))
+        return
+    from bramley.app import apiserver as process
+    from bramley.base import log
+
+    log.configure(level=log_level, form=log_format)
+    logger = log.get(__name__)
+    process.run(
+        settings,
+        started=lambda address: logger.info(
+            "Serving", address=address, kubeconfig=settings.kubeconfig, data=settings.data_dir
+        ),
+    )
+
+
+def effective(data_dir: DataDir, listen: Listen, kubeconfig_out: KubeconfigOut) -> Settings:
+    """Return the server's settings with the defaults filled in."""
+    from bramley.app.apiserver import Settings
+    from bramley.app.listening import Address
+
+    folder = (data_dir or default_data_dir()).expanduser().absolute()
+    kubeconfig = kubeconfig_out or folder / "kubeconfig"
+    return Settings(folder, Address.parse(listen), kubeconfig.expanduser().absolute())
+
+
+def shown(settings: Settings, level: LogLevel, form: LogFormat) -> dict[str, object]:
+    """Return what `--show-settings` prints, by the name of the parameter."""
+    return {
+        "data_dir": settings.data_dir,
+        "listen": settings.listen,
+        "kubeconfig_out": settings.kubeconfig,
+        "log_level": level,
+        "log_format": form,
+    }

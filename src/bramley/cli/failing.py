@@ -1,0 +1,45 @@
+"""Failures for people: one line that says what is wrong and what to do, and an exit code; the traceback on request."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+
+from bramley.base.errors import BramleyError, Refused
+
+FAILED = 1
+UNUSABLE = 2
+BUG = 70
+
+
+def tell(program: str, error: Exception) -> int:
+    """Print the failure on standard error and return the exit code for it."""
+    cause = _innermost(error)
+    code, told = _judged(cause)
+    print(f"{program}: {told}", file=sys.stderr)  # noqa: T201 - this is where people look
+    if logging.getLogger().isEnabledFor(logging.DEBUG):
+        traceback.print_exception(error)
+    return code
+
+
+def _judged(error: Exception) -> tuple[int, str]:
+    if isinstance(error, Refused):
+        return UNUSABLE, str(error)
+    if isinstance(error, BramleyError):
+        return FAILED, f"{error}; try again, or look at the log above"
+    if isinstance(error, OSError):
+        place = f" ({error.filename})" if error.filename else ""
+        return FAILED, f"{error.strerror or error}{place}; mend that and try again"
+    told = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+    return (
+        BUG,
+        f"this is a bug: {told}; please report it with the output of the same command and --log-level debug",
+    )
+
+
+def _innermost(error: Exception) -> Exception:
+    # A TaskGroup wraps what its tasks raise; the first of them is what people can act on.
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,108 @@
+"""Options that several commands share, where their defaults are, and what `--show-settings` prints.
+
+A flag wins over its environment variable, which wins over the default.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+LISTEN = "127.0.0.1:6443"
+
+
+class LogLevel(StrEnum):
+    """How much is logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LogFormat(StrEnum):
+    """How it is logged."""
+
+    AUTO = "auto"
+    READABLE = "readable"
+    JSON = "json"
+
+
+DataDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir",
+        envvar="BRAMLEY_DATA_DIR",
+        help="Folder for the database, certificates and token hashes; made if missing, closed to other users.",
+        show_default="~/.local/share/bramley, on macOS ~/Library/Application Support/Bramley",
+        metavar="FOLDER",
+    ),
+]
+Listen = Annotated[
+    str,
+    typer.Option(
+        "--listen",
+        envvar="BRAMLEY_LISTEN",
+        help="Address to serve on; port 0 takes a free one.",
+        metavar="HOST:PORT",
+    ),
+]
+KubeconfigOut = Annotated[
+    Path | None,
+    typer.Option(
+        "--kubeconfig-out",
+        envvar="BRAMLEY_KUBECONFIG_OUT",
+        help="File to write the administrator's kubeconfig to, readable by its owner only.",
+        show_default="kubeconfig in the data folder",
+        metavar="FILE",
+    ),
+]
+Level = Annotated[
+    LogLevel,
+    typer.Option("--log-level", envvar="BRAMLEY_LOG_LEVEL", help="How much is logged."),
+]
+Format = Annotated[
+    LogFormat,
+    typer.Option(
+        "--log-format",
+        envvar="BRAMLEY_LOG_FORMAT",
+        help="Readable lines or JSON; auto looks whether standard error is a terminal.",
+    ),
+]
+ShowSettings = Annotated[
+    bool,
+    typer.Option("--show-settings", help="Print each setting, its value and its source, and exit."),
+]
+
+
+def default_data_dir() -> Path:
+    """Return where this user's data belongs on this platform."""
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Application Support" / "Bramley"
+    base = os.environ.get("XDG_DATA_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "share") / "bramley"
+
+
+def show(context: typer.Context, effective: Mapping[str, object]) -> None:
+    """Print the effective settings of a command, one a line."""
+    rows = [(name, str(value), _source(context, name)) for name, value in effective.items()]
+    names = max(len(name) for name, _, _ in rows) + 2
+    values = max(len(value) for _, value, _ in rows)
+    for name, value, source in rows:
+        flag = "--" + name.replace("_", "-")
+        typer.echo(f"{flag:<{names}}  {value:<{values}}  {source}")
+
+
+def _source(context: typer.Context, name: str) -> str:
+    source = context.get_parameter_source(name)
+    if source is None or source.name.startswith("DEFAULT"):
+        return "default"
+    if source.name == "ENVIRONMENT":
+        return f"environment BRAMLEY_{name.upper()}"
+    return "flag"

@@ -1,0 +1,33 @@
+"""`tart-kubelet`: the agent on a Mac, which this release does not bring yet; it says so instead of pretending."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+UNUSABLE = 2
+TOLD = (
+    "the agent is not part of this release of Bramley yet; run the agent that your fleet uses today, and see the changelog "
+    "for the release that brings this one"
+)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Answer --help and --version, and refuse everything else."""
+    from importlib.metadata import version
+
+    parser = argparse.ArgumentParser(
+        prog="tart-kubelet",
+        description="Run Pods as macOS virtual machines on this Mac.",
+        epilog=f"Not yet: {TOLD}.",
+    )
+    parser.add_argument("--version", action="version", version=f"tart-kubelet {version('bramley')}")
+    parser.parse_known_args(list(arguments))
+    print(f"tart-kubelet: {TOLD}", file=sys.stderr)  # noqa: T201 - this is where people look
+    return UNUSABLE
+
+
+def main() -> None:
+    """Run the command line of this process."""
+    sys.exit(run(sys.argv[1:]))

@@ -1,0 +1,20 @@
+"""Write the answers of a real kube-apiserver to the recorded questions: `python -m tests.contract.crd.record`."""
+
+from __future__ import annotations
+
+from tests.contract.crd import asking, tables
+from tools.kube import building, control_plane
+from tools.kube.flags import Options
+
+
+def main() -> None:
+    options = Options(controller_manager=False, scheduler=False, durable=False)
+    building.ensure([*options.servers, "kubectl"])
+    with control_plane.running(options, purpose="record") as cluster:
+        call = asking.caller(cluster)
+        for name in tables.NAMES:
+            tables.save(name, getattr(asking, name)(call, tables.load(name)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,21 @@
+"""The recorded questions and answers: YAML files beside this one, shared by unit tests and by the real server's tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+HERE = Path(__file__).parent
+NAMES = ("definitions", "objects", "updates", "ratcheting")
+
+
+def load(name: str) -> Any:
+    return yaml.safe_load((HERE / f"{name}.yaml").read_text())
+
+
+def save(name: str, table: Any) -> None:
+    first = "# Written by `python -m tests.contract.crd.record`, which asks a real kube-apiserver; the questions are edited by hand.\n"
+    text = yaml.safe_dump(table, sort_keys=False, width=120, default_flow_style=None)
+    (HERE / f"{name}.yaml").write_text(first + text)
