@@ -58,10 +58,11 @@ def matches(expected: str, printed: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """A shell in one folder, in which the steps of a document are taken."""
+    """A shell in one folder, in which the steps of a document are taken; what it exports stays exported."""
 
     folder: Path
     environment: Mapping[str, str]
+    scratch: Path
     deadline: float = 120
 
     def take(self, step: Step, background: contextlib.ExitStack) -> None:
@@ -74,8 +75,10 @@ class Walk:
         assert matches(step.expected, printed), shown
 
     def _ran(self, command: str) -> str:
+        state = self.scratch / "exported"
+        script = f". {state} 2>/dev/null || true\n{command}\nexport -p > {state}"
         done = subprocess.run(
-            ["bash", "-e", "-o", "pipefail", "-c", command],
+            ["bash", "-e", "-o", "pipefail", "-c", script],
             cwd=self.folder,
             env=self.environment,
             stdout=subprocess.PIPE,
@@ -89,7 +92,7 @@ class Walk:
 
     @contextlib.contextmanager
     def _started(self, step: Step) -> Iterator[str]:
-        output = self.folder / f"background-{abs(hash(step.command))}.txt"
+        output = self.scratch / f"background-{abs(hash(step.command))}.txt"
         with (
             output.open("w") as file,
             subprocess.Popen(

@@ -81,11 +81,11 @@ def test_a_walk_runs_in_order_and_ends_what_runs_in_the_background(tmp_path: Pat
     document = tmp_path / "walk.md"
     document.write_text(
         "```console background\n$ echo $$ > pid; echo ready; exec sleep 60\nready\n```\n"
-        "```console\n$ kill -0 $(cat pid) && echo runs\nruns\n```\n"
+        "```console\n$ export PID=$(cat pid)\n$ kill -0 $PID && echo runs\nruns\n```\n"
     )
-    walk = walkthrough.Walk(tmp_path, {"PATH": "/usr/bin:/bin"}, deadline=10)
+    walk = walkthrough.Walk(tmp_path, {"PATH": "/usr/bin:/bin"}, tmp_path, deadline=10)
 
-    assert walkthrough.run(document, walk) == 2
+    assert walkthrough.run(document, walk) == 3
 
     pid = int((tmp_path / "pid").read_text())
     with pytest.raises(ProcessLookupError):
@@ -93,7 +93,7 @@ def test_a_walk_runs_in_order_and_ends_what_runs_in_the_background(tmp_path: Pat
 
 
 def test_a_command_that_fails_or_prints_something_else_stops_the_walk(tmp_path: Path) -> None:
-    walk = walkthrough.Walk(tmp_path, {"PATH": "/usr/bin:/bin"}, deadline=10)
+    walk = walkthrough.Walk(tmp_path, {"PATH": "/usr/bin:/bin"}, tmp_path, deadline=10)
     document = tmp_path / "walk.md"
 
     for body in ("$ false\n", "$ echo one\ntwo\n"):
