@@ -6,7 +6,6 @@ import itertools
 import json
 import time
 import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,11 +19,11 @@ from bramley.api.machine_template import ScalewayAppleSiliconMachineTemplate
 from bramley.api.meta import Object
 from bramley.api.runner_pool import RunnerPool
 from bramley.api.scaleway_machine import ScalewayAppleSiliconMachine
+from tests.cluster.raw_api import RawApi
 from tests.unit.api.oracle import completed
 from tests.unit.api.samples import LEAST, LIVE, SERVER, changed
 from tests.unit.api.test_crds import OTHER_SERVER, RULES
 from tests.unit.api.test_custom_kinds import BAD, GOOD, case
-from tools.kube import probe
 from tools.kube.control_plane import RealCluster
 
 ROOT = Path(__file__).parents[2]
@@ -33,31 +32,20 @@ NUMBERS = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
-class Api:
-    """Talks to the real server as the admin."""
+class Samples:
+    """Puts objects of our kinds onto the real server."""
 
-    cluster: RealCluster
-
-    def send(self, method: str, path: str, body: object = None, type: str = "json") -> Any:
-        request = urllib.request.Request(  # noqa: S310  the server is ours
-            f"{self.cluster.server}{path}",
-            method=method,
-            data=None if body is None else json.dumps(body).encode(),
-            headers={"Content-Type": f"application/{type}"},
-        )
-        context = probe.admin_context(self.cluster.pki)
-        with urllib.request.urlopen(request, context=context, timeout=30) as answer:  # noqa: S310
-            return json.loads(answer.read())
+    raw: RawApi
 
     def create(self, kind: type[Object], body: dict[str, Any]) -> Any:
         resource = kind.resource
         head = {"apiVersion": resource.api_version, "kind": resource.kind}
         whole = {**head, "metadata": {"name": f"sample-{next(NUMBERS)}"}, **body}
-        return self.send("POST", resource.path(NAMESPACE), whole)
+        return self.raw.send("POST", resource.path(NAMESPACE), whole)
 
     def patch(self, kind: type[Object], name: str, patch: object, part: str | None = None) -> Any:
         path = kind.resource.path(NAMESPACE, name, part)
-        return self.send("PATCH", path, patch, "merge-patch+json")
+        return self.raw.send("PATCH", path, patch, "merge-patch+json")
 
     def refusal(self, kind: type[Object], body: dict[str, Any]) -> str:
         """Return why the server refuses to hold the object, or nothing; its status is written as a controller would."""
@@ -74,10 +62,10 @@ class Api:
 
 
 @pytest.fixture(scope="module")
-def api(real_cluster: RealCluster) -> Iterator[Api]:
+def api(real_cluster: RealCluster) -> Iterator[Samples]:
     real_cluster.kubectl("apply", "--warnings-as-errors", "-f", str(ROOT / "crds"))
     real_cluster.kubectl("create", "namespace", NAMESPACE)
-    served = Api(real_cluster)
+    served = Samples(RawApi(real_cluster))
     deadline = time.monotonic() + 60
     for custom in crds.KINDS:
         while not answers(served, custom.kind):
@@ -87,19 +75,21 @@ def api(real_cluster: RealCluster) -> Iterator[Api]:
     real_cluster.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
 
 
-def answers(api: Api, kind: type[Object]) -> bool:
+def answers(api: Samples, kind: type[Object]) -> bool:
     try:
-        api.send("GET", kind.resource.path(NAMESPACE))
+        api.raw.send("GET", kind.resource.path(NAMESPACE))
     except urllib.error.HTTPError:
         return False
     return True
 
 
 @pytest.mark.parametrize("custom", crds.KINDS, ids=lambda custom: custom.kind.__name__)
-def test_a_definition_is_established_without_complaint(api: Api, custom: crds.CustomKind) -> None:
+def test_a_definition_is_established_without_complaint(
+    api: Samples, custom: crds.CustomKind
+) -> None:
     path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{custom.name}"
 
-    status = api.send("GET", path)["status"]
+    status = api.raw.send("GET", path)["status"]
 
     told = {one["type"]: one["status"] for one in status["conditions"]}
     assert (told["Established"], told["NamesAccepted"]) == ("True", "True")
@@ -108,21 +98,21 @@ def test_a_definition_is_established_without_complaint(api: Api, custom: crds.Cu
 
 @pytest.mark.parametrize(("kind", "body"), LIVE, ids=case)
 def test_objects_of_existing_fleets_are_taken(
-    api: Api, kind: type[Object], body: dict[str, Any]
+    api: Samples, kind: type[Object], body: dict[str, Any]
 ) -> None:
     assert api.refusal(kind, body) == ""
 
 
 @pytest.mark.parametrize(("kind", "path", "value"), GOOD, ids=case)
 def test_the_ends_of_a_range_are_taken(
-    api: Api, kind: type[Object], path: str, value: object
+    api: Samples, kind: type[Object], path: str, value: object
 ) -> None:
     assert api.refusal(kind, changed(LEAST[kind], path, value)) == ""
 
 
 @pytest.mark.parametrize(("kind", "path", "value"), BAD, ids=case)
 def test_what_our_types_refuse_the_server_refuses(
-    api: Api, kind: type[Object], path: str, value: object
+    api: Samples, kind: type[Object], path: str, value: object
 ) -> None:
     refusal = api.refusal(kind, changed(LEAST[kind], path, value))
 
@@ -131,7 +121,7 @@ def test_what_our_types_refuse_the_server_refuses(
 
 @pytest.mark.parametrize(("kind", "body", "messages"), RULES)
 def test_rules_across_fields_hold(
-    api: Api, kind: type[Object], body: dict[str, Any], messages: list[str]
+    api: Samples, kind: type[Object], body: dict[str, Any], messages: list[str]
 ) -> None:
     refusal = api.refusal(kind, body)
 
@@ -140,21 +130,23 @@ def test_rules_across_fields_hold(
 
 
 @pytest.mark.parametrize("kind", LEAST, ids=case)
-def test_the_server_stores_the_defaults_that_our_types_have(api: Api, kind: type[Object]) -> None:
+def test_the_server_stores_the_defaults_that_our_types_have(
+    api: Samples, kind: type[Object]
+) -> None:
     stored = api.create(kind, LEAST[kind])
 
     assert stored["spec"] == completed(schema.of_kind(kind), LEAST[kind])["spec"]
     assert msgspec.convert({"spec": stored["spec"]}, kind) == msgspec.convert(LEAST[kind], kind)
 
 
-def test_a_template_that_names_a_server_is_refused(api: Api) -> None:
+def test_a_template_that_names_a_server_is_refused(api: Samples) -> None:
     template = ScalewayAppleSiliconMachineTemplate
     body = changed(LEAST[template], "spec.template.spec.providerID", SERVER)
 
     assert "a template cannot carry the providerID" in api.refusal(template, body)
 
 
-def test_a_machine_changes_servers_only_by_way_of_none(api: Api) -> None:
+def test_a_machine_changes_servers_only_by_way_of_none(api: Samples) -> None:
     kind = ScalewayAppleSiliconMachine
     name = api.create(kind, {"spec": {"providerID": SERVER}})["metadata"]["name"]
 
@@ -166,14 +158,14 @@ def test_a_machine_changes_servers_only_by_way_of_none(api: Api) -> None:
     assert after["spec"]["providerID"] == OTHER_SERVER
 
 
-def test_a_pool_keeps_its_operating_system(api: Api) -> None:
+def test_a_pool_keeps_its_operating_system(api: Samples) -> None:
     name = api.create(RunnerPool, LEAST[RunnerPool])["metadata"]["name"]
 
     with pytest.raises(urllib.error.HTTPError, match="422"):
         api.patch(RunnerPool, name, {"spec": {"os": "linux"}})
 
 
-def test_a_pool_is_scaled_through_its_subresource(api: Api) -> None:
+def test_a_pool_is_scaled_through_its_subresource(api: Samples) -> None:
     name = api.create(RunnerPool, LEAST[RunnerPool])["metadata"]["name"]
     status = {"observedReplicas": 2, "selector": "a=b"}
     api.patch(RunnerPool, name, {"status": status}, "status")
@@ -184,7 +176,7 @@ def test_a_pool_is_scaled_through_its_subresource(api: Api) -> None:
     assert scale["status"] == {"replicas": 2, "selector": "a=b"}
 
 
-def test_two_conditions_of_one_type_are_refused(api: Api) -> None:
+def test_two_conditions_of_one_type_are_refused(api: Samples) -> None:
     twice = 2 * [{"type": "Ready", "status": "True"}]
 
     refusal = api.refusal(RunnerPool, {**LEAST[RunnerPool], "status": {"conditions": twice}})
@@ -195,5 +187,5 @@ def test_two_conditions_of_one_type_are_refused(api: Api) -> None:
 @pytest.mark.parametrize(
     "example", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda p: p.name
 )
-def test_an_example_is_taken_as_it_stands(api: Api, example: Path) -> None:
-    api.cluster.kubectl("apply", "--dry-run=server", "--warnings-as-errors", "-f", str(example))
+def test_an_example_is_taken_as_it_stands(api: Samples, example: Path) -> None:
+    api.raw.cluster.kubectl("apply", "--dry-run=server", "--warnings-as-errors", "-f", str(example))
