@@ -7,13 +7,11 @@ status a moment later; here it is set with the write, so a definition is establi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 from bramley.apiserver import causes, status
-from bramley.apiserver.resources import CUSTOM, ScalePaths, SelectableField, ServedResource
+from bramley.apiserver.resources import ScalePaths, SelectableField, ServedResource
 from bramley.apiserver.schema import structural
 from bramley.apiserver.schema.definitions import schema_of, spec_causes
 from bramley.apiserver.schema.shape import BadShape, shaped
@@ -26,7 +24,6 @@ Json = dict[str, Any]
 GROUP = "apiextensions.k8s.io"
 KIND = "CustomResourceDefinition"
 _SYSTEM = SystemClock()
-_MOST_REPLICAS = 2**31 - 1
 
 
 def admit(
@@ -206,7 +203,6 @@ def _resource(crd: Json, version: Json) -> ServedResource:
     storage = next(one["name"] for one in spec["versions"] if one["storage"])
     subresources = version.get("subresources") or {}
     schema = schema_of(version)
-    scale = _scale(subresources.get("scale"))
     return ServedResource(
         group=spec["group"],
         version=version["name"],
@@ -218,11 +214,10 @@ def _resource(crd: Json, version: Json) -> ServedResource:
         short_names=tuple(called.get("shortNames") or ()),
         categories=tuple(called.get("categories") or ()),
         has_status="status" in subresources,
-        scale=scale,
+        scale=_scale(subresources.get("scale")),
         structural=None if schema is None else structural.compile(schema),
         selectable=tuple(_selectable(one) for one in version.get("selectableFields") or ()),
         stored_version=storage,
-        rules=CUSTOM if scale is None else replace(CUSTOM, check=partial(_replicas_causes, scale)),
     )
 
 
@@ -232,24 +227,6 @@ def _scale(paths: Json | None) -> ScalePaths | None:
     return ScalePaths(
         paths["specReplicasPath"], paths["statusReplicasPath"], paths.get("labelSelectorPath")
     )
-
-
-def _replicas_causes(scale: ScalePaths, body: Json) -> list[Cause]:
-    found: list[Cause] = []
-    for path in (scale.spec_replicas, scale.status_replicas):
-        count = _at(body, path)
-        if type(count) is int and count < 0:
-            found.append(causes.invalid(path, count, "should be a non-negative integer"))
-        elif type(count) is int and count > _MOST_REPLICAS:
-            told = f"should be less than or equal to {_MOST_REPLICAS}"
-            found.append(causes.invalid(path, count, told))
-    return found
-
-
-def _at(body: Any, path: str) -> Any:
-    for name in path.removeprefix(".").split("."):
-        body = body.get(name) if isinstance(body, Mapping) else None
-    return body
 
 
 def _selectable(field: Json) -> SelectableField:
