@@ -14,9 +14,8 @@ import msgspec
 
 from bramley.api.core import Namespace
 from bramley.api.meta import ObjectMeta, to_wire
-from bramley.apiserver import app, crds
-from bramley.apiserver.kinds.table import builtins
-from bramley.apiserver.resources import Catalog
+from bramley.apiserver import app
+from bramley.apiserver.kinds import table
 from bramley.apiserver.settings import Settings
 from bramley.apiserver.store.store import Store
 from bramley.apiserver.tokens import ADMIN, ADMIN_GROUPS, Tokens
@@ -52,7 +51,7 @@ def build(
     settings: Settings | None = None,
 ) -> Api:
     """Build the API over a store: what is built in, and what its definitions add."""
-    catalog = Catalog(builtins(), from_crd=crds.served)
+    catalog = table.catalog()
     for record in store.list(CRDS):
         catalog.install(msgspec.json.decode(record.body))
     application = app.build(

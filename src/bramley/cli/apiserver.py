@@ -36,10 +36,11 @@ def apiserver(
 ) -> None:
     """Serve the Kubernetes API from this process until it is stopped.
 
-    Example: bramley apiserver --data-dir ./data --listen 127.0.0.1:6443 --kubeconfig-out ./kubeconfig
-
-    Then: kubectl --kubeconfig ./kubeconfig get namespaces
-    """
+    \b
+    Examples:
+      bramley apiserver --data-dir ./data --listen 127.0.0.1:6443 --kubeconfig-out ./kubeconfig
+      kubectl --kubeconfig ./kubeconfig get namespaces
+    """  # noqa: D301 - click keeps the lines of a paragraph that starts so
     settings = effective(data_dir, listen, kubeconfig_out)
     if show_settings:
         show(context, shown(settings, log_level, log_format))

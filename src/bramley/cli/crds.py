@@ -29,10 +29,11 @@ def crds(
 ) -> None:
     """Print the CustomResourceDefinitions of Bramley's kinds.
 
-    Example: bramley crds | kubectl apply -f -
-
-    Example: bramley crds --kind RunnerPool -o json
-    """
+    \b
+    Examples:
+      bramley crds | kubectl apply --validate=false -f -
+      bramley crds --kind RunnerPool -o json
+    """  # noqa: D301 - click keeps the lines of a paragraph that starts so
     from bramley.api import crds as definitions
 
     manifests = _chosen(definitions.manifests(), kind)

@@ -13,6 +13,8 @@ import typer
 
 from bramley.cli import apiserver, crds, failing, up
 
+WIDTH = 100
+
 app = typer.Typer(
     name="bramley",
     help="Run fleets of Apple-silicon Macs on Kubernetes.",
@@ -21,7 +23,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    # One width everywhere, so that docs/reference/cli.md is what people see.
+    context_settings={"help_option_names": ["-h", "--help"], "terminal_width": WIDTH},
 )
 app.command("up")(up.up)
 app.command("apiserver")(apiserver.apiserver)

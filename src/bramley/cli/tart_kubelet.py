@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 UNUSABLE = 2
 TOLD = (
@@ -21,6 +22,7 @@ def run(arguments: Sequence[str]) -> int:
         prog="tart-kubelet",
         description="Run Pods as macOS virtual machines on this Mac.",
         epilog=f"Not yet: {TOLD}.",
+        formatter_class=partial(argparse.HelpFormatter, width=100),
     )
     parser.add_argument("--version", action="version", version=f"tart-kubelet {version('bramley')}")
     parser.parse_known_args(list(arguments))

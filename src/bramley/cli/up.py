@@ -54,10 +54,11 @@ def up(
 ) -> None:
     """Start everything on this machine and print what to try next.
 
-    Example: bramley up
-
-    Example: bramley up --data-dir ./data --listen 127.0.0.1:0 --kubeconfig-out ./kubeconfig
-    """
+    \b
+    Examples:
+      bramley up
+      bramley up --data-dir ./data --listen 127.0.0.1:0 --kubeconfig-out ./kubeconfig
+    """  # noqa: D301 - click keeps the lines of a paragraph that starts so
     settings = effective(data_dir, listen, kubeconfig_out)
     if show_settings:
         show(context, shown(settings, log_level, log_format))

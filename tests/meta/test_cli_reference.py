@@ -1,0 +1,44 @@
+"""The page about the command line is what the programs print about themselves."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bramley.cli import main as bramley
+from tools import cli_reference
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_page_is_current() -> None:
+    told = "run: python -m tools.cli_reference"
+
+    assert cli_reference.page() == cli_reference.PAGE.read_text(), told
+
+
+@pytest.mark.parametrize("columns", ["40", "200"])
+def test_help_does_not_depend_on_the_terminal(columns: str) -> None:
+    code = "import sys; from bramley.cli.main import run; sys.exit(run(['up', '--help']))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "COLUMNS": columns},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+
+    printed = "\n".join(line.rstrip() for line in done.stdout.splitlines())
+    assert printed in cli_reference.PAGE.read_text()
+
+
+def test_every_command_has_an_example_in_its_help() -> None:
+    page = cli_reference.page()
+
+    for command in bramley.app.registered_commands:
+        assert f"  bramley {command.name}" in page

@@ -1,0 +1,46 @@
+"""Write docs/reference/cli.md from what the programs' own `--help` prints: `python -m tools.cli_reference`."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from bramley.cli import main as bramley
+from bramley.cli import tart_kubelet
+
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "cli.md"
+START = """\
+# Command line
+
+<!-- Written by `python -m tools.cli_reference` from what `--help` prints; edit the help texts instead. -->
+
+A flag wins over its environment variable, which wins over the default; `--show-settings` tells where each value comes from.
+A failure is one line on standard error that says what is wrong and what to do; `--log-level debug` adds the traceback.
+"""
+
+
+def page() -> str:
+    """Return the whole page."""
+    sections = [f"## {' '.join(call)}\n\n```text\n{text}```\n" for call, text in _helps()]
+    return "\n".join([START, *sections])
+
+
+def _helps() -> Iterator[tuple[Sequence[str], str]]:
+    yield ("bramley",), _printed(bramley.run, ["--help"])
+    for command in bramley.app.registered_commands:
+        name = command.name or ""
+        yield ("bramley", name), _printed(bramley.run, [name, "--help"])
+    yield ("tart-kubelet",), _printed(tart_kubelet.run, ["--help"])
+
+
+def _printed(run: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> str:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
+        run(arguments)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
