@@ -1,0 +1,59 @@
+"""The tables of limits in the reference say what the code does, and leave nothing out."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from datetime import timedelta
+
+import pytest
+
+from bramley.apiserver import settings as api
+from bramley.apiserver import tls, tokens
+from bramley.apiserver.store import folder
+from bramley.apiserver.store import settings as store
+from bramley.cli import failing, options
+from tests.meta.documents import ROOT
+
+REFERENCE = (ROOT / "docs/reference/settings.md").read_text()
+# Neither bounds nor choices of an operator.
+LEFT_OUT = {"git_version", "brief", "writer_thread"}
+
+
+def told(value: object, name: str) -> str:
+    """Say a limit as people do."""
+    match value:
+        case timedelta():
+            seconds = value.total_seconds()
+            return f"{seconds:g} s" if seconds <= 60 else f"{seconds / 60:g} min"
+        case (timedelta() as least, timedelta() as most):
+            return f"{told(least, name)} to {told(most, name)}"
+        case store.HistoryLimits(count, size_bytes, age):
+            return f"{count:,} changes, {told(size_bytes, 'size_bytes')}, {told(age, name)}"
+        case int() if name.endswith("_bytes"):
+            return f"{value / 2**20:g} MiB" if value >= 2**20 else f"{value / 2**10:g} KiB"
+        case _:
+            return f"{value:,}"
+
+
+@pytest.mark.parametrize("settings", [api.Settings(), store.Settings()], ids=["api", "store"])
+def test_every_limit_stands_in_the_table_with_its_value(
+    settings: api.Settings | store.Settings,
+) -> None:
+    rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", REFERENCE, re.MULTILINE))
+    names = [field.name for field in dataclasses.fields(settings) if field.name not in LEFT_OUT]
+
+    assert {name: rows.get(name) for name in names} == {
+        name: told(getattr(settings, name), name) for name in names
+    }
+
+
+def test_defaults_and_files_are_the_codes() -> None:
+    for name in (options.LISTEN, folder.DATABASE, folder.LOCK, tokens.FILE, tls.FOLDER):
+        assert f"`{name}`" in REFERENCE
+
+
+def test_exit_codes_are_the_codes() -> None:
+    codes = [int(code) for code in re.findall(r"^\| (\d+) \|", REFERENCE, re.MULTILINE)]
+
+    assert codes == [0, failing.FAILED, failing.UNUSABLE, failing.BUG]
