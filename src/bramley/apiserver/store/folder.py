@@ -75,6 +75,17 @@ def _make_private(folder: Path) -> None:
     if not folder.is_dir():
         folder.mkdir(mode=0o700, parents=True)
         sync_folder(folder.parent)
+    elif folder.stat().st_mode & 0o077:
+        _close_to_others(folder)
+
+
+def _close_to_others(folder: Path) -> None:
+    names = {path.name for path in folder.iterdir()}
+    if names and not names & {DATABASE, LOCK}:
+        raise BadConfiguration(
+            f"the data folder {folder} is open to other users and holds other files; choose an empty "
+            "folder with --data-dir, or close this one with chmod 700"
+        )
     folder.chmod(0o700)
 
 

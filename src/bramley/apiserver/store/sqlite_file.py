@@ -1,7 +1,7 @@
-"""One SQLite file that survives `kill -9` and loss of power: opening, checking, loading, committing.
+"""The disk of a store: one SQLite file that survives `kill -9` and loss of power.
 
-The only user of sqlite3. A file is looked at through a read-only connection first, so that one that is damaged, foreign or
-newer than this code is refused exactly as it was found.
+`opening` decides whether a file may be used; here it is loaded once and then written group by group. What selectors look
+at is stored beside each body, so that loading needs no knowledge of kinds and equal labels are decoded once.
 """
 
 from __future__ import annotations
@@ -16,19 +16,13 @@ from typing import Any
 
 import msgspec
 
-from bramley.apiserver.store import folder as folders
 from bramley.apiserver.store import sql
 from bramley.apiserver.store.errors import StorageUnavailable
+from bramley.apiserver.store.opening import Migrations, open_database, scalar
 from bramley.apiserver.store.records import NOTHING, Change, Key, Record
 from bramley.apiserver.store.settings import Settings
-from bramley.base import log
-from bramley.base.errors import BadConfiguration
-
-logger = log.get(__name__)
 
 MOST_ROWS_PER_STATEMENT = 128
-
-Migrations = tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +39,7 @@ class SqliteFile:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._revision = int(_scalar(connection, sql.READ_REVISION))
+        self._revision = int(scalar(connection, sql.READ_REVISION))
         self._in_doubt = False
 
     @classmethod
@@ -53,15 +47,7 @@ class SqliteFile:
         cls, path: Path, settings: Settings, *, migrations: Migrations = sql.MIGRATIONS
     ) -> SqliteFile:
         """Open the file, made or brought up to date as needed; raise BadConfiguration if it is unusable."""
-        with _explained(path):
-            folders.make_private_file(path)
-            version = _inspect(path, newest=len(migrations))
-            connection = _connect(path, settings)
-            with contextlib.ExitStack() as undo:
-                undo.callback(connection.close)
-                _migrate(connection, path, version, migrations)
-                undo.pop_all()
-        return cls(connection)
+        return cls(open_database(path, settings, migrations=migrations))
 
     def load(self) -> Loaded:
         """Read everything."""
@@ -109,7 +95,7 @@ class SqliteFile:
 
     def _resolve_doubt(self) -> None:
         """Go on after a failure only if it left nothing behind."""
-        if _scalar(self._connection, sql.READ_REVISION) != self._revision:
+        if scalar(self._connection, sql.READ_REVISION) != self._revision:
             # Reported as failed, yet stored: what is in memory is no longer what is on the disk.
             raise sqlite3.DatabaseError("a failed write reached the file; restart to read it again")
         self._in_doubt = False
@@ -119,91 +105,6 @@ class SqliteFile:
         if self._connection.in_transaction:
             with contextlib.suppress(sqlite3.Error):
                 self._connection.execute(sql.ROLLBACK)
-
-
-def _inspect(path: Path, *, newest: int) -> int:
-    """Return the file's version after refusing what must not be opened for writing."""
-    connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
-    try:
-        version = _scalar(connection, sql.READ_VERSION)
-        if _scalar(connection, sql.READ_APPLICATION) != sql.APPLICATION_ID:
-            _refuse_foreign(connection, path)
-        if version > newest:
-            raise BadConfiguration(
-                f"{path} was written by a newer Bramley (format {version}, this one knows up to "
-                f"{newest}); start that version again, or restore a backup made before the upgrade"
-            )
-        if (found := _scalar(connection, sql.QUICK_CHECK)) != "ok":
-            raise sqlite3.DatabaseError(found)
-    finally:
-        connection.close()
-        # Left by the read-only look; the exclusive connection keeps this index in memory.
-        path.with_name(path.name + "-shm").unlink(missing_ok=True)
-    return int(version)
-
-
-def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
-    if _scalar(connection, sql.COUNT_TABLES):
-        raise BadConfiguration(f"{path} is a database, but not one of Bramley's; move it away")
-
-
-def _connect(path: Path, settings: Settings) -> sqlite3.Connection:
-    # Opened here, used by the writer thread alone afterwards; transactions are begun and ended by name.
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0)
-    for pragma in sql.connection_pragmas(
-        checkpoint_pages=settings.checkpoint_pages, wal_limit_bytes=settings.wal_limit_bytes
-    ):
-        connection.execute(pragma)
-    return connection
-
-
-def _migrate(
-    connection: sqlite3.Connection, path: Path, version: int, migrations: Migrations
-) -> None:
-    if version == len(migrations):
-        return
-    if version > 0:
-        _back_up(connection, path, version)
-    connection.execute(sql.BEGIN)
-    for step in migrations[version:]:
-        for statement in step:
-            connection.execute(statement)
-    connection.execute(sql.CLAIM_APPLICATION)
-    connection.execute(sql.write_version(len(migrations)))
-    connection.execute(sql.COMMIT)
-    logger.info("Brought the database up to date", path=path, before=version, now=len(migrations))
-
-
-def _back_up(connection: sqlite3.Connection, path: Path, version: int) -> None:
-    copy = path.with_name(f"{path.name}.v{version}.backup")
-    copy.unlink(missing_ok=True)
-    folders.make_private_file(copy)
-    logger.info("Backing up the database before its migration", copy=copy)
-    connection.execute(sql.BACKUP_INTO, (str(copy),))
-    folders.sync_file(copy)
-    folders.sync_folder(path.parent)
-
-
-@contextlib.contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    """Turn what SQLite says while opening into what to do about it."""
-    try:
-        yield
-    except sqlite3.OperationalError as error:
-        raise BadConfiguration(
-            f"{path} cannot be opened: {error}; free some space or correct its permissions"
-        ) from error
-    except sqlite3.DatabaseError as error:
-        raise BadConfiguration(
-            f"{path} is damaged ({error}) and was left as it is; restore a backup, or move it away "
-            "to start with an empty store"
-        ) from error
-    except OSError as error:
-        raise BadConfiguration(f"{path} cannot be used: {error.strerror}") from error
-
-
-def _scalar(connection: sqlite3.Connection, statement: str) -> Any:
-    return connection.execute(statement).fetchone()[0]
 
 
 def _row(record: Record) -> tuple[Any, ...]:

@@ -241,3 +241,18 @@ async def test_a_damaged_file_with_an_unfinished_log_keeps_both(tmp_path: Path) 
         Store.open(folder)
 
     assert content(folder) == before
+
+
+@pytest.mark.parametrize("left", [b"", None])
+async def test_a_log_without_its_database_is_not_played_into_a_new_one(
+    tmp_path: Path, left: bytes | None
+) -> None:
+    (tmp_path / f"{DATABASE}-wal").write_bytes(b"old changes")
+    if left is not None:
+        (tmp_path / DATABASE).write_bytes(left)
+    before = content(tmp_path)
+
+    with pytest.raises(BadConfiguration, match="its log .* is there"):
+        Store.open(tmp_path)
+
+    assert content(tmp_path) == before

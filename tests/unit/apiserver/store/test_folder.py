@@ -95,5 +95,5 @@ def test_a_folder_that_cannot_be_made_is_explained(tmp_path: Path) -> None:
 def test_a_database_that_is_a_folder_is_explained(tmp_path: Path) -> None:
     (tmp_path / folders.DATABASE).mkdir()
 
-    with pytest.raises(BadConfiguration, match=r"bramley\.db cannot be used: Is a directory"):
+    with pytest.raises(BadConfiguration, match=r"bramley\.db cannot be opened"):
         Store.open(tmp_path)
