@@ -19,11 +19,11 @@ BIN = Path(sys.executable).parent
 # The slowest comes first, so that the others run beside it.
 CHECKS: dict[str, tuple[str, ...]] = {
     "types": (str(BIN / "mypy"), "--no-error-summary"),
-    "lint": (str(BIN / "ruff"), "check", "--quiet", "."),
-    "format": (str(BIN / "ruff"), "format", "--check", "--quiet", "."),
+    "lint": (str(BIN / "ruff"), "check", "--output-format", "concise", "."),
+    "format": (str(BIN / "ruff"), "format", "--check", "--output-format", "concise", "."),
     "lengths": (sys.executable, "-m", "tools.lengths"),
     "layers": (str(BIN / "lint-imports"), "--no-logo"),
-    "maps": (sys.executable, "-m", "pytest", "-q", "tests/meta"),
+    "maps": (sys.executable, "-m", "pytest", "-q", "--tb", "short", "tests/meta"),
 }
 ALWAYS_SHOWN = {"lengths"}
 
