@@ -1,0 +1,55 @@
+"""A disk that is full, and then is not: reads go on, writes fail whole, and nothing needs to be restarted."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+ALONE = {"tmpfs": ["unshare", "--map-root-user", "--mount"], "limit": []}
+
+
+@pytest.fixture(params=["tmpfs", "limit"], scope="module")
+def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    how = str(request.param)
+    if how == "tmpfs" and sys.platform != "linux":
+        pytest.skip("mount namespaces are Linux's")
+    program = [sys.executable, "-m", "tests.process.durability.full_disk"]
+    done = subprocess.run(
+        [*ALONE[how], *program, how, str(tmp_path_factory.mktemp("full"))],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_full_disk_fails_writes_and_no_reads(report: dict[str, Any]) -> None:
+    assert report["failed"] >= 40
+    assert report["reads_while_full"]
+
+
+def test_writes_succeed_again_without_a_restart(report: dict[str, Any]) -> None:
+    assert report["failed_after_space_was_back"] == 0
+
+
+def test_watchers_see_what_was_acknowledged_and_nothing_else(report: dict[str, Any]) -> None:
+    assert report["seen_by_watcher"] == sorted(report["acknowledged"])
+    assert len(set(report["acknowledged"])) == len(report["acknowledged"])
+
+
+def test_a_restart_finds_what_was_acknowledged(report: dict[str, Any]) -> None:
+    assert report["kept"]
+
+
+def test_a_start_on_a_full_disk_is_refused_clearly_and_damages_nothing(
+    report: dict[str, Any],
+) -> None:
+    assert report["refusals"]
+    assert all("cannot be " in refusal for refusal in report["refusals"])
+    assert report["kept_after_start_on_full_disk"]
