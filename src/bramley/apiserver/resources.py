@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from bramley.apiserver import names
-from bramley.apiserver.status import Details
+from bramley.apiserver.causes import quoted
+from bramley.apiserver.status import Details, bad_request
 from bramley.base.errors import Cause
 
 Json = dict[str, Any]
@@ -60,29 +61,34 @@ class ScalePaths:
 
 @dataclass(frozen=True, slots=True)
 class SelectableField:
-    """A field that field selectors may name: `spec.nodeName` is found at ("spec", "nodeName")."""
+    """A field that field selectors may name: `spec.nodeName` is found at ("spec", "nodeName").
+
+    `stored` is the name under which the stored form of the object keeps it, if that is another one.
+    """
 
     name: str
     path: tuple[str, ...]
     absent: str = ""
+    stored: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
     """What a kind adds to the generic REST; every hook may be left out.
 
-    `complete` fills and wipes a new object in place, `default` fills any written object, `keep` carries over from the old
-    object what an update may not touch; `check` looks at one object, `transition` at new and old, `status_transition` does
-    so for writes to the status subresource.
+    `shape` names the built-in type whose fields the kind has. `complete` fills and wipes a new object in place, `default`
+    fills any written object, `keep` carries over from the old object what an update may not touch; `check` looks at one
+    object, `transition` at new and old. `is_held` tells that a deleted object must stay although it has no finalizers.
     """
 
+    shape: str = ""
     name: names.Check = names.subdomain
     complete: Callable[[Json], None] | None = None
     default: Callable[[Json], None] | None = None
     keep: Callable[[Json, Json], None] | None = None
     check: Check | None = None
     transition: Transition | None = None
-    status_transition: Transition | None = None
+    is_held: Callable[[Json], bool] | None = None
     counts_generation: bool = False
     unconditional_update: bool = True
     create_on_update: bool = False
@@ -123,16 +129,19 @@ class ServedResource:
     stored_name: str = ""
     conversion: Conversion | None = None
     api_version: str = field(init=False)
+    stored_api_version: str = field(init=False)
     qualified: str = field(init=False)
     prefix: bytes = field(init=False)
 
     def __post_init__(self) -> None:
-        group_version = f"{self.group}/{self.version}" if self.group else self.version
+        group = f"{self.group}/" if self.group else ""
+        group_version = f"{group}{self.version}"
         qualified = f"{self.plural}.{self.group}" if self.group else self.plural
         # Every stored object begins so; lists, other versions and watches rely on it to work on bytes.
         prefix = f'{{"kind":"{self.kind}","apiVersion":"{group_version}",'.encode()
         derived = {
             "api_version": group_version,
+            "stored_api_version": f"{group}{self.stored_version or self.version}",
             "qualified": qualified,
             "prefix": prefix,
             "list_kind": self.list_kind or f"{self.kind}List",
@@ -152,8 +161,23 @@ class ServedResource:
         return Details(self.group, self.kind, name)
 
     def selected_fields(self, body: Mapping[str, Any]) -> dict[str, str]:
-        """Return the values that field selectors compare, of one object."""
-        return {each.name: _text_at(body, each) for each in self.selectable}
+        """Return the values that field selectors compare, of one object as it is stored."""
+        return {each.stored or each.name: _text_at(body, each) for each in self.selectable}
+
+    def stored_field(self, name: str) -> str:
+        """Return the stored name of a field that a selector names; raise a 400 if there is none."""
+        for each in self.selectable:
+            if each.name == name:
+                return each.stored or name
+        particular = self.is_custom or bool(self.selectable)
+        if name == "metadata.name" or (
+            name == "metadata.namespace" and (self.namespaced or not particular)
+        ):
+            return name
+        if particular:
+            raise bad_request(f"field label not supported: {name}")
+        known = 'only "metadata.name", "metadata.namespace"'
+        raise bad_request(f"{quoted(name)} is not a known field selector: {known}")
 
 
 class Catalog:

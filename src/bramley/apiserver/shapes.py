@@ -16,12 +16,13 @@ from typing import Any
 
 import msgspec
 
+from bramley.apiserver import quantities
+
 # Checks a value at a path, adds the paths of unknown fields to the list, and returns what shall stand there instead.
 Checker = Callable[[Any, str, list[str]], Any]
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d([.,]\d+)?(Z|[+-]\d\d:\d\d)")
 _MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)")
-_QUANTITY = re.compile(r"([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)")
 _INDEX = re.compile(r"\[\d+\]")
 _RANGES = {"int32": 2**31, "int64": 2**63}
 _JSON_NAMES: dict[type, str] = {
@@ -194,12 +195,14 @@ def _time(pattern: re.Pattern[str], layout: str) -> Checker:
 
 
 def _quantity(value: Any, _path: str, _unknown: list[str]) -> Any:
-    if type(value) in {int, float}:
-        return msgspec.json.encode(value).decode()
-    if type(value) is not str or not _QUANTITY.fullmatch(value):
-        pattern = f"^{_QUANTITY.pattern}$"
-        raise WrongShape(f"quantities must match the regular expression '{pattern}'")
-    return value
+    text = msgspec.json.encode(value).decode() if type(value) in {int, float} else value
+    try:
+        if type(text) is str:
+            return quantities.canonical(text)
+    except quantities.NoQuantity:
+        pass
+    pattern = f"^{quantities.PATTERN.pattern}$"
+    raise WrongShape(f"quantities must match the regular expression '{pattern}'")
 
 
 def _bytes(value: Any, _path: str, _unknown: list[str]) -> Any:

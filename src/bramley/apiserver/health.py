@@ -1,0 +1,54 @@
+"""`/healthz`, `/livez`, `/readyz`, each check alone or all of them, and `/version`."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from bramley.apiserver.settings import Settings
+
+CHECKS = ("ping", "store")
+PROBES = frozenset({"healthz", "livez", "readyz"})
+
+
+def report(
+    probe: str, failing: Mapping[str, str], query: Mapping[str, list[str]]
+) -> tuple[int, str]:
+    """Return the status code and the text of a probe, as `?verbose` and `?exclude` ask for it."""
+    excluded = set(query.get("exclude", ()))
+    lines, bad = [], False
+    for check in CHECKS:
+        if check in excluded:
+            lines.append(f"[+]{check} excluded: ok")
+        elif check in failing:
+            bad = True
+            lines.append(f"[-]{check} failed: {failing[check]}")
+        else:
+            lines.append(f"[+]{check} ok")
+    lines += [
+        f'warn: some health checks cannot be excluded: no matches for "{each}"'
+        for each in sorted(excluded - set(CHECKS))
+    ]
+    verdict = "failed" if bad else "passed"
+    text = "\n".join([*lines, f"{probe} check {verdict}", ""])
+    if bad:
+        return 500, text
+    return 200, text if "verbose" in query else "ok"
+
+
+def version(settings: Settings) -> dict[str, Any]:
+    """Return what `/version` tells."""
+    major, minor = settings.major_minor
+    return {
+        "major": major,
+        "minor": minor,
+        "gitVersion": settings.git_version,
+        "gitCommit": "",
+        "gitTreeState": "",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": f"python{platform.python_version()}",
+        "compiler": platform.python_implementation(),
+        "platform": f"{sys.platform}/{platform.machine()}",
+    }

@@ -1,0 +1,117 @@
+"""Events: one store, two groups; `events.k8s.io` shows the same objects with some fields under other names."""
+
+from __future__ import annotations
+
+from bramley.apiserver import causes, names
+from bramley.apiserver.resources import Json, SelectableField
+from bramley.base.errors import Cause
+
+_RENAMED = {
+    "involvedObject": "regarding",
+    "message": "note",
+    "source": "deprecatedSource",
+    "firstTimestamp": "deprecatedFirstTimestamp",
+    "lastTimestamp": "deprecatedLastTimestamp",
+    "count": "deprecatedCount",
+    "reportingComponent": "reportingController",
+}
+_BACK = {served: stored for stored, served in _RENAMED.items()}
+_LIMITS_BYTES = {"reportingInstance": 128, "action": 128, "reason": 128, "message": 1024}
+_ABOUT = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+_MUST_BE_UNSET = ("firstTimestamp", "lastTimestamp", "count", "source")
+
+CORE_FIELDS = (
+    *(SelectableField(f"involvedObject.{part}", ("involvedObject", part)) for part in _ABOUT),
+    SelectableField("reason", ("reason",)),
+    SelectableField("reportingComponent", ("reportingComponent",)),
+    SelectableField("source", ("source", "component")),
+    SelectableField("type", ("type",)),
+)
+NEW_FIELDS = (
+    *(
+        SelectableField(f"regarding.{part}", ("involvedObject", part), "", f"involvedObject.{part}")
+        for part in _ABOUT
+    ),
+    SelectableField("reason", ("reason",)),
+    SelectableField("reportingController", ("reportingComponent",), "", "reportingComponent"),
+    SelectableField("type", ("type",)),
+)
+
+
+class Renaming:
+    """Between the stored form, which is the core group's, and the one of `events.k8s.io`."""
+
+    def to_served(self, stored: Json) -> Json:
+        """Return a stored event as `events.k8s.io` shows it."""
+        renamed = {_RENAMED.get(key, key): value for key, value in stored.items()}
+        return {**renamed, "apiVersion": "events.k8s.io/v1"}
+
+    def to_stored(self, served: Json) -> Json:
+        """Return an event of `events.k8s.io` as it is stored."""
+        renamed = {_BACK.get(key, key): value for key, value in served.items()}
+        return {**renamed, "apiVersion": "v1"}
+
+
+def default(new: Json) -> None:
+    """Show what a real server always shows of a core event."""
+    new.setdefault("involvedObject", {})
+    new.setdefault("source", {})
+    for field in ("firstTimestamp", "lastTimestamp", "eventTime"):
+        new.setdefault(field, None)
+    for field in ("reportingComponent", "reportingInstance"):
+        new.setdefault(field, "")
+
+
+def default_new(new: Json) -> None:
+    """Fill an event of `events.k8s.io` as its stored form is filled."""
+    stored = Renaming().to_stored(new)
+    default(stored)
+    new.update(Renaming().to_served(stored))
+
+
+def check(new: Json) -> list[Cause]:
+    """Return what is wrong with an event of the core group."""
+    return _wrong(new, "reportingComponent")
+
+
+def check_new(new: Json) -> list[Cause]:
+    """Return what is wrong with an event of `events.k8s.io`, which asks for more."""
+    stored = Renaming().to_stored(new)
+    found = _wrong(stored, "reportingController")
+    if not stored.get("eventTime"):
+        found.append(causes.required("eventTime"))
+    if stored.get("type") not in {"Normal", "Warning"}:
+        detail = f"has invalid value: {stored.get('type', '')}"
+        found.append(causes.invalid("type", "", detail))
+    return found + [
+        causes.invalid(field, "", "needs to be unset")
+        for field in _MUST_BE_UNSET
+        if stored.get(field)
+    ]
+
+
+def _wrong(event: Json, controller_field: str) -> list[Cause]:
+    namespace = event["metadata"].get("namespace", "")
+    about = event.get("involvedObject", {}).get("namespace", "")
+    mismatch = causes.invalid("involvedObject.namespace", about, "does not match event.namespace")
+    if not event.get("eventTime"):
+        agree = namespace == (about or "default")
+        return [] if agree else [mismatch]
+    found = [] if about or namespace in {"default", "kube-system"} else [mismatch]
+    controller = event.get("reportingComponent", "")
+    if not controller:
+        found.append(causes.required(controller_field))
+    wrong = names.qualified_name(controller)
+    found += [causes.invalid(controller_field, controller, each) for each in wrong]
+    return found + _wrong_texts(event)
+
+
+def _wrong_texts(event: Json) -> list[Cause]:
+    found = []
+    for field, limit in _LIMITS_BYTES.items():
+        text = event.get(field, "")
+        if not text and field != "message":
+            found.append(causes.required(field))
+        if len(text.encode()) > limit:
+            found.append(causes.invalid(field, "", f"can have at most {limit} characters"))
+    return found

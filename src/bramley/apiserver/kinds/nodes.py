@@ -1,0 +1,72 @@
+"""Nodes: what is always shown, taints, and what a Node keeps once it has it."""
+
+from __future__ import annotations
+
+from bramley.apiserver import causes, names
+from bramley.apiserver.resources import Json
+from bramley.base.errors import Cause
+
+_INFO = (
+    "machineID",
+    "systemUUID",
+    "bootID",
+    "kernelVersion",
+    "osImage",
+    "containerRuntimeVersion",
+    "kubeletVersion",
+    "kubeProxyVersion",
+    "operatingSystem",
+    "architecture",
+)
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+
+def default(new: Json) -> None:
+    """Show what a real server always shows of a Node."""
+    new.setdefault("spec", {})
+    status = dict(new.get("status", {}))
+    status.setdefault("daemonEndpoints", {"kubeletEndpoint": {"Port": 0}})
+    status["nodeInfo"] = {**dict.fromkeys(_INFO, ""), **status.get("nodeInfo", {})}
+    new["status"] = status
+
+
+def check(new: Json) -> list[Cause]:
+    """Return what is wrong with a Node."""
+    field = "metadata.taints"
+    found: list[Cause] = []
+    seen = set()
+    for index, taint in enumerate(new["spec"].get("taints", [])):
+        found += _wrong_taint(taint, f"{field}[{index}]")
+        identity = (taint.get("key"), taint.get("effect"))
+        if identity in seen:
+            found.append(causes.duplicate(f"{field}[{index}]", taint))
+        seen.add(identity)
+    return found
+
+
+def check_change(new: Json, old: Json) -> list[Cause]:
+    """Return what an update of a Node may not do."""
+    found = []
+    was, now = old.get("spec", {}), new["spec"]
+    for field, shown in (("podCIDRs", "podCIDR"), ("providerID", "providerID")):
+        if was.get(field) and was[field] != now.get(field):
+            detail = f'node updates may not change {shown} except from "" to valid'
+            found.append(causes.forbidden(f"spec.{field}", detail))
+    return found
+
+
+def _wrong_taint(taint: Json, field: str) -> list[Cause]:
+    found = [
+        causes.invalid(f"{field}.key", taint.get("key", ""), wrong)
+        for wrong in names.qualified_name(taint.get("key", ""))
+    ]
+    found += [
+        causes.invalid(f"{field}.value", taint.get("value", ""), wrong)
+        for wrong in names.label_value(taint.get("value", ""))
+    ]
+    effect = taint.get("effect", "")
+    if not effect:
+        found.append(causes.required(f"{field}.effect"))
+    elif effect not in _EFFECTS:
+        found.append(causes.unsupported(f"{field}.effect", effect, _EFFECTS))
+    return found

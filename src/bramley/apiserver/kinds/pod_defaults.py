@@ -1,0 +1,160 @@
+"""What a real server fills into a Pod: defaults of the API, and of the admission plugins that every cluster has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bramley.apiserver import quantities
+from bramley.apiserver.resources import Json
+
+_SPEC: Json = {
+    "restartPolicy": "Always",
+    "terminationGracePeriodSeconds": 30,
+    "dnsPolicy": "ClusterFirst",
+    "schedulerName": "default-scheduler",
+    "enableServiceLinks": True,
+    "preemptionPolicy": "PreemptLowerPriority",
+}
+_CONTAINER: Json = {
+    "terminationMessagePath": "/dev/termination-log",
+    "terminationMessagePolicy": "File",
+}
+_PROBE: Json = {
+    "timeoutSeconds": 1,
+    "periodSeconds": 10,
+    "successThreshold": 1,
+    "failureThreshold": 3,
+}
+_TOLERATED = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
+_COMPUTE = ("cpu", "memory")
+
+
+def complete(new: Json) -> None:
+    """Give a new Pod its first status."""
+    new["status"] = {"phase": "Pending", "qosClass": qos_class(new.get("spec", {}))}
+
+
+def default(new: Json) -> None:
+    """Fill what a Pod's spec leaves out."""
+    spec = dict(new.get("spec", {}))
+    for field, value in _SPEC.items():
+        spec.setdefault(field, value)
+    spec.setdefault("securityContext", {})
+    if not spec.get("priorityClassName"):
+        spec.setdefault("priority", 0)
+    account = spec.get("serviceAccountName") or spec.get("serviceAccount")
+    if account:
+        spec["serviceAccountName"] = spec["serviceAccount"] = account
+    for field in _CONTAINERS:
+        if field in spec:
+            spec[field] = [_container(each) for each in spec[field]]
+    if "volumes" in spec:
+        spec["volumes"] = [_volume(each) for each in spec["volumes"]]
+    spec["tolerations"] = [*spec.get("tolerations", []), *_added_tolerations(spec)]
+    new["spec"] = spec
+
+
+def qos_class(spec: Json) -> str:
+    """Return how a Pod's resources are promised: not at all, in part, or wholly."""
+    amounts = [_amounts(each) for field in _CONTAINERS[:2] for each in spec.get(field, [])]
+    if not any(requests or limits for requests, limits in amounts):
+        return "BestEffort"
+    whole = all(len(limits) == len(_COMPUTE) and requests == limits for requests, limits in amounts)
+    return "Guaranteed" if whole else "Burstable"
+
+
+def _amounts(container: Json) -> tuple[Json, Json]:
+    resources = container.get("resources", {})
+    limits = _nonzero(resources.get("limits", {}))
+    return {**limits, **_nonzero(resources.get("requests", {}))}, limits
+
+
+def _nonzero(amounts: Json) -> Json:
+    return {
+        name: amounts[name]
+        for name in _COMPUTE
+        if name in amounts and quantities.parse(amounts[name]).value
+    }
+
+
+def _container(given: Json) -> Json:
+    container = {**_CONTAINER, **given}
+    container.setdefault("imagePullPolicy", _pull_policy(container.get("image", "")))
+    resources = dict(container.get("resources", {}))
+    if resources.get("limits"):
+        resources["requests"] = {**resources["limits"], **resources.get("requests", {})}
+    container["resources"] = resources
+    if "ports" in container:
+        container["ports"] = [
+            {**port, "protocol": port.get("protocol", "TCP")} for port in container["ports"]
+        ]
+    if "env" in container:
+        container["env"] = [_variable(each) for each in container["env"]]
+    for probe in ("livenessProbe", "readinessProbe", "startupProbe"):
+        if probe in container:
+            container[probe] = _probe(container[probe])
+    return container
+
+
+def _pull_policy(image: str) -> str:
+    name = image.rpartition("/")[2]
+    tag = name.partition(":")[2] if "@" not in name else name
+    return "Always" if tag in {"", "latest"} else "IfNotPresent"
+
+
+def _variable(given: Json) -> Json:
+    reference = given.get("valueFrom", {}).get("fieldRef")
+    if reference is None or "apiVersion" in reference:
+        return given
+    return {**given, "valueFrom": {"fieldRef": {"apiVersion": "v1", **reference}}}
+
+
+def _probe(given: Json) -> Json:
+    probe = {**_PROBE, **given}
+    if "httpGet" in probe:
+        probe["httpGet"] = {"path": "/", "scheme": "HTTP", **probe["httpGet"]}
+    return probe
+
+
+def _volume(given: Json) -> Json:
+    volume = dict(given)
+    for source in ("secret", "configMap", "downwardAPI", "projected"):
+        if source in volume:
+            volume[source] = {"defaultMode": 0o644, **volume[source]}
+    if "hostPath" in volume:
+        volume["hostPath"] = {"type": "", **volume["hostPath"]}
+    if len(volume) == 1:
+        volume["emptyDir"] = {}
+    if "sources" in volume.get("projected", {}):
+        sources = [_projection(each) for each in volume["projected"]["sources"]]
+        volume["projected"] = {**volume["projected"], "sources": sources}
+    return volume
+
+
+def _projection(source: Json) -> Json:
+    if "serviceAccountToken" not in source:
+        return source
+    return {
+        **source,
+        "serviceAccountToken": {"expirationSeconds": 3600, **source["serviceAccountToken"]},
+    }
+
+
+def _added_tolerations(spec: Json) -> Iterator[Json]:
+    given = spec.get("tolerations", [])
+    for key in _TOLERATED:
+        if not any(_tolerates(each, key) for each in given):
+            yield {
+                "key": key,
+                "operator": "Exists",
+                "effect": "NoExecute",
+                "tolerationSeconds": 300,
+            }
+
+
+def _tolerates(toleration: Json, key: str) -> bool:
+    everything = not toleration.get("key") and toleration.get("operator") == "Exists"
+    return (everything or toleration.get("key") == key) and toleration.get(
+        "effect", "NoExecute"
+    ) == "NoExecute"

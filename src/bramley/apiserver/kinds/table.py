@@ -1,0 +1,274 @@
+"""The built-in kinds that are served, one entry each, and the catalog made of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from bramley.apiserver import crds, names
+from bramley.apiserver.kinds import (
+    configs,
+    events,
+    namespaces,
+    nodes,
+    pod_defaults,
+    pods,
+    services,
+    small,
+)
+from bramley.apiserver.resources import (
+    VERBS,
+    Catalog,
+    Rules,
+    SelectableField,
+    ServedResource,
+)
+
+RBAC = "rbac.authorization.k8s.io"
+
+
+def catalog() -> Catalog:
+    """Return a catalog of the built-in kinds that follows CustomResourceDefinitions."""
+    return Catalog(builtin(), from_crd=crds.served)
+
+
+def builtin() -> tuple[ServedResource, ...]:
+    """Return what is served without any CustomResourceDefinition."""
+    return (*_core(), *_events(), *_rbac(), *_others())
+
+
+def _kind(
+    kind: str, *, rules: Rules, group: str = "", plural: str = "", **more: Any
+) -> ServedResource:
+    """Return a built-in kind in version v1; `more` are fields of ServedResource."""
+    whole = {"namespaced": True, **more}
+    return ServedResource(
+        group=group,
+        version="v1",
+        kind=kind,
+        plural=plural or f"{kind.lower()}s",
+        rules=rules,
+        is_custom=False,
+        **whole,
+    )
+
+
+def _core() -> tuple[ServedResource, ...]:
+    return (
+        _kind(
+            "ConfigMap",
+            short_names=("cm",),
+            rules=Rules(
+                shape="v1.ConfigMap",
+                check=configs.check_config_map,
+                transition=configs.check_config_map_change,
+            ),
+        ),
+        _namespace(),
+        _node(),
+        _pod(),
+        _kind(
+            "Secret",
+            selectable=(SelectableField("type", ("type",)),),
+            rules=Rules(
+                shape="v1.Secret",
+                default=configs.default_secret,
+                check=configs.check_secret,
+                transition=configs.check_secret_change,
+            ),
+        ),
+        _kind(
+            "ServiceAccount",
+            short_names=("sa",),
+            rules=Rules(shape="v1.ServiceAccount", returns_deleted=True),
+        ),
+        _service(),
+    )
+
+
+def _namespace() -> ServedResource:
+    return _kind(
+        "Namespace",
+        namespaced=False,
+        short_names=("ns",),
+        has_status=True,
+        selectable=(SelectableField("status.phase", ("status", "phase")),),
+        verbs=tuple(verb for verb in VERBS if verb != "deletecollection"),
+        rules=Rules(
+            shape="v1.Namespace",
+            name=names.label,
+            complete=namespaces.complete,
+            default=namespaces.default,
+            keep=namespaces.keep,
+            is_held=namespaces.is_held,
+            returns_deleted=True,
+        ),
+    )
+
+
+def _node() -> ServedResource:
+    return _kind(
+        "Node",
+        namespaced=False,
+        short_names=("no",),
+        has_status=True,
+        selectable=(
+            SelectableField("spec.unschedulable", ("spec", "unschedulable"), absent="false"),
+        ),
+        rules=Rules(
+            shape="v1.Node",
+            default=nodes.default,
+            check=nodes.check,
+            transition=nodes.check_change,
+            status_on_create=True,
+        ),
+    )
+
+
+def _pod() -> ServedResource:
+    return _kind(
+        "Pod",
+        short_names=("po",),
+        categories=("all",),
+        has_status=True,
+        selectable=pods.FIELDS,
+        rules=Rules(
+            shape="v1.Pod",
+            complete=pod_defaults.complete,
+            default=pod_defaults.default,
+            check=pods.check,
+            transition=pods.check_change,
+            counts_generation=True,
+            returns_deleted=True,
+            graceful=True,
+        ),
+    )
+
+
+def _service() -> ServedResource:
+    return _kind(
+        "Service",
+        short_names=("svc",),
+        categories=("all",),
+        has_status=True,
+        selectable=services.FIELDS,
+        rules=Rules(
+            shape="v1.Service",
+            name=names.dns1035_label,
+            complete=services.complete,
+            default=services.default,
+            check=services.check,
+            returns_deleted=True,
+            create_on_update=True,
+        ),
+    )
+
+
+def _events() -> tuple[ServedResource, ...]:
+    core = _kind(
+        "Event",
+        short_names=("ev",),
+        selectable=events.CORE_FIELDS,
+        rules=Rules(
+            shape="v1.Event",
+            name=names.path_segment,
+            default=events.default,
+            check=events.check,
+            create_on_update=True,
+        ),
+    )
+    new = ServedResource(
+        group="events.k8s.io",
+        version="v1",
+        kind="Event",
+        plural="events",
+        namespaced=True,
+        short_names=("ev",),
+        selectable=events.NEW_FIELDS,
+        is_custom=False,
+        stored_name="events",
+        conversion=events.Renaming(),
+        rules=Rules(
+            shape="events.v1.Event",
+            default=events.default_new,
+            check=events.check_new,
+            create_on_update=True,
+        ),
+    )
+    return core, new
+
+
+def _rbac() -> tuple[ServedResource, ...]:
+    role = Rules(
+        shape="v1.Role",
+        name=names.path_segment,
+        default=small.default_role,
+        check=small.check_role,
+        create_on_update=True,
+    )
+    binding = Rules(
+        shape="v1.RoleBinding",
+        name=names.path_segment,
+        default=small.default_binding,
+        check=small.check_binding,
+        transition=small.check_binding_change,
+        create_on_update=True,
+    )
+    kinds = (("Role", role), ("RoleBinding", binding))
+    return tuple(
+        _kind(
+            f"{scope}{kind}",
+            group=RBAC,
+            namespaced=not scope,
+            rules=_shaped(rules, f"{scope}{kind}"),
+        )
+        for scope in ("Cluster", "")
+        for kind, rules in kinds
+    )
+
+
+def _others() -> tuple[ServedResource, ...]:
+    return (
+        _kind(
+            "Lease",
+            group="coordination.k8s.io",
+            rules=Rules(
+                shape="v1.Lease",
+                default=small.default_lease,
+                check=small.check_lease,
+                create_on_update=True,
+                unconditional_update=False,
+            ),
+        ),
+        _kind(
+            "PriorityClass",
+            group="scheduling.k8s.io",
+            plural="priorityclasses",
+            namespaced=False,
+            short_names=("pc",),
+            rules=Rules(
+                shape="v1.PriorityClass",
+                default=small.default_priority,
+                check=small.check_priority,
+                transition=small.check_priority_change,
+                counts_generation=True,
+            ),
+        ),
+        _kind(
+            "CustomResourceDefinition",
+            group="apiextensions.k8s.io",
+            namespaced=False,
+            short_names=("crd", "crds"),
+            categories=("api-extensions",),
+            has_status=True,
+            rules=Rules(
+                shape="v1.CustomResourceDefinition",
+                counts_generation=True,
+                unconditional_update=False,
+            ),
+        ),
+    )
+
+
+def _shaped(rules: Rules, kind: str) -> Rules:
+    return dataclasses.replace(rules, shape=f"v1.{kind}")

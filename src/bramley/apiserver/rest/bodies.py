@@ -1,0 +1,258 @@
+"""Bodies of requests: from bytes to an object of the right kind and shape, with the complaints of a real server.
+
+What the kind does not know is dropped; whether that is an error, a warning or nothing is the client's choice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import yaml
+
+from bramley.apiserver import causes, shapes, status
+from bramley.apiserver.causes import quoted
+from bramley.apiserver.resources import Json, ServedResource
+from bramley.apiserver.rest.exchange import Request
+from bramley.apiserver.rest.options import WriteOptions
+from bramley.apiserver.status import ApiError
+
+MEDIA_TYPES = ("application/json", "application/yaml")
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+
+_SHOWN = 30
+_PROBE = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
+_JSON_NAMES: dict[type, str] = {list: "array", str: "string", bool: "bool", int: "number"}
+
+
+class Unreadable(ValueError):
+    """Bytes that are not what their media type says; the text says where."""
+
+
+def media_type(request: Request) -> str:
+    """Return the body's media type in lower case, JSON if the client does not say."""
+    text = request.header(b"content-type")
+    kind, *parameters = (part.strip() for part in text.split(";"))
+    if any("=" not in each for each in parameters if each):
+        return text
+    return kind.lower() or "application/json"
+
+
+def decode(data: bytes, media: str) -> Any:
+    """Return the value of JSON or YAML bytes."""
+    return from_yaml(data) if media == "application/yaml" else from_json(data)
+
+
+def from_json(data: bytes) -> Any:
+    """Return the value of JSON bytes; raise Unreadable."""
+    try:
+        return msgspec.json.decode(data)
+    except RecursionError:
+        raise Unreadable("exceeded max depth") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        truncated = not data.strip() or "truncated" in str(error)
+        raise Unreadable("unexpected end of JSON input" if truncated else str(error)) from None
+
+
+def from_yaml(data: bytes) -> Any:
+    """Return the value of YAML bytes as JSON has it; raise Unreadable."""
+    try:
+        events = list(yaml.parse(data, Loader=yaml.SafeLoader))
+        if any(isinstance(event, yaml.AliasEvent) for event in events):
+            # A few lines of aliases can stand for gigabytes.
+            raise Unreadable("yaml: document contains excessive aliasing")
+        return _plain(yaml.load(data, Loader=_JsonLoader))  # noqa: S506 - a safe loader
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
+        if isinstance(error, Unreadable):
+            raise
+        raise Unreadable(f"yaml: {' '.join(str(error).split())}") from None
+
+
+class _JsonLoader(yaml.SafeLoader):
+    """Reads what JSON can say; a date stays the text that it is."""
+
+    yaml_implicit_resolvers = {
+        first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith("timestamp")]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_key(key): _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list) else value
+
+
+def _key(key: Any) -> str:
+    return key if isinstance(key, str) else json.dumps(key)
+
+
+async def read_object(request: Request, resource: ServedResource, options: WriteOptions) -> Json:
+    """Return the object in a request's body, of the resource's kind and shape."""
+    media = media_type(request)
+    if media == PROTOBUF:
+        message = f"{PROTOBUF} bodies are not read yet; send application/json"
+        raise ApiError(415, "UnsupportedMediaType", message)
+    if media not in MEDIA_TYPES:
+        raise status.unsupported_media_type(MEDIA_TYPES)
+    data = await request.body()
+    body = _object(data, media, resource)
+    repeated = _duplicates(data) if options.validation in {"Strict", "Warn"} else []
+    try:
+        shape(body, resource, options=options, request=request, repeated=repeated)
+    except shapes.WrongShape as wrong:
+        raise _cannot_be_handled(body, resource, str(wrong)) from None
+    return body
+
+
+def _object(data: bytes, media: str, resource: ServedResource) -> Json:
+    try:
+        body = decode(data, media)
+    except Unreadable as wrong:
+        where = (
+            str(wrong)
+            if media != "application/json"
+            else f"couldn't get version/kind; json parse error: {wrong}"
+        )
+        raise _unrecognized(resource, where, data) from None
+    if body is None and not resource.is_custom:
+        body = {}
+    if body is not None and type(body) is not dict:
+        found = _JSON_NAMES.get(type(body), "number")
+        where = f"couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go value of type {_PROBE}"
+        raise _unrecognized(resource, where, data)
+    if resource.is_custom and not (body or {}).get("kind"):
+        text = data.decode(errors="replace")
+        raise _unrecognized(resource, f"Object 'Kind' is missing in '{text}'", data)
+    return _identified(body or {}, resource)
+
+
+def _identified(body: Json, resource: ServedResource) -> Json:
+    """Return the body with its kind first, which is how objects are stored."""
+    version = body.get("apiVersion") or ("" if resource.is_custom else resource.api_version)
+    kind = body.get("kind") or resource.kind
+    body = {"kind": kind, "apiVersion": version, "metadata": body.get("metadata"), **body}
+    body["kind"], body["apiVersion"] = kind, version
+    if body["metadata"] is None:
+        body["metadata"] = {}
+    if version != resource.api_version and resource.is_custom:
+        message = f"the API version in the data ({version}) does not match the expected API version ({resource.api_version})"
+        raise status.bad_request(message)
+    if not resource.is_custom and (kind, version) != (resource.kind, resource.api_version):
+        detail = f"no kind {causes.shown(kind)} is registered for version {causes.shown(version)}"
+        raise _cannot_be_handled(body, resource, detail)
+    return body
+
+
+def check_kind(body: Json, resource: ServedResource) -> None:
+    """Raise a 422 when an object of a custom kind says that it is of another one."""
+    for field, wanted in (("kind", resource.kind), ("apiVersion", resource.api_version)):
+        if body.get(field) != wanted:
+            kind = body["kind"] if isinstance(body.get("kind"), str) else ""
+            details = status.Details(resource.group, kind, body["metadata"].get("name", ""))
+            found = causes.invalid(field, body.get(field), f"must be {wanted}")
+            raise status.invalid(details, [found])
+
+
+def shape(
+    body: Json,
+    resource: ServedResource,
+    *,
+    options: WriteOptions,
+    request: Request,
+    repeated: list[str] | None = None,
+    old: Json | None = None,
+) -> None:
+    """Check types in place and drop what the kind does not know; raise WrongShape.
+
+    Parts that are the very ones of `old` were checked when they were stored.
+    """
+    unknown = (
+        _custom_shape(body, resource, old or {})
+        if resource.is_custom
+        else _known_shape(body, resource, old)
+    )
+    if options.silent or not (unknown or repeated):
+        return
+    said = [f"duplicate field {quoted(each)}" for each in repeated or ()]
+    said += [f"unknown field {quoted(each)}" for each in unknown]
+    if options.strict:
+        raise shapes.WrongShape(f"strict decoding error: {', '.join(said)}")
+    request.warnings.extend(said)
+
+
+def _known_shape(body: Json, resource: ServedResource, old: Json | None) -> list[str]:
+    check = shapes.checker(resource.rules.shape)
+    unknown: list[str] = []
+    if old is None:
+        check(body, "", unknown)
+        return unknown
+    changed = {key: value for key, value in body.items() if value is not old.get(key)}
+    kept = check(dict(changed), "", unknown)
+    for key in changed:
+        if key in kept:
+            body[key] = kept[key]
+        else:
+            del body[key]
+    return unknown
+
+
+def _custom_shape(body: Json, resource: ServedResource, old: Json) -> list[str]:
+    unknown: list[str] = []
+    metadata = body.get("metadata")
+    if type(metadata) is not dict:
+        found = _JSON_NAMES.get(type(metadata), "number")
+        raise shapes.WrongShape(
+            f"json: cannot unmarshal {found} into Go value of type v1.ObjectMeta"
+        )
+    if metadata is not old.get("metadata"):
+        shapes.checker("v1.ObjectMeta")(metadata, "", unknown)
+    pruned = resource.structural.prune(body) if resource.structural else []
+    return sorted([*(f"metadata.{each}" for each in unknown), *pruned])
+
+
+def _cannot_be_handled(body: Json, resource: ServedResource, why: str) -> ApiError:
+    version = str(body["apiVersion"]).rpartition("/")[2]
+    message = f'{body["kind"]} in version "{version}" cannot be handled as a {resource.kind}: {why}'
+    return status.bad_request(message)
+
+
+def _unrecognized(resource: ServedResource, why: str, data: bytes) -> ApiError:
+    message = f"the object provided is unrecognized (must be of type {resource.kind}): {why} ({_summary(data)})"
+    return status.bad_request(message)
+
+
+def _summary(data: bytes) -> str:
+    if not data:
+        return "<empty>"
+    shown = data[:_SHOWN].decode(errors="replace") if data[:1] == b"{" else data[:_SHOWN].hex()
+    return f"{shown} ..." if len(data) > _SHOWN else shown
+
+
+def _duplicates(data: bytes) -> list[str]:
+    """Return the paths of fields that a JSON text names twice in one object."""
+    try:
+        pairs = json.loads(data, object_pairs_hook=_Pairs)
+    except (ValueError, RecursionError):
+        return []
+    return list(_repeated(pairs, ""))
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """The fields of one object in the order of the text, repetitions included."""
+
+
+def _repeated(value: Any, path: str) -> Iterator[str]:
+    if isinstance(value, _Pairs):
+        seen = set()
+        for key, each in value:
+            here = f"{path}.{key}" if path else key
+            if key in seen:
+                yield here
+            seen.add(key)
+            yield from _repeated(each, here)
+    elif isinstance(value, list):
+        for index, each in enumerate(value):
+            yield from _repeated(each, f"{path}[{index}]")

@@ -1,0 +1,102 @@
+"""POST: a new object, in a namespace that exists and is not going away, under a name of its own."""
+
+from __future__ import annotations
+
+from bramley.apiserver import names, status
+from bramley.apiserver.paths import Target
+from bramley.apiserver.resources import Json, ServedResource
+from bramley.apiserver.rest import bodies, objects, options, terminating
+from bramley.apiserver.rest.exchange import Answer, Request
+from bramley.apiserver.rest.options import WriteOptions
+from bramley.apiserver.rest.server import Server, decoded, namespace_key
+from bramley.apiserver.rest.writing import Decide, Put, Written, write
+from bramley.apiserver.status import ApiError, Details
+from bramley.apiserver.store.records import Key, Record
+from bramley.base.errors import Cause
+
+
+async def create(server: Server, request: Request, target: Target) -> Answer:
+    """Create an object from the request's body."""
+    resource = target.resource
+    how = options.writing(request, "CreateOptions")
+    body = await bodies.read_object(request, resource, how)
+    objects.settle_namespace(body, target.namespace)
+    check_open(server, resource, target.namespace, body["metadata"].get("name", ""))
+    if resource.is_custom:
+        bodies.check_kind(body, resource)
+    written = await _created(server, target, body, how)
+    return Answer(written.body, 201)
+
+
+async def _created(server: Server, target: Target, body: Json, how: WriteOptions) -> Written:
+    resource = target.resource
+    tries = 1 if body["metadata"].get("name") else server.settings.generate_name_tries
+    while True:
+        tries -= 1
+        named = _named(body, server)
+        name = named["metadata"].get("name", "")
+        decide = creation(server, resource, named)
+        try:
+            key = Key(resource.stored_name, target.namespace, name)
+            written = await write(server, resource, key, decide, dry_run=how.dry_run)
+        except ApiError as error:
+            if error.reason != "AlreadyExists" or body["metadata"].get("name"):
+                raise
+            if not tries:
+                raise _no_free_name(resource, name) from None
+        else:
+            await terminating.after(server, resource, key, written.decision)
+            return written
+
+
+def creation(server: Server, resource: ServedResource, body: Json) -> Decide:
+    """Return the decision to create an object where there is none."""
+    now, uid = server.clock.now(), server.uid()
+
+    def decide(current: Record | None) -> Put:
+        admit = server.admission(resource)
+        new = objects.completed(body, resource, uid=uid, now=now, admit=admit)
+        if current is not None:
+            raise status.already_exists(resource.details(new["metadata"]["name"]))
+        if body["metadata"].get("resourceVersion"):
+            raise objects.version_on_create()
+        return Put(new, created=True)
+
+    return decide
+
+
+def check_open(server: Server, resource: ServedResource, namespace: str, name: str) -> None:
+    """Raise a refusal when nothing may be created there: no such namespace, or it is going away, or the kind is."""
+    if resource.is_custom:
+        terminating.check_served(server, resource)
+    if not namespace:
+        return
+    record = server.store.get(namespace_key(namespace))
+    if record is None:
+        raise status.not_found(Details(kind="namespaces", name=namespace))
+    if namespace in server.closing or "deletionTimestamp" in decoded(record)["metadata"]:
+        why = (
+            f"unable to create new content in namespace {namespace} because it is being terminated"
+        )
+        refusal = status.forbidden(resource.details(name), why)
+        cause = Cause(
+            "metadata.namespace",
+            "NamespaceTerminating",
+            f"namespace {namespace} is being terminated",
+        )
+        refusal.causes = (cause,)
+        raise refusal
+
+
+def _named(body: Json, server: Server) -> Json:
+    meta = body["metadata"]
+    if meta.get("name") or not meta.get("generateName"):
+        return body
+    name = names.generate(meta["generateName"], server.chance)
+    return {**body, "metadata": {**meta, "name": name}}
+
+
+def _no_free_name(resource: ServedResource, name: str) -> ApiError:
+    error = status.already_exists(resource.details(name))
+    message = f"{error.message}, the server was not able to generate a unique name for the object"
+    return ApiError(409, "AlreadyExists", message, details=error.details, retry_after=1)

@@ -1,0 +1,67 @@
+"""DELETE: of one object or of many."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from bramley.apiserver import status
+from bramley.apiserver.paths import Target
+from bramley.apiserver.rest import bodies, listing, options, terminating
+from bramley.apiserver.rest.deletion import deletion
+from bramley.apiserver.rest.exchange import Answer, Request, json_answer
+from bramley.apiserver.rest.options import DeleteOptions
+from bramley.apiserver.rest.server import Server
+from bramley.apiserver.rest.writing import Remove, Written, write
+
+_AT_ONCE = 100
+
+
+async def delete(server: Server, request: Request, target: Target) -> Answer:
+    """Delete one object, or begin to."""
+    how = await _read(request)
+    resource = target.resource
+    decide = terminating.beginning(server, target, how)
+    decide = decide or deletion(server, resource, target.name, how)
+    written = await write(server, resource, target.key, decide, dry_run=how.dry_run)
+    if not how.dry_run:
+        await terminating.after(server, resource, target.key, written.decision)
+        await terminating.go_on(server, resource, target.name)
+    return _answer(written, target, how)
+
+
+async def delete_many(server: Server, request: Request, target: Target) -> Answer:
+    """Delete the objects that a list with the same parameters would show; answer with that list."""
+    asked = options.listing(request, target.resource)
+    how = await _read(request)
+    page = listing.page(server, target, asked)
+    for start in range(0, len(page.records), _AT_ONCE):
+        async with asyncio.TaskGroup() as group:
+            for record in page.records[start : start + _AT_ONCE]:
+                group.create_task(terminating.remove(server, target.resource, record.key, how))
+    return Answer(listing.encoded(page, target.resource))
+
+
+async def _read(request: Request) -> DeleteOptions:
+    media = bodies.media_type(request)
+    data = await request.body()
+    if not data:
+        return options.deleting(None, request)
+    if media not in bodies.MEDIA_TYPES:
+        raise status.unsupported_media_type(bodies.MEDIA_TYPES)
+    try:
+        body: Any = bodies.decode(data, media)
+    except bodies.Unreadable as wrong:
+        message = f"couldn't get version/kind; json parse error: {wrong}"
+        raise status.bad_request(message) from None
+    return options.deleting(options.delete_options(body), request)
+
+
+def _answer(written: Written, target: Target, how: DeleteOptions) -> Answer:
+    decision = written.decision
+    if not isinstance(decision, Remove):
+        return Answer(written.body, 202 if how.orphan is False else 200)
+    if target.resource.rules.returns_deleted:
+        return Answer(written.body)
+    details = target.resource.details(target.name, decision.last["metadata"]["uid"])
+    return json_answer(status.success(details))

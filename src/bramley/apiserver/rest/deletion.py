@@ -1,0 +1,136 @@
+"""The decision to delete an object: now, later, or when its finalizers are done. Pure; handlers are in `deleting`.
+
+What shall happen to dependents is only written down, as finalizers; collecting garbage is another part's work.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from bramley.apiserver import metadata, status
+from bramley.apiserver.resources import Json, ServedResource
+from bramley.apiserver.rest.options import DeleteOptions
+from bramley.apiserver.rest.server import Server, served
+from bramley.apiserver.rest.writing import Decide, Decision, Keep, Put, Remove
+from bramley.apiserver.store.records import Record
+
+_GARBAGE_FINALIZERS = (metadata.ORPHAN, metadata.FOREGROUND)
+
+
+def deletion(server: Server, resource: ServedResource, name: str, how: DeleteOptions) -> Decide:
+    """Return the decision to delete an object."""
+    now = server.clock.now()
+
+    def decide(current: Record | None) -> Decision:
+        if current is None:
+            raise status.not_found(resource.details(name))
+        old = served(current, resource)
+        check_preconditions(old, resource, how)
+        return _decided(old, current, resource, how=how, now=now)
+
+    return decide
+
+
+def check_preconditions(old: Json, resource: ServedResource, how: DeleteOptions) -> None:
+    """Raise a 409 when the object is not the one, or not in the state, that the client means."""
+    meta = old["metadata"]
+    details = resource.kind_details(meta["name"])
+    if how.uid is not None and how.uid != meta["uid"]:
+        why = f"the UID in the precondition ({how.uid}) does not match the UID in record ({meta['uid']}). The object might have been deleted and then recreated"
+        raise status.conflict(details, why)
+    if how.version is not None and how.version != meta["resourceVersion"]:
+        why = f"the ResourceVersion in the precondition ({how.version}) does not match the ResourceVersion in record ({meta['resourceVersion']}). The object might have been modified"
+        raise status.conflict(details, why)
+
+
+def _decided(
+    old: Json, current: Record, resource: ServedResource, *, how: DeleteOptions, now: datetime
+) -> Decision:
+    meta = dict(old["metadata"])
+    graceful = resource.rules.graceful and _set_grace(meta, old, how, now)
+    if graceful is None:
+        return Keep(current)
+    _set_finalizers(meta, how)
+    pending = bool(meta.get("finalizers"))
+    if pending and not graceful:
+        mark(meta, now)
+    last = {**old, "metadata": meta}
+    if not pending and not meta.get("deletionGracePeriodSeconds"):
+        return Remove(last)
+    if not pending and not graceful:
+        return Remove(last)
+    return Keep(current) if last == old else Put(last)
+
+
+def mark(meta: Json, now: datetime) -> None:
+    """Note that deletion was asked for and that nothing but finalizers is waited for."""
+    if "deletionTimestamp" not in meta and meta.get("generation"):
+        meta["generation"] += 1
+    if meta.get("deletionTimestamp", "9") > metadata.timestamp(now):
+        meta["deletionTimestamp"] = metadata.timestamp(now)
+    meta["deletionGracePeriodSeconds"] = 0
+
+
+def _set_grace(meta: Json, old: Json, how: DeleteOptions, now: datetime) -> bool | None:
+    """Note when the object shall end; False when it has no time left to give, None when it ends soon enough already."""
+    if "deletionTimestamp" in meta:
+        return _shorten_grace(meta, how, now)
+    seconds = _grace_seconds(old, how)
+    meta["deletionTimestamp"] = metadata.timestamp(now + timedelta(seconds=seconds))
+    meta["deletionGracePeriodSeconds"] = seconds
+    if meta.get("generation"):
+        meta["generation"] += 1
+    return True
+
+
+def _grace_seconds(old: Json, how: DeleteOptions) -> int:
+    spec = old.get("spec", {})
+    ended = old.get("status", {}).get("phase") in {"Succeeded", "Failed"}
+    if not spec.get("nodeName") or ended:
+        return 0
+    seconds: int = spec.get("terminationGracePeriodSeconds", 0)
+    if how.grace_seconds is not None:
+        seconds = how.grace_seconds
+    return seconds if seconds >= 0 else 1
+
+
+def _shorten_grace(meta: Json, how: DeleteOptions, now: datetime) -> bool | None:
+    given: int = meta.get("deletionGracePeriodSeconds") or 0
+    if not given:
+        return False
+    if how.grace_seconds is None:
+        return None
+    seconds = how.grace_seconds if how.grace_seconds >= 0 else 1
+    if seconds >= given:
+        return None
+    end = datetime.fromisoformat(meta["deletionTimestamp"]) + timedelta(seconds=seconds - given)
+    if end < now:
+        end, seconds = now, min(seconds, 1)
+    meta["deletionTimestamp"] = metadata.timestamp(end)
+    meta["deletionGracePeriodSeconds"] = seconds
+    return True
+
+
+def _set_finalizers(meta: Json, how: DeleteOptions) -> None:
+    """Write down what shall happen to the dependents; without a word in the options it stays as it is."""
+    wanted = _garbage_finalizer(how)
+    if wanted is None:
+        return
+    found: list[str] = meta.get("finalizers", [])
+    kept = [each for each in found if each not in _GARBAGE_FINALIZERS]
+    new = [*kept, *wanted]
+    if set(new) != set(found):
+        meta["finalizers"] = new
+    if not meta.get("finalizers"):
+        meta.pop("finalizers", None)
+
+
+def _garbage_finalizer(how: DeleteOptions) -> list[str] | None:
+    if how.orphan is not None:
+        return [metadata.ORPHAN] if how.orphan else []
+    named: dict[str, list[str]] = {
+        "Orphan": [metadata.ORPHAN],
+        "Foreground": [metadata.FOREGROUND],
+        "Background": [],
+    }
+    return named.get(how.propagation)

@@ -1,0 +1,141 @@
+"""One request and its answer, between ASGI's messages and the handlers.
+
+Handlers get a `Request` and return an `Answer`; only watches send for themselves. Nothing here knows a resource.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from bramley.apiserver import status
+from bramley.apiserver.settings import Settings
+from bramley.apiserver.status import ApiError
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Header = tuple[bytes, bytes]
+
+JSON = (b"content-type", b"application/json")
+_NO_CACHE = (b"cache-control", b"no-cache, private")
+
+
+class Caller(Protocol):
+    """Who sent a request."""
+
+    @property
+    def name(self) -> str:
+        """Return the user's name."""
+        ...
+
+
+class Disconnected(Exception):
+    """The client went away before its request was complete."""
+
+
+@dataclass(slots=True)
+class Request:
+    """One request; the body is read when a handler asks for it."""
+
+    method: str
+    path: str
+    scope: Scope
+    receive: Receive
+    settings: Settings
+    query: dict[str, str] = field(default_factory=dict)
+    repeated: dict[str, list[str]] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    caller: Caller | None = None
+
+    def header(self, name: bytes) -> str:
+        """Return a header's value, or an empty text."""
+        for key, value in self.scope["headers"]:
+            if key == name:
+                text: bytes = value
+                return text.decode("latin-1")
+        return ""
+
+    async def body(self) -> bytes:
+        """Return the whole body; raise a 413 when it is over the limit, wherever the limit is passed."""
+        limit = self.settings.body_limit_bytes
+        if int(self.header(b"content-length") or 0) > limit:
+            raise status.too_large(f"limit is {limit}")
+        try:
+            async with asyncio.timeout(self.settings.body_deadline.total_seconds()):
+                return await self._read(limit)
+        except TimeoutError:
+            message = "the body of the request did not arrive in time"
+            raise ApiError(408, "Timeout", message) from None
+
+    async def _read(self, limit: int) -> bytes:
+        chunks, size_bytes, more = [], 0, True
+        while more:
+            message = await self.receive()
+            if message["type"] == "http.disconnect":
+                raise Disconnected
+            chunk: bytes = message.get("body", b"")
+            size_bytes += len(chunk)
+            if size_bytes > limit:
+                raise status.too_large(f"limit is {limit}")
+            chunks.append(chunk)
+            more = message.get("more_body", False)
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole answer; warnings become headers."""
+
+    body: bytes
+    code: int = 200
+    content_type: Header = JSON
+    headers: tuple[Header, ...] = ()
+
+
+def parse_query(query_string: bytes) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """Return the first value of each parameter, and all values of each."""
+    repeated: dict[str, list[str]] = {}
+    for key, value in parse_qsl(query_string.decode("latin-1"), keep_blank_values=True):
+        repeated.setdefault(key, []).append(value)
+    return {key: values[0] for key, values in repeated.items()}, repeated
+
+
+def json_answer(value: object, code: int = 200) -> Answer:
+    """Return a value as an answer."""
+    return Answer(msgspec.json.encode(value), code)
+
+
+def error_answer(error: ApiError) -> Answer:
+    """Return a refusal as an answer."""
+    headers: list[Header] = []
+    if error.retry_after:
+        headers.append((b"retry-after", str(error.retry_after).encode()))
+    return Answer(error.encoded(), error.code, headers=tuple(headers))
+
+
+async def send_answer(send: Send, answer: Answer, warnings: Iterable[str] = ()) -> None:
+    """Send a whole answer."""
+    headers = [
+        answer.content_type,
+        _NO_CACHE,
+        (b"content-length", str(len(answer.body)).encode()),
+        *answer.headers,
+        *((b"warning", _warning(text)) for text in warnings),
+    ]
+    await send({"type": "http.response.start", "status": answer.code, "headers": headers})
+    await send({"type": "http.response.body", "body": answer.body})
+
+
+def _warning(text: str) -> bytes:
+    # A header is one line of Latin-1; what does not fit is escaped, never passed on raw.
+    safe = text.encode("ascii", "backslashreplace").decode()
+    safe = "".join(char if char.isprintable() else " " for char in safe)
+    escaped = safe.replace("\\", "\\\\").replace('"', '\\"')
+    return f'299 - "{escaped}"'.encode()

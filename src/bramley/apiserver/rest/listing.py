@@ -1,0 +1,187 @@
+"""GET: one object, or a list of them; whole, in pages at a fixed version, or as it was at a version.
+
+What is sent are the stored bytes, joined; nothing is decoded on the way.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass
+
+import msgspec
+
+from bramley.apiserver import causes, status
+from bramley.apiserver.causes import quoted
+from bramley.apiserver.paths import Target
+from bramley.apiserver.resources import ServedResource
+from bramley.apiserver.rest.exchange import Answer, Request
+from bramley.apiserver.rest.negotiation import Form, form_of, list_prefix, reformed
+from bramley.apiserver.rest.options import ListOptions
+from bramley.apiserver.rest.server import Server, served_bytes
+from bramley.apiserver.status import ApiError
+from bramley.apiserver.store.errors import Compacted
+from bramley.apiserver.store.records import Record
+
+_TOO_OLD = "The resourceVersion for the provided list is too old."
+_LIST_CHANGED = (
+    "The provided continue parameter is too old to display a consistent list result. "
+    "You can start a new list without the continue parameter, or use the continue token in this response to retrieve "
+    "the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that "
+    "were created, modified, or deleted between the time the first chunk was returned and now may show up in the list."
+)
+_ANY_VERSION = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of a list: its records, the version that it shows, and where the next part begins."""
+
+    records: list[Record]
+    version: int
+    continue_token: str = ""
+    remaining: int | None = None
+
+
+class _Token(msgspec.Struct):
+    """What a continue token says: the version of the list and the first name of the next page."""
+
+    v: str
+    rv: int
+    start: str
+
+
+async def get(server: Server, request: Request, target: Target) -> Answer:
+    """Return one object."""
+    if request.query.get("resourceVersion"):
+        _check_reached(server, request.query["resourceVersion"])
+    record = server.store.get(target.key)
+    if record is None:
+        raise status.not_found(target.resource.details(target.name))
+    form = form_of(request)
+    body = served_bytes(record, target.resource)
+    return Answer(body if form is Form.PLAIN else reformed(body))
+
+
+def list_objects(server: Server, request: Request, target: Target, asked: ListOptions) -> Answer:
+    """Return a list."""
+    form = form_of(request)
+    return Answer(encoded(page(server, target, asked), target.resource, form))
+
+
+def page(server: Server, target: Target, asked: ListOptions) -> Page:
+    """Return what a list asks for."""
+    if asked.continue_token:
+        return _next_page(server, target, asked)
+    version = server.store.revision
+    if asked.version not in {"", "0"}:
+        given = _version(asked.version)
+        if given > version:
+            raise status.version_too_large(given, version)
+        if asked.match == "Exact" or (asked.limit > 0 and not asked.match):
+            version = given
+    records = _records(server, target, asked, version=version)
+    # A real server's cache answers version 0 whole, whatever the limit.
+    limit = 0 if asked.version == "0" else asked.limit
+    return _cut(records, asked, version=version, limit=limit)
+
+
+def encoded(page: Page, resource: ServedResource, form: Form = Form.PLAIN) -> bytes:
+    """Return a page as JSON."""
+    meta: dict[str, str | int] = {"resourceVersion": str(page.version)}
+    if page.continue_token:
+        meta["continue"] = page.continue_token
+        if page.remaining is not None:
+            meta["remainingItemCount"] = page.remaining
+    head = list_prefix(resource, form)
+    items = _items(page.records, resource, form)
+    return b'%b%b,"items":[%b]}\n' % (head, msgspec.json.encode(meta), items)
+
+
+def _items(records: list[Record], resource: ServedResource, form: Form) -> bytes:
+    bodies = [served_bytes(record, resource) for record in records]
+    if form is not Form.PLAIN:
+        return b",".join(map(reformed, bodies))
+    if resource.is_custom or not bodies:
+        return b",".join(bodies)
+    # The items of built-in lists do not repeat the kind, and it stands first in each.
+    skip = len(resource.prefix)
+    return b"{" + b",{".join([body[skip:] for body in bodies])
+
+
+def _records(server: Server, target: Target, asked: ListOptions, *, version: int) -> list[Record]:
+    namespace = target.namespace or None
+    stored = target.resource.stored_name
+    try:
+        if version == server.store.revision:
+            records = server.store.list(stored, namespace)
+        else:
+            records = server.store.list_at(stored, version, namespace)
+    except Compacted:
+        raise status.expired(_TOO_OLD) from None
+    if asked.selection.everything:
+        return records
+    return [record for record in records if asked.selection.wants(record)]
+
+
+def _cut(records: list[Record], asked: ListOptions, *, version: int, limit: int) -> Page:
+    if limit <= 0 or len(records) <= limit:
+        return Page(records, version)
+    shown = records[:limit]
+    last = shown[-1].key
+    token = _encoded_token(version, f"{last.namespace}/{last.name}\0")
+    # What a selector would still find is not known to a real server, so it does not say.
+    remaining = len(records) - limit if asked.selection.everything else None
+    return Page(shown, version, token, remaining)
+
+
+def _next_page(server: Server, target: Target, asked: ListOptions) -> Page:
+    token = _decoded_token(asked.continue_token)
+    if asked.version not in {"", "0"}:
+        raise status.bad_request("specifying resource version is not allowed when using continue")
+    version = server.store.revision if token.rv == _ANY_VERSION else token.rv
+    try:
+        records = _records(server, target, asked, version=version)
+    except ApiError:
+        again = _encoded_token(_ANY_VERSION, token.start)
+        raise status.expired(_LIST_CHANGED, continue_token=again) from None
+    namespace, _, name = token.start.partition("/")
+    start = (namespace, name)
+    rest = [each for each in records if (each.key.namespace, f"{each.key.name}") >= start]
+    return _cut(rest, asked, version=version, limit=asked.limit)
+
+
+def _encoded_token(version: int, start: str) -> str:
+    text = msgspec.json.encode(_Token("meta.k8s.io/v1", version, start))
+    return base64.urlsafe_b64encode(text).rstrip(b"=").decode()
+
+
+def _decoded_token(text: str) -> _Token:
+    try:
+        data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        return msgspec.json.decode(data, type=_Token)
+    except (binascii.Error, ValueError, msgspec.DecodeError) as error:
+        message = f"invalid continue token: continue key is not valid: {error}"
+        raise status.bad_request(message) from None
+
+
+def _version(text: str) -> int:
+    if text.isascii() and text.isdigit():
+        return int(text)
+    detail = f"strconv.ParseUint: parsing {quoted(text)}: invalid syntax"
+    wrong = causes.invalid("resourceVersion", text, detail)
+    raise status.bad_request(f"invalid resource version: {wrong.field}: {wrong.message}")
+
+
+def check_readable(text: str) -> None:
+    """Raise what a real server raises for a version that is no number; an empty one is fine."""
+    if text and not (text.isascii() and text.isdigit()):
+        detail = f"strconv.ParseUint: parsing {quoted(text)}: invalid syntax"
+        wrong = causes.invalid("resourceVersion", text, detail)
+        raise ApiError(500, "", f"{wrong.field}: {wrong.message}")
+
+
+def _check_reached(server: Server, text: str) -> None:
+    check_readable(text)
+    if int(text) > server.store.revision:
+        raise status.version_too_large(int(text), server.store.revision)

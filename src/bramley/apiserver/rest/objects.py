@@ -1,0 +1,233 @@
+"""From what a client sent to what may be stored: completing, carrying over, defaulting and validating one object.
+
+Pure functions on JSON values and a resource's rules; they neither read nor write the store. Bodies were shaped before this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+
+from bramley.apiserver import metadata, scales, status
+from bramley.apiserver.patches import same
+from bramley.apiserver.resources import Json, ServedResource
+from bramley.apiserver.rest.options import whole_number
+from bramley.apiserver.status import ApiError
+from bramley.apiserver.store.records import NOTHING, Draft, Removal
+from bramley.base.errors import Cause
+
+MODIFIED = (
+    "the object has been modified; please apply your changes to the latest version and try again"
+)
+_IDENTITY = frozenset({"kind", "apiVersion", "metadata"})
+
+
+# Completes and checks what a kind's rules alone cannot, in place: the new object and, if there is one, the old.
+Admit = Callable[[Json, Json | None], None]
+
+
+def completed(
+    body: Json, resource: ServedResource, *, uid: UUID, now: datetime, admit: Admit | None = None
+) -> Json:
+    """Return a new object with all that the server adds and without what it may not bring; raise a 422 if it is invalid."""
+    rules = resource.rules
+    new = {**body, "metadata": metadata.stamped(body["metadata"], uid=uid, now=now)}
+    if resource.has_status and not rules.status_on_create:
+        new.pop("status", None)
+    if rules.counts_generation:
+        new["metadata"]["generation"] = 1
+    if rules.complete is not None:
+        rules.complete(new)
+    _fill(new, resource)
+    _refuse(new, resource, _wrong_new(new, resource))
+    if admit is not None:
+        admit(new, None)
+    return new
+
+
+def updated(new: Json, old: Json, resource: ServedResource, admit: Admit | None = None) -> Json:
+    """Return an update of an object as it may be stored; raise a 422 if it is invalid."""
+    new = {**new, "metadata": metadata.carried_over(new["metadata"], old["metadata"])}
+    if resource.has_status:
+        _take(new, old, "status")
+    if resource.rules.keep is not None:
+        resource.rules.keep(new, old)
+    _fill(new, resource)
+    _count_generation(new, old, resource)
+    _refuse(new, resource, _wrong_change(new, old, resource))
+    if admit is not None:
+        admit(new, old)
+    return new
+
+
+def with_status(new: Json, old: Json, resource: ServedResource) -> Json:
+    """Return an object of which only the status, and for built-in kinds the metadata, is taken from the update."""
+    changed = dict(old)
+    _take(changed, new, "status")
+    if resource.rules.status_writes_metadata:
+        kept = metadata.carried_over(new["metadata"], old["metadata"])
+        _take(kept, old["metadata"], "ownerReferences")
+        changed["metadata"] = kept
+    _fill(changed, resource)
+    _refuse(changed, resource, _wrong_status(changed, old, resource))
+    return changed
+
+
+def check_address(new: Json, *, name: str, namespace: str) -> None:
+    """Raise a 400 when an update's object is not the one that the path names; an empty namespace is filled in."""
+    meta = new.get("metadata")
+    if not isinstance(meta, dict) or not meta.get("name"):
+        message = f"the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        raise status.bad_request(message)
+    if meta["name"] != name:
+        message = (
+            f"the name of the object ({meta['name']}) does not match the name on the URL ({name})"
+        )
+        raise status.bad_request(message)
+    settle_namespace(new, namespace)
+
+
+def settle_namespace(body: Json, namespace: str) -> None:
+    """Give the object the namespace of the path; raise a 400 when it has another one."""
+    found = body["metadata"].get("namespace", "")
+    if namespace and found and found != namespace:
+        message = (
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+        raise status.bad_request(message)
+    if found != namespace:
+        rest = {key: value for key, value in body["metadata"].items() if key != "namespace"}
+        body["metadata"] = {**rest, "namespace": namespace} if namespace else rest
+
+
+def check_version(new: Json, old: Json, resource: ServedResource) -> None:
+    """Raise a 409 when an update is based on another version than the stored one, and settle an unconditional one."""
+    meta, current = new["metadata"], old["metadata"]["resourceVersion"]
+    given = meta.get("resourceVersion", "")
+    if given == current:
+        return
+    if given not in {"", "0"} and whole_number(given):
+        raise status.conflict(resource.details(meta["name"]), MODIFIED)
+    if not resource.rules.unconditional_update:
+        wrong = Cause(
+            "metadata.resourceVersion",
+            "FieldValueInvalid",
+            "Invalid value: 0: must be specified for an update",
+        )
+        raise status.invalid(resource.details(meta["name"]), [wrong])
+    new["metadata"] = {**meta, "resourceVersion": current}
+
+
+def is_unchanged(new: Json, old: Json) -> bool:
+    """Tell whether an update changes nothing, so that no version is used up for it."""
+    # Python's comparison is fast, but holds true for 1; the exact one runs only when that says "equal".
+    return new == old and same(new, old)
+
+
+def is_finished(new: Json, old: Json, resource: ServedResource) -> bool:
+    """Tell whether an update takes away what kept a deleted object from going."""
+    was = old["metadata"]
+    return (
+        "deletionTimestamp" in was
+        and not new["metadata"].get("finalizers")
+        and not was.get("deletionGracePeriodSeconds")
+        and not (resource.rules.is_held is not None and resource.rules.is_held(new))
+    )
+
+
+def draft(new: Json, rv: int, resource: ServedResource, *, limit_bytes: int) -> Draft:
+    """Return an object as the store takes it, with its version."""
+    stored = stored_form(new, rv, resource)
+    body = msgspec.json.encode(stored)
+    if len(body) > limit_bytes:
+        raise status.too_large(f"limit is {limit_bytes}")
+    labels = stored["metadata"].get("labels") or NOTHING
+    return Draft(body, labels, resource.selected_fields(stored) if resource.selectable else NOTHING)
+
+
+def removal(last: Json, rv: int, resource: ServedResource) -> Removal:
+    """Return an object's last state as the store takes it, with the version of its end."""
+    stored = stored_form(last, rv, resource)
+    labels = stored["metadata"].get("labels") or NOTHING
+    fields = resource.selected_fields(stored) if resource.selectable else NOTHING
+    return Removal(msgspec.json.encode(stored), labels, fields)
+
+
+def stored_form(new: Json, rv: int, resource: ServedResource) -> Json:
+    """Return an object as it is stored: of the stored version, its kind first, with its version."""
+    if resource.conversion is not None:
+        new = resource.conversion.to_stored(new)
+    else:
+        new = {**new, "apiVersion": resource.stored_api_version}
+    meta = {**new["metadata"], "resourceVersion": str(rv)}
+    rest = {key: value for key, value in new.items() if key not in _IDENTITY}
+    return {"kind": new["kind"], "apiVersion": new["apiVersion"], "metadata": meta, **rest}
+
+
+def _fill(new: Json, resource: ServedResource) -> None:
+    if resource.structural is not None:
+        resource.structural.apply_defaults(new)
+    if resource.rules.default is not None:
+        resource.rules.default(new)
+
+
+def _take(target: Json, source: Json, field: str) -> None:
+    if field in source:
+        target[field] = source[field]
+    else:
+        target.pop(field, None)
+
+
+def _count_generation(new: Json, old: Json, resource: ServedResource) -> None:
+    if not resource.rules.counts_generation:
+        return
+    apart = _IDENTITY | {"status"} if resource.has_status else _IDENTITY
+    if any(new.get(key) != old.get(key) for key in (new.keys() | old.keys()) - apart):
+        new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+
+
+def _wrong_new(new: Json, resource: ServedResource) -> list[Cause]:
+    found = metadata.check_new(
+        new["metadata"], namespaced=resource.namespaced, name_check=resource.rules.name
+    )
+    return found + _wrong(new, None, resource)
+
+
+def _wrong_change(new: Json, old: Json, resource: ServedResource) -> list[Cause]:
+    found = metadata.check_change(new["metadata"], old["metadata"])
+    found += _wrong(new, old, resource)
+    if resource.rules.transition is not None:
+        found += resource.rules.transition(new, old)
+    return found
+
+
+def _wrong_status(new: Json, old: Json, resource: ServedResource) -> list[Cause]:
+    found = metadata.check_change(new["metadata"], old["metadata"])
+    if resource.structural is not None:
+        found += resource.structural.validate(new, old)
+    return found
+
+
+def _wrong(new: Json, old: Json | None, resource: ServedResource) -> list[Cause]:
+    found: list[Cause] = []
+    if resource.structural is not None:
+        found += resource.structural.validate(new, old)
+    if resource.scale is not None:
+        found += scales.check(new, resource.scale)
+    if resource.rules.check is not None:
+        found += resource.rules.check(new)
+    return found
+
+
+def _refuse(new: Json, resource: ServedResource, found: Iterable[Cause]) -> None:
+    causes = list(found)
+    if causes:
+        raise status.invalid(resource.kind_details(new["metadata"].get("name", "")), causes)
+
+
+def version_on_create() -> ApiError:
+    """Refuse a new object that says which version it has; a real server answers with this code and no reason."""
+    return ApiError(500, "", "resourceVersion should not be set on objects to be created")

@@ -1,0 +1,273 @@
+"""What a request's parameters ask for, parsed and checked: lists, watches, writes and deletions.
+
+The complaints name the options' own kinds, as a real server does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bramley.apiserver import causes, status
+from bramley.apiserver.causes import quoted
+from bramley.apiserver.resources import ServedResource
+from bramley.apiserver.rest.exchange import Request
+from bramley.apiserver.selectors import Selection, parse_fields, parse_labels
+from bramley.apiserver.status import ApiError, Details
+from bramley.base.errors import Cause
+
+_MANAGER_LIMIT = 128
+
+
+@dataclass(frozen=True, slots=True)
+class ListOptions:
+    """What a list or a watch asks for."""
+
+    selection: Selection
+    version: str = ""
+    match: str = ""
+    limit: int = 0
+    continue_token: str = ""
+    watch: bool = False
+    bookmarks: bool = False
+    initial: bool | None = None
+    timeout_seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """How a write is meant."""
+
+    dry_run: bool = False
+    validation: str = ""
+
+    @property
+    def strict(self) -> bool:
+        """Tell whether unknown fields are refused."""
+        return self.validation == "Strict"
+
+    @property
+    def silent(self) -> bool:
+        """Tell whether unknown fields go without a word."""
+        return self.validation == "Ignore"
+
+
+def listing(request: Request, resource: ServedResource) -> ListOptions:
+    """Return what a list or watch asks for; raise a refusal for what makes no sense."""
+    query = request.query
+    if not query:
+        return _ALL
+    options = ListOptions(
+        selection=_selection(query, resource),
+        version=query.get("resourceVersion", ""),
+        match=query.get("resourceVersionMatch", ""),
+        limit=_integer(query, "limit") or 0,
+        continue_token=query.get("continue", ""),
+        watch=_flag(query, "watch") or False,
+        bookmarks=_flag(query, "allowWatchBookmarks") or False,
+        initial=_flag(query, "sendInitialEvents"),
+        timeout_seconds=_integer(query, "timeoutSeconds"),
+    )
+    _refuse("ListOptions", _wrong_watch(options) if options.watch else _wrong_list(options))
+    return options
+
+
+_ALL = ListOptions(Selection())
+
+
+def writing(request: Request, kind: str) -> WriteOptions:
+    """Return how a write is meant; `kind` names the options in complaints."""
+    if not request.query:
+        return _PLAIN
+    found = []
+    manager = request.query.get("fieldManager", "")
+    if len(manager.encode()) > _MANAGER_LIMIT:
+        found.append(causes.too_long("fieldManager", _MANAGER_LIMIT))
+    found += _wrong_manager(manager)
+    dry_run = request.repeated.get("dryRun", [])
+    found += _wrong_dry_run(dry_run)
+    validation = request.query.get("fieldValidation", "")
+    if validation not in {"", "Ignore", "Strict", "Warn"}:
+        allowed = ("", "Ignore", "Strict", "Warn")
+        found.append(causes.unsupported("fieldValidation", validation, allowed))
+    _refuse(kind, found)
+    return WriteOptions(dry_run=bool(dry_run), validation=validation)
+
+
+_PLAIN = WriteOptions()
+
+
+def patching(request: Request) -> WriteOptions:
+    """Return how a patch is meant."""
+    if "force" in request.query:
+        detail = "may not be specified for non-apply patch"
+        _refuse("PatchOptions", [causes.forbidden("force", detail)])
+    return writing(request, "PatchOptions")
+
+
+def whole_number(text: str) -> int:
+    """Return a version as a number; raise as a real server does for what is none."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    raise ApiError(500, "", f"strconv.ParseUint: parsing {quoted(text)}: invalid syntax")
+
+
+def _selection(query: Mapping[str, str], resource: ServedResource) -> Selection:
+    labels, fields = query.get("labelSelector", ""), query.get("fieldSelector", "")
+    if not labels and not fields:
+        return Selection()
+    return Selection(
+        parse_labels(labels) if labels else (),
+        parse_fields(fields, resource.stored_field) if fields else (),
+    )
+
+
+def _flag(query: Mapping[str, str], name: str) -> bool | None:
+    text = query.get(name)
+    return None if text is None else text not in {"false", "0"}
+
+
+def _integer(query: Mapping[str, str], name: str) -> int | None:
+    text = query.get(name)
+    if not text:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        message = f"strconv.ParseInt: parsing {quoted(text)}: invalid syntax"
+        raise status.bad_request(message) from None
+
+
+def _wrong_list(options: ListOptions) -> list[Cause]:
+    found = []
+    if options.match:
+        found += _wrong_match(options)
+    if options.initial is not None:
+        detail = "sendInitialEvents is forbidden for list"
+        found.append(causes.forbidden("sendInitialEvents", detail))
+    return found
+
+
+def _wrong_match(options: ListOptions) -> list[Cause]:
+    field = "resourceVersionMatch"
+    found = []
+    if not options.version:
+        detail = "resourceVersionMatch is forbidden unless resourceVersion is provided"
+        found.append(causes.forbidden(field, detail))
+    if options.continue_token:
+        detail = "resourceVersionMatch is forbidden when continue is provided"
+        found.append(causes.forbidden(field, detail))
+    if options.match not in {"Exact", "NotOlderThan"}:
+        found.append(causes.unsupported(field, options.match, ("Exact", "NotOlderThan", "")))
+    if options.match == "Exact" and options.version == "0":
+        detail = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+        found.append(causes.forbidden(field, detail))
+    return found
+
+
+def _wrong_watch(options: ListOptions) -> list[Cause]:
+    field, match = "resourceVersionMatch", options.match
+    found = []
+    if options.initial is not None and match != "NotOlderThan":
+        detail = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+        found.append(causes.forbidden(field, detail))
+    if match and options.initial is None:
+        detail = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+        found.append(causes.forbidden(field, detail))
+    if match and match != "NotOlderThan":
+        found.append(causes.unsupported(field, match, ("NotOlderThan",)))
+    # A watch from the start is one with initial events, and these have a match.
+    from_start = not match and options.initial is None and options.version in {"", "0"}
+    if options.continue_token and (match or from_start):
+        detail = "resourceVersionMatch is forbidden when continue is provided"
+        found.append(causes.forbidden(field, detail))
+    return found
+
+
+def _wrong_manager(manager: str) -> list[Cause]:
+    return [
+        causes.invalid(
+            "fieldManager", manager, f"invalid character U+{ord(char):04X} (at position {index})"
+        )
+        for index, char in enumerate(manager)
+        if not char.isprintable()
+    ]
+
+
+def _wrong_dry_run(values: list[str]) -> list[Cause]:
+    wrong = any(each != "All" for each in values)
+    return [causes.unsupported("dryRun", values, ("All",))] if wrong else []
+
+
+def _refuse(kind: str, found: list[Cause]) -> None:
+    if found:
+        raise status.invalid(Details("meta.k8s.io", kind), found)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOptions:
+    """How a deletion is meant."""
+
+    dry_run: bool = False
+    grace_seconds: int | None = None
+    uid: str | None = None
+    version: str | None = None
+    propagation: str = ""
+    orphan: bool | None = None
+
+
+def deleting(body: Mapping[str, Any] | None, request: Request) -> DeleteOptions:
+    """Return how a deletion is meant, from its body or, without one, from the parameters."""
+    given: Mapping[str, Any] = body if body is not None else _delete_parameters(request)
+    found = []
+    orphan, propagation = given.get("orphanDependents"), given.get("propagationPolicy")
+    if orphan is not None and propagation is not None:
+        detail = "orphanDependents and deletionPropagation cannot be both set"
+        found.append(causes.invalid("propagationPolicy", propagation, detail))
+    if propagation not in {None, "Foreground", "Background", "Orphan"}:
+        allowed = ("Foreground", "Background", "Orphan", "nil")
+        found.append(causes.unsupported("propagationPolicy", propagation, allowed))
+    dry_run = given.get("dryRun") or []
+    found += _wrong_dry_run(dry_run)
+    _refuse("DeleteOptions", found)
+    preconditions = given.get("preconditions") or {}
+    return DeleteOptions(
+        dry_run=bool(dry_run),
+        grace_seconds=given.get("gracePeriodSeconds"),
+        uid=preconditions.get("uid"),
+        version=preconditions.get("resourceVersion"),
+        propagation=propagation or "",
+        orphan=orphan,
+    )
+
+
+_DELETE_FIELDS: dict[str, type] = {
+    "gracePeriodSeconds": int,
+    "orphanDependents": bool,
+    "propagationPolicy": str,
+    "dryRun": list,
+    "preconditions": dict,
+}
+
+
+def delete_options(body: Any) -> dict[str, Any]:
+    """Return a body as delete options; raise a 400 for what has another shape, and ignore what is unknown."""
+    if type(body) is not dict:
+        raise status.bad_request("couldn't get version/kind; json parse error: not an object")
+    given = {key: value for key, value in body.items() if value is not None}
+    for field, wanted in _DELETE_FIELDS.items():
+        if field in given and type(given[field]) is not wanted:
+            message = f"json: cannot unmarshal value into Go struct field DeleteOptions.{field}"
+            raise status.bad_request(message)
+    return given
+
+
+def _delete_parameters(request: Request) -> dict[str, Any]:
+    query = request.query
+    return {
+        "gracePeriodSeconds": _integer(query, "gracePeriodSeconds"),
+        "orphanDependents": _flag(query, "orphanDependents"),
+        "propagationPolicy": query.get("propagationPolicy") or None,
+        "dryRun": request.repeated.get("dryRun", []),
+    }

@@ -1,0 +1,85 @@
+"""The scale subresource: reading it, and writing the replicas of the object behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bramley.apiserver import scales, shapes, status
+from bramley.apiserver.kinds.scale import SCALE
+from bramley.apiserver.paths import Target
+from bramley.apiserver.resources import Json, ScalePaths
+from bramley.apiserver.rest import bodies, objects, options, updating
+from bramley.apiserver.rest.exchange import Answer, Request, json_answer
+from bramley.apiserver.rest.options import WriteOptions
+from bramley.apiserver.rest.server import Server, served
+from bramley.apiserver.rest.writing import Decision, Keep, Put, write
+from bramley.apiserver.store.records import Record
+
+
+async def get(server: Server, _request: Request, target: Target) -> Answer:
+    """Return an object's Scale."""
+    record = server.store.get(target.key)
+    if record is None:
+        raise status.not_found(target.resource.details(target.name))
+    return json_answer(scales.of(served(record, target.resource), paths_of(target)))
+
+
+async def replace(server: Server, request: Request, target: Target) -> Answer:
+    """Scale an object to what the Scale in the body says."""
+    how = options.writing(request, "UpdateOptions")
+    body = await bodies.read_object(request, SCALE, how)
+    objects.check_address(body, name=target.name, namespace=target.namespace)
+    return await _scaled(server, target, how, lambda _old, _record: body)
+
+
+async def patch(server: Server, request: Request, target: Target) -> Answer:
+    """Scale an object by a patch of its Scale."""
+    how = options.patching(request)
+    change = await updating.read_patch(request, SCALE)
+
+    def patched(scale: Json, record: Record) -> Json:
+        new = change(scale, record)
+        try:
+            bodies.shape(new, SCALE, options=how, request=request)
+        except shapes.WrongShape as wrong:
+            raise status.bad_request(str(wrong)) from None
+        objects.check_address(new, name=target.name, namespace=target.namespace)
+        return new
+
+    return await _scaled(server, target, how, patched)
+
+
+def paths_of(target: Target) -> ScalePaths:
+    """Return where the target's kind keeps its replicas."""
+    if target.resource.scale is None:
+        raise status.no_such_path()
+    return target.resource.scale
+
+
+async def _scaled(
+    server: Server, target: Target, how: WriteOptions, change: Callable[[Json, Record], Json]
+) -> Answer:
+    resource, paths = target.resource, paths_of(target)
+    shown: list[Json] = []
+
+    def decide(current: Record | None) -> Decision:
+        if current is None:
+            raise status.not_found(resource.details(target.name))
+        old = served(current, resource)
+        asked = change(scales.of(old, paths), current)
+        _check_version(asked, old, target)
+        new = scales.with_replicas(old, scales.wanted_replicas(asked), paths)
+        new = objects.updated(new, old, resource)
+        shown[:] = [new]
+        return Keep(current) if objects.is_unchanged(new, old) else Put(new)
+
+    written = await write(server, resource, target.key, decide, dry_run=how.dry_run)
+    body: Json = bodies.from_json(written.body)
+    return json_answer(scales.of(body, paths))
+
+
+def _check_version(asked: Json, old: Json, target: Target) -> None:
+    version = asked["metadata"].get("resourceVersion", "")
+    if version and version != old["metadata"]["resourceVersion"]:
+        options.whole_number(version)
+        raise status.conflict(target.resource.details(target.name), objects.MODIFIED)

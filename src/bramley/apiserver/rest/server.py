@@ -1,0 +1,76 @@
+"""What all handlers share: the store, what is served, the time, chance and the limits."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from uuid import UUID
+
+import msgspec
+
+from bramley.apiserver import crds
+from bramley.apiserver.resources import Catalog, Json, ServedResource
+from bramley.apiserver.settings import Settings
+from bramley.apiserver.store.records import Key, Record
+from bramley.apiserver.store.store import Store
+from bramley.base.clock import Clock
+
+NAMESPACES = "namespaces"
+CRDS = "customresourcedefinitions.apiextensions.k8s.io"
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """The embedded API, without HTTP.
+
+    `closing` holds the namespaces whose deletion was decided: it is ahead of the store by the writes that are on their way
+    to the disk, and nothing may be created in them from then on.
+    """
+
+    store: Store
+    catalog: Catalog
+    clock: Clock
+    chance: random.Random
+    settings: Settings
+    closing: set[str] = field(default_factory=set)
+
+    def uid(self) -> UUID:
+        """Return an id that no other object has."""
+        return UUID(int=self.chance.getrandbits(128), version=4)
+
+    def admission(self, resource: ServedResource) -> Callable[[Json, Json | None], None] | None:
+        """Return what must see a written object besides its kind's rules: definitions are checked against each other."""
+        return self._admit_crd if resource.stored_name == CRDS else None
+
+    def _admit_crd(self, new: Json, old: Json | None) -> None:
+        name = new["metadata"]["name"]
+        others = [decoded(each) for each in self.store.list(CRDS) if each.key.name != name]
+        crds.admit(new, old, others=others, clock=self.clock)
+
+
+def decoded(record: Record) -> Json:
+    """Return a record's object, a fresh one for each caller."""
+    value: Json = msgspec.json.decode(record.body)
+    return value
+
+
+def served(record: Record, resource: ServedResource) -> Json:
+    """Return a record's object as the resource's version shows it."""
+    stored = decoded(record)
+    if resource.conversion is not None:
+        return resource.conversion.to_served(stored)
+    stored["apiVersion"] = resource.api_version
+    return stored
+
+
+def served_bytes(record: Record, resource: ServedResource) -> bytes:
+    """Return a record's JSON as the resource's version shows it; mostly that is what is stored."""
+    if record.body.startswith(resource.prefix):
+        return record.body
+    return msgspec.json.encode(served(record, resource))
+
+
+def namespace_key(name: str) -> Key:
+    """Return the key of a namespace."""
+    return Key(NAMESPACES, "", name)

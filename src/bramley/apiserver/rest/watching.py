@@ -1,0 +1,237 @@
+"""Watches: what is there, if asked for, and then every change, until the time is up or somebody goes away.
+
+Lines are encoded once and shared by all watchers; what was committed together is sent together. A watcher that reads too
+slowly is ended with a 410, never made to wait for others and never left with a gap that it does not know of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from math import inf
+
+import msgspec
+
+from bramley.apiserver import status
+from bramley.apiserver.paths import Target
+from bramley.apiserver.resources import ServedResource
+from bramley.apiserver.rest.exchange import JSON, Receive, Request, Send
+from bramley.apiserver.rest.listing import check_readable
+from bramley.apiserver.rest.negotiation import Form, form_of, reformed
+from bramley.apiserver.rest.options import ListOptions
+from bramley.apiserver.rest.server import Server, decoded, served_bytes
+from bramley.apiserver.selectors import FieldTerm
+from bramley.apiserver.status import ApiError
+from bramley.apiserver.store.errors import Closed, Compacted, FutureRevision, Overflowed
+from bramley.apiserver.store.records import Change, Record, watch_line
+from bramley.apiserver.store.subscriptions import Subscription
+
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+_HEADERS = [JSON, (b"cache-control", b"no-cache, private")]
+_START = {"type": "http.response.start", "status": 200, "headers": _HEADERS}
+_END = {"type": "http.response.body", "body": b""}
+
+
+@dataclass(slots=True)
+class Watch:
+    """One watch, from its first line to its last."""
+
+    server: Server
+    resource: ServedResource
+    namespace: str | None
+    asked: ListOptions
+    form: Form
+    send: Send
+    ends_at: float
+    bookmarked: int = 0
+
+    async def run(self) -> None:
+        """Send everything; return when the time is up, or when nobody takes it any more."""
+        # The client took nothing for too long, or its connection broke: then there is nobody to tell.
+        with contextlib.suppress(TimeoutError, ConnectionError):
+            await self.send(_START)
+            await self._until_end()
+            await self.send(_END)
+
+    async def _until_end(self) -> None:
+        try:
+            await self._run()
+        except ApiError as error:
+            await self._say(watch_line("ERROR", error.encoded()))
+        except Overflowed as slow:
+            await self._say(watch_line("ERROR", status.expired(str(slow)).encoded()))
+        except Closed:
+            # The next watch goes on where this one stopped, at the server's successor.
+            return
+
+    async def _run(self) -> None:
+        store = self.server.store
+        start = self._start()
+        # Nothing may be awaited between the list and the subscription, or changes in between would be lost.
+        there = store.list(self.resource.stored_name, self.namespace) if self._wants_initial else []
+        with self._subscribed(start) as subscription:
+            if self._wants_initial:
+                await self._send_initial(there, start)
+            await self._follow(subscription)
+
+    @property
+    def _wants_initial(self) -> bool:
+        if self.asked.initial is not None:
+            return self.asked.initial
+        return self.asked.version in {"", "0"}
+
+    def _start(self) -> int:
+        current = self.server.store.revision
+        version = int(self.asked.version or 0)
+        if not self._wants_initial and version:
+            return version
+        if version > current:
+            raise status.version_too_large(version, current)
+        return current
+
+    def _subscribed(self, start: int) -> Subscription:
+        stored = self.resource.stored_name
+        try:
+            return self.server.store.watch(stored, namespace=self.namespace, since=start)
+        except Compacted as gone:
+            raise status.expired(
+                f"too old resource version: {gone.asked} ({gone.oldest})"
+            ) from None
+        except FutureRevision as future:
+            # Somebody who saw a later version than there is must have seen another life of this store.
+            message = f"too large resource version: {future.asked} ({future.current})"
+            raise status.expired(message) from None
+
+    async def _send_initial(self, records: list[Record], start: int) -> None:
+        wanted = (each for each in records if self.asked.selection.wants(each))
+        lines = [watch_line("ADDED", self._shown(each)) for each in wanted]
+        if self.asked.bookmarks:
+            self.bookmarked = start
+            lines.append(bookmark(self.resource, start, initial_end=True))
+        if lines:
+            await self._say(b"".join(lines))
+
+    async def _follow(self, subscription: Subscription) -> None:
+        clock = self.server.clock
+        now = clock.monotonic()
+        bookmark_at = self._next_bookmark(now)
+        while now < self.ends_at:
+            changes = await subscription.next(min(self.ends_at, bookmark_at) - now)
+            if changes:
+                await self._tell(changes)
+            now = clock.monotonic()
+            if now >= bookmark_at:
+                await self._bookmark(subscription.revision)
+                bookmark_at = self._next_bookmark(now)
+
+    def _next_bookmark(self, now: float) -> float:
+        settings = self.server.settings
+        last_at = self.ends_at - settings.bookmark_before_end.total_seconds()
+        if not self.asked.bookmarks or now >= last_at:
+            return inf
+        return min(now + settings.bookmark_every.total_seconds(), last_at)
+
+    async def _tell(self, changes: Iterable[Change]) -> None:
+        selection = self.asked.selection
+        if selection.everything and self.form is Form.PLAIN and self._is_stored_form:
+            await self._say(b"".join([each.line() for each in changes]))
+            return
+        lines = [line for each in changes if (line := self._line(each))]
+        if lines:
+            await self._say(b"".join(lines))
+
+    @property
+    def _is_stored_form(self) -> bool:
+        own = self.resource
+        return own.api_version == own.stored_api_version and own.conversion is None
+
+    def _line(self, change: Change) -> bytes:
+        """Return the event that a watcher with this selection sees, or nothing."""
+        wants = self.asked.selection.wants
+        before = change.previous is not None and wants(change.previous)
+        after = change.verb != "DELETED" and wants(change.record)
+        if after:
+            return watch_line("MODIFIED" if before else "ADDED", self._shown(change.record))
+        if not before:
+            return b""
+        if change.verb == "DELETED" or change.previous is None:
+            return watch_line("DELETED", self._shown(change.record))
+        # It left the selection: for this watcher it ends as it last saw it, at the version of the change.
+        return watch_line("DELETED", self._shown(_at_version(change.previous, change.rv)))
+
+    def _shown(self, record: Record) -> bytes:
+        body = served_bytes(record, self.resource)
+        return body if self.form is Form.PLAIN else reformed(body)
+
+    async def _bookmark(self, revision: int) -> None:
+        if revision > self.bookmarked:
+            self.bookmarked = revision
+            await self._say(bookmark(self.resource, revision))
+
+    async def _say(self, chunk: bytes) -> None:
+        async with asyncio.timeout(self.server.settings.send_deadline.total_seconds()):
+            await self.send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+
+def bookmark(resource: ServedResource, revision: int, *, initial_end: bool = False) -> bytes:
+    """Return the line that says up to which version a watcher has seen everything."""
+    meta: dict[str, object] = {"resourceVersion": str(revision)}
+    if initial_end:
+        meta["annotations"] = {INITIAL_EVENTS_END: "true"}
+    body = resource.prefix + b'"metadata":' + msgspec.json.encode(meta) + b"}"
+    return watch_line("BOOKMARK", body)
+
+
+async def watch(
+    server: Server, request: Request, target: Target, *, asked: ListOptions, send: Send
+) -> None:
+    """Serve one watch until it ends or the client goes away."""
+    check_readable(asked.version)
+    lasts = _lasts_seconds(server, asked)
+    one = Watch(
+        server=server,
+        resource=target.resource,
+        namespace=target.namespace or None,
+        asked=asked,
+        form=form_of(request),
+        send=send,
+        ends_at=server.clock.monotonic() + lasts,
+    )
+    await _while_connected(one, request.receive)
+
+
+def legacy(target: Target, asked: ListOptions) -> tuple[Target, ListOptions]:
+    """Return a request for a path below `/watch/` as the watch that it stands for."""
+    selection = asked.selection
+    if target.name:
+        only = FieldTerm("metadata.name", target.name, equal=True)
+        selection = replace(selection, fields=(*selection.fields, only))
+    return target._replace(name=""), replace(asked, watch=True, selection=selection)
+
+
+def _lasts_seconds(server: Server, asked: ListOptions) -> float:
+    if asked.timeout_seconds:
+        return asked.timeout_seconds
+    shortest, longest = server.settings.watch_lasts
+    return server.chance.uniform(shortest.total_seconds(), longest.total_seconds())
+
+
+async def _while_connected(one: Watch, receive: Receive) -> None:
+    async with asyncio.TaskGroup() as group:
+        telling = group.create_task(one.run())
+        waiting = group.create_task(_until_gone(receive, telling))
+        telling.add_done_callback(lambda _: waiting.cancel())
+
+
+async def _until_gone(receive: Receive, telling: asyncio.Task[None]) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    telling.cancel()
+
+
+def _at_version(record: Record, version: int) -> Record:
+    body = decoded(record)
+    body["metadata"]["resourceVersion"] = str(version)
+    return Record(record.key, version, msgspec.json.encode(body), record.labels, record.fields)

@@ -1,0 +1,99 @@
+"""The one way into the store: decide against the object as it stands, store, and tell who has to know.
+
+A decision is a pure function of the current record. A dry run takes it against what is committed and stores nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from bramley.apiserver.resources import Json, ServedResource
+from bramley.apiserver.rest import objects
+from bramley.apiserver.rest.server import Server, served_bytes
+from bramley.apiserver.store.records import Draft, Key, Record, Removal
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Leave the object as it is."""
+
+    current: Record
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Store this object."""
+
+    new: Json
+    created: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Remove the object; this is its last state."""
+
+    last: Json
+
+
+Decision = Keep | Put | Remove
+Decide = Callable[[Record | None], Decision]
+After = Callable[[Server, ServedResource, Key, Decision], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What became of a write: the decision, and the object's JSON as the client shall see it."""
+
+    decision: Decision
+    body: bytes
+
+
+async def write(
+    server: Server,
+    resource: ServedResource,
+    key: Key,
+    decide: Decide,
+    *,
+    dry_run: bool = False,
+) -> Written:
+    """Decide and store; return once it is durable."""
+    if dry_run:
+        return _tried(decide(server.store.get(key)), resource)
+    decisions: list[Decision] = []
+
+    def build(current: Record | None, rv: int) -> Draft | Removal | None:
+        decision = decide(current)
+        decisions.append(decision)
+        return _built(decision, rv, server, resource)
+
+    record = await server.store.write(key, build)
+    decision = decisions[-1]
+    # Whoever took the last finalizer away sees the object as it was, not the version of its end.
+    body = _shown(decision.last) if isinstance(decision, Remove) else served_bytes(record, resource)
+    return Written(decision, body)
+
+
+def _built(
+    decision: Decision, rv: int, server: Server, resource: ServedResource
+) -> Draft | Removal | None:
+    if isinstance(decision, Put):
+        limit_bytes = server.settings.object_limit_bytes
+        return objects.draft(decision.new, rv, resource, limit_bytes=limit_bytes)
+    if isinstance(decision, Remove):
+        return objects.removal(decision.last, rv, resource)
+    return None
+
+
+def _tried(decision: Decision, resource: ServedResource) -> Written:
+    if isinstance(decision, Put):
+        return Written(decision, _shown(decision.new))
+    if isinstance(decision, Remove):
+        return Written(decision, _shown(decision.last))
+    return Written(decision, served_bytes(decision.current, resource))
+
+
+def _shown(new: Json) -> bytes:
+    return msgspec.json.encode(new)
