@@ -7,6 +7,8 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
+from bramley.api.names import agent
+
 UNUSABLE = 2
 TOLD = (
     "the agent is not part of this release of Bramley yet; run the agent that your fleet uses today, and see the changelog "
@@ -19,14 +21,14 @@ def run(arguments: Sequence[str]) -> int:
     from importlib.metadata import version
 
     parser = argparse.ArgumentParser(
-        prog="tart-kubelet",
+        prog=agent.NAME,
         description="Run Pods as macOS virtual machines on this Mac.",
         epilog=f"Not yet: {TOLD}.",
         formatter_class=partial(argparse.HelpFormatter, width=100),
     )
-    parser.add_argument("--version", action="version", version=f"tart-kubelet {version('bramley')}")
+    parser.add_argument("--version", action="version", version=f"{agent.NAME} {version('bramley')}")
     parser.parse_known_args(list(arguments))
-    print(f"tart-kubelet: {TOLD}", file=sys.stderr)  # noqa: T201 - this is where people look
+    print(f"{agent.NAME}: {TOLD}", file=sys.stderr)  # noqa: T201 - this is where people look
     return UNUSABLE
 
 

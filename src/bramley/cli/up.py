@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from bramley.api.names import groups
 from bramley.cli.apiserver import effective, shown
 from bramley.cli.options import (
     LISTEN,
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from bramley.app.apiserver import Settings
     from bramley.app.listening import Address
 
-POOL = """\
-apiVersion: tuist.dev/v1alpha1
+POOL = f"""\
+apiVersion: {groups.RUNNERS}/{groups.VERSION}
 kind: RunnerPool
 metadata:
   name: demo
@@ -39,6 +40,7 @@ spec:
   image: ghcr.io/example/macos-runner:latest
   fleetSelector: demo
   dispatchLabel: demo-macos
+  runnerLabels: [self-hosted, macOS, ARM64]
 """
 
 
