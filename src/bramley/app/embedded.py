@@ -8,14 +8,15 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from bramley.api.core import Namespace
 from bramley.api.meta import ObjectMeta, to_wire
-from bramley.apiserver import app
+from bramley.apiserver import app, crds
 from bramley.apiserver.kinds import table
+from bramley.apiserver.resources import Catalog, Json
 from bramley.apiserver.settings import Settings
 from bramley.apiserver.store.store import Store
 from bramley.apiserver.tokens import ADMIN, ADMIN_GROUPS, Tokens
@@ -51,7 +52,7 @@ def build(
     settings: Settings | None = None,
 ) -> Api:
     """Build the API over a store: what is built in, and what its definitions add."""
-    catalog = table.catalog()
+    catalog = _catalog(store, clock)
     for record in store.list(CRDS):
         catalog.install(msgspec.json.decode(record.body))
     application = app.build(
@@ -63,6 +64,20 @@ def build(
         settings=settings or Settings(),
     )
     return Api(application, store, tokens)
+
+
+def _catalog(store: Store, clock: Clock) -> Catalog:
+    """Return what is served, with definitions judged by this clock and beside the other definitions of this store."""
+
+    def admit(new: Json, old: Json | None) -> None:
+        others = (msgspec.json.decode(record.body) for record in store.list(CRDS))
+        crds.admit(new, old, others=others, clock=clock)
+
+    served = [
+        replace(one, rules=replace(one.rules, admit=admit)) if one.qualified == CRDS else one
+        for one in table.builtin()
+    ]
+    return Catalog(served, from_crd=crds.served)
 
 
 async def populate(api: Api, token: Secret) -> None:

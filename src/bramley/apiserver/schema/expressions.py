@@ -95,6 +95,11 @@ _RESERVED = frozenset(
 _META = frozenset({"name", "generateName"})
 
 
+# The library tells `sets.contains` as a variable `sets` and a function `contains`.
+_NAMESPACES = frozenset({"optional", *(name.split(".")[0] for name in FUNCTIONS if "." in name)})
+_ADDED = frozenset(name.rpartition(".")[2] for name in FUNCTIONS)
+
+
 class BadExpression(ValueError):
     """The expression cannot be compiled; the message says where and why."""
 
@@ -125,9 +130,8 @@ class Expression:
         self._program = _parsed(source)
         references = self._program.references()
         self.uses_old = "oldSelf" in references["variables"]
-        self._functions = {
-            name: FUNCTIONS[name] for name in references["functions"] if name in FUNCTIONS
-        }
+        named = set(references["functions"])
+        self._functions = {name: FUNCTIONS[name] for name in FUNCTIONS if _last(name) in named}
         _refuse_unknown(source, references)
 
     def evaluate(self, variables: Mapping[str, Any]) -> Any:
@@ -192,10 +196,10 @@ def _parsed(source: str) -> Program:
 
 def _refuse_unknown(source: str, references: Mapping[str, list[str]]) -> None:
     bound = {match.group(1) for match in _BOUND.finditer(source)}
-    known = bound | _TYPES | {"self", "oldSelf"}
+    known = bound | _TYPES | _NAMESPACES | {"self", "oldSelf"}
     functions = [name for name in references["functions"] if not _is_operator(name)]
     wrong = [name for name in references["variables"] if name not in known]
-    wrong += [name for name in functions if name not in _STANDARD and name not in FUNCTIONS]
+    wrong += [name for name in functions if name not in _STANDARD and name not in _ADDED]
     for name in wrong:
         # A call is pointed at by its parenthesis.
         where = re.search(
@@ -203,6 +207,10 @@ def _refuse_unknown(source: str, references: Mapping[str, list[str]]) -> None:
         )
         told = f"undeclared reference to '{name}' (in container '')"
         raise BadExpression(_at(source, where.end() if where else 0, told))
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
 
 
 def _is_operator(name: str) -> bool:
