@@ -67,7 +67,7 @@ async def serve(
             api = embedded.build(
                 store, tokens, clock=clock, chance=random.Random(), settings=settings.api
             )
-            await embedded.populate(api, token)
+            await embedded.prepare(api, token)
 
             def write_kubeconfig() -> None:
                 kubeconfigs.write(

@@ -8,15 +8,10 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-import msgspec
-
-from bramley.api.core import Namespace
-from bramley.api.meta import ObjectMeta, to_wire
-from bramley.apiserver import app, crds
+from bramley.apiserver import app
 from bramley.apiserver.kinds import table
-from bramley.apiserver.resources import Catalog, Json
 from bramley.apiserver.settings import Settings
 from bramley.apiserver.store.store import Store
 from bramley.apiserver.tokens import ADMIN, ADMIN_GROUPS, Tokens
@@ -25,9 +20,6 @@ from bramley.base.errors import ApiUnavailable
 from bramley.base.secret import Secret
 from bramley.kube.in_process import Application, InProcessTransport
 from bramley.kube.transport import Request
-
-NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
-CRDS = "customresourcedefinitions.apiextensions.k8s.io"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,46 +44,22 @@ def build(
     settings: Settings | None = None,
 ) -> Api:
     """Build the API over a store: what is built in, and what its definitions add."""
-    catalog = _catalog(store, clock)
-    for record in store.list(CRDS):
-        catalog.install(msgspec.json.decode(record.body))
     application = app.build(
         store=store,
-        catalog=catalog,
+        catalog=table.catalog(),
         authenticate=tokens.identify,
         clock=clock,
         chance=chance,
-        settings=settings or Settings(),
+        settings=settings,
     )
     return Api(application, store, tokens)
 
 
-def _catalog(store: Store, clock: Clock) -> Catalog:
-    """Return what is served, with definitions judged by this clock and beside the other definitions of this store."""
-
-    def admit(new: Json, old: Json | None) -> None:
-        others = (msgspec.json.decode(record.body) for record in store.list(CRDS))
-        crds.admit(new, old, others=others, clock=clock)
-
-    served = [
-        replace(one, rules=replace(one.rules, admit=admit)) if one.qualified == CRDS else one
-        for one in table.builtin()
-    ]
-    return Catalog(served, from_crd=crds.served)
-
-
-async def populate(api: Api, token: Secret) -> None:
-    """Create the namespaces that every cluster has, where they are missing."""
-    transport = api.transport(token)
-    for name in NAMESPACES:
-        body = to_wire(Namespace(metadata=ObjectMeta(name=name)))
-        path = Namespace.resource.path()
-        request = Request(
-            "POST", path, body=msgspec.json.encode(body), content_type="application/json"
-        )
-        response = await transport.send(request)
-        if response.status not in {201, 409}:
-            raise ApiUnavailable(f"namespace {name} cannot be created: {response.body.decode()}")
+async def prepare(api: Api, token: Secret) -> None:
+    """Let the API create what every cluster has, so that the first client finds it there."""
+    answer = await api.transport(token).send(Request("GET", "/api/v1/namespaces/default"))
+    if answer.status != 200:
+        raise ApiUnavailable(f"the API does not answer itself: {answer.body.decode()}")
 
 
 @asynccontextmanager
@@ -103,5 +71,5 @@ async def running(
         tokens = Tokens.in_memory()
         token = tokens.issue(ADMIN, ADMIN_GROUPS)
         api = build(store, tokens, clock=clock, chance=random.Random(seed), settings=settings)
-        await populate(api, token)
+        await prepare(api, token)
         yield api, token
