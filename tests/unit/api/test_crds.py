@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+import copy
+import functools
 from typing import Any
 
-import cel
 import msgspec
 import pytest
 import yaml
@@ -13,9 +14,11 @@ from bramley.api.meta import Object
 from bramley.api.runner_pool import RunnerPool
 from bramley.api.scaleway_machine import ScalewayAppleSiliconMachine
 from bramley.api.tuist_cluster import TuistCluster
+from bramley.apiserver.schema import structural
 from bramley.cli.up import POOL
-from tests.unit.api.oracle import accepts, completed
+from tests.unit.api.oracle import accepts
 from tests.unit.api.samples import LEAST, LIVE, SERVER, changed
+from tests.unit.api.test_custom_kinds import BAD, GOOD, case
 from tools import crds as generator
 
 EXAMPLES = generator.ROOT / "examples"
@@ -30,27 +33,25 @@ def schema_of(kind: type[Object]) -> dict[str, Any]:
     return dict(version["schema"]["openAPIV3Schema"])
 
 
-def broken(part: dict[str, Any], value: Any, old: Any = None) -> list[str]:
-    """Return the messages of the rules that the value breaks, as a server would check them after defaulting."""
-    found = []
-    for rule in part.get("x-kubernetes-validations", []):
-        needs_old = "oldSelf" in rule["rule"]
-        if needs_old and old is None:
-            continue
-        if not cel.evaluate(
-            rule["rule"], {"self": value, **({"oldSelf": old} if needs_old else {})}
-        ):
-            found.append(rule["message"])
-    for name, one in part.get("properties", {}).items():
-        if name in value:
-            before = old.get(name) if isinstance(old, dict) else None
-            found += broken(one, value[name], before)
-    return found
+@functools.cache
+def compiled_schema(kind: type[Object]) -> structural.Structural:
+    return structural.compile(schema_of(kind))
 
 
 def rules_broken(kind: type[Object], body: dict[str, Any], old: Any = None) -> list[str]:
-    schema = schema_of(kind)
-    return broken(schema, completed(schema, body), old and completed(schema, old))
+    """Return the messages of the rules that the object breaks, as the embedded server checks them."""
+    compiled = compiled_schema(kind)
+    before, after = (whole(kind, compiled, one) for one in (old, body))
+    return [cause.message.rpartition(": ")[2] for cause in compiled.validate(after, before)]
+
+
+def whole(kind: type[Object], compiled: structural.Structural, body: Any) -> Any:
+    if body is None:
+        return None
+    head = {"apiVersion": kind.resource.api_version, "kind": kind.resource.kind}
+    filled = copy.deepcopy({**head, "metadata": {"name": "sample"}, **body})
+    compiled.apply_defaults(filled)
+    return filled
 
 
 def pool(**spec: Any) -> dict[str, Any]:
@@ -177,6 +178,25 @@ def test_a_template_names_no_server() -> None:
 @pytest.mark.parametrize(("kind", "body"), LIVE)
 def test_objects_of_existing_fleets_break_no_rule(kind: type[Object], body: dict[str, Any]) -> None:
     assert rules_broken(kind, body, old=body) == []
+
+
+@pytest.mark.parametrize(("kind", "path", "value"), GOOD, ids=case)
+def test_the_embedded_server_takes_what_our_types_take(
+    kind: type[Object], path: str, value: object
+) -> None:
+    assert rules_broken(kind, changed(LEAST[kind], path, value)) == []
+
+
+@pytest.mark.parametrize(("kind", "path", "value"), BAD, ids=case)
+def test_the_embedded_server_refuses_what_our_types_refuse(
+    kind: type[Object], path: str, value: object
+) -> None:
+    assert rules_broken(kind, changed(LEAST[kind], path, value)) != []
+
+
+@pytest.mark.parametrize("kind", LEAST, ids=case)
+def test_the_embedded_server_finds_no_fault_with_our_schemas(kind: type[Object]) -> None:
+    assert structural.check(schema_of(kind)) == []
 
 
 OTHER_SERVER = SERVER.replace("6f9f", "0000")
