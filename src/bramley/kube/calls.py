@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 
-from bramley.base import errors
 from bramley.base.clock import Clock
 from bramley.kube import status
 from bramley.kube.retrying import Patience
@@ -73,10 +72,10 @@ class Calls:
         )
 
     async def _check_head(self, request: Request, stream: Stream) -> None:
-        if stream.status != 200:
+        # 204 is the real server's answer about the logs of a Pod that has none yet.
+        if not 200 <= stream.status < 300:
             body = await _beginning(stream)
             self._accepted(request, Response(stream.status, stream.headers, body))
-            raise errors.ApiUnavailable(f"{_about(request)}: answered {stream.status} to a stream")
 
 
 async def _beginning(stream: Stream) -> bytes:

@@ -7,6 +7,7 @@ repeats a request, but for a 401 that a fresh credential may turn into an answer
 from __future__ import annotations
 
 import asyncio
+import io
 import socket
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -26,6 +27,7 @@ from bramley.kube.credentials import Credential
 from bramley.kube.transport import Request, Response, Stream
 
 READ_BUFFER_BYTES = 1024 * 1024
+LARGE_BODY_BYTES = 512 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ class HttpTransport:
         return self._opened().request(
             request.method,
             URL(f"{self._server}{request.path}{query}", encoded=True),
-            data=request.body,
+            data=_payload(request.body),
             headers=self._request_headers(request, credential),
             ssl=self._context(credential),
             server_hostname=self._access.trust.server_name,
@@ -186,6 +188,11 @@ async def _chunks(request: Request, response: aiohttp.ClientResponse) -> AsyncIt
     with _translated(request):
         async for chunk in response.content.iter_any():
             yield chunk
+
+
+def _payload(body: bytes | None) -> bytes | io.BytesIO | None:
+    # The library wants large bodies as a file, to send them piece by piece.
+    return io.BytesIO(body) if body and len(body) > LARGE_BODY_BYTES else body
 
 
 def _headers(response: aiohttp.ClientResponse) -> Mapping[str, str]:

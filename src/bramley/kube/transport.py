@@ -20,7 +20,8 @@ class Request:
     method: str
     path: str
     query: Mapping[str, str] = field(default_factory=dict)
-    body: bytes | None = None
+    # Bodies stay out of every repr: they may be those of Secrets.
+    body: bytes | None = field(default=None, repr=False)
     content_type: str | None = None
     accept: str = "application/json"
     deadline: timedelta = timedelta(seconds=30)
@@ -32,7 +33,7 @@ class Response:
 
     status: int
     headers: Mapping[str, str]
-    body: bytes
+    body: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

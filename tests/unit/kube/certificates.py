@@ -61,7 +61,9 @@ class Authority:
     def client(self, who: str) -> Pair:
         return self._signed(who, who)
 
-    def server_context(self, folder: Path, where: str) -> ssl.SSLContext:
+    def server_context(
+        self, folder: Path, where: str, *, clients: ssl.VerifyMode = ssl.CERT_OPTIONAL
+    ) -> ssl.SSLContext:
         pair = self._signed("server", where)
         chain, authority = folder / "server.pem", folder / "authority.pem"
         chain.write_text(pair.certificate + pair.key)
@@ -69,7 +71,7 @@ class Authority:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(chain)
         context.load_verify_locations(authority)
-        context.verify_mode = ssl.CERT_OPTIONAL
+        context.verify_mode = clients
         return context
 
     def _signed(self, who: str, where: str) -> Pair:

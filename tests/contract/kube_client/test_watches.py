@@ -1,0 +1,303 @@
+"""Watches: what comes, in which order, from where, and how they end."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from bramley.api.coordination import Lease
+from bramley.api.core import ConfigMap
+from bramley.api.meta import K, ObjectMeta
+from bramley.base import errors
+from bramley.kube.watching import Watch
+from tests.contract.kube_client.forgetting import forget_leases
+from tests.contract.kube_client.kinds import Widget
+from tests.contract.kube_client.targets import Target, World
+
+Seen = tuple[str, str]
+
+
+async def first(count: int, watch: Watch[K]) -> list[Seen]:
+    """Return the first events, bookmarks left out."""
+    seen: list[Seen] = []
+    async with asyncio.timeout(30):
+        async for event in watch:
+            if event.type != "BOOKMARK":
+                seen.append((event.type, event.object.name))
+            if len(seen) == count:
+                break
+    return seen
+
+
+async def patch(world: World, name: str, size: int) -> Widget:
+    return await world.kube.merge_patch(
+        Widget, name, {"spec": {"size": size}}, namespace=world.namespace
+    )
+
+
+async def test_a_watch_goes_on_where_the_list_ended(target: Target) -> None:
+    async with target.world() as world:
+        await world.widget("old")
+        listed = await world.kube.list(Widget, namespace=world.namespace)
+        await world.widget("a")
+        await patch(world, "a", 2)
+        await world.kube.delete(Widget, "a", namespace=world.namespace)
+
+        async with world.kube.watch(
+            Widget, namespace=world.namespace, resource_version=listed.resource_version
+        ) as watch:
+            assert await first(3, watch) == [
+                ("ADDED", "a"),
+                ("MODIFIED", "a"),
+                ("DELETED", "a"),
+            ]
+
+
+async def test_a_watch_sees_what_happens_while_it_is_open(target: Target) -> None:
+    async with target.world() as world:
+        listed = await world.kube.list(Widget, namespace=world.namespace)
+
+        async with world.kube.watch(
+            Widget, namespace=world.namespace, resource_version=listed.resource_version
+        ) as watch:
+            await world.widget("a")
+            assert await first(1, watch) == [("ADDED", "a")]
+
+
+async def test_a_watch_without_a_version_begins_with_what_is_there(target: Target) -> None:
+    async with target.world() as world:
+        await world.widget("a")
+        await world.widget("b")
+
+        async with world.kube.watch(Widget, namespace=world.namespace) as watch:
+            found = await first(2, watch)
+
+        assert sorted(found) == [("ADDED", "a"), ("ADDED", "b")]
+
+
+async def test_a_broken_watch_is_resumed_without_loss_or_repetition(target: Target) -> None:
+    async with target.world() as world:
+        version = (await world.kube.list(Widget, namespace=world.namespace)).resource_version
+        names = [f"w-{number}" for number in range(6)]
+        for name in names:
+            await world.widget(name)
+
+        seen: list[str] = []
+        while len(seen) < len(names):
+            async with world.kube.watch(
+                Widget, namespace=world.namespace, resource_version=version
+            ) as watch:
+                async for event in watch:
+                    version = event.object.metadata.resource_version
+                    if event.type == "BOOKMARK":
+                        continue
+                    seen.append(event.object.name)
+                    break
+
+        assert seen == names
+
+
+async def test_versions_of_events_only_grow(target: Target) -> None:
+    async with target.world() as world:
+        version = (await world.kube.list(Widget, namespace=world.namespace)).resource_version
+        await world.widget("a", size=0)
+
+        async with world.kube.watch(
+            Widget, namespace=world.namespace, resource_version=version
+        ) as watch:
+            await asyncio.gather(*(patch(world, "a", size) for size in range(1, 20)))
+            versions: list[int] = []
+            async with asyncio.timeout(30):
+                async for event in watch:
+                    versions.append(int(event.object.metadata.resource_version))
+                    if event.type != "BOOKMARK" and len(versions) >= 20:
+                        break
+
+        assert versions == sorted(set(versions))
+
+
+async def test_a_watch_may_select_by_labels_and_tells_who_comes_and_goes(target: Target) -> None:
+    async with target.world() as world:
+        version = (await world.kube.list(ConfigMap, namespace=world.namespace)).resource_version
+        await world.config("a", colour="red")
+        await world.config("b", colour="blue")
+        for colour in ("blue", "red", None):
+            await world.kube.merge_patch(
+                ConfigMap,
+                "a",
+                {"metadata": {"labels": {"colour": colour}}},
+                namespace=world.namespace,
+            )
+
+        async with world.kube.watch(
+            ConfigMap,
+            namespace=world.namespace,
+            resource_version=version,
+            labels={"colour": "red"},
+        ) as watch:
+            assert await first(4, watch) == [
+                ("ADDED", "a"),
+                ("DELETED", "a"),
+                ("ADDED", "a"),
+                ("DELETED", "a"),
+            ]
+
+
+async def test_a_watch_may_follow_one_object(target: Target) -> None:
+    async with target.world() as world:
+        version = (await world.kube.list(Widget, namespace=world.namespace)).resource_version
+        await world.widget("a")
+        await world.widget("b")
+        await patch(world, "a", 5)
+        await patch(world, "b", 5)
+
+        async with world.kube.watch(
+            Widget,
+            namespace=world.namespace,
+            resource_version=version,
+            fields={"metadata.name": "b"},
+        ) as watch:
+            assert await first(2, watch) == [("ADDED", "b"), ("MODIFIED", "b")]
+
+
+async def test_a_watch_of_all_namespaces_sees_them_all(target: Target) -> None:
+    async with target.world() as world:
+        version = (await world.kube.list(Widget)).resource_version
+        await world.widget("mine")
+
+        async with world.kube.watch(Widget, resource_version=version) as watch:
+            assert await first(1, watch) == [("ADDED", "mine")]
+
+
+async def test_a_watch_ends_at_its_time_and_bookmarks_tell_how_far_it_saw(target: Target) -> None:
+    async with target.world() as world:
+        await world.widget("a")
+        version = (await world.kube.list(Widget, namespace=world.namespace)).resource_version
+
+        # The real server means to send one before the end, but may come too late with it.
+        for _ in range(6):
+            async with world.kube.watch(
+                Widget,
+                namespace=world.namespace,
+                resource_version=version,
+                timeout=timedelta(seconds=4),
+            ) as watch:
+                events = [event async for event in watch]
+            if events:
+                break
+
+        assert {event.type for event in events} == {"BOOKMARK"}
+        assert int(events[-1].object.metadata.resource_version) >= int(version)
+
+
+async def test_without_bookmarks_there_are_none(target: Target) -> None:
+    async with target.world() as world:
+        version = (await world.kube.list(Widget, namespace=world.namespace)).resource_version
+
+        async with world.kube.watch(
+            Widget,
+            namespace=world.namespace,
+            resource_version=version,
+            bookmarks=False,
+            timeout=timedelta(seconds=3),
+        ) as watch:
+            assert [event async for event in watch] == []
+
+
+async def test_a_version_that_was_forgotten_is_gone(target: Target) -> None:
+    async with target.world() as world:
+        if target.name == "real":
+            # Its cache of a kind begins when the kind does, so that the first versions are before it.
+            await gone(world, Widget, "1")
+            return
+        made = await world.kube.create(
+            Lease(metadata=ObjectMeta(name="c")), namespace=world.namespace
+        )
+        await forget_leases(world)
+
+        await gone(world, Lease, made.metadata.resource_version)
+
+
+async def gone(world: World, kind: type[K], version: str) -> None:
+    async def read() -> None:
+        async with world.kube.watch(
+            kind, namespace=world.namespace, resource_version=version
+        ) as watch:
+            await first(1, watch)
+
+    with pytest.raises(errors.Gone):
+        await read()
+
+
+async def test_an_unfit_object_does_not_end_the_watch(target: Target) -> None:
+    async with target.world() as world:
+        version = (await world.kube.list(Widget, namespace=world.namespace)).resource_version
+        spec = {"size": 1, "extra": {"a": ["not a text"]}}
+        body = {"apiVersion": "contract.bramley.dev/v1", "kind": "Widget", "spec": spec}
+        await world.kube.create_wire(
+            Widget.resource, {**body, "metadata": {"name": "odd"}}, namespace=world.namespace
+        )
+        await world.widget("good")
+
+        async with world.kube.watch(
+            Widget, namespace=world.namespace, resource_version=version
+        ) as watch:
+            assert await first(2, watch) == [("UNDECODABLE", "odd"), ("ADDED", "good")]
+
+
+async def test_big_objects_come_through_a_watch_whole(target: Target) -> None:
+    async with target.world() as world:
+        version = (await world.kube.list(ConfigMap, namespace=world.namespace)).resource_version
+        data = {f"key-{number}": "x" * 10_000 for number in range(90)}
+        place = ObjectMeta(name="big", namespace=world.namespace)
+        await world.kube.create(ConfigMap(metadata=place, data=data))
+
+        async with world.kube.watch(
+            ConfigMap,
+            namespace=world.namespace,
+            resource_version=version,
+            fields={"metadata.name": "big"},
+        ) as watch:
+            async for event in watch:
+                assert event.object.data == data
+                break
+
+
+async def test_events_that_came_together_are_one_batch(target: Target) -> None:
+    async with target.world() as world:
+        version = (await world.kube.list(Widget, namespace=world.namespace)).resource_version
+        for number in range(20):
+            await world.widget(f"w-{number}")
+
+        batches: list[int] = []
+        async with world.kube.watch(
+            Widget, namespace=world.namespace, resource_version=version
+        ) as watch:
+            async for batch in watch.batches():
+                batches.append(len(batch))
+                if sum(batches) >= 20:
+                    break
+
+        assert len(batches) < 20
+
+
+async def test_a_finalized_object_is_deleted_once(target: Target) -> None:
+    async with target.world() as world:
+        version = (await world.kube.list(Widget, namespace=world.namespace)).resource_version
+        await world.widget("a")
+        hold = {"metadata": {"finalizers": ["contract.bramley.dev/hold"]}}
+        await world.kube.merge_patch(Widget, "a", hold, namespace=world.namespace)
+        await world.kube.delete(Widget, "a", namespace=world.namespace)
+        release = {"metadata": {"finalizers": None}}
+        await world.kube.merge_patch(Widget, "a", release, namespace=world.namespace)
+        await world.widget("end")
+
+        async with world.kube.watch(
+            Widget, namespace=world.namespace, resource_version=version
+        ) as watch:
+            seen = await first(5, watch)
+
+        assert seen[:3] == [("ADDED", "a"), ("MODIFIED", "a"), ("MODIFIED", "a")]
+        assert seen[3:] == [("DELETED", "a"), ("ADDED", "end")]
