@@ -25,13 +25,9 @@ from bramley.api.names import groups
 from bramley.api.schema import Check, list_map, validations
 
 OS_IS_FIXED = Check("self == oldSelf", "the operating system of a pool cannot change")
-CEILING_IS_SET = Check(
-    "!self.enabled || self.maxReplicas >= 1",
-    "an enabled autoscaler needs maxReplicas of at least 1",
-    field=".maxReplicas",
-)
+# Fleets without a host carry an enabled autoscaler with a ceiling of 0, which then does not act.
 FLOOR_FITS = Check(
-    "!self.enabled || self.maxReplicas >= self.minWarmPoolFloor",
+    "!self.enabled || self.maxReplicas == 0 || self.maxReplicas >= self.minWarmPoolFloor",
     "minWarmPoolFloor must not exceed maxReplicas",
     field=".minWarmPoolFloor",
 )
@@ -45,7 +41,7 @@ RUNTIME_CLASS_IS_LINUX = Check(
 class Autoscaling(Fields, frozen=True, kw_only=True):
     """How the number of runners follows demand."""
 
-    checks: ClassVar[tuple[Check, ...]] = (CEILING_IS_SET, FLOOR_FITS)
+    checks: ClassVar[tuple[Check, ...]] = (FLOOR_FITS,)
 
     enabled: Annotated[
         bool, Meta(description="Whether the autoscaler sets spec.replicas of this pool.")
@@ -55,7 +51,7 @@ class Autoscaling(Fields, frozen=True, kw_only=True):
         Meta(description="How many idle runners to keep beyond those that have work."),
     ] = 1
     max_replicas: Annotated[
-        Count, Meta(description="The most runners to ask for; 0 while autoscaling is off.")
+        Count, Meta(description="The most runners to ask for; at 0 the autoscaler does not act.")
     ] = 0
     scale_down_cooldown_seconds: Annotated[
         Count, Meta(description="The least time between two steps down.")
