@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
@@ -23,6 +24,7 @@ logger = log.get(__name__)
 
 # Clients keep connections open between calls; closing them early costs a TLS handshake each time.
 KEEP_ALIVE = timedelta(minutes=2)
+_STREAMING = re.compile(rb"(?:^|&)(?:watch|follow)=(?:1|t|true)(?:&|$)", re.IGNORECASE)
 
 
 @dataclass(slots=True)
@@ -61,13 +63,16 @@ class Calls:
                 self._idle.set()
 
     async def settle(self) -> None:
-        """Wait until none is left."""
+        """Wait until none is left, or nobody wants to wait any longer."""
         await self._idle.wait()
+
+    def give_up(self) -> None:
+        """Wait no longer."""
+        self._idle.set()
 
 
 def _is_stream(scope: Message) -> bool:
-    query = scope.get("query_string", b"")
-    return b"watch=" in query or b"follow=" in query
+    return bool(_STREAMING.search(scope["query_string"]))
 
 
 class HttpsServer:
@@ -112,6 +117,7 @@ class HttpsServer:
         await stop.forced.wait()
         logger.warning("Stopping at once", reason="asked twice")
         self._server.force_exit = True
+        self._calls.give_up()
 
     async def _end(self, end_streams: Callable[[], Awaitable[None]]) -> None:
         try:

@@ -1,0 +1,105 @@
+"""The embedded API in memory, under virtual time: the world that scenarios and demos are built on."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import yaml
+
+from bramley.api import crds as our_kinds
+from bramley.app import embedded
+from bramley.app.embedded import Api
+from bramley.base import virtual_time
+from bramley.base.secret import Secret
+from bramley.cli import up
+from bramley.kube.transport import Request, Response
+
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+async def ask(
+    api: Api, token: Secret, method: str, path: str, body: Any = None
+) -> tuple[int, dict[str, Any]]:
+    payload = None if body is None else msgspec.json.encode(body)
+    kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+    answer: Response = await api.transport(token).send(
+        Request(method, path, body=payload, content_type=kind if payload else None)
+    )
+    return answer.status, msgspec.json.decode(answer.body)
+
+
+async def test_every_cluster_s_namespaces_are_there_from_the_start() -> None:
+    async with embedded.running(clock=virtual_time.clock()) as (api, token):
+        _, listed = await ask(api, token, "GET", "/api/v1/namespaces")
+
+    names = [one["metadata"]["name"] for one in listed["items"]]
+    assert names == ["default", "kube-node-lease", "kube-public", "kube-system"]
+
+
+async def test_nobody_comes_in_without_a_token() -> None:
+    async with embedded.running(clock=virtual_time.clock()) as (api, _):
+        code, answer = await ask(api, Secret("guess"), "GET", "/api/v1/namespaces")
+
+    assert (code, answer["reason"]) == (401, "Unauthorized")
+
+
+async def test_installed_kind_is_defaulted_validated_and_served_at_once() -> None:
+    async with embedded.running(clock=virtual_time.clock()) as (api, token):
+        for manifest in our_kinds.manifests():
+            code, answer = await ask(api, token, "POST", DEFINITIONS, manifest)
+            assert code == 201, answer
+        pool = yaml.safe_load(up.POOL)
+        pool["spec"]["unknown"] = 1
+        pools = "/apis/tuist.dev/v1alpha1/namespaces/default/runnerpools"
+        broken = {**pool, "spec": {"image": 3}}
+
+        code, made = await ask(api, token, "POST", pools, pool)
+        refused, told = await ask(api, token, "POST", pools, broken)
+
+    assert code == 201, made
+    assert "unknown" not in made["spec"]
+    assert made["spec"]["rollout"]["maxConcurrentPercent"] == 5
+    assert refused == 422
+    assert "spec.image" in {cause["field"] for cause in told["details"]["causes"]}
+
+
+async def test_definition_s_times_come_from_the_clock_of_the_world() -> None:
+    async with embedded.running(clock=virtual_time.clock()) as (api, token):
+        await asyncio.sleep(timedelta(hours=5).total_seconds())
+        _, made = await ask(api, token, "POST", DEFINITIONS, our_kinds.manifests()[0])
+
+    times = {one["lastTransitionTime"] for one in made["status"]["conditions"]}
+    assert times == {"2026-01-01T05:00:00Z"}
+
+
+async def test_deleted_definition_takes_its_kind_along() -> None:
+    async with embedded.running(clock=virtual_time.clock()) as (api, token):
+        manifest = our_kinds.manifests()[0]
+        await ask(api, token, "POST", DEFINITIONS, manifest)
+        name = manifest["metadata"]["name"]
+        path = "/apis/tuist.dev/v1alpha1/runnerpools"
+        before, _ = await ask(api, token, "GET", path)
+
+        await ask(api, token, "DELETE", f"{DEFINITIONS}/{name}")
+        for _ in range(100):
+            after, _ = await ask(api, token, "GET", f"{DEFINITIONS}/{name}")
+            if after == 404:
+                break
+            await asyncio.sleep(1)
+
+        gone, _ = await ask(api, token, "GET", path)
+
+    assert (before, after, gone) == (200, 404, 404)
+
+
+def test_same_seed_gives_the_same_world() -> None:
+    async def uids(seed: int) -> list[str]:
+        async with embedded.running(clock=virtual_time.clock(), seed=seed) as (api, token):
+            _, listed = await ask(api, token, "GET", "/api/v1/namespaces")
+        return [one["metadata"]["uid"] for one in listed["items"]]
+
+    assert virtual_time.run(uids(1)) == virtual_time.run(uids(1))
+    assert virtual_time.run(uids(1)) != virtual_time.run(uids(2))

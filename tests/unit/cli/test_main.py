@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from bramley.base import log
+from bramley.base.errors import ApiUnavailable, BadConfiguration, InvalidSpec
+from bramley.cli import failing, main, options, tart_kubelet, up
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def _same_logging_afterwards() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def run(*arguments: str) -> int:
+    return main.run(arguments)
+
+
+def test_version_is_told(capsys: Captured) -> None:
+    assert run("--version") == 0
+    assert capsys.readouterr().out.startswith("bramley 0.")
+
+
+@pytest.mark.parametrize("arguments", [["-h"], ["--help"], ["up", "-h"], ["crds", "--help"]])
+def test_help_is_given_plainly(arguments: list[str], capsys: Captured) -> None:
+    assert run(*arguments) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("Usage: bramley")
+    assert "\x1b" not in out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nope"],
+        ["up", "--nope"],
+        ["up", "--log-level", "loud"],
+        ["crds", "-o", "xml"],
+        ["crds", "--kind", "Pear"],
+        ["apiserver", "--listen", "here", "--show-settings"],
+    ],
+)
+def test_wrong_usage_is_told_on_standard_error_with_code_2(
+    arguments: list[str], capsys: Captured
+) -> None:
+    assert run(*arguments) == 2
+
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "Traceback" not in told.err
+    assert told.err.strip()
+
+
+@pytest.mark.parametrize("command", ["up", "apiserver"])
+def test_settings_are_shown_with_value_and_source(
+    command: str, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BRAMLEY_LISTEN", "127.0.0.1:7443")
+    monkeypatch.setenv("BRAMLEY_DATA_DIR", "/nowhere")
+
+    assert run(command, "--data-dir", str(tmp_path), "--show-settings") == 0
+
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    shown = {line[0]: (line[1], " ".join(line[2:])) for line in lines}
+    assert shown["--data-dir"] == (str(tmp_path), "flag")
+    assert shown["--listen"] == ("127.0.0.1:7443", "environment BRAMLEY_LISTEN")
+    assert shown["--kubeconfig-out"] == (str(tmp_path / "kubeconfig"), "default")
+    assert shown["--log-format"] == ("auto", "default")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_data_belongs_where_the_platform_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setenv("HOME", "/home/ada")
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    assert options.default_data_dir() == Path("/home/ada/.local/share/bramley")
+
+    monkeypatch.setenv("XDG_DATA_HOME", "/data")
+    assert options.default_data_dir() == Path("/data/bramley")
+
+    monkeypatch.setattr("sys.platform", "darwin")
+    wanted = Path("/home/ada/Library/Application Support/Bramley")
+    assert wanted == options.default_data_dir()
+
+
+def test_definitions_are_printed_as_yaml(capsys: Captured) -> None:
+    assert run("crds") == 0
+
+    printed = list(yaml.safe_load_all(capsys.readouterr().out))
+    kinds = {one["spec"]["names"]["kind"] for one in printed}
+    assert {"RunnerPool", "TuistCluster"} <= kinds
+
+
+def test_definitions_are_printed_as_one_json_list(capsys: Captured) -> None:
+    assert run("crds", "-o", "json") == 0
+
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["kind"] == "List"
+    assert len(printed["items"]) == 4
+
+
+@pytest.mark.parametrize("kind", ["RunnerPool", "runnerpools", "rpool", "RUNNERPOOL"])
+def test_one_definition_is_printed_alone(kind: str, capsys: Captured) -> None:
+    assert run("crds", "--kind", kind, "-o", "json") == 0
+
+    assert json.loads(capsys.readouterr().out)["metadata"]["name"] == "runnerpools.tuist.dev"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "told"),
+    [
+        (BadConfiguration("the port is taken; choose another"), 2, "the port is taken"),
+        (InvalidSpec("no"), 2, "no"),
+        (ApiUnavailable("down"), 1, "down; try again"),
+        (OSError(28, "No space left on device", "/data"), 1, "No space left on device (/data)"),
+        (KeyError("x"), 70, "this is a bug: KeyError: 'x'"),
+        (ExceptionGroup("g", [ExceptionGroup("h", [BadConfiguration("deep")])]), 2, "deep"),
+    ],
+)
+def test_failure_is_one_line_and_a_code(
+    error: Exception, code: int, told: str, capsys: Captured
+) -> None:
+    logging.getLogger().setLevel(logging.INFO)
+
+    assert code == failing.tell("bramley", error)
+
+    line = capsys.readouterr().err
+    assert line.startswith(f"bramley: {told}")
+    assert line.count("\n") == 1
+
+
+def test_traceback_comes_with_debug_only(capsys: Captured) -> None:
+    log.configure(level="debug")
+
+    failing.tell("bramley", RuntimeError("x"))
+
+    assert "RuntimeError" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_next_steps_quote_the_path_of_the_kubeconfig() -> None:
+    steps = list(up.next_steps(Path("/a b/kubeconfig"), "bramley"))
+
+    assert steps[0][1] == "export KUBECONFIG='/a b/kubeconfig'"
+
+
+@pytest.mark.parametrize("arguments", [[], ["--node-name", "mac-1"], ["lease", "--", "sleep", "1"]])
+def test_agent_says_that_it_is_not_there_yet(arguments: list[str], capsys: Captured) -> None:
+    assert tart_kubelet.run(arguments) == 2
+
+    told = capsys.readouterr().err
+    assert told.startswith("tart-kubelet: the agent is not part of this release")
+
+
+@pytest.mark.parametrize("flag", ["--help", "--version"])
+def test_agent_answers_help_and_version(flag: str, capsys: Captured) -> None:
+    with pytest.raises(SystemExit) as done:
+        tart_kubelet.run([flag])
+
+    assert done.value.code == 0
+    assert "tart-kubelet" in capsys.readouterr().out
