@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,20 @@ from tests.contract.kube_client.targets import Target
 REAL = pytest.param("real", marks=pytest.mark.tier("cluster"))
 
 
+@pytest.fixture(scope="session")
+def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Run our server for the whole session, and give the kubeconfig that it wrote."""
+    with targets.serving(tmp_path_factory.mktemp("apiserver")) as kubeconfig:
+        yield kubeconfig
+
+
 @pytest.fixture(params=["in-process", "over-http", REAL])
-def target(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
-    """Return the server under test; the real one is started once for the whole session."""
+def target(request: pytest.FixtureRequest) -> Target:
+    """Return the server under test."""
     if request.param == "in-process":
         return Target(request.param, targets.in_process)
     if request.param == "over-http":
-        return Target(request.param, lambda: targets.over_http(tmp_path))
-    cluster = request.getfixturevalue("real_cluster")
-    return Target(request.param, lambda: targets.real(cluster.kubeconfig))
+        kubeconfig = request.getfixturevalue("own_server")
+    else:
+        kubeconfig = request.getfixturevalue("real_cluster").kubeconfig
+    return Target(request.param, lambda: targets.behind(kubeconfig))

@@ -7,8 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -16,9 +24,7 @@ from typing import Protocol, TypeVar
 from bramley.api.apiextensions import CustomResourceDefinition
 from bramley.api.core import ConfigMap, Namespace
 from bramley.api.meta import ObjectMeta
-from bramley.app import apiserver, embedded
-from bramley.app.listening import Address
-from bramley.app.serving import Stop
+from bramley.app import embedded
 from bramley.base import errors
 from bramley.base.clock import SystemClock
 from bramley.kube import connecting
@@ -105,7 +111,8 @@ class Target:
             namespace = Namespace(metadata=ObjectMeta(generate_name="contract-"))
             made = await kube.create(namespace)
             yield World(server, kube, made.name)
-            await kube.delete(Namespace, made.name)
+            with suppress(errors.NotFound):
+                await kube.delete(Namespace, made.name)
 
 
 @asynccontextmanager
@@ -115,31 +122,39 @@ async def in_process() -> AsyncIterator[Server]:
         yield InProcess(api, token.reveal())
 
 
-@asynccontextmanager
-async def over_http(folder: Path) -> AsyncIterator[Server]:
-    """Run our server with its files, certificates and sockets."""
-    settings = apiserver.Settings(
-        data_dir=folder / "data", listen=Address("127.0.0.1", 0), kubeconfig=folder / "kubeconfig"
-    )
-    started = asyncio.Event()
-    stop = Stop()
-    async with asyncio.TaskGroup() as group:
-        group.create_task(
-            apiserver.serve(
-                settings, stop=stop, started=lambda _: started.set(), clock=SystemClock()
-            )
-        )
-        async with asyncio.timeout(30):
-            await started.wait()
+@contextmanager
+def serving(folder: Path) -> Iterator[Path]:
+    """Run our server as people do, in a process of its own, and give the kubeconfig that it writes."""
+    kubeconfig, log = folder / "kubeconfig", folder / "log"
+    flags = {"data-dir": folder / "data", "listen": "127.0.0.1:0", "kubeconfig-out": kubeconfig}
+    command = ["apiserver", *(f"--{name}={value}" for name, value in flags.items())]
+    program = "from bramley.cli.main import main; main()"
+    with (
+        log.open("w") as output,
+        subprocess.Popen(
+            [sys.executable, "-c", program, *command], stdout=output, stderr=output
+        ) as process,
+    ):
         try:
-            yield OverHttp(settings.kubeconfig)
+            wait_for(kubeconfig, process, log)
+            yield kubeconfig
         finally:
-            stop.ask()
+            process.terminate()
+            process.wait(timeout=30)
+
+
+def wait_for(kubeconfig: Path, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait for the file, which is written when clients can connect."""
+    deadline = time.monotonic() + 60
+    while not kubeconfig.exists():
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.02)
 
 
 @asynccontextmanager
-async def real(kubeconfig: Path) -> AsyncIterator[Server]:
-    """Use a control plane that runs already."""
+async def behind(kubeconfig: Path) -> AsyncIterator[Server]:
+    """Use a server that runs already."""
     yield OverHttp(kubeconfig)
 
 
