@@ -77,18 +77,22 @@ class Walk:
     def _ran(self, command: str) -> str:
         state = self.scratch / "exported"
         script = f". {state} 2>/dev/null || true\n{command}\nexport -p > {state}"
-        done = subprocess.run(
+        with subprocess.Popen(
             ["bash", "-e", "-o", "pipefail", "-c", script],
             cwd=self.folder,
             env=self.environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=self.deadline,
-            check=False,
-        )
-        assert done.returncode == 0, f"$ {command}\n{done.stdout}"
-        return done.stdout
+            start_new_session=True,
+        ) as process:
+            try:
+                printed, _ = process.communicate(timeout=self.deadline)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                raise
+        assert process.returncode == 0, f"$ {command}\n{printed}"
+        return printed
 
     @contextlib.contextmanager
     def _started(self, step: Step) -> Iterator[str]:

@@ -17,7 +17,7 @@ FILE = re.compile(r"(?:src|tests|tools|docs|bench|requirements|\.ci)/[\w./-]*\w"
 
 # Flags of other programs that documents explain.
 OTHERS_FLAGS = {
-    "kubectl": {"--kubeconfig", "--validate", "--type", "--raw", "--server-side"},
+    "kubectl": {"--kubeconfig", "--validate", "--type", "--raw", "--server-side", "--request-timeout"},
     "pytest": {"--randomly-seed"},
     "pip": {"--require-hashes"},
 }
