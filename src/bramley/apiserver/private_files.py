@@ -25,7 +25,7 @@ def read(path: Path) -> bytes | None:
     """Return a file's content, or None when there is no such file."""
     try:
         return path.read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise BadConfiguration(

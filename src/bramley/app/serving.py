@@ -1,7 +1,7 @@
 """Serving an application over TLS until asked to stop, and stopping so that nobody loses anything.
 
 The order of stopping: no new connections; requests under way are answered, watches excepted; `end_streams` lets the
-watches end by themselves; what is left after the deadline is cut. A second signal cuts at once.
+watches end by themselves; what is left a moment later, or after the deadline, is cut. A second signal cuts at once.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ logger = log.get(__name__)
 
 # Clients keep connections open between calls; closing them early costs a TLS handshake each time.
 KEEP_ALIVE = timedelta(minutes=2)
+LINGER = timedelta(seconds=1)
 _STREAMING = re.compile(rb"(?:^|&)(?:watch|follow)=(?:1|t|true)(?:&|$)", re.IGNORECASE)
 
 
@@ -90,6 +91,7 @@ class HttpsServer:
         self._bound = bound
         self._drain = drain.total_seconds()
         self._server = uvicorn.Server(_config(self._calls, context, drain))
+        self._ended = asyncio.Event()
         self.ready = asyncio.Event()
 
     async def run(self, stop: Stop, *, end_streams: Callable[[], Awaitable[None]]) -> None:
@@ -106,7 +108,8 @@ class HttpsServer:
             logger.info("Stopping", reason="asked to")
             ending = group.create_task(self._end(end_streams))
             await server.shutdown(sockets=[self._bound])
-            await ending
+            await self._ended.wait()
+            ending.cancel()
             forcing.cancel()
 
     async def _stop_when_asked(self, stop: Stop) -> None:
@@ -126,6 +129,10 @@ class HttpsServer:
         except TimeoutError:
             logger.warning("Requests are still under way", reason="drain deadline passed")
         await end_streams()
+        self._ended.set()
+        # Everything is answered; who does not read the goodbye of TLS must not keep us here.
+        await asyncio.sleep(LINGER.total_seconds())
+        self._server.force_exit = True
 
 
 def _config(application: Application, context: ssl.SSLContext, drain: timedelta) -> uvicorn.Config:

@@ -1,0 +1,109 @@
+"""A session with kubectl, as the first page promises it; also the very commands that `bramley up` prints."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from bramley.api import crds
+from bramley.cli import up
+from tests.process.serving.processes import BRAMLEY, Bramley, running, until
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+pytestmark = pytest.mark.tier("cluster")  # kubectl is built with the real control plane
+
+
+class Kubectl:
+    """kubectl with the kubeconfig that the server wrote."""
+
+    def __init__(self, program: Path, server: Bramley) -> None:
+        self._command = [str(program), f"--kubeconfig={server.kubeconfig}"]
+
+    def __call__(self, *arguments: str, stdin: str | None = None) -> str:
+        done = subprocess.run(
+            [*self._command, *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    @contextmanager
+    def streaming(self, *arguments: str, into: Path) -> Iterator[None]:
+        with (
+            into.open("wb") as out,
+            subprocess.Popen([*self._command, *arguments], stdout=out) as p,
+        ):
+            try:
+                yield
+            finally:
+                p.terminate()
+
+
+def test_session_with_kubectl(tmp_path: Path, kubectl: Path) -> None:
+    with running(tmp_path) as server:
+        run = Kubectl(kubectl, server)
+
+        assert json.loads(run("get", "--raw", "/api"))["versions"] == ["v1"]
+        namespaces = json.loads(run("get", "ns", "-o", "json"))["items"]
+        assert "default" in {one["metadata"]["name"] for one in namespaces}
+
+        config_map = str(EXAMPLES / "configmap.yaml")
+        assert "created" in run("apply", "--validate=false", "-f", config_map)
+        assert "created" in run("apply", "--validate=false", "-f", "-", stdin=crds.as_yaml())
+        pool = str(EXAMPLES / "runnerpool.yaml")
+        assert "created" in run("apply", "--validate=false", "-f", pool)
+        assert "unchanged" in run("apply", "--validate=false", "-f", pool)
+
+        seen = tmp_path / "seen"
+        with run.streaming("get", "runnerpools", "-w", "-o", "json", into=seen):
+            until(lambda: '"macos"' in seen.read_text())
+            run("patch", "runnerpool", "macos", "--type", "merge", "-p", '{"spec":{"replicas":7}}')
+            until(lambda: '"replicas": 7' in seen.read_text())
+        got = json.loads(run("get", "runnerpool", "macos", "-o", "json"))
+        assert got["spec"]["replicas"] == 7
+
+        assert "deleted" in run("delete", "runnerpool", "macos")
+        assert json.loads(run("get", "runnerpools", "-o", "json"))["items"] == []
+
+
+def test_refusal_reaches_the_person_at_kubectl(tmp_path: Path, kubectl: Path) -> None:
+    with running(tmp_path) as server:
+        run = Kubectl(kubectl, server)
+        run("apply", "--validate=false", "-f", "-", stdin=crds.as_yaml())
+        broken = up.POOL.replace("replicas: 2", "replicas: -2")
+
+        with pytest.raises(AssertionError, match=r"spec.replicas.*greater than or equal to 0"):
+            run("apply", "--validate=false", "-f", "-", stdin=broken)
+
+
+def test_commands_that_up_prints_work_in_their_order(tmp_path: Path, kubectl: Path) -> None:
+    with running(tmp_path, command="up") as server:
+        # The watch does not end by itself, so it is given a second.
+        steps = [command for _, command in up.next_steps(server.kubeconfig, str(BRAMLEY))]
+        script = "\n".join(
+            ["set -e", *(step.replace("--watch", "--watch --request-timeout=1s") for step in steps)]
+        )
+        script = script.replace("--request-timeout=1s", "--request-timeout=1s || true")
+        done = subprocess.run(
+            ["sh", "-c", script],
+            env={**os.environ, "PATH": f"{kubectl.parent}:{os.environ['PATH']}"},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    assert done.returncode == 0, done.stderr
+    assert "runnerpool.tuist.dev/demo patched" in done.stdout
+    assert 'runnerpool.tuist.dev "demo" deleted' in done.stdout

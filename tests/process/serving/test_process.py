@@ -1,0 +1,233 @@
+"""A real `bramley apiserver`: it starts, serves, keeps its secrets, and stops without losing anything."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from bramley.api.core import ConfigMap, Namespace
+from bramley.api.meta import ObjectMeta
+from bramley.kube.connecting import connect
+from tests.process.serving.processes import BRAMLEY, running, until
+
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+def a_config_map(name: str) -> dict[str, object]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+async def test_our_own_client_works_with_the_written_kubeconfig(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        async with connect(server.kubeconfig, environment={}) as client:
+            made = await client.create(
+                ConfigMap(metadata=ObjectMeta(name="hello"), data={"a": "b"}), namespace="default"
+            )
+            namespaces = await client.list(Namespace)
+
+    assert made.metadata.uid
+    assert "default" in [one.name for one in namespaces.items]
+
+
+def test_every_file_is_closed_to_other_users(tmp_path: Path) -> None:
+    os.umask(0)  # the strictest test: nothing may rely on the caller's mask
+    try:
+        with running(tmp_path) as server:
+            server.request("POST", CONFIG_MAPS, a_config_map("one"))
+            files = [path for path in server.folder.rglob("*") if path.is_file()]
+            folders = [server.folder, *(path for path in server.folder.rglob("*") if path.is_dir())]
+
+            assert {path.name: 0o600 for path in files} == {path.name: mode(path) for path in files}
+            assert all(mode(path) == 0o700 for path in folders)
+            assert mode(server.kubeconfig) == 0o600
+    finally:
+        os.umask(0o022)
+
+
+def test_token_is_nowhere_but_in_the_kubeconfig(tmp_path: Path) -> None:
+    with running(tmp_path, "--log-level", "debug") as server:
+        token = server.token
+        server.request("POST", CONFIG_MAPS, a_config_map("one"))
+        server.request("GET", "/nowhere")
+        arguments = subprocess.run(
+            ["ps", "-ww", "-o", "args=", "-p", str(server.process.pid)],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        server.stop()
+
+    assert "apiserver" in arguments
+    everywhere = [path for path in tmp_path.rglob("*") if path.is_file()]
+    holders = [path for path in everywhere if token.encode() in path.read_bytes()]
+    assert holders == [server.kubeconfig]
+    assert token not in arguments
+
+
+@pytest.mark.parametrize("token", ["", "wrong", "Bearer"])
+def test_nobody_comes_in_with_another_token(token: str, tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        code, answer = server.request("GET", CONFIG_MAPS, token=token or "x")
+
+    assert (code, answer["reason"]) == (401, "Unauthorized")
+
+
+def test_health_is_told_to_everybody(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        connection = server.connection()
+        connection.request("GET", "/livez")
+
+        assert connection.getresponse().status == 200
+        connection.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_stop_is_clean_and_quick_though_watches_are_open(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    with running(tmp_path) as server:
+        watches = [server.connection() for _ in range(5)]
+        streams = []
+        for watch in watches:
+            headers = {"Authorization": f"Bearer {server.token}"}
+            watch.request("GET", f"{CONFIG_MAPS}?watch=true&resourceVersion=0", headers=headers)
+            streams.append(watch.getresponse())
+        server.request("POST", CONFIG_MAPS, a_config_map("one"))
+
+        began = time.monotonic()
+        code = server.stop(number)
+        took = time.monotonic() - began
+
+        # The end of the stream is said properly: http.client raises on a chunk that is cut off.
+        events = [[json.loads(line) for line in stream.read().splitlines()] for stream in streams]
+        for watch in watches:
+            watch.close()
+
+    assert code == 0
+    assert took < 8
+    names = [[event["object"]["metadata"]["name"] for event in seen][-1] for seen in events]
+    assert names == ["one"] * 5
+    assert [line["message"] for line in server.log()][-1] == "Stopped"
+
+
+def test_acknowledged_writes_survive_a_stop_in_their_midst(tmp_path: Path) -> None:
+    acknowledged: list[str] = []
+    with running(tmp_path) as server:
+
+        def write() -> None:
+            for index in range(10_000):
+                try:
+                    code, _ = server.request("POST", CONFIG_MAPS, a_config_map(f"one-{index}"))
+                except (OSError, ValueError, EOFError):
+                    return
+                if code == 201:
+                    acknowledged.append(f"one-{index}")
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        until(lambda: len(acknowledged) > 5)
+        assert server.stop() == 0
+        writer.join()
+
+    with running(tmp_path) as server:
+        _, listed = server.request("GET", CONFIG_MAPS)
+        found = {one["metadata"]["name"] for one in listed["items"]}
+
+    assert set(acknowledged) <= found
+
+
+def test_second_signal_stops_at_once(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        # A request whose body never comes keeps the server waiting for its deadline.
+        slow = server.connection()
+        slow.putrequest("POST", CONFIG_MAPS)
+        for header, value in (
+            ("Authorization", f"Bearer {server.token}"),
+            ("Content-Type", "application/json"),
+            ("Content-Length", "100"),
+        ):
+            slow.putheader(header, value)
+        slow.endheaders()
+        until(lambda: server.request("GET", "/livez")[0] == 200)
+        server.process.send_signal(signal.SIGINT)
+        until(lambda: "Stopping" in server.err.read_text())
+
+        began = time.monotonic()
+        code = server.stop(signal.SIGINT)
+        slow.close()
+
+    assert code == 0
+    assert time.monotonic() - began < 5
+
+
+def test_restart_keeps_data_token_and_authority_and_serves_on_another_port(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        first = server.access
+        server.request("POST", CONFIG_MAPS, a_config_map("one"))
+        server.stop()
+
+    with running(tmp_path) as server:
+        second = server.access
+        code, _ = server.request("GET", f"{CONFIG_MAPS}/one")
+
+    assert code == 200
+    assert first[1:] == second[1:]
+
+
+def test_kubeconfig_that_was_removed_comes_back_with_a_new_token(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        old = server.token
+        server.stop()
+    server.kubeconfig.unlink()
+
+    with running(tmp_path) as server:
+        code, _ = server.request("GET", CONFIG_MAPS, token=old)
+
+        assert old != server.token
+        assert code == 401
+        assert server.request("GET", CONFIG_MAPS)[0] == 200
+
+
+def test_killed_server_starts_again_on_the_same_folder(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        server.request("POST", CONFIG_MAPS, a_config_map("one"))
+        server.process.kill()
+        server.process.wait()
+
+    with running(tmp_path) as server:
+        assert server.request("GET", f"{CONFIG_MAPS}/one")[0] == 200
+
+
+def test_idle_server_is_small(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        told = subprocess.run(
+            ["ps", "-o", "rss=", "-p", str(server.process.pid)],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+
+    assert int(told) / 1024 < 75
+
+
+def test_up_prints_what_to_try_with_the_real_port(tmp_path: Path) -> None:
+    with running(tmp_path, command="up") as server:
+        printed = until(lambda: text if "Ctrl-C" in (text := server.out.read_text()) else "")
+        address, _, _ = server.access
+
+    assert f"the Kubernetes API at {address}\n" in printed
+    assert f"export KUBECONFIG={server.kubeconfig}\n" in printed
+    assert f"{BRAMLEY} crds | kubectl apply" in printed
+    assert "\x1b" not in printed
