@@ -46,6 +46,12 @@ def tier_of(item: pytest.Item) -> str:
     return item.path.relative_to(TESTS).parts[0]
 
 
+def target_of(item: pytest.Item) -> str:
+    """Return which side of a seam a contract test asks, with the name of its suite; empty for other tests."""
+    target = getattr(item, "callspec", None) and item.callspec.params.get("target")  # type: ignore[attr-defined]
+    return f"contract {item.path.parent.name} on {target}" if isinstance(target, str) else ""
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     try:
         wanted = tiers.chosen(os.environ.get("TIERS", ""))
@@ -79,10 +85,11 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 class TierCount:
-    """Counts outcomes per tier, for the lines before pytest's own summary."""
+    """Counts outcomes per tier, and per target of contract suites, for the lines before pytest's own summary."""
 
     def __init__(self) -> None:
         self.outcomes: dict[str, Counter[str]] = {}
+        self.targets: dict[str, Counter[str]] = {}
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -91,6 +98,8 @@ class TierCount:
         report = yield
         if report.when == "call" or (report.when == "setup" and not report.passed):
             self.outcomes.setdefault(tier_of(item), Counter())[report.outcome] += 1
+            if target := target_of(item):
+                self.targets.setdefault(target, Counter())[report.outcome] += 1
         return report
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -98,9 +107,9 @@ class TierCount:
         seed = terminalreporter.config.getoption("randomly_seed", None)
         if seed is not None:
             terminalreporter.write_line(f"order      repeat it with --randomly-seed={seed}")
-        for tier, counts in sorted(self.outcomes.items()):
+        for name, counts in [*sorted(self.outcomes.items()), *sorted(self.targets.items())]:
             told = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
-            terminalreporter.write_line(f"{tier:<10} {told}")
+            terminalreporter.write_line(f"{name:<10} {told}")
 
 
 def pytest_configure(config: pytest.Config) -> None:
