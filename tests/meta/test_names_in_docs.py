@@ -17,7 +17,14 @@ FILE = re.compile(r"(?:src|tests|tools|docs|bench|requirements|\.ci)/[\w./-]*\w"
 
 # Flags of other programs that documents explain.
 OTHERS_FLAGS = {
-    "kubectl": {"--kubeconfig", "--validate", "--type", "--raw", "--server-side", "--request-timeout"},
+    "kubectl": {
+        "--kubeconfig",
+        "--validate",
+        "--type",
+        "--raw",
+        "--server-side",
+        "--request-timeout",
+    },
     "pytest": {"--randomly-seed"},
     "pip": {"--require-hashes"},
 }

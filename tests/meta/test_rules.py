@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -122,15 +124,15 @@ def test_no_work_is_left_in_comments() -> None:
     assert [name_of(path) for path in modules() if marker.search(path.read_text())] == []
 
 
+@functools.cache
+def texts() -> dict[str, str]:
+    found = {}
+    for path in own_files():
+        with contextlib.suppress(UnicodeDecodeError):
+            found[name_of(path)] = path.read_text()
+    return found
+
+
 @pytest.mark.parametrize("pattern", FORBIDDEN, ids=lambda pattern: pattern.pattern)
 def test_no_file_mentions_the_machine_it_was_written_on(pattern: re.Pattern[str]) -> None:
-    found = []
-    for path in own_files():
-        try:
-            text = path.read_text()
-        except UnicodeDecodeError:
-            continue
-        if pattern.search(text):
-            found.append(name_of(path))
-
-    assert found == []
+    assert [name for name, text in texts().items() if pattern.search(text)] == []
