@@ -43,16 +43,20 @@ class Model:
     lost: set[int] = field(default_factory=set)
     floors: dict[str, int] = field(default_factory=dict)
     issued: int = 0
+    current: dict[Key, State] = field(default_factory=dict)
 
     @property
     def revision(self) -> int:
         return self.committed[-1].rv if self.committed else 0
 
     def objects(self, resource: str, rv: int | None = None) -> dict[Key, State]:
-        """Replay a resource up to a revision, or to the end."""
+        """Return a resource as it is, or replay it up to a revision."""
         found: dict[Key, State] = {}
-        for step in self.steps(resource, after=0, until=rv):
-            _replay(found, step)
+        if rv is None:
+            found = {key: state for key, state in self.current.items() if key.resource == resource}
+        else:
+            for step in self.steps(resource, after=0, until=rv):
+                _replay(found, step)
         return dict(sorted(found.items()))
 
     def steps(self, resource: str, *, after: int, until: int | None = None) -> Iterator[Step]:
@@ -65,9 +69,10 @@ class Model:
                 yield step
 
     def head(self, key: Key) -> State | None:
-        found: dict[Key, State] = self.objects(key.resource)
+        found = {key: self.current[key]} if key in self.current else {}
         for step in self.pending:
-            _replay(found, step)
+            if step.key == key:
+                _replay(found, step)
         return found.get(key)
 
     def rests_on(self, key: Key) -> int | None:
@@ -90,6 +95,7 @@ class Model:
     def commit(self, count: int, *, now: float) -> None:
         for step in self.pending[:count]:
             self.committed.append(step._replace(at=now))
+            _replay(self.current, step)
             self._bound_count(step.key.resource)
         del self.pending[:count]
 

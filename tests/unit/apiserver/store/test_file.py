@@ -252,7 +252,7 @@ async def test_a_log_without_its_database_is_not_played_into_a_new_one(
         (tmp_path / DATABASE).write_bytes(left)
     before = content(tmp_path)
 
-    with pytest.raises(BadConfiguration, match="its log .* is there"):
+    with pytest.raises(BadConfiguration, match=r"its log .* is there"):
         Store.open(tmp_path)
 
     assert content(tmp_path) == before

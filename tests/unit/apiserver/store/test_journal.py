@@ -23,7 +23,7 @@ from tests.unit.apiserver.store.doubles import (
     started,
 )
 
-WAIT = 10.0
+WAIT = 5.0
 
 pytestmark = pytest.mark.real_time
 
@@ -63,7 +63,7 @@ async def threaded(
 ) -> AsyncIterator[tuple[Store, RecordingDisk]]:
     disk = RecordingDisk(before)
     store = Store(partial(ThreadedJournal, disk, group_bytes=group_bytes))
-    async with store:
+    async with asyncio.timeout(2 * WAIT), store:
         yield store, disk
 
 

@@ -103,6 +103,22 @@ async def test_a_write_builds_on_writes_that_are_still_on_their_way() -> None:
     assert [(await write).rv for write in writes] == [1, 2, 3]
 
 
+async def test_a_commit_of_an_older_write_leaves_the_newer_head_in_place() -> None:
+    store, journal = stepped_store()
+    await started(store.write(POD, put))
+    await started(store.write(POD, put))
+    journal.commit(1)
+    seen: list[int | None] = []
+
+    def build(head: Record | None, rv: int) -> Draft:
+        seen.append(head.rv if head else None)
+        return put(head, rv)
+
+    await started(store.write(POD, build))
+
+    assert seen == [2]
+
+
 async def test_a_failed_commit_fails_every_write_that_was_built_on_it() -> None:
     store, journal = stepped_store()
     safe = await started(store.write(POD, put))
