@@ -18,8 +18,8 @@ N = TypeVar("N", bound=ast.AST)
 
 # The only places that may see every exception: below them a bug has nobody left to tell.
 CATCH_ALL = {
-    "src/bramley/runtime/controller.py",
-    "src/bramley/apiserver/app.py",
+    "src/bramley/runtime/caught.py",
+    "src/bramley/apiserver/api.py",
     "src/bramley/kube/in_process.py",  # stands where the HTTP server stands between processes
     "src/bramley/cli/main.py",
 }
