@@ -35,6 +35,7 @@ from tests.unit.apiserver.store.model import Model, State, Step
 
 T = TypeVar("T")
 
+MEMORY = Path("/dev/shm")  # thousands of commits: nothing here is about the disk
 LIMITS = HistoryLimits(6, 10**9, timedelta(seconds=100))
 SETTINGS = Settings(history=LIMITS, watch_buffer_bytes=150)
 RESOURCES = ("pods", "nodes")
@@ -88,7 +89,7 @@ class StoreMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.loop = VirtualTimeLoop()
-        self.folder = tempfile.TemporaryDirectory()
+        self.folder = tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None)
         self.model = Model(LIMITS)
         self.sent: list[Sent] = []
         self.watches: list[Watch] = []
