@@ -21,6 +21,7 @@ GROUPS = {
         "Namespace",
         "Node",
         "Pod",
+        "Scale",
         "Secret",
         "Service",
         "ServiceAccount",
@@ -35,7 +36,6 @@ GROUPS = {
     ),
     "apis/scheduling.k8s.io/v1": ("PriorityClass",),
     "apis/apiextensions.k8s.io/v1": ("CustomResourceDefinition",),
-    "apis/autoscaling/v1": ("Scale",),
 }
 LEAVES = {
     "resource.Quantity": "resource.Quantity",

@@ -11,6 +11,8 @@ from bramley.apiserver.status import no_such_path
 Json = dict[str, Any]
 
 _SUBRESOURCE_VERBS = ["get", "patch", "update"]
+# The same verbs in another order; people compare these lists.
+_CUSTOM_VERBS = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
 
 
 def document(path: str, catalog: Catalog) -> Json | None:
@@ -67,7 +69,7 @@ def _entries(resource: ServedResource) -> list[Json]:
         "singularName": resource.singular,
         "namespaced": resource.namespaced,
         "kind": resource.kind,
-        "verbs": list(resource.verbs),
+        "verbs": _CUSTOM_VERBS if resource.is_custom else list(resource.verbs),
     }
     if resource.short_names:
         entry["shortNames"] = list(resource.short_names)

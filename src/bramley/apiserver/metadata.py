@@ -10,6 +10,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from bramley.apiserver import causes, names
 from bramley.base.errors import Cause
 
@@ -20,11 +22,12 @@ ORPHAN = "orphan"
 FOREGROUND = "foregroundDeletion"
 
 _IMMUTABLE = "field is immutable"
+_STANDARD_FINALIZERS = frozenset({"kubernetes", ORPHAN, FOREGROUND})
+_OWNER_FIELDS = ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion")
 _SYSTEM_FIELDS = (
     "selfLink",
     "uid",
     "resourceVersion",
-    "generation",
     "creationTimestamp",
     "deletionTimestamp",
     "deletionGracePeriodSeconds",
@@ -61,11 +64,20 @@ def carried_over(new: Json, old: Json) -> Json:
 
 def check_new(metadata: Json, *, namespaced: bool, name_check: names.Check) -> list[Cause]:
     """Return what is wrong with a new object's metadata."""
+    found = [*_names(metadata, name_check), *_namespace(metadata, namespaced=namespaced)]
+    if metadata.get("generation", 0) < 0:
+        detail = "must be greater than or equal to 0"
+        found.append(causes.invalid("metadata.generation", metadata["generation"], detail))
+    return [*found, *_contents(metadata, {}), *_finalizers(metadata.get("finalizers", []))]
+
+
+def check_qualified_finalizers(finalizers: list[str]) -> list[Cause]:
+    """Return the finalizers that are neither Kubernetes' own nor carry the domain of their owner."""
+    detail = "name is neither a standard finalizer name nor is it fully qualified"
     return [
-        *_names(metadata, name_check),
-        *_namespace(metadata, namespaced=namespaced),
-        *_contents(metadata, {}),
-        *_finalizers(metadata.get("finalizers", [])),
+        causes.invalid(f"metadata.finalizers[{index}]", each, detail)
+        for index, each in enumerate(finalizers)
+        if "/" not in each and each not in _STANDARD_FINALIZERS
     ]
 
 
@@ -150,8 +162,13 @@ def _owners(owners: list[Json]) -> list[Cause]:
             f"{each.get('kind')}/{each.get('name')}" for each in (controllers[0], extra)
         )
         detail = f'Only one reference can have Controller set to true. Found "true" in references for {both}'
-        found.append(causes.invalid(field, owners, detail))
+        shown = msgspec.json.encode([_in_order(each) for each in owners]).decode()
+        found.append(Cause(field, "FieldValueInvalid", f"Invalid value: {shown}: {detail}"))
     return found
+
+
+def _in_order(owner: Json) -> Json:
+    return {key: owner[key] for key in _OWNER_FIELDS if key in owner}
 
 
 def _owner(owner: Json, field: str) -> list[Cause]:
@@ -166,7 +183,8 @@ def _owner(owner: Json, field: str) -> list[Cause]:
     ]
     if (owner.get("apiVersion"), owner.get("kind")) == ("v1", "Event"):
         detail = "/v1, Kind=Event is disallowed from being an owner"
-        found.append(causes.invalid(field, owner, detail))
+        shown = msgspec.json.encode(_in_order(owner)).decode()
+        found.append(Cause(field, "FieldValueInvalid", f"Invalid value: {shown}: {detail}"))
     return found
 
 

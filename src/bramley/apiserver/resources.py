@@ -78,7 +78,8 @@ class Rules:
 
     `shape` names the built-in type whose fields the kind has. `complete` fills and wipes a new object in place, `default`
     fills any written object, `keep` carries over from the old object what an update may not touch; `check` looks at one
-    object, `transition` at new and old. `is_held` tells that a deleted object must stay although it has no finalizers.
+    object, `transition` at new and old; `admit` comes last and may do both and complete the object in place. `is_held` tells
+    that a deleted object must stay although it has no finalizers.
     """
 
     shape: str = ""
@@ -88,8 +89,10 @@ class Rules:
     keep: Callable[[Json, Json], None] | None = None
     check: Check | None = None
     transition: Transition | None = None
+    admit: Callable[[Json, Json | None], None] | None = None
     is_held: Callable[[Json], bool] | None = None
     counts_generation: bool = False
+    qualified_finalizers: bool = True
     unconditional_update: bool = True
     create_on_update: bool = False
     returns_deleted: bool = False
@@ -102,6 +105,7 @@ CUSTOM = Rules(
     counts_generation=True,
     unconditional_update=False,
     status_writes_metadata=False,
+    qualified_finalizers=False,
 )
 
 
@@ -157,8 +161,9 @@ class ServedResource:
         return Details(self.group, self.plural, name, uid)
 
     def kind_details(self, name: str = "") -> Details:
-        """Return the details of a refusal about the kind's own rules."""
-        return Details(self.group, self.kind, name)
+        """Return the details of a refusal about the kind's own rules; a converted kind's are those of the stored one."""
+        group = "" if self.conversion is not None else self.group
+        return Details(group, self.kind, name)
 
     def selected_fields(self, body: Mapping[str, Any]) -> dict[str, str]:
         """Return the values that field selectors compare, of one object as it is stored."""

@@ -14,10 +14,10 @@ _MOST = 2**31 - 1
 _SHOWN = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 
-def of(body: Json, paths: ScalePaths) -> Json:
-    """Return an object's Scale; raise a 500 when it has no replicas to show, as a real server does."""
+def of(body: Json, paths: ScalePaths, *, reading: bool = False) -> Json:
+    """Return an object's Scale; when it is to be read and has no replicas, raise a 500 as a real server does."""
     replicas = _at(body, paths.spec_replicas)
-    if replicas is None:
+    if replicas is None and reading:
         field = causes.quoted(paths.spec_replicas)
         raise status.internal(f"the spec replicas field {field} does not exist")
     shown: Json = {"replicas": _at(body, paths.status_replicas) or 0}

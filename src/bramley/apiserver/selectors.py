@@ -178,7 +178,7 @@ class _Parser:
             raise _Refused(f"found '{found}' expected: '('")
         if self._peek() == ")":
             self._next()
-            return set()
+            return {""}
         if not self._peek() or (self._peek() in _SYMBOLS and self._peek() != ","):
             raise _Refused(f"found '{self._peek()}', expected: ',', ')' or identifier")
         return self._listed()
@@ -214,9 +214,6 @@ class _Parser:
 
 
 def _wrong_values(key: str, operator: str, values: list[str]) -> Iterable[Cause]:
-    if not values:
-        detail = "for 'in', 'notin' operators, values set can't be empty"
-        yield causes.invalid("values", values, detail)
     for index, value in enumerate(values):
         if operator in {"gt", "lt"} and not re.fullmatch(r"[+-]?\d+", value):
             detail = "for 'Gt', 'Lt' operators, the value must be an integer"

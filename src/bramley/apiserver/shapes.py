@@ -21,8 +21,20 @@ from bramley.apiserver import quantities
 # Checks a value at a path, adds the paths of unknown fields to the list, and returns what shall stand there instead.
 Checker = Callable[[Any, str, list[str]], Any]
 
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d([.,]\d+)?(Z|[+-]\d\d:\d\d)")
-_MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)")
+_SECONDS = (
+    ("2006", r"\d{4}"),
+    ("-", "-"),
+    ("01", r"\d\d"),
+    ("-", "-"),
+    ("02", r"\d\d"),
+    ("T", "T"),
+    ("15", r"\d\d"),
+    (":", ":"),
+    ("04", r"\d\d"),
+    (":", ":"),
+    ("05", r"\d\d"),
+)
+_ZONE = ("Z07:00", r"(Z|[+-]\d\d:\d\d)")
 _INDEX = re.compile(r"\[\d+\]")
 _RANGES = {"int32": 2**31, "int64": 2**63}
 _JSON_NAMES: dict[type, str] = {
@@ -183,15 +195,28 @@ def _integer(type_name: str) -> Checker:
     return check
 
 
-def _time(pattern: re.Pattern[str], layout: str) -> Checker:
+def _time(layout: str, *elements: tuple[str, str]) -> Checker:
+    """Return a checker of times; the elements are parts of the layout and the patterns of what may stand there."""
+    whole = re.compile("".join(pattern for _, pattern in elements))
+
     def check(value: Any, _path: str, _unknown: list[str]) -> Any:
         if type(value) is not str:
             raise _Mismatch(value, "string")
-        if not pattern.fullmatch(value):
-            raise WrongShape(f'parsing time "{value}" as "{layout}": cannot parse "{value}"')
+        if not whole.fullmatch(value):
+            raise WrongShape(f'parsing time "{value}" as "{layout}": {_unparsed(value, elements)}')
         return value
 
     return check
+
+
+def _unparsed(text: str, elements: tuple[tuple[str, str], ...]) -> str:
+    rest = text
+    for shown, pattern in elements:
+        match = re.match(pattern, rest)
+        if match is None:
+            return f'cannot parse "{rest}" as "{shown}"'
+        rest = rest[match.end() :]
+    return f'extra text: "{rest}"'
 
 
 def _quantity(value: Any, _path: str, _unknown: list[str]) -> Any:
@@ -232,8 +257,10 @@ _LEAVES: dict[str, Checker] = {
     "int64": _integer("int64"),
     "float64": _scalar("float64", int, float),
     "[]uint8": _bytes,
-    "v1.Time": _time(_TIME, "2006-01-02T15:04:05Z07:00"),
-    "v1.MicroTime": _time(_MICRO_TIME, "2006-01-02T15:04:05.000000Z07:00"),
+    "v1.Time": _time("2006-01-02T15:04:05Z07:00", *_SECONDS, ("", r"([.,]\d+)?"), _ZONE),
+    "v1.MicroTime": _time(
+        "2006-01-02T15:04:05.000000Z07:00", *_SECONDS, (".000000", r"\.\d{6}"), _ZONE
+    ),
     "resource.Quantity": _quantity,
     "intstr.IntOrString": _scalar("intstr.IntOrString", int, str),
 }

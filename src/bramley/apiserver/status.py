@@ -140,6 +140,12 @@ def method_not_allowed(details: Details | None = None) -> ApiError:
     return ApiError(405, "MethodNotAllowed", message, details=details or NOTHING)
 
 
+def verb_not_supported(details: Details, verb: str) -> ApiError:
+    """Refuse a verb on a custom kind, which a real server words in its own way."""
+    message = f"{verb} is not supported on resources of kind {quoted(details.qualified)}"
+    return ApiError(405, "MethodNotAllowed", message, details=details)
+
+
 def not_acceptable(types: Sequence[str]) -> ApiError:
     """Refuse because the client accepts none of the forms that we can answer in."""
     message = f"only the following media types are accepted: {', '.join(types)}"

@@ -43,12 +43,13 @@ class Renaming:
 
     def to_served(self, stored: Json) -> Json:
         """Return a stored event as `events.k8s.io` shows it."""
-        renamed = {_RENAMED.get(key, key): value for key, value in stored.items()}
+        renamed = {_RENAMED.get(key, key): value for key, value in stored.items() if value != ""}
         return {**renamed, "apiVersion": "events.k8s.io/v1"}
 
     def to_stored(self, served: Json) -> Json:
         """Return an event of `events.k8s.io` as it is stored."""
         renamed = {_BACK.get(key, key): value for key, value in served.items()}
+        default(renamed)
         return {**renamed, "apiVersion": "v1"}
 
 
@@ -64,9 +65,7 @@ def default(new: Json) -> None:
 
 def default_new(new: Json) -> None:
     """Fill an event of `events.k8s.io` as its stored form is filled."""
-    stored = Renaming().to_stored(new)
-    default(stored)
-    new.update(Renaming().to_served(stored))
+    new.update(Renaming().to_served(Renaming().to_stored(new)))
 
 
 def check(new: Json) -> list[Cause]:

@@ -25,6 +25,8 @@ def default(new: Json) -> None:
     """Show what a real server always shows of a Node."""
     new.setdefault("spec", {})
     status = dict(new.get("status", {}))
+    if "capacity" in status:
+        status.setdefault("allocatable", status["capacity"])
     status.setdefault("daemonEndpoints", {"kubeletEndpoint": {"Port": 0}})
     status["nodeInfo"] = {**dict.fromkeys(_INFO, ""), **status.get("nodeInfo", {})}
     new["status"] = status

@@ -53,6 +53,9 @@ def default(new: Json) -> None:
         spec["volumes"] = [_volume(each) for each in spec["volumes"]]
     spec["tolerations"] = [*spec.get("tolerations", []), *_added_tolerations(spec)]
     new["spec"] = spec
+    address = new.get("status", {}).get("podIP")
+    if address and not new["status"].get("podIPs"):
+        new["status"] = {**new["status"], "podIPs": [{"ip": address}]}
 
 
 def qos_class(spec: Json) -> str:

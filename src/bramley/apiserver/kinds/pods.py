@@ -145,9 +145,6 @@ def _wrong_choices(spec: Json) -> Iterator[Cause]:
 
 
 def _wrong_numbers(spec: Json) -> Iterator[Cause]:
-    if spec["terminationGracePeriodSeconds"] < 0:
-        field, value = "spec.terminationGracePeriodSeconds", spec["terminationGracePeriodSeconds"]
-        yield causes.invalid(field, value, "must be greater than or equal to 0")
     deadline = spec.get("activeDeadlineSeconds", 1)
     if not 1 <= deadline <= _MOST_SECONDS:
         detail = f"must be between 1 and {_MOST_SECONDS}, inclusive"

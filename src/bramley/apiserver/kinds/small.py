@@ -116,7 +116,19 @@ def check_binding_change(new: Json, old: Json) -> list[Cause]:
     """Return what an update of a binding may not do."""
     if new.get("roleRef") == old.get("roleRef"):
         return []
-    return [causes.invalid("roleRef", new.get("roleRef"), "cannot change roleRef")]
+    reference = new.get("roleRef", {})
+    # A real server shows its own names of the fields here.
+    shown = {
+        "APIGroup": reference["apiGroup"],
+        "Kind": reference["kind"],
+        "Name": reference["name"],
+    }
+    return [causes.invalid("roleRef", shown, "cannot change roleRef")]
+
+
+def complete_priority(new: Json) -> None:
+    """Give a new PriorityClass its generation; it never grows, because the value never changes."""
+    new["metadata"]["generation"] = 1
 
 
 def default_priority(new: Json) -> None:

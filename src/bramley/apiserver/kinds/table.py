@@ -238,6 +238,7 @@ def _others() -> tuple[ServedResource, ...]:
                 check=small.check_lease,
                 create_on_update=True,
                 unconditional_update=False,
+                qualified_finalizers=False,
             ),
         ),
         _kind(
@@ -251,7 +252,7 @@ def _others() -> tuple[ServedResource, ...]:
                 default=small.default_priority,
                 check=small.check_priority,
                 transition=small.check_priority_change,
-                counts_generation=True,
+                complete=small.complete_priority,
             ),
         ),
         _kind(
@@ -265,6 +266,7 @@ def _others() -> tuple[ServedResource, ...]:
                 shape="v1.CustomResourceDefinition",
                 counts_generation=True,
                 unconditional_update=False,
+                qualified_finalizers=False,
             ),
         ),
     )

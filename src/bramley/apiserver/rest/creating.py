@@ -78,7 +78,7 @@ def check_open(server: Server, resource: ServedResource, namespace: str, name: s
         why = (
             f"unable to create new content in namespace {namespace} because it is being terminated"
         )
-        refusal = status.forbidden(resource.details(name), why)
+        refusal = status.forbidden(resource.details(name or "Unknown"), why)
         cause = Cause(
             "metadata.namespace",
             "NamespaceTerminating",

@@ -193,22 +193,42 @@ def _wrong_new(new: Json, resource: ServedResource) -> list[Cause]:
     found = metadata.check_new(
         new["metadata"], namespaced=resource.namespaced, name_check=resource.rules.name
     )
+    found += _wrong_finalizers(new, {}, resource)
     return found + _wrong(new, None, resource)
 
 
 def _wrong_change(new: Json, old: Json, resource: ServedResource) -> list[Cause]:
     found = metadata.check_change(new["metadata"], old["metadata"])
+    found += _wrong_finalizers(new, old["metadata"], resource)
     found += _wrong(new, old, resource)
     if resource.rules.transition is not None:
         found += resource.rules.transition(new, old)
     return found
 
 
+def _wrong_finalizers(new: Json, old_metadata: Json, resource: ServedResource) -> list[Cause]:
+    finalizers = new["metadata"].get("finalizers", [])
+    if not resource.rules.qualified_finalizers or finalizers == old_metadata.get("finalizers"):
+        return []
+    return metadata.check_qualified_finalizers(finalizers)
+
+
 def _wrong_status(new: Json, old: Json, resource: ServedResource) -> list[Cause]:
     found = metadata.check_change(new["metadata"], old["metadata"])
     if resource.structural is not None:
-        found += resource.structural.validate(new, old)
+        wrong = resource.structural.validate(new, old)
+        found += [_within_status(each) for each in wrong if not each.field.startswith("spec")]
     return found
+
+
+def _within_status(cause: Cause) -> Cause:
+    # Only the status is looked at here, so a real server names its fields from there on.
+    inside = cause.field.removeprefix("status.")
+    return Cause(
+        cause.field,
+        cause.reason,
+        cause.message.replace(f"{cause.field} in body", f"{inside} in body"),
+    )
 
 
 def _wrong(new: Json, old: Json | None, resource: ServedResource) -> list[Cause]:

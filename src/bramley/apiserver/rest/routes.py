@@ -10,6 +10,7 @@ from bramley.apiserver.paths import Target
 from bramley.apiserver.rest import creating, deleting, listing, scaling, updating
 from bramley.apiserver.rest.exchange import Answer, Request
 from bramley.apiserver.rest.server import Server
+from bramley.apiserver.status import ApiError
 
 Handler = Callable[[Server, Request, Target], Awaitable[Answer]]
 
@@ -36,6 +37,9 @@ _SCALE: Mapping[str, Handler] = MappingProxyType(
 )
 
 
+_VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+
+
 def handler_of(method: str, target: Target) -> Handler:
     """Return the handler; raise a 404 for what is no subresource and a 405 for a method that the target does not have."""
     method = "GET" if method == "HEAD" else method
@@ -46,8 +50,14 @@ def handler_of(method: str, target: Target) -> Handler:
         if handler is not None and not _allows(target, verb):
             handler = None
     if handler is None:
-        raise status.method_not_allowed()
+        raise _refusal(method, target)
     return handler
+
+
+def _refusal(method: str, target: Target) -> ApiError:
+    if not target.resource.is_custom or method not in _VERBS:
+        return status.method_not_allowed()
+    return status.verb_not_supported(target.resource.details(), _VERBS[method])
 
 
 def _allows(target: Target, verb: str) -> bool:

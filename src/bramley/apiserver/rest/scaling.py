@@ -21,7 +21,7 @@ async def get(server: Server, _request: Request, target: Target) -> Answer:
     record = server.store.get(target.key)
     if record is None:
         raise status.not_found(target.resource.details(target.name))
-    return json_answer(scales.of(served(record, target.resource), paths_of(target)))
+    return json_answer(scales.of(served(record, target.resource), paths_of(target), reading=True))
 
 
 async def replace(server: Server, request: Request, target: Target) -> Answer:

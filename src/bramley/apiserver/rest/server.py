@@ -41,7 +41,9 @@ class Server:
 
     def admission(self, resource: ServedResource) -> Callable[[Json, Json | None], None] | None:
         """Return what must see a written object besides its kind's rules: definitions are checked against each other."""
-        return self._admit_crd if resource.stored_name == CRDS else None
+        if resource.rules.admit is None and resource.stored_name == CRDS:
+            return self._admit_crd
+        return resource.rules.admit
 
     def _admit_crd(self, new: Json, old: Json | None) -> None:
         name = new["metadata"]["name"]

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from bramley.apiserver import metadata, status
 from bramley.apiserver.paths import Target
 from bramley.apiserver.resources import Json, ServedResource
-from bramley.apiserver.rest.deletion import check_preconditions, deletion, mark
+from bramley.apiserver.rest.deletion import check_preconditions, deletion
 from bramley.apiserver.rest.options import DeleteOptions
 from bramley.apiserver.rest.server import CRDS, NAMESPACES, Server, decoded, namespace_key, served
 from bramley.apiserver.rest.writing import Decide, Decision, Keep, Put, Remove, write
@@ -123,10 +123,18 @@ def _ending_namespace(server: Server, old: Json, *, dry_run: bool) -> Json:
 
 def _ending_crd(server: Server, old: Json, *, dry_run: bool) -> Json:
     del dry_run
-    meta = dict(old["metadata"])
+    now = metadata.timestamp(server.clock.now())
+    meta = {**old["metadata"], "deletionTimestamp": now}
     meta["finalizers"] = [*meta.get("finalizers", []), CLEANUP]
-    mark(meta, server.clock.now())
-    return {**old, "metadata": meta}
+    ending = {
+        "type": "Terminating",
+        "status": "True",
+        "lastTransitionTime": now,
+        "reason": "InstanceDeletionPending",
+        "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+    }
+    conditions = [*(old["status"].get("conditions") or []), ending]
+    return {**old, "metadata": meta, "status": {**old["status"], "conditions": conditions}}
 
 
 async def _empty(server: Server, inside: Sequence[tuple[ServedResource, str | None]]) -> None:

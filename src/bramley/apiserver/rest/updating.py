@@ -56,7 +56,10 @@ async def patch(server: Server, request: Request, target: Target) -> Answer:
         current = _existing(current, target)
         old = served(current, target.resource)
         new = change(old, current)
-        _shape(new, old, target.resource, how=how, request=request)
+        try:
+            _shape(new, old, target.resource, how=how, request=request)
+        except shapes.WrongShape as wrong:
+            raise _misshapen(change(old, current), str(wrong)) from None
         objects.check_address(new, name=target.name, namespace=target.namespace)
         return _changed(server, new, old, current=current, target=target)
 
@@ -68,18 +71,22 @@ async def read_patch(request: Request, resource: ServedResource) -> Change:
     """Return the change that a patch describes; raise a 415 for what we do not understand and a 400 for nonsense."""
     media = bodies.media_type(request)
     if media not in {MERGE, JSON_PATCH}:
-        known = (
-            (JSON_PATCH, MERGE, APPLY)
-            if resource.is_custom
-            else (JSON_PATCH, MERGE, STRATEGIC, APPLY)
-        )
-        raise status.unsupported_media_type(known)
+        raise _unknown_patch(media, resource)
     data = await request.body()
     try:
         value = bodies.from_json(data)
     except bodies.Unreadable as wrong:
         raise status.bad_request(f"error decoding patch: {wrong}") from None
     return _merging(value) if media == MERGE else _operating(value)
+
+
+def _unknown_patch(media: str, resource: ServedResource) -> ApiError:
+    if resource.is_custom:
+        return status.unsupported_media_type((JSON_PATCH, MERGE, APPLY))
+    if media in {STRATEGIC, APPLY}:
+        return status.unsupported_media_type((JSON_PATCH, MERGE))
+    message = "415: Unsupported Media Type"
+    return ApiError(415, "UnsupportedMediaType", message, details=status.NOTHING)
 
 
 def _merging(value: Any) -> Change:
@@ -146,13 +153,13 @@ def _shape(
         return  # check_address says what is missing
     if resource.is_custom:
         bodies.check_kind(new, resource)
-    try:
-        _check_identity(new, resource)
-        bodies.shape(new, resource, options=how, request=request, old=old)
-    except shapes.WrongShape as wrong:
-        text = msgspec.json.encode(new).decode()
-        found = causes.invalid("patch", text, str(wrong))
-        raise status.invalid(Details(), [found]) from None
+    _check_identity(new, resource)
+    bodies.shape(new, resource, options=how, request=request, old=old)
+
+
+def _misshapen(new: Json, why: str) -> ApiError:
+    text = msgspec.json.encode(new, order="sorted").decode()
+    return status.invalid(Details(), [causes.invalid("patch", text, why)])
 
 
 def _check_identity(new: Json, resource: ServedResource) -> None:

@@ -1,0 +1,122 @@
+"""The cases, the recorded answers of a real server, and the list of documented differences: all of them data.
+
+A case is a list of steps; each step is one request. `{ns}` stands for a namespace of the case's own, and the names below for
+the paths of collections in it. Answers are recorded by `python -m tests.contract.kube_api.record`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+Json = dict[str, Any]
+
+HERE = Path(__file__).parent
+COLLECTIONS = {
+    "cm": "/api/v1/namespaces/{ns}/configmaps",
+    "secrets": "/api/v1/namespaces/{ns}/secrets",
+    "pods": "/api/v1/namespaces/{ns}/pods",
+    "events": "/api/v1/namespaces/{ns}/events",
+    "newevents": "/apis/events.k8s.io/v1/namespaces/{ns}/events",
+    "leases": "/apis/coordination.k8s.io/v1/namespaces/{ns}/leases",
+    "roles": "/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}/roles",
+    "bindings": "/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}/rolebindings",
+    "accounts": "/api/v1/namespaces/{ns}/serviceaccounts",
+    "priorities": "/apis/scheduling.k8s.io/v1/priorityclasses",
+    "nodes": "/api/v1/nodes",
+    "namespaces": "/api/v1/namespaces",
+    "crds": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+    "widgets": "/apis/example.com/v1/namespaces/{ns}/widgets",
+}
+TYPES = {
+    "json": "application/json",
+    "yaml": "application/yaml",
+    "merge": "application/merge-patch+json",
+    "jsonpatch": "application/json-patch+json",
+    "strategic": "application/strategic-merge-patch+json",
+    "apply": "application/apply-patch+yaml",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One request: `do` is the method and the path, `send` a value to send as JSON, `raw` a text to send as it is."""
+
+    do: str
+    send: Any = None
+    raw: str | None = None
+    type: str | None = None
+    accept: str = "application/json"
+    during: tuple[Step, ...] = ()
+
+    @property
+    def content_type(self) -> str | None:
+        named = self.type or ("json" if self.send is not None or self.raw is not None else None)
+        return TYPES.get(named, named) if named else None
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A story of a few requests, under a name that says what it shows."""
+
+    group: str
+    name: str
+    steps: tuple[Step, ...]
+
+    @property
+    def id(self) -> str:
+        return f"{self.group}: {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Where the embedded server answers otherwise on purpose; `at` names the parts of the answer, or all of it if empty."""
+
+    reason: str
+    cases: tuple[str, ...]
+    at: tuple[str, ...] = field(default=())
+
+
+@cache
+def cases() -> tuple[Case, ...]:
+    """Return all cases, by file and in order."""
+    found = []
+    for path in sorted((HERE / "cases").glob("*.yaml")):
+        for entry in yaml.safe_load(path.read_text()):
+            steps = tuple(_step(each) for each in entry["steps"])
+            found.append(Case(path.stem, entry["case"], steps))
+    return tuple(found)
+
+
+@cache
+def answers(group: str) -> dict[str, list[Json]]:
+    """Return the recorded answers of a group's cases, by name."""
+    path = HERE / "answers" / f"{group}.yaml"
+    return yaml.safe_load(path.read_text()) if path.exists() else {}
+
+
+def save_answers(group: str, given: dict[str, list[Json]]) -> None:
+    """Write the answers of a group's cases."""
+    text = yaml.safe_dump(given, sort_keys=True, width=120, allow_unicode=True)
+    (HERE / "answers" / f"{group}.yaml").write_text(text)
+
+
+@cache
+def differences() -> tuple[Difference, ...]:
+    """Return the documented differences."""
+    entries = yaml.safe_load((HERE / "differences.yaml").read_text()) or []
+    return tuple(
+        Difference(each["reason"], tuple(each["cases"]), tuple(each.get("at", ())))
+        for each in entries
+    )
+
+
+def _step(entry: str | Json) -> Step:
+    if isinstance(entry, str):
+        return Step(entry)
+    during = tuple(_step(each) for each in entry.get("during", ()))
+    return Step(**{**entry, "during": during})

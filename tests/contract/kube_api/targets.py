@@ -1,0 +1,95 @@
+"""The servers that the cases are told to: ours in process, ours behind TLS, and a real kube-apiserver."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bramley.app import apiserver, embedded
+from bramley.app.listening import Address
+from bramley.app.serving import Stop
+from bramley.base.clock import Clock, SystemClock
+from bramley.kube import connecting
+from bramley.kube.http import HttpTransport
+from bramley.kube.transport import Request, Response, Transport
+from tests.contract.kube_api import telling
+from tests.contract.kube_api.tables import COLLECTIONS, Case, Json
+from tests.unit.apiserver.world import widget_crd
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A server that knows widgets, asked as its administrator."""
+
+    transport: Transport
+    prefix: str
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    async def ask(self, case: Case) -> list[Json]:
+        """Tell a case in a namespace of its own and return the answers."""
+        namespace = f"{self.prefix}-{next(self.numbers)}"
+        await self._send("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+        try:
+            return await telling.tell(self.transport, case, namespace)
+        finally:
+            await self._send("DELETE", f"/api/v1/namespaces/{namespace}")
+
+    async def install(self) -> None:
+        """Teach the server widgets and wait until it serves them."""
+        await self._send("POST", COLLECTIONS["crds"], widget_crd())
+        async with asyncio.timeout(30):
+            while (await self._send("GET", "/apis/example.com/v1/widgets")).status != 200:
+                await asyncio.sleep(0.05)
+
+    async def _send(self, method: str, path: str, body: object = None) -> Response:
+        data = None if body is None else json.dumps(body).encode()
+        kind = None if data is None else "application/json"
+        return await self.transport.send(Request(method, path, body=data, content_type=kind))
+
+
+@asynccontextmanager
+async def in_process(clock: Clock) -> AsyncIterator[Target]:
+    """Run our server in memory, on whatever loop this is."""
+    async with embedded.running(clock=clock) as (api, token):
+        target = Target(api.transport(token), "case")
+        await target.install()
+        yield target
+
+
+@asynccontextmanager
+async def over_http(folder: Path) -> AsyncIterator[Target]:
+    """Run our server with its files, certificates and sockets."""
+    settings = apiserver.Settings(
+        data_dir=folder / "data", listen=Address("127.0.0.1", 0), kubeconfig=folder / "kubeconfig"
+    )
+    started, stop, clock = asyncio.Event(), Stop(), SystemClock()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(
+            apiserver.serve(settings, stop=stop, started=lambda _: started.set(), clock=clock)
+        )
+        async with asyncio.timeout(30):
+            await started.wait()
+        try:
+            async with real(settings.kubeconfig) as target:
+                yield target
+        finally:
+            stop.ask()
+
+
+@asynccontextmanager
+async def real(kubeconfig: Path) -> AsyncIterator[Target]:
+    """Use a server that runs already."""
+    transport = HttpTransport(connecting.find(kubeconfig, environment={}))
+    try:
+        # A real server may still be busy with the namespaces of an earlier run.
+        target = Target(transport, f"case-{secrets.token_hex(3)}")
+        await target.install()
+        yield target
+    finally:
+        await transport.close()

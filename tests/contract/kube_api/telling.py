@@ -1,0 +1,174 @@
+"""Tells a case to a server over any transport and writes down what it answers, free of ids, times and versions."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from bramley.kube.transport import Request, Response, Transport
+from tests.contract.kube_api.tables import COLLECTIONS, Case, Json, Step
+
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+_CURRENT = re.compile(
+    r"(current: |ResourceVersion in record \(|too old resource version: \d+ \()\d+"
+)
+_GENERATED = re.compile(r"\b((?:generated|Generated)-)[bcdfghjklmnpqrstvwxz2456789]{5}\b")
+_PATCHED = re.compile(r'(?:patch: )?Invalid value: "\{.*\}"')
+_SUMMARY_KEYS = {"uid": "<uid>", "continue": "<token>"}
+_PATIENCE = timedelta(seconds=20)
+
+
+async def tell(transport: Transport, case: Case, namespace: str) -> list[Json]:
+    """Send the case's requests in order, in a namespace that exists, and return the answers."""
+    memory: dict[str, str] = {}
+    return [await _answer(transport, step, namespace, memory) for step in case.steps]
+
+
+async def _answer(transport: Transport, step: Step, namespace: str, memory: dict[str, str]) -> Json:
+    request = _request(step, namespace, memory)
+    if request.method == "WATCH":
+        return await _watched(transport, step, namespace, memory)
+    response = await transport.send(request)
+    _remember(response, memory)
+    return _told(response, namespace)
+
+
+async def _watched(
+    transport: Transport, step: Step, namespace: str, memory: dict[str, str]
+) -> Json:
+    """Open a watch, do what is to be done meanwhile, and read it to its end."""
+    asked = _request(step, namespace, memory)
+    request = Request("GET", asked.path, asked.query, accept=asked.accept, deadline=_PATIENCE)
+    async with transport.stream(request) as stream:
+        if stream.status != 200:
+            body = b"".join([chunk async for chunk in stream.chunks])
+            return _told(Response(stream.status, stream.headers, body), namespace)
+        chunks: list[bytes] = []
+
+        async def read() -> None:
+            chunks.extend([chunk async for chunk in stream.chunks])
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(read())
+            for each in step.during:
+                await _answer(transport, each, namespace, memory)
+    lines = b"".join(chunks).splitlines()
+    events = [_event(json.loads(line), namespace) for line in lines]
+    return {"code": 200, "events": [each for each in events if each]}
+
+
+def _event(event: Json, namespace: str) -> Json:
+    # Plain bookmarks come when the server likes; only those that end the initial events are part of the contract.
+    meta = event["object"].get("metadata", {})
+    if event["type"] == "BOOKMARK":
+        return (
+            {"type": "BOOKMARK", "annotations": meta["annotations"]}
+            if "annotations" in meta
+            else {}
+        )
+    return {"type": event["type"], "object": _plain(event["object"], namespace)}
+
+
+def _request(step: Step, namespace: str, memory: Mapping[str, str]) -> Request:
+    method, target = _filled(step.do, namespace, memory).split(" ", 1)
+    path, _, query = target.partition("?")
+    body = None
+    if step.raw is not None:
+        body = _expanded(_filled(step.raw, namespace, memory)).encode()
+    elif step.send is not None:
+        body = _expanded(_filled(json.dumps(step.send), namespace, memory)).encode()
+    parameters = dict(each.partition("=")[::2] for each in query.split("&") if each)
+    return Request(
+        method,
+        path,
+        {key: _unquoted(value) for key, value in parameters.items()},
+        body=body,
+        content_type=step.content_type,
+        accept=step.accept,
+        deadline=_PATIENCE,
+    )
+
+
+def _filled(text: str, namespace: str, memory: Mapping[str, str]) -> str:
+    for name, path in COLLECTIONS.items():
+        text = text.replace(f"{{{name}}}", path)
+    for name, value in memory.items():
+        text = text.replace(f"<{name}>", value)
+    return text.replace("{ns}", namespace)
+
+
+def _expanded(text: str) -> str:
+    # `@x*300@` stands for 300 times x, so that a case about sizes stays readable.
+    return re.sub(r"@(.)\*(\d+)@", lambda match: match.group(1) * int(match.group(2)), text)
+
+
+def _unquoted(text: str) -> str:
+    return text.replace("%20", " ").replace("%2B", "+").replace("%26", "&")
+
+
+def _remember(response: Response, memory: dict[str, str]) -> None:
+    """Keep the id, version and token of the last answer, for steps that refer to them."""
+    try:
+        meta = json.loads(response.body).get("metadata", {})
+    except (ValueError, AttributeError):
+        return
+    known = {"uid": "uid", "rv": "resourceVersion", "token": "continue"}
+    memory |= {name: meta[key] for name, key in known.items() if meta.get(key)}
+
+
+def _told(response: Response, namespace: str) -> Json:
+    told: Json = {"code": response.status}
+    if response.headers.get("warning"):
+        told["warned"] = True
+    try:
+        body: Any = json.loads(response.body)
+    except ValueError:
+        return {**told, "text": response.body.decode(errors="replace")[:200]}
+    return {**told, "body": _plain(body, namespace)}
+
+
+def _plain(value: Any, namespace: str) -> Any:
+    """Return a value without what differs from run to run and from server to server."""
+    if isinstance(value, dict):
+        return _plain_object(value, namespace)
+    if isinstance(value, list):
+        return [_plain(each, namespace) for each in value]
+    if isinstance(value, str):
+        return _plain_text(value, namespace)
+    return value
+
+
+def _plain_object(value: Json, namespace: str) -> Json:
+    plain: Json = {}
+    for key, each in value.items():
+        if key in {"managedFields", "selfLink", "storageVersionHash"}:
+            continue
+        if key == "resourceVersion" and isinstance(each, str):
+            plain[key] = "<rv>" if each.isdigit() else each
+        elif key in _SUMMARY_KEYS and isinstance(each, str):
+            if each:
+                plain[key] = _SUMMARY_KEYS[key]
+        else:
+            plain[key] = _plain(each, namespace)
+    if isinstance(plain.get("causes"), list):
+        # A real server names a cause as often as it looks, in no fixed order.
+        unique = {json.dumps(each, sort_keys=True): each for each in plain["causes"]}
+        plain["causes"] = [unique[key] for key in sorted(unique)]
+    causes = (plain.get("details") or {}).get("causes", []) if "reason" in plain else []
+    if len(causes) > 1:
+        # The message repeats the causes in the order in which they were found, which may be that of a Go map.
+        plain["message"] = plain["message"].partition(": ")[0]
+    return plain
+
+
+def _plain_text(text: str, namespace: str) -> str:
+    text = _UUID.sub("<uid>", text.replace(namespace, "{ns}"))
+    text = _TIME.sub("<time>", text)
+    text = _GENERATED.sub(r"\1<5>", text)
+    text = _PATCHED.sub('Invalid value: "<patched>"', text)
+    return _CURRENT.sub(r"\1<rv>", text)

@@ -1,0 +1,82 @@
+"""Every case on every server: the embedded one answers as a real kube-apiserver did, and the real one still does."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from bramley.base import virtual_time
+from tests.contract.kube_api import tables, targets
+from tests.contract.kube_api.comparing import accepted, allowed
+from tests.contract.kube_api.tables import Case, Json
+from tools.kube import control_plane, pytest_plugin
+from tools.kube.flags import Options
+
+CASES = [pytest.param(case, id=case.id) for case in tables.cases()]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_embedded_server_answers_as_the_real_one_did(case: Case) -> None:
+    async def ask() -> list[Json]:
+        async with targets.in_process(virtual_time.clock()) as target:
+            return await target.ask(case)
+
+    told = virtual_time.run(ask())
+
+    expected = tables.answers(case.group)[case.name]
+    assert accepted(case, expected) == accepted(case, told)
+
+
+def test_a_sample_of_the_cases_gets_the_same_answers_over_http(tmp_path: Path) -> None:
+    sample = tables.cases()[::4]
+
+    async def ask() -> dict[str, list[Json]]:
+        async with targets.over_http(tmp_path) as target:
+            return {case.id: await target.ask(case) for case in sample}
+
+    told = asyncio.run(ask())
+
+    expected = {case.id: tables.answers(case.group)[case.name] for case in sample}
+    for case in sample:
+        assert accepted(case, expected[case.id]) == accepted(case, told[case.id]), case.id
+
+
+@pytest.mark.tier("cluster")
+def test_the_real_server_still_answers_as_recorded(pytestconfig: pytest.Config) -> None:
+    options = Options(controller_manager=False, scheduler=False, durable=False)
+    pytest_plugin.prepare(pytestconfig, *options.servers)
+
+    async def ask(kubeconfig: Path) -> dict[str, list[Json]]:
+        async with targets.real(kubeconfig) as target:
+            return {case.id: await target.ask(case) for case in tables.cases()}
+
+    # Without controllers nobody changes what a case has just written.
+    with control_plane.running(options, purpose="kube-api") as cluster:
+        told = asyncio.run(ask(cluster.kubeconfig))
+
+    for case in tables.cases():
+        recorded = tables.answers(case.group)[case.name]
+        assert accepted(case, recorded) == accepted(case, told[case.id]), case.id
+
+
+def test_every_difference_is_about_cases_that_exist() -> None:
+    known = {case.id for case in tables.cases()}
+
+    named = {name for difference in tables.differences() for name in difference.cases}
+
+    assert named <= known
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=case.id) for case in tables.cases() if allowed(case)]
+)
+def test_a_documented_difference_is_still_one(case: Case) -> None:
+    async def ask() -> list[Json]:
+        async with targets.in_process(virtual_time.clock()) as target:
+            return await target.ask(case)
+
+    told = virtual_time.run(ask())
+
+    assert tables.answers(case.group)[case.name] != told
