@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bramley.apiserver.schema import structural
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "spec": {
+            "type": "object",
+            "properties": {
+                "note": {"type": "string"},
+                "tags": {
+                    "type": "array",
+                    "x-kubernetes-list-type": "set",
+                    "items": {"type": "string"},
+                },
+                "ports": {
+                    "type": "array",
+                    "x-kubernetes-list-type": "map",
+                    "x-kubernetes-list-map-keys": ["name"],
+                    "items": {
+                        "type": "object",
+                        "required": ["name"],
+                        "properties": {
+                            "name": {"type": "string"},
+                            "tags": {
+                                "type": "array",
+                                "x-kubernetes-list-type": "set",
+                                "items": {"type": "string"},
+                            },
+                        },
+                    },
+                },
+            },
+        }
+    },
+}
+
+
+def doubles(spec: Any, old: Any = None) -> list[tuple[str, str]]:
+    before = None if old is None else {"spec": old}
+    causes = structural.compile(SCHEMA).validate({"spec": spec}, before)
+    return [(cause.field, cause.message) for cause in causes]
+
+
+@pytest.mark.parametrize(
+    ("spec", "found"),
+    [
+        ({"tags": ["a", "b"]}, []),
+        ({"tags": ["a", "b", "a", "a"]}, [("spec.tags[2]", 'Duplicate value: "a"')]),
+        (
+            {"ports": [{"name": "a"}, {"name": "b"}, {"name": "a"}]},
+            [("spec.ports[2]", 'Duplicate value: {"name":"a"}')],
+        ),
+        (
+            {"ports": [{"name": "a", "tags": ["x", "x"]}]},
+            [("spec.ports[0].tags[1]", 'Duplicate value: "x"')],
+        ),
+    ],
+)
+def test_doubles_are_found_where_items_have_an_identity(
+    spec: Any, found: list[tuple[str, str]]
+) -> None:
+    assert found == doubles(spec)
+
+
+def test_doubles_from_before_do_not_block_other_changes() -> None:
+    old = {"tags": ["a", "a"]}
+
+    assert doubles({"tags": ["a", "a"], "note": "new"}, old) == []
+    assert doubles({"tags": ["a", "a"], "note": "new"}, {"tags": ["a"]}) != []
