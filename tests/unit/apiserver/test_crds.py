@@ -299,3 +299,18 @@ def test_rule_that_cannot_be_compiled_is_refused_when_the_definition_is_written(
 
     assert cause.field.endswith("x-kubernetes-validations[0].rule")
     assert "undeclared reference to 'quantity'" in cause.message
+
+
+@pytest.mark.parametrize(("levels", "code"), [(60, 0), (100, 400), (5_000, 400)])
+def test_schema_that_is_too_deep_to_be_compiled_is_refused(levels: int, code: int) -> None:
+    inner: Json = {"type": "string"}
+    for _ in range(levels):
+        inner = {"type": "object", "properties": {"a": inner}}
+    crd = a_crd()
+    crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"] = inner
+
+    if code:
+        with pytest.raises(ApiError, match="nested deeper"):
+            crds.admit(crd, None)
+    else:
+        assert crds.served(admitted(crd))

@@ -100,6 +100,10 @@ _NAMESPACES = frozenset({"optional", *(name.split(".")[0] for name in FUNCTIONS 
 _ADDED = frozenset(name.rpartition(".")[2] for name in FUNCTIONS)
 
 
+# The evaluator recurses on the machine's stack: a chain of tens of thousands of operators would end the process.
+LONGEST = 5_000
+
+
 class BadExpression(ValueError):
     """The expression cannot be compiled; the message says where and why."""
 
@@ -185,6 +189,9 @@ def _undefined(source: str, name: re.Match[str]) -> None:
 
 
 def _parsed(source: str) -> Program:
+    if len(source) > LONGEST:
+        told = f"expression code point size exceeds limit: size: {len(source)}, limit {LONGEST}"
+        raise BadExpression(f"compilation failed: ERROR: <input>:-1:0: {told}")
     try:
         program: Program = cel_library.load().compile(source)
     except ValueError as error:

@@ -13,7 +13,7 @@ from typing import Any
 from bramley.apiserver import causes
 from bramley.apiserver.schema import cel_library
 from bramley.apiserver.schema.conversion import Convert, compile_conversion
-from bramley.apiserver.schema.expressions import EvaluationFailed, Expression
+from bramley.apiserver.schema.expressions import BadExpression, EvaluationFailed, Expression
 from bramley.apiserver.schema.fieldpaths import normalized
 from bramley.apiserver.schema.tree import Schema, Visit, compile_tree
 from bramley.apiserver.schema.values import ABSENT, NO_FIELD, child, same
@@ -45,22 +45,37 @@ class _Rule:
 
 
 def _rules_here(schema: Schema) -> Visit | None:
-    rules = [_compiled(rule, schema) for rule in schema.get("x-kubernetes-validations") or ()]
-    if not rules:
+    given = schema.get("x-kubernetes-validations") or ()
+    if not given:
         return None
+    try:
+        rules = [_compiled(rule, schema) for rule in given]
+    except BadExpression as error:
+        return _cannot_be_judged(schema, str(error))
     convert = compile_conversion(schema)
     kind = schema.get("type") or ""
+    about_changes = [rule for rule in rules if rule.expression.uses_old]
 
     def visit(value: Any, old: Any, path: str, out: list[Cause]) -> None:
         if value is None:
             return
-        variables = _variables(value, old, convert)
-        for rule in rules:
-            cause = _broken(rule, variables, path, kind)
-            if cause is not None and not (
-                _forgiven(rule) and old is not ABSENT and same(value, old)
-            ):
-                out.append(cause)
+        # What an unchanged value breaks is forgiven, so rules that look at nothing else need not run.
+        due = about_changes if old is not ABSENT and same(value, old) else rules
+        if due:
+            variables = _variables(value, old, convert)
+            found = (_broken(rule, variables, path, kind) for rule in due)
+            out += (cause for cause in found if cause is not None)
+
+    return visit
+
+
+def _cannot_be_judged(schema: Schema, why: str) -> Visit:
+    """Refuse what a rule should judge that cannot be compiled: it was accepted by another release of ours."""
+    told = f"rule compile error: {why}"
+
+    def visit(value: Any, old: Any, path: str, out: list[Cause]) -> None:
+        if value is not None and not (old is not ABSENT and same(value, old)):
+            out.append(causes.invalid(path or NO_FIELD, schema.get("type") or "", told))
 
     return visit
 
@@ -75,10 +90,6 @@ def _compiled(rule: Mapping[str, Any], schema: Schema) -> _Rule:
         normalized(rule.get("fieldPath") or "", schema),
         bool(rule.get("optionalOldSelf")),
     )
-
-
-def _forgiven(rule: _Rule) -> bool:
-    return not rule.expression.uses_old
 
 
 def _variables(value: Any, old: Any, convert: Convert | None) -> dict[str, Any]:

@@ -15,6 +15,10 @@ Json = dict[str, Any]
 _FREE = frozenset({"default", "example", "enum"})  # nulls inside these mean null
 
 
+# A field of a schema takes two levels. Compiling recurses, and must not fail later where it once succeeded.
+DEEPEST = 150
+
+
 class BadShape(ValueError):
     """A field has another type than Kubernetes' own definition of it."""
 
@@ -181,10 +185,22 @@ class Spec(_Part, rename="camel"):
 
 def shaped(spec: Any) -> Json:
     """Return the spec with every field of the right type and without what Kubernetes does not know."""
+    if _is_deeper_than(DEEPEST, spec):
+        raise BadShape(f"it is nested deeper than {DEEPEST} levels")
     try:
         return _plain(msgspec.convert(_without_nulls(spec if spec is not None else {}), Spec))
     except msgspec.ValidationError as error:
         raise BadShape(str(error)) from error
+
+
+def _is_deeper_than(levels: int, value: Any) -> bool:
+    layer = [value] if isinstance(value, Mapping | list) else []
+    for _ in range(levels):
+        inner = (one.values() if isinstance(one, Mapping) else one for one in layer)
+        layer = [item for items in inner for item in items if isinstance(item, Mapping | list)]
+        if not layer:
+            return False
+    return True
 
 
 def _plain(spec: Spec) -> Json:

@@ -29,6 +29,9 @@ def compile_validation(schema: Schema) -> Visit:
 
 def ratcheted(check: Visit, value: Any, old: Any, path: str, out: list[Cause]) -> None:
     """Run a check, and forget what it found when the value is what it was before."""
+    kind = type(value)
+    if kind is type(old) and kind is not dict and kind is not list and value == old:
+        return
     before = len(out)
     check(value, old, path, out)
     if len(out) > before and old is not ABSENT and same(value, old):

@@ -151,3 +151,22 @@ def test_schema_without_rules_does_not_load_the_evaluator() -> None:
     )
 
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+
+
+@pytest.mark.parametrize("operator", ["+1", ".a", "&&true", "[0]"])
+def test_rule_that_is_too_long_is_refused_before_it_is_parsed(operator: str) -> None:
+    with pytest.raises(BadExpression, match="exceeds limit"):
+        Expression("self" + operator * 50_000)
+
+
+def test_longest_rule_is_still_evaluated() -> None:
+    source = "1" + "+1" * 2_400 + " == self"
+
+    assert Expression(source).evaluate({"self": 2_401}) is True
+
+
+def test_rule_of_another_release_that_cannot_be_compiled_refuses_changes_only() -> None:
+    rule = {"rule": "nobodyKnows(self)"}
+
+    assert "rule compile error" in verdict(rule, 2, old=1)[0]
+    assert verdict(rule, 1, old=1) == []
