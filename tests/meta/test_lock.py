@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.meta.documents import ROOT, name_of
 
@@ -46,6 +47,25 @@ def test_the_locks_cover_every_dependency() -> None:
     names = {re.split(r"[<>=!~;\[ ]", one)[0].lower() for one in wanted}
 
     assert names - {name for path in LOCKS for name in pinned(path)} == set()
+
+
+def test_the_locked_versions_are_those_that_pyproject_allows() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    groups = project["dependency-groups"].values()
+    wanted = [*project["project"]["dependencies"], *(one for group in groups for one in group)]
+    versions = {
+        name.lower(): version
+        for path in LOCKS
+        for name, version in re.findall(r"^([\w.-]+)==(\S+)", path.read_text(), re.MULTILINE)
+    }
+
+    stale = [
+        one
+        for one in map(Requirement, wanted)
+        if not one.specifier.contains(versions[one.name.lower()])
+    ]
+
+    assert stale == []
 
 
 def test_every_runtime_dependency_gives_its_reason() -> None:
