@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -152,6 +152,14 @@ class ExecPlugin:
         return output
 
     async def _start(self) -> asyncio.subprocess.Process:
+        started = await _undivided(self._try_to_start())
+        if not isinstance(started, Exception):
+            return started
+        hint = f"; {self._plugin.install_hint.strip()}" if self._plugin.install_hint else ""
+        reason = getattr(started, "strerror", None) or type(started).__name__
+        raise self._bad(f"it cannot be started ({reason}){hint}") from started
+
+    async def _try_to_start(self) -> Started:
         try:
             return await asyncio.create_subprocess_exec(
                 self._plugin.command,
@@ -163,9 +171,7 @@ class ExecPlugin:
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:
-            hint = f"; {self._plugin.install_hint.strip()}" if self._plugin.install_hint else ""
-            reason = getattr(error, "strerror", None) or type(error).__name__
-            raise self._bad(f"it cannot be started ({reason}){hint}") from error
+            return error
 
     def _child_environment(self) -> dict[str, str]:
         extra = {name: value.reveal() for name, value in self._plugin.environment.items()}
@@ -190,6 +196,22 @@ class ExecPlugin:
     def _failed(self, problem: str) -> errors.ApiUnavailable:
         # Unlike a program that is not there or speaks another language, one that fails may work the next time.
         return errors.ApiUnavailable(f"{self._named()}: {problem}")
+
+
+Started = asyncio.subprocess.Process | OSError | ValueError
+
+
+async def _undivided(starting: Coroutine[Any, Any, Started]) -> Started:
+    """Wait for the start even when cancelled: asyncio waits for ever on a half-started program with children."""
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(starting)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            begun = await task
+            if not isinstance(begun, Exception):
+                await _kill(begun)
+            raise
 
 
 async def _collected(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:

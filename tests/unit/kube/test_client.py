@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -20,7 +19,6 @@ from tests.unit.kube.fakes import (
     Widget,
     WidgetSpec,
     answer,
-    event,
     refusal,
     widget,
 )
@@ -324,76 +322,6 @@ async def test_an_answer_without_a_token_shows_nothing_of_itself(status: object)
 
     assert "hunter2" not in str(caught.value)
     assert caught.value.__cause__ is None
-
-
-async def test_watch_asks_for_bookmarks_and_an_end() -> None:
-    kube, transport = client([event("ADDED", widget("a"))])
-
-    async with kube.watch(
-        Widget, resource_version="7", fields="metadata.name=a", timeout=timedelta(seconds=90)
-    ) as watch:
-        assert [found.object.name async for found in watch] == ["a"]
-
-    [request] = transport.requests
-    assert request.path == "/apis/example.dev/v1/widgets"
-    assert request.query == {
-        "fieldSelector": "metadata.name=a",
-        "resourceVersion": "7",
-        "watch": "true",
-        "timeoutSeconds": "90",
-        "allowWatchBookmarks": "true",
-    }
-
-
-async def test_a_watch_of_a_version_that_is_gone_says_so() -> None:
-    kube, transport = client(refusal(410, "Expired"))
-
-    with pytest.raises(errors.Gone):
-        async with kube.watch(Widget, resource_version="1"):
-            pass
-
-    assert transport.open == 0
-
-
-async def test_a_silent_server_is_noticed_soon_after_the_end_it_was_asked_for() -> None:
-    kube, _ = client([event("ADDED", widget("a")), b"silence"])
-    clock = virtual_time.clock()
-
-    with pytest.raises(errors.TimedOut):
-        async with kube.watch(Widget, timeout=timedelta(seconds=60)) as watch:
-            [found async for found in watch]
-
-    assert 60 < clock.monotonic() < 90
-
-
-async def test_a_refusal_of_a_stream_is_read_only_in_part() -> None:
-    kube, _ = client(answer(403, {"reason": "Forbidden", "message": "x" * 1_000_000}))
-
-    with pytest.raises(errors.Forbidden) as caught:
-        async with kube.watch(Widget):
-            pass
-
-    assert len(str(caught.value)) < 3000
-
-
-async def test_logs_stream_and_end_with_their_generator() -> None:
-    kube, transport = client([b"one\n", b"two\n", b"silence"])
-
-    async with aclosing(kube.logs("p", "ns", container="vm", follow=True, tail=10)) as chunks:
-        assert [await anext(chunks), await anext(chunks)] == [b"one\n", b"two\n"]
-        assert transport.open == 1
-
-    assert transport.open == 0
-    [request] = transport.requests
-    assert request.path == "/api/v1/namespaces/ns/pods/p/log"
-    assert request.query == {"container": "vm", "follow": "true", "tailLines": "10"}
-
-
-async def test_a_log_that_is_not_followed_must_not_fall_silent() -> None:
-    kube, _ = client([b"one\n", b"silence"])
-
-    with pytest.raises(errors.TimedOut):
-        [chunk async for chunk in kube.logs("p", "ns")]
 
 
 async def test_cluster_wide_kinds_need_no_namespace() -> None:

@@ -265,6 +265,21 @@ async def test_cancelling_the_caller_kills_the_plugin(program: Program, tmp_path
     await eventually(lambda: not alive(int(pids.read_text())))
 
 
+@pytest.mark.parametrize("turns", range(1, 8))
+async def test_cancelling_the_caller_while_the_plugin_starts_does_not_hang(
+    program: Program, turns: int
+) -> None:
+    program.does("sleep 600 & wait")
+
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        task = group.create_task(plugin(program).current())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+
+    assert task.cancelled()
+
+
 async def test_a_plugin_that_floods_us_is_no_credential(program: Program) -> None:
     program.does("head -c 3000000 /dev/zero")
 

@@ -1,22 +1,16 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import ssl
+import gzip
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
 from bramley.base import errors
-from bramley.base.clock import SystemClock
-from bramley.base.secret import Secret
 from bramley.kube.access import Access
-from bramley.kube.credentials import Credential, Fixed, TokenFile, bearer
+from bramley.kube.credentials import Credential, Fixed, bearer
 from bramley.kube.http import HttpTransport, Settings
-from bramley.kube.tls import ClientCertificate, Trust
 from bramley.kube.transport import Request
-from tests.unit.kube.certificates import Authority
 from tests.unit.kube.servers import Asked, chunk, chunked_head, eventually, plain, serving
 
 pytestmark = pytest.mark.real_time
@@ -243,46 +237,55 @@ async def test_redirects_are_not_followed() -> None:
     assert len(server.asked) == 1
 
 
-async def test_a_refused_token_is_read_again_and_the_request_repeated(tmp_path: Path) -> None:
-    file = tmp_path / "token"
-    file.write_text("old\n")
-
-    async def doorman(asked: Asked, writer: asyncio.StreamWriter) -> None:
-        good = asked.header("authorization") == "Bearer new"
-        plain(writer, b"welcome", "200 OK" if good else "401 Unauthorized")
-
-    async with serving(doorman) as server:
-        access = Access(server.url, credentials=TokenFile(file, clock=SystemClock()))
-        transport = HttpTransport(access)
-        before = await transport.send(Request("GET", "/"))
-        file.write_text("new\n")
-        after = await transport.send(Request("POST", "/", body=b"{}"))
-        async with transport.stream(Request("GET", "/")) as stream:
-            streamed = stream.status
+async def test_large_bodies_are_sent_whole() -> None:
+    async with serving(hello) as server:
+        transport = HttpTransport(Access(server.url))
+        body = bytes(range(256)) * 12_000
+        await transport.send(Request("POST", "/", body=body))
         await transport.close()
 
-    assert [before.status, after.status, streamed] == [401, 200, 200]
-    tokens = [asked.header("authorization") for asked in server.asked]
-    assert tokens == ["Bearer old", "Bearer old", "Bearer new", "Bearer new"]
+    assert server.asked[0].body == body
 
 
-async def test_a_stream_with_a_refused_token_opens_with_the_new_one(tmp_path: Path) -> None:
-    file = tmp_path / "token"
-    file.write_text("old")
+async def test_compressed_answers_are_unpacked_and_may_be_declined() -> None:
+    async def serve(asked: Asked, writer: asyncio.StreamWriter) -> None:
+        if asked.header("accept-encoding") != "gzip":
+            plain(writer, b"plain")
+            return
+        body = gzip.compress(b"packed")
+        head = f"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {len(body)}\r\n\r\n"
+        writer.write(head.encode() + body)
 
-    async def doorman(asked: Asked, writer: asyncio.StreamWriter) -> None:
-        good = asked.header("authorization") == "Bearer new"
-        plain(writer, b"x", "200 OK" if good else "401 Unauthorized")
+    async with serving(serve) as server:
+        packing = HttpTransport(Access(server.url))
+        declining = HttpTransport(Access(server.url, compression=False))
+        packed = await packing.send(Request("GET", "/"))
+        declined = await declining.send(Request("GET", "/"))
+        await packing.close()
+        await declining.close()
 
-    async with serving(doorman) as server:
-        tokens = TokenFile(file, clock=SystemClock())
-        await tokens.current()
-        file.write_text("new")
-        transport = HttpTransport(Access(server.url, credentials=tokens))
-        async with transport.stream(Request("GET", "/")) as stream:
-            assert stream.status == 200
-            assert [piece async for piece in stream.chunks] == [b"x"]
+    assert (packed.body, declined.body) == (b"packed", b"plain")
+
+
+async def test_a_proxy_is_asked_instead_of_the_server() -> None:
+    async with serving(hello) as proxy:
+        transport = HttpTransport(Access("http://far.away.example:6443", proxy=proxy.url))
+        answer = await transport.send(Request("GET", "/api"))
         await transport.close()
+
+    assert answer.body == b"hello"
+    assert proxy.asked[0].line == "GET http://far.away.example:6443/api HTTP/1.1"
+
+
+async def test_a_header_may_be_sent_more_than_once() -> None:
+    groups = (("Impersonate-Group", "a"), ("Impersonate-Group", "b"))
+    async with serving(hello) as server:
+        transport = HttpTransport(Access(server.url, headers=groups))
+        await transport.send(Request("GET", "/"))
+        await transport.close()
+
+    sent = [value for key, value in server.asked[0].headers if key == "impersonate-group"]
+    assert sent == ["a", "b"]
 
 
 async def test_a_closed_transport_says_so() -> None:
@@ -291,82 +294,3 @@ async def test_a_closed_transport_says_so() -> None:
 
     with pytest.raises(errors.ApiUnavailable, match="closed"):
         await transport.send(Request("GET", "/"))
-
-
-async def test_the_token_is_in_no_error_and_no_log(caplog: pytest.LogCaptureFixture) -> None:
-    async def rude(_asked: Asked, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"this is no HTTP\r\n\r\n")
-        await writer.drain()
-        writer.close()
-
-    async with serving(rude) as server:
-        access = Access(server.url, credentials=Fixed(Credential(bearer("hunter2", "test"))))
-        transport = HttpTransport(access)
-        with caplog.at_level(logging.DEBUG), pytest.raises(errors.ApiUnavailable) as caught:
-            await transport.send(Request("GET", "/"))
-        await transport.close()
-
-    shown = (
-        f"{caught.value!r} {caught.value.__cause__!r} {access!r} {vars(transport)} {caplog.text}"
-    )
-    assert "hunter2" not in shown
-
-
-async def test_tls_verifies_the_server_and_shows_our_certificate(tmp_path: Path) -> None:
-    authority = Authority.make()
-    context = authority.server_context(tmp_path, "127.0.0.1")
-    pair = authority.client("somebody")
-    mine = ClientCertificate(pair.certificate, Secret(pair.key))
-
-    async with serving(hello, context) as server:
-        access = Access(
-            server.url,
-            trust=Trust(authority.certificate),
-            credentials=Fixed(Credential(certificate=mine)),
-        )
-        transport = HttpTransport(access)
-        answer = await transport.send(Request("GET", "/"))
-        await transport.close()
-
-    assert answer.body == b"hello"
-    assert "somebody" in str(server.certificates[0])
-
-
-async def test_a_server_of_another_authority_is_not_believed(tmp_path: Path) -> None:
-    context = Authority.make().server_context(tmp_path, "127.0.0.1")
-
-    async with serving(hello, context) as server:
-        transport = HttpTransport(Access(server.url, trust=Trust(Authority.make().certificate)))
-        with pytest.raises(errors.ApiUnavailable, match="certificate"):
-            await transport.send(Request("GET", "/"))
-        await transport.close()
-
-    assert server.asked == []
-
-
-async def test_a_server_under_another_name_is_believed_only_when_told(tmp_path: Path) -> None:
-    authority = Authority.make()
-    context = authority.server_context(tmp_path, "kubernetes.example")
-    asked_for: list[str | None] = []
-    context.sni_callback = lambda _socket, name, _context: asked_for.append(name)
-    named = Trust(authority.certificate, server_name="kubernetes.example")
-
-    async with serving(hello, context) as server:
-        unnamed = HttpTransport(Access(server.url, trust=Trust(authority.certificate)))
-        with pytest.raises(errors.ApiUnavailable):
-            await unnamed.send(Request("GET", "/"))
-        told = HttpTransport(Access(server.url, trust=named))
-        answer = await told.send(Request("GET", "/"))
-        careless = HttpTransport(Access(server.url, trust=Trust(verify=False)))
-        unchecked = await careless.send(Request("GET", "/"))
-        for transport in (unnamed, told, careless):
-            await transport.close()
-
-    assert answer.body == unchecked.body == b"hello"
-    assert "kubernetes.example" in asked_for
-
-
-def test_a_context_for_tls_does_not_accept_old_protocols() -> None:
-    from bramley.kube import tls
-
-    assert tls.context(Trust()).minimum_version >= ssl.TLSVersion.TLSv1_2

@@ -318,7 +318,7 @@ def test_what_is_wrong_with_a_user_is_said(
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b"token: hunter2\n\t- x: [", "is not YAML in line 2"),
+        (b"users:\ntoken: hunter2: [", "is not YAML in line 2"),
         (b"\xff\xfe\x00", "cannot be read"),
         (b"- hunter2", "the whole file: Expected `object`"),
         (b"clusters: hunter2", "clusters: Expected `array | null`"),
