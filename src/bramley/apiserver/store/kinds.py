@@ -22,10 +22,13 @@ class Kind:
         self.watchers: dict[Subscription, None] = {}
 
     def publish(self, changes: Sequence[Change], *, now: float) -> None:
-        """Show one commit group's changes to readers, to later watchers and to present ones."""
+        """Show one commit group's changes to readers and to later watchers."""
         for change in changes:
             self.table.apply(change)
             self._history.append(change, now=now)
+
+    def tell(self, changes: Sequence[Change]) -> None:
+        """Put one commit group's changes before the present watchers."""
         size_bytes = total_bytes(changes)
         for watcher in self.watchers:
             watcher.offer(changes, size_bytes=size_bytes)

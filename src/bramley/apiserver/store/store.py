@@ -202,7 +202,10 @@ class Store:
             self._lock.release()
 
     def committed(self, count: int) -> None:
-        """Show the oldest `count` pending changes to readers and watchers, then to those who wrote them."""
+        """Show the oldest `count` pending changes to readers, then to those who wrote them, then to watchers.
+
+        All see the same state; but whoever wakes first goes first, and a writer must not wait for a hundred watchers.
+        """
         done = [self._pending.popleft() for _ in range(count)]
         groups: dict[str, list[Change]] = {}
         for pending in done:
@@ -219,6 +222,8 @@ class Store:
             logger.info("Writes succeed again", revision=self._revision)
         for pending in done:
             pending.settle()
+        for resource, changes in groups.items():
+            self._kind(resource).tell(changes)
 
     def failed(self, error: StorageUnavailable) -> None:
         """Throw the head back to what is committed; the revisions given out are not given out again."""
