@@ -5,6 +5,8 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,8 +16,9 @@ from tools.kube import probe
 from tools.kube.control_plane import RealCluster
 
 
-def caller(cluster: RealCluster) -> Call:
-    """Return a function that sends one request to the real server as its admin."""
+@contextmanager
+def caller(cluster: RealCluster) -> Iterator[Call]:
+    """Give a function that sends one request to the real server as its admin."""
     address = urlsplit(cluster.server)
     context: ssl.SSLContext = probe.admin_context(cluster.pki)
     assert address.hostname
@@ -32,7 +35,8 @@ def caller(cluster: RealCluster) -> Call:
         is_json = answer.headers.get_content_type() == "application/json"
         return answer.status, json.loads(content) if is_json else {}
 
-    return call
+    with closing(connection):
+        yield call
 
 
 def definitions(call: Call, table: list[Json]) -> list[Json]:

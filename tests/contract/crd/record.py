@@ -10,8 +10,10 @@ from tools.kube.flags import Options
 def main() -> None:
     options = Options(controller_manager=False, scheduler=False, durable=False)
     building.ensure([*options.servers, "kubectl"])
-    with control_plane.running(options, purpose="record") as cluster:
-        call = asking.caller(cluster)
+    with (
+        control_plane.running(options, purpose="record") as cluster,
+        asking.caller(cluster) as call,
+    ):
         for name in tables.NAMES:
             tables.save(name, getattr(asking, name)(call, tables.load(name)))
 

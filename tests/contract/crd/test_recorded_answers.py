@@ -14,6 +14,7 @@ from tools.kube.control_plane import RealCluster
 def test_recorded_answers_are_what_a_real_server_says(name: str, real_cluster: RealCluster) -> None:
     table = plain(tables.load(name))
 
-    answers = getattr(asking, name)(asking.caller(real_cluster), table)
+    with asking.caller(real_cluster) as call:
+        answers = getattr(asking, name)(call, table)
 
     assert table == plain(answers)
