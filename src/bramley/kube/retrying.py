@@ -75,4 +75,4 @@ def _now() -> float:
 
 
 def _left(ends: float) -> timedelta:
-    return timedelta(seconds=max(ends - _now(), 0.001))
+    return timedelta(seconds=max(ends - _now(), 0.0))
