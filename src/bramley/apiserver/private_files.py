@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from bramley.base.errors import BadConfiguration
@@ -12,13 +13,18 @@ from bramley.base.errors import BadConfiguration
 
 def write(path: Path, content: bytes) -> None:
     """Replace a file so that a crash leaves the old one or the new one, never less, and nobody else can read it."""
-    try:
+    with _told(path):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _replace(path, content)
-    except OSError as error:
-        raise BadConfiguration(
-            f"{path} cannot be written: {error.strerror}; give this user write access, or choose another place"
-        ) from error
+
+
+def check_place(path: Path) -> None:
+    """Raise if the file could not be written, before anything is done that relies on it."""
+    with _told(path):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        os.close(descriptor)
+        Path(temporary).unlink()
 
 
 def read(path: Path) -> bytes | None:
@@ -30,6 +36,16 @@ def read(path: Path) -> bytes | None:
     except OSError as error:
         raise BadConfiguration(
             f"{path} cannot be read: {error.strerror}; give this user read access to it"
+        ) from error
+
+
+@contextlib.contextmanager
+def _told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise BadConfiguration(
+            f"{path} cannot be written: {error.strerror}; give this user write access, or choose another place"
         ) from error
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from bramley.apiserver import kubeconfigs, tls
+from bramley.apiserver import kubeconfigs, private_files, tls
 from bramley.apiserver.settings import Settings as ApiSettings
 from bramley.apiserver.store.store import Store
 from bramley.apiserver.tls import Certificates
@@ -69,6 +69,7 @@ async def serve(
     with contextlib.closing(bind(settings.listen)) as bound:
         address = bound_address(settings.listen, bound)
         async with Store.open(settings.data_dir, clock=clock) as store:
+            private_files.check_place(settings.kubeconfig)
             tokens = Tokens.open(settings.data_dir)
             certificates = _certificates(settings, clock)
             token = kubeconfigs.admin_token(settings.kubeconfig, tokens)

@@ -17,6 +17,7 @@ from datetime import timedelta
 
 import uvicorn
 
+from bramley.apiserver.coalescing import CoalescingProtocol
 from bramley.base import log
 from bramley.kube.in_process import Application, Message, Receive, Send
 
@@ -141,7 +142,7 @@ def _config(application: Application, context: ssl.SSLContext, drain: timedelta)
     return uvicorn.Config(
         application,
         loop="none",
-        http="httptools",
+        http=CoalescingProtocol,
         ws="none",
         lifespan="off",
         interface="asgi3",

@@ -68,6 +68,18 @@ def test_kubeconfig_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     assert "production" in theirs.read_text()
 
 
+def test_kubeconfig_that_cannot_be_written_voids_no_token(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        token = server.token
+        server.stop()
+
+    told = refused(*place(tmp_path), "--kubeconfig-out", "/dev/null/kubeconfig")
+
+    assert "/dev/null/kubeconfig cannot be written" in told
+    with running(tmp_path) as server:
+        assert token == server.token
+
+
 def test_damaged_database(tmp_path: Path) -> None:
     with running(tmp_path) as server:
         server.stop()
