@@ -46,11 +46,12 @@ class Watch:
     send: Send
     ends_at: float
     bookmarked: int = 0
+    sending_since: float = inf
 
     async def run(self) -> None:
         """Send everything; return when the time is up, or when nobody takes it any more."""
-        # The client took nothing for too long, or its connection broke: then there is nobody to tell.
-        with contextlib.suppress(TimeoutError, ConnectionError):
+        # The connection broke: then there is nobody to tell.
+        with contextlib.suppress(ConnectionError):
             await self.send(_START)
             await self._until_end()
             await self.send(_END)
@@ -170,9 +171,16 @@ class Watch:
             self.bookmarked = revision
             await self._say(bookmark(self.resource, revision))
 
+    def is_stuck(self) -> bool:
+        """Tell whether the client has taken nothing of a chunk for longer than it may."""
+        waited = self.server.clock.monotonic() - self.sending_since
+        return waited >= self.server.settings.send_deadline.total_seconds()
+
     async def _say(self, chunk: bytes) -> None:
-        async with asyncio.timeout(self.server.settings.send_deadline.total_seconds()):
-            await self.send({"type": "http.response.body", "body": chunk, "more_body": True})
+        # Whoever looks after the connection sees by this when a chunk is stuck; a timeout for each would cost as much again.
+        self.sending_since = self.server.clock.monotonic()
+        await self.send({"type": "http.response.body", "body": chunk, "more_body": True})
+        self.sending_since = inf
 
 
 def bookmark(resource: ServedResource, revision: int, *, initial_end: bool = False) -> bytes:
@@ -221,13 +229,17 @@ def _lasts_seconds(server: Server, asked: ListOptions) -> float:
 async def _while_connected(one: Watch, receive: Receive) -> None:
     async with asyncio.TaskGroup() as group:
         telling = group.create_task(one.run())
-        waiting = group.create_task(_until_gone(receive, telling))
+        waiting = group.create_task(_until_gone(one, receive, telling))
         telling.add_done_callback(lambda _: waiting.cancel())
 
 
-async def _until_gone(receive: Receive, telling: asyncio.Task[None]) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+async def _until_gone(one: Watch, receive: Receive, telling: asyncio.Task[None]) -> None:
+    """End a watch whose client went away, or takes nothing any more."""
+    while not one.is_stuck():
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(one.server.settings.send_deadline.total_seconds() / 4):
+                if (await receive())["type"] == "http.disconnect":
+                    break
     telling.cancel()
 
 
