@@ -81,10 +81,11 @@ def next_steps(kubeconfig: Path, program: str) -> Iterator[tuple[str, str]]:
     yield "See what is there", "kubectl get namespaces"
     yield "Teach it our kinds", f"{program} crds | kubectl apply --validate=false -f -"
     yield "Ask for a pool of runners", f"kubectl apply --validate=false -f - <<'END'\n{POOL}END"
-    yield "Watch it", "kubectl get runnerpools --watch"
+    yield "Watch it in the background", "kubectl get runnerpools --watch &"
     patch = """kubectl patch runnerpool demo --type merge --patch '{"spec":{"replicas":3}}'"""
-    yield "Change it from a third terminal, and see the watch tell", patch
+    yield "Change it, and see the watch tell", patch
     yield "Let it go", "kubectl delete runnerpool demo"
+    yield "End the watch", "kill $!"
 
 
 def _welcome(address: Address, settings: Settings) -> None:
@@ -122,9 +123,8 @@ def _print_painted(facts: list[tuple[str, str]], steps: list[tuple[str, str]]) -
         # Commands are never wrapped or indented: what is copied must run.
         console.print(Text(command, "cyan"), soft_wrap=True)
     console.print()
-    console.print(
-        Text("# Stop with Ctrl-C; the data stays and is there with the next start", "dim")
-    )
+    stop = Text("# Stop with Ctrl-C; the data stays and is there with the next start", "dim")
+    console.print(stop, soft_wrap=True)
 
 
 def _program() -> str:
