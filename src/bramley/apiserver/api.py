@@ -1,4 +1,4 @@
-"""The ASGI application of the API: who asks, for what, and the one place where failures become answers.
+"""The ASGI application of the resource API: who asks, for what, and the one place where failures become answers.
 
 Every request passes here, so this is kept short: no middleware, no routing tables, no objects that only carry others.
 """
@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
-from bramley.apiserver import discovery, health, paths, status
+from bramley.apiserver import discovery, paths, status
+from bramley.apiserver.paths import Target
 from bramley.apiserver.rest import bootstrap, listing, negotiation, options, watching
 from bramley.apiserver.rest.exchange import (
     Answer,
@@ -21,7 +21,6 @@ from bramley.apiserver.rest.exchange import (
     Send,
     error_answer,
     json_answer,
-    parse_query,
     send_answer,
 )
 from bramley.apiserver.rest.routes import handler_of
@@ -34,23 +33,24 @@ logger = log.get(__name__)
 
 Authenticate = Callable[[str | None], Caller | None]
 
-_TEXT = (b"content-type", b"text/plain; charset=utf-8")
-_OPEN = health.PROBES | {"version"}
 _BEARER = "bearer "
+_TARGETS_KEPT = 10_000
 
 
-@dataclass(slots=True)
 class Api:
-    """Serves the Kubernetes API over ASGI."""
+    """Serves the paths below `/api` and `/apis`."""
 
-    server: Server
-    authenticate: Authenticate
-    failing: dict[str, str] = field(default_factory=dict)
-    _prepared: asyncio.Event | None = None
+    def __init__(self, server: Server, authenticate: Authenticate) -> None:
+        self._server = server
+        self._authenticate = authenticate
+        self._prepared: asyncio.Event | None = None
+        self._is_ready = False
+        self._targets: dict[str, Target] = {}
+        self._targets_of = server.catalog.changes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
-        request = Request(scope["method"], scope["path"], scope, receive, self.server.settings)
+        request = Request(scope, receive, self._server.settings)
         try:
             answer = await self._answer(request, send)
         except ApiError as error:
@@ -58,71 +58,50 @@ class Api:
         except Disconnected:
             return
         except Exception as error:  # noqa: BLE001 - the HTTP boundary: nothing may get past it
-            answer = error_answer(_translated(error, request))
+            answer = error_answer(translated(error, request))
         if answer is not None:
             await send_answer(send, answer, request.warnings)
 
     async def _answer(self, request: Request, send: Send) -> Answer | None:
-        if request.scope["query_string"]:
-            request.query, request.repeated = parse_query(request.scope["query_string"])
-        _check_headers(request)
-        first = request.path.split("/", 2)[1] if request.path.startswith("/") else ""
-        request.caller = self._caller(request, is_open=first in _OPEN)
-        if first not in {"api", "apis"}:
-            return self._aside(request, first)
-        if self._prepared is None or not self._prepared.is_set():
+        request.check_headers()
+        request.caller = identify(request, self._authenticate)
+        if request.caller is None:
+            raise status.unauthorized()
+        if not self._is_ready:
             await self._prepare()
-        document = discovery.document(request.path, self.server.catalog)
-        if document is not None:
-            if request.method not in {"GET", "HEAD"}:
-                raise status.method_not_allowed()
-            negotiation.form_of(request)
-            return json_answer(document)
-        return await self._resource(request, send)
-
-    async def _resource(self, request: Request, send: Send) -> Answer | None:
-        target = paths.find(request.path, self.server.catalog)
+        target = self._target(request.path)
+        if target is None:
+            return self._discovery(request)
         reads_many = request.method == "GET" and (not target.name or target.legacy_watch)
         if not reads_many or target.subresource:
-            return await handler_of(request.method, target)(self.server, request, target)
+            return await handler_of(request.method, target)(self._server, request, target)
+        return await self._many(request, target, send)
+
+    def _target(self, path: str) -> Target | None:
+        """Return what a path names, None for a discovery document; kept, because clients ask for the same again."""
+        catalog = self._server.catalog
+        if self._targets_of != catalog.changes or len(self._targets) > _TARGETS_KEPT:
+            self._targets_of, self._targets = catalog.changes, {}
+        target = self._targets.get(path)
+        if target is None and not discovery.is_document(path):
+            target = self._targets[path] = paths.find(path, catalog)
+        return target
+
+    def _discovery(self, request: Request) -> Answer:
+        document = discovery.document(request.path, self._server.catalog)
+        if request.method not in {"GET", "HEAD"}:
+            raise status.method_not_allowed()
+        negotiation.form_of(request)
+        return json_answer(document)
+
+    async def _many(self, request: Request, target: Target, send: Send) -> Answer | None:
         asked = options.listing(request, target.resource)
         if target.legacy_watch:
             target, asked = watching.legacy(target, asked)
         if asked.watch:
-            await watching.watch(self.server, request, target, asked=asked, send=send)
+            await watching.watch(self._server, request, target, asked=asked, send=send)
             return None
-        return listing.list_objects(self.server, request, target, asked)
-
-    def _caller(self, request: Request, *, is_open: bool) -> Caller | None:
-        header = request.header(b"authorization")
-        if header[: len(_BEARER)].lower() == _BEARER:
-            caller = self.authenticate(header[len(_BEARER) :].strip())
-        else:
-            caller = self.authenticate(None)
-        if caller is None and (header or not is_open):
-            raise status.unauthorized()
-        return caller
-
-    def _aside(self, request: Request, first: str) -> Answer:
-        """Answer what is not about resources: probes and the version."""
-        parts = paths.split(request.path)
-        if first == "version" and len(parts) == 1:
-            if request.method not in {"GET", "HEAD"}:
-                raise status.method_not_allowed()
-            return json_answer(health.version(self.server.settings))
-        if first in health.PROBES:
-            return self._probe(request, *parts)
-        raise status.no_such_path()
-
-    def _probe(self, request: Request, probe: str, *check: str) -> Answer:
-        query = request.repeated
-        if check:
-            if len(check) > 1 or check[0] not in health.CHECKS:
-                raise status.no_such_path()
-            others = [each for each in health.CHECKS if each != check[0]]
-            query = {**query, "exclude": [*query.get("exclude", []), *others]}
-        code, text = health.report(probe, self.failing, query)
-        return Answer(text.encode(), code, _TEXT)
+        return listing.list_objects(self._server, request, target, asked)
 
     async def _prepare(self) -> None:
         """Make what every cluster has, once, before the first request is answered."""
@@ -131,25 +110,32 @@ class Api:
             return
         self._prepared = asyncio.Event()
         try:
-            await bootstrap.prepare(self.server)
-        except BaseException:
+            await bootstrap.prepare(self._server)
+            self._is_ready = True
+        finally:
+            # Whoever waited tries for themselves if this did not work.
+            self._prepared.set()
             self._prepared = None
-            raise
-        self._prepared.set()
 
 
-def _check_headers(request: Request) -> None:
-    size_bytes = sum(len(key) + len(value) for key, value in request.scope["headers"])
-    if size_bytes > request.settings.header_limit_bytes:
-        message = "the headers of the request are too large"
-        raise ApiError(431, "RequestHeaderFieldsTooLarge", message)
+def identify(request: Request, authenticate: Authenticate) -> Caller | None:
+    """Return who asks, None for nobody; raise a 401 for somebody who says a name that we do not know."""
+    header = request.header(b"authorization")
+    if not header:
+        return authenticate(None)
+    is_bearer = header[: len(_BEARER)].lower() == _BEARER
+    caller = authenticate(header[len(_BEARER) :].strip()) if is_bearer else None
+    if caller is None:
+        raise status.unauthorized()
+    return caller
 
 
-def _translated(error: Exception, request: Request) -> ApiError:
+def translated(error: Exception, request: Request) -> ApiError:
+    """Return a failure as a refusal; what nobody foresaw is logged and told without its details."""
     if isinstance(error, ExceptionGroup):
         known = error.subgroup((ApiError, StorageUnavailable, Closed))
         if known is not None:
-            return _translated(_first(known), request)
+            return translated(_first(known), request)
     if isinstance(error, ApiError):
         return error
     if isinstance(error, StorageUnavailable):

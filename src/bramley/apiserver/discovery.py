@@ -15,14 +15,18 @@ _SUBRESOURCE_VERBS = ["get", "patch", "update"]
 _CUSTOM_VERBS = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
 
 
-def document(path: str, catalog: Catalog) -> Json | None:
-    """Return the discovery document at a path; None when the path names a resource."""
+def is_document(path: str) -> bool:
+    """Tell whether a path names a discovery document and not a resource."""
     parts = split(path)
-    if parts[0] == "api" and len(parts) <= 2:
-        return _resource_list(catalog, "", parts[1]) if len(parts) == 2 else _core_versions()
-    if parts[0] == "apis" and len(parts) <= 3:
+    return len(parts) <= (3 if parts[0] == "apis" else 2)
+
+
+def document(path: str, catalog: Catalog) -> Json:
+    """Return the discovery document at a path; raise a 404 if there is none."""
+    parts = split(path)
+    if parts[0] == "apis":
         return _group_document(parts[1:], catalog)
-    return None
+    return _resource_list(catalog, "", parts[1]) if len(parts) == 2 else _core_versions()
 
 
 def _group_document(parts: list[str], catalog: Catalog) -> Json:

@@ -8,16 +8,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from bramley.apiserver.settings import Settings
+from bramley.apiserver.status import no_such_path
 
 CHECKS = ("ping", "store")
-PROBES = frozenset({"healthz", "livez", "readyz"})
+PROBES = ("healthz", "livez", "readyz")
 
 
 def report(
-    probe: str, failing: Mapping[str, str], query: Mapping[str, list[str]]
+    path: list[str], failing: Mapping[str, str], query: Mapping[str, list[str]]
 ) -> tuple[int, str]:
-    """Return the status code and the text of a probe, as `?verbose` and `?exclude` ask for it."""
+    """Return the status code and the text of a probe, or of one check of it, as `?verbose` and `?exclude` ask for it."""
+    probe, *only = path
     excluded = set(query.get("exclude", ()))
+    if only:
+        if only[0] not in CHECKS:
+            raise no_such_path()
+        excluded |= set(CHECKS) - set(only)
     lines, bad = [], False
     for check in CHECKS:
         if check in excluded:

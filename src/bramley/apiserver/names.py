@@ -136,7 +136,7 @@ def _masked(prefix: str) -> str:
 
 
 def _too_long(text: str, limit: int) -> list[str]:
-    too_long = len(text) > limit or len(text.encode()) > limit
+    too_long = len(text) > limit or (not text.isascii() and len(text.encode()) > limit)
     return [f"must be no more than {limit} characters"] if too_long else []
 
 

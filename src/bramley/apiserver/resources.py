@@ -186,7 +186,7 @@ class ServedResource:
 
 
 class Catalog:
-    """All that is served now; CustomResourceDefinitions come and go while it is in use."""
+    """All that is served now; CustomResourceDefinitions come and go while it is in use, and `changes` counts that."""
 
     def __init__(
         self,
@@ -198,6 +198,7 @@ class Catalog:
         self._builtins = tuple(builtins)
         self._custom: dict[str, tuple[ServedResource, ...]] = {}
         self._found: dict[tuple[str, str, str], ServedResource] = {}
+        self.changes = 0
         self._index()
 
     def find(self, group: str, version: str, plural: str) -> ServedResource | None:
@@ -237,6 +238,7 @@ class Catalog:
     def _index(self) -> None:
         served = [*self._builtins, *(each for group in self._custom.values() for each in group)]
         self._found = {(each.group, each.version, each.plural): each for each in served}
+        self.changes += 1
 
 
 def version_priority(version: str) -> tuple[int, int, int]:

@@ -31,7 +31,7 @@ def check_config_map(new: Json) -> list[Cause]:
         for key in texts
         if key in binaries
     ]
-    size_bytes = sum(len(text.encode()) for text in texts.values()) + _decoded_size(binaries)
+    size_bytes = sum(map(_size_bytes, texts.values())) + _decoded_size(binaries)
     if size_bytes > SIZE_LIMIT_BYTES:
         # A real server names the whole object so.
         found.append(causes.too_long("[]", SIZE_LIMIT_BYTES))
@@ -103,6 +103,10 @@ def _frozen(new: Json, old: Json, *fields: str) -> list[Cause]:
     return found + [
         causes.forbidden(field, _FROZEN) for field in fields if new.get(field) != old.get(field)
     ]
+
+
+def _size_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
 
 
 def _decoded_size(values: Json) -> int:

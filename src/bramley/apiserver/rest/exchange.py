@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
@@ -40,32 +40,51 @@ class Disconnected(Exception):
     """The client went away before its request was complete."""
 
 
-@dataclass(slots=True)
 class Request:
     """One request; the body is read when a handler asks for it."""
 
-    method: str
-    path: str
-    scope: Scope
-    receive: Receive
-    settings: Settings
-    query: dict[str, str] = field(default_factory=dict)
-    repeated: dict[str, list[str]] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
-    caller: Caller | None = None
+    __slots__ = (
+        "_headers",
+        "caller",
+        "method",
+        "path",
+        "query",
+        "receive",
+        "repeated",
+        "settings",
+        "warnings",
+    )
+
+    def __init__(self, scope: Scope, receive: Receive, settings: Settings) -> None:
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.receive = receive
+        self.settings = settings
+        self.caller: Caller | None = None
+        self.warnings: list[str] = []
+        self.query: dict[str, str] = {}
+        self.repeated: dict[str, list[str]] = {}
+        if scope["query_string"]:
+            self.query, self.repeated = parse_query(scope["query_string"])
+        self._headers: dict[bytes, bytes] = dict(scope["headers"])
 
     def header(self, name: bytes) -> str:
         """Return a header's value, or an empty text."""
-        for key, value in self.scope["headers"]:
-            if key == name:
-                text: bytes = value
-                return text.decode("latin-1")
-        return ""
+        value = self._headers.get(name)
+        return "" if value is None else value.decode("latin-1")
+
+    def check_headers(self) -> None:
+        """Raise a 431 when the headers are too large."""
+        size_bytes = sum(map(len, self._headers)) + sum(map(len, self._headers.values()))
+        if size_bytes > self.settings.header_limit_bytes:
+            message = "the headers of the request are too large"
+            raise ApiError(431, "RequestHeaderFieldsTooLarge", message)
 
     async def body(self) -> bytes:
         """Return the whole body; raise a 413 when it is over the limit, wherever the limit is passed."""
         limit = self.settings.body_limit_bytes
-        if int(self.header(b"content-length") or 0) > limit:
+        announced = self.header(b"content-length")
+        if announced.isdigit() and int(announced) > limit:
             raise status.too_large(f"limit is {limit}")
         try:
             async with asyncio.timeout(self.settings.body_deadline.total_seconds()):

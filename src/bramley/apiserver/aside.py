@@ -1,0 +1,74 @@
+"""What is not about resources: probes and the version, open to everybody; and the refusal of every other path.
+
+A small Starlette application of its own, so that later pages are one route each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import Request as HttpRequest
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from bramley.apiserver import health, status
+from bramley.apiserver.api import Authenticate, identify
+from bramley.apiserver.rest.exchange import Request
+from bramley.apiserver.settings import Settings
+from bramley.apiserver.status import ApiError
+
+_ALL_METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+
+
+def build(
+    *, authenticate: Authenticate, settings: Settings, failing: Mapping[str, str]
+) -> Starlette:
+    """Return the application; `failing` names the health checks that fail now, and why."""
+
+    def check_caller(request: HttpRequest, *, is_open: bool) -> None:
+        plain = Request(request.scope, request.receive, settings)
+        plain.check_headers()
+        if identify(plain, authenticate) is None and not is_open:
+            raise status.unauthorized()
+
+    async def version(request: HttpRequest) -> Response:
+        check_caller(request, is_open=True)
+        if request.method not in {"GET", "HEAD"}:
+            raise status.method_not_allowed()
+        return _json(health.version(settings))
+
+    async def probe(request: HttpRequest) -> Response:
+        check_caller(request, is_open=True)
+        parts = request.url.path.strip("/").split("/")
+        code, text = health.report(parts, failing, _repeated(request))
+        return PlainTextResponse(text, code)
+
+    async def nothing(request: HttpRequest) -> Response:
+        check_caller(request, is_open=False)
+        raise status.no_such_path()
+
+    paths = [f"/{name}{rest}" for name in health.PROBES for rest in ("", "/", "/{check}")]
+    return Starlette(
+        routes=[
+            *(Route(path, version, methods=_ALL_METHODS) for path in ("/version", "/version/")),
+            *(Route(path, probe, methods=_ALL_METHODS) for path in paths),
+            Route("/{rest:path}", nothing, methods=_ALL_METHODS),
+        ],
+        exception_handlers={ApiError: _refused},
+    )
+
+
+def _repeated(request: HttpRequest) -> dict[str, list[str]]:
+    return {key: request.query_params.getlist(key) for key in request.query_params}
+
+
+def _json(value: object) -> Response:
+    return Response(msgspec.json.encode(value), media_type="application/json")
+
+
+async def _refused(_request: HttpRequest, error: Exception) -> Response:
+    if not isinstance(error, ApiError):
+        raise error
+    return Response(error.encoded(), error.code, media_type="application/json")
