@@ -23,6 +23,7 @@ from bramley.kube.watching import WatchEvent
 from bramley.runtime.metrics import RuntimeMetrics
 from bramley.runtime.mirror import Handler, Mirror, Relist
 from bramley.runtime.source import EVERYTHING, Reader, Selection
+from bramley.runtime.suspicion import Suspicion
 
 logger = log.get(__name__)
 
@@ -43,10 +44,12 @@ class InformerSettings:
     shortest_watch: timedelta = timedelta(seconds=1)
     # After this many failed watches in a row the version itself is suspect, and a list is read.
     watch_failures: int = 5
+    # After this many watches in a row without even a bookmark a list is read, in case the server forgot us.
+    silent_watches: int = 12
     # A list older than the cache is refused this often; then the server was really set back.
     stale_lists: int = 5
     backoff: Backoff = _BACKOFF
-    # How soon a list follows a doubt, such as an event that could not be decoded, and then the next one.
+    # How soon a list follows a suspicion, such as an event that could not be decoded, and then the next one.
     relist_backoff: Backoff = _RELIST_BACKOFF
 
 
@@ -78,9 +81,9 @@ class Informer(Generic[K]):
         self._list_because = "start"
         self._failures = 0
         self._stale_lists = 0
-        self._doubts = 0
-        self._doubted_at = 0.0
-        self._relist_at: float | None = None
+        self._silences = 0
+        self._is_open = False
+        self._suspicion = Suspicion(clock, rng, self._settings.relist_backoff)
         self._waiting: asyncio.Timeout | None = None
         self._heard_at = clock.monotonic()
         metrics.cache_age.of(self._name).set_function(self.age)
@@ -92,7 +95,7 @@ class Informer(Generic[K]):
 
     def refresh(self) -> None:
         """Ask for a whole list soon, at a bounded rate, because the cache may have missed something."""
-        self._relist_later()
+        self._suspicion.arise()
         if self._waiting is not None and not self._waiting.expired():
             now = asyncio.get_running_loop().time()
             self._waiting.reschedule(now + self._patience())
@@ -113,7 +116,7 @@ class Informer(Generic[K]):
 
     async def _list(self) -> None:
         began = self._clock.monotonic()
-        self._relist_at = None
+        self._suspicion.end()
         try:
             async with asyncio.timeout(self._settings.list_deadline.total_seconds()):
                 relist = await self._read_pages()
@@ -122,7 +125,7 @@ class Informer(Generic[K]):
         relist.finish()
         self._metrics.relists.of(self._name, self._list_because).inc()
         if relist.anonymous:
-            self._relist_later()
+            self._suspicion.arise()
         took = self._clock.monotonic() - began
         logger.debug("Listed", kind=self._name, objects=len(self.cache), took=f"{took:.3f}")
         self._list_because = ""
@@ -149,20 +152,21 @@ class Informer(Generic[K]):
         if not page.resource_version.isdecimal():
             raise errors.ApiUnavailable(f"a list of {self._name} has no version to go on from")
         version = int(page.resource_version)
-        if version < self.mirror.version:
-            self._doubt(version)
+        if version < self.mirror.newest:
+            self._refuse_older(version)
         return version
 
-    def _doubt(self, version: int) -> None:
+    def _refuse_older(self, version: int) -> None:
         """Refuse a list that is older than the cache, unless the server insists."""
         self._stale_lists += 1
-        known = self.mirror.version
+        known = self.mirror.newest
         if self._stale_lists <= self._settings.stale_lists:
             raise errors.ApiUnavailable(f"list at {version} is older than what was seen at {known}")
         logger.warning("Going back in time", kind=self._name, seen=known, listed=version)
 
     async def _watch(self) -> None:
         began, version = self._clock.monotonic(), self.mirror.version
+        self._is_open = False
         try:
             async with asyncio.timeout(self._patience()) as self._waiting:
                 await self._follow(self._waiting)
@@ -189,30 +193,36 @@ class Informer(Generic[K]):
             timeout=self._settings.watch_timeout * (1 + self._rng.random()),
         )
         async with watch as opened, aclosing(opened.batches()) as batches:
+            self._is_open = True
             async for batch in batches:
                 unread = self.mirror.apply(batch)
                 self._heard()
-                self._failures = 0
                 if unread:
                     self._report(unread)
                 patience.reschedule(loop.time() + self._patience())
 
     def _patience(self) -> float:
-        """Return the seconds to wait for the next event, or for the list that a doubt asked for."""
-        idle = self._settings.idle_deadline.total_seconds()
-        if self._relist_at is None:
-            return idle
-        return min(idle, max(0.0, self._relist_at - self._clock.monotonic()))
+        """Return the seconds to wait for the next event, or for the list that a suspicion asked for."""
+        return self._suspicion.left(self._settings.idle_deadline.total_seconds())
 
     def _on_silence(self) -> None:
-        if self._relist_at is not None and self._relist_at <= self._clock.monotonic() + 0.001:
-            self._list_because = "doubt"
-            self._metrics.watch_restarts.of(self._name, "doubt").inc()
+        if self._suspicion.is_due():
+            self._list_because = "suspicion"
+            self._metrics.watch_restarts.of(self._name, "suspicion").inc()
             return
-        raise errors.TimedOut(f"the watch of {self._name} fell silent")
+        if not self._is_open:
+            raise errors.TimedOut(f"nobody answers who asks to watch {self._name}")
+        # The server is there and has nothing to say, or says it to nobody; resuming is cheap, and a list now and then sure.
+        self._metrics.watch_restarts.of(self._name, "silence").inc()
+        self._failures = 0
+        self._silences += 1
+        if self._silences % self._settings.silent_watches == 0:
+            self._list_because = "silence"
 
     def _heard(self) -> None:
         self._heard_at = self._clock.monotonic()
+        self._failures = 0
+        self._silences = 0
 
     def _report(self, unread: list[WatchEvent[K]]) -> None:
         self._metrics.undecodable.of(self._name).inc(len(unread))
@@ -225,7 +235,7 @@ class Informer(Generic[K]):
                 name=metadata.name,
                 reason=event.error or "it has no resourceVersion",
             )
-        self._relist_later()
+        self._suspicion.arise()
 
     def _report_misfits(self, page: Listing[K]) -> None:
         for misfit in page.undecodable:
@@ -237,16 +247,6 @@ class Informer(Generic[K]):
                 name=misfit.metadata.name,
                 reason=misfit.error,
             )
-
-    def _relist_later(self) -> None:
-        if self._relist_at is not None:
-            return
-        now, backoff = self._clock.monotonic(), self._settings.relist_backoff
-        if now - self._doubted_at > 2 * backoff.maximum.total_seconds():
-            self._doubts = 0
-        self._doubts += 1
-        self._doubted_at = now
-        self._relist_at = now + backoff.delay(self._doubts, self._rng).total_seconds()
 
     async def _pause_after(self, error: errors.BramleyError) -> None:
         self._failures += 1

@@ -25,6 +25,8 @@ class Mirror(Generic[K]):
     def __init__(self, kind: type[K]) -> None:
         self.cache = Cache(kind)
         self.version = 0
+        # Pages of a list that was never finished may have shown more than that.
+        self._shown = 0
         # Grows when the server went back in time, after which older version numbers mean nothing.
         self.rewinds = 0
         self._handlers: list[Handler[K]] = []
@@ -55,8 +57,14 @@ class Mirror(Generic[K]):
             self._wake()
         return unread
 
+    @property
+    def newest(self) -> int:
+        """Return the newest version of which anything was shown."""
+        return max(self.version, self._shown)
+
     def relist(self, version: int) -> Relist[K]:
         """Begin to take over a whole list of this version."""
+        self._shown = version
         return Relist(self, version)
 
     def replace(self, key: Key, thing: K) -> None:

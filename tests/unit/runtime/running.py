@@ -1,0 +1,59 @@
+"""Runs parts of the runtime inside a test and ends them with it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from bramley.base import virtual_time
+from bramley.runtime.informer import Informer, InformerSettings
+from bramley.runtime.metrics import RuntimeMetrics
+from tests.unit.runtime.scripted import Scripted, Thing
+
+
+def some_metrics() -> RuntimeMetrics:
+    return RuntimeMetrics(CollectorRegistry())
+
+
+def value(metrics: RuntimeMetrics, name: str, **labels: str) -> float:
+    return metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+@asynccontextmanager
+async def running(*coroutines: Coroutine[Any, Any, object]) -> AsyncIterator[None]:
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(coroutine) for coroutine in coroutines]
+        yield
+        for task in tasks:
+            task.cancel()
+
+
+@asynccontextmanager
+async def following(
+    server: Scripted,
+    *,
+    metrics: RuntimeMetrics | None = None,
+    settings: InformerSettings | None = None,
+) -> AsyncIterator[Informer[Thing]]:
+    informer = Informer(
+        Thing,
+        server,
+        clock=virtual_time.clock(),
+        rng=random.Random(1),
+        metrics=metrics or some_metrics(),
+        settings=settings,
+    )
+    async with running(informer.run()):
+        yield informer
+
+
+async def until(fact: Callable[[], object], *, within: float = 3600.0, every: float = 0.01) -> None:
+    """Let time pass until the fact holds; fail when it does not in time."""
+    async with asyncio.timeout(within):
+        while not fact():
+            await asyncio.sleep(every)

@@ -1,0 +1,435 @@
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+from bramley.api.meta import ObjectMeta
+from bramley.base import errors
+from bramley.kube.watching import WatchEvent
+from bramley.runtime.informer import InformerSettings
+from bramley.runtime.keys import Key
+from bramley.runtime.mirror import Handler
+from tests.unit.runtime.running import following, some_metrics, until, value
+from tests.unit.runtime.scripted import Scripted, Thing, a_thing
+
+Seen = list[tuple[str, int | None, int | None]]
+
+
+def a_server(*names: str) -> Scripted:
+    server = Scripted()
+    for name in names:
+        server.put(a_thing(name))
+    return server
+
+
+def recorder(seen: Seen) -> Handler[Thing]:
+    def changed(key: Key, old: Thing | None, new: Thing | None) -> None:
+        values = [thing.spec.value if thing else None for thing in (old, new)]
+        seen.append((key.name, values[0], values[1]))
+
+    return changed
+
+
+def unreadable(name: str = "", version: str = "") -> WatchEvent[Thing]:
+    thing = a_thing(name, resource_version=version) if name else Thing()
+    return WatchEvent("UNDECODABLE", thing, "does not fit", b"{}")
+
+
+async def test_cache_holds_what_the_list_and_the_watch_tell() -> None:
+    server = a_server("a")
+    async with following(server) as informer:
+        await informer.synced.wait()
+        server.put(a_thing("b", 1))
+        server.put(a_thing("a", 2))
+        await asyncio.sleep(0.1)
+
+        assert [(thing.name, thing.spec.value) for thing in informer.cache.all()] == [
+            ("a", 2),
+            ("b", 1),
+        ]
+        server.remove(Thing, Key("ns", "a"))
+        await asyncio.sleep(0.1)
+        assert [thing.name for thing in informer.cache.all()] == ["b"]
+
+
+async def test_handlers_hear_each_change_with_its_old_and_new_state() -> None:
+    server, seen = a_server("a"), Seen()
+    async with following(server) as informer:
+        informer.on_change(recorder(seen))
+        await informer.synced.wait()
+        await asyncio.sleep(0.1)
+        server.put(a_thing("a", 1))
+        server.put(a_thing("b", 5))
+        server.remove(Thing, Key("ns", "a"))
+        await asyncio.sleep(0.1)
+
+    assert seen == [("a", None, 0), ("a", 0, 1), ("b", None, 5), ("a", 1, None)]
+
+
+async def test_list_is_read_page_by_page() -> None:
+    server = Scripted(page_size=2)
+    for number in range(5):
+        server.put(a_thing(f"t{number}"))
+    async with following(server) as informer:
+        await informer.synced.wait()
+
+        assert len(informer.cache) == 5
+        assert server.calls.count("list") == 3
+
+
+async def test_broken_watch_resumes_without_a_list() -> None:
+    server, metrics = a_server("a"), some_metrics()
+    async with following(server, metrics=metrics) as informer:
+        await informer.synced.wait()
+        await asyncio.sleep(0.1)
+        server.put(a_thing("b"))
+        server.disconnect()
+        server.put(a_thing("c"))
+        await asyncio.sleep(5)
+
+        assert len(informer.cache) == 3
+        assert server.calls.count("list") == 1
+        reason = value(
+            metrics, "bramley_watch_restarts_total", kind="Thing", reason="ApiUnavailable"
+        )
+        assert reason == 1
+
+
+async def test_watch_too_old_leads_to_a_list_whose_difference_is_told() -> None:
+    server, seen = a_server("stays", "changes", "goes"), Seen()
+    async with following(server) as informer:
+        await informer.synced.wait()
+        await asyncio.sleep(0.1)
+        informer.on_change(recorder(seen))
+        server.disconnect()
+        server.put(a_thing("changes", 1))
+        server.remove(Thing, Key("ns", "goes"))
+        server.put(a_thing("comes", 2))
+        server.compact()
+        await asyncio.sleep(10)
+
+    assert sorted(seen) == [("changes", 0, 1), ("comes", None, 2), ("goes", 0, None)]
+
+
+async def test_object_replaced_behind_our_back_is_told_as_gone_and_come() -> None:
+    server, seen = a_server("a"), Seen()
+    async with following(server) as informer:
+        await informer.synced.wait()
+        await asyncio.sleep(0.1)
+        informer.on_change(recorder(seen))
+        server.disconnect()
+        server.remove(Thing, Key("ns", "a"))
+        server.put(a_thing("a", 7))
+        server.compact()
+        await asyncio.sleep(10)
+
+    assert seen == [("a", 0, None), ("a", None, 7)]
+
+
+async def test_bookmark_saves_a_quiet_watch_from_a_list() -> None:
+    server = a_server("a")
+    async with following(server) as informer:
+        await informer.synced.wait()
+        await asyncio.sleep(0.1)
+        server.version += 100
+        server.bookmark(Thing)
+        await asyncio.sleep(0.1)
+        server.compact()
+        server.disconnect()
+        server.put(a_thing("b"))
+        await asyncio.sleep(10)
+
+        assert len(informer.cache) == 2
+        assert server.calls.count("list") == 1
+
+
+async def test_echoes_of_old_events_change_nothing() -> None:
+    server, seen = a_server("a"), Seen()
+    async with following(server) as informer:
+        await informer.synced.wait()
+        server.put(a_thing("a", 1))
+        server.remove(Thing, Key("ns", "a"))
+        server.put(a_thing("a", 2))
+        await asyncio.sleep(0.1)
+        informer.on_change(recorder(seen))
+        server.repeat(Thing, 3)
+        await asyncio.sleep(1)
+
+        assert seen == []
+        assert informer.cache.get("a", namespace="ns").spec.value == 2
+
+
+async def test_silent_connection_is_given_up_and_resumed() -> None:
+    server, metrics = a_server("a"), some_metrics()
+    async with following(server, metrics=metrics) as informer:
+        await informer.synced.wait()
+        await asyncio.sleep(0.1)
+        server.silence()
+        server.put(a_thing("b"))
+        await asyncio.sleep(140)
+        assert len(informer.cache) == 1
+        await asyncio.sleep(20)
+
+        assert len(informer.cache) == 2
+        assert value(metrics, "bramley_watch_restarts_total", kind="Thing", reason="silence") == 1
+
+
+async def test_server_that_forgot_us_is_found_out_by_a_list() -> None:
+    server = a_server("a")
+    async with following(server) as informer:
+        await informer.synced.wait()
+        server.version += 1
+        server.things[Thing, Key("ns", "b")] = a_thing("b", resource_version="2", uid="b")
+        await asyncio.sleep(1700)
+        assert len(informer.cache) == 1
+        await asyncio.sleep(200)
+
+        assert len(informer.cache) == 2
+
+
+async def test_hanging_watch_request_is_a_failure() -> None:
+    server, metrics = a_server("a"), some_metrics()
+    async with following(server, metrics=metrics) as informer:
+        await informer.synced.wait()
+        server.latency = 1e6
+        server.disconnect()
+        await asyncio.sleep(160)
+
+        restarts = "bramley_watch_restarts_total"
+        assert value(metrics, restarts, kind="Thing", reason="TimedOut") == 1
+
+
+async def test_unfinished_list_is_not_undone_by_an_older_one() -> None:
+    server, seen = Scripted(page_size=1), Seen()
+    server.put(a_thing("a", 1))
+    server.put(a_thing("b"))
+    async with following(server) as informer:
+        await informer.synced.wait()
+        await asyncio.sleep(0.1)
+        informer.on_change(recorder(seen))
+        server.disconnect()
+        server.put(a_thing("b", 1))
+        server.put(a_thing("a", 2))
+        server.failures["watch"] = [errors.Gone("too old")]
+        server.failures["list"] = [None, errors.ApiUnavailable("away")]
+        await until(lambda: not server.failures["list"])
+        server.stale_list = 3
+        await asyncio.sleep(10)
+
+    assert seen == [("a", 1, 2), ("b", 0, 1)]
+
+
+async def test_hanging_list_is_given_up_and_tried_again() -> None:
+    server = a_server("a")
+    server.latency = 1e6
+    async with following(server) as informer:
+        await asyncio.sleep(100)
+        server.latency = 0
+        assert not informer.synced.is_set()
+        await asyncio.sleep(25)
+
+        assert informer.synced.is_set()
+
+
+async def test_absent_server_is_asked_ever_more_rarely() -> None:
+    server = a_server("a")
+    server.unavailable = True
+    async with following(server) as informer:
+        await asyncio.sleep(3600)
+        asked = len(server.calls)
+        server.unavailable = False
+        await asyncio.sleep(31)
+
+        assert 100 < asked < 300
+        assert informer.synced.is_set()
+
+
+async def test_missing_kind_is_waited_for() -> None:
+    server = a_server("a")
+    server.failures["list"] = [errors.NotFound("no such kind"), errors.Forbidden("not yet")]
+    async with following(server) as informer:
+        async with asyncio.timeout(10):
+            await informer.synced.wait()
+
+        assert len(informer.cache) == 1
+
+
+async def test_server_that_says_when_is_obeyed() -> None:
+    server = a_server("a")
+    server.failures["list"] = [errors.RateLimited("slow down", after=timedelta(seconds=60))]
+    async with following(server) as informer:
+        await asyncio.sleep(59)
+        assert not informer.synced.is_set()
+        await asyncio.sleep(2)
+
+        assert informer.synced.is_set()
+
+
+async def test_watch_that_ends_at_once_does_not_spin() -> None:
+    server = a_server("a")
+    async with following(server) as informer:
+        await informer.synced.wait()
+        for _ in range(600):
+            server.end_watches()
+            await asyncio.sleep(0.1)
+
+        assert server.calls.count("watch") < 20
+
+
+async def test_watch_that_the_server_ends_in_time_resumes_at_once() -> None:
+    server = a_server("a")
+    async with following(server) as informer:
+        await informer.synced.wait()
+        await asyncio.sleep(60)
+        server.end_watches()
+        server.put(a_thing("b"))
+        await asyncio.sleep(0.1)
+
+        assert len(informer.cache) == 2
+
+
+async def test_unreadable_event_is_counted_and_cured_by_a_list() -> None:
+    server, metrics = a_server("a"), some_metrics()
+    async with following(server, metrics=metrics) as informer:
+        await informer.synced.wait()
+        await asyncio.sleep(0.1)
+        changed = server.put(a_thing("a", 9))
+        for stream in server.streams:
+            stream.position = int(changed.metadata.resource_version)
+        server.send(unreadable())
+        await asyncio.sleep(5)
+
+        assert informer.cache.get("a", namespace="ns").spec.value == 9
+        assert value(metrics, "bramley_watch_undecodable_total", kind="Thing") == 1
+        assert value(metrics, "bramley_cache_relists_total", kind="Thing", reason="suspicion") == 1
+
+
+async def test_event_without_a_version_is_unreadable_too() -> None:
+    server, metrics = a_server("a"), some_metrics()
+    async with following(server, metrics=metrics) as informer:
+        await informer.synced.wait()
+        await asyncio.sleep(0.1)
+        server.send(WatchEvent("MODIFIED", a_thing("a", 5)))
+        await asyncio.sleep(0.1)
+
+        assert informer.cache.get("a", namespace="ns").spec.value == 0
+        assert value(metrics, "bramley_watch_undecodable_total", kind="Thing") == 1
+
+
+async def test_stream_of_unreadable_events_does_not_become_a_stream_of_lists() -> None:
+    server = a_server("a")
+    async with following(server) as informer:
+        await informer.synced.wait()
+        for _ in range(3600):
+            server.send(unreadable())
+            await asyncio.sleep(1)
+
+        assert 5 < server.calls.count("list") < 25
+
+
+async def test_unreadable_object_keeps_its_last_readable_state() -> None:
+    server, seen = a_server("a", "b"), Seen()
+    async with following(server) as informer:
+        await informer.synced.wait()
+        informer.on_change(recorder(seen))
+        server.misfits.add(Key("ns", "a"))
+        server.put(a_thing("a", 9))
+        server.compact()
+        server.disconnect()
+        await asyncio.sleep(10)
+
+        assert seen == []
+        assert informer.cache.get("a", namespace="ns").spec.value == 0
+
+
+async def test_list_with_a_nameless_object_removes_nothing_and_is_repeated() -> None:
+    server = a_server("a", "b")
+    server.things[Thing, Key("", "")] = Thing(metadata=ObjectMeta(resource_version="2"))
+    server.misfits.add(Key("", ""))
+    async with following(server) as informer:
+        await informer.synced.wait()
+        await asyncio.sleep(0.1)
+        server.disconnect()
+        server.remove(Thing, Key("ns", "b"))
+        server.compact()
+        await asyncio.sleep(0.5)
+        assert len(informer.cache) == 2
+        del server.things[Thing, Key("", "")]
+        await asyncio.sleep(10)
+
+        assert len(informer.cache) == 1
+
+
+async def test_list_older_than_the_cache_is_refused() -> None:
+    server, seen = a_server("a"), Seen()
+    async with following(server) as informer:
+        await informer.synced.wait()
+        server.put(a_thing("b"))
+        server.remove(Thing, Key("ns", "a"))
+        await asyncio.sleep(0.1)
+        informer.on_change(recorder(seen))
+        server.stale_list = 1
+        server.failures["watch"] = [errors.Gone("too old")]
+        server.disconnect()
+        await asyncio.sleep(10)
+
+        assert seen == []
+        assert [thing.name for thing in informer.cache.all()] == ["b"]
+        assert server.stale_list is None
+
+
+async def test_server_restored_from_a_backup_is_believed_in_the_end() -> None:
+    server = a_server("a", "b")
+    async with following(server) as informer:
+        await informer.synced.wait()
+        server.things.clear()
+        server.history.clear()
+        server.version = 0
+        server.put(a_thing("restored"))
+        server.failures["watch"] = [errors.Gone("too new")]
+        server.disconnect()
+        await asyncio.sleep(120)
+        server.put(a_thing("later"))
+        await asyncio.sleep(10)
+
+        assert [thing.name for thing in informer.cache.all()] == ["later", "restored"]
+        assert informer.mirror.rewinds == 1
+
+
+async def test_watch_that_keeps_failing_ends_in_a_list() -> None:
+    server = a_server("a")
+    async with following(server) as informer:
+        await informer.synced.wait()
+        server.failures["watch"] = [errors.ApiUnavailable("no")] * 7
+        server.disconnect()
+        await until(lambda: server.calls.count("list") == 2, within=120)
+
+
+async def test_refresh_reads_a_list_soon_and_not_too_often() -> None:
+    server = a_server("a")
+    async with following(server) as informer:
+        await informer.synced.wait()
+        await asyncio.sleep(0.1)
+        for _ in range(100):
+            informer.refresh()
+        await asyncio.sleep(5)
+        assert server.calls.count("list") == 2
+        for _ in range(60):
+            informer.refresh()
+            await asyncio.sleep(1)
+
+        assert server.calls.count("list") < 8
+
+
+async def test_age_tells_since_when_the_server_is_silent() -> None:
+    server, metrics = a_server("a"), some_metrics()
+    settings = InformerSettings(idle_deadline=timedelta(hours=1))
+    async with following(server, metrics=metrics, settings=settings) as informer:
+        await informer.synced.wait()
+        await asyncio.sleep(50)
+        assert 49 < value(metrics, "bramley_cache_age_seconds", kind="Thing") < 51
+        server.bookmark(Thing)
+        await asyncio.sleep(3)
+
+        assert 2 < informer.age() < 4
+        assert value(metrics, "bramley_cache_objects", kind="Thing") == 1
