@@ -30,7 +30,7 @@ def access(chosen: Chosen, *, clock: Clock, environment: Mapping[str, str]) -> A
         server=checked_url(cluster.part.server, cluster.at("server")),
         trust=_trust(cluster),
         credentials=_credentials(chosen, clock, environment),
-        headers=_impersonation(user.part),
+        headers=_impersonation(user),
         proxy=checked_url(proxy, cluster.at("proxy-url")) if proxy else None,
         compression=not cluster.part.disable_compression,
         namespace=chosen.namespace,
@@ -190,10 +190,15 @@ def _cluster_info(cluster: Found[Cluster]) -> dict[str, Any]:
     return {key: value for key, value in told.items() if value}
 
 
-def _impersonation(user: User) -> tuple[tuple[str, str], ...]:
-    headers = [("Impersonate-User", user.as_)] if user.as_ else []
-    headers += [("Impersonate-Uid", user.as_uid)] if user.as_uid else []
-    headers += [("Impersonate-Group", group) for group in user.as_groups or ()]
-    for key, values in (user.as_user_extra or {}).items():
+def _impersonation(user: Found[User]) -> tuple[tuple[str, str], ...]:
+    part = user.part
+    headers = [("Impersonate-User", part.as_)] if part.as_ else []
+    headers += [("Impersonate-Uid", part.as_uid)] if part.as_uid else []
+    headers += [("Impersonate-Group", group) for group in part.as_groups or ()]
+    for key, values in (part.as_user_extra or {}).items():
         headers += [(f"Impersonate-Extra-{quote(key, safe='')}", value) for value in values]
+    if not all(value.isprintable() for _, value in headers):
+        raise errors.BadConfiguration(
+            f"{user.at('as')}: a name, uid, group or extra holds what no header can; remove it"
+        )
     return tuple(headers)

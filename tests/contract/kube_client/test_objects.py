@@ -209,7 +209,8 @@ async def test_a_read_may_ask_for_any_version(target: Target) -> None:
     async with target.world() as world:
         made = await world.widget("a")
 
-        for version in ("0", made.metadata.resource_version):
+        # Any version may be an old one, so the cache is first made to catch up.
+        for version in (made.metadata.resource_version, "0"):
             read = await world.kube.get(
                 Widget, "a", namespace=world.namespace, resource_version=version
             )

@@ -294,6 +294,7 @@ BAD_USERS: list[tuple[dict[str, Any], str]] = [
     ({"client-key-data": base64_of("hunter2")}, "user.client-certificate: is missing"),
     ({"client-key-data": "hunter2!"}, "user.client-key-data: is not base64"),
     ({"auth-provider": {"config": {"token": "hunter2"}}}, "user.auth-provider: Kubernetes removed"),
+    ({"as": "jane", "as-groups": ["a\r\nX-Evil: b"]}, "user.as: a name, uid, group or extra"),
     (plugin(apiVersion="client.authentication.k8s.io/v1alpha1"), "exec.apiVersion: is 'client."),
     (plugin(command=""), "user.exec.command: is missing"),
     (plugin(interactiveMode="Always"), "user.exec.interactiveMode: is Always"),
