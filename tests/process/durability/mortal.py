@@ -1,0 +1,82 @@
+"""A real API server process that is killed and started again on the same folder and port."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ssl
+import sys
+import time
+from asyncio.subprocess import Process
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import yaml
+
+from tests.process.durability.wire import Access, Connection, Lost, Unsent
+
+BRAMLEY = Path(sys.executable).parent / "bramley"
+READY_WITHIN = 60.0
+
+
+@dataclass
+class Mortal:
+    """One data folder, and the process that serves it at the moment."""
+
+    folder: Path
+    access: Access = field(init=False)
+    process: Process | None = None
+    port: int = 0
+
+    async def start(self) -> None:
+        """Start the server and wait until it answers."""
+        kubeconfig = self.folder / "kubeconfig"
+        with (self.folder / "log").open("ab") as out:
+            self.process = await asyncio.create_subprocess_exec(
+                BRAMLEY,
+                "apiserver",
+                *("--data-dir", str(self.folder / "data")),
+                *("--listen", f"127.0.0.1:{self.port}"),
+                *("--kubeconfig-out", str(kubeconfig)),
+                stdout=out,
+                stderr=out,
+            )
+        deadline = time.monotonic() + READY_WITHIN
+        while not await self._is_ready(kubeconfig):
+            assert self.process.returncode is None, (self.folder / "log").read_text()[-2000:]
+            assert time.monotonic() < deadline, "the server did not become ready"
+            await asyncio.sleep(0.01)
+        self.access.is_up.set()
+
+    async def kill(self) -> None:
+        """End the process without a word."""
+        if self.process and self.process.returncode is None:
+            self.access.is_up.clear()
+            self.process.kill()
+            await self.process.wait()
+
+    async def _is_ready(self, kubeconfig: Path) -> bool:
+        if not self.port and not self._learn(kubeconfig):
+            return False
+        try:
+            with Connection(self.access) as connection:
+                status, _ = await connection.call("GET", "/api")
+        except (Unsent, Lost):
+            return False
+        return status == 200
+
+    def _learn(self, kubeconfig: Path) -> bool:
+        """Take port, token and authority from the kubeconfig; tell whether it was there."""
+        if not kubeconfig.exists():
+            return False
+        document = yaml.safe_load(kubeconfig.read_text())
+        cluster = document["clusters"][0]["cluster"]
+        authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
+        self.port = urlsplit(cluster["server"]).port or 0
+        self.access = Access(
+            self.port,
+            document["users"][0]["user"]["token"],
+            ssl.create_default_context(cadata=authority),
+        )
+        return True

@@ -1,0 +1,99 @@
+"""`kill -9` of the real server, again and again, under 64 writers and six watchers: nobody is ever told what does not last."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from tests.history_checker.history import History
+from tests.history_checker.verdict import Least, judge, require_traffic
+from tests.process.durability.clients import END, Watcher, Writer, listed
+from tests.process.durability.mortal import Mortal
+from tests.process.durability.wire import Connection, Lost, Unsent
+
+KILLS = 50
+WRITERS = 64
+WATCHERS = 6
+# Counted in writes and not in seconds, so that a slow machine sees the same deaths as a fast one.
+WRITES_OF_A_LIFE = (1, 150)
+LIVES_AT_MOST = 60.0
+# At the end the server lives long enough for bookmarks.
+CALM = 3.0
+SETTLE_WITHIN = 60.0
+
+
+async def live_and_die(server: Mortal, history: History) -> float:
+    """Kill the server again and again in the middle of its work; return for how long it served."""
+    served = 0.0
+    for _ in range(KILLS):
+        began, enough = time.monotonic(), len(history.writes) + random.randint(*WRITES_OF_A_LIFE)
+        async with asyncio.timeout(LIVES_AT_MOST):
+            while len(history.writes) < enough:
+                await asyncio.sleep(0.001)
+        await server.kill()
+        served += time.monotonic() - began
+        await server.start()
+    return served
+
+
+async def stop(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    for task in tasks:
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def write_the_end(server: Mortal, history: History) -> None:
+    writer = Writer(END, server.access, history)
+    while not writer.known.get(END):
+        with suppress(Lost, Unsent), Connection(server.access) as connection:
+            await writer.read(connection, END)
+            if not writer.known[END]:
+                await writer.put(connection, END, 0)
+
+
+async def run(folder: Path) -> tuple[History, float]:
+    history = History()
+    server = Mortal(folder)
+    await server.start()
+    try:
+        watchers = [
+            Watcher(f"watcher-{number}", server.access, history, hangs_up=number % 2 == 1)
+            for number in range(WATCHERS)
+        ]
+        watching = [asyncio.ensure_future(watcher.run()) for watcher in watchers]
+        writers = [Writer(f"writer-{n}", server.access, history) for n in range(WRITERS)]
+        writing = [asyncio.ensure_future(writer.run()) for writer in writers]
+        served = await live_and_die(server, history)
+        await asyncio.sleep(CALM)
+        await stop(writing)
+        await write_the_end(server, history)
+        async with asyncio.timeout(SETTLE_WITHIN):
+            await asyncio.gather(*watching)
+        history.listings.append(await listed(server.access))
+    finally:
+        await server.kill()
+    return history, served + CALM
+
+
+def test_nothing_that_a_client_was_told_is_lost_by_killing_the_server(tmp_path: Path) -> None:
+    history, served = asyncio.run(run(tmp_path))
+
+    require_traffic(
+        history,
+        Least(
+            acknowledged=3_000,
+            per_second=50,
+            refused=100,
+            unknown=KILLS,
+            events=6_000,
+            resumed=KILLS,
+            bookmarks=3,
+        ),
+        seconds=served,
+    )
+    assert judge(history) == {}
