@@ -9,24 +9,17 @@ from typing import Any
 
 import pytest
 
-ALONE = {"tmpfs": ["unshare", "--map-root-user", "--mount"], "limit": []}
+from tests.process.durability.namespaces import run_alone
 
 
 @pytest.fixture(params=["tmpfs", "limit"], scope="module")
 def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     how = str(request.param)
-    if how == "tmpfs" and sys.platform != "linux":
-        pytest.skip("mount namespaces are Linux's")
     program = [sys.executable, "-m", "tests.process.durability.full_disk"]
-    done = subprocess.run(
-        [*ALONE[how], *program, how, str(tmp_path_factory.mktemp("full"))],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    argv = [*program, how, str(tmp_path_factory.mktemp("full"))]
+    if how == "tmpfs":
+        return json.loads(run_alone(argv))
+    return json.loads(subprocess.run(argv, capture_output=True, timeout=60, check=True).stdout)
 
 
 def test_a_full_disk_fails_writes_and_no_reads(report: dict[str, Any]) -> None:

@@ -256,3 +256,17 @@ async def test_a_log_without_its_database_is_not_played_into_a_new_one(
         Store.open(tmp_path)
 
     assert content(tmp_path) == before
+
+
+def test_the_log_stays_bounded_however_much_is_written(tmp_path: Path) -> None:
+    settings = Settings(checkpoint_pages=50, wal_limit_bytes=256 * 1024)
+    sizes: list[int] = []
+
+    with contextlib.closing(SqliteFile.open(tmp_path / DATABASE, settings)) as disk:
+        for rv in range(1, 301):
+            record = Record(Key("pods", "default", f"{rv % 10}"), rv, b"x" * 9000)
+            disk.commit([Change("MODIFIED", record, None)])
+            sizes.append((tmp_path / f"{DATABASE}-wal").stat().st_size)
+
+    assert len(sizes) * 9000 > 2_000_000
+    assert max(sizes) < 512 * 1024
