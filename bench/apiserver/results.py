@@ -1,4 +1,4 @@
-"""What the benchmark found, as figures, ratios and goals, and as lines for people."""
+"""What the benchmark found: figures, ratios of ours to theirs, and the goals these are held to."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.apiserver.comparison import Life, Rates
+from bench.report import Report
 
 OURS, THEIRS = "bramley", "kubernetes"
 
@@ -64,16 +65,18 @@ class Found:
             "next start": {name: life.next_start_seconds for name, life in lives},
         }
 
-    def report(self) -> dict[str, Any]:
-        """Return what the last line of the output says."""
+    def report(self) -> Report:
+        """Return the figures with the goals and what became of them."""
         ratios = self.ratios()
-        return {
-            "bench": "apiserver",
-            "ratios": ratios,
-            "figures": self.figures(),
-            "goals": {goal.ratio: str(goal) for goal in GOALS},
-            "met": {goal.ratio: goal.met_by(ratios[goal.ratio]) for goal in GOALS},
-        }
+        return Report(
+            bench="apiserver",
+            columns=("", "Bramley", "kube-apiserver + etcd", "ratio", "goal", ""),
+            rows=list(self.rows()),
+            ratios=ratios,
+            figures=self.figures(),
+            goals={goal.ratio: str(goal) for goal in GOALS},
+            met={goal.ratio: goal.met_by(ratios[goal.ratio]) for goal in GOALS},
+        )
 
     def figures(self) -> dict[str, Any]:
         """Return every figure by title and server."""

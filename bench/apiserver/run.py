@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from bench.apiserver import comparison, load, profiling
@@ -13,6 +14,7 @@ from bench.apiserver.comparison import Life
 from bench.apiserver.load import MEASURES, Measure
 from bench.apiserver.results import Found
 from bench.apiserver.servers import Bramley, Kubernetes, Pen, Server, pen
+from bench.report import Report
 from tools.kube import building
 
 
@@ -63,7 +65,8 @@ def new_pen(stack: ExitStack, purpose: str) -> Pen:
 def profile(work: str, *, seconds: float) -> list[str]:
     """Run one load against our server under the profiler and return the costliest functions."""
     building.ensure(["load"])
-    measure = busiest(work)
+    # Without a warm-up, so that every request the profiler sees is counted.
+    measure = replace(busiest(work), flags=(*busiest(work).flags, "-warmup", "0s"))
     with pen("profile") as folder:
         figures = folder.folder / "profile"
         wrapper = ["-P", str(Path(profiling.__file__)), str(figures)]
@@ -84,11 +87,11 @@ def busiest(work: str) -> Measure:
     return [measure for measure in MEASURES if measure.work == work][-1]
 
 
-def run(arguments: Sequence[str]) -> Found | None:
+def run(arguments: Sequence[str]) -> Report | None:
     """Run the benchmark and return what it found, or print a profile and return nothing."""
     chosen = parser().parse_args(arguments)
     if chosen.profile:
         print("\n".join(profile(chosen.profile, seconds=chosen.seconds)))
         return None
     with ExitStack() as stack:
-        return measure_all(stack, rounds=chosen.rounds, seconds=chosen.seconds)
+        return measure_all(stack, rounds=chosen.rounds, seconds=chosen.seconds).report()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from bench.apiserver import profiling
@@ -7,6 +9,7 @@ from bench.apiserver.comparison import Life, Rates, better, compare, median_of
 from bench.apiserver.load import Measure, Outcome
 from bench.apiserver.results import GOALS, Found, Goal
 from bench.apiserver.run import busiest
+from bench.report import Report
 
 
 def an_outcome(rate: float) -> Outcome:
@@ -87,12 +90,12 @@ def test_goals_are_met_at_their_bound_and_missed_beyond() -> None:
 def test_the_report_says_ratios_goals_and_whether_each_is_met() -> None:
     report = a_find(get=19).report()
 
-    assert report["ratios"]["PATCH, 64 clients"] == 3.0
-    assert report["ratios"]["RSS idle"] == 0.25
-    assert report["met"]["PATCH, 64 clients"] is True
-    assert report["met"]["GET, 64 clients"] is False
-    assert report["goals"]["first start"] == "≤ 0.2"
-    assert set(report["met"]) == {goal.ratio for goal in GOALS}
+    assert report.ratios["PATCH, 64 clients"] == 3.0
+    assert report.ratios["RSS idle"] == 0.25
+    assert report.met["PATCH, 64 clients"] is True
+    assert report.met["GET, 64 clients"] is False
+    assert report.goals["first start"] == "≤ 0.2"
+    assert set(report.met) == {goal.ratio for goal in GOALS}
 
 
 def test_the_table_tells_the_protocol_the_unit_and_the_verdict() -> None:
@@ -117,3 +120,10 @@ def test_profiled_functions_are_told_with_module_and_package() -> None:
     assert (
         profiling.short("/x/site-packages/uvicorn/protocols/http.py") == "uvicorn/protocols/http.py"
     )
+
+
+def test_the_last_line_is_json_and_the_table_is_markdown() -> None:
+    report = Report("x", ("", "ours"), [("rate", "1/s")], {"rate": 1.0}, {}, {"rate": "≥ 1"}, {})
+
+    assert list(report.table()) == ["|      | ours |", "|------|------|", "| rate | 1/s  |"]
+    assert set(json.loads(report.line())) == {"bench", "ratios", "figures", "goals", "met"}

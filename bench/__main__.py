@@ -1,0 +1,55 @@
+"""The command line: `python -m bench NAME [options]`; `all` runs every benchmark and writes bench/RESULTS.md."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from bench.report import Report
+
+# Each module has `run(arguments) -> Report | None`; None says that it printed something else that was asked for.
+BENCHES: Mapping[str, str] = {"apiserver": "bench.apiserver.run"}
+RESULTS = Path(__file__).parent / "RESULTS.md"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one benchmark, or all, and print what came out."""
+    name, *rest = arguments or [""]
+    if name == "all":
+        return run_all(rest)
+    if name not in BENCHES:
+        print(f"usage: python -m bench {'|'.join(BENCHES)}|all [options]", file=sys.stderr)
+        return 2
+    report = run(name, rest)
+    if report is not None:
+        tell(report)
+    return 0
+
+
+def run(name: str, arguments: Sequence[str]) -> Report | None:
+    """Run one benchmark."""
+    report: Report | None = importlib.import_module(BENCHES[name]).run(arguments)
+    return report
+
+
+def run_all(arguments: Sequence[str]) -> int:
+    """Run every benchmark and write down what came out."""
+    reports = [report for name in BENCHES if (report := run(name, arguments)) is not None]
+    sections = ["\n".join((f"## {one.bench}", "", *one.table(), "")) for one in reports]
+    RESULTS.write_text("\n".join(["# Results of the last `make bench`", "", *sections]))
+    for report in reports:
+        tell(report)
+    return 0
+
+
+def tell(report: Report) -> None:
+    """Print a table for people and, as the last line, JSON for programs."""
+    for line in report.table():
+        print(line)
+    print(report.line())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,36 @@
+"""What every benchmark hands back, told in two ways: a table for people, and one line of JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One run of one benchmark; `met` says of each goal whether the ratio of the same name reaches it."""
+
+    bench: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    ratios: Mapping[str, float]
+    figures: Mapping[str, Any]
+    goals: Mapping[str, str]
+    met: Mapping[str, bool]
+
+    def line(self) -> str:
+        """Return the whole report as one line of JSON."""
+        names = ("bench", "ratios", "figures", "goals", "met")
+        return json.dumps({name: getattr(self, name) for name in names}, ensure_ascii=False)
+
+    def table(self) -> Iterator[str]:
+        """Return the lines of a table that is Markdown and reads well as plain text."""
+        shown = [tuple(self.columns), *map(tuple, self.rows)]
+        widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+        for number, row in enumerate(shown):
+            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            yield f"| {' | '.join(cells)} |"
+            if number == 0:
+                yield f"|{'|'.join('-' * (width + 2) for width in widths)}|"
