@@ -79,9 +79,18 @@ func newTransport(o options) (*http.Transport, error) {
 		Protocols:           &protocols,
 		MaxIdleConns:        0,
 		MaxIdleConnsPerHost: mostClients,
+		MaxConnsPerHost:     connections(o),
 		// Compression on loopback would only measure the compressor.
 		DisableCompression: true,
 	}, nil
+}
+
+// connections bounds HTTP/1.1 to one connection per client: a burst of dials at the start would measure handshakes.
+func connections(o options) int {
+	if o.protocol == "http2" {
+		return 0
+	}
+	return o.clients + o.writers
 }
 
 func newTLS(o options) (*tls.Config, error) {
