@@ -144,11 +144,14 @@ class Manager:
 
     async def run(self) -> None:
         """Run until `stop`; raise LeaseLost when another process took over."""
-        async with asyncio.TaskGroup() as group:
-            ground = [group.create_task(task) for task in self._ground()]
-            await self._lead_until_stopped()
-            for task in ground:
-                task.cancel()
+        try:
+            async with asyncio.TaskGroup() as group:
+                ground = [group.create_task(task) for task in self._ground()]
+                await self._lead_until_stopped()
+                for task in ground:
+                    task.cancel()
+        except ExceptionGroup as several:
+            raise _only(several) from None
         if self._lost is not None:
             raise self._lost
 
@@ -254,3 +257,10 @@ class Manager:
 
         for probes in self.probes:
             probes.ready_check(name, check)
+
+
+def _only(error: Exception) -> Exception:
+    """Return the one error inside, if there is only one, so that people read it without the groups around it."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

@@ -52,7 +52,9 @@ class Probes:
 
     async def run(self) -> None:
         """Serve until cancelled; `ready` is set and `port` is true once it listens."""
-        runner = web.AppRunner(self._app(), access_log=None, handle_signals=False)
+        runner = web.AppRunner(
+            self._app(), access_log=None, handle_signals=False, shutdown_timeout=1.0
+        )
         await runner.setup()
         try:
             await self._listen(runner)
@@ -64,7 +66,7 @@ class Probes:
     async def _listen(self, runner: web.AppRunner) -> None:
         host, port = self._settings.host, self._settings.port
         try:
-            await web.TCPSite(runner, host, port, shutdown_timeout=1.0).start()
+            await web.TCPSite(runner, host, port).start()
         except OSError as error:
             raise errors.BadConfiguration(f"cannot listen on {host}:{port}: {error}") from error
         self.port = runner.addresses[0][1]

@@ -95,6 +95,7 @@ class Scripted:
         self.unavailable = False
         self.failures: dict[str, list[Exception | None]] = {}
         self.stale_list: int | None = None
+        # Keys of Things that a list cannot read.
         self.misfits: set[Key] = set()
         self.calls: list[str] = []
         self._uids = itertools.count(1)
@@ -184,11 +185,12 @@ class Scripted:
     ) -> AsyncIterator[Listing[K]]:
         await self._answer("list")
         version, found = self._listed(kind)
-        fitting = [thing for thing in found if key_of(thing) not in self.misfits]
+        misfits = self.misfits if kind is Thing else set()
+        fitting = [thing for thing in found if key_of(thing) not in misfits]
         unfit = [
             Undecodable(thing.metadata, "does not fit", b"{}")
             for thing in found
-            if key_of(thing) in self.misfits
+            if key_of(thing) in misfits
         ]
         yield Listing(fitting[: self.page_size], str(version), undecodable=unfit)
         for begin in range(self.page_size, len(fitting), self.page_size):

@@ -1,0 +1,366 @@
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from datetime import timedelta
+
+import pytest
+
+from bramley.api.meta import ObjectMeta, OwnerReference
+from bramley.base import errors
+from bramley.runtime.controller import Controller, ControllerSettings, owner_keys
+from bramley.runtime.keys import Key
+from bramley.runtime.outcome import CheckAgain, Outcome, Settled
+from tests.unit.runtime.controlling import (
+    SETTINGS,
+    Scribe,
+    a_manager,
+    controlled,
+    managed,
+    outcomes,
+)
+from tests.unit.runtime.running import value
+from tests.unit.runtime.scripted import Part, Scripted, Thing, a_thing
+
+
+def a_part(name: str, owner: str) -> Part:
+    reference = OwnerReference(
+        api_version="test.bramley.dev/v1", kind="Thing", name=owner, uid="u", controller=True
+    )
+    metadata = ObjectMeta(name=name, namespace="ns", owner_references=[reference])
+    return Part(metadata=metadata)
+
+
+def a_server(*names: str) -> Scripted:
+    server = Scripted()
+    for name in names:
+        server.put(a_thing(name))
+    return server
+
+
+async def test_each_object_is_reconciled_at_start_and_after_its_change() -> None:
+    server, scribe = a_server("a", "b"), Scribe()
+    async with controlled(server, scribe) as manager:
+        await asyncio.sleep(1)
+        server.put(a_thing("a", 1))
+        await asyncio.sleep(1)
+
+        assert scribe.names == ["a", "b", "a"]
+        assert outcomes(manager, "settled") == 3
+
+
+async def test_no_object_is_reconciled_before_every_cache_is_filled() -> None:
+    server, scribe = Scripted(), Scribe()
+    server.put(a_thing("a"))
+    server.failures["list"] = [None, errors.ApiUnavailable("parts are away")] * 3
+    manager = a_manager(server)
+    manager.add(Controller(scribe, SETTINGS).watching(Thing).owning(Part))
+    async with managed(manager):
+        while not scribe.calls:
+            assert not manager.ready.is_set()
+            await asyncio.sleep(0.01)
+
+        assert manager.informer(Part).synced.is_set()
+
+
+async def test_check_again_comes_back_at_its_time_without_backoff() -> None:
+    async def wait(_thing: Thing) -> Outcome:
+        return CheckAgain(timedelta(seconds=10), "booting")
+
+    server, scribe = a_server("a"), Scribe(wait)
+    async with controlled(server, scribe) as manager:
+        await asyncio.sleep(35)
+
+        gaps = [later - earlier for earlier, later in itertools.pairwise(scribe.times)]
+        assert gaps == pytest.approx([10, 10, 10])
+        assert value(manager.metrics, "bramley_queue_retries_total", controller="thing") == 0
+
+
+async def test_failures_back_off_and_success_resets_them() -> None:
+    fates = [errors.ApiUnavailable("away")] * 4
+
+    async def fail(_thing: Thing) -> Outcome:
+        if fates:
+            raise fates.pop()
+        return Settled()
+
+    server, scribe = a_server("a"), Scribe(fail)
+    async with controlled(server, scribe) as manager:
+        await asyncio.sleep(60)
+        gaps = [later - earlier for earlier, later in itertools.pairwise(scribe.times)]
+
+        assert len(scribe.calls) == 5
+        assert gaps == sorted(gaps)
+        assert outcomes(manager, "unavailable", "ApiUnavailable") == 4
+        fates.append(errors.ApiUnavailable("again"))
+        server.put(a_thing("a", 1))
+        await asyncio.sleep(1)
+        assert scribe.times[-1] - scribe.times[-2] < 0.21
+
+
+async def test_conflict_is_retried_at_once_from_a_fresh_read() -> None:
+    seen: list[int] = []
+
+    async def conflict_once(thing: Thing) -> Outcome:
+        seen.append(thing.spec.value)
+        if len(seen) == 1:
+            # The change is on the server and its event still on the way.
+            server.silence()
+            server.put(a_thing("a", 7))
+            raise errors.Conflict("stale")
+        return Settled()
+
+    server = a_server("a")
+    scribe = Scribe(conflict_once)
+    async with controlled(server, scribe) as manager:
+        await asyncio.sleep(1)
+
+        assert seen == [0, 7]
+        assert scribe.times[0] == scribe.times[1]
+        assert value(manager.metrics, "bramley_queue_retries_total", controller="thing") == 0
+
+
+async def test_fight_over_an_object_is_not_fought_at_full_speed() -> None:
+    async def fight(_thing: Thing) -> Outcome:
+        raise errors.Conflict("stale")
+
+    server, scribe = a_server("a"), Scribe(fight)
+    async with controlled(server, scribe):
+        await asyncio.sleep(60)
+
+        assert 8 < len(scribe.calls) < 30
+
+
+async def test_refused_object_is_left_alone_until_it_changes() -> None:
+    async def refuse(_thing: Thing) -> Outcome:
+        raise errors.InvalidSpec("no such image")
+
+    server, scribe = a_server("a"), Scribe(refuse)
+    async with controlled(server, scribe) as manager:
+        await asyncio.sleep(3600)
+        assert len(scribe.calls) == 1
+        server.put(a_thing("a", 1))
+        await asyncio.sleep(1)
+
+        assert len(scribe.calls) == 2
+        assert outcomes(manager, "refused", "InvalidSpec") == 2
+
+
+async def test_rate_limited_object_waits_as_long_as_told() -> None:
+    async def limited(_thing: Thing) -> Outcome:
+        raise errors.RateLimited("slow down", after=timedelta(seconds=90))
+
+    server, scribe = a_server("a"), Scribe(limited)
+    async with controlled(server, scribe):
+        await asyncio.sleep(100)
+
+        assert scribe.times[1] - scribe.times[0] == pytest.approx(90)
+
+
+async def test_bug_is_logged_with_its_trace_counted_and_ends_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def stumble(thing: Thing) -> Outcome:
+        if thing.name == "bad":
+            raise ZeroDivisionError
+        return Settled()
+
+    server, scribe = a_server("bad", "good"), Scribe(stumble)
+    with caplog.at_level(logging.ERROR):
+        async with controlled(server, scribe) as manager:
+            await asyncio.sleep(10)
+
+            assert "good" in scribe.names
+            assert scribe.names.count("bad") > 3
+            assert outcomes(manager, "bug", "ZeroDivisionError") == scribe.names.count("bad")
+    record = caplog.records[0]
+    assert record.exc_info is not None
+    assert record.exc_info[0] is ZeroDivisionError
+    facts = vars(record)["facts"]
+    assert facts["object"] == "ns/bad"
+    assert facts["reconcile"] >= 1
+
+
+async def test_bug_in_a_task_group_is_judged_by_its_content() -> None:
+    async def concurrently(_thing: Thing) -> Outcome:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_fail())
+        return Settled()
+
+    async def _fail() -> None:
+        raise errors.ApiUnavailable("away")
+
+    server, scribe = a_server("a"), Scribe(concurrently)
+    async with controlled(server, scribe) as manager:
+        await asyncio.sleep(1)
+
+        assert outcomes(manager, "unavailable", "ApiUnavailable") > 0
+
+
+async def test_reconcile_that_overruns_its_deadline_is_cut_off_and_retried() -> None:
+    async def hang(_thing: Thing) -> Outcome:
+        await asyncio.sleep(1e6)
+        return Settled()
+
+    server, scribe = a_server("a"), Scribe(hang)
+    settings = ControllerSettings(deadline=timedelta(seconds=30))
+    async with controlled(server, scribe, settings) as manager:
+        await asyncio.sleep(40)
+
+        assert outcomes(manager, "unavailable", "TimedOut") == 1
+        assert len(scribe.calls) == 2
+
+
+async def test_blocked_object_does_not_block_the_others() -> None:
+    async def block_one(thing: Thing) -> Outcome:
+        if thing.name == "blocked":
+            await asyncio.sleep(100)
+        return Settled()
+
+    server, scribe = a_server("blocked"), Scribe(block_one)
+    async with controlled(server, scribe):
+        await asyncio.sleep(1)
+        for number in range(20):
+            server.put(a_thing(f"free-{number}"))
+        await asyncio.sleep(1)
+
+        assert len(scribe.calls) == 21
+
+
+async def test_change_during_a_reconcile_is_reconciled_afterwards() -> None:
+    seen: list[int] = []
+
+    async def slow(thing: Thing) -> Outcome:
+        seen.append(thing.spec.value)
+        await asyncio.sleep(5)
+        return Settled()
+
+    server, scribe = a_server("a"), Scribe(slow)
+    async with controlled(server, scribe):
+        await asyncio.sleep(1)
+        server.put(a_thing("a", 1))
+        server.put(a_thing("a", 2))
+        await asyncio.sleep(1)
+        assert seen == [0]
+        await asyncio.sleep(20)
+
+        assert seen == [0, 2]
+
+
+async def test_gone_object_is_forgotten() -> None:
+    server, scribe = a_server("a"), Scribe()
+    async with controlled(server, scribe):
+        await asyncio.sleep(1)
+        server.remove(Thing, Key("ns", "a"))
+        await asyncio.sleep(1)
+
+        assert scribe.forgotten == [Key("ns", "a")]
+        assert scribe.names == ["a"]
+
+
+async def test_owner_is_woken_by_its_parts_also_when_they_go_or_change_hands() -> None:
+    server, scribe = a_server("a", "b"), Scribe()
+    manager = a_manager(server)
+    manager.add(Controller(scribe, SETTINGS).watching(Thing).owning(Part))
+    async with managed(manager):
+        await asyncio.sleep(1)
+        scribe.calls.clear()
+        server.put(a_part("p", "a"))
+        await asyncio.sleep(1)
+        assert scribe.names == ["a"]
+        server.put(a_part("p", "b"))
+        await asyncio.sleep(1)
+        assert sorted(scribe.names) == ["a", "a", "b"]
+        server.remove(Part, Key("ns", "p"))
+        await asyncio.sleep(1)
+
+        assert scribe.names.count("b") == 2
+
+
+def test_only_the_controlling_owner_of_the_right_kind_counts() -> None:
+    def reference(**changes: object) -> OwnerReference:
+        fields: dict[str, object] = {
+            "api_version": "test.bramley.dev/v2",
+            "kind": "Thing",
+            "name": "owner",
+            "uid": "u",
+            "controller": True,
+        }
+        return OwnerReference(**(fields | changes))  # type: ignore[arg-type]
+
+    def keys(*references: OwnerReference) -> list[Key]:
+        metadata = ObjectMeta(name="p", namespace="ns", owner_references=list(references))
+        return owner_keys(Thing)(Part(metadata=metadata))
+
+    assert keys(reference()) == [Key("ns", "owner")]
+    assert keys(reference(controller=False)) == []
+    assert keys(reference(kind="Other")) == []
+    assert keys(reference(api_version="other.dev/v1")) == []
+    assert keys(reference(api_version="v1")) == []
+    assert keys() == []
+
+
+async def test_mapping_with_a_bug_wakes_every_object() -> None:
+    def broken(_part: Part) -> list[Key]:
+        raise ZeroDivisionError
+
+    server, scribe = a_server("a", "b"), Scribe()
+    manager = a_manager(server)
+    manager.add(Controller(scribe, SETTINGS).watching(Thing).woken_by(Part, to=broken))
+    async with managed(manager):
+        await asyncio.sleep(1)
+        scribe.calls.clear()
+        server.put(a_part("p", "a"))
+        await asyncio.sleep(1)
+
+        assert sorted(scribe.names) == ["a", "b"]
+        assert value(manager.metrics, "bramley_wake_bugs_total", controller="thing") == 1
+
+
+async def test_every_object_is_looked_at_again_now_and_then() -> None:
+    server, scribe = a_server("a", "b"), Scribe()
+    settings = ControllerSettings(resync=timedelta(minutes=10))
+    async with controlled(server, scribe, settings):
+        await asyncio.sleep(3600)
+
+        assert 5 <= scribe.names.count("a") <= 8
+        assert scribe.names.count("a") == scribe.names.count("b")
+
+
+@pytest.mark.real_time
+async def test_reconciles_without_waits_leave_the_loop_to_others() -> None:
+    async def compute(_thing: Thing) -> Outcome:
+        began = time.perf_counter()
+        while time.perf_counter() - began < 0.0005:
+            pass
+        return Settled()
+
+    server, scribe = Scripted(), Scribe(compute)
+    for number in range(100):
+        server.put(a_thing(f"t{number}"))
+    async with controlled(server, scribe) as manager:
+        await manager.leading.wait()
+        turns = 0
+        while len(scribe.calls) < 100:
+            turns += 1
+            await asyncio.sleep(0)
+
+    assert turns > 3
+
+
+def test_controller_must_say_what_it_watches_first() -> None:
+    with pytest.raises(errors.BadConfiguration, match="watching"):
+        Controller(Scribe()).owning(Part)
+
+
+async def test_informer_of_a_kind_is_shared() -> None:
+    server = a_server("a")
+    manager = a_manager(server)
+    manager.add(Controller(Scribe(), SETTINGS).watching(Thing).owning(Part))
+    manager.add(Controller(Scribe(), SETTINGS, name="second").watching(Thing))
+    async with managed(manager):
+        await asyncio.sleep(1)
+
+        assert server.calls.count("list") == 2

@@ -1,0 +1,352 @@
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from datetime import datetime, timedelta
+
+import pytest
+
+from bramley.api.coordination import Lease
+from bramley.base import errors, virtual_time
+from bramley.base.clock import Clock
+from bramley.runtime.election import Election, ElectionSettings, Leadership
+from bramley.runtime.keys import Key
+from bramley.runtime.metrics import RuntimeMetrics
+from tests.unit.runtime.running import some_metrics, until, value
+from tests.unit.runtime.scripted import Scripted
+
+LEASE = "controllers"
+
+
+class Skewed:
+    """A clock that is off by a day and runs too fast or too slow."""
+
+    def __init__(self, rate: float = 1.0, off: timedelta = timedelta()) -> None:
+        self._true = virtual_time.clock()
+        self._rate = rate
+        self._off = off
+
+    def now(self) -> datetime:
+        return self._true.now() + self._off
+
+    def monotonic(self) -> float:
+        return self._true.monotonic() * self._rate
+
+
+class Candidate:
+    """One process that wants to lead; `pause` stops it like SIGSTOP does."""
+
+    def __init__(self, server: Scripted, name: str, clock: Clock | None = None) -> None:
+        self.metrics: RuntimeMetrics = some_metrics()
+        self.clock = clock or virtual_time.clock()
+        self.election = Election(
+            ElectionSettings("ns", LEASE, name),
+            server,
+            clock=self.clock,
+            rng=random.Random(name),
+            metrics=self.metrics,
+        )
+        self.leadership: Leadership | None = None
+        self.lost_at: float | None = None
+
+    async def run(self) -> None:
+        self.leadership = await self.election.acquire()
+        try:
+            await self.election.hold(self.leadership)
+        except errors.LeaseLost:
+            self.lost_at = asyncio.get_running_loop().time()
+
+    @property
+    def acts(self) -> bool:
+        with suppress(errors.LeaseLost):
+            if self.leadership:
+                self.leadership.check()
+                return True
+        return False
+
+
+@asynccontextmanager
+async def contest(*candidates: Candidate) -> AsyncIterator[list[asyncio.Task[None]]]:
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(candidate.run()) for candidate in candidates]
+        yield tasks
+        for task in tasks:
+            task.cancel()
+
+
+def the_lease(server: Scripted) -> Lease:
+    lease = server.things[Lease, Key("ns", LEASE)]
+    assert isinstance(lease, Lease)
+    return lease
+
+
+async def test_one_of_two_candidates_leads_and_renews() -> None:
+    server = Scripted()
+    first, second = Candidate(server, "first"), Candidate(server, "second")
+    async with contest(first, second):
+        for _ in range(300):
+            await asyncio.sleep(1)
+            assert first.acts + second.acts == 1
+
+    spec = the_lease(server).spec
+    assert spec.lease_duration_seconds == 15
+    assert spec.lease_transitions == 1
+
+
+async def test_dead_leader_is_replaced_after_its_lease_and_not_before() -> None:
+    server = Scripted()
+    first, second = Candidate(server, "first"), Candidate(server, "second")
+    async with contest(first) as [task]:
+        await asyncio.sleep(30)
+        async with contest(second):
+            await asyncio.sleep(30)
+            task.cancel()
+            died = asyncio.get_running_loop().time()
+            await until(lambda: second.acts, within=20)
+
+            assert 12 < asyncio.get_running_loop().time() - died < 20
+    assert second.leadership is not None
+    assert second.leadership.epoch == 2
+
+
+@pytest.mark.parametrize("seed", range(10))
+async def test_released_lease_is_taken_within_two_seconds(seed: int) -> None:
+    server = Scripted()
+    first, second = Candidate(server, f"first-{seed}"), Candidate(server, f"second-{seed}")
+    async with contest(first) as [task]:
+        await until(lambda: first.acts)
+        async with contest(second):
+            await asyncio.sleep(30 + seed / 7)
+            task.cancel()
+            assert first.leadership is not None
+            await first.election.release(first.leadership)
+            assert not first.acts
+            assert the_lease(server).spec.holder_identity is None
+
+            async with asyncio.timeout(2):
+                await until(lambda: second.acts)
+    assert second.leadership is not None
+    assert second.leadership.epoch == first.leadership.epoch + 1
+
+
+async def test_paused_leader_finds_out_before_it_acts() -> None:
+    server = Scripted()
+    first, second = Candidate(server, "first"), Candidate(server, "second")
+    async with contest(first, second) as tasks:
+        await asyncio.sleep(10)
+        leader, other = (first, second) if first.acts else (second, first)
+        # Stopped: none of its code runs, and its clock goes on.
+        tasks[0 if leader is first else 1].cancel()
+        await asyncio.sleep(60)
+        assert other.acts
+
+        assert leader.leadership is not None
+        with pytest.raises(errors.LeaseLost, match="epoch 1"):
+            leader.leadership.check()
+        assert other.leadership is not None
+        assert other.leadership.epoch > leader.leadership.epoch
+
+
+async def test_returning_leader_does_not_take_its_lease_back() -> None:
+    server = Scripted()
+    first, second = Candidate(server, "first"), Candidate(server, "second")
+    async with contest(first) as [task]:
+        await until(lambda: first.acts)
+        task.cancel()
+        async with contest(second):
+            await until(lambda: second.acts, within=20)
+            assert first.leadership is not None
+            with pytest.raises(errors.LeaseLost):
+                await first.election.hold(first.leadership)
+            await asyncio.sleep(30)
+
+            assert the_lease(server).spec.holder_identity == "second"
+
+
+@pytest.mark.parametrize("latency", [0.0, 1.0, 4.0])
+async def test_slow_server_does_not_cost_the_lease(latency: float) -> None:
+    server = Scripted()
+    leader = Candidate(server, "leader")
+    async with contest(leader):
+        await until(lambda: leader.acts)
+        server.latency = latency
+        for _ in range(120):
+            await asyncio.sleep(1)
+            assert leader.acts
+
+
+async def test_one_very_slow_renewal_does_not_cost_the_lease() -> None:
+    server = Scripted()
+    leader = Candidate(server, "leader")
+    async with contest(leader):
+        await until(lambda: leader.acts)
+        server.latency = 8
+        await asyncio.sleep(4)
+        server.latency = 0
+        for _ in range(60):
+            await asyncio.sleep(1)
+            assert leader.acts
+
+
+@pytest.mark.parametrize("failure", ["unavailable", "latency"])
+async def test_leader_cut_off_steps_down_at_ten_seconds_and_not_earlier(failure: str) -> None:
+    server = Scripted()
+    leader = Candidate(server, "leader")
+    async with contest(leader):
+        await until(lambda: leader.acts)
+        await asyncio.sleep(60)
+        renewed = server.calls.count("patch")
+        await until(lambda: server.calls.count("patch") > renewed, every=0.001)
+        began = asyncio.get_running_loop().time()
+        server.unavailable, server.latency = failure == "unavailable", 8.0 * (failure == "latency")
+        while leader.acts:
+            await asyncio.sleep(0.01)
+        stopped = asyncio.get_running_loop().time()
+
+        assert stopped - began == pytest.approx(10, abs=0.1)
+        await asyncio.sleep(0.1)
+        assert leader.lost_at == pytest.approx(stopped, abs=0.1)
+        assert value(leader.metrics, "bramley_leader", lease=LEASE) == 0
+
+
+async def test_renewal_whose_answer_was_lost_is_no_loss() -> None:
+    server = Scripted()
+    leader = Candidate(server, "leader")
+    patch = server.merge_patch
+
+    async def lose_the_answer(*args: object, **kwargs: object) -> object:
+        await patch(*args, **kwargs)  # type: ignore[arg-type]
+        raise errors.TimedOut("no answer")
+
+    async with contest(leader):
+        await until(lambda: leader.acts)
+        server.merge_patch = lose_the_answer  # type: ignore[method-assign, assignment]
+        await asyncio.sleep(3)
+        server.merge_patch = patch  # type: ignore[method-assign]
+        for _ in range(60):
+            await asyncio.sleep(1)
+            assert leader.acts
+
+
+async def test_stolen_lease_is_lost_at_the_next_renewal() -> None:
+    server = Scripted()
+    leader = Candidate(server, "leader")
+    async with contest(leader):
+        await until(lambda: leader.acts)
+        thief = {"spec": {"holderIdentity": "thief", "leaseTransitions": 9}}
+        await server.merge_patch(Lease, LEASE, thief, namespace="ns")
+        await asyncio.sleep(3)
+
+        assert not leader.acts
+        assert leader.lost_at is not None
+        assert the_lease(server).spec.holder_identity == "thief"
+
+
+async def test_clocks_a_day_apart_change_nothing() -> None:
+    server = Scripted()
+    late = Candidate(server, "late", Skewed(off=timedelta(days=-1)))
+    early = Candidate(server, "early", Skewed(off=timedelta(days=1)))
+    async with contest(late, early):
+        for _ in range(600):
+            await asyncio.sleep(0.5)
+            assert late.acts + early.acts <= 1
+        assert late.acts + early.acts == 1
+    assert the_lease(server).spec.lease_transitions == 1
+
+
+@pytest.mark.parametrize("rate", [0.7, 1.0, 1.45])
+async def test_clock_rates_within_the_tolerance_never_make_two_leaders(rate: float) -> None:
+    """Client-go's rule: rates may differ by lease / renew deadline, which is 1.5."""
+    server = Scripted()
+    first, second = Candidate(server, "first"), Candidate(server, "second", Skewed(rate))
+    async with contest(first, second) as tasks:
+        await asyncio.sleep(30)
+        leader, other = (first, second) if first.acts else (second, first)
+        tasks[0 if leader is first else 1].cancel()
+        for _ in range(4000):
+            await asyncio.sleep(0.01)
+            assert not (leader.acts and other.acts)
+
+        assert other.acts
+
+
+async def test_clock_beyond_the_tolerance_is_fenced_by_the_epoch() -> None:
+    """A clock that runs twice as fast takes over while the old leader still believes; only the epoch tells them apart."""
+    server = Scripted()
+    leader = Candidate(server, "leader")
+    async with contest(leader) as [task]:
+        await until(lambda: leader.acts)
+        hasty = Candidate(server, "hasty", Skewed(2.0))
+        async with contest(hasty):
+            await asyncio.sleep(1)
+            task.cancel()
+            await until(lambda: hasty.acts, within=20)
+
+            assert leader.leadership is not None
+            assert hasty.leadership is not None
+            assert hasty.leadership.epoch > leader.leadership.epoch
+
+
+async def test_epoch_grows_with_every_take_over_also_after_the_lease_was_deleted() -> None:
+    server, epochs = Scripted(), []
+    candidates = [Candidate(server, f"c{number}") for number in range(4)]
+    for candidate in candidates:
+        leadership = await candidate.election.acquire()
+        epochs.append(leadership.epoch)
+        await candidate.election.release(leadership)
+    assert epochs == [1, 2, 3, 4]
+
+    server.remove(Lease, Key("ns", LEASE))
+    assert (await candidates[-1].election.acquire()).epoch == 5
+
+
+async def test_candidate_outlasts_an_absent_server() -> None:
+    server = Scripted()
+    server.unavailable = True
+    candidate = Candidate(server, "patient")
+    async with contest(candidate):
+        await asyncio.sleep(600)
+        server.unavailable = False
+        await until(lambda: candidate.acts, within=3)
+
+
+async def test_release_after_the_loss_leaves_the_new_leader_alone() -> None:
+    server = Scripted()
+    first, second = Candidate(server, "first"), Candidate(server, "second")
+    async with contest(first) as [task]:
+        await until(lambda: first.acts)
+        task.cancel()
+        async with contest(second):
+            await until(lambda: second.acts, within=20)
+            assert first.leadership is not None
+            await first.election.release(first.leadership)
+
+            assert the_lease(server).spec.holder_identity == "second"
+
+
+async def test_release_does_not_wait_long_for_an_absent_server() -> None:
+    server = Scripted()
+    leader = Candidate(server, "leader")
+    async with contest(leader) as [task]:
+        await until(lambda: leader.acts)
+        task.cancel()
+        server.latency = 1e6
+        assert leader.leadership is not None
+        async with asyncio.timeout(3):
+            await leader.election.release(leader.leadership)
+
+
+@pytest.mark.parametrize(("lease", "renew", "retry"), list(itertools.permutations([15, 10, 2]))[1:])
+def test_times_out_of_order_are_refused(lease: int, renew: int, retry: int) -> None:
+    with pytest.raises(errors.BadConfiguration):
+        ElectionSettings(
+            "ns",
+            LEASE,
+            "me",
+            lease=timedelta(seconds=lease),
+            renew_deadline=timedelta(seconds=renew),
+            retry=timedelta(seconds=retry),
+        )

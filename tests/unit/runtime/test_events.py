@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import asyncio
+import random
+from datetime import timedelta
+
+import pytest
+
+from bramley.api.core import Event
+from bramley.base import errors, virtual_time
+from bramley.runtime.events import Recorder, RecorderSettings
+from bramley.runtime.metrics import RuntimeMetrics
+from tests.unit.runtime.running import running, some_metrics, value
+from tests.unit.runtime.scripted import Scripted, a_thing
+
+POOL = a_thing("pool", uid="uid-1", resource_version="7")
+
+
+def a_recorder(
+    server: Scripted,
+    metrics: RuntimeMetrics | None = None,
+    settings: RecorderSettings | None = None,
+) -> Recorder:
+    return Recorder(
+        server,
+        "test-controller",
+        clock=virtual_time.clock(),
+        rng=random.Random(5),
+        metrics=metrics or some_metrics(),
+        instance="host-1",
+        settings=settings,
+    )
+
+
+def written(server: Scripted) -> list[Event]:
+    return server.all(Event)
+
+
+async def test_event_says_who_saw_what_on_which_object() -> None:
+    server = Scripted()
+    recorder = a_recorder(server)
+    async with running(recorder.run()):
+        recorder.warning(POOL, "TartRunExited", "the VM went away", action="Running")
+        await asyncio.sleep(1)
+
+    [event] = written(server)
+    about = event.involved_object
+    assert (about.kind, about.name, about.uid) == ("Thing", "pool", "uid-1")
+    assert about.api_version == "test.bramley.dev/v1"
+    assert (event.type, event.reason, event.action) == ("Warning", "TartRunExited", "Running")
+    assert (event.source.component, event.reporting_instance) == ("test-controller", "host-1")
+    assert (event.count, event.namespace) == (1, "ns")
+
+
+async def test_same_event_again_counts_up() -> None:
+    server = Scripted()
+    recorder = a_recorder(server)
+    async with running(recorder.run()):
+        for _ in range(3):
+            recorder.event(POOL, "Waiting", "for a host")
+            await asyncio.sleep(60)
+
+    [event] = written(server)
+    assert event.count == 3
+    assert event.first_timestamp is not None
+    assert event.last_timestamp is not None
+    assert event.last_timestamp - event.first_timestamp == timedelta(minutes=2)
+
+
+async def test_event_that_the_server_forgot_is_written_anew() -> None:
+    server = Scripted()
+    recorder = a_recorder(server)
+    async with running(recorder.run()):
+        recorder.event(POOL, "Waiting", "for a host")
+        await asyncio.sleep(1)
+        server.things.clear()
+        recorder.event(POOL, "Waiting", "for a host")
+        await asyncio.sleep(1)
+
+    [event] = written(server)
+    assert event.count == 1
+
+
+async def test_ever_new_words_for_one_reason_become_one_event() -> None:
+    server = Scripted()
+    recorder = a_recorder(server)
+    async with running(recorder.run()):
+        for number in range(20):
+            recorder.event(POOL, "Failed", f"try {number} failed")
+            await asyncio.sleep(1)
+
+    events = written(server)
+    combined = [event for event in events if event.message.startswith("(combined from similar")]
+    assert len(events) == 11
+    assert [event.count for event in combined] == [10]
+    assert combined[0].message.endswith("try 19 failed")
+
+
+async def test_one_object_cannot_flood_the_server() -> None:
+    server, metrics = Scripted(), some_metrics()
+    recorder = a_recorder(server, metrics)
+    async with running(recorder.run()):
+        for _ in range(1000):
+            recorder.event(POOL, "Spam", "again")
+        recorder.event(a_thing("other", uid="uid-2"), "Quiet", "once")
+        await asyncio.sleep(1)
+
+        assert sum(event.count for event in written(server)) == 26
+        assert value(metrics, "bramley_events_dropped_total", reason="budget") == 975
+        await asyncio.sleep(600)
+        for _ in range(10):
+            recorder.event(POOL, "Spam", "again")
+        await asyncio.sleep(1)
+        assert sum(event.count for event in written(server)) == 28
+
+
+async def test_full_queue_drops_and_never_blocks() -> None:
+    server, metrics = Scripted(), some_metrics()
+    recorder = a_recorder(server, metrics, RecorderSettings(waiting=5))
+
+    for number in range(8):
+        recorder.event(a_thing(f"t{number}", uid=str(number)), "Reason", "message")
+
+    assert value(metrics, "bramley_events_dropped_total", reason="full") == 3
+
+
+async def test_server_that_is_away_for_a_moment_gets_the_event_later() -> None:
+    server = Scripted()
+    server.unavailable = True
+    recorder = a_recorder(server)
+    async with running(recorder.run()):
+        recorder.event(POOL, "Waiting", "for a host")
+        await asyncio.sleep(1.5)
+        server.unavailable = False
+        await asyncio.sleep(10)
+
+    assert len(written(server)) == 1
+
+
+@pytest.mark.parametrize("latency", [0.0, 1e6])
+async def test_event_that_cannot_be_written_is_dropped_and_counted(latency: float) -> None:
+    server, metrics = Scripted(), some_metrics()
+    server.unavailable, server.latency = True, latency
+    recorder = a_recorder(server, metrics)
+    async with running(recorder.run()):
+        recorder.event(POOL, "Waiting", "for a host")
+        await asyncio.sleep(300)
+        server.unavailable, server.latency = False, 0.0
+        recorder.event(POOL, "Other", "works")
+        await asyncio.sleep(1)
+
+    assert value(metrics, "bramley_events_dropped_total", reason="failed") == 1
+    assert [event.reason for event in written(server)] == ["Other"]
+
+
+async def test_refused_event_is_not_tried_again() -> None:
+    server, metrics = Scripted(), some_metrics()
+    server.failures["create"] = [errors.Forbidden("namespace is going away")]
+    recorder = a_recorder(server, metrics)
+    async with running(recorder.run()):
+        recorder.event(POOL, "Waiting", "for a host")
+        await asyncio.sleep(60)
+
+    assert server.calls == ["create"]
+    assert value(metrics, "bramley_events_dropped_total", reason="failed") == 1
+
+
+async def test_flush_waits_for_what_was_told_but_not_for_ever() -> None:
+    server = Scripted()
+    server.latency = 0.5
+    recorder = a_recorder(server)
+    async with running(recorder.run()):
+        recorder.event(POOL, "First", "one")
+        await recorder.flushed(timedelta(seconds=2))
+        assert len(written(server)) == 1
+        server.latency = 1e6
+        recorder.event(POOL, "Second", "two")
+        began = asyncio.get_running_loop().time()
+        await recorder.flushed(timedelta(seconds=2))
+
+        assert asyncio.get_running_loop().time() - began == pytest.approx(2)
+
+
+async def test_long_message_is_cut() -> None:
+    server = Scripted()
+    recorder = a_recorder(server)
+    async with running(recorder.run()):
+        recorder.event(POOL, "Long", "x" * 5000)
+        await asyncio.sleep(1)
+
+    assert len(written(server)[0].message) == 1024

@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from bramley.api.meta import ObjectMeta, OwnerReference
+from bramley.base import errors
+from bramley.runtime.controller import Controller
+from bramley.runtime.keys import Key
+from bramley.runtime.manager import Manager
+from bramley.runtime.outcome import Outcome, Settled
+from tests.unit.runtime.controlling import SETTINGS, Scribe, a_manager, managed, outcomes
+from tests.unit.runtime.running import until
+from tests.unit.runtime.scripted import Part, Scripted, Thing, a_thing
+
+
+def a_part(owner: Thing, number: int) -> Part:
+    reference = OwnerReference(
+        api_version="test.bramley.dev/v1",
+        kind="Thing",
+        name=owner.name,
+        uid=owner.uid,
+        controller=True,
+    )
+    metadata = ObjectMeta(
+        name=f"{owner.name}-{number}", namespace="ns", owner_references=[reference]
+    )
+    return Part(metadata=metadata)
+
+
+class Maker:
+    """Makes one part for each object, under a name that it never uses twice."""
+
+    def __init__(self, manager: Manager) -> None:
+        self.manager = manager
+        self.made = 0
+
+    async def reconcile(self, thing: Thing) -> Outcome:
+        if not self.manager.informer(Part).cache.all():
+            self.made += 1
+            await self.manager.kube.create(a_part(thing, self.made))
+        return Settled()
+
+
+def a_maker(server: Scripted) -> tuple[Manager, Maker]:
+    manager = a_manager(server)
+    maker = Maker(manager)
+    manager.add(Controller(maker, SETTINGS).watching(Thing).owning(Part))
+    return manager, maker
+
+
+async def test_child_is_not_made_twice_while_the_cache_lags() -> None:
+    server = Scripted()
+    server.put(a_thing("a"))
+    manager, maker = a_maker(server)
+    async with managed(manager):
+        await manager.leading.wait()
+        for stream in server.streams:
+            stream.silent = stream.kind is Part
+        await until(lambda: maker.made == 1)
+        for number in range(20):
+            server.put(a_thing("a", number))
+            await asyncio.sleep(0.1)
+
+        assert maker.made == 1
+        await asyncio.sleep(300)
+        assert maker.made == 1
+        assert len(server.all(Part)) == 1
+
+
+async def test_cache_that_stays_behind_is_listed_again() -> None:
+    server = Scripted()
+    server.put(a_thing("a"))
+    manager, maker = a_maker(server)
+    async with managed(manager):
+        await manager.leading.wait()
+        for stream in server.streams:
+            stream.silent = stream.kind is Part
+        await until(lambda: maker.made == 1)
+        server.put(a_thing("a", 1))
+        await asyncio.sleep(10)
+
+        assert len(manager.informer(Part).cache) == 1
+        assert outcomes(manager, "check_again") > 0
+
+
+async def test_writes_of_one_key_do_not_hold_up_another() -> None:
+    server = Scripted()
+    server.put(a_thing("a"))
+    manager = a_manager(server)
+
+    async def write(thing: Thing) -> Outcome:
+        if thing.name == "a":
+            await manager.kube.merge_patch(Thing, "a", {"spec": {"value": 5}}, namespace="ns")
+        return Settled()
+
+    scribe = Scribe(write)
+    manager.add(Controller(scribe, SETTINGS).watching(Thing))
+    async with managed(manager):
+        await manager.leading.wait()
+        server.put(a_thing("b"))
+        await asyncio.sleep(0.001)
+
+        assert "b" in scribe.names
+
+
+async def test_deleted_object_still_in_the_cache_is_not_decided_upon() -> None:
+    server = Scripted()
+    server.put(a_thing("a"))
+    manager = a_manager(server)
+    parts_seen: list[int] = []
+
+    async def delete_parts(_thing: Thing) -> Outcome:
+        parts = manager.informer(Part).cache.all()
+        parts_seen.append(len(parts))
+        for part in parts:
+            for stream in server.streams:
+                stream.silent = stream.kind is Part
+            await manager.kube.delete(part)
+        return Settled()
+
+    manager.add(Controller(Scribe(delete_parts), SETTINGS).watching(Thing).owning(Part))
+    owner = server.find(Thing, "a")
+    assert owner is not None
+    server.put(a_part(owner, 1))
+    async with managed(manager):
+        await manager.leading.wait()
+        await until(lambda: parts_seen)
+        server.put(a_thing("a", 1))
+        await asyncio.sleep(30)
+
+        assert parts_seen[0] == 1
+        assert set(parts_seen[1:]) == {0}
+
+
+async def test_writes_before_a_restored_backup_do_not_hold_a_key_for_ever() -> None:
+    server = Scripted()
+    server.put(a_thing("a"))
+    manager, maker = a_maker(server)
+    async with managed(manager):
+        await until(lambda: maker.made == 1)
+        server.things.clear()
+        server.history.clear()
+        server.version = 0
+        server.put(a_thing("a", 3))
+        server.failures["watch"] = [errors.Gone("too new")] * 2
+        server.disconnect()
+        await asyncio.sleep(300)
+
+        assert maker.made == 2
+
+
+async def test_write_after_the_lease_is_lost_is_refused() -> None:
+    server = Scripted()
+    manager = a_manager(server)
+
+    def lost() -> None:
+        raise errors.LeaseLost("not ours")
+
+    kube = manager.kube
+    kube._check = lost
+    calls: list[Any] = [
+        kube.create(a_thing("a")),
+        kube.merge_patch(Thing, "a", {}, namespace="ns"),
+        kube.json_patch(Thing, "a", [], namespace="ns"),
+        kube.apply(Thing, "a", {}, manager="m", namespace="ns"),
+        kube.delete(a_thing("a")),
+    ]
+    for call in calls:
+        with pytest.raises(errors.LeaseLost):
+            await call
+
+    assert server.calls == []
+
+
+async def test_delete_spares_an_object_that_took_the_name_since() -> None:
+    server = Scripted()
+    old = server.put(a_thing("a"))
+    server.remove(Thing, Key("ns", "a"))
+    server.put(a_thing("a"))
+
+    with pytest.raises(errors.Conflict):
+        await a_manager(server).kube.delete(old)
+
+    assert server.find(Thing, "a") is not None
