@@ -118,11 +118,8 @@ def check_binding_change(new: Json, old: Json) -> list[Cause]:
         return []
     reference = new.get("roleRef", {})
     # A real server shows its own names of the fields here.
-    shown = {
-        "APIGroup": reference["apiGroup"],
-        "Kind": reference["kind"],
-        "Name": reference["name"],
-    }
+    own_names = {"APIGroup": "apiGroup", "Kind": "kind", "Name": "name"}
+    shown = {own: reference.get(name, "") for own, name in own_names.items()}
     return [causes.invalid("roleRef", shown, "cannot change roleRef")]
 
 

@@ -1,0 +1,234 @@
+"""Deleting: finalizers, grace, preconditions, collections, and the ends of namespaces and kinds."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from bramley.apiserver.settings import Settings
+from bramley.apiserver.store.store import Store
+from bramley.base import virtual_time
+from tests.unit.apiserver.world import (
+    CONFIG_MAPS,
+    CRDS,
+    PODS,
+    WIDGETS,
+    World,
+    a_config_map,
+    a_pod,
+    a_widget,
+    a_world,
+    widget_crd,
+)
+
+NAMESPACE = "/api/v1/namespaces/t"
+HELD = {"finalizers": ["example.com/hold"]}
+
+
+async def test_an_object_with_a_finalizer_waits_for_it() -> None:
+    async with a_world() as world:
+        await world.create(CONFIG_MAPS, {"metadata": {"name": "a", **HELD}})
+
+        held = await world.delete(f"{CONFIG_MAPS}/a")
+        still = await world.get(f"{CONFIG_MAPS}/a")
+        last = await world.merge(f"{CONFIG_MAPS}/a", {"metadata": {"finalizers": None}})
+
+        assert "deletionTimestamp" in held.json["metadata"]
+        assert (still.code, last.code) == (200, 200)
+        assert (await world.get(f"{CONFIG_MAPS}/a")).code == 404
+
+
+async def test_deleting_twice_does_not_move_the_time() -> None:
+    async with a_world() as world:
+        await world.create(CONFIG_MAPS, {"metadata": {"name": "a", **HELD}})
+        first = await world.delete(f"{CONFIG_MAPS}/a")
+        await asyncio.sleep(100)
+
+        second = await world.delete(f"{CONFIG_MAPS}/a")
+
+        assert first.json == second.json
+
+
+async def test_a_running_pod_gets_its_grace_and_no_more() -> None:
+    async with a_world() as world:
+        await world.create(PODS, a_pod("p", nodeName="n", terminationGracePeriodSeconds=60))
+
+        begun = (await world.delete(f"{PODS}/p")).json["metadata"]
+        await asyncio.sleep(10)
+        shorter = (await world.delete(f"{PODS}/p", {"gracePeriodSeconds": 20})).json["metadata"]
+        longer = (await world.delete(f"{PODS}/p", {"gracePeriodSeconds": 90})).json["metadata"]
+
+        assert (begun["deletionTimestamp"], begun["deletionGracePeriodSeconds"]) == (
+            "2026-01-01T00:01:00Z",
+            60,
+        )
+        assert (shorter["deletionTimestamp"], shorter["deletionGracePeriodSeconds"]) == (
+            "2026-01-01T00:00:20Z",
+            20,
+        )
+        assert longer["deletionTimestamp"] == shorter["deletionTimestamp"]
+        assert (await world.delete(f"{PODS}/p", {"gracePeriodSeconds": 0})).code == 200
+        assert (await world.get(f"{PODS}/p")).code == 404
+
+
+async def test_a_grace_that_is_over_does_not_reach_into_the_past() -> None:
+    async with a_world() as world:
+        await world.create(PODS, a_pod("p", nodeName="n", terminationGracePeriodSeconds=60))
+        await world.delete(f"{PODS}/p")
+        await asyncio.sleep(50)
+
+        shorter = (await world.delete(f"{PODS}/p", {"gracePeriodSeconds": 20})).json["metadata"]
+
+        assert (shorter["deletionTimestamp"], shorter["deletionGracePeriodSeconds"]) == (
+            "2026-01-01T00:00:50Z",
+            1,
+        )
+
+
+@pytest.mark.parametrize("spec", [{}, {"nodeName": "n", "terminationGracePeriodSeconds": 0}])
+async def test_a_pod_without_a_node_or_without_grace_ends_at_once(spec: dict[str, object]) -> None:
+    async with a_world() as world:
+        await world.create(PODS, a_pod("p", **spec))
+
+        assert (await world.delete(f"{PODS}/p")).json["kind"] == "Pod"
+        assert (await world.get(f"{PODS}/p")).code == 404
+
+
+async def test_a_stale_precondition_keeps_the_object() -> None:
+    async with a_world() as world:
+        created = await world.create(CONFIG_MAPS, a_config_map("a"))
+        await world.merge(f"{CONFIG_MAPS}/a", {"data": {"k": "v"}})
+
+        stale = {"preconditions": {"resourceVersion": created.version}}
+        other = {"preconditions": {"uid": "other"}}
+        codes = [(await world.delete(f"{CONFIG_MAPS}/a", how)).code for how in (stale, other)]
+
+        assert codes == [409, 409]
+        assert (await world.get(f"{CONFIG_MAPS}/a")).code == 200
+
+
+async def test_a_collection_is_deleted_by_selection() -> None:
+    async with a_world() as world:
+        for number in range(250):
+            await world.create(CONFIG_MAPS, a_config_map(f"a-{number:03}", odd=str(number % 2)))
+
+        deleted = await world.delete(f"{CONFIG_MAPS}?labelSelector=odd=1")
+
+        assert len(deleted.names) == 125
+        left = (await world.get(CONFIG_MAPS)).names
+        assert left == [f"a-{number:03}" for number in range(0, 250, 2)]
+
+
+async def test_an_empty_namespace_ends_with_the_request() -> None:
+    async with a_world() as world:
+        ended = await world.delete(NAMESPACE)
+
+        assert ended.json["status"]["phase"] == "Terminating"
+        assert (await world.get(NAMESPACE)).code == 404
+
+
+async def test_a_namespace_takes_its_contents_along() -> None:
+    async with a_world() as world:
+        await world.create(CRDS, widget_crd())
+        await world.create(CONFIG_MAPS, a_config_map("a"))
+        await world.create(WIDGETS, a_widget("w"))
+
+        await world.delete(NAMESPACE)
+        await world.create("/api/v1/namespaces", {"metadata": {"name": "t"}})
+
+        assert (await world.get(CONFIG_MAPS)).names == (await world.get(WIDGETS)).names == []
+
+
+async def test_a_namespace_waits_for_what_is_held_inside() -> None:
+    async with a_world() as world:
+        await world.create(CONFIG_MAPS, {"metadata": {"name": "held", **HELD}})
+        await world.create(PODS, a_pod("p", nodeName="n"))
+        await world.delete(NAMESPACE)
+
+        late = await world.ask("POST", CONFIG_MAPS, a_config_map("late"))
+        labelled = await world.merge(NAMESPACE, {"metadata": {"labels": {"x": "y"}}})
+        await world.merge(f"{CONFIG_MAPS}/held", {"metadata": {"finalizers": None}})
+        waiting = await world.get(NAMESPACE)
+        await world.delete(f"{PODS}/p", {"gracePeriodSeconds": 0})
+
+        assert (late.code, late.json["details"]["causes"][0]["reason"]) == (
+            403,
+            "NamespaceTerminating",
+        )
+        assert (labelled.code, waiting.code) == (200, 200)
+        assert (await world.get(NAMESPACE)).code == 404
+
+
+async def test_a_namespace_with_a_finalizer_of_its_own_waits_for_that_too() -> None:
+    async with a_world() as world:
+        await world.merge(NAMESPACE, {"metadata": HELD})
+        await world.delete(NAMESPACE)
+
+        emptied = await world.get(NAMESPACE)
+        await world.merge(NAMESPACE, {"metadata": {"finalizers": None}})
+
+        assert emptied.json["spec"] == {}
+        assert (await world.get(NAMESPACE)).code == 404
+
+
+async def test_nothing_slips_into_a_namespace_while_its_end_is_on_its_way_to_the_disk() -> None:
+    async with a_world() as world:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(world.delete(NAMESPACE))
+            created = [
+                group.create_task(world.ask("POST", CONFIG_MAPS, a_config_map(f"a-{number}")))
+                for number in range(5)
+            ]
+
+        assert {task.result().code for task in created} <= {201, 403, 404}
+        assert (await world.get(NAMESPACE)).code == 404
+        assert (await world.get("/api/v1/configmaps")).names == []
+
+
+async def test_a_kind_takes_its_objects_along_and_is_served_no_more() -> None:
+    async with a_world() as world:
+        await world.create(CRDS, widget_crd())
+        await world.create(WIDGETS, a_widget("w"))
+
+        await world.delete(f"{CRDS}/widgets.example.com")
+
+        assert (await world.get(WIDGETS)).code == 404
+        assert (await world.get(f"{CRDS}/widgets.example.com")).code == 404
+        await world.create(CRDS, widget_crd())
+        assert (await world.get(WIDGETS)).names == []
+
+
+async def test_a_kind_that_is_ending_takes_nothing_new() -> None:
+    async with a_world() as world:
+        await world.create(CRDS, widget_crd())
+        await world.create(WIDGETS, {**a_widget("w"), "metadata": {"name": "w", **HELD}})
+        await world.delete(f"{CRDS}/widgets.example.com")
+
+        refused = await world.ask("POST", WIDGETS, a_widget("late"))
+        await world.merge(f"{WIDGETS}/w", {"metadata": {"finalizers": []}})
+
+        assert (refused.code, refused.json["reason"]) == (405, "MethodNotAllowed")
+        assert (await world.get(f"{CRDS}/widgets.example.com")).code == 404
+
+
+async def test_an_end_that_was_cut_short_goes_on_after_a_restart() -> None:
+    async with Store.in_memory(clock=virtual_time.clock()) as store:
+        before = World(store, Settings())
+        await before.create("/api/v1/namespaces", {"metadata": {"name": "t"}})
+        await before.create(CONFIG_MAPS, {"metadata": {"name": "held", **HELD}})
+        await before.delete(NAMESPACE)
+
+        after = World(store, Settings())
+        refused = await after.ask("POST", CONFIG_MAPS, a_config_map("late"))
+        await after.merge(f"{CONFIG_MAPS}/held", {"metadata": {"finalizers": None}})
+
+        assert refused.code == 403
+        assert (await after.get(NAMESPACE)).code == 404
+
+
+async def test_the_namespaces_of_the_system_stay() -> None:
+    async with a_world() as world:
+        refused = await world.delete("/api/v1/namespaces/default")
+
+        assert (refused.code, refused.json["reason"]) == (403, "Forbidden")

@@ -1,0 +1,211 @@
+"""Creating, replacing and patching: versions, generations, what is carried over and what is kept apart."""
+
+from __future__ import annotations
+
+import asyncio
+
+from bramley.apiserver.settings import Settings
+from tests.unit.apiserver.world import (
+    CONFIG_MAPS,
+    CRDS,
+    JSON_PATCH,
+    MERGE,
+    PODS,
+    WIDGETS,
+    a_config_map,
+    a_pod,
+    a_widget,
+    a_world,
+    widget_crd,
+)
+
+
+async def test_versions_grow_with_every_change() -> None:
+    async with a_world() as world:
+        first = await world.create(CONFIG_MAPS, a_config_map("a"))
+        second = await world.create(CONFIG_MAPS, a_config_map("b"))
+        changed = await world.merge(f"{CONFIG_MAPS}/a", {"data": {"k": "v"}})
+
+        assert int(first.version) < int(second.version) < int(changed.version)
+
+
+async def test_a_change_that_changes_nothing_uses_up_no_version() -> None:
+    async with a_world() as world:
+        created = await world.create(CONFIG_MAPS, a_config_map("a"))
+        before = world.store.revision
+
+        same = await world.merge(f"{CONFIG_MAPS}/a", {"data": {"key": "value"}})
+
+        assert (same.code, same.version) == (200, created.version)
+        assert world.store.revision == before
+
+
+async def test_true_is_not_one() -> None:
+    async with a_world() as world:
+        crd = widget_crd()
+        spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+        spec["x-kubernetes-preserve-unknown-fields"] = True
+        await world.create(CRDS, crd)
+        created = await world.create(WIDGETS, a_widget("w", flag=1))
+
+        changed = await world.merge(f"{WIDGETS}/w", {"spec": {"flag": True}})
+
+        assert changed.json["spec"]["flag"] is True
+        assert changed.version != created.version
+
+
+async def test_patches_of_one_object_at_once_all_count() -> None:
+    async with a_world() as world:
+        await world.create(CONFIG_MAPS, a_config_map("a"))
+
+        async with asyncio.TaskGroup() as group:
+            for number in range(20):
+                patch = {"data": {f"key-{number}": "x"}}
+                group.create_task(world.merge(f"{CONFIG_MAPS}/a", patch))
+
+        found = (await world.get(f"{CONFIG_MAPS}/a")).json["data"]
+        assert len(found) == 21
+
+
+async def test_only_one_of_two_replacements_of_a_version_counts() -> None:
+    async with a_world() as world:
+        created = await world.create(CONFIG_MAPS, a_config_map("a"))
+        bodies = [{**created.json, "data": {"who": who}} for who in ("me", "you")]
+
+        replies = [await world.ask("PUT", f"{CONFIG_MAPS}/a", body) for body in bodies]
+
+        assert [reply.code for reply in replies] == [200, 409]
+        assert (await world.get(f"{CONFIG_MAPS}/a")).json["data"] == {"who": "me"}
+
+
+async def test_a_taken_generated_name_is_drawn_again() -> None:
+    async with a_world(Settings(generate_name_tries=3)) as world:
+        names = {
+            (await world.create(CONFIG_MAPS, {"metadata": {"generateName": "x-"}})).name
+            for _ in range(30)
+        }
+
+        assert len(names) == 30
+
+
+async def test_without_a_free_name_the_client_is_told_to_come_back() -> None:
+    async with a_world(Settings(generate_name_tries=1)) as world:
+        world.app.api._server.chance.choices = lambda *_args, **_more: list("bbbbb")  # type: ignore[method-assign]
+        await world.create(CONFIG_MAPS, {"metadata": {"generateName": "x-"}})
+
+        refused = await world.ask("POST", CONFIG_MAPS, {"metadata": {"generateName": "x-"}})
+
+        assert (refused.code, refused.json["reason"]) == (409, "AlreadyExists")
+        assert refused.header("retry-after") == ["1"]
+
+
+async def test_the_generation_counts_changes_of_the_spec_only() -> None:
+    async with a_world() as world:
+        await world.create(CRDS, widget_crd())
+        await world.create(WIDGETS, a_widget("w"))
+
+        generations = [
+            (await world.merge(f"{WIDGETS}/w{path}", patch)).json["metadata"]["generation"]
+            for path, patch in (
+                ("", {"spec": {"color": "blue"}}),
+                ("", {"metadata": {"labels": {"x": "y"}}}),
+                ("/status", {"status": {"note": "x"}}),
+                ("", {"spec": {"replicas": 5}}),
+            )
+        ]
+
+        assert generations == [2, 2, 2, 3]
+
+
+async def test_status_and_spec_do_not_touch_each_other() -> None:
+    async with a_world() as world:
+        await world.create(CRDS, widget_crd())
+        await world.create(WIDGETS, {**a_widget("w"), "status": {"note": "ignored"}})
+
+        await world.merge(f"{WIDGETS}/w", {"status": {"note": "ignored"}})
+        told = await world.merge(
+            f"{WIDGETS}/w/status", {"status": {"note": "told"}, "spec": {"color": "blue"}}
+        )
+        kept = await world.merge(f"{WIDGETS}/w", {"spec": {"replicas": 2}, "status": None})
+
+        assert told.json["spec"]["color"] == "red"
+        assert kept.json["status"] == {"note": "told"}
+
+
+async def test_a_failed_json_patch_leaves_the_object_alone() -> None:
+    async with a_world() as world:
+        await world.create(CONFIG_MAPS, a_config_map("a"))
+        operations = [
+            {"op": "replace", "path": "/data/key", "value": "changed"},
+            {"op": "test", "path": "/data/key", "value": "value"},
+        ]
+
+        refused = await world.ask("PATCH", f"{CONFIG_MAPS}/a", operations, content_type=JSON_PATCH)
+
+        assert (refused.code, refused.json["reason"]) == (422, "Invalid")
+        assert (await world.get(f"{CONFIG_MAPS}/a")).json["data"] == {"key": "value"}
+
+
+async def test_a_dry_run_tells_what_would_be_and_stores_nothing() -> None:
+    async with a_world() as world:
+        await world.create(CONFIG_MAPS, a_config_map("a"))
+        before = world.store.revision
+
+        created = await world.ask("POST", f"{CONFIG_MAPS}?dryRun=All", a_config_map("b"))
+        patched = await world.ask(
+            "PATCH", f"{CONFIG_MAPS}/a?dryRun=All", {"data": {"k": "v"}}, content_type=MERGE
+        )
+        deleted = await world.delete(f"{CONFIG_MAPS}/a?dryRun=All")
+        many = await world.delete(f"{CONFIG_MAPS}?dryRun=All")
+        ended = await world.delete("/api/v1/namespaces/t?dryRun=All")
+
+        assert (created.code, patched.json["data"]["k"]) == (201, "v")
+        assert [deleted.code, many.code, ended.code] == [200, 200, 200]
+        assert world.store.revision == before
+        assert (await world.ask("POST", CONFIG_MAPS, a_config_map("b"))).code == 201
+
+
+async def test_every_version_of_a_kind_shows_the_same_object() -> None:
+    async with a_world() as world:
+        crd = widget_crd()
+        older = {**crd["spec"]["versions"][0], "name": "v1beta1", "storage": False}
+        crd["spec"]["versions"].append(older)
+        await world.create(CRDS, crd)
+        await world.create(WIDGETS, a_widget("w"))
+
+        other = WIDGETS.replace("/v1/", "/v1beta1/")
+        shown = await world.get(f"{other}/w")
+        changed = await world.merge(f"{other}/w", {"spec": {"color": "blue"}})
+        listed = await world.get(other)
+
+        assert shown.json["apiVersion"] == changed.json["apiVersion"] == "example.com/v1beta1"
+        assert listed.json["items"][0]["apiVersion"] == "example.com/v1beta1"
+        stored = (await world.get(f"{WIDGETS}/w")).json
+        assert (stored["apiVersion"], stored["spec"]["color"]) == ("example.com/v1", "blue")
+
+
+async def test_a_pod_keeps_its_place() -> None:
+    async with a_world() as world:
+        await world.create(PODS, a_pod("p"))
+
+        moved = await world.merge(f"{PODS}/p", {"spec": {"nodeName": "n"}})
+        renewed = await world.merge(
+            f"{PODS}/p", {"spec": {"containers": [{"name": "vm", "image": "newer"}]}}
+        )
+
+        assert (moved.code, moved.causes) == (422, [("spec", "FieldValueForbidden")])
+        assert renewed.json["metadata"]["generation"] == 2
+
+
+async def test_both_groups_of_events_show_one_store() -> None:
+    async with a_world() as world:
+        events = "/api/v1/namespaces/t/events"
+        about = {"kind": "Pod", "name": "p", "namespace": "t"}
+        await world.create(
+            events, {"metadata": {"name": "e"}, "involvedObject": about, "message": "hi"}
+        )
+
+        shown = await world.get("/apis/events.k8s.io/v1/namespaces/t/events/e")
+
+        assert shown.json["apiVersion"] == "events.k8s.io/v1"
+        assert (shown.json["note"], shown.json["regarding"]) == ("hi", about)
