@@ -9,10 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from rich.console import Console
-from rich.progress import Progress as LiveLine
-from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
-
 STILL_AT_IT_SECONDS = 30.0
 
 
@@ -39,6 +35,10 @@ class Progress:
     @contextmanager
     def live(self, title: str) -> Iterator[None]:
         """Draw a spinner with the elapsed time."""
+        from rich.console import Console
+        from rich.progress import Progress as LiveLine
+        from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+
         columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
         with LiveLine(*columns, console=Console(stderr=True), transient=True) as line:
             line.add_task(title, total=None)

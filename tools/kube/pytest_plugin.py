@@ -1,20 +1,25 @@
-"""Fixtures for tests that need the real thing: a control plane for the whole session, started when the first test asks."""
+"""Fixtures for tests that need the real thing: a control plane for the whole session, started when the first test asks.
+
+Every run of pytest loads this file, so what it needs is imported only when a test asks for it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tools.kube import building, control_plane, programs
-from tools.kube.control_plane import RealCluster
-from tools.kube.flags import Options
+if TYPE_CHECKING:
+    from tools.kube.control_plane import RealCluster
 
 
 def prepare(config: pytest.Config, *names: str) -> None:
     """Build what is not built yet, with its progress shown rather than captured: it may take minutes."""
+    from tools.kube import building
+
     capture = config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled() if capture else nullcontext():
         building.ensure(names)
@@ -23,6 +28,8 @@ def prepare(config: pytest.Config, *names: str) -> None:
 @pytest.fixture(scope="session")
 def kubectl(pytestconfig: pytest.Config) -> Path:
     """Give the path of a kubectl of the control plane's version."""
+    from tools.kube import programs
+
     prepare(pytestconfig, "kubectl")
     return programs.path_of("kubectl")
 
@@ -30,6 +37,9 @@ def kubectl(pytestconfig: pytest.Config) -> Path:
 @pytest.fixture(scope="session")
 def real_cluster(pytestconfig: pytest.Config) -> Iterator[RealCluster]:
     """Run a whole control plane, shared by all tests of this pytest process."""
+    from tools.kube import control_plane
+    from tools.kube.flags import Options
+
     options = Options(durable=False)
     prepare(pytestconfig, *options.servers, "kubectl")
     with control_plane.running(options, purpose="pytest") as cluster:
