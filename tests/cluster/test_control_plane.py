@@ -98,9 +98,7 @@ def test_schedules_a_pod_onto_a_node_that_says_it_is_ready(real_cluster: RealClu
     status = json.dumps({"status": json.loads(a_ready_node("scheduling"))["status"]})
     patch = ("--subresource=status", "--type=merge", "-p", status)
     real_cluster.kubectl("patch", "node", "scheduling", *patch)
-    real_cluster.kubectl(
-        "taint", "node", "scheduling", "node.kubernetes.io/not-ready:NoSchedule-", "--overwrite"
-    )
+    # Nodes are born with a taint, which the node lifecycle controller takes away once they say that they are ready.
     real_cluster.kubectl("create", "-f", "-", stdin=a_pod("scheduled", on="scheduling"))
 
     node = eventually(lambda: found(real_cluster, "pod", "scheduled")["spec"].get("nodeName"))
