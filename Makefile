@@ -32,7 +32,7 @@ fmt: $(READY) ## Format and repair what ruff can repair
 	@$(VENV)/bin/ruff check --fix --quiet . ; $(VENV)/bin/ruff format .
 
 bench: $(READY) ## Measure against the rivals in one run and write bench/RESULTS.md
-	@$(PYTHON_IN) -m pip install --quiet --require-hashes -r requirements/bench.txt && $(PYTHON_IN) -m bench all
+	@$(PYTHON_IN) -m bench all
 
 mutants: $(READY) ## Break the code in every known way and see a test notice
 	@$(PYTHON_IN) -m tools.mutants
