@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from starlette.applications import Starlette
 
-from bramley.apiserver import aside
+from bramley.apiserver import aside, health
 from bramley.apiserver.api import Api, Authenticate
 from bramley.apiserver.resources import Catalog
 from bramley.apiserver.rest import bootstrap
@@ -47,12 +47,8 @@ def build(
     clock: Clock | None = None,
     settings: Settings | None = None,
     chance: random.Random | None = None,
-    failing: Mapping[str, str] | None = None,
 ) -> App:
-    """Return the application over a store; `authenticate` gets a bearer token, or None when there is none.
-
-    `failing` may name health checks that fail and why; whoever holds it may change it while the application runs.
-    """
+    """Return the application over a store; `authenticate` gets a bearer token, or None when there is none."""
     server = Server(
         store=store,
         catalog=catalog,
@@ -64,6 +60,6 @@ def build(
     others = aside.build(
         authenticate=authenticate,
         settings=server.settings,
-        failing={} if failing is None else failing,
+        failing=partial(health.failing, store),
     )
     return App(Api(server, authenticate), others)

@@ -5,7 +5,7 @@ A small Starlette application of its own, so that later pages are one route each
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 from starlette.applications import Starlette
@@ -23,9 +23,9 @@ _ALL_METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
 def build(
-    *, authenticate: Authenticate, settings: Settings, failing: Mapping[str, str]
+    *, authenticate: Authenticate, settings: Settings, failing: Callable[[str], Mapping[str, str]]
 ) -> Starlette:
-    """Return the application; `failing` names the health checks that fail now, and why."""
+    """Return the application; `failing` names the checks of a probe that fail now, and why."""
 
     def check_caller(request: HttpRequest, *, is_open: bool) -> None:
         plain = Request(request.scope, request.receive, settings)
@@ -42,7 +42,7 @@ def build(
     async def probe(request: HttpRequest) -> Response:
         check_caller(request, is_open=True)
         parts = request.url.path.strip("/").split("/")
-        code, text = health.report(parts, failing, _repeated(request))
+        code, text = health.report(parts, failing(parts[0]), _repeated(request))
         return PlainTextResponse(text, code)
 
     async def nothing(request: HttpRequest) -> Response:

@@ -9,9 +9,18 @@ from typing import Any
 
 from bramley.apiserver.settings import Settings
 from bramley.apiserver.status import no_such_path
+from bramley.apiserver.store.store import Store
 
 CHECKS = ("ping", "store")
 PROBES = ("healthz", "livez", "readyz")
+
+
+def failing(store: Store, probe: str) -> dict[str, str]:
+    """Return the checks that fail now and why; liveness fails only by what a restart cures, and a full disk is not that."""
+    trouble = store.trouble
+    if trouble is None or (probe == "livez" and not trouble.cured_by_restart):
+        return {}
+    return {"store": str(trouble)}
 
 
 def report(
