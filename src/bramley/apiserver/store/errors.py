@@ -6,7 +6,14 @@ from bramley.base import errors
 
 
 class StorageUnavailable(errors.Unavailable):
-    """The disk did not take the write, for example because it is full; nothing of it happened."""
+    """The disk did not take the write, for example because it is full; nothing of it happened.
+
+    Most of it passes by itself, when there is space again; `cured_by_restart` says that it does not.
+    """
+
+    def __init__(self, message: str, *, cured_by_restart: bool = False) -> None:
+        super().__init__(message)
+        self.cured_by_restart = cured_by_restart
 
 
 class Closed(errors.Unavailable):

@@ -122,7 +122,7 @@ class ThreadedJournal:
     def submit(self, change: Change) -> None:
         """Hand one change to the writer thread."""
         if self._ended.is_set():
-            self._listener.failed(StorageUnavailable("the store's writer has stopped"))
+            self._listener.failed(_stopped())
             return
         self._loop = asyncio.get_running_loop()
         self._queue.put((self._era, change))
@@ -185,7 +185,7 @@ class ThreadedJournal:
     def _end(self) -> None:
         self._ended.set()
         # After an orderly end nothing is pending; if a bug killed the thread, nobody may wait for ever.
-        self._begin_era(StorageUnavailable("the store's writer has stopped"))
+        self._begin_era(_stopped())
 
     def _report(self, call: Callable[[], None]) -> None:
         if self._loop is None:
@@ -195,3 +195,7 @@ class ThreadedJournal:
         except RuntimeError:
             # The loop ended without closing the store: nobody is left who could be told.
             logger.warning("Writer outlived its event loop")
+
+
+def _stopped() -> StorageUnavailable:
+    return StorageUnavailable("the store's writer has stopped", cured_by_restart=True)

@@ -27,7 +27,10 @@ class Pending:
             self._waiters.append(waiter)
             await waiter
         if self._error:
-            raise StorageUnavailable(str(self._error)) from self._error
+            # A new one for each who waits: a traceback grows with every raise.
+            raise StorageUnavailable(
+                str(self._error), cured_by_restart=self._error.cured_by_restart
+            ) from self._error
         return self.change.record
 
     def settle(self, error: StorageUnavailable | None = None) -> None:

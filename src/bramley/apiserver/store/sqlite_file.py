@@ -97,7 +97,9 @@ class SqliteFile:
         """Go on after a failure only if it left nothing behind."""
         if scalar(self._connection, sql.READ_REVISION) != self._revision:
             # Reported as failed, yet stored: what is in memory is no longer what is on the disk.
-            raise sqlite3.DatabaseError("a failed write reached the file; restart to read it again")
+            raise StorageUnavailable(
+                "a failed write reached the file; restart to read it again", cured_by_restart=True
+            )
         self._in_doubt = False
 
     def _roll_back(self) -> None:

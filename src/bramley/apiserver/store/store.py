@@ -11,6 +11,7 @@ import contextlib
 import sys
 from collections import deque
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -49,6 +50,8 @@ from bramley.base.clock import Clock, SystemClock
 logger = log.get(__name__)
 
 EMPTY = Loaded(0, {}, {})
+STALLED = timedelta(seconds=10)
+"""A commit that takes longer is worth telling those who ask after the store's health."""
 
 
 class Store:
@@ -72,7 +75,8 @@ class Store:
         self._pending: deque[Pending] = deque()
         self._head: dict[Key, Pending] = {}
         self._closed = False
-        self._failing = False
+        self._failure: StorageUnavailable | None = None
+        self._waiting_since = 0.0
         for resource in sorted(loaded.last_revisions.keys() | loaded.records.keys()):
             self._kinds[resource] = self._new_kind(
                 resource, loaded.records.get(resource, ()), loaded.last_revisions.get(resource, 0)
@@ -117,6 +121,14 @@ class Store:
     def revision(self) -> int:
         """Return the newest durable revision."""
         return self._revision
+
+    @property
+    def trouble(self) -> StorageUnavailable | None:
+        """Return why writes fail or hang at present, or None; reads go on in any case."""
+        waited = self._clock.monotonic() - self._waiting_since
+        if self._pending and waited > STALLED.total_seconds():
+            return StorageUnavailable(f"the disk has not answered for {waited:.0f} s")
+        return self._failure
 
     def get(self, key: Key) -> Record | None:
         """Return an object, or None."""
@@ -217,8 +229,9 @@ class Store:
         now = self._clock.monotonic()
         for resource, changes in groups.items():
             self._kind(resource).publish(changes, now=now)
-        if self._failing:
-            self._failing = False
+        self._waiting_since = now
+        if self._failure:
+            self._failure = None
             logger.info("Writes succeed again", revision=self._revision)
         for pending in done:
             pending.settle()
@@ -229,9 +242,10 @@ class Store:
         """Throw the head back to what is committed; the revisions given out are not given out again."""
         lost, self._pending = self._pending, deque()
         self._head.clear()
-        if lost and not self._failing:  # a full disk fails every write; one line tells it
-            self._failing = True
+        if lost and not self._failure:  # a full disk fails every write; one line tells it
             logger.error("Writes fail", revision=self._revision, reason=str(error))
+        if lost:
+            self._failure = error
         for pending in lost:
             pending.settle(error)
 
@@ -241,6 +255,8 @@ class Store:
         self._issued += 1
         change = _change(key, head, draft, rv=self._issued)
         pending = Pending(change)
+        if not self._pending:
+            self._waiting_since = self._clock.monotonic()
         self._pending.append(pending)
         self._head[key] = pending
         self._journal.submit(change)

@@ -1,0 +1,84 @@
+"""A store whose disk fails or hangs says so to those who ask after its health, and stops saying so afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from bramley.apiserver import health
+from bramley.apiserver.store.errors import StorageUnavailable
+from bramley.apiserver.store.store import Store
+from bramley.base import virtual_time
+from tests.unit.apiserver.store.doubles import (
+    OTHER_POD,
+    POD,
+    SteppedJournal,
+    put,
+    started,
+    stepped_store,
+)
+
+
+def failing(store: Store) -> dict[str, dict[str, str]]:
+    return {probe: health.failing(store, probe) for probe in health.PROBES}
+
+
+async def fail(store: Store, journal: SteppedJournal) -> None:
+    write = await started(store.write(POD, put))
+    journal.fail()
+    with pytest.raises(StorageUnavailable):
+        await write
+
+
+async def test_a_full_disk_makes_the_server_unready_but_not_dead() -> None:
+    store, journal = stepped_store()
+
+    await fail(store, journal)
+
+    told = {"store": "the disk is full"}
+    assert failing(store) == {"healthz": told, "readyz": told, "livez": {}}
+
+
+async def test_a_store_that_writes_again_is_healthy_again() -> None:
+    store, journal = stepped_store()
+    await fail(store, journal)
+
+    await started(store.write(POD, put))
+    journal.commit()
+
+    assert store.trouble is None
+
+
+async def test_what_a_restart_cures_asks_for_one() -> None:
+    store, journal = stepped_store()
+    await fail(store, journal)
+    await started(store.write(POD, put))
+
+    store.failed(StorageUnavailable("the writer has stopped", cured_by_restart=True))
+
+    assert health.failing(store, "livez") == {"store": "the writer has stopped"}
+
+
+async def test_a_disk_that_does_not_answer_is_trouble_until_it_does() -> None:
+    store, journal = stepped_store(clock=virtual_time.clock())
+    await started(store.write(POD, put))
+    await asyncio.sleep(9)
+    early = store.trouble
+    await asyncio.sleep(3)
+    late = store.trouble
+    await started(store.write(OTHER_POD, put))
+    journal.commit(1)
+
+    assert early is None
+    assert str(late) == "the disk has not answered for 12 s"
+    assert store.trouble is None, "one write still waits, but not for long"
+
+
+async def test_a_quiet_store_is_in_no_trouble() -> None:
+    store, _ = stepped_store(clock=virtual_time.clock())
+    await asyncio.sleep(3600)
+
+    await started(store.write(POD, put))
+
+    assert store.trouble is None
