@@ -92,9 +92,27 @@ def _token_in(path: Path) -> str | None:
 
 
 def _parsed(content: bytes) -> _Document | None:
+    if (own := _as_written(content)) is not None:
+        return own
     import yaml
 
     try:
         return msgspec.convert(yaml.safe_load(content), _Document)
     except (yaml.YAMLError, UnicodeDecodeError, msgspec.ValidationError):
         return None
+
+
+def _as_written(content: bytes) -> _Document | None:
+    """Read a file that still is as we wrote it, without the YAML library, whose loading would slow down every start."""
+    pairs = (line.strip().partition(": ") for line in content.decode(errors="replace").splitlines())
+    values = {key: value for key, _, value in pairs}
+    try:
+        server = msgspec.json.decode(values["server"], type=str)
+        token = msgspec.json.decode(values["token"], type=str)
+        authority = base64.b64decode(values["certificate-authority-data"])
+    except (KeyError, ValueError, msgspec.DecodeError):
+        return None
+    # Only if writing the same again gives the same bytes were the lines what they seemed to be.
+    if _rendered(server, authority, Secret(token)).encode() != content:
+        return None
+    return _Document([_Named(NAME)], [_Named(ADMIN, _User(token))])

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-import yaml
 
 from bramley.apiserver import causes, shapes, status
 from bramley.apiserver.causes import quoted
@@ -58,35 +57,12 @@ def from_json(data: bytes) -> Any:
 
 def from_yaml(data: bytes) -> Any:
     """Return the value of YAML bytes as JSON has it; raise Unreadable."""
+    from bramley.apiserver.rest import yaml_text
+
     try:
-        events = list(yaml.parse(data, Loader=yaml.SafeLoader))
-        if any(isinstance(event, yaml.AliasEvent) for event in events):
-            # A few lines of aliases can stand for gigabytes.
-            raise Unreadable("yaml: document contains excessive aliasing")
-        return _plain(yaml.load(data, Loader=_JsonLoader))  # noqa: S506 - a safe loader
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
-        if isinstance(error, Unreadable):
-            raise
-        raise Unreadable(f"yaml: {' '.join(str(error).split())}") from None
-
-
-class _JsonLoader(yaml.SafeLoader):
-    """Reads what JSON can say; a date stays the text that it is."""
-
-    yaml_implicit_resolvers = {
-        first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith("timestamp")]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {_key(key): _plain(each) for key, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, list) else value
-
-
-def _key(key: Any) -> str:
-    return key if isinstance(key, str) else json.dumps(key)
+        return yaml_text.read(data)
+    except yaml_text.NotYaml as wrong:
+        raise Unreadable(f"yaml: {wrong}") from None
 
 
 async def read_object(request: Request, resource: ServedResource, options: WriteOptions) -> Json:
