@@ -1,9 +1,13 @@
-"""Quantities such as `500m` or `16Gi`: read exactly, and written in the one form that a server stores."""
+"""Quantities such as `500m` or `16Gi`: read exactly, and written in the one form that a server stores.
+
+Exact arithmetic is slow and the same few amounts come again and again, so the last ones read are remembered.
+"""
 
 from __future__ import annotations
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 from math import ceil
 from typing import NamedTuple
 
@@ -31,6 +35,7 @@ class Quantity(NamedTuple):
         return _decimal_text(self.value, exponents=self.family == "exponent")
 
 
+@lru_cache(maxsize=1024)
 def parse(text: str) -> Quantity:
     """Read a quantity; raise NoQuantity."""
     match = PATTERN.fullmatch(text)
@@ -48,6 +53,7 @@ def parse(text: str) -> Quantity:
     return Quantity(_rounded(number * Fraction(10) ** int(exponent.group(1))), "exponent")
 
 
+@lru_cache(maxsize=1024)
 def canonical(text: str) -> str:
     """Return a quantity as a server stores it: whole, with the largest suffix that fits."""
     return str(parse(text))
