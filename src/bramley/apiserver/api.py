@@ -72,7 +72,7 @@ class Api:
         target = self._target(request.path)
         if target is None:
             return self._discovery(request)
-        reads_many = request.method == "GET" and (not target.name or target.legacy_watch)
+        reads_many = request.method in {"GET", "HEAD"} and (not target.name or target.legacy_watch)
         if not reads_many or target.subresource:
             return await handler_of(request.method, target)(self._server, request, target)
         return await self._many(request, target, send)
@@ -98,7 +98,7 @@ class Api:
         asked = options.listing(request, target.resource)
         if target.legacy_watch:
             target, asked = watching.legacy(target, asked)
-        if asked.watch:
+        if asked.watch and request.method == "GET":
             await watching.watch(self._server, request, target, asked=asked, send=send)
             return None
         return listing.list_objects(self._server, request, target, asked)

@@ -26,6 +26,7 @@ COLLECTIONS = {
     "roles": "/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}/roles",
     "bindings": "/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}/rolebindings",
     "accounts": "/api/v1/namespaces/{ns}/serviceaccounts",
+    "services": "/api/v1/namespaces/{ns}/services",
     "priorities": "/apis/scheduling.k8s.io/v1/priorityclasses",
     "nodes": "/api/v1/nodes",
     "namespaces": "/api/v1/namespaces",

@@ -245,28 +245,6 @@ def a_widget(name: str, **spec: Any) -> Json:
 
 
 def widget_crd() -> Json:
-    schema = {
-        "type": "object",
-        "properties": {
-            "spec": {
-                "type": "object",
-                "required": ["color"],
-                "properties": {
-                    "color": {"type": "string", "enum": ["red", "blue"]},
-                    "replicas": {"type": "integer", "minimum": 0, "default": 1},
-                    "tags": {"type": "array", "items": {"type": "string"}},
-                },
-            },
-            "status": {
-                "type": "object",
-                "properties": {
-                    "replicas": {"type": "integer"},
-                    "selector": {"type": "string"},
-                    "note": {"type": "string"},
-                },
-            },
-        },
-    }
     scale = {
         "specReplicasPath": ".spec.replicas",
         "statusReplicasPath": ".status.replicas",
@@ -278,7 +256,14 @@ def widget_crd() -> Json:
         "storage": True,
         "subresources": {"status": {}, "scale": scale},
         "selectableFields": [{"jsonPath": ".spec.color"}],
-        "schema": {"openAPIV3Schema": schema},
+        "schema": {"openAPIV3Schema": _widget_schema()},
+    }
+    names = {
+        "plural": "widgets",
+        "singular": "widget",
+        "kind": "Widget",
+        "shortNames": ["wd"],
+        "categories": ["all"],
     }
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -287,13 +272,27 @@ def widget_crd() -> Json:
         "spec": {
             "group": "example.com",
             "scope": "Namespaced",
-            "names": {
-                "plural": "widgets",
-                "singular": "widget",
-                "kind": "Widget",
-                "shortNames": ["wd"],
-                "categories": ["all"],
-            },
+            "names": names,
             "versions": [version],
+        },
+    }
+
+
+def _widget_schema() -> Json:
+    spec = {
+        "color": {"type": "string", "enum": ["red", "blue"]},
+        "replicas": {"type": "integer", "minimum": 0, "default": 1},
+        "tags": {"type": "array", "items": {"type": "string"}},
+    }
+    status = {
+        "replicas": {"type": "integer"},
+        "selector": {"type": "string"},
+        "note": {"type": "string"},
+    }
+    return {
+        "type": "object",
+        "properties": {
+            "spec": {"type": "object", "required": ["color"], "properties": spec},
+            "status": {"type": "object", "properties": status},
         },
     }

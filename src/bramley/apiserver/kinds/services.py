@@ -10,6 +10,11 @@ FIELDS = (
     SelectableField("spec.clusterIP", ("spec", "clusterIP")),
     SelectableField("spec.type", ("spec", "type")),
 )
+_INSIDE: Json = {
+    "internalTrafficPolicy": "Cluster",
+    "ipFamilies": ["IPv4"],
+    "ipFamilyPolicy": "SingleStack",
+}
 _TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 
 
@@ -21,9 +26,13 @@ def complete(new: Json) -> None:
 def default(new: Json) -> None:
     """Fill what a Service's spec leaves out."""
     spec = {"type": "ClusterIP", "sessionAffinity": "None", **new.get("spec", {})}
-    spec["ports"] = [_port(each) for each in spec.get("ports", [])]
-    if not spec["ports"]:
-        del spec["ports"]
+    if spec["type"] != "ExternalName":
+        # One family of addresses is all that a cluster of one machine has.
+        spec = {**_INSIDE, **spec}
+    if spec.get("clusterIP") == "None":
+        spec["clusterIPs"] = ["None"]
+    if "ports" in spec:
+        spec["ports"] = [_port(each) for each in spec["ports"]]
     new["spec"] = spec
 
 
@@ -37,10 +46,18 @@ def check(new: Json) -> list[Cause]:
     if spec["type"] not in _TYPES:
         found.append(causes.unsupported("spec.type", spec["type"], _TYPES))
     for index, port in enumerate(spec.get("ports", [])):
-        if not 1 <= port.get("port", 0) <= 65535:
-            detail = "must be between 1 and 65535, inclusive"
-            found.append(causes.invalid(f"spec.ports[{index}].port", port.get("port", 0), detail))
+        found += _wrong_port(port, f"spec.ports[{index}]")
     return found
+
+
+def _wrong_port(port: Json, field: str) -> list[Cause]:
+    detail = "must be between 1 and 65535, inclusive"
+    numbers = {"port": port.get("port", 0), "targetPort": port["targetPort"]}
+    return [
+        causes.invalid(f"{field}.{name}", number, detail)
+        for name, number in numbers.items()
+        if isinstance(number, int) and not 1 <= number <= 65535
+    ]
 
 
 def _port(given: Json) -> Json:

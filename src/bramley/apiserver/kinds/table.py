@@ -255,19 +255,23 @@ def _others() -> tuple[ServedResource, ...]:
                 complete=small.complete_priority,
             ),
         ),
-        _kind(
-            "CustomResourceDefinition",
-            group="apiextensions.k8s.io",
-            namespaced=False,
-            short_names=("crd", "crds"),
-            categories=("api-extensions",),
-            has_status=True,
-            rules=Rules(
-                shape="v1.CustomResourceDefinition",
-                counts_generation=True,
-                unconditional_update=False,
-                qualified_finalizers=False,
-            ),
+        _definition(),
+    )
+
+
+def _definition() -> ServedResource:
+    return _kind(
+        "CustomResourceDefinition",
+        group="apiextensions.k8s.io",
+        namespaced=False,
+        short_names=("crd", "crds"),
+        categories=("api-extensions",),
+        has_status=True,
+        rules=Rules(
+            shape="v1.CustomResourceDefinition",
+            counts_generation=True,
+            unconditional_update=False,
+            qualified_finalizers=False,
         ),
     )
 

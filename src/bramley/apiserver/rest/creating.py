@@ -8,7 +8,7 @@ from bramley.apiserver.resources import Json, ServedResource
 from bramley.apiserver.rest import bodies, objects, options, terminating
 from bramley.apiserver.rest.exchange import Answer, Request
 from bramley.apiserver.rest.options import WriteOptions
-from bramley.apiserver.rest.server import Server, decoded, namespace_key
+from bramley.apiserver.rest.server import Server, namespace_key
 from bramley.apiserver.rest.writing import Decide, Put, Written, write
 from bramley.apiserver.status import ApiError, Details
 from bramley.apiserver.store.records import Key, Record
@@ -74,7 +74,7 @@ def check_open(server: Server, resource: ServedResource, namespace: str, name: s
     record = server.store.get(namespace_key(namespace))
     if record is None:
         raise status.not_found(Details(kind="namespaces", name=namespace))
-    if namespace in server.closing or "deletionTimestamp" in decoded(record)["metadata"]:
+    if namespace in server.closing or terminating.is_ending(record):
         why = (
             f"unable to create new content in namespace {namespace} because it is being terminated"
         )

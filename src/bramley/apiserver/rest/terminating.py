@@ -30,7 +30,7 @@ async def after(server: Server, resource: ServedResource, key: Key, decision: De
     if key.resource == CRDS:
         _serve(server, key.name, decision)
     if isinstance(decision, Remove):
-        if key.namespace and _is_ending(server.store.get(namespace_key(key.namespace))):
+        if key.namespace and is_ending(server.store.get(namespace_key(key.namespace))):
             await _finish_namespace(server, key.namespace)
         if resource.is_custom:
             await _finish_crd(server, resource.qualified)
@@ -74,7 +74,7 @@ async def resume(server: Server) -> None:
     for stored_name in (NAMESPACES, CRDS):
         resource = next(each for each in server.catalog if each.stored_name == stored_name)
         for record in server.store.list(stored_name):
-            if _is_ending(record):
+            if is_ending(record):
                 server.closing.add(record.key.name)
                 await go_on(server, resource, record.key.name)
 
@@ -94,7 +94,7 @@ async def remove(server: Server, resource: ServedResource, key: Key, how: Delete
 
 def check_served(server: Server, resource: ServedResource) -> None:
     """Raise a 405 when the kind's definition is going away, so that nothing new may be created."""
-    if _is_ending(server.store.get(Key(CRDS, "", resource.qualified))):
+    if is_ending(server.store.get(Key(CRDS, "", resource.qualified))):
         message = "create not allowed while custom resource definition is terminating"
         raise ApiError(405, "MethodNotAllowed", message, details=resource.details())
 
@@ -169,7 +169,7 @@ async def _finish_namespace(server: Server, name: str) -> None:
 
 async def _finish_crd(server: Server, name: str) -> None:
     key = Key(CRDS, "", name)
-    if not _is_ending(server.store.get(key)) or server.store.list(name):
+    if not is_ending(server.store.get(key)) or server.store.list(name):
         return
     resource = next(each for each in server.catalog if each.stored_name == CRDS)
 
@@ -201,5 +201,9 @@ def _ending(current: Record | None, resource: ServedResource, name: str) -> Json
     return served(current, resource)
 
 
-def _is_ending(record: Record | None) -> bool:
-    return record is not None and "deletionTimestamp" in decoded(record)["metadata"]
+def is_ending(record: Record | None) -> bool:
+    """Tell whether an object's deletion was asked for."""
+    # Definitions are large and asked about with every object of theirs, so most are told apart without decoding.
+    if record is None or b'"deletionTimestamp"' not in record.body:
+        return False
+    return "deletionTimestamp" in decoded(record)["metadata"]
