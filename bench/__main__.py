@@ -10,7 +10,10 @@ from pathlib import Path
 from bench.report import Report
 
 # Each module has `run(arguments) -> Report | None`; None says that it printed something else that was asked for.
-BENCHES: Mapping[str, str] = {"apiserver": "bench.apiserver.run"}
+BENCHES: Mapping[str, str] = {
+    "apiserver": "bench.apiserver.run",
+    "runtime": "bench.runtime.run",
+}
 RESULTS = Path(__file__).parent / "RESULTS.md"
 
 

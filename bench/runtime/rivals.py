@@ -1,0 +1,30 @@
+"""Where the rivals live: an environment of their own, pinned by hash, made once for each lock file."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+from tools.kube.programs import user_cache
+
+LOCK = Path(__file__).parents[2] / "requirements" / "bench.txt"
+
+
+def interpreter() -> Path:
+    """Return the Python that has kopf and lightkube; the first call installs them."""
+    digest = hashlib.sha256(LOCK.read_bytes()).hexdigest()[:12]
+    home = user_cache() / "rivals" / f"{sys.version_info.major}.{sys.version_info.minor}-{digest}"
+    python = home / "bin" / "python"
+    if python.exists():
+        return python
+    print("installing kopf and lightkube, pinned by hash", file=sys.stderr, flush=True)
+    building = home.with_name(f"{home.name}.{os.getpid()}")
+    venv.create(building, with_pip=True)
+    install = ["-m", "pip", "install", "--quiet", "--require-hashes", "-r", str(LOCK)]
+    subprocess.run([building / "bin" / "python", *install], check=True, timeout=900)
+    building.rename(home)
+    return python

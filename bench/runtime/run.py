@@ -1,0 +1,191 @@
+"""One run: the server on one core, one contestant after the other on the next, in turns, medians, verdict."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.report import Report
+from bench.runtime import rivals, workload
+from bramley.api.runner_pool import RunnerPool
+
+HERE = Path(__file__).parent
+PLACE = RunnerPool.resource
+MEGABYTE = 1_000_000
+SERVER_CORE, CLIENT_CORE = 0, 1
+PATIENCE_SECONDS = 180
+LIGHTKUBE = (
+    PLACE.kind,
+    PLACE.plural,
+    workload.NAMESPACE,
+    str(workload.OBJECTS),
+    str(workload.EVENTS),
+)
+
+Figures = Mapping[str, float]
+Contest = Callable[[str, Path], Figures]
+
+GOALS = {
+    "reconciles_vs_kopf": "≥ 20",
+    "watch_events_vs_limit": "≥ 0.6",
+    "resident_mb": "≤ 80",
+}
+
+
+def run(arguments: Sequence[str]) -> Report:
+    """Measure everything and judge it."""
+    options = argparse.ArgumentParser(prog="python -m bench runtime")
+    options.add_argument("--rounds", type=int, default=3, help="how often; the median counts")
+    rounds = options.parse_args(arguments).rounds
+    rival = rivals.interpreter()
+    found: dict[str, list[Figures]] = {}
+    for events, contests in plan(rival).items():
+        with replaying(events) as server, kubeconfig(server) as access:
+            for _ in range(rounds):
+                for name, contest in contests.items():
+                    say(f"measuring {name}")
+                    found.setdefault(name, []).append(contest(server, access))
+    return judged({name: median(rows) for name, rows in found.items()})
+
+
+def plan(rival: Path) -> dict[int, dict[str, Contest]]:
+    """Return who runs against a server with how many events."""
+    return {
+        0: {
+            "ours, reconciles": ours("reconciles"),
+            "kopf, reconciles": their(rival, "rival_kopf.py", PLACE.plural, str(workload.OBJECTS)),
+        },
+        workload.EVENTS: {
+            "ours, events": ours("events"),
+            "limit, events": module("limit", "decoded"),
+            "drained, events": module("limit", "drained"),
+            "lightkube, events": their(rival, "rival_lightkube.py", *LIGHTKUBE),
+        },
+    }
+
+
+def ours(what: str) -> Contest:
+    """Return Bramley as a contestant."""
+    return module("ours", what)
+
+
+def module(name: str, what: str) -> Contest:
+    """Return a module of this package as a contestant."""
+    return lambda server, _: contest([sys.executable, "-m", f"bench.runtime.{name}", server, what])
+
+
+def their(rival: Path, program: str, *names: str) -> Contest:
+    """Return a rival as a contestant; it finds the server by its kubeconfig, as its users do."""
+    command = [str(rival), str(HERE / program), PLACE.group, PLACE.version, *names]
+    return lambda _, access: contest(command, KUBECONFIG=str(access))
+
+
+def contest(command: Sequence[str], **variables: str) -> Figures:
+    """Run one contestant on its core and return what it printed; a contestant that fails is an error."""
+    environment = {**os.environ, "PYTHONHASHSEED": "0", **variables}
+    ended = subprocess.run(
+        pinned(CLIENT_CORE, command),
+        check=False,
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=PATIENCE_SECONDS,
+    )
+    if ended.returncode or not ended.stdout.strip():
+        tail = ended.stderr[-2000:]
+        raise RuntimeError(f"{' '.join(command)} failed with {ended.returncode}:\n{tail}")
+    figures: dict[str, float] = json.loads(ended.stdout.splitlines()[-1])
+    return figures
+
+
+def pinned(core: int, command: Sequence[str]) -> list[str]:
+    """Return the command on one core, where the system can do that."""
+    if not hasattr(os, "sched_setaffinity") or (os.cpu_count() or 1) < 2:
+        return list(command)
+    program = "import os,sys; os.sched_setaffinity(0,{int(sys.argv[1])}); os.execvp(sys.argv[2],sys.argv[2:])"
+    return [sys.executable, "-c", program, str(core), *command]
+
+
+@contextlib.contextmanager
+def replaying(events: int) -> Iterator[str]:
+    """Run the server and return its address."""
+    command = pinned(SERVER_CORE, [sys.executable, "-m", "bench.runtime.replay", str(events)])
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            port = (server.stdout.readline() if server.stdout else "").strip()
+            if not port:
+                raise RuntimeError("the replaying server did not start")
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            server.kill()
+
+
+@contextlib.contextmanager
+def kubeconfig(server: str) -> Iterator[Path]:
+    """Write a kubeconfig for the rivals, for as long as they run."""
+    named = {
+        "clusters": [{"name": "bench", "cluster": {"server": server}}],
+        "users": [{"name": "bench", "user": {"token": "none"}}],
+        "contexts": [{"name": "bench", "context": {"cluster": "bench", "user": "bench"}}],
+    }
+    body = {"apiVersion": "v1", "kind": "Config", "current-context": "bench", **named}
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "kubeconfig"
+        file.write_text(json.dumps(body))
+        yield file
+
+
+def median(rows: Sequence[Figures]) -> dict[str, float]:
+    """Return the median of each figure."""
+    return {name: statistics.median(row[name] for row in rows) for name in rows[0]}
+
+
+def judged(found: Mapping[str, Figures]) -> Report:
+    """Turn times into rates and ratios, and hold them to the goals."""
+    rates = {name: work_of(name) / figures["seconds"] for name, figures in found.items()}
+    ratios = {
+        "reconciles_vs_kopf": rates["ours, reconciles"] / rates["kopf, reconciles"],
+        "watch_events_vs_limit": rates["ours, events"] / rates["limit, events"],
+        "watch_events_vs_lightkube": rates["ours, events"] / rates["lightkube, events"],
+        "server_vs_limit": rates["drained, events"] / rates["limit, events"],
+        "resident_mb": found["ours, reconciles"]["resident"] / MEGABYTE,
+    }
+    met = {
+        "reconciles_vs_kopf": ratios["reconciles_vs_kopf"] >= 20,
+        "watch_events_vs_limit": ratios["watch_events_vs_limit"] >= 0.6,
+        "resident_mb": ratios["resident_mb"] <= 80,
+    }
+    figures: dict[str, Any] = {"rates_per_second": rates, "measured": dict(found)}
+    return Report("runtime", COLUMNS, rows(rates, found), ratios, figures, GOALS, met)
+
+
+COLUMNS = ("contestant", "per second", "resident MB")
+
+
+def rows(rates: Mapping[str, float], found: Mapping[str, Figures]) -> list[tuple[str, ...]]:
+    """Return the table's rows."""
+    return [(name, f"{rate:,.0f}", held(found[name])) for name, rate in rates.items()]
+
+
+def held(figures: Figures) -> str:
+    """Return the memory held, if it was looked at."""
+    return f"{figures['resident'] / MEGABYTE:.0f}" if "resident" in figures else ""
+
+
+def work_of(name: str) -> int:
+    """Return how many things a contestant did."""
+    return workload.EVENTS if name.endswith("events") else workload.OBJECTS
+
+
+def say(line: str) -> None:
+    """Tell how far it is, beside the results."""
+    print(line, file=sys.stderr, flush=True)
