@@ -31,9 +31,8 @@ class App:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI scope."""
-        if (scope["type"] == "http" and scope["path"].startswith(("/api/", "/apis/"))) or (
-            scope["type"] == "http" and scope["path"] in {"/api", "/apis"}
-        ):
+        path = scope.get("path", "")
+        if path.startswith(("/api/", "/apis/")) or path in {"/api", "/apis"}:
             await self.api(scope, receive, send)
         else:
             await self.aside(scope, receive, send)
