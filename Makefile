@@ -2,8 +2,6 @@
 VENV := .venv
 PYTHON_IN := $(VENV)/bin/python
 READY := $(VENV)/.installed
-# Tests and benchmarks find this environment's programs first.
-test bench: export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
 .PHONY: help install up test test-fast check fmt bench mutants lock clean
 

@@ -168,6 +168,6 @@ def test_lines_of_other_libraries_get_the_same_form() -> None:
     out = io.StringIO()
     log.configure(stream=out)
 
-    logging.getLogger("uvicorn.error").info("Started with %d workers", 1)
+    logging.getLogger("some.library").info("Started with %d workers", 1)
 
     assert json_lines(out)[0]["message"] == "Started with 1 workers"
