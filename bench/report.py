@@ -22,8 +22,10 @@ class Report:
 
     def line(self) -> str:
         """Return the whole report as one line of JSON."""
-        names = ("bench", "ratios", "figures", "goals", "met")
-        return json.dumps({name: getattr(self, name) for name in names}, ensure_ascii=False)
+        names = ("bench", "ratios", "figures", "goals")
+        line = {name: getattr(self, name) for name in names}
+        missed = sorted(name for name, met in self.met.items() if not met)
+        return json.dumps({**line, "missed": missed, "met": not missed}, ensure_ascii=False)
 
     def table(self) -> Iterator[str]:
         """Return the lines of a table that is Markdown and reads well as plain text."""

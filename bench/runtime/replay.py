@@ -118,11 +118,9 @@ class Replay:
 
 def joined(lines: list[bytes]) -> list[bytes]:
     """Return the lines in blocks of about a socket buffer's size, as a server under load sends them."""
-    blocks: list[bytes] = []
     per_block = CHUNK_BYTES // len(lines[0]) if lines else 1
-    for start in range(0, len(lines), per_block):
-        blocks.append(b"".join(lines[start : start + per_block]))
-    return blocks
+    starts = range(0, len(lines), per_block)
+    return [b"".join(lines[start : start + per_block]) for start in starts]
 
 
 def whole(writer: asyncio.StreamWriter, status: bytes, body: bytes) -> None:
