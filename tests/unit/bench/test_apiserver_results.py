@@ -126,4 +126,7 @@ def test_the_last_line_is_json_and_the_table_is_markdown() -> None:
     report = Report("x", ("", "ours"), [("rate", "1/s")], {"rate": 1.0}, {}, {"rate": "≥ 1"}, {})
 
     assert list(report.table()) == ["|      | ours |", "|------|------|", "| rate | 1/s  |"]
-    assert set(json.loads(report.line())) == {"bench", "ratios", "figures", "goals", "met"}
+    line = json.loads(report.line())
+    assert set(line) == {"bench", "ratios", "figures", "goals", "missed", "met"}
+    assert line["met"] is False
+    assert "GET, 64 clients" in line["missed"]
