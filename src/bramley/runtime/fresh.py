@@ -26,13 +26,15 @@ _owner: contextvars.ContextVar[Hashable] = contextvars.ContextVar("owner", defau
 class _Writes:
     """What one key wrote that one informer should see: the newest version, and who was deleted."""
 
-    rewinds: int
     version: int = 0
+    lists: int = 0
     deleted: dict[Key, str] = field(default_factory=dict)
 
     def seen_by(self, informer: Informer[Any]) -> bool:
         mirror = informer.mirror
-        if mirror.rewinds == self.rewinds and mirror.version < self.version:
+        # Of two whole lists since then the second was asked for after the write. If even that is older, the write is lost:
+        # the server was set back, and waiting for the version would mean waiting for ever.
+        if mirror.version < self.version and mirror.lists < self.lists + 2:
             return False
         return not any(_still_there(informer, key, uid) for key, uid in self.deleted.items())
 
@@ -99,8 +101,9 @@ class Freshness:
         if owner is None:
             return
         for informer in self._informers.get(kind, ()):
-            of_owner = self._written.setdefault(owner, {})
-            yield of_owner.setdefault(informer, _Writes(informer.mirror.rewinds))
+            writes = self._written.setdefault(owner, {}).setdefault(informer, _Writes())
+            writes.lists = informer.mirror.lists
+            yield writes
 
     def _behind(self, owner: Hashable) -> Informer[Any] | None:
         written = self._written.get(owner, {})

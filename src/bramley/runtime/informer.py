@@ -163,6 +163,7 @@ class Informer(Generic[K]):
         if self._stale_lists <= self._settings.stale_lists:
             raise errors.ApiUnavailable(f"list at {version} is older than what was seen at {known}")
         logger.warning("Going back in time", kind=self._name, seen=known, listed=version)
+        self._metrics.rewinds.of(self._name).inc()
 
     async def _watch(self) -> None:
         began, version = self._clock.monotonic(), self.mirror.version

@@ -56,6 +56,9 @@ class RuntimeMetrics:
         self.relists = counter(
             registry, "bramley_cache_relists_total", "Whole lists read.", "kind", "reason"
         )
+        self.rewinds = counter(
+            registry, "bramley_cache_rewinds_total", "Lists older than the cache believed.", "kind"
+        )
         self.undecodable = counter(
             registry, "bramley_watch_undecodable_total", "Events not understood.", "kind"
         )

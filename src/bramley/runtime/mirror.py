@@ -27,8 +27,7 @@ class Mirror(Generic[K]):
         self.version = 0
         # Pages of a list that was never finished may have shown more than that.
         self._shown = 0
-        # Grows when the server went back in time, after which older version numbers mean nothing.
-        self.rewinds = 0
+        self.lists = 0
         self._handlers: list[Handler[K]] = []
         self._waiters: list[asyncio.Future[None]] = []
 
@@ -79,9 +78,8 @@ class Mirror(Generic[K]):
             self._remove(key)
 
     def settle_at(self, version: int) -> None:
-        """Be true up to this version, which may lie before the one reached earlier."""
-        if version < self.version:
-            self.rewinds += 1
+        """Be true up to this version of a whole list, which may lie before the one reached earlier."""
+        self.lists += 1
         self.version = version
         self._wake()
 

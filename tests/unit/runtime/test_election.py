@@ -178,12 +178,12 @@ async def test_slow_server_does_not_cost_the_lease(latency: float) -> None:
             assert leader.acts
 
 
-async def test_one_very_slow_renewal_does_not_cost_the_lease() -> None:
+async def test_one_renewal_that_hangs_does_not_cost_the_lease() -> None:
     server = Scripted()
     leader = Candidate(server, "leader")
     async with contest(leader):
         await until(lambda: leader.acts)
-        server.latency = 8
+        server.latency = 60
         await asyncio.sleep(4)
         server.latency = 0
         for _ in range(60):

@@ -7,6 +7,7 @@ from bramley.base import errors
 from bramley.runtime.keys import Key
 from bramley.runtime.outcome import CheckAgain, Outcome, Settled
 from tests.unit.runtime.controlling import Releaser, controlled, outcomes
+from tests.unit.runtime.running import until
 from tests.unit.runtime.scripted import DELETED_AT, Scripted, Thing, a_thing
 
 A = Key("ns", "a")
@@ -86,14 +87,15 @@ async def test_failed_release_keeps_the_finalizer_and_is_tried_again() -> None:
 async def test_finalizers_of_others_survive_a_race() -> None:
     server, releaser = Scripted(), Releaser()
     server.put(a_thing("a"))
-    server.failures["patch"] = [None]
+    server.latency = 0.5
     async with controlled(server, releaser) as manager:
-        # Another controller adds its own between our read and our write.
+        await until(lambda: "patch" in server.calls)
+        # Another controller adds its own while our write is on the way.
         server.put(a_thing("a", 1, finalizers=["others.dev/hold"]))
-        await asyncio.sleep(1)
+        await asyncio.sleep(10)
 
-        assert sorted(finalizers_of(server)) == ["others.dev/hold", HOLD]
-        assert outcomes(manager, "bug", "NotFound") == 0
+        assert finalizers_of(server) == ["others.dev/hold", HOLD]
+        assert outcomes(manager, "conflict", "Conflict") == 1
 
 
 async def test_object_that_goes_while_its_finalizer_is_written_is_no_error() -> None:

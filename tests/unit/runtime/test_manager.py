@@ -173,7 +173,8 @@ async def test_paused_leader_writes_nothing_after_it_wakes() -> None:
 
     manager = elected(server, Scribe(act))
     with pytest.raises(errors.LeaseLost):
-        await manager.run()
+        async with asyncio.timeout(20):
+            await manager.run()
 
     assert refused == ["LeaseLost"]
     assert server.calls.count("patch") == 0

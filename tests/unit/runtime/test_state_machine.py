@@ -31,11 +31,13 @@ from bramley.runtime.controller import Controller, ControllerSettings
 from bramley.runtime.keys import Key, key_of
 from bramley.runtime.manager import Manager
 from bramley.runtime.outcome import CheckAgain, Outcome, Settled
+from tests.unit.runtime.running import value
 from tests.unit.runtime.scripted import Part, Scripted, Thing, a_thing
 
 NAMES = ["a", "b", "c"]
 SOME_NAME = st.sampled_from(NAMES)
 VALUES = st.integers(0, 9)
+WHICH = st.integers(0, 2)
 A_MOMENT = st.sampled_from([0.0, 0.001, 1.0])
 NEVER = timedelta(days=1000)
 PASSING = [
@@ -137,7 +139,8 @@ class FollowingAServer(RuleBasedStateMachine):
 
     def forwards(self, key: Key, _old: Thing | None, new: Thing | None) -> None:
         version = int(new.metadata.resource_version) if new else 0
-        if new and version <= self.newest.get(key, 0) and not self.things.mirror.rewinds:
+        rewinds = value(self.manager.metrics, "bramley_cache_rewinds_total", kind="Thing")
+        if new and version <= self.newest.get(key, 0) and not rewinds:
             self.backwards.append(key)
         self.newest[key] = max(version, self.newest.get(key, 0))
 
@@ -152,16 +155,19 @@ class FollowingAServer(RuleBasedStateMachine):
         self.server.put(a_thing(name, value))
         self.pass_time(wait)
 
-    @rule(name=SOME_NAME, wait=A_MOMENT)
-    def remove(self, name: str, wait: float) -> None:
-        if self.server.find(Thing, name):
-            self.server.remove(Thing, Key("ns", name))
+    @rule(which=WHICH, wait=A_MOMENT)
+    def remove(self, which: int, wait: float) -> None:
+        there = self.server.all(Thing)
+        if there:
+            self.server.remove(Thing, key_of(there[which % len(there)]))
         self.pass_time(wait)
 
-    @rule(name=SOME_NAME, value=VALUES, wait=A_MOMENT)
-    def replace(self, name: str, value: int, wait: float) -> None:
-        self.remove(name, 0.0)
-        self.put(name, value, wait)
+    @rule(which=WHICH, value=VALUES, wait=A_MOMENT)
+    def replace(self, which: int, value: int, wait: float) -> None:
+        there = self.server.all(Thing)
+        self.remove(which, 0.0)
+        if there:
+            self.put(there[which % len(there)].name, value, wait)
 
     @rule(part=SOME_NAME, owner=SOME_NAME, wait=A_MOMENT)
     def put_part(self, part: str, owner: str, wait: float) -> None:
@@ -183,15 +189,17 @@ class FollowingAServer(RuleBasedStateMachine):
     def upset(self, fault: str) -> None:
         getattr(self.server, fault)()
 
-    @rule(name=SOME_NAME, value=VALUES, removed=st.booleans(), forgotten=st.booleans())
-    def change_while_nobody_watches(
-        self, name: str, value: int, *, removed: bool, forgotten: bool
-    ) -> None:
+    @rule(name=SOME_NAME, value=VALUES, forgotten=st.booleans())
+    def put_while_nobody_watches(self, name: str, value: int, *, forgotten: bool) -> None:
         self.server.disconnect()
-        if removed:
-            self.remove(name, 0.0)
-        else:
-            self.put(name, value, 0.0)
+        self.put(name, value, 0.0)
+        if forgotten:
+            self.server.compact()
+
+    @rule(which=WHICH, forgotten=st.booleans())
+    def remove_while_nobody_watches(self, which: int, *, forgotten: bool) -> None:
+        self.server.disconnect()
+        self.remove(which, 0.0)
         if forgotten:
             self.server.compact()
 
