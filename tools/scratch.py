@@ -81,7 +81,7 @@ class Scratch:
         """Run these tests against the copy and judge the outcome."""
         outcome = self.root / "outcome.xml"
         outcome.unlink(missing_ok=True)
-        pytest = ("-m", "pytest", "-q", "-x", "-p", "no:randomly", "-p", "no:cacheprovider")
+        pytest = ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider")
         command = [sys.executable, *pytest, f"--junitxml={outcome}", *tests]
         try:
             done = self._call(command, timeout=timeout)
@@ -121,7 +121,11 @@ class Scratch:
             # Stands before the checkout, which the editable installation puts on the path as well.
             "PYTHONPATH": f"{self.root / 'src'}{os.pathsep}{self.root}",
             "HYPOTHESIS_PROFILE": "mutants",
+            # Plugins only change order and reports here, but take most of the time of a small test.
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             "TIERS": "",
+            # The copy keeps compiled modules between runs, whatever the caller's habit.
+            "PYTHONDONTWRITEBYTECODE": "",
             # With CI=true a test that cannot run fails, which would pass for a mutant's death.
             "CI": "",
         }
