@@ -12,8 +12,10 @@ from prometheus_client import CollectorRegistry
 
 from bramley.base import virtual_time
 from bramley.runtime.informer import Informer, InformerSettings
+from bramley.runtime.keys import Key
 from bramley.runtime.metrics import RuntimeMetrics
-from tests.unit.runtime.scripted import Scripted, Thing
+from bramley.runtime.mirror import Handler
+from tests.unit.runtime.scripted import Scripted, Thing, a_thing
 
 
 def some_metrics() -> RuntimeMetrics:
@@ -57,3 +59,21 @@ async def until(fact: Callable[[], object], *, within: float = 3600.0, every: fl
     async with asyncio.timeout(within):
         while not fact():
             await asyncio.sleep(every)
+
+
+Seen = list[tuple[str, int | None, int | None]]
+
+
+def a_server(*names: str) -> Scripted:
+    server = Scripted()
+    for name in names:
+        server.put(a_thing(name))
+    return server
+
+
+def recorder(seen: Seen) -> Handler[Thing]:
+    def changed(key: Key, old: Thing | None, new: Thing | None) -> None:
+        values = [thing.spec.value if thing else None for thing in (old, new)]
+        seen.append((key.name, values[0], values[1]))
+
+    return changed

@@ -10,48 +10,21 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from bramley.api.meta import Condition, Fields, K, Object, ObjectMeta, Resource
+from bramley.api.meta import K, Object, ObjectMeta
 from bramley.base import errors
 from bramley.kube.listing import Listing, Undecodable
 from bramley.kube.selectors import Selector
 from bramley.kube.watching import WatchEvent
 from bramley.runtime.keys import Key, key_of
+from tests.unit.runtime.things import Part, Thing, ThingSpec, ThingStatus, a_thing
+
+__all__ = ["Part", "Scripted", "Thing", "ThingSpec", "ThingStatus", "a_thing"]
 
 DELETED_AT = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-class ThingSpec(Fields, frozen=True, kw_only=True):
-    value: int = 0
-
-
-class ThingStatus(Fields, frozen=True, kw_only=True):
-    seen: int = 0
-    observed_generation: int = 0
-    conditions: list[Condition] = []
-
-
-class Thing(Object, frozen=True, kw_only=True):
-    resource: ClassVar[Resource] = Resource(
-        "test.bramley.dev", "v1", "Thing", "things", namespaced=True
-    )
-
-    spec: ThingSpec = ThingSpec()
-    status: ThingStatus = ThingStatus()
-
-
-class Part(Object, frozen=True, kw_only=True):
-    resource: ClassVar[Resource] = Resource(
-        "test.bramley.dev", "v1", "Part", "parts", namespaced=True
-    )
-
-
-def a_thing(name: str, value: int = 0, **metadata: Any) -> Thing:
-    meta = ObjectMeta(name=name, namespace="ns", **metadata)
-    return Thing(metadata=meta, spec=ThingSpec(value=value))
 
 
 class Entry(NamedTuple):
