@@ -19,7 +19,18 @@ from bramley.api.meta import Object
 from bramley.runtime.informer import Informer
 from bramley.runtime.keys import Key
 
-_owner: contextvars.ContextVar[Hashable] = contextvars.ContextVar("owner", default=None)
+
+class Desk:
+    """Where one worker sits: for which owner it writes at the moment."""
+
+    __slots__ = ("owner",)
+
+    def __init__(self, owner: Hashable = None) -> None:
+        self.owner = owner
+
+
+_NOBODY = Desk()
+_desk: contextvars.ContextVar[Desk] = contextvars.ContextVar("desk", default=_NOBODY)
 
 
 @dataclass(slots=True)
@@ -57,13 +68,14 @@ class Freshness:
         self._informers.setdefault(informer.kind, []).append(informer)
 
     @contextlib.contextmanager
-    def writing_for(self, owner: Hashable) -> Iterator[None]:
-        """Note the writes made inside, also by callees, under this owner."""
-        token = _owner.set(owner)
+    def at_desk(self) -> Iterator[Desk]:
+        """Note the writes made inside, also by callees, under the owner that the desk has then."""
+        desk = Desk()
+        token = _desk.set(desk)
         try:
-            yield
+            yield desk
         finally:
-            _owner.reset(token)
+            _desk.reset(token)
 
     def wrote(self, thing: Object) -> None:
         """Note that the object was written and is now at its version."""
@@ -77,10 +89,12 @@ class Freshness:
         for writes in self._of_current(kind):
             writes.deleted[key] = uid
 
+    def has_written(self, owner: Hashable) -> bool:
+        """Tell whether anything was written for the owner that is not known to be seen."""
+        return owner in self._written
+
     async def caught_up(self, owner: Hashable) -> bool:
         """Wait, but not for long, until every cache shows what was written for the owner."""
-        if owner not in self._written:
-            return True
         try:
             async with asyncio.timeout(self._patience.total_seconds()):
                 while (behind := self._behind(owner)) is not None:
@@ -97,7 +111,7 @@ class Freshness:
         self._written.pop(owner, None)
 
     def _of_current(self, kind: type[Object]) -> Iterator[_Writes]:
-        owner = _owner.get()
+        owner = _desk.get().owner
         if owner is None:
             return
         for informer in self._informers.get(kind, ()):

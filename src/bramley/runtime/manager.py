@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry
 from bramley.api.meta import K, Object
 from bramley.base import errors, log
 from bramley.base.clock import Clock
-from bramley.runtime import waking
+from bramley.runtime import collector, waking
 from bramley.runtime.controller import Controller
 from bramley.runtime.election import Election, ElectionSettings, Leadership
 from bramley.runtime.events import Recorder
@@ -46,6 +46,8 @@ class ManagerSettings:
     drain: timedelta = timedelta(seconds=30)
     flush: timedelta = timedelta(seconds=2)
     informer: InformerSettings | None = None
+    # Tune the process's garbage collector for caches; see `collector`.
+    calm_collector: bool = True
 
 
 class Manager:
@@ -144,6 +146,8 @@ class Manager:
 
     async def run(self) -> None:
         """Run until `stop`; raise LeaseLost when another process took over."""
+        if self._settings.calm_collector:
+            collector.calm()
         try:
             async with asyncio.TaskGroup() as group:
                 ground = [group.create_task(task) for task in self._ground()]
@@ -163,6 +167,8 @@ class Manager:
 
     async def _become_ready(self) -> None:
         await self._synced()
+        if self._settings.calm_collector:
+            collector.set_aside()
         for probes in self.probes:
             await probes.ready.wait()
         if not self._stopping.is_set():

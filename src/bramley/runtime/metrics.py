@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from bramley.base.metrics import counter, gauge, histogram
+from bramley.base.metrics import gauge
+from bramley.runtime.tallies import Counts, Spreads
 
 
 class RuntimeMetrics:
@@ -18,13 +19,13 @@ class RuntimeMetrics:
         self.queue_depth = gauge(
             registry, "bramley_queue_depth", "Keys that wait for a worker.", "controller"
         )
-        self.queue_adds = counter(
+        self.queue_adds = Counts(
             registry, "bramley_queue_adds_total", "Keys that began to wait.", "controller"
         )
-        self.queue_latency = histogram(
+        self.queue_latency = Spreads(
             registry, "bramley_queue_latency_seconds", "From add to worker.", "controller"
         )
-        self.queue_retries = counter(
+        self.queue_retries = Counts(
             registry, "bramley_queue_retries_total", "Keys added after a failure.", "controller"
         )
         self.longest_running = gauge(
@@ -33,10 +34,10 @@ class RuntimeMetrics:
             "Age of the oldest reconcile that still runs.",
             "controller",
         )
-        self.work_duration = histogram(
+        self.work_duration = Spreads(
             registry, "bramley_reconcile_duration_seconds", "Time of one reconcile.", "controller"
         )
-        self.outcomes = counter(
+        self.outcomes = Counts(
             registry,
             "bramley_reconcile_outcomes_total",
             "Reconciles by how they ended.",
@@ -44,22 +45,22 @@ class RuntimeMetrics:
             "outcome",
             "reason",
         )
-        self.mapping_bugs = counter(
+        self.mapping_bugs = Counts(
             registry,
             "bramley_wake_bugs_total",
             "Changes whose mapping to keys failed, so that every key was woken.",
             "controller",
         )
-        self.watch_restarts = counter(
+        self.watch_restarts = Counts(
             registry, "bramley_watch_restarts_total", "Watches that ended.", "kind", "reason"
         )
-        self.relists = counter(
+        self.relists = Counts(
             registry, "bramley_cache_relists_total", "Whole lists read.", "kind", "reason"
         )
-        self.rewinds = counter(
+        self.rewinds = Counts(
             registry, "bramley_cache_rewinds_total", "Lists older than the cache believed.", "kind"
         )
-        self.undecodable = counter(
+        self.undecodable = Counts(
             registry, "bramley_watch_undecodable_total", "Events not understood.", "kind"
         )
         self.cache_age = gauge(
@@ -74,9 +75,9 @@ class RuntimeMetrics:
         self.leader_epoch = gauge(
             registry, "bramley_leader_epoch", "Fencing epoch last held or seen.", "lease"
         )
-        self.events_written = counter(
+        self.events_written = Counts(
             registry, "bramley_events_written_total", "Events created or counted up.", "verb"
         )
-        self.events_dropped = counter(
+        self.events_dropped = Counts(
             registry, "bramley_events_dropped_total", "Events not written.", "reason"
         )

@@ -18,6 +18,9 @@ from bramley.runtime.keys import Key
 
 Handler = Callable[[Key, K | None, K | None], None]
 
+# Skips the named tuple's own constructor, which takes longer than all else that happens to an event here.
+_new = tuple.__new__
+
 
 class Mirror(Generic[K]):
     """A cache, the version up to which it is true, and those who want to know of changes."""
@@ -38,6 +41,7 @@ class Mirror(Generic[K]):
     def apply(self, events: Iterable[WatchEvent[K]]) -> list[WatchEvent[K]]:
         """Take over the events; return those that could not be understood."""
         unread: list[WatchEvent[K]] = []
+        seen = self.version
         for event in events:
             metadata = event.object.metadata
             kind = event.type
@@ -45,13 +49,16 @@ class Mirror(Generic[K]):
                 unread.append(event)
                 continue
             version = int(metadata.resource_version)
-            if version <= self.version:
+            if version <= seen:
                 continue
-            self.version = version
+            self.version = seen = version
+            if kind == "BOOKMARK":
+                continue
+            key = _new(Key, (metadata.namespace or "", metadata.name))
             if kind == "DELETED":
-                self._remove(Key(metadata.namespace or "", metadata.name))
-            elif kind != "BOOKMARK":
-                self._put(Key(metadata.namespace or "", metadata.name), event.object)
+                self._remove(key)
+            else:
+                self._put(key, event.object)
         if self._waiters:
             self._wake()
         return unread
@@ -99,7 +106,8 @@ class Mirror(Generic[K]):
             # The deletion in between was missed; whoever counts objects must hear of both.
             self._notify(key, old, None)
             old = None
-        self._notify(key, old, thing)
+        for handler in self._handlers:
+            handler(key, old, thing)
 
     def _remove(self, key: Key) -> None:
         old = self.cache.remove(key)

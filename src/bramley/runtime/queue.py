@@ -59,7 +59,8 @@ class WorkQueue(Generic[T]):
         self._rng = rng
         self._meter = meter
         self._backoff = backoff or Backoff()
-        self._ready: dict[Priority, OrderedDict[T, float]] = {p: OrderedDict() for p in Priority}
+        # By priority; for each key, since when it waits.
+        self._ready: list[OrderedDict[T, float]] = [OrderedDict() for _ in Priority]
         self._waits_as: dict[T, Priority] = {}
         self._dirty: dict[T, tuple[Priority, float]] = {}
         self._processing: dict[T, float] = {}
@@ -148,7 +149,7 @@ class WorkQueue(Generic[T]):
         self._wake_one()
 
     def _take(self) -> T:
-        key, since = self._ready[self._next_priority()].popitem(last=False)
+        key, since = self._next_ready().popitem(last=False)
         del self._waits_as[key]
         now = self._clock.monotonic()
         self._processing[key] = now
@@ -156,10 +157,10 @@ class WorkQueue(Generic[T]):
         self._meter.latency.observe(now - since)
         return key
 
-    def _next_priority(self) -> Priority:
+    def _next_ready(self) -> OrderedDict[T, float]:
         self._takes += 1
-        waiting = [priority for priority, keys in self._ready.items() if keys]
-        return waiting[-1] if self._takes % _FAIRNESS == 0 else waiting[0]
+        ready = reversed(self._ready) if self._takes % _FAIRNESS == 0 else self._ready
+        return next(keys for keys in ready if keys)
 
     def _mark_dirty(self, key: T, priority: Priority) -> None:
         known = self._dirty.get(key)

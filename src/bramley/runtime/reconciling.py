@@ -16,7 +16,7 @@ from bramley.base import errors
 from bramley.base.clock import Clock
 from bramley.runtime import finalizers
 from bramley.runtime.controller import Controller, Forgetting, Releasing
-from bramley.runtime.fresh import Freshness
+from bramley.runtime.fresh import Desk, Freshness
 from bramley.runtime.informer import Informer
 from bramley.runtime.keys import Key
 from bramley.runtime.metrics import RuntimeMetrics
@@ -59,35 +59,32 @@ class Reconciling(Generic[K]):
         """Read the object from the server for the next pass, because the cache led to a conflict."""
         self._doubted.add(key)
 
-    async def once(self, key: Key) -> Outcome:
-        """Reconcile or release the object of this key."""
+    async def once(self, key: Key, desk: Desk) -> Outcome:
+        """Reconcile or release the object of this key; what it writes is noted at the desk."""
         self._check()
-        owner = (self._name, key)
-        if not await self._freshness.caught_up(owner):
+        owner = desk.owner = (self._name, key)
+        if self._freshness.has_written(owner) and not await self._freshness.caught_up(owner):
             return _BEHIND
-        thing = await self._read(key)
+        thing = await self._reread(key) if key in self._doubted else self._cache.find(key)
         if thing is None:
             return self._forget(key)
-        with self._freshness.writing_for(owner):
-            return await self._treat(thing)
+        if self._releasing is None:
+            return await self._reconcile(thing)
+        return await self._hold_or_release(self._releasing, thing)
 
-    async def _read(self, key: Key) -> K | None:
-        cached = self._cache.find(key)
-        if cached is None or key not in self._doubted:
-            return cached
+    async def _reread(self, key: Key) -> K | None:
         self._doubted.discard(key)
+        # An object that left our selection is none of ours, whatever the server knows of it.
+        if self._cache.find(key) is None:
+            return None
         try:
             live = await self._kube.get(self._kind, key.name, namespace=key.namespace or None)
         except errors.NotFound:
             return None
-        with self._freshness.writing_for((self._name, key)):
-            self._freshness.wrote(live)
+        self._freshness.wrote(live)
         return live
 
-    async def _treat(self, thing: K) -> Outcome:
-        releasing = self._releasing
-        if releasing is None:
-            return await self._reconcile(thing)
+    async def _hold_or_release(self, releasing: Releasing, thing: K) -> Outcome:
         if thing.deleting:
             return await self._release(releasing, thing)
         try:

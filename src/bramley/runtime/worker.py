@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Generic
 
 from bramley.api.meta import K
-from bramley.base import errors, log
+from bramley.base import log
 from bramley.base.backoff import Backoff
 from bramley.runtime.caught import Caught
 from bramley.runtime.controller import Controller
+from bramley.runtime.deadline import Deadline
+from bramley.runtime.fresh import Desk
 from bramley.runtime.informer import Informer
 from bramley.runtime.keys import Key
 from bramley.runtime.outcome import Outcome, Settled
@@ -31,6 +34,33 @@ _TURN_SECONDS = 0.005
 _FIGHT = Backoff(timedelta(milliseconds=20), timedelta(seconds=10))
 
 
+_SETTLED = Settled()
+
+
+class Told:
+    """Something that a log line shows as it is when the line is written."""
+
+    __slots__ = ("_tell",)
+
+    def __init__(self, tell: Callable[[], object]) -> None:
+        self._tell = tell
+
+    def __str__(self) -> str:
+        return str(self._tell())
+
+
+class Place:
+    """Which key a worker is at; bound to its logs once, since binding anew for each key costs more than a key does."""
+
+    __slots__ = ("key", "number", "object", "reconcile")
+
+    def __init__(self) -> None:
+        self.key = Key("", "")
+        self.number = 0
+        self.object = Told(lambda: self.key)
+        self.reconcile = Told(lambda: self.number)
+
+
 class Workers(Generic[K]):
     """Runs one controller: N workers on one queue."""
 
@@ -44,6 +74,8 @@ class Workers(Generic[K]):
         self._rng = around.rng
         self._outcomes = around.metrics.outcomes
         self._duration = around.metrics.work_duration.of(self.name)
+        self._freshness = around.freshness
+        self._deadline = Deadline(controller.settings.deadline)
         self._pass = Reconciling(controller, informer, around)
         self._conflicts: dict[Key, int] = {}
         self._ids = itertools.count(1)
@@ -72,40 +104,40 @@ class Workers(Generic[K]):
             self.queue.add(key, Priority.RESYNC)
 
     async def _work(self) -> None:
-        turn = self._clock.monotonic()
-        while True:
-            try:
-                key = await self.queue.get()
-            except ShutDown:
-                return
-            try:
-                await self._serve(key)
-            finally:
-                self.queue.done(key)
-            if self._clock.monotonic() - turn > _TURN_SECONDS:
-                await asyncio.sleep(0)
-                turn = self._clock.monotonic()
+        place = Place()
+        with (
+            self._freshness.at_desk() as desk,
+            log.bound(controller=self.name, object=place.object, reconcile=place.reconcile),
+        ):
+            turn = self._clock.monotonic()
+            while True:
+                try:
+                    place.key = await self.queue.get()
+                except ShutDown:
+                    return
+                now = await self._serve(place, desk)
+                if now - turn > _TURN_SECONDS:
+                    await asyncio.sleep(0)
+                    turn = self._clock.monotonic()
 
-    async def _serve(self, key: Key) -> None:
-        began = self._clock.monotonic()
-        result: Outcome | Exception = Settled()
-        with log.bound(controller=self.name, object=str(key), reconcile=next(self._ids)):
-            with Caught() as caught:
-                result = await self._within_deadline(key)
-            verdict = judge(caught.error or result)
-            self._tell(verdict, caught.error)
-        self._duration.observe(self._clock.monotonic() - began)
-        self._outcomes.of(self.name, verdict.outcome, verdict.reason).inc()
-        self._act(key, verdict)
-
-    async def _within_deadline(self, key: Key) -> Outcome:
+    async def _serve(self, place: Place, desk: Desk) -> float:
+        """Make a pass over the key, act on how it ended, and return when that was."""
+        key, began = place.key, self._clock.monotonic()
+        place.number = next(self._ids)
+        result: Outcome | Exception = _SETTLED
         try:
-            async with asyncio.timeout(self._settings.deadline.total_seconds()) as deadline:
-                return await self._pass.once(key)
-        except TimeoutError:
-            if deadline.expired():
-                raise errors.TimedOut(f"took longer than {self._settings.deadline}") from None
-            raise
+            with Caught() as caught:
+                result = await self._deadline.of(self._pass.once(key, desk))
+            verdict = judge(caught.error or result)
+            self._outcomes.of(self.name, verdict.outcome, verdict.reason).inc()
+            if verdict.why or verdict.is_bug:
+                self._tell(verdict, caught.error)
+            self._act(key, verdict)
+        finally:
+            self.queue.done(key)
+        ended = self._clock.monotonic()
+        self._duration.observe(ended - began)
+        return ended
 
     def _act(self, key: Key, verdict: Verdict) -> None:
         if verdict.then is Then.AT_ONCE:
@@ -130,7 +162,7 @@ class Workers(Generic[K]):
             logger.error("Reconcile has a bug", exc=error, reason=verdict.reason)
         elif verdict.outcome in {"unavailable", "refused", "failed"}:
             logger.warning("Reconcile failed", reason=verdict.reason, error=verdict.why)
-        elif verdict.why:
+        else:
             logger.debug("Reconcile waits", outcome=verdict.outcome, why=verdict.why)
 
     async def _resync(self) -> None:

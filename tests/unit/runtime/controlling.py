@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -73,7 +74,8 @@ def a_manager(kube: Kube, settings: ManagerSettings | None = None) -> Manager:
         clock=virtual_time.clock(),
         rng=random.Random(3),
         registry=CollectorRegistry(),
-        settings=settings,
+        # The collector is the test session's, not ours.
+        settings=dataclasses.replace(settings or ManagerSettings(), calm_collector=False),
     )
 
 

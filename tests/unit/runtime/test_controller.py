@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import itertools
+import json
 import logging
 import time
 from datetime import timedelta
@@ -9,7 +11,7 @@ from datetime import timedelta
 import pytest
 
 from bramley.api.meta import ObjectMeta, OwnerReference
-from bramley.base import errors
+from bramley.base import errors, log
 from bramley.runtime.controller import Controller, ControllerSettings, owner_keys
 from bramley.runtime.keys import Key
 from bramley.runtime.outcome import CheckAgain, Outcome, Settled
@@ -178,9 +180,30 @@ async def test_bug_is_logged_with_its_trace_counted_and_ends_nothing(
     record = caplog.records[0]
     assert record.exc_info is not None
     assert record.exc_info[0] is ZeroDivisionError
-    facts = vars(record)["facts"]
-    assert facts["object"] == "ns/bad"
-    assert facts["reconcile"] >= 1
+
+
+async def test_log_lines_of_a_reconcile_say_which_object_it_is_about() -> None:
+    out = io.StringIO()
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(log.JsonLines())
+    root = logging.getLogger()
+    root.addHandler(handler)
+
+    async def say(thing: Thing) -> Outcome:
+        await asyncio.sleep(1)
+        log.get("test").warning("Working", value=thing.spec.value)
+        return Settled()
+
+    server = a_server("a", "b", "c")
+    async with controlled(server, Scribe(say)):
+        await asyncio.sleep(5)
+    root.removeHandler(handler)
+
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    told = [line for line in lines if line["message"] == "Working"]
+    assert sorted(line["object"] for line in told) == ["ns/a", "ns/b", "ns/c"]
+    assert {line["controller"] for line in told} == {"thing"}
+    assert len({line["reconcile"] for line in told}) == 3
 
 
 async def test_bug_in_a_task_group_is_judged_by_its_content() -> None:

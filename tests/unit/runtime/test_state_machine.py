@@ -29,7 +29,7 @@ from bramley.base import errors
 from bramley.base.virtual_time import VirtualClock, VirtualTimeLoop
 from bramley.runtime.controller import Controller, ControllerSettings
 from bramley.runtime.keys import Key, key_of
-from bramley.runtime.manager import Manager
+from bramley.runtime.manager import Manager, ManagerSettings
 from bramley.runtime.outcome import CheckAgain, Outcome, Settled
 from tests.unit.runtime.running import value
 from tests.unit.runtime.scripted import Part, Scripted, Thing, a_thing
@@ -124,7 +124,11 @@ class FollowingAServer(RuleBasedStateMachine):
         self.server = Scripted(page_size=page)
         self.reconciler = Reconciler(rng)
         self.manager = Manager(
-            self.server, clock=VirtualClock(loop), rng=rng, registry=CollectorRegistry()
+            self.server,
+            clock=VirtualClock(loop),
+            rng=rng,
+            registry=CollectorRegistry(),
+            settings=ManagerSettings(calm_collector=False),
         )
         self.reconciler.manager = self.manager
         config = ControllerSettings(workers=workers, resync=NEVER, deadline=NEVER)
