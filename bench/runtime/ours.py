@@ -19,10 +19,8 @@ from bramley.kube.access import Access
 from bramley.kube.client import Client
 from bramley.kube.http import HttpTransport
 from bramley.runtime.controller import Controller
-from bramley.runtime.informer import Informer
 from bramley.runtime.keys import Key
 from bramley.runtime.manager import Manager
-from bramley.runtime.metrics import RuntimeMetrics
 from bramley.runtime.outcome import Outcome, Settled
 
 
@@ -61,13 +59,10 @@ async def reconciles(client: Client) -> dict[str, float]:
 
 async def events(client: Client) -> dict[str, float]:
     """Return how long an informer took for all events of the watch, cache and handler included."""
-    informer = Informer(
-        RunnerPool,
-        client,
-        clock=SystemClock(),
-        rng=random.Random(1),
-        metrics=RuntimeMetrics(CollectorRegistry()),
+    manager = Manager(
+        client, clock=SystemClock(), rng=random.Random(1), registry=CollectorRegistry()
     )
+    informer = manager.informer(RunnerPool)
     changed = 0
     finished = asyncio.Event()
 
@@ -79,12 +74,12 @@ async def events(client: Client) -> dict[str, float]:
 
     informer.on_change(count)
     async with asyncio.TaskGroup() as group:
-        running = group.create_task(informer.run())
+        group.create_task(manager.run())
         await informer.synced.wait()
         began = time.perf_counter()
         await finished.wait()
         took = time.perf_counter() - began
-        running.cancel()
+        manager.stop()
     return {"seconds": took, "resident": resident_bytes()}
 
 
