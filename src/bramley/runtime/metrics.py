@@ -16,6 +16,12 @@ class RuntimeMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.registry = registry
+        self._declare_queues(registry)
+        self._declare_reconciles(registry)
+        self._declare_caches(registry)
+        self._declare_leading_and_events(registry)
+
+    def _declare_queues(self, registry: CollectorRegistry) -> None:
         self.queue_depth = gauge(
             registry, "bramley_queue_depth", "Keys that wait for a worker.", "controller"
         )
@@ -34,6 +40,8 @@ class RuntimeMetrics:
             "Age of the oldest reconcile that still runs.",
             "controller",
         )
+
+    def _declare_reconciles(self, registry: CollectorRegistry) -> None:
         self.work_duration = Spreads(
             registry, "bramley_reconcile_duration_seconds", "Time of one reconcile.", "controller"
         )
@@ -51,6 +59,8 @@ class RuntimeMetrics:
             "Changes whose mapping to keys failed, so that every key was woken.",
             "controller",
         )
+
+    def _declare_caches(self, registry: CollectorRegistry) -> None:
         self.watch_restarts = Counts(
             registry, "bramley_watch_restarts_total", "Watches that ended.", "kind", "reason"
         )
@@ -69,6 +79,8 @@ class RuntimeMetrics:
         self.cache_objects = gauge(
             registry, "bramley_cache_objects", "Objects in the cache.", "kind"
         )
+
+    def _declare_leading_and_events(self, registry: CollectorRegistry) -> None:
         self.leader = gauge(
             registry, "bramley_leader", "One while this process holds the lease.", "lease"
         )
