@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.apiserver import load
-from bench.apiserver.load import Measure, Outcome
+from bench.apiserver.load import LoadFailed, Measure, Outcome
 from bench.apiserver.servers import Server
 
 SETTLING_SECONDS = 3.0
@@ -20,12 +20,16 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """One measure's medians on one server: rate, and latencies in milliseconds; the protocol is the faster one."""
+    """One measure's medians on one server: rate, and latencies in milliseconds; the protocol is the faster one.
+
+    `restarts` counts the watches, in all rounds, that the server ended because they could not keep up.
+    """
 
     rate: float
     p50_ms: float
     p99_ms: float
     protocol: str
+    restarts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,7 @@ def median_of(outcomes: Sequence[Outcome], protocol: str) -> Rates:
         statistics.median(one.p50_ms for one in outcomes),
         statistics.median(one.p99_ms for one in outcomes),
         protocol,
+        sum(one.restarts for one in outcomes),
     )
 
 
@@ -61,9 +66,17 @@ def compare(
     outcomes: dict[str, dict[str, list[Outcome]]] = {server.name: {} for server in servers}
     for number in range(rounds):
         for server, protocol in turns if number % 2 == 0 else turns[::-1]:
-            outcome = measure.run(server.access(), protocol=protocol, seconds=seconds)
+            outcome = measured(measure, server, protocol=protocol, seconds=seconds)
             outcomes[server.name].setdefault(protocol, []).append(outcome)
     return {name: better(by_protocol) for name, by_protocol in outcomes.items()}
+
+
+def measured(measure: Measure, server: Server, *, protocol: str, seconds: float) -> Outcome:
+    """Run one measure on one server; a failure says on which."""
+    try:
+        return measure.run(server.access(), protocol=protocol, seconds=seconds)
+    except LoadFailed as failure:
+        raise LoadFailed(f"{server.name} over {protocol}: {failure}") from failure
 
 
 def live(fresh: Sequence[Server], kept: Server, *, rounds: int) -> Life:

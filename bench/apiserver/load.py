@@ -29,6 +29,7 @@ class Outcome(msgspec.Struct, frozen=True):
     p50_ms: float
     p99_ms: float
     count: int
+    restarts: int = 0
     errors: int = 0
     first_error: str = ""
 

@@ -116,7 +116,8 @@ def told_rates(rates: Rates) -> str:
     protocol = {"http1": "HTTP/1.1", "http2": "HTTP/2"}[rates.protocol]
     digits = 0 if rates.rate >= 100 else 1
     latencies = f"p50 {rates.p50_ms:.1f} ms, p99 {rates.p99_ms:.1f} ms"
-    return f"{rates.rate:,.{digits}f}/s, {latencies} ({protocol})"
+    ended = f", {rates.restarts} watches ended" if rates.restarts else ""
+    return f"{rates.rate:,.{digits}f}/s, {latencies} ({protocol}{ended})"
 
 
 def told_cost(title: str, cost: float) -> str:

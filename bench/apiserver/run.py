@@ -7,9 +7,10 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from bench.apiserver import comparison, load, profiling
+from bench.apiserver import comparison, load, profiling, shortfalls
 from bench.apiserver.comparison import Life
 from bench.apiserver.load import MEASURES, Measure
 from bench.apiserver.results import Found
@@ -94,4 +95,15 @@ def run(arguments: Sequence[str]) -> Report | None:
         print("\n".join(profile(chosen.profile, seconds=chosen.seconds)))
         return None
     with ExitStack() as stack:
-        return measure_all(stack, rounds=chosen.rounds, seconds=chosen.seconds).report()
+        report = measure_all(stack, rounds=chosen.rounds, seconds=chosen.seconds).report()
+    explain(report, seconds=chosen.seconds)
+    return report
+
+
+def explain(report: Report, *, seconds: float) -> None:
+    """Print the profiles of what fell short."""
+    missed = [title for title, met in report.met.items() if not met]
+    works = {measure.title: measure.work for measure in MEASURES}
+    take = partial(profile, seconds=seconds)
+    for line in shortfalls.explain(missed, works=works, profile=take):
+        print(line)

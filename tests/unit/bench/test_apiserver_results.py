@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from bench.apiserver import profiling
+from bench.apiserver import profiling, shortfalls
 from bench.apiserver.comparison import Life, Rates, better, compare, median_of
 from bench.apiserver.load import Measure, Outcome
-from bench.apiserver.results import GOALS, Found, Goal
+from bench.apiserver.results import GOALS, Found, Goal, told_rates
 from bench.apiserver.run import busiest
 from bench.report import Report
 
@@ -132,3 +132,34 @@ def test_the_last_line_is_json_and_the_table_is_markdown() -> None:
     assert set(line) == {"bench", "ratios", "figures", "goals", "missed", "met"}
     assert line["missed"] == ["size"]
     assert line["met"] is False
+
+
+def test_watches_that_a_server_ended_are_told() -> None:
+    ended = Outcome(rate=10, p50_ms=1, p99_ms=2, count=1, restarts=3)
+
+    rates = median_of([ended, ended, an_outcome(10)], "http2")
+
+    assert rates.restarts == 6
+    assert told_rates(rates).endswith("(HTTP/2, 6 watches ended)")
+
+
+def test_every_missed_load_is_profiled_once_and_a_slow_start_by_its_imports() -> None:
+    works = {"PATCH, 1 client": "patch", "PATCH, 64 clients": "patch", "GET, 64 clients": "get"}
+
+    told = list(
+        shortfalls.explain(
+            ["PATCH, 1 client", "PATCH, 64 clients", "next start"],
+            works=works,
+            profile=lambda work: [f"profile of {work}"],
+        )
+    )
+
+    assert told[0] == "profile of patch"
+    assert told[1].startswith("Modules that take longest")
+    assert any("bramley.app.apiserver" in line for line in told[2:])
+
+
+def test_the_slowest_imports_come_first() -> None:
+    told = "import time: self [us] | cumulative | x\nimport time:  1 |  20 | a\nimport time:  5 |  3000 |   b.c\n"
+
+    assert list(shortfalls.slowest_imports(told)) == ["     3.0 ms  b.c", "     0.0 ms  a"]

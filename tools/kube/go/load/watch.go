@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -16,8 +17,9 @@ import (
 )
 
 const (
-	stragglers = 60 * time.Second
-	lineBuffer = 64 << 10
+	stragglers   = 60 * time.Second
+	lineBuffer   = 64 << 10
+	mostRestarts = 100
 )
 
 // fanout is what watchers measured while writers wrote.
@@ -28,16 +30,20 @@ type fanout struct {
 	Writes     int     `json:"writes"`
 	WriteRate  float64 `json:"write_rate"`
 	FromSentMs float64 `json:"p50_from_sent_ms"`
+	Restarts   int     `json:"restarts"`
 }
 
 // written is one acknowledged write: when it was sent and when the answer came.
 type written struct{ sent, acknowledged time.Time }
 
-// watcher is one watch: what it saw last of each writer, and when each event came.
+// watcher is one watch: what it saw last of each writer, when each event came, and where to go on if the server ends it.
 type watcher struct {
-	arrived [][]time.Time
-	seen    atomic.Int64
-	err     error
+	arrived  [][]time.Time
+	seen     atomic.Int64
+	ended    atomic.Bool
+	version  string
+	restarts int
+	err      error
 }
 
 // watch has writers change one ConfigMap each while every watcher must see every change, once and in order.
@@ -85,34 +91,62 @@ func openAll(ctx context.Context, t *target, o options, version string) ([]*watc
 	watchers := make([]*watcher, o.clients)
 	var over sync.WaitGroup
 	for number := range watchers {
-		path := o.path("configmaps", "") + "?watch=true&timeoutSeconds=900&resourceVersion=" + version
-		request, err := t.request(ctx, http.MethodGet, path, "", nil)
+		stream, err := open(ctx, t, o, version)
 		if err != nil {
 			return nil, nil, err
 		}
-		answer, err := t.client.Do(request)
-		if err != nil {
-			return nil, nil, err
-		}
-		if answer.StatusCode != http.StatusOK {
-			return nil, nil, fmt.Errorf("watch: %s", answer.Status)
-		}
-		watchers[number] = &watcher{arrived: make([][]time.Time, o.writers)}
+		watchers[number] = &watcher{arrived: make([][]time.Time, o.writers), version: version}
 		over.Add(1)
 		go func() {
 			defer over.Done()
-			defer answer.Body.Close()
-			watchers[number].follow(bufio.NewReaderSize(answer.Body, lineBuffer))
+			watchers[number].run(ctx, stream, func(version string) (io.ReadCloser, error) { return open(ctx, t, o, version) })
 		}()
 	}
 	return watchers, &over, nil
 }
 
-// follow notes each event until the stream ends; the end is an error only if events are missing then.
+func open(ctx context.Context, t *target, o options, version string) (io.ReadCloser, error) {
+	path := o.path("configmaps", "") + "?watch=true&timeoutSeconds=900&resourceVersion=" + version
+	request, err := t.request(ctx, http.MethodGet, path, "", nil)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := t.client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	if answer.StatusCode != http.StatusOK {
+		answer.Body.Close()
+		return nil, fmt.Errorf("watch: %s", answer.Status)
+	}
+	return answer.Body, nil
+}
+
+// run follows a watch and, as every client does, goes on after the last event when the server ends it: an overloaded
+// kube-apiserver closes the watches that it thinks are too slow.
+func (w *watcher) run(ctx context.Context, stream io.ReadCloser, reopen func(version string) (io.ReadCloser, error)) {
+	defer w.ended.Store(true)
+	for {
+		w.follow(bufio.NewReaderSize(stream, lineBuffer))
+		stream.Close()
+		if w.err != nil || ctx.Err() != nil {
+			return
+		}
+		if w.restarts++; w.restarts > mostRestarts {
+			w.err = fmt.Errorf("the server ended a watch %d times", w.restarts)
+			return
+		}
+		if stream, w.err = reopen(w.version); w.err != nil {
+			return
+		}
+	}
+}
+
+// follow notes each event until the stream ends, or says that it is about to.
 func (w *watcher) follow(stream *bufio.Reader) {
 	for {
 		line, err := stream.ReadSlice('\n')
-		if err != nil {
+		if err != nil || bytes.HasPrefix(line, []byte(`{"type":"ERROR"`)) {
 			return
 		}
 		now := time.Now()
@@ -126,8 +160,16 @@ func (w *watcher) follow(stream *bufio.Reader) {
 			return
 		}
 		w.arrived[writer] = append(w.arrived[writer], now)
+		w.version = versionOf(line)
 		w.seen.Add(1)
 	}
+}
+
+// versionOf finds the object's resourceVersion, the first in the line on every server.
+func versionOf(line []byte) string {
+	_, rest, _ := bytes.Cut(line, []byte(`"resourceVersion":"`))
+	version, _, _ := bytes.Cut(rest, []byte(`"`))
+	return string(version)
 }
 
 // turnOf finds who wrote an event and as which of its writes, without decoding the object.
@@ -176,7 +218,7 @@ func writeAll(t *target, o options) ([][]written, *failures) {
 func waitForAll(watchers []*watcher, total int) {
 	deadline := time.Now().Add(stragglers)
 	for _, one := range watchers {
-		for one.seen.Load() < int64(total) && time.Now().Before(deadline) {
+		for one.seen.Load() < int64(total) && !one.ended.Load() && time.Now().Before(deadline) {
 			time.Sleep(time.Millisecond)
 		}
 	}
@@ -184,11 +226,12 @@ func waitForAll(watchers []*watcher, total int) {
 
 func report(o options, watchers []*watcher, writes [][]written, began time.Time, wroteFor time.Duration) (any, error) {
 	var fromAnswer, fromSent []time.Duration
-	last := began
+	last, restarts := began, 0
 	for _, one := range watchers {
 		if one.err != nil {
 			return nil, one.err
 		}
+		restarts += one.restarts
 		for writer, turns := range writes {
 			if len(one.arrived[writer]) != len(turns) {
 				return nil, fmt.Errorf("a watcher saw %d of %d changes", len(one.arrived[writer]), len(turns))
@@ -214,5 +257,6 @@ func report(o options, watchers []*watcher, writes [][]written, began time.Time,
 		Watchers: o.clients, Writers: o.writers, Writes: count,
 		WriteRate:  float64(count) / wroteFor.Seconds(),
 		FromSentMs: milliseconds(percentile(fromSent, 50)),
+		Restarts:   restarts,
 	}, nil
 }

@@ -1,0 +1,42 @@
+"""Why a goal was missed: for each, where our server's time goes, so that a figure never stands alone."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+START = "import bramley.cli.main, bramley.app.apiserver"
+SHOWN = 20
+
+Profile = Callable[[str], Iterable[str]]
+
+
+def works_of(missed: Iterable[str], works: Mapping[str, str]) -> list[str]:
+    """Return the kinds of load behind the missed goals, each once."""
+    return list(dict.fromkeys(works[title] for title in missed if title in works))
+
+
+def explain(missed: Iterable[str], *, works: Mapping[str, str], profile: Profile) -> Iterator[str]:
+    """Return the lines that explain the missed goals."""
+    missed = list(missed)
+    for work in works_of(missed, works):
+        yield from profile(work)
+    if any(title.endswith("start") for title in missed):
+        yield "Modules that take longest to load at the start, with all that they load:"
+        yield from slowest_imports(import_times())
+
+
+def import_times() -> str:
+    """Return what Python tells about the loading of the server's modules."""
+    command = [sys.executable, "-X", "importtime", "-c", START]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stderr
+
+
+def slowest_imports(told: str) -> Iterator[str]:
+    """Return the modules that take longest, in milliseconds."""
+    found = re.findall(r"^import time:\s+\d+ \|\s+(\d+) \|\s+(\S+)$", told, re.MULTILINE)
+    slowest = sorted(((int(micros), name) for micros, name in found), reverse=True)
+    for micros, name in slowest[:SHOWN]:
+        yield f"{micros / 1000:8.1f} ms  {name}"
