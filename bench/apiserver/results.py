@@ -105,10 +105,8 @@ class Found:
 def rates_of(rates: Rates) -> dict[str, Any]:
     """Return one measure as numbers, rounded to what they can mean."""
     numbers = {"rate": rates.rate, "p50_ms": rates.p50_ms, "p99_ms": rates.p99_ms}
-    return {
-        **{name: round(value, 2) for name, value in numbers.items()},
-        "protocol": rates.protocol,
-    }
+    rounded = {name: round(value, 2) for name, value in numbers.items()}
+    return {**rounded, "protocol": rates.protocol, "restarts": rates.restarts}
 
 
 def told_rates(rates: Rates) -> str:
