@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
+from bench import results
 from bench.report import Report
 
 # Each module has `run(arguments) -> Report | None`; None says that it printed something else that was asked for.
@@ -40,8 +42,8 @@ def run(name: str, arguments: Sequence[str]) -> Report | None:
 def run_all(arguments: Sequence[str]) -> int:
     """Run every benchmark and write down what came out."""
     reports = [report for name in BENCHES if (report := run(name, arguments)) is not None]
-    sections = ["\n".join((f"## {one.bench}", "", *one.table(), "")) for one in reports]
-    RESULTS.write_text("\n".join(["# Results of the last `make bench`", "", *sections]))
+    today = datetime.now(UTC).date()
+    RESULTS.write_text(results.document(reports, today, results.versions()))
     for report in reports:
         tell(report)
     return 0

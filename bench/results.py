@@ -1,0 +1,53 @@
+"""What `make bench` leaves behind: ratios and goals with the day and the versions; no absolute times, which promise nothing."""
+
+from __future__ import annotations
+
+import platform
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
+from importlib import metadata
+from pathlib import Path
+
+from bench.report import Report
+from tools.kube.programs import PROGRAMS
+
+LOCK = Path(__file__).parents[1] / "requirements" / "bench.txt"
+OURS = ("bramley", "msgspec", "aiohttp", "uvicorn")
+RIVALS = ("kopf", "lightkube")
+SERVERS = ("kube-apiserver", "etcd")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of everything that was measured."""
+    lock = LOCK.read_text()
+    found = {"python": platform.python_version()}
+    found |= {name: metadata.version(name) for name in OURS}
+    found |= {name: pinned(lock, name) for name in RIVALS}
+    return found | {name: PROGRAMS[name].module.version for name in SERVERS}
+
+
+def pinned(lock: str, name: str) -> str:
+    """Return the version that a lock file pins."""
+    match = re.search(rf"^{name}==(\S+)", lock, re.MULTILINE)
+    if match is None:
+        raise LookupError(f"{LOCK.name} does not pin {name}")
+    return match[1]
+
+
+def document(reports: Sequence[Report], day: date, used: Mapping[str, str]) -> str:
+    """Return the page."""
+    told = ", ".join(f"{name} {version}" for name, version in used.items())
+    lines = ["# Results of the last `make bench`", "", f"{day:%Y-%m-%d}; {told}.", ""]
+    for report in reports:
+        lines += [f"## {report.bench}", "", *ratios(report), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def ratios(report: Report) -> Iterator[str]:
+    """Return the table of one benchmark's ratios, with goal and verdict where there is one."""
+    yield "| ratio | found | goal | |"
+    yield "|---|---|---|---|"
+    for name, ratio in report.ratios.items():
+        verdict = {True: "met", False: "missed", None: ""}[report.met.get(name)]
+        yield f"| {name} | {ratio:.2f} | {report.goals.get(name, '')} | {verdict} |"
