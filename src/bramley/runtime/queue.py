@@ -175,11 +175,11 @@ class WorkQueue(Generic[T]):
         try:
             await getter
         except asyncio.CancelledError:
-            if getter.cancelled():
-                self._getters.remove(getter)
-            else:
+            if not getter.cancelled():
                 # The wake-up reached a worker that was cancelled at the same moment: it is another one's.
                 self._wake_one()
+            elif getter in self._getters:
+                self._getters.remove(getter)
             raise
 
     def _wake_one(self) -> None:

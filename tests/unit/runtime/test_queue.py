@@ -193,6 +193,22 @@ async def test_wake_up_of_a_cancelled_worker_goes_to_another() -> None:
     assert got == ["a"]
 
 
+async def test_worker_cancelled_just_before_an_add_leaves_the_key_to_another() -> None:
+    queue = a_queue()
+    got: list[str] = []
+
+    async def work() -> None:
+        got.append(await queue.get())
+
+    async with asyncio.TaskGroup() as group:
+        first, _second = group.create_task(work()), group.create_task(work())
+        await asyncio.sleep(0)
+        first.cancel()
+        queue.add("a")
+
+    assert got == ["a"]
+
+
 async def test_shut_down_wakes_every_worker_and_drops_what_waits() -> None:
     queue = a_queue()
     ended: list[str] = []

@@ -1,0 +1,79 @@
+"""A process that wants to lead: `python contender.py KUBECONFIG IDENTITY` writes its name into a ConfigMap again and again.
+
+It ends with status 3 when it lost the lease, and with 0 after SIGTERM.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import sys
+from dataclasses import dataclass
+from datetime import timedelta
+
+from prometheus_client import CollectorRegistry
+
+from bramley.api.core import ConfigMap
+from bramley.base import errors
+from bramley.base.clock import SystemClock
+from bramley.kube.connecting import connect
+from bramley.runtime.controller import Controller
+from bramley.runtime.election import ElectionSettings
+from bramley.runtime.manager import Manager, ManagerSettings
+from bramley.runtime.outcome import CheckAgain, Outcome
+
+NAMESPACE = "default"
+SLATE = "slate"
+LEASE = "contenders"
+# A fifth of the usual times, in the same proportions.
+TIMES = {
+    "lease": timedelta(seconds=3),
+    "renew_deadline": timedelta(seconds=2),
+    "retry": timedelta(seconds=0.4),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Signing:
+    """Signs the slate with its own name and epoch, on top of what it has just seen there."""
+
+    manager: Manager
+    identity: str
+
+    async def reconcile(self, slate: ConfigMap) -> Outcome:
+        leadership = self.manager.leadership
+        epoch = str(leadership.epoch if leadership else 0)
+        await self.manager.kube.merge_patch(
+            ConfigMap,
+            slate.name,
+            {"data": {"writer": self.identity, "epoch": epoch}},
+            namespace=NAMESPACE,
+            resource_version=slate.metadata.resource_version,
+        )
+        return CheckAgain(timedelta(milliseconds=20), "signing again")
+
+
+async def main(kubeconfig: str, identity: str) -> int:
+    async with connect(kubeconfig) as client:
+        manager = Manager(
+            client,
+            clock=SystemClock(),
+            rng=random.Random(identity),
+            registry=CollectorRegistry(),
+            settings=ManagerSettings(
+                election=ElectionSettings(NAMESPACE, LEASE, identity, **TIMES)
+            ),
+        )
+        signing = Signing(manager, identity)
+        manager.add(Controller(signing).watching(ConfigMap, fields={"metadata.name": SLATE}))
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, manager.stop)
+        try:
+            await manager.run()
+        except errors.LeaseLost:
+            return 3
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main(*sys.argv[1:])))
