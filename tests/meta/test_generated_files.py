@@ -1,0 +1,37 @@
+"""Files that are made from code are committed as the code makes them today, and pages of metrics leave none out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from bramley.runtime.metrics import RuntimeMetrics
+from tests.meta.documents import ROOT, name_of
+from tools import crds
+
+GENERATED = crds.files()
+
+
+@pytest.mark.parametrize("path", sorted(GENERATED), ids=name_of)
+def test_a_committed_file_is_current(path: Path) -> None:
+    assert path.read_text() == GENERATED[path], "run: .venv/bin/python -m tools.crds"
+
+
+def test_there_is_no_definition_of_a_kind_that_is_gone() -> None:
+    assert {path for path in GENERATED if path.suffix == ".yaml"} == set((ROOT / "crds").iterdir())
+
+
+def test_every_metric_of_the_runtime_is_explained() -> None:
+    registry = CollectorRegistry()
+    RuntimeMetrics(registry)
+    page = (ROOT / "docs/reference/metrics.md").read_text()
+
+    families = [family for family in registry.collect() if family.name.startswith("bramley")]
+    names = {
+        f"{family.name}_total" if family.type == "counter" else family.name for family in families
+    }
+
+    assert names
+    assert {name for name in names if f"`{name}`" not in page} == set()
