@@ -72,6 +72,8 @@ async def watched_slate(kubeconfig: Path) -> AsyncIterator[Slate]:
             following = group.create_task(slate.follow(client))
             yield slate
             following.cancel()
+    # A TLS connection that is left in the middle of a stream says goodbye in later turns of the loop.
+    await asyncio.sleep(0.3)
 
 
 async def ended(process: subprocess.Popen[bytes]) -> int:
