@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+import contextlib
+from collections.abc import Coroutine, Iterator
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -13,22 +14,42 @@ T = TypeVar("T")
 
 # The timer looks this often while one deadline passes, so works are cut off at most so much later.
 _LOOKS = 16
+_NEVER = float("inf")
 
 
-class _Work:
-    """A work that runs in a task of its own for as long as it runs."""
+class Seat:
+    """Lets one task do one work after the other, each within the deadline."""
 
-    __slots__ = ("cancelling", "ends", "is_late", "task")
+    def __init__(self, task: asyncio.Task[Any], limit: float) -> None:
+        self._task = task
+        self._limit = limit
+        self._time = asyncio.get_running_loop().time
+        self._ends = _NEVER
+        self._is_late = False
+        self._cancelled_before = 0
 
-    def __init__(self, task: asyncio.Task[Any], ends: float) -> None:
-        self.task = task
-        self.ends = ends
-        self.cancelling = task.cancelling()
-        self.is_late = False
+    async def of(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Await the work; raise TimedOut if it had to be cut off."""
+        self._ends = self._time() + self._limit
+        try:
+            return await coroutine
+        except asyncio.CancelledError:
+            # As in asyncio.timeout: a cancellation that came from elsewhere too must go on.
+            if self._is_late and self._task.cancelling() == self._cancelled_before + 1:
+                raise errors.TimedOut(f"took longer than {self._limit:g} seconds") from None
+            raise
+        finally:
+            self._ends = _NEVER
+            if self._is_late:
+                self._is_late = False
+                self._task.uncancel()
 
-    def cut_off(self) -> None:
-        self.is_late = True
-        self.task.cancel()
+    def look(self, now: float) -> None:
+        """Cut the work off if its time is over."""
+        if self._ends <= now and not self._is_late:
+            self._is_late = True
+            self._cancelled_before = self._task.cancelling()
+            self._task.cancel()
 
 
 class Deadline:
@@ -36,32 +57,30 @@ class Deadline:
 
     def __init__(self, limit: timedelta) -> None:
         self._limit = limit.total_seconds()
-        self._running: dict[asyncio.Task[Any], _Work] = {}
+        self._seats: set[Seat] = set()
         self._timer: asyncio.TimerHandle | None = None
 
-    async def of(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Await the work; raise TimedOut if it had to be cut off. A task awaits one work at a time."""
+    @contextlib.contextmanager
+    def seat(self) -> Iterator[Seat]:
+        """Watch over the works of the current task."""
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("a deadline needs a task to cut off")
-        loop = asyncio.get_running_loop()
-        work = self._running[task] = _Work(task, loop.time() + self._limit)
+        seat = Seat(task, self._limit)
+        self._seats.add(seat)
         if self._timer is None:
-            self._timer = loop.call_later(self._limit / _LOOKS, self._look)
+            self._look()
         try:
-            return await coroutine
-        except asyncio.CancelledError:
-            # As in asyncio.timeout: a cancellation that came from elsewhere too must go on.
-            if work.is_late and task.uncancel() <= work.cancelling:
-                raise errors.TimedOut(f"took longer than {self._limit:g} seconds") from None
-            raise
+            yield seat
         finally:
-            del self._running[task]
+            self._seats.discard(seat)
+            if not self._seats and self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
 
     def _look(self) -> None:
         loop = asyncio.get_running_loop()
         now = loop.time()
-        for work in self._running.values():
-            if work.ends <= now and not work.is_late:
-                work.cut_off()
-        self._timer = loop.call_later(self._limit / _LOOKS, self._look) if self._running else None
+        for seat in self._seats:
+            seat.look(now)
+        self._timer = loop.call_later(self._limit / _LOOKS, self._look)

@@ -159,8 +159,10 @@ class WorkQueue(Generic[T]):
 
     def _next_ready(self) -> OrderedDict[T, float]:
         self._takes += 1
-        ready = reversed(self._ready) if self._takes % _FAIRNESS == 0 else self._ready
-        return next(keys for keys in ready if keys)
+        for keys in self._ready if self._takes % _FAIRNESS else reversed(self._ready):
+            if keys:
+                return keys
+        raise RuntimeError("no key waits")
 
     def _mark_dirty(self, key: T, priority: Priority) -> None:
         known = self._dirty.get(key)

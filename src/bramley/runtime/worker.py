@@ -17,7 +17,7 @@ from bramley.base import log
 from bramley.base.backoff import Backoff
 from bramley.runtime.caught import Caught
 from bramley.runtime.controller import Controller
-from bramley.runtime.deadline import Deadline
+from bramley.runtime.deadline import Deadline, Seat
 from bramley.runtime.fresh import Desk
 from bramley.runtime.informer import Informer
 from bramley.runtime.keys import Key
@@ -107,6 +107,7 @@ class Workers(Generic[K]):
         place = Place()
         with (
             self._freshness.at_desk() as desk,
+            self._deadline.seat() as seat,
             log.bound(controller=self.name, object=place.object, reconcile=place.reconcile),
         ):
             turn = self._clock.monotonic()
@@ -115,19 +116,19 @@ class Workers(Generic[K]):
                     place.key = await self.queue.get()
                 except ShutDown:
                     return
-                now = await self._serve(place, desk)
+                now = await self._serve(place, desk, seat)
                 if now - turn > _TURN_SECONDS:
                     await asyncio.sleep(0)
                     turn = self._clock.monotonic()
 
-    async def _serve(self, place: Place, desk: Desk) -> float:
+    async def _serve(self, place: Place, desk: Desk, seat: Seat) -> float:
         """Make a pass over the key, act on how it ended, and return when that was."""
         key, began = place.key, self._clock.monotonic()
         place.number = next(self._ids)
         result: Outcome | Exception = _SETTLED
         try:
             with Caught() as caught:
-                result = await self._deadline.of(self._pass.once(key, desk))
+                result = await seat.of(self._pass.once(key, desk))
             verdict = judge(caught.error or result)
             self._outcomes.of(self.name, verdict.outcome, verdict.reason).inc()
             if verdict.why or verdict.is_bug:

@@ -1,12 +1,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Coroutine
 from datetime import timedelta
+from typing import Any, TypeVar
 
 import pytest
 
-from bramley.base import errors
+from bramley.base import errors, virtual_time
 from bramley.runtime.deadline import Deadline
+
+T = TypeVar("T")
 
 
 async def sleeping(seconds: float) -> str:
@@ -14,17 +19,24 @@ async def sleeping(seconds: float) -> str:
     return "slept"
 
 
+async def within(deadline: Deadline, *works: Coroutine[Any, Any, T]) -> T:
+    """Do the works at one seat and return the last one's result."""
+    with deadline.seat() as seat:
+        results = [await seat.of(work) for work in works]
+    return results[-1]
+
+
 async def test_work_in_time_is_returned() -> None:
-    assert await Deadline(timedelta(seconds=10)).of(sleeping(9)) == "slept"
+    assert await within(Deadline(timedelta(seconds=10)), sleeping(9)) == "slept"
 
 
 async def test_late_work_is_cut_off_soon_after_its_deadline() -> None:
-    deadline = Deadline(timedelta(seconds=16))
-    with pytest.raises(errors.TimedOut, match="16 seconds"):
-        await deadline.of(sleeping(1000))
+    with Deadline(timedelta(seconds=16)).seat() as seat:
+        with pytest.raises(errors.TimedOut, match="16 seconds"):
+            await seat.of(sleeping(1000))
 
-    assert 16 <= asyncio.get_running_loop().time() <= 17.1
-    assert await deadline.of(sleeping(10)) == "slept"
+        assert 16 <= asyncio.get_running_loop().time() <= 17.1
+        assert await seat.of(sleeping(10)) == "slept"
 
 
 async def test_each_work_has_its_own_time() -> None:
@@ -32,24 +44,40 @@ async def test_each_work_has_its_own_time() -> None:
 
     async def later() -> str:
         await asyncio.sleep(5)
-        return await deadline.of(sleeping(9))
+        return await within(deadline, sleeping(9), sleeping(9))
 
     async with asyncio.TaskGroup() as group:
-        late = group.create_task(deadline.of(sleeping(9.9)))
-        later_still = group.create_task(later())
+        early = group.create_task(within(deadline, sleeping(9.9), sleeping(9.9)))
+        late = group.create_task(later())
 
-    assert late.result() == later_still.result() == "slept"
+    assert early.result() == late.result() == "slept"
+
+
+async def test_rest_between_works_has_no_deadline() -> None:
+    with Deadline(timedelta(seconds=10)).seat():
+        await asyncio.sleep(1000)
 
 
 async def test_cancellation_from_elsewhere_goes_on() -> None:
-    deadline = Deadline(timedelta(seconds=10))
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(5):
-            await deadline.of(sleeping(1000))
+            await within(Deadline(timedelta(seconds=10)), sleeping(1000))
+
+
+async def test_stop_that_comes_while_late_work_cleans_up_goes_on() -> None:
+    async def tidy() -> None:
+        try:
+            await asyncio.sleep(1000)
+        finally:
+            await asyncio.sleep(100)
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(20):
+            await within(Deadline(timedelta(seconds=10)), tidy())
 
 
 async def test_work_may_clean_up_after_it_was_cut_off() -> None:
-    deadline, cleaned = Deadline(timedelta(seconds=10)), []
+    cleaned: list[str] = []
 
     async def tidy() -> None:
         try:
@@ -59,9 +87,21 @@ async def test_work_may_clean_up_after_it_was_cut_off() -> None:
             cleaned.append("cleaned")
 
     with pytest.raises(errors.TimedOut):
-        await deadline.of(tidy())
+        await within(Deadline(timedelta(seconds=10)), tidy())
 
     assert cleaned == ["cleaned"]
+
+
+async def test_work_that_ignores_its_end_leaves_no_cancellation_behind() -> None:
+    async def stubborn() -> str:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(1000)
+        return "done anyway"
+
+    assert await within(Deadline(timedelta(seconds=10)), stubborn()) == "done anyway"
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
 
 
 async def test_error_of_the_work_is_its_own() -> None:
@@ -69,12 +109,13 @@ async def test_error_of_the_work_is_its_own() -> None:
         raise KeyError
 
     with pytest.raises(KeyError):
-        await Deadline(timedelta(seconds=10)).of(fail())
+        await within(Deadline(timedelta(seconds=10)), fail())
 
 
-async def test_no_timer_is_left_when_nothing_runs() -> None:
-    deadline = Deadline(timedelta(seconds=16))
-    await deadline.of(sleeping(0.1))
-    await asyncio.sleep(3)
+def test_no_timer_is_left_when_nobody_sits() -> None:
+    async def wait_for_ever() -> None:
+        await within(Deadline(timedelta(seconds=16)), sleeping(0.1))
+        await asyncio.Event().wait()
 
-    assert deadline._timer is None
+    with pytest.raises(virtual_time.Hung, match=r"no timer is left.* at 0\.100 s"):
+        virtual_time.run(wait_for_ever())
