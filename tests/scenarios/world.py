@@ -115,7 +115,7 @@ class World:
             clock=virtual_time.clock(),
             rng=random.Random(identity),
             registry=CollectorRegistry(),
-            settings=ManagerSettings(election=election),
+            settings=ManagerSettings(election=election, calm_collector=False),
         )
         children = manager.informer(ConfigMap).cache
         children.index(BY_POOL, lambda child: [child.metadata.labels.get(labels.RUNNER_POOL)])
