@@ -1,0 +1,158 @@
+"""The runtime on a real API server: what it writes is accepted, and what the server sends is understood."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from bramley.api.coordination import Lease
+from bramley.api.core import ConfigMap, Event, Namespace
+from bramley.api.meta import ObjectMeta
+from bramley.base import errors
+from bramley.base.clock import SystemClock
+from bramley.kube.client import Client
+from bramley.kube.connecting import connect
+from bramley.runtime.controller import Controller
+from bramley.runtime.election import ElectionSettings
+from bramley.runtime.events import Recorder
+from bramley.runtime.manager import Manager, ManagerSettings
+from bramley.runtime.outcome import Outcome, Settled
+from bramley.runtime.source import Selection
+from tools.kube.control_plane import RealCluster
+
+LEASE = "runtime"
+FINALIZER = "test.bramley.dev/hold"
+# The cluster puts a ConfigMap of its own into every namespace.
+OURS = {"kept": "yes"}
+
+
+@dataclass
+class Keeper:
+    """Tells an event for each object it sees, and holds each until it was released."""
+
+    recorder: Recorder
+    seen: dict[str, str] = field(default_factory=dict)
+    released: list[str] = field(default_factory=list)
+    finalizer: str = FINALIZER
+
+    async def reconcile(self, thing: ConfigMap) -> Outcome:
+        self.seen[thing.name] = thing.data.get("value", "")
+        self.recorder.event(thing, "Seen", "again", action="Looking")
+        return Settled()
+
+    async def release(self, thing: ConfigMap) -> Outcome:
+        self.released.append(thing.name)
+        return Settled()
+
+
+@dataclass
+class Runtime:
+    client: Client
+    namespace: str
+    manager: Manager
+    keeper: Keeper
+
+    async def sees(self, value: str) -> None:
+        await until(lambda: self.keeper.seen.get("a") == value)
+
+
+@asynccontextmanager
+async def running(cluster: RealCluster) -> AsyncIterator[Runtime]:
+    namespace = f"runtime-{uuid.uuid4().hex[:8]}"
+    async with connect(cluster.kubeconfig) as client:
+        await client.create(Namespace(metadata=ObjectMeta(name=namespace)))
+        election = ElectionSettings(namespace, LEASE, "candidate")
+        manager = Manager(
+            client,
+            clock=SystemClock(),
+            rng=random.Random(1),
+            registry=CollectorRegistry(),
+            settings=ManagerSettings(election=election, calm_collector=False),
+        )
+        keeper = Keeper(manager.recorder("test", instance="here"))
+        manager.add(Controller(keeper).watching(ConfigMap, namespace=namespace, labels=OURS))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(manager.run())
+            yield Runtime(client, namespace, manager, keeper)
+            manager.stop()
+        await client.delete(Namespace, namespace)
+    # A TLS connection that is left in the middle of a stream says goodbye in later turns of the loop.
+    await asyncio.sleep(0.3)
+
+
+async def until(holds: Callable[[], object], *, within: float = 30) -> None:
+    async with asyncio.timeout(within):
+        while not holds():
+            await asyncio.sleep(0.02)
+
+
+def a_map(namespace: str, name: str) -> ConfigMap:
+    metadata = ObjectMeta(name=name, namespace=namespace, labels=OURS)
+    return ConfigMap(metadata=metadata, data={"value": "first"})
+
+
+async def test_object_is_held_followed_and_released(real_cluster: RealCluster) -> None:
+    async with running(real_cluster) as runtime:
+        client, keeper, namespace = runtime.client, runtime.keeper, runtime.namespace
+        await client.create(a_map(namespace, "a"))
+        await runtime.sees("first")
+        held = await client.get(ConfigMap, "a", namespace=namespace)
+        assert held.metadata.finalizers == [FINALIZER]
+
+        await client.merge_patch(ConfigMap, "a", {"data": {"value": "new"}}, namespace=namespace)
+        await runtime.sees("new")
+        await client.delete(ConfigMap, "a", namespace=namespace)
+        await until(lambda: keeper.released == ["a"])
+        followed = Selection.of(namespace, labels=OURS)
+        await until(lambda: not len(runtime.manager.informer(ConfigMap, followed).cache))
+
+
+async def test_repeated_event_is_one_that_counts(real_cluster: RealCluster) -> None:
+    async with running(real_cluster) as runtime:
+        client, namespace = runtime.client, runtime.namespace
+        thing = await client.create(a_map(namespace, "a"))
+        await runtime.sees("first")
+        for value in ("second", "third"):
+            patch = {"data": {"value": value}}
+            await client.merge_patch(ConfigMap, "a", patch, namespace=namespace)
+            await runtime.sees(value)
+        await runtime.keeper.recorder.flushed(timedelta(seconds=10))
+
+        about = {"involvedObject.uid": thing.uid}
+        [event] = (await client.list(Event, namespace=namespace, fields=about)).items
+        assert event.count >= 3
+        assert (event.reason, event.action, event.type) == ("Seen", "Looking", "Normal")
+        await client.delete(ConfigMap, "a", namespace=namespace)
+        await until(lambda: runtime.keeper.released == ["a"])
+
+
+async def test_lease_is_taken_renewed_and_given_back(real_cluster: RealCluster) -> None:
+    async with running(real_cluster) as runtime:
+        client, namespace = runtime.client, runtime.namespace
+        async with asyncio.timeout(30):
+            await runtime.manager.leading.wait()
+        taken = await client.get(Lease, LEASE, namespace=namespace)
+        assert (taken.spec.holder_identity, taken.spec.lease_transitions) == ("candidate", 1)
+        assert runtime.manager.leadership is not None
+        assert runtime.manager.leadership.epoch == 1
+
+        await asyncio.sleep(3)
+        renewed = await client.get(Lease, LEASE, namespace=namespace)
+        assert renewed.spec.renew_time != taken.spec.renew_time
+        assert renewed.spec.acquire_time == taken.spec.acquire_time
+        runtime.manager.stop()
+        await until(lambda: not runtime.manager.leading.is_set())
+        async with asyncio.timeout(30):
+            while (await client.get(Lease, LEASE, namespace=namespace)).spec.holder_identity:
+                await asyncio.sleep(0.05)
+
+        with pytest.raises(errors.LeaseLost):
+            runtime.manager.check()
