@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -75,6 +75,7 @@ class Manager:
         self._informers: dict[tuple[type[Object], Selection], Informer[Any]] = {}
         self._workers: list[Workers[Any]] = []
         self._recorders: dict[str, Recorder] = {}
+        self._beside: list[Callable[[], Coroutine[Any, Any, object]]] = []
         self.probes = [Probes(settings, registry) for settings in self._settings.probes]
         for probes in self.probes:
             probes.ready_check("manager", self._why_not_ready)
@@ -139,6 +140,10 @@ class Manager:
             waking.by_other(workers, wake, other, self.metrics)
         self._workers.append(workers)
         return workers
+
+    def beside(self, job: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """Run this too while the workers run, for work that belongs to no single object; stopping cancels it."""
+        self._beside.append(job)
 
     def stop(self) -> None:
         """Begin the graceful stop; `run` returns when it is done."""
@@ -230,8 +235,11 @@ class Manager:
     async def _run_workers(self) -> None:
         async with asyncio.TaskGroup() as group:
             running = [group.create_task(workers.run()) for workers in self._workers]
+            beside = [group.create_task(job()) for job in self._beside]
             await self._stopping.wait()
             self.ready.clear()
+            for task in beside:
+                task.cancel()
             logger.info("Stopping", drain=self._settings.drain)
             for workers in self._workers:
                 workers.stop()

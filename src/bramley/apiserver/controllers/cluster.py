@@ -1,0 +1,29 @@
+"""The list of the cluster's controllers: who wants a cluster and not only an API adds them all to a manager."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from bramley.apiserver.controllers.timings import DEFAULT, Timings
+from bramley.base.clock import Clock
+from bramley.kube.client import Client
+from bramley.runtime.manager import Manager
+
+
+class Add(Protocol):
+    """Adds one controller, or a few that belong together, to a manager."""
+
+    def __call__(
+        self, manager: Manager, client: Client, *, clock: Clock, timings: Timings
+    ) -> None: ...
+
+
+def everything() -> tuple[Add, ...]:
+    """Return how to add each controller of a cluster."""
+    return ()
+
+
+def add_all(manager: Manager, client: Client, *, clock: Clock, timings: Timings = DEFAULT) -> None:
+    """Add every controller of a cluster to the manager."""
+    for add in everything():
+        add(manager, client, clock=clock, timings=timings)

@@ -1,0 +1,36 @@
+"""How patient the cluster's controllers are: the defaults of the real ones in one place, for tests to shorten."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Every period, grace and threshold of the controllers beside the API."""
+
+    # Node lifecycle: how often Leases are looked at, how old one may be, and what Pods tolerate who say nothing.
+    node_monitor_period: timedelta = timedelta(seconds=5)
+    node_monitor_grace: timedelta = timedelta(seconds=50)
+    node_startup_grace: timedelta = timedelta(seconds=60)
+    eviction_toleration: timedelta = timedelta(seconds=300)
+    # Pod garbage collection: how often, how many ended Pods may stay, and how long a Node must be gone.
+    pod_gc_period: timedelta = timedelta(seconds=20)
+    terminated_pod_threshold: int = 12_500
+    quarantine: timedelta = timedelta(seconds=40)
+    # Events: how long they are kept, and how often the old ones are looked for.
+    event_ttl: timedelta = timedelta(hours=1)
+    event_ttl_period: timedelta = timedelta(minutes=1)
+    # Namespaces: how soon contents that linger are asked for again when nobody says how long they take.
+    namespace_retry: timedelta = timedelta(seconds=5)
+    namespace_first_look: timedelta = timedelta(seconds=5)
+    # Garbage collection: how often the served kinds are compared with those that are followed, and after which failure
+    # an object is looked at again.
+    garbage_discovery_period: timedelta = timedelta(seconds=30)
+    garbage_retry: timedelta = timedelta(seconds=1)
+    # Disruption budgets: for how long an evicted Pod counts as going before it is marked as deleted.
+    disruption_patience: timedelta = timedelta(minutes=2)
+
+
+DEFAULT = Timings()
