@@ -95,6 +95,8 @@ class Api:
         return json_answer(document)
 
     async def _many(self, request: Request, target: Target, send: Send) -> Answer | None:
+        if target.resource.is_virtual:
+            raise status.method_not_allowed()
         asked = options.listing(request, target.resource)
         if target.legacy_watch:
             target, asked = watching.legacy(target, asked)

@@ -111,7 +111,7 @@ CUSTOM = Rules(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedResource:
-    """One kind as one version of the API serves it."""
+    """One kind as one version of the API serves it; a virtual one is answered when it is created, and never stored."""
 
     group: str
     version: str
@@ -129,6 +129,7 @@ class ServedResource:
     rules: Rules = CUSTOM
     verbs: tuple[str, ...] = VERBS
     is_custom: bool = True
+    is_virtual: bool = False
     stored_version: str = ""
     stored_name: str = ""
     conversion: Conversion | None = None

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 
 from bramley.apiserver import status
 from bramley.apiserver.paths import Target
 from bramley.apiserver.rest import creating, deleting, listing, scaling, updating
-from bramley.apiserver.rest.exchange import Answer, Request
-from bramley.apiserver.rest.server import Server
+from bramley.apiserver.rest.subresources import EXTRA, VERBS, VIRTUAL, Handler
 from bramley.apiserver.status import ApiError
 
-Handler = Callable[[Server, Request, Target], Awaitable[Answer]]
+__all__ = ["Handler", "handler_of"]
 
 # What a target can be: the whole collection, one object, or a subresource of one.
 _COLLECTION: Mapping[str, tuple[str, Handler]] = MappingProxyType(
@@ -37,14 +36,13 @@ _SCALE: Mapping[str, Handler] = MappingProxyType(
 )
 
 
-_VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-
-
 def handler_of(method: str, target: Target) -> Handler:
     """Return the handler; raise a 404 for what is no subresource and a 405 for a method that the target does not have."""
     method = "GET" if method == "HEAD" else method
     if target.subresource:
         handler = _subresource(target).get(method)
+    elif target.resource.is_virtual:
+        handler = _virtual(method, target)
     else:
         verb, handler = (_OBJECT if target.name else _COLLECTION).get(method, ("", None))
         if handler is not None and not _allows(target, verb):
@@ -55,9 +53,15 @@ def handler_of(method: str, target: Target) -> Handler:
 
 
 def _refusal(method: str, target: Target) -> ApiError:
-    if not target.resource.is_custom or method not in _VERBS:
+    if not target.resource.is_custom or method not in VERBS:
         return status.method_not_allowed()
-    return status.verb_not_supported(target.resource.details(), _VERBS[method])
+    return status.verb_not_supported(target.resource.details(), VERBS[method])
+
+
+def _virtual(method: str, target: Target) -> Handler | None:
+    if target.name:
+        raise status.no_such_path()
+    return VIRTUAL[target.resource.qualified] if method == "POST" else None
 
 
 def _allows(target: Target, verb: str) -> bool:
@@ -70,4 +74,7 @@ def _subresource(target: Target) -> Mapping[str, Handler]:
         return _STATUS
     if target.subresource == "scale" and target.resource.scale is not None:
         return _SCALE
+    extra = EXTRA.get((target.resource.qualified, target.subresource))
+    if extra is not None:
+        return extra.methods
     raise status.no_such_path()

@@ -1,0 +1,55 @@
+"""The registries of subresources and of kinds that are never stored, and the finalize subresource of namespaces."""
+
+from __future__ import annotations
+
+from bramley.apiserver.kinds import table
+from bramley.apiserver.rest import subresources
+from tests.unit.apiserver.world import World, a_world
+
+
+def test_every_registered_name_belongs_to_a_kind_that_is_served() -> None:
+    served = {each.qualified for each in table.builtin()}
+
+    extra = {qualified for qualified, _ in subresources.EXTRA}
+
+    assert extra | set(subresources.VIRTUAL) <= served
+
+
+def test_every_virtual_kind_has_a_handler_and_can_only_be_created() -> None:
+    virtual = {each.qualified: each.verbs for each in table.builtin() if each.is_virtual}
+
+    assert virtual == dict.fromkeys(subresources.VIRTUAL, ("create",))
+
+
+def test_registered_methods_are_http_methods() -> None:
+    for each in subresources.EXTRA.values():
+        assert each.methods.keys() <= subresources.VERBS.keys()
+        assert each.verbs == sorted(each.verbs)
+
+
+async def _held_namespace(world: World) -> None:
+    meta = {"name": "held", "finalizers": ["example.com/hold"]}
+    await world.create("/api/v1/namespaces", {"metadata": meta})
+
+
+async def test_only_finalize_changes_what_holds_a_namespace() -> None:
+    async with a_world() as world:
+        await _held_namespace(world)
+        path = "/api/v1/namespaces/held"
+        body = {"metadata": {"name": "held"}, "spec": {"finalizers": ["example.com/own"]}}
+
+        updated = await world.ask("PUT", path, body)
+        finalized = await world.ask("PUT", f"{path}/finalize", body)
+
+        assert updated.json["spec"] == {"finalizers": ["kubernetes"]}
+        assert finalized.json["spec"] == {"finalizers": ["example.com/own"]}
+
+
+async def test_finalize_takes_no_patch_and_needs_a_namespace() -> None:
+    async with a_world() as world:
+        body = {"metadata": {"name": "nowhere"}}
+
+        missing = await world.ask("PUT", "/api/v1/namespaces/nowhere/finalize", body)
+        patched = await world.merge("/api/v1/namespaces/default/finalize", {"spec": {}})
+
+        assert (missing.code, patched.code) == (404, 405)
