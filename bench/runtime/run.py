@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.report import Report
-from bench.runtime import rivals, workload
+from bench.runtime import workload
 from bramley.api.runner_pool import RunnerPool
+from tools import foreign
 
 HERE = Path(__file__).parent
 PLACE = RunnerPool.resource
@@ -46,7 +47,7 @@ def run(arguments: Sequence[str]) -> Report:
     options = argparse.ArgumentParser(prog="python -m bench runtime")
     options.add_argument("--rounds", type=int, default=3, help="how often; the median counts")
     rounds = options.parse_args(arguments).rounds
-    rival = rivals.interpreter()
+    rival = foreign.interpreter()
     found: dict[str, list[Figures]] = {}
     for events, contests in plan(rival).items():
         with replaying(events) as server, kubeconfig(server) as access:

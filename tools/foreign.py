@@ -1,4 +1,7 @@
-"""Where the rivals live: an environment of their own, pinned by hash, made once for each lock file."""
+"""Other people's Kubernetes clients, in an environment of their own: pinned by hash, made once for each lock file.
+
+Benchmarks run them as rivals, tests as users of the embedded API. They never enter the project's own environment.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,18 @@ from pathlib import Path
 
 from tools.kube.programs import user_cache
 
-LOCK = Path(__file__).parents[2] / "requirements" / "bench.txt"
+LOCK = Path(__file__).parents[1] / "requirements" / "bench.txt"
 
 
 def interpreter() -> Path:
-    """Return the Python that has kopf and lightkube; the first call installs them."""
+    """Return the Python that has kopf, lightkube and the official client; the first call installs them."""
     digest = hashlib.sha256(LOCK.read_bytes()).hexdigest()[:12]
     home = user_cache() / "rivals" / f"{sys.version_info.major}.{sys.version_info.minor}-{digest}"
     python = home / "bin" / "python"
     if python.exists():
         return python
-    print("installing kopf and lightkube, pinned by hash", file=sys.stderr, flush=True)
+    what = "Installing kopf, lightkube and the official client, pinned by hash"
+    print(what, file=sys.stderr, flush=True)
     building = home.with_name(f"{home.name}.{os.getpid()}")
     venv.create(building, with_pip=True)
     install = ["-m", "pip", "install", "--quiet", "--require-hashes", "-r", str(LOCK)]
