@@ -16,27 +16,73 @@ OUT = Path(__file__).parent.parent / "src/bramley/apiserver/kinds/shapes.json"
 REFERENCE = "#/components/schemas/"
 GROUPS = {
     "api/v1": (
+        "Binding",
         "ConfigMap",
+        "Endpoints",
         "Event",
+        "Eviction",
+        "LimitRange",
         "Namespace",
         "Node",
+        "PersistentVolume",
+        "PersistentVolumeClaim",
         "Pod",
+        "PodTemplate",
+        "ReplicationController",
+        "ResourceQuota",
         "Scale",
         "Secret",
         "Service",
         "ServiceAccount",
+        "TokenRequest",
     ),
+    "apis/admissionregistration.k8s.io/v1": (
+        "MutatingWebhookConfiguration",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+        "ValidatingWebhookConfiguration",
+    ),
+    "apis/apiextensions.k8s.io/v1": ("CustomResourceDefinition",),
+    "apis/apps/v1": (
+        "ControllerRevision",
+        "DaemonSet",
+        "Deployment",
+        "ReplicaSet",
+        "StatefulSet",
+    ),
+    "apis/authentication.k8s.io/v1": ("SelfSubjectReview", "TokenReview"),
+    "apis/authorization.k8s.io/v1": (
+        "LocalSubjectAccessReview",
+        "SelfSubjectAccessReview",
+        "SelfSubjectRulesReview",
+        "SubjectAccessReview",
+    ),
+    "apis/autoscaling/v1": ("HorizontalPodAutoscaler",),
+    "apis/autoscaling/v2": ("HorizontalPodAutoscaler",),
+    "apis/batch/v1": ("CronJob", "Job"),
     "apis/coordination.k8s.io/v1": ("Lease",),
+    "apis/discovery.k8s.io/v1": ("EndpointSlice",),
     "apis/events.k8s.io/v1": ("Event",),
+    "apis/networking.k8s.io/v1": ("Ingress", "IngressClass", "NetworkPolicy"),
+    "apis/node.k8s.io/v1": ("RuntimeClass",),
+    "apis/policy/v1": ("PodDisruptionBudget",),
     "apis/rbac.authorization.k8s.io/v1": (
-        "Role",
-        "RoleBinding",
         "ClusterRole",
         "ClusterRoleBinding",
+        "Role",
+        "RoleBinding",
     ),
     "apis/scheduling.k8s.io/v1": ("PriorityClass",),
-    "apis/apiextensions.k8s.io/v1": ("CustomResourceDefinition",),
+    "apis/storage.k8s.io/v1": (
+        "CSIDriver",
+        "CSINode",
+        "CSIStorageCapacity",
+        "StorageClass",
+        "VolumeAttachment",
+    ),
 }
+# Groups whose structs share a short name with one of another group.
+QUALIFIED = frozenset({"admissionregistration", "autoscaling", "discovery", "events", "storage"})
 LEAVES = {
     "resource.Quantity": "resource.Quantity",
     "intstr.IntOrString": "intstr.IntOrString",
@@ -55,7 +101,7 @@ NUMBERS = {"int32": "int32", "int64": "int64", "double": "float64"}
 def short(name: str) -> str:
     """Return `v1.Pod` for the long name of a schema; two groups may share a short name, so these get their group."""
     parts = name.split(".")
-    if parts[-3] in {"events", "autoscaling"}:
+    if parts[-3] in QUALIFIED:
         return ".".join(parts[-3:])
     return ".".join(parts[-2:])
 
@@ -94,12 +140,17 @@ def fields_of(schema: dict[str, Any], found: set[str]) -> dict[str, str]:
 def cut(schemas: dict[str, Any], roots: set[str]) -> dict[str, dict[str, str]]:
     """Return the roots and every struct that they reach."""
     shapes: dict[str, dict[str, str]] = {}
+    long_names: dict[str, str] = {}
     waiting = set(roots)
     while waiting:
         name = waiting.pop()
+        if long_names.setdefault(short(name), name) != name:
+            raise SystemExit(
+                f"{name} and {long_names[short(name)]} share a short name: add a group to QUALIFIED"
+            )
         found: set[str] = set()
         shapes[short(name)] = fields_of(schemas[name], found)
-        waiting |= {each for each in found if short(each) not in shapes}
+        waiting |= {each for each in found if each not in long_names.values()}
     return dict(sorted(shapes.items()))
 
 
