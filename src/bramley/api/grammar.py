@@ -1,58 +1,52 @@
-r"""Grammars of values that travel into labels, command lines and other systems, as constrained text types.
+"""Grammars of values that travel into labels, command lines and other systems, as texts that the schema constrains.
 
-Patterns end in `\Z`, because Python's `$` would let a final newline pass; the schema generator turns it into Go's `$`. Only what
-both Python and RE2 read alike may stand in them.
+The server holds writers to them. Reading does not: an object that is there must be seen, whatever grammar it was
+written under, and a pattern per field costs as much as all else of decoding. Patterns are RE2's, where `$` is the very end.
 """
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta
-
 from bramley.api.names import machines
+from bramley.api.schema import text
 
 # A reference that begins with a letter or digit cannot be mistaken for an option of tart.
-ImageReference = Annotated[
-    str, Meta(min_length=1, max_length=1024, pattern=r"^[A-Za-z0-9][^ \t\r\n]*\Z")
-]
+ImageReference = Annotated[str, text(at_least=1, at_most=1024, pattern=r"^[A-Za-z0-9][^ \t\r\n]*$")]
 
 LabelValue = Annotated[
-    str,
-    Meta(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\Z"),
+    str, text(at_least=1, at_most=63, pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$")
 ]
 
 OptionalLabelValue = Annotated[
-    str, Meta(max_length=63, pattern=r"^([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)?\Z")
+    str, text(at_most=63, pattern=r"^([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)?$")
 ]
 
 # GitHub takes labels of up to 256 characters; a comma would part them in lists.
-RunnerLabel = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^[^, \t\r\n]+\Z")]
+RunnerLabel = Annotated[str, text(at_least=1, at_most=256, pattern=r"^[^, \t\r\n]+$")]
 
 RunnerLabelList = Annotated[
-    str,
-    Meta(max_length=1024, pattern=r"^[A-Za-z0-9._-]+(,[A-Za-z0-9._-]+)*\Z"),
+    str, text(at_most=1024, pattern=r"^[A-Za-z0-9._-]+(,[A-Za-z0-9._-]+)*$")
 ]
 
-ObjectName = Annotated[str, Meta(max_length=253, pattern=r"^([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?\Z")]
+ObjectName = Annotated[str, text(at_most=253, pattern=r"^([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?$")]
 
 ProviderID = Annotated[
-    str,
-    Meta(max_length=256, pattern=rf"^{machines.PROVIDER_ID_SCHEME}://[a-z0-9-]+/[A-Za-z0-9-]+\Z"),
+    str, text(at_most=256, pattern=rf"^{machines.PROVIDER_ID_SCHEME}://[a-z0-9-]+/[A-Za-z0-9-]+$")
 ]
 
-Zone = Annotated[str, Meta(max_length=32, pattern=r"^[a-z]+-[a-z]+-[0-9]+\Z")]
+Zone = Annotated[str, text(at_most=32, pattern=r"^[a-z]+-[a-z]+-[0-9]+$")]
 
-ServerType = Annotated[str, Meta(max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z")]
+ServerType = Annotated[str, text(at_most=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 
-OSName = Annotated[str, Meta(max_length=64, pattern=r"^[A-Za-z][A-Za-z0-9 ._-]*\Z")]
+OSName = Annotated[str, text(at_most=64, pattern=r"^[A-Za-z][A-Za-z0-9 ._-]*$")]
 
-ServerNamePrefix = Annotated[str, Meta(max_length=63, pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?\Z")]
+ServerNamePrefix = Annotated[str, text(at_most=63, pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$")]
 
 Organisation = Annotated[
-    str, Meta(min_length=1, max_length=39, pattern=r"^[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?\Z")
+    str, text(at_least=1, at_most=39, pattern=r"^[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?$")
 ]
 
 RunnerVersion = Annotated[
-    str, Meta(min_length=1, max_length=32, pattern=r"^[0-9]+(\.[0-9]+)*(-[A-Za-z0-9.]+)?\Z")
+    str, text(at_least=1, at_most=32, pattern=r"^[0-9]+(\.[0-9]+)*(-[A-Za-z0-9.]+)?$")
 ]

@@ -22,7 +22,7 @@ from bramley.api.meta import (
     Time,
 )
 from bramley.api.names import groups
-from bramley.api.schema import Check, list_map, validations
+from bramley.api.schema import Check, items, list_map, text, validations
 
 OS_IS_FIXED = Check("self == oldSelf", "the operating system of a pool cannot change")
 # Fleets without a host carry an enabled autoscaler with a ceiling of 0, which then does not act.
@@ -107,10 +107,8 @@ class RunnerPoolSpec(Fields, frozen=True, kw_only=True):
     ]
     runner_labels: Annotated[
         list[RunnerLabel],
-        Meta(
-            max_length=100,
-            description="Labels of the GitHub runners, beside the dispatch label.",
-        ),
+        items(at_most=100),
+        Meta(description="Labels of the GitHub runners, beside the dispatch label."),
     ]
     os: Annotated[
         Literal["darwin", "linux"],
@@ -135,7 +133,8 @@ class RunnerPoolSpec(Fields, frozen=True, kw_only=True):
     provisioning: Provisioning | None = None
     runtime_class: Annotated[
         str,
-        Meta(max_length=253, description="The RuntimeClass of Linux runners, such as kata-qemu."),
+        text(at_most=253),
+        Meta(description="The RuntimeClass of Linux runners, such as kata-qemu."),
     ] = ""
     idle_timeout_seconds: Annotated[
         Count | None,

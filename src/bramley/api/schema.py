@@ -1,7 +1,8 @@
 """From typed kinds to structural OpenAPI schemas: inlined, described, bounded, as CustomResourceDefinitions want them.
 
 Types say everything: `Meta` carries ranges, patterns and descriptions, docstrings describe objects, `checks` hold the CEL rules
-across fields. A type without a counterpart in a structural schema is refused when the schema is made, never skipped.
+across fields. A type without a counterpart in a structural schema is refused when the schema is made, never skipped; so is a
+grammar or a length that decoding would check, for those are the server's to hold writers to (see `text` and `items`).
 """
 
 from __future__ import annotations
@@ -50,6 +51,17 @@ def list_map(*keys: str) -> Schema:
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
 
 
+def text(*, pattern: str = "", at_least: int = 0, at_most: int = 0) -> msgspec.Meta:
+    """Hold whoever writes a text to a pattern and a length, and let everybody read it."""
+    wanted = {"pattern": pattern, "minLength": at_least, "maxLength": at_most}
+    return msgspec.Meta(extra_json_schema={key: value for key, value in wanted.items() if value})
+
+
+def items(*, at_most: int) -> msgspec.Meta:
+    """Hold whoever writes a list to a length, and let everybody read it."""
+    return msgspec.Meta(extra_json_schema={"maxItems": at_most})
+
+
 def of_kind(kind: type[Object]) -> Schema:
     """Return the schema of a whole object: its type fields, metadata, spec and status."""
     info = inspect.type_info(kind)
@@ -93,8 +105,8 @@ def of_type(info: inspect.Type, *, defaults: bool = True) -> Schema:
         parts = {field.encode_name: property_of(field, defaults=defaults) for field in info.fields}
         return object_of(info, parts)
     if isinstance(info, inspect.ListType):
-        items = ordered(of_type(info.item_type, defaults=defaults))
-        return {"type": "array", "items": items, **bounds(info, LIST_BOUNDS)}
+        inner = ordered(of_type(info.item_type, defaults=defaults))
+        return {"type": "array", "items": inner, **unbound(info)}
     if isinstance(info, inspect.DictType):
         values = ordered(of_type(info.value_type, defaults=defaults))
         return {"type": "object", "additionalProperties": values}
@@ -124,26 +136,28 @@ def optional_of(info: inspect.UnionType, *, defaults: bool) -> Schema:
     return {**of_type(members[0], defaults=defaults), "nullable": True}
 
 
-STRING_BOUNDS = {"min_length": "minLength", "max_length": "maxLength"}
-LIST_BOUNDS = {"min_length": "minItems", "max_length": "maxItems"}
 NUMBER_BOUNDS = {"ge": "minimum", "le": "maximum"}
 
 
-def bounds(info: inspect.Type, names: Mapping[str, str]) -> Schema:
-    """Return the bounds that a type sets, under their names in a schema."""
-    found = {key: getattr(info, attribute) for attribute, key in names.items()}
+def bounds(info: inspect.IntType) -> Schema:
+    """Return the range that a number sets, under its names in a schema."""
+    found = {key: getattr(info, attribute) for attribute, key in NUMBER_BOUNDS.items()}
     return {key: value for key, value in found.items() if value is not None}
 
 
-def text_of(info: inspect.StrType) -> Schema:
-    """Return the schema of a text; what ends a Python pattern for good is `$` to Go."""
-    pattern = {"pattern": info.pattern.replace(r"\Z", "$")} if info.pattern else {}
-    return {"type": "string", **pattern, **bounds(info, STRING_BOUNDS)}
+READER_BOUNDS = ("pattern", "min_length", "max_length")
+
+
+def unbound(info: inspect.Type) -> Schema:
+    """Add nothing, and refuse what would make an object unreadable that a server holds already."""
+    if any(getattr(info, name, None) is not None for name in READER_BOUNDS):
+        raise TypeError(f"a server may hold what {info} would not read")
+    return {}
 
 
 SCALARS: Mapping[type[inspect.Type], Callable[[Any], Schema]] = {
-    inspect.StrType: text_of,
-    inspect.IntType: lambda info: {"type": "integer", **bounds(info, NUMBER_BOUNDS)},
+    inspect.StrType: lambda info: {"type": "string", **unbound(info)},
+    inspect.IntType: lambda info: {"type": "integer", **bounds(info)},
     inspect.BoolType: lambda _: {"type": "boolean"},
     inspect.DateTimeType: lambda _: {"type": "string", "format": "date-time"},
     inspect.LiteralType: lambda info: {"type": "string", "enum": list(info.values)},

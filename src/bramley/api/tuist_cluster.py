@@ -9,7 +9,7 @@ from msgspec import Meta
 from bramley.api.meta import Fields, Int32, Int64, Object, Resource
 from bramley.api.names import groups
 from bramley.api.scaleway_machine import MachineCondition
-from bramley.api.schema import Check, list_map
+from bramley.api.schema import Check, list_map, text
 
 # Go writes an endpoint that was never set as an empty host and port 0.
 BOTH_OR_NEITHER = Check(
@@ -22,7 +22,7 @@ class ControlPlaneEndpoint(Fields, frozen=True, kw_only=True):
 
     checks: ClassVar[tuple[Check, ...]] = (BOTH_OR_NEITHER,)
 
-    host: Annotated[str, Meta(max_length=253, description="The name or address of the API.")]
+    host: Annotated[str, text(at_most=253), Meta(description="The name or address of the API.")]
     port: Annotated[Int32, Meta(ge=0, le=65535, description="The port of the API.")]
 
 

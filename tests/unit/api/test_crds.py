@@ -18,7 +18,7 @@ from bramley.apiserver.schema import structural
 from bramley.cli.up import POOL
 from tests.unit.api.oracle import accepts
 from tests.unit.api.samples import LEAST, LIVE, SERVER, changed
-from tests.unit.api.test_custom_kinds import BAD, GOOD, case
+from tests.unit.api.test_custom_kinds import BAD, BAD_TO_WRITE, GOOD, case
 from tools import crds as generator
 
 EXAMPLES = generator.ROOT / "examples"
@@ -181,8 +181,8 @@ def test_the_embedded_server_takes_what_our_types_take(
     assert rules_broken(kind, changed(LEAST[kind], path, value)) == []
 
 
-@pytest.mark.parametrize(("kind", "path", "value"), BAD, ids=case)
-def test_the_embedded_server_refuses_what_our_types_refuse(
+@pytest.mark.parametrize(("kind", "path", "value"), [*BAD, *BAD_TO_WRITE], ids=case)
+def test_the_embedded_server_refuses_what_breaks_a_bound_or_a_grammar(
     kind: type[Object], path: str, value: object
 ) -> None:
     assert rules_broken(kind, changed(LEAST[kind], path, value)) != []
