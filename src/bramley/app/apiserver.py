@@ -17,7 +17,7 @@ from bramley.apiserver.settings import Settings as ApiSettings
 from bramley.apiserver.store.store import Store
 from bramley.apiserver.tls import Certificates
 from bramley.apiserver.tokens import Tokens
-from bramley.app import embedded
+from bramley.app import cluster, embedded
 from bramley.app.listening import Address, bind, bound_address
 from bramley.app.serving import HttpsServer, Stop
 from bramley.base import log
@@ -36,6 +36,7 @@ class Settings:
     drain: timedelta = timedelta(seconds=10)
     certificates: tls.Settings = field(default_factory=tls.Settings)
     api: ApiSettings = field(default_factory=ApiSettings)
+    cluster: cluster.Settings = field(default_factory=cluster.Settings)
 
 
 def run(settings: Settings, *, started: Callable[[Address], None]) -> None:
@@ -90,12 +91,26 @@ async def serve(
             server = HttpsServer(
                 api.application, bound=bound, context=certificates.context(), drain=settings.drain
             )
+            beside = cluster.Cluster(
+                api,
+                token,
+                clock,
+                random.Random(),
+                settings.cluster,
+                authority=certificates.authority.decode(),
+            )
+
+            async def end_streams() -> None:
+                await _stop_controllers(beside)
+                await store.close()
+
             async with asyncio.TaskGroup() as group:
                 freshness = group.create_task(certificates.keep_fresh(write_kubeconfig))
                 telling = group.create_task(_tell(server.ready, lambda: started(address)))
-                await server.run(stop, end_streams=store.close)
-                freshness.cancel()
-                telling.cancel()
+                controllers = group.create_task(_run_controllers(beside, server.ready))
+                await server.run(stop, end_streams=end_streams)
+                for task in (freshness, telling, controllers):
+                    task.cancel()
     logger.info("Stopped", revision=store.revision)
 
 
@@ -108,6 +123,25 @@ def _certificates(settings: Settings, clock: Clock) -> Certificates:
     )
     certificates.ensure()
     return certificates
+
+
+async def _run_controllers(beside: cluster.Cluster, serving: asyncio.Event) -> None:
+    if not beside.settings.enabled:
+        beside.stopped.set()
+        return
+    # First the clients: importing and filling the controllers' caches takes a moment.
+    await serving.wait()
+    await asyncio.sleep(0)
+    await beside.run()
+
+
+async def _stop_controllers(beside: cluster.Cluster) -> None:
+    beside.stop()
+    try:
+        async with asyncio.timeout(2 * beside.settings.drain.total_seconds()):
+            await beside.stopped.wait()
+    except TimeoutError:
+        logger.warning("Controllers are cut off", reason="drain deadline passed")
 
 
 async def _tell(ready: asyncio.Event, told: Callable[[], None]) -> None:

@@ -9,6 +9,7 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from bramley.apiserver import app
 from bramley.apiserver.kinds import table
@@ -20,6 +21,9 @@ from bramley.base.errors import ApiUnavailable
 from bramley.base.secret import Secret
 from bramley.kube.in_process import Application, InProcessTransport
 from bramley.kube.transport import Request
+
+if TYPE_CHECKING:
+    from bramley.apiserver.controllers.timings import Timings
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +68,25 @@ async def prepare(api: Api, token: Secret) -> None:
 
 @asynccontextmanager
 async def running(
-    *, clock: Clock, seed: int = 0, settings: Settings | None = None
+    *,
+    clock: Clock,
+    seed: int = 0,
+    settings: Settings | None = None,
+    controllers: bool = False,
+    timings: Timings | None = None,
 ) -> AsyncIterator[tuple[Api, Secret]]:
-    """Run the API in memory, and give it together with an administrator's token."""
+    """Run the API in memory, bare or with a cluster's controllers; give it and an administrator's token."""
     async with Store.in_memory(clock=clock) as store:
         tokens = Tokens.in_memory()
         token = tokens.issue(ADMIN, ADMIN_GROUPS)
         api = build(store, tokens, clock=clock, chance=random.Random(seed), settings=settings)
         await prepare(api, token)
-        yield api, token
+        if not controllers:
+            yield api, token
+            return
+        from bramley.app import cluster
+
+        chosen = cluster.Settings(timings=timings)
+        chance = random.Random(seed + 1)
+        async with cluster.beside(cluster.Cluster(api, token, clock, chance, chosen)):
+            yield api, token

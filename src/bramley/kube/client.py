@@ -1,7 +1,7 @@
 """The client: typed verbs over a transport.
 
-Objects are partial Structs, so there is no replace: writing one back would drop the fields it does not know. Writes are
-create, patches, apply and delete. Reads are repeated while the server is away, writes are not; see `retrying`.
+Objects are partial Structs, so there is no replace of them: writing one back would drop the fields it does not know. Writes
+are create, patches, apply and delete; what was read as plain JSON values is whole and may be put back. Reads are repeated while the server is away, writes are not; see `retrying`.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
+_ANYTHING = Resource("", "v1", "Anything", "anything", namespaced=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +169,23 @@ class Client:
     ) -> dict[str, Any]:
         """Create an object given as plain JSON values, and return what the server made of it."""
         return as_wire(resource, await self._post(resource, body, namespace=namespace))
+
+    async def read_wire(self, path: str) -> dict[str, Any]:
+        """Return what is at a path of the API that is no object of a kind, such as discovery, as plain JSON values."""
+        return as_wire(_ANYTHING, await self._calls.read(Request("GET", path)))
+
+    async def replace_wire(
+        self,
+        resource: Resource,
+        body: Mapping[str, Any],
+        *,
+        namespace: str | None = None,
+        subresource: str | None = None,
+    ) -> dict[str, Any]:
+        """Put back a whole object that was read as plain JSON values; its version decides whether it is still that one."""
+        name = body["metadata"]["name"]
+        path = paths.of_object(resource, name, namespace=namespace, subresource=subresource)
+        return as_wire(resource, await self._calls.write(_sending("PUT", path, body)))
 
     async def merge_patch(
         self,

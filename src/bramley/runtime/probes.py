@@ -9,12 +9,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from bramley.base import errors, log
+
+if TYPE_CHECKING:
+    # Ten megabytes that a process without probes, such as the embedded cluster, does not need.
+    from aiohttp import web
 
 logger = log.get(__name__)
 
@@ -52,6 +56,8 @@ class Probes:
 
     async def run(self) -> None:
         """Serve until cancelled; `ready` is set and `port` is true once it listens."""
+        from aiohttp import web
+
         runner = web.AppRunner(
             self._app(), access_log=None, handle_signals=False, shutdown_timeout=1.0
         )
@@ -64,6 +70,8 @@ class Probes:
             await runner.cleanup()
 
     async def _listen(self, runner: web.AppRunner) -> None:
+        from aiohttp import web
+
         host, port = self._settings.host, self._settings.port
         try:
             await web.TCPSite(runner, host, port).start()
@@ -74,6 +82,8 @@ class Probes:
         self.ready.set()
 
     def _app(self) -> web.Application:
+        from aiohttp import web
+
         app = web.Application()
         if self._settings.health:
             app.router.add_get("/healthz", self._answer_health)
@@ -89,11 +99,15 @@ class Probes:
         return _answer(self._readiness, verbose="verbose" in request.query)
 
     async def _answer_metrics(self, _request: web.Request) -> web.Response:
+        from aiohttp import web
+
         body = generate_latest(self._registry)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
 def _answer(checks: dict[str, Check], *, verbose: bool) -> web.Response:
+    from aiohttp import web
+
     failures = {name: check() for name, check in sorted(checks.items())}
     is_well = not any(failures.values())
     if is_well and not verbose:

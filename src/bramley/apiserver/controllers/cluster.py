@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from bramley.apiserver.controllers import service_accounts
 from bramley.apiserver.controllers.timings import DEFAULT, Timings
 from bramley.base.clock import Clock
 from bramley.kube.client import Client
@@ -13,17 +14,26 @@ from bramley.runtime.manager import Manager
 class Add(Protocol):
     """Adds one controller, or a few that belong together, to a manager."""
 
-    def __call__(
-        self, manager: Manager, client: Client, *, clock: Clock, timings: Timings
-    ) -> None: ...
+    def __call__(self, manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> None:
+        """Add them."""
+        ...
 
 
 def everything() -> tuple[Add, ...]:
     """Return how to add each controller of a cluster."""
-    return ()
+    return (service_accounts.add,)
 
 
-def add_all(manager: Manager, client: Client, *, clock: Clock, timings: Timings = DEFAULT) -> None:
-    """Add every controller of a cluster to the manager."""
+def add_all(
+    manager: Manager,
+    client: Client,
+    *,
+    clock: Clock,
+    timings: Timings = DEFAULT,
+    authority: str = "",
+) -> None:
+    """Add every controller of a cluster to the manager; what an authority signs is to be trusted by all Pods."""
     for add in everything():
         add(manager, client, clock=clock, timings=timings)
+    if authority:
+        service_accounts.add_root_authority(manager, authority)
