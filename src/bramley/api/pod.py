@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from msgspec import field
 
+from bramley.api.label_selectors import LabelSelector
 from bramley.api.meta import Condition, Fields, Object, Resource, Time
 
 Quantity = str | int | float
@@ -100,6 +101,7 @@ class ContainerPort(Fields, frozen=True, kw_only=True):
 
     container_port: int
     host_port: int = 0
+    host_ip: str = field(name="hostIP", default="")
     name: str = ""
     protocol: str = ""
 
@@ -114,6 +116,7 @@ class Container(Fields, frozen=True, kw_only=True):
     ports: list[ContainerPort] = []
     resources: ResourceRequirements = ResourceRequirements()
     image_pull_policy: str = ""
+    restart_policy: str = ""
 
 
 class Toleration(Fields, frozen=True, kw_only=True):
@@ -165,10 +168,45 @@ class NodeAffinity(Fields, frozen=True, kw_only=True):
     )
 
 
+class PodAffinityTerm(Fields, frozen=True, kw_only=True):
+    """Which Pods are meant, and how near is near: on Nodes that share the value of this label."""
+
+    topology_key: str
+    label_selector: LabelSelector | None = None
+    namespaces: list[str] = []
+    namespace_selector: LabelSelector | None = None
+
+
+class WeightedPodAffinityTerm(Fields, frozen=True, kw_only=True):
+    """A term that adds its weight to a Node's score, or takes it away."""
+
+    weight: int
+    pod_affinity_term: PodAffinityTerm
+
+
+class PodAffinity(Fields, frozen=True, kw_only=True):
+    """Which other Pods must or should be near; as `podAntiAffinity`, must or should not."""
+
+    required: list[PodAffinityTerm] = field(
+        name="requiredDuringSchedulingIgnoredDuringExecution", default_factory=list
+    )
+    preferred: list[WeightedPodAffinityTerm] = field(
+        name="preferredDuringSchedulingIgnoredDuringExecution", default_factory=list
+    )
+
+
 class Affinity(Fields, frozen=True, kw_only=True):
     """Where a Pod would like to run."""
 
     node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class PodSchedulingGate(Fields, frozen=True, kw_only=True):
+    """Somebody who must agree before a Pod is scheduled."""
+
+    name: str = ""
 
 
 class PodSpec(Fields, frozen=True, kw_only=True):
@@ -190,7 +228,10 @@ class PodSpec(Fields, frozen=True, kw_only=True):
     priority: int | None = None
     priority_class_name: str = ""
     runtime_class_name: str | None = None
+    preemption_policy: str = ""
     scheduler_name: str = ""
+    scheduling_gates: list[PodSchedulingGate] = []
+    resources: ResourceRequirements | None = None
     overhead: dict[str, Quantity] = {}
     host_network: bool = False
 
@@ -267,6 +308,7 @@ class PodStatus(Fields, frozen=True, kw_only=True):
     reason: str = ""
     message: str = ""
     conditions: list[PodCondition] = []
+    nominated_node_name: str = ""
     host_ip: str = field(name="hostIP", default="")
     host_ips: list[HostIP] = field(name="hostIPs", default_factory=list)
     pod_ip: str = field(name="podIP", default="")

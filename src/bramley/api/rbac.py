@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from msgspec import field
 
+from bramley.api.label_selectors import LabelSelector
 from bramley.api.meta import Fields, Object, Resource
 
 GROUP = "rbac.authorization.k8s.io"
@@ -19,21 +20,6 @@ class PolicyRule(Fields, frozen=True, kw_only=True):
     resources: list[str] = []
     resource_names: list[str] = []
     non_resource_urls: list[str] = field(name="nonResourceURLs", default_factory=list)
-
-
-class LabelRequirement(Fields, frozen=True, kw_only=True):
-    """One test on a label."""
-
-    key: str
-    operator: str
-    values: list[str] = []
-
-
-class LabelSelector(Fields, frozen=True, kw_only=True):
-    """Tests on labels that must all hold."""
-
-    match_labels: dict[str, str] = {}
-    match_expressions: list[LabelRequirement] = []
 
 
 class AggregationRule(Fields, frozen=True, kw_only=True):
