@@ -32,3 +32,7 @@ def interpreter() -> Path:
     subprocess.run([building / "bin" / "python", *install], check=True, timeout=900)
     building.rename(home)
     return python
+
+
+if __name__ == "__main__":
+    interpreter()

@@ -31,6 +31,8 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 2
     install_programs(chosen, run=call, may_install=os.geteuid() == 0, policy=POLICY)
+    if "process" in chosen:
+        call([sys.executable, "-m", "tools.foreign"])
     if "cluster" in chosen:
         build_control_plane(run=call)
     for tier in chosen:

@@ -1,0 +1,98 @@
+"""The official Python client and a kopf operator, unmodified, over a server that is killed in the middle of their work."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from tests.process.serving.processes import Bramley, running
+from tools import foreign
+
+HERE = Path(__file__).parent
+OBJECTS = 1_000
+DIES_AFTER = "created 500"
+PATIENCE_SECONDS = 300
+
+
+@contextmanager
+def program(name: str, *arguments: str, kubeconfig: Path, log: Path) -> Iterator[IO[str]]:
+    """Run one of the foreign programs; what it prints can be read line by line."""
+    with log.open("w") as err:
+        process = subprocess.Popen(
+            [foreign.interpreter(), HERE / name, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=err,
+            text=True,
+            env={**os.environ, "KUBECONFIG": str(kubeconfig)},
+        )
+    assert process.stdout
+    with process.stdout:
+        try:
+            yield process.stdout
+        finally:
+            process.kill()
+            process.wait(10)
+
+
+class Lines:
+    """What a program prints, each line awaited with a deadline."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._lines: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=self._read, args=(stream,), daemon=True).start()
+
+    def until(self, beginning: str) -> str:
+        while True:
+            line = self._lines.get(timeout=PATIENCE_SECONDS)
+            assert line, "the program ended"
+            if line.startswith(beginning):
+                return line
+
+    def _read(self, stream: IO[str]) -> None:
+        for line in stream:
+            self._lines.put(line.rstrip("\n"))
+        self._lines.put("")
+
+
+def port_of(server: Bramley) -> str:
+    return server.access[0].rpartition(":")[2]
+
+
+def test_they_miss_nothing_when_the_server_is_killed_under_them(tmp_path: Path) -> None:
+    place = tmp_path / "server"
+    kubeconfig = place / "kubeconfig"
+    with running(place) as first:
+        port = port_of(first)
+        client = program(
+            "official_client.py",
+            *(str(kubeconfig), str(OBJECTS)),
+            kubeconfig=kubeconfig,
+            log=tmp_path / "client.log",
+        )
+        with client as printed:
+            lines = Lines(printed)
+            lines.until("defined")
+            operator = program(
+                "press_operator.py", kubeconfig=kubeconfig, log=tmp_path / "operator.log"
+            )
+            with operator:
+                lines.until(DIES_AFTER)
+                first.process.kill()
+                first.process.wait(10)
+                with running(place, "--listen", f"127.0.0.1:{port}"):
+                    report = json.loads(lines.until("{"))
+
+    assert report == {
+        "watched_all": True,
+        "not_watched": [],
+        "pressed": OBJECTS,
+        "listed": OBJECTS,
+        "juices": OBJECTS,
+    }
