@@ -6,14 +6,16 @@ Every request passes here, so this is kept short: no middleware, no routing tabl
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from bramley.apiserver import discovery, paths, status
+from bramley.apiserver.auth import attributes, escalation, impersonation
+from bramley.apiserver.auth.attributes import Attributes
+from bramley.apiserver.auth.authenticator import Authenticate, Authenticator
+from bramley.apiserver.auth.authorizer import Authorizer
 from bramley.apiserver.paths import Target
 from bramley.apiserver.rest import bootstrap, listing, negotiation, options, watching
 from bramley.apiserver.rest.exchange import (
     Answer,
-    Caller,
     Disconnected,
     Receive,
     Request,
@@ -31,18 +33,38 @@ from bramley.base import log
 
 logger = log.get(__name__)
 
-Authenticate = Callable[[str | None], Caller | None]
+__all__ = ["Api", "Authenticate", "Callers", "translated"]
 
-_BEARER = "bearer "
+_READS = frozenset({"GET", "HEAD"})
 _TARGETS_KEPT = 10_000
+
+
+class Callers:
+    """Finds out who sends a request, for whom it is to be answered, and whether they may."""
+
+    def __init__(self, authenticator: Authenticator, authorizer: Authorizer) -> None:
+        self._authenticator = authenticator
+        self._authorizer = authorizer
+
+    def check(self, request: Request) -> Attributes | None:
+        """Let a request pass or raise a 401 or 403; return what it asks for, None if its caller may do everything."""
+        user = self._authenticator.identify(request)
+        request.caller = user = impersonation.acting(
+            user, request.scope["headers"], self._authorizer
+        )
+        if user.is_master:
+            return None
+        asked = attributes.of_request(user, request.method, request.path, request.query)
+        self._authorizer.check(asked)
+        return asked
 
 
 class Api:
     """Serves the paths below `/api` and `/apis`."""
 
-    def __init__(self, server: Server, authenticate: Authenticate) -> None:
+    def __init__(self, server: Server, callers: Callers) -> None:
         self._server = server
-        self._authenticate = authenticate
+        self._callers = callers
         self._prepared: asyncio.Event | None = None
         self._is_ready = False
         self._targets: dict[str, Target] = {}
@@ -64,18 +86,22 @@ class Api:
 
     async def _answer(self, request: Request, send: Send) -> Answer | None:
         request.check_headers()
-        request.caller = identify(request, self._authenticate)
-        if request.caller is None:
-            raise status.unauthorized()
         if not self._is_ready:
             await self._prepare()
+        asked = self._callers.check(request)
         target = self._target(request.path)
         if target is None:
             return self._discovery(request)
-        reads_many = request.method in {"GET", "HEAD"} and (not target.name or target.legacy_watch)
-        if not reads_many or target.subresource:
-            return await handler_of(request.method, target)(self._server, request, target)
-        return await self._many(request, target, send)
+        reads = request.method in _READS
+        if reads and (not target.name or target.legacy_watch) and not target.subresource:
+            return await self._many(request, target, send)
+        if target.legacy_watch:
+            # Its rights were asked for a watch; nothing else may be done there.
+            raise status.method_not_allowed()
+        server = self._server
+        if asked is not None and not reads:
+            server = escalation.guarded(server, asked)
+        return await handler_of(request.method, target)(server, request, target)
 
     def _target(self, path: str) -> Target | None:
         """Return what a path names, None for a discovery document; kept, because clients ask for the same again."""
@@ -89,7 +115,7 @@ class Api:
 
     def _discovery(self, request: Request) -> Answer:
         document = discovery.document(request.path, self._server.catalog)
-        if request.method not in {"GET", "HEAD"}:
+        if request.method not in _READS:
             raise status.method_not_allowed()
         negotiation.form_of(request)
         return json_answer(document)
@@ -118,18 +144,6 @@ class Api:
             # Whoever waited tries for themselves if this did not work.
             self._prepared.set()
             self._prepared = None
-
-
-def identify(request: Request, authenticate: Authenticate) -> Caller | None:
-    """Return who asks, None for nobody; raise a 401 for somebody who says a name that we do not know."""
-    header = request.header(b"authorization")
-    if not header:
-        return authenticate(None)
-    is_bearer = header[: len(_BEARER)].lower() == _BEARER
-    caller = authenticate(header[len(_BEARER) :].strip()) if is_bearer else None
-    if caller is None:
-        raise status.unauthorized()
-    return caller
 
 
 def translated(error: Exception, request: Request) -> ApiError:

@@ -9,7 +9,12 @@ from functools import partial
 from starlette.applications import Starlette
 
 from bramley.apiserver import aside, health
-from bramley.apiserver.api import Api, Authenticate
+from bramley.apiserver.api import Api, Authenticate, Callers
+from bramley.apiserver.auth.accounts import Accounts
+from bramley.apiserver.auth.authenticator import Authenticator
+from bramley.apiserver.auth.authorizer import Authorizer
+from bramley.apiserver.auth.rbac import Rbac
+from bramley.apiserver.auth.signing import Keys
 from bramley.apiserver.resources import Catalog
 from bramley.apiserver.rest import bootstrap
 from bramley.apiserver.rest.exchange import Receive, Scope, Send
@@ -46,19 +51,28 @@ def build(
     clock: Clock | None = None,
     settings: Settings | None = None,
     chance: random.Random | None = None,
+    keys: Keys | None = None,
 ) -> App:
-    """Return the application over a store; `authenticate` gets a bearer token, or None when there is none."""
+    """Return the application over a store; `authenticate` knows the tokens that are not those of ServiceAccounts.
+
+    `keys` sign the latter; left out, they live as long as the process.
+    """
+    clock = clock or SystemClock()
+    accounts = Accounts(store, keys or Keys.in_memory(), clock=clock)
     server = Server(
         store=store,
         catalog=catalog,
-        clock=clock or SystemClock(),
+        clock=clock,
         chance=chance or random.SystemRandom(),
         settings=settings or Settings(),
+        authorizer=Authorizer(Rbac(store)),
+        accounts=accounts,
     )
     bootstrap.install_definitions(server)
+    callers = Callers(Authenticator(authenticate, accounts, clock), server.authorizer)
     others = aside.build(
-        authenticate=authenticate,
+        callers=callers,
         settings=server.settings,
         failing=partial(health.failing, store),
     )
-    return App(Api(server, authenticate), others)
+    return App(Api(server, callers), others)

@@ -14,7 +14,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from bramley.apiserver import health, status
-from bramley.apiserver.api import Authenticate, identify
+from bramley.apiserver.api import Callers
 from bramley.apiserver.rest.exchange import Request
 from bramley.apiserver.settings import Settings
 from bramley.apiserver.status import ApiError
@@ -23,30 +23,29 @@ _ALL_METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
 def build(
-    *, authenticate: Authenticate, settings: Settings, failing: Callable[[str], Mapping[str, str]]
+    *, callers: Callers, settings: Settings, failing: Callable[[str], Mapping[str, str]]
 ) -> Starlette:
     """Return the application; `failing` names the checks of a probe that fail now, and why."""
 
-    def check_caller(request: HttpRequest, *, is_open: bool) -> None:
+    def check_caller(request: HttpRequest) -> None:
         plain = Request(request.scope, request.receive, settings)
         plain.check_headers()
-        if identify(plain, authenticate) is None and not is_open:
-            raise status.unauthorized()
+        callers.check(plain)
 
     async def version(request: HttpRequest) -> Response:
-        check_caller(request, is_open=True)
+        check_caller(request)
         if request.method not in {"GET", "HEAD"}:
             raise status.method_not_allowed()
         return _json(health.version(settings))
 
     async def probe(request: HttpRequest) -> Response:
-        check_caller(request, is_open=True)
+        check_caller(request)
         parts = request.url.path.strip("/").split("/")
         code, text = health.report(parts, failing(parts[0]), _repeated(request))
         return PlainTextResponse(text, code)
 
     async def nothing(request: HttpRequest) -> Response:
-        check_caller(request, is_open=False)
+        check_caller(request)
         raise status.no_such_path()
 
     paths = [f"/{name}{rest}" for name in health.PROBES for rest in ("", "/", "/{check}")]

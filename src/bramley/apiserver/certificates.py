@@ -62,7 +62,7 @@ def authority(key: bytes, *, now: datetime, lifetime: timedelta) -> bytes:
     """Return a certificate for an authority; the same key gives one that older clients accept too."""
     from cryptography import x509
 
-    private = _private(key)
+    private = private_key(key)
     name = _name(AUTHORITY_NAME)
     builder = _builder(name, name, private, now=now, lifetime=lifetime)
     usage = _usage(sign_certificates=True)
@@ -83,7 +83,7 @@ def serving(
     from cryptography import x509
     from cryptography.x509.oid import ExtendedKeyUsageOID
 
-    private, issuer, signing = _private(key), _certificate(signer[0]), _private(signer[1])
+    private, issuer, signing = private_key(key), _certificate(signer[0]), private_key(signer[1])
     builder = _builder(_name(SERVING_NAME), issuer.subject, private, now=now, lifetime=lifetime)
     names = x509.SubjectAlternativeName([_general_name(host) for host in sorted(hosts)])
     parent = x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key())
@@ -100,7 +100,7 @@ def serving(
 
 def read(certificate: bytes, key: bytes, *, signer: bytes | None = None) -> Facts:
     """Return the facts of a certificate and the key beside it; raise BadCertificate if one cannot be read."""
-    parsed, private = _certificate(certificate), _private(key)
+    parsed, private = _certificate(certificate), private_key(key)
     issuer = parsed if signer is None else _certificate(signer)
     return Facts(
         parsed.not_valid_before_utc,
@@ -192,7 +192,8 @@ def _general_name(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
-def _private(pem: bytes) -> EllipticCurvePrivateKey:
+def private_key(pem: bytes) -> EllipticCurvePrivateKey:
+    """Return the private key in a PEM text; raise BadCertificate if there is none that we use."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec

@@ -15,21 +15,16 @@ from pathlib import Path
 import msgspec
 
 from bramley.apiserver import private_files
+from bramley.apiserver.auth.users import AUTHENTICATED, MASTERS, User
 from bramley.base.errors import BadConfiguration
 from bramley.base.secret import Secret
 
+__all__ = ["ADMIN", "ADMIN_GROUPS", "FILE", "Tokens", "User"]
+
 FILE = "tokens.json"
 ADMIN = "admin"
-ADMIN_GROUPS = ("system:masters", "system:authenticated")
+ADMIN_GROUPS = (MASTERS, AUTHENTICATED)
 _BYTES = 32
-
-
-class User(msgspec.Struct, frozen=True):
-    """Who a request comes from."""
-
-    name: str
-    groups: tuple[str, ...] = ()
-    uid: str = ""
 
 
 class _Entry(msgspec.Struct, frozen=True):

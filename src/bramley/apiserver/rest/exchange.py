@@ -8,14 +8,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 import msgspec
 
 from bramley.apiserver import status
+from bramley.apiserver.auth.users import ANONYMOUS, User
 from bramley.apiserver.settings import Settings
 from bramley.apiserver.status import ApiError
+
+if TYPE_CHECKING:
+    from bramley.apiserver.auth.peers import Peer
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -24,16 +28,9 @@ Send = Callable[[Message], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
 JSON = (b"content-type", b"application/json")
+# Where the server puts the owner of the connection into a request's scope.
+PEER = "bramley.peer"
 _NO_CACHE = (b"cache-control", b"no-cache, private")
-
-
-class Caller(Protocol):
-    """Who sent a request."""
-
-    @property
-    def name(self) -> str:
-        """Return the user's name."""
-        ...
 
 
 class Disconnected(Exception):
@@ -51,6 +48,7 @@ class Request:
         "query",
         "receive",
         "repeated",
+        "scope",
         "settings",
         "warnings",
     )
@@ -60,7 +58,8 @@ class Request:
         self.path: str = scope["path"]
         self.receive = receive
         self.settings = settings
-        self.caller: Caller | None = None
+        self.scope = scope
+        self.caller: User = ANONYMOUS
         self.warnings: list[str] = []
         self.query: dict[str, str] = {}
         self.repeated: dict[str, list[str]] = {}
@@ -72,6 +71,11 @@ class Request:
         """Return a header's value, or an empty text."""
         value = self._headers.get(name)
         return "" if value is None else value.decode("latin-1")
+
+    @property
+    def peer(self) -> Peer | None:
+        """Return the owner of the connection's client certificate, if it has one."""
+        return self.scope.get(PEER)
 
     def check_headers(self) -> None:
         """Raise a 431 when the headers are too large."""

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 import msgspec
 
 from bramley.apiserver import crds
+from bramley.apiserver.auth.accounts import Accounts
+from bramley.apiserver.auth.authorizer import Authorizer
 from bramley.apiserver.resources import Catalog, Json, ServedResource
 from bramley.apiserver.settings import Settings
 from bramley.apiserver.store.records import Key, Record
 from bramley.apiserver.store.store import Store
 from bramley.base.clock import Clock
+
+Admit = Callable[[Json, Json | None], None]
 
 NAMESPACES = "namespaces"
 CRDS = "customresourcedefinitions.apiextensions.k8s.io"
@@ -25,7 +29,8 @@ class Server:
     """The embedded API, without HTTP.
 
     `closing` holds the namespaces whose deletion was decided: it is ahead of the store by the writes that are on their way
-    to the disk, and nothing may be created in them from then on.
+    to the disk, and nothing may be created in them from then on. `guard` looks at what one caller wants to write, new and
+    old, besides the kind's rules; it belongs to one request and raises a refusal.
     """
 
     store: Store
@@ -33,14 +38,32 @@ class Server:
     clock: Clock
     chance: random.Random
     settings: Settings
+    authorizer: Authorizer
+    accounts: Accounts
     closing: set[str] = field(default_factory=set)
+    guard: Admit | None = None
 
     def uid(self) -> UUID:
         """Return an id that no other object has."""
         return UUID(int=self.chance.getrandbits(128), version=4)
 
-    def admission(self, resource: ServedResource) -> Callable[[Json, Json | None], None] | None:
-        """Return what must see a written object besides its kind's rules: definitions are checked against each other."""
+    def guarded(self, guard: Admit) -> Server:
+        """Return the same server for one request whose writes have to pass a guard."""
+        return replace(self, guard=guard)
+
+    def admission(self, resource: ServedResource) -> Admit | None:
+        """Return what must see a written object besides its kind's rules: other definitions, and the caller's guard."""
+        own, guard = self._own_admission(resource), self.guard
+        if own is None or guard is None:
+            return own or guard
+
+        def both(new: Json, old: Json | None) -> None:
+            own(new, old)
+            guard(new, old)
+
+        return both
+
+    def _own_admission(self, resource: ServedResource) -> Admit | None:
         if resource.rules.admit is None and resource.stored_name == CRDS:
             return self._admit_crd
         return resource.rules.admit

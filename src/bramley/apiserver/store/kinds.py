@@ -13,11 +13,12 @@ from bramley.apiserver.store.tables import Table
 class Kind:
     """One resource's committed state, moved forward by whole commit groups."""
 
-    __slots__ = ("_history", "table", "watchers")
+    __slots__ = ("_history", "latest", "table", "watchers")
 
     def __init__(self, table: Table, history: History) -> None:
         self.table = table
         self._history = history
+        self.latest = history.floor
         # A dict for its order: under virtual time the same seed must wake the watchers in the same order.
         self.watchers: dict[Subscription, None] = {}
 
@@ -26,6 +27,7 @@ class Kind:
         for change in changes:
             self.table.apply(change)
             self._history.append(change, now=now)
+        self.latest = changes[-1].rv
 
     def tell(self, changes: Sequence[Change]) -> None:
         """Put one commit group's changes before the present watchers."""

@@ -135,6 +135,11 @@ class Store:
         kind = self._kinds.get(key.resource)
         return kind.table.get(key) if kind else None
 
+    def latest(self, resource: str) -> int:
+        """Return the revision of a resource's last durable change, so that what was computed from it can be kept."""
+        kind = self._kinds.get(resource)
+        return kind.latest if kind else 0
+
     def list(self, resource: str, namespace: str | None = None) -> Records:
         """Return a resource's objects, or those in one namespace, in order of namespace and name."""
         kind = self._kinds.get(resource)

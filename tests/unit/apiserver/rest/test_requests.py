@@ -45,8 +45,11 @@ async def test_nobody_may_ask_for_health_and_version(path: str) -> None:
 async def test_nobody_may_ask_for_anything_else(path: str) -> None:
     async with a_world() as world:
         refused = await world.ask("GET", path, token=None)
+        wrong = await world.ask("GET", path, token="wrong")
 
-        assert (refused.code, refused.json["reason"]) == (401, "Unauthorized")
+        assert (refused.code, refused.json["reason"]) == (403, "Forbidden")
+        assert 'User "system:anonymous" cannot ' in refused.message
+        assert (wrong.code, wrong.json["reason"]) == (401, "Unauthorized")
 
 
 @pytest.mark.parametrize(
