@@ -1,30 +1,18 @@
-"""PUT and PATCH: of an object, of its status, of its scale; and the patch types that are understood."""
+"""PUT and PATCH of an object or of its status."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-import msgspec
-
-from bramley.apiserver import causes, patches, shapes, status
+from bramley.apiserver import causes, shapes, status
 from bramley.apiserver.paths import Target
 from bramley.apiserver.resources import Json, ServedResource
-from bramley.apiserver.rest import bodies, creating, objects, options, terminating
+from bramley.apiserver.rest import bodies, creating, objects, options, patching, terminating
 from bramley.apiserver.rest.exchange import Answer, Request
 from bramley.apiserver.rest.options import WriteOptions
 from bramley.apiserver.rest.server import Server, served
 from bramley.apiserver.rest.writing import Decision, Keep, Put, Remove, Written, write
-from bramley.apiserver.status import ApiError, Details
 from bramley.apiserver.store.records import Record
 
-MERGE = "application/merge-patch+json"
-JSON_PATCH = "application/json-patch+json"
-STRATEGIC = "application/strategic-merge-patch+json"
-APPLY = "application/apply-patch+yaml"
-
-# A change makes the new object out of the old one; it must leave the old one as it is.
-Change = Callable[[Json, Record], Json]
+read_patch = patching.read
 
 
 async def replace(server: Server, request: Request, target: Target) -> Answer:
@@ -59,72 +47,12 @@ async def patch(server: Server, request: Request, target: Target) -> Answer:
         try:
             _shape(new, old, target.resource, how=how, request=request)
         except shapes.WrongShape as wrong:
-            raise _misshapen(change(old, current), str(wrong)) from None
+            raise change.refusal(old, current, str(wrong)) from None
         objects.check_address(new, name=target.name, namespace=target.namespace)
         return _changed(server, new, old, current=current, target=target)
 
     written = await write(server, target.resource, target.key, decide, dry_run=how.dry_run)
     return await _answered(server, target, written, how)
-
-
-async def read_patch(request: Request, resource: ServedResource) -> Change:
-    """Return the change that a patch describes; raise a 415 for what we do not understand and a 400 for nonsense."""
-    media = bodies.media_type(request)
-    if media not in {MERGE, JSON_PATCH}:
-        raise _unknown_patch(media, resource)
-    data = await request.body()
-    try:
-        value = bodies.from_json(data)
-    except bodies.Unreadable as wrong:
-        raise status.bad_request(f"error decoding patch: {wrong}") from None
-    return _merging(value) if media == MERGE else _operating(value)
-
-
-def _unknown_patch(media: str, resource: ServedResource) -> ApiError:
-    if resource.is_custom:
-        return status.unsupported_media_type((JSON_PATCH, MERGE, APPLY))
-    if media in {STRATEGIC, APPLY}:
-        return status.unsupported_media_type((JSON_PATCH, MERGE))
-    message = "415: Unsupported Media Type"
-    return ApiError(415, "UnsupportedMediaType", message, details=status.NOTHING)
-
-
-def _merging(value: Any) -> Change:
-    if type(value) is not dict:
-        raise _not_a_patch(value, "map[string]interface {}")
-
-    def change(old: Json, _current: Record) -> Json:
-        merged: Json = patches.merge(old, value)
-        return merged
-
-    return change
-
-
-def _operating(value: Any) -> Change:
-    if type(value) is not list or not all(type(each) is dict for each in value):
-        raise _not_a_patch(value, "[]handlers.jsonPatchOp")
-    if len(value) > patches.OPERATIONS_LIMIT:
-        message = f"The allowed maximum operations in a JSON patch is {patches.OPERATIONS_LIMIT}, got {len(value)}"
-        raise status.too_large(message)
-
-    def change(old: Json, _current: Record) -> Json:
-        own = msgspec.json.decode(msgspec.json.encode(old))
-        try:
-            new = patches.apply(own, value)
-        except patches.PatchFailed:
-            message = "the server rejected our request due to an error in our request"
-            raise ApiError(422, "Invalid", message, details=status.NOTHING) from None
-        if type(new) is not dict:
-            raise _not_a_patch(new, "map[string]interface {}")
-        return new
-
-    return change
-
-
-def _not_a_patch(value: Any, wanted: str) -> ApiError:
-    found = {dict: "object", list: "array", str: "string", bool: "bool"}.get(type(value), "number")
-    message = f"error decoding patch: json: cannot unmarshal {found} into Go value of type {wanted}"
-    return status.bad_request(message)
 
 
 def _existing(current: Record | None, target: Target) -> Record:
@@ -149,17 +77,12 @@ def _changed(server: Server, new: Json, old: Json, *, current: Record, target: T
 def _shape(
     new: Json, old: Json, resource: ServedResource, *, how: WriteOptions, request: Request
 ) -> None:
-    if type(new.get("metadata")) is not dict:
+    if new.get("metadata") is None:
         return  # check_address says what is missing
-    if resource.is_custom:
+    if resource.is_custom and type(new["metadata"]) is dict:
         bodies.check_kind(new, resource)
     _check_identity(new, resource)
     bodies.shape(new, resource, options=how, request=request, old=old)
-
-
-def _misshapen(new: Json, why: str) -> ApiError:
-    text = msgspec.json.encode(new, order="sorted").decode()
-    return status.invalid(Details(), [causes.invalid("patch", text, why)])
 
 
 def _check_identity(new: Json, resource: ServedResource) -> None:

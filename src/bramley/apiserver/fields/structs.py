@@ -1,0 +1,112 @@
+"""The structs of the built-in kinds, read from data that `tools/go_fields.py` cuts out of the Go types.
+
+A type is a text: `string`, `*int64` (a pointer), `[]x` (a list), `{}x` (a map), `<[]string` (a list in a message of its own), a
+leaf such as `time`, or the name of a struct such as `core/v1.Pod`. Nothing is read before the first question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+import msgspec
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field: `number` on the wire, `strategy` and `merge_key` for patches, the rest for server-side apply."""
+
+    name: str
+    number: int
+    type: str
+    is_omitted_empty: bool = False
+    is_inline: bool = False
+    strategy: str = ""
+    merge_key: str = ""
+    list_type: str = ""
+    map_type: str = ""
+    map_keys: tuple[str, ...] = ()
+    default: str = ""
+
+    @property
+    def plain(self) -> str:
+        """Return the type without the mark of a pointer."""
+        return self.type.removeprefix("*")
+
+
+@dataclass(frozen=True, slots=True)
+class Struct:
+    """The fields of one struct: `own` as Go declares them, `named` as JSON shows them."""
+
+    name: str
+    own: tuple[Field, ...]
+    named: Mapping[str, Field]
+    is_atomic: bool = False
+
+    @property
+    def go_name(self) -> str:
+        """Return the name as Go's reflection prints it."""
+        return self.name.rpartition(".")[2]
+
+
+@cache
+def _data() -> dict[str, dict[str, str]]:
+    text = resources.files("bramley.apiserver.fields").joinpath("fields.json").read_bytes()
+    return msgspec.json.decode(text, type=dict[str, dict[str, str]])
+
+
+def of_kind(api_version: str, kind: str) -> str | None:
+    """Return the struct of a built-in kind, or None if there is none."""
+    group, _, version = api_version.rpartition("/")
+    package = group.partition(".")[0] or "core"
+    for each in (f"{package}/{version}.{kind}", f"meta/v1.{kind}"):
+        if each in _data():
+            return each
+    return None
+
+
+def is_struct(type_name: str) -> bool:
+    """Tell whether a type is a struct of which the fields are known."""
+    return type_name in _data()
+
+
+@cache
+def struct(name: str) -> Struct:
+    """Return a struct by its name."""
+    entries = dict(_data()[name])
+    is_atomic = entries.pop("!", "") == "atomic"
+    own = tuple(_field(key, text) for key, text in entries.items())
+    named: dict[str, Field] = {}
+    if own and own[0].name == "metadata":
+        named = {each: Field(each, 0, "string") for each in ("kind", "apiVersion")}
+    for each in own:
+        if each.is_inline:
+            named.update(struct(each.plain).named)
+        else:
+            named[each.name] = each
+    return Struct(name, own, named, is_atomic)
+
+
+def _field(key: str, text: str) -> Field:
+    number, type_name, *marks = text.split(" ")
+    given = dict(each.split("=", 1) for each in marks if "=" in each)
+    return Field(
+        name=key.removeprefix("~"),
+        number=int(number),
+        type=type_name,
+        is_omitted_empty="o" in marks,
+        is_inline=key.startswith("~"),
+        strategy=_strategy(given.get("p", "")),
+        merge_key=given.get("k", ""),
+        list_type=given.get("l", ""),
+        map_type=given.get("m", given.get("s", "")),
+        map_keys=tuple(given["i"].split(",")) if "i" in given else (),
+        default=given.get("d", ""),
+    )
+
+
+def _strategy(text: str) -> str:
+    # Retaining keys matters to whoever makes a patch; the patch itself then says which ones.
+    return next((each for each in text.split(",") if each != "retainKeys"), "")

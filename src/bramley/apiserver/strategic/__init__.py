@@ -1,0 +1,1 @@
+"""Strategic merge patches of the built-in kinds."""

@@ -1,0 +1,105 @@
+"""Lists in strategic merge patches: finding items by their key, and the order of what a merge leaves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bramley.apiserver.strategic import go_text
+
+DIRECTIVE = "$patch"
+
+
+class Unmergeable(ValueError):
+    """A patch that cannot be merged; the text is what a real server says."""
+
+
+class BadPatch(Unmergeable):
+    """A directive that is not written as it must be: the client's mistake."""
+
+
+class ListOfLists(Unmergeable):
+    """Lists in lists have no strategic merge."""
+
+    def __init__(self) -> None:
+        super().__init__("lists of lists are not supported")
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Tell whether two scalars are the same value of the same type."""
+    return type(one) is type(other) and bool(one == other)
+
+
+def position(items: list[Any], value: Any) -> int:
+    """Return where a scalar stands in a list, or -1."""
+    return next((at for at, each in enumerate(items) if is_same(each, value)), -1)
+
+
+def find(items: list[Any], key: str, value: Any) -> int:
+    """Return where the item with that key stands, or -1."""
+    for at, each in enumerate(items):
+        if not isinstance(each, dict):
+            raise Unmergeable(f"value for key {at} is not a map")
+        if key in each and is_same(each[key], value):
+            return at
+    return -1
+
+
+def key_of(item: Any, key: str) -> Any:
+    """Return an item's merge key; raise if it has none."""
+    if not isinstance(item, dict):
+        raise wrong_type({}, item)
+    if key not in item:
+        raise Unmergeable(
+            f"map: {go_text.printed(item)} does not contain declared merge key: {key}"
+        )
+    return item[key]
+
+
+def wrong_type(expected: Any, found: Any) -> Unmergeable:
+    """Refuse a value of another type than its place has."""
+    wanted, given = go_text.type_of(expected), go_text.type_of(found)
+    return Unmergeable(f"expected a {wanted}, but received a {given}")
+
+
+def are_objects(*lists: list[Any]) -> bool:
+    """Tell whether the items are objects; raise unless all are of one type that can be merged."""
+    types = {type(item) for each in lists for item in each}
+    if not types:
+        raise Unmergeable("no elements in any of the given slices")
+    first = next(item for each in lists for item in each)
+    if isinstance(first, list):
+        raise ListOfLists
+    if len(types) > 1:
+        shown = go_text.printed(list(lists))
+        raise Unmergeable(f"list element types are not identical: {shown}")
+    return types == {dict}
+
+
+def ordered(
+    merged: list[Any], *, wanted: list[Any], current: list[Any], key: str, objects: bool
+) -> list[Any]:
+    """Return a merged list with what the patch names in the patch's order, the rest in between where it stood."""
+    order = [key_of(each, key) for each in wanted] if key else wanted
+    before = [key_of(each, key) if objects else each for each in current]
+    mine: list[tuple[Any, Any]] = []
+    others: list[tuple[Any, Any]] = []
+    for item in merged:
+        value = key_of(item, key) if key else item
+        (others if position(order, value) < 0 else mine).append((item, value))
+    mine.sort(key=lambda each: position(order, each[1]))
+    others.sort(key=lambda each: position(before, each[1]))
+    return _interleaved(others, mine, before)
+
+
+def _interleaved(
+    left: list[tuple[Any, Any]], right: list[tuple[Any, Any]], before: list[Any]
+) -> list[Any]:
+    """Return both lists as one: an item of the left comes before one of the right only if it did so before."""
+    result, at_left = [], 0
+    for item, value in right:
+        limit = position(before, value)
+        while at_left < len(left) and 0 <= position(before, left[at_left][1]) < limit:
+            result.append(left[at_left][0])
+            at_left += 1
+        result.append(item)
+    return result + [item for item, _ in left[at_left:]]

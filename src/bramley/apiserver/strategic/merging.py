@@ -1,0 +1,229 @@
+"""A strategic merge patch put onto an object of a built-in kind, as Kubernetes' own library does it.
+
+The object is left as it is and what is untouched is shared; the patch is used up: directives are taken out of it on the way,
+and what is left is what refusals show.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bramley.apiserver.strategic import go_text, lists, schema
+from bramley.apiserver.strategic.lists import DIRECTIVE, BadPatch, Unmergeable
+
+Json = dict[str, Any]
+
+RETAIN = "$retainKeys"
+DELETE_FROM = "$deleteFromPrimitiveList"
+ORDER = "$setElementOrder"
+
+_BAD_RETAIN = "invalid patch format of retainKeys"
+_BAD_ORDER = "invalid patch format of setElementOrder list"
+_BAD_PRIMITIVES = "invalid patch format of primitive list"
+
+
+def merge(original: Json, patch: Json, type_name: str) -> Json:
+    """Return an object of that struct with the patch applied; raise Unmergeable or NoSuchField."""
+    if DIRECTIVE in patch:
+        return _directed(patch)
+    result = _retained(original, patch)
+    for key in [each for each in patch if each.startswith(ORDER)]:
+        _merge_ordered(result, patch, key, type_name)
+    for key, value in list(patch.items()):
+        _merge_field(result, key, value, type_name)
+    return result
+
+
+def _directed(patch: Json) -> Json:
+    directive = patch[DIRECTIVE]
+    if directive == "replace":
+        del patch[DIRECTIVE]
+        return patch
+    if directive == "delete":
+        return {}
+    raise _unknown_directive(directive, patch)
+
+
+def _unknown_directive(directive: Any, patch: Json) -> Unmergeable:
+    shown = go_text.printed(directive)
+    return Unmergeable(f"unknown patch type: {shown} in map: {go_text.printed(patch)}")
+
+
+def _retained(original: Json, patch: Json) -> Json:
+    """Return a copy of the original with only the keys that the patch retains, all if it does not say."""
+    if RETAIN not in patch:
+        return dict(original)
+    keys = patch.pop(RETAIN)
+    if not isinstance(keys, list):
+        raise BadPatch(_BAD_RETAIN)
+    kept = {each for each in keys if isinstance(each, str)}
+    for key, value in patch.items():
+        if value is not None and key not in kept and not key.startswith((DELETE_FROM, ORDER)):
+            raise BadPatch(_BAD_RETAIN)
+    return {key: value for key, value in original.items() if key in kept}
+
+
+def _merge_field(result: Json, key: str, value: Any, type_name: str) -> None:
+    is_deletion = key.startswith(DELETE_FROM)
+    if is_deletion:
+        key = _list_name(key, DELETE_FROM, _BAD_PRIMITIVES)
+    if value is None:
+        result.pop(key, None)
+    elif key not in result or type(result[key]) is not type(value):
+        if not is_deletion:
+            _set(result, key, _without_nulls(value))
+    elif isinstance(value, dict):
+        found = schema.below(type_name, key)
+        replaced = found.strategy == "replace"
+        result[key] = value if replaced else merge(result[key], value, found.type)
+    elif isinstance(value, list):
+        found = schema.of_items(type_name, key)
+        result[key] = _merged_list(result[key], value, found, is_deletion=is_deletion)
+    else:
+        result[key] = value
+
+
+def _list_name(key: str, prefix: str, wrong: str) -> str:
+    first, slash, name = key.partition("/")
+    if not slash or first != prefix:
+        raise BadPatch(wrong)
+    return name
+
+
+def _set(result: Json, key: str, value: Any) -> None:
+    result.pop(key, None)
+    kept, value = _undirected(value)
+    if kept:
+        result[key] = value
+
+
+def _without_nulls(value: Any) -> Any:
+    """Drop in place the nulls in a part of a patch that nothing stands against."""
+    if isinstance(value, dict):
+        for key in [key for key, each in value.items() if each is None]:
+            del value[key]
+        for each in value.values():
+            _without_nulls(each)
+    elif isinstance(value, list):
+        for each in value:
+            _without_nulls(each)
+    return value
+
+
+def _undirected(value: Any) -> tuple[bool, Any]:
+    """Return whether a part of a patch stays when nothing stands against it, and it without directives."""
+    if isinstance(value, dict):
+        if DIRECTIVE in value:
+            return False, None
+        pairs = [(key, *_undirected(each)) for key, each in value.items()]
+        return True, {key: each for key, kept, each in pairs if kept}
+    if isinstance(value, list):
+        return True, [each for kept, each in map(_undirected, value) if kept]
+    return True, value
+
+
+def _merged_list(
+    current: list[Any], patch: list[Any], found: schema.Looked, *, is_deletion: bool = False
+) -> list[Any]:
+    if found.strategy != "merge" and not is_deletion:
+        return patch
+    if not current and not patch:
+        return current
+    if not lists.are_objects(current, patch):
+        if is_deletion:
+            return [each for each in current if lists.position(patch, each) < 0]
+        merged = list(_distinct([*current, *patch]))
+        return lists.ordered(merged, wanted=patch, current=current, key="", objects=False)
+    if not found.merge_key:
+        sort = schema.sort_of(found.type)
+        raise Unmergeable(f"cannot merge lists without merge key for {sort}")
+    current, patch = _special(current, patch, found.merge_key)
+    merged = _merged_objects(current, patch, found)
+    return lists.ordered(merged, wanted=patch, current=current, key=found.merge_key, objects=True)
+
+
+def _distinct(values: list[Any]) -> list[Any]:
+    kept: list[Any] = []
+    for each in values:
+        if lists.position(kept, each) < 0:
+            kept.append(each)
+    return kept
+
+
+def _special(current: list[Any], patch: list[Any], key: str) -> tuple[list[Any], list[Any]]:
+    """Carry out the items that are directives; return what is left of the list and of the patch."""
+    plain = [each for each in patch if DIRECTIVE not in each]
+    replaces = False
+    for each in patch:
+        directive = each.get(DIRECTIVE, "")
+        if directive == "delete":
+            value = lists.key_of(each, key)
+            current = [item for item in current if lists.find([item], key, value) < 0]
+        elif directive == "merge":
+            raise Unmergeable("merging lists cannot yet be specified in the patch")
+        elif directive == "replace":
+            replaces = True
+        elif DIRECTIVE in each:
+            raise _unknown_directive(directive, each)
+    return (plain, []) if replaces else (current, plain)
+
+
+def _merged_objects(current: list[Any], patch: list[Any], found: schema.Looked) -> list[Any]:
+    merged = list(current)
+    for each in patch:
+        at = lists.find(merged, found.merge_key, lists.key_of(each, found.merge_key))
+        if at < 0:
+            merged.append(each)
+        else:
+            merged[at] = merge(merged[at], each, found.type)
+    return merged
+
+
+def _merge_ordered(result: Json, patch: Json, directive: str, type_name: str) -> None:
+    """Merge the list that an order is given for, and take both out of the patch."""
+    order = patch.pop(directive)
+    if not isinstance(order, list):
+        raise lists.wrong_type([], order)
+    key = _list_name(directive, ORDER, _BAD_ORDER)
+    current, given = _as_list(result, key), _as_list(patch, key)
+    found = schema.of_items(type_name, key)
+    _check_order(given or [], order, found.merge_key)
+    if given is None and current is None:
+        return
+    merged = _all(current, given, found)
+    objects = lists.are_objects(current or [], given or [])
+    result[key] = lists.ordered(
+        merged, wanted=order, current=current or [], key=found.merge_key, objects=objects
+    )
+    patch.pop(key, None)
+
+
+def _all(current: list[Any] | None, given: list[Any] | None, found: schema.Looked) -> list[Any]:
+    if given is None:
+        return current or []
+    if current is None:
+        return list(_undirected(given)[1])
+    return _merged_list(current, given, found)
+
+
+def _as_list(holder: Json, key: str) -> list[Any] | None:
+    value = holder.get(key)
+    if key in holder and not isinstance(value, list):
+        raise lists.wrong_type([], value)
+    return value
+
+
+def _check_order(given: list[Any], order: list[Any], key: str) -> None:
+    """Raise unless the items of a patch come in the order that the patch itself asks for."""
+    if not given or not order:
+        return
+    if key and not all(isinstance(each, dict) for each in given):
+        raise lists.wrong_type({}, next(each for each in given if not isinstance(each, dict)))
+    waiting = [each for each in given if not (isinstance(each, dict) and DIRECTIVE in each)]
+    values = iter([lists.key_of(each, key) if key else each for each in order])
+    for each in waiting:
+        wanted = lists.key_of(each, key) if key else each
+        if not any(lists.is_same(wanted, value) for value in values):
+            raise Unmergeable(
+                f"The order in patch list:\n{go_text.printed(given)}\n doesn't match {ORDER} list:\n{go_text.printed(order)}\n"
+            )
