@@ -5,6 +5,7 @@ A test looks for literals elsewhere in the package.
 """
 
 from bramley.api.names import (
+    access,
     agent,
     annotations,
     conditions,
@@ -24,6 +25,7 @@ from bramley.api.names import (
 )
 
 __all__ = [
+    "access",
     "agent",
     "annotations",
     "conditions",

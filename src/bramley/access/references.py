@@ -1,0 +1,107 @@
+"""Which Secrets, ConfigMaps and ServiceAccount a Pod refers to, from its spec as plain JSON.
+
+The spec comes from whoever may create Pods, and on some paths unchecked, so nothing here trusts its shape: what cannot be
+read refers to nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Spec = Mapping[str, Any]
+
+DEFAULT_ACCOUNT = "default"
+
+_CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
+# Volume sources that name a Secret, and where in them the name stands.
+_SECRET_VOLUMES = (
+    ("secret", "secretName"),
+    ("azureFile", "secretName"),
+    ("cephfs", "secretRef", "name"),
+    ("cinder", "secretRef", "name"),
+    ("flexVolume", "secretRef", "name"),
+    ("iscsi", "secretRef", "name"),
+    ("rbd", "secretRef", "name"),
+    ("scaleIO", "secretRef", "name"),
+    ("storageos", "secretRef", "name"),
+    ("csi", "nodePublishSecretRef", "name"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class References:
+    """What one Pod needs from its namespace."""
+
+    service_account: str = DEFAULT_ACCOUNT
+    secrets: frozenset[str] = frozenset()
+    config_maps: frozenset[str] = frozenset()
+
+
+def of_spec(spec: Spec) -> References:
+    """Return everything that a Pod of this spec refers to."""
+    account = spec.get("serviceAccountName")
+    return References(
+        account if isinstance(account, str) and account else DEFAULT_ACCOUNT,
+        frozenset(_names(_secrets(spec))),
+        frozenset(_names(_config_maps(spec))),
+    )
+
+
+def _secrets(spec: Spec) -> Iterator[Any]:
+    for pull in _items(spec, "imagePullSecrets"):
+        yield pull.get("name")
+    for value_from, env_from in _environment(spec):
+        yield _at(value_from, "secretKeyRef", "name")
+        yield _at(env_from, "secretRef", "name")
+    for volume in _items(spec, "volumes"):
+        for path in _SECRET_VOLUMES:
+            yield _at(volume, *path)
+        for source in _projected(volume):
+            yield _at(source, "secret", "name")
+
+
+def _config_maps(spec: Spec) -> Iterator[Any]:
+    for value_from, env_from in _environment(spec):
+        yield _at(value_from, "configMapKeyRef", "name")
+        yield _at(env_from, "configMapRef", "name")
+    for volume in _items(spec, "volumes"):
+        yield _at(volume, "configMap", "name")
+        for source in _projected(volume):
+            yield _at(source, "configMap", "name")
+
+
+def _environment(spec: Spec) -> Iterator[tuple[Spec, Spec]]:
+    """Yield where each variable's value comes from, and each object that is taken whole."""
+    for field in _CONTAINERS:
+        for container in _items(spec, field):
+            for variable in _items(container, "env"):
+                yield _part(variable, "valueFrom"), {}
+            for source in _items(container, "envFrom"):
+                yield {}, source
+
+
+def _projected(volume: Spec) -> Iterator[Spec]:
+    return _items(_part(volume, "projected"), "sources")
+
+
+def _items(value: Spec, field: str) -> Iterator[Spec]:
+    found = value.get(field)
+    if isinstance(found, list):
+        yield from (one for one in found if isinstance(one, Mapping))
+
+
+def _part(value: Spec, field: str) -> Spec:
+    found = value.get(field)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _at(value: Spec, *path: str) -> Any:
+    for field in path[:-1]:
+        value = _part(value, field)
+    return value.get(path[-1])
+
+
+def _names(found: Iterator[Any]) -> Iterator[str]:
+    return (name for name in found if isinstance(name, str) and name)
