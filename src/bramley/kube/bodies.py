@@ -74,6 +74,13 @@ def eviction(pod_name: str, namespace: str, grace: timedelta | None) -> dict[str
     return to_wire(Eviction(metadata=place, delete_options=delete_options(grace=grace)))
 
 
+def binding(pod: Object, node: str) -> dict[str, Any]:
+    """Return a Binding of exactly this Pod to a Node."""
+    place = known(name=pod.name, namespace=pod.namespace, uid=pod.uid or None)
+    target = {"apiVersion": "v1", "kind": "Node", "name": node}
+    return {"apiVersion": "v1", "kind": "Binding", "metadata": place, "target": target}
+
+
 def token_request(
     audiences: Sequence[str], expires: timedelta, bound_to: Object | None
 ) -> dict[str, Any]:

@@ -259,10 +259,11 @@ class Client:
         namespace: str | None = None,
         labels: Selector = None,
         fields: Selector = None,
+        propagation: str | None = None,
     ) -> None:
         """Ask for the deletion of every object that matches."""
         path = paths.of_namespace(kind.resource, namespace)
-        options = _sending("DELETE", path, bodies.delete_options())
+        options = _sending("DELETE", path, bodies.delete_options(propagation=propagation))
         query = selectors.query(labels, fields)
         await self._calls.write(dataclasses.replace(options, query=query))
 
@@ -286,6 +287,13 @@ class Client:
         path = paths.of_object(Pod.resource, pod_name, namespace=namespace, subresource="eviction")
         body = bodies.eviction(pod_name, namespace, grace)
         await self._calls.write_once(_sending("POST", path, body))
+
+    async def bind(self, pod: Pod, node: str) -> None:
+        """Give exactly this Pod a Node; one that has a Node already is a Conflict."""
+        path = paths.of_object(
+            Pod.resource, pod.name, namespace=pod.namespace, subresource="binding"
+        )
+        await self._calls.write(_sending("POST", path, bodies.binding(pod, node)))
 
     async def request_token(
         self,

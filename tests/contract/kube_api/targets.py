@@ -56,7 +56,7 @@ class Target:
 @asynccontextmanager
 async def in_process(clock: Clock) -> AsyncIterator[Target]:
     """Run our server in memory, on whatever loop this is."""
-    async with embedded.running(clock=clock) as (api, token):
+    async with embedded.running(clock=clock, controllers=True) as (api, token):
         target = Target(api.transport(token), "case")
         await target.install()
         yield target

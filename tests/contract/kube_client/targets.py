@@ -118,7 +118,7 @@ class Target:
 @asynccontextmanager
 async def in_process() -> AsyncIterator[Server]:
     """Run our server in memory."""
-    async with embedded.running(clock=SystemClock()) as (api, token):
+    async with embedded.running(clock=SystemClock(), controllers=True) as (api, token):
         yield InProcess(api, token.reveal())
 
 

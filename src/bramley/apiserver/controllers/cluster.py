@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from bramley.apiserver.controllers import service_accounts
+from bramley.apiserver.controllers import namespaces, service_accounts
 from bramley.apiserver.controllers.timings import DEFAULT, Timings
 from bramley.base.clock import Clock
 from bramley.kube.client import Client
@@ -21,7 +21,7 @@ class Add(Protocol):
 
 def everything() -> tuple[Add, ...]:
     """Return how to add each controller of a cluster."""
-    return (service_accounts.add,)
+    return (service_accounts.add, namespaces.add)
 
 
 def add_all(

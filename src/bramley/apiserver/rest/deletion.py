@@ -50,7 +50,7 @@ def _decided(
     graceful = resource.rules.graceful and _set_grace(meta, old, how, now)
     if graceful is None:
         return Keep(current)
-    _set_finalizers(meta, how)
+    set_finalizers(meta, how)
     pending = bool(meta.get("finalizers"))
     if pending and not graceful:
         mark(meta, now)
@@ -111,7 +111,7 @@ def _shorten_grace(meta: Json, how: DeleteOptions, now: datetime) -> bool | None
     return True
 
 
-def _set_finalizers(meta: Json, how: DeleteOptions) -> None:
+def set_finalizers(meta: Json, how: DeleteOptions) -> None:
     """Write down what shall happen to the dependents; without a word in the options it stays as it is."""
     wanted = _garbage_finalizer(how)
     if wanted is None:

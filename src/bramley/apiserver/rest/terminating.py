@@ -1,20 +1,19 @@
-"""What follows from a write: kinds come and go with their definitions, and namespaces end with their contents.
+"""What follows from a write: kinds come and go with their definitions, and namespaces close when they are to end.
 
-A real cluster has controllers for this. Until ours brings them, the server does it by itself: deleting a namespace or a
-CustomResourceDefinition closes it, deletes what is inside, and whoever removes the last object inside removes it too.
+A namespace is only marked and closed here; emptying it is the work of the cluster's controller, as with a real server. The
+objects of a CustomResourceDefinition are the server's own: deleting it deletes them, and the last one takes it along.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 from bramley.apiserver import metadata, status
 from bramley.apiserver.paths import Target
 from bramley.apiserver.resources import Json, ServedResource
-from bramley.apiserver.rest.deletion import check_preconditions, deletion
+from bramley.apiserver.rest.deletion import check_preconditions, deletion, set_finalizers
 from bramley.apiserver.rest.options import DeleteOptions
-from bramley.apiserver.rest.server import CRDS, NAMESPACES, Server, decoded, namespace_key, served
+from bramley.apiserver.rest.server import CRDS, NAMESPACES, Server, decoded, served
 from bramley.apiserver.rest.writing import Decide, Decision, Keep, Put, Remove, write
 from bramley.apiserver.status import ApiError
 from bramley.apiserver.store.records import Key, Record
@@ -30,8 +29,8 @@ async def after(server: Server, resource: ServedResource, key: Key, decision: De
     if key.resource == CRDS:
         _serve(server, key.name, decision)
     if isinstance(decision, Remove):
-        if key.namespace and is_ending(server.store.get(namespace_key(key.namespace))):
-            await _finish_namespace(server, key.namespace)
+        if key.resource == NAMESPACES:
+            server.closing.discard(key.name)
         if resource.is_custom:
             await _finish_crd(server, resource.qualified)
 
@@ -53,30 +52,25 @@ def beginning(server: Server, target: Target, how: DeleteOptions) -> Decide | No
         check_preconditions(old, resource, how)
         if "deletionTimestamp" in old["metadata"]:
             return Keep(current)
-        return Put(begin(server, old, dry_run=how.dry_run))
+        return Put(begin(server, old, how))
 
     return decide
 
 
 async def go_on(server: Server, resource: ServedResource, name: str) -> None:
-    """Delete what is inside of a namespace or kind that is ending, as far as that can be done now."""
-    if resource.stored_name == NAMESPACES:
-        inside = [(each, name) for each in stored_resources(server) if each.namespaced]
-        await _empty(server, inside)
-        await _finish_namespace(server, name)
-    elif resource.stored_name == CRDS:
-        await _empty(server, [(each, None) for each in server.catalog.of_crd(name)[:1]])
+    """Delete the objects of a kind whose definition is ending, as far as that can be done now."""
+    if resource.stored_name == CRDS:
+        for each in server.catalog.of_crd(name)[:1]:
+            await _empty(server, each)
         await _finish_crd(server, name)
 
 
 async def resume(server: Server) -> None:
     """Go on with the endings that a stop of the server cut short."""
-    for stored_name in (NAMESPACES, CRDS):
-        resource = next(each for each in server.catalog if each.stored_name == stored_name)
-        for record in server.store.list(stored_name):
-            if is_ending(record):
-                server.closing.add(record.key.name)
-                await go_on(server, resource, record.key.name)
+    resource = next(each for each in server.catalog if each.stored_name == CRDS)
+    for record in server.store.list(CRDS):
+        if is_ending(record):
+            await go_on(server, resource, record.key.name)
 
 
 async def remove(server: Server, resource: ServedResource, key: Key, how: DeleteOptions) -> None:
@@ -99,14 +93,6 @@ def check_served(server: Server, resource: ServedResource) -> None:
         raise ApiError(405, "MethodNotAllowed", message, details=resource.details())
 
 
-def stored_resources(server: Server) -> list[ServedResource]:
-    """Return one served resource for each kind of stored object."""
-    found = {
-        each.stored_name: each for each in server.catalog if each.stored_name == each.qualified
-    }
-    return list(found.values())
-
-
 def _serve(server: Server, name: str, decision: Decision) -> None:
     if isinstance(decision, Put):
         server.catalog.install(decision.new)
@@ -114,15 +100,16 @@ def _serve(server: Server, name: str, decision: Decision) -> None:
         server.catalog.remove(name)
 
 
-def _ending_namespace(server: Server, old: Json, *, dry_run: bool) -> Json:
-    if not dry_run:
+def _ending_namespace(server: Server, old: Json, how: DeleteOptions) -> Json:
+    if not how.dry_run:
         server.closing.add(old["metadata"]["name"])
     meta = {**old["metadata"], "deletionTimestamp": metadata.timestamp(server.clock.now())}
+    set_finalizers(meta, how)
     return {**old, "metadata": meta, "status": {**old.get("status", {}), "phase": "Terminating"}}
 
 
-def _ending_crd(server: Server, old: Json, *, dry_run: bool) -> Json:
-    del dry_run
+def _ending_crd(server: Server, old: Json, how: DeleteOptions) -> Json:
+    del how
     now = metadata.timestamp(server.clock.now())
     meta = {**old["metadata"], "deletionTimestamp": now}
     meta["finalizers"] = [*meta.get("finalizers", []), CLEANUP]
@@ -137,34 +124,12 @@ def _ending_crd(server: Server, old: Json, *, dry_run: bool) -> Json:
     return {**old, "metadata": meta, "status": {**old["status"], "conditions": conditions}}
 
 
-async def _empty(server: Server, inside: Sequence[tuple[ServedResource, str | None]]) -> None:
-    for resource, namespace in inside:
-        records = server.store.list(resource.stored_name, namespace)
-        for start in range(0, len(records), _AT_ONCE):
-            async with asyncio.TaskGroup() as group:
-                for record in records[start : start + _AT_ONCE]:
-                    group.create_task(remove(server, resource, record.key, _BACKGROUND))
-
-
-async def _finish_namespace(server: Server, name: str) -> None:
-    if any(
-        server.store.list(each.stored_name, name)
-        for each in stored_resources(server)
-        if each.namespaced
-    ):
-        return
-    resource = next(each for each in server.catalog if each.stored_name == NAMESPACES)
-
-    def decide(current: Record | None) -> Decision:
-        old = _ending(current, resource, name)
-        new = {
-            **old,
-            "spec": {key: value for key, value in old["spec"].items() if key != "finalizers"},
-        }
-        return Put(new) if old["metadata"].get("finalizers") else Remove(new)
-
-    await _decide_quietly(server, resource, namespace_key(name), decide)
-    server.closing.discard(name)
+async def _empty(server: Server, resource: ServedResource) -> None:
+    records = server.store.list(resource.stored_name)
+    for start in range(0, len(records), _AT_ONCE):
+        async with asyncio.TaskGroup() as group:
+            for record in records[start : start + _AT_ONCE]:
+                group.create_task(remove(server, resource, record.key, _BACKGROUND))
 
 
 async def _finish_crd(server: Server, name: str) -> None:

@@ -125,56 +125,67 @@ async def test_a_collection_is_deleted_by_selection() -> None:
         assert left == [f"a-{number:03}" for number in range(0, 250, 2)]
 
 
-async def test_an_empty_namespace_ends_with_the_request() -> None:
+FINALIZE = f"{NAMESPACE}/finalize"
+
+
+async def finalize(world: World, *finalizers: str) -> None:
+    whole = (await world.get(NAMESPACE)).json
+    await world.ask("PUT", FINALIZE, {**whole, "spec": {"finalizers": list(finalizers)}})
+
+
+async def test_a_namespace_is_only_marked_until_somebody_emptied_and_finalized_it() -> None:
     async with a_world() as world:
+        await world.create(CONFIG_MAPS, a_config_map("a"))
+
         ended = await world.delete(NAMESPACE)
+        again = await world.delete(NAMESPACE)
 
         assert ended.json["status"]["phase"] == "Terminating"
+        assert again.json == ended.json
+        assert (await world.get(CONFIG_MAPS)).names == ["a"]
+        await finalize(world)
         assert (await world.get(NAMESPACE)).code == 404
 
 
-async def test_a_namespace_takes_its_contents_along() -> None:
+async def test_a_namespace_that_is_ending_takes_nothing_new() -> None:
     async with a_world() as world:
-        await world.create(CRDS, widget_crd())
-        await world.create(CONFIG_MAPS, a_config_map("a"))
-        await world.create(WIDGETS, a_widget("w"))
-
-        await world.delete(NAMESPACE)
-        await world.create("/api/v1/namespaces", {"metadata": {"name": "t"}})
-
-        assert (await world.get(CONFIG_MAPS)).names == (await world.get(WIDGETS)).names == []
-
-
-async def test_a_namespace_waits_for_what_is_held_inside() -> None:
-    async with a_world() as world:
-        await world.create(CONFIG_MAPS, {"metadata": {"name": "held", **HELD}})
-        await world.create(PODS, a_pod("p", nodeName="n"))
         await world.delete(NAMESPACE)
 
         late = await world.ask("POST", CONFIG_MAPS, a_config_map("late"))
         labelled = await world.merge(NAMESPACE, {"metadata": {"labels": {"x": "y"}}})
-        await world.merge(f"{CONFIG_MAPS}/held", {"metadata": {"finalizers": None}})
-        waiting = await world.get(NAMESPACE)
-        await world.delete(f"{PODS}/p", {"gracePeriodSeconds": 0})
 
-        assert (late.code, late.json["details"]["causes"][0]["reason"]) == (
-            403,
-            "NamespaceTerminating",
-        )
-        assert (labelled.code, waiting.code) == (200, 200)
-        assert (await world.get(NAMESPACE)).code == 404
+        cause = late.json["details"]["causes"][0]["reason"]
+        assert (late.code, cause, labelled.code) == (403, "NamespaceTerminating", 200)
+
+
+async def test_a_namespace_of_the_same_name_is_open_again() -> None:
+    async with a_world() as world:
+        await world.delete(NAMESPACE)
+        await finalize(world)
+
+        await world.create("/api/v1/namespaces", {"metadata": {"name": "t"}})
+
+        await world.create(CONFIG_MAPS, a_config_map("a"))
 
 
 async def test_a_namespace_with_a_finalizer_of_its_own_waits_for_that_too() -> None:
     async with a_world() as world:
         await world.merge(NAMESPACE, {"metadata": HELD})
         await world.delete(NAMESPACE)
+        await finalize(world)
 
         emptied = await world.get(NAMESPACE)
         await world.merge(NAMESPACE, {"metadata": {"finalizers": None}})
 
         assert emptied.json["spec"] == {}
         assert (await world.get(NAMESPACE)).code == 404
+
+
+async def test_a_namespace_notes_what_shall_happen_to_its_dependents() -> None:
+    async with a_world() as world:
+        ended = await world.delete(NAMESPACE, {"propagationPolicy": "Foreground"})
+
+        assert ended.json["metadata"]["finalizers"] == ["foregroundDeletion"]
 
 
 class SlowJournal:
@@ -202,7 +213,6 @@ async def test_nothing_slips_into_a_namespace_while_its_end_is_on_its_way_to_the
             late = await world.ask("POST", CONFIG_MAPS, a_config_map("late"))
 
         assert late.code == 403
-        assert (await world.get(NAMESPACE)).code == 404
         assert (await world.get("/api/v1/configmaps")).names == []
 
 
@@ -210,17 +220,18 @@ async def test_an_end_that_a_stop_cut_short_goes_on_by_itself() -> None:
     async with Store.in_memory(clock=virtual_time.clock()) as store:
         before = World(store, Settings())
         await before.create("/api/v1/namespaces", {"metadata": {"name": "t"}})
-        await before.create(CONFIG_MAPS, a_config_map("a"))
+        await before.create(CRDS, widget_crd())
+        await before.create(WIDGETS, a_widget("w"))
         server = before.app.api._server
-        target = paths.find(NAMESPACE, before.catalog)
+        target = paths.find(f"{CRDS}/widgets.example.com", before.catalog)
         begin = terminating.beginning(server, target, DeleteOptions())
         assert begin is not None
         await writing.write(server, target.resource, target.key, begin)
 
         after = World(store, Settings())
 
-        assert (await after.get(NAMESPACE)).code == 404
-        assert (await after.get("/api/v1/configmaps")).names == []
+        assert (await after.get(f"{CRDS}/widgets.example.com")).code == 404
+        assert (await after.get(WIDGETS)).code == 404
 
 
 async def test_a_kind_takes_its_objects_along_and_is_served_no_more() -> None:
@@ -249,19 +260,16 @@ async def test_a_kind_that_is_ending_takes_nothing_new() -> None:
         assert (await world.get(f"{CRDS}/widgets.example.com")).code == 404
 
 
-async def test_an_end_that_was_cut_short_goes_on_after_a_restart() -> None:
+async def test_a_namespace_that_is_ending_is_closed_after_a_restart_too() -> None:
     async with Store.in_memory(clock=virtual_time.clock()) as store:
         before = World(store, Settings())
         await before.create("/api/v1/namespaces", {"metadata": {"name": "t"}})
-        await before.create(CONFIG_MAPS, {"metadata": {"name": "held", **HELD}})
         await before.delete(NAMESPACE)
 
         after = World(store, Settings())
         refused = await after.ask("POST", CONFIG_MAPS, a_config_map("late"))
-        await after.merge(f"{CONFIG_MAPS}/held", {"metadata": {"finalizers": None}})
 
         assert refused.code == 403
-        assert (await after.get(NAMESPACE)).code == 404
 
 
 async def test_the_namespaces_of_the_system_stay() -> None:

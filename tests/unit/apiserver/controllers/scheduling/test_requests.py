@@ -1,0 +1,72 @@
+"""How much a Pod asks for, container by container."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from bramley.api.pod import PodSpec
+from bramley.apiserver.controllers.scheduling import requests
+
+MI = 1024 * 1024
+
+
+def container(cpu: str = "0", **more: Any) -> dict[str, Any]:
+    return {"name": "c", "resources": {"requests": {"cpu": cpu}}, **more}
+
+
+SIDECAR = {"restartPolicy": "Always"}
+CPU: dict[str, tuple[dict[str, Any], int]] = {
+    "containers add up": ({"containers": [container("1"), container("500m")]}, 1500),
+    "a fraction counts as one more": ({"containers": [container("100u")]}, 1),
+    "init containers run before": (
+        {"containers": [container("1")], "initContainers": [container("3"), container("2")]},
+        3000,
+    ),
+    "init containers that ask for less do not matter": (
+        {"containers": [container("4")], "initContainers": [container("3")]},
+        4000,
+    ),
+    "sidecars stay": (
+        {"containers": [container("1")], "initContainers": [container("2", **SIDECAR)]},
+        3000,
+    ),
+    "init containers run beside earlier sidecars": (
+        {
+            "containers": [container("1")],
+            "initContainers": [container("2", **SIDECAR), container("4")],
+        },
+        6000,
+    ),
+    "a later sidecar is not there yet": (
+        {
+            "containers": [container("1")],
+            "initContainers": [container("4"), container("2", **SIDECAR)],
+        },
+        4000,
+    ),
+    "overhead comes on top": ({"containers": [container("1")], "overhead": {"cpu": "250m"}}, 1250),
+    "the pod's own word goes before that of its containers": (
+        {"containers": [container("3")], "resources": {"requests": {"cpu": "1"}}},
+        1000,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CPU)
+def test_cpu(case: str) -> None:
+    spec, wanted = CPU[case]
+
+    assert requests.of_pod(msgspec.convert(spec, PodSpec))["cpu"] == wanted
+
+
+def test_bytes_are_whole_numbers() -> None:
+    assert requests.amounts({"memory": "1Gi", "pods": 3}) == {"memory": 1024 * MI, "pods": 3}
+
+
+def test_scoring_takes_a_silent_container_for_something() -> None:
+    spec = msgspec.convert({"containers": [{"name": "a"}, container("1")]}, PodSpec)
+
+    assert requests.floor_of_pod(spec) == (1100, 400 * MI)

@@ -1,0 +1,123 @@
+"""The end of namespaces: contents go, Pods first, conditions tell how far it came, and the namespace goes last."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from bramley.api.apiextensions import CustomResourceDefinition
+from bramley.api.core import ConfigMap, Namespace, Pod, ServiceAccount
+from bramley.api.meta import Condition, ObjectMeta, Resource
+from bramley.apiserver.controllers import namespace_conditions
+from bramley.apiserver.controllers.namespace_conditions import Emptied
+from bramley.kube.client import Client
+from tests.unit.apiserver.controllers.a_cluster import (
+    a_cluster,
+    a_config_map,
+    is_there,
+    settled,
+)
+from tests.unit.apiserver.world import a_pod, a_widget, widget_crd
+
+WIDGETS = Resource("example.com", "v1", "Widget", "widgets", namespaced=True)
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+async def pod(client: Client, name: str, **spec: object) -> None:
+    await client.create_wire(Pod.resource, a_pod(name, **spec), namespace="t")
+
+
+def told(namespace: Namespace) -> dict[str, tuple[str, str]]:
+    return {each.type: (each.status, each.reason) for each in namespace.status.conditions}
+
+
+async def test_a_namespace_takes_its_contents_along() -> None:
+    async with a_cluster() as client:
+        await client.create_wire(CustomResourceDefinition.resource, widget_crd())
+        await client.create_wire(WIDGETS, a_widget("w"), namespace="t")
+        await client.create(a_config_map("a"))
+
+        await client.delete(Namespace, "t")
+        await settled(6)
+
+        assert not await is_there(client, Namespace, "t")
+        await client.create(Namespace(metadata=ObjectMeta(name="t")))
+        left = await client.list(ConfigMap, namespace="t", fields={"metadata.name": "a"})
+        assert left.items == []
+        assert (await client.read_wire("/apis/example.com/v1/widgets"))["items"] == []
+
+
+async def test_what_is_held_inside_holds_the_namespace_and_is_told() -> None:
+    async with a_cluster() as client:
+        await client.create(a_config_map("held", finalizers=("example.com/hold",)))
+
+        await client.delete(Namespace, "t")
+        await settled(6)
+        waiting = await client.get(Namespace, "t")
+        await client.merge_patch(
+            ConfigMap, "held", {"metadata": {"finalizers": None}}, namespace="t"
+        )
+        await settled(9)
+
+        assert told(waiting)["NamespaceContentRemaining"] == ("True", "SomeResourcesRemain")
+        assert told(waiting)["NamespaceFinalizersRemaining"] == ("True", "SomeFinalizersRemain")
+        messages = {each.type: each.message for each in waiting.status.conditions}
+        assert (
+            messages["NamespaceContentRemaining"]
+            == "Some resources are remaining: configmaps. has 1 resource instances"
+        )
+        assert not await is_there(client, Namespace, "t")
+
+
+async def test_pods_go_before_all_else() -> None:
+    async with a_cluster() as client:
+        await client.create(a_config_map("needed"))
+        await pod(client, "p", nodeName="n", terminationGracePeriodSeconds=20)
+
+        await client.delete(Namespace, "t")
+        await settled(6)
+        meanwhile = await is_there(client, ConfigMap, "needed")
+        await client.delete(Pod, "p", namespace="t", grace=timedelta())
+        await settled(15)
+
+        assert meanwhile
+        assert not await is_there(client, Namespace, "t")
+
+
+async def test_every_namespace_has_its_default_account_and_gets_it_back() -> None:
+    async with a_cluster() as client:
+        first = await client.get(ServiceAccount, "default", namespace="t")
+
+        await client.delete(ServiceAccount, "default", namespace="t")
+        await settled()
+
+        again = await client.get(ServiceAccount, "default", namespace="t")
+        assert again.uid != first.uid
+        assert await is_there(client, ServiceAccount, "default", "kube-system")
+
+
+def test_an_attempt_without_trouble_says_five_times_that_all_is_well() -> None:
+    conditions = namespace_conditions.decide([], Emptied(), now=NOW)
+
+    assert [each.status for each in conditions] == ["False"] * 5
+    assert [each.reason for each in conditions] == [
+        "ResourcesDiscovered",
+        "ParsedGroupVersions",
+        "ContentDeleted",
+        "ContentRemoved",
+        "ContentHasNoFinalizers",
+    ]
+
+
+def test_a_status_that_stays_keeps_its_time_and_one_of_others_stays() -> None:
+    foreign = Condition(type="Mine", status="True")
+    before = namespace_conditions.decide([foreign], Emptied(), now=NOW)
+    emptied = Emptied(errors=["b", "a"])
+
+    after = namespace_conditions.decide(before, emptied, now=NOW + timedelta(minutes=1))
+
+    times = {each.type: each.last_transition_time for each in after}
+    assert after[0] == foreign
+    assert times["NamespaceDeletionContentFailure"] == NOW + timedelta(minutes=1)
+    assert times["NamespaceContentRemaining"] == NOW
+    failed = next(each for each in after if each.type == "NamespaceDeletionContentFailure")
+    assert failed.message == "Failed to delete all resource types, 2 remaining: a, b"
