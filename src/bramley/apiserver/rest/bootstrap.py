@@ -1,7 +1,8 @@
-"""What every cluster has from its first moment: its own namespaces, two priority classes, and the kinds already defined."""
+"""What every cluster has from its first moment: its own namespaces, two priority classes, roles, and the kinds already defined."""
 
 from __future__ import annotations
 
+from bramley.apiserver.auth import bootstrap as policy
 from bramley.apiserver.resources import Json, ServedResource
 from bramley.apiserver.rest import terminating
 from bramley.apiserver.rest.creating import creation
@@ -27,6 +28,7 @@ async def prepare(server: Server) -> None:
     for name, value in PRIORITIES.items():
         body: Json = {"metadata": {"name": name}, "value": value}
         await _ensure(server, ("scheduling.k8s.io", "priorityclasses"), body)
+    await policy.ensure(server.store, server.clock, server.uid)
     await terminating.resume(server)
 
 

@@ -1,0 +1,106 @@
+"""Cut the roles and bindings that every cluster has out of a real server's answer.
+
+`python -m tools.policy FILE` reads what `kubectl get clusterroles,clusterrolebindings,roles,rolebindings -A -o json` said of
+a fresh cluster whose controllers ran, adds what our own controllers need, and rewrites the packaged data file.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+OUT = Path(__file__).parent.parent / "src/bramley/apiserver/auth/policy.json"
+GROUP = "rbac.authorization.k8s.io"
+PLURALS = {
+    "ClusterRole": "clusterroles",
+    "ClusterRoleBinding": "clusterrolebindings",
+    "Role": "roles",
+    "RoleBinding": "rolebindings",
+}
+CONTROLLERS = "system:kube-controller-manager"
+# A real controller manager is one ServiceAccount per controller; ours is one user that has the roles of all these.
+OURS = (
+    "clusterrole-aggregation-controller",
+    "deployment-controller",
+    "disruption-controller",
+    "generic-garbage-collector",
+    "namespace-controller",
+    "node-controller",
+    "pod-garbage-collector",
+    "replicaset-controller",
+    "root-ca-cert-publisher",
+    "service-account-controller",
+)
+# A real server forgets events by itself; here a controller does, and it reads what it deletes.
+EVENTS = "bramley:controller:event-ttl"
+EVENT_RULES = [
+    {
+        "apiGroups": ["", "events.k8s.io"],
+        "resources": ["events"],
+        "verbs": ["delete", "get", "list", "watch"],
+    }
+]
+LABELS = {"kubernetes.io/bootstrapping": "rbac-defaults"}
+ANNOTATIONS = {"rbac.authorization.kubernetes.io/autoupdate": "true"}
+
+Json = dict[str, Any]
+
+
+def cut(listed: Json) -> list[Json]:
+    """Return the entries of the data file, sorted."""
+    whole = [*listed["items"], *_own()]
+    return sorted(
+        (_entry(each) for each in whole),
+        key=lambda entry: (entry["resource"], entry["namespace"], entry["name"]),
+    )
+
+
+def _entry(whole: Json) -> Json:
+    meta = whole["metadata"]
+    kept = {key: meta[key] for key in ("annotations", "labels") if key in meta}
+    order = ("aggregationRule", "roleRef", "rules", "subjects")
+    rest = {key: whole[key] for key in order if key in whole}
+    return {
+        "kind": whole["kind"],
+        "resource": f"{PLURALS[whole['kind']]}.{GROUP}",
+        "namespace": meta.get("namespace", ""),
+        "name": meta["name"],
+        "metadata": kept,
+        "rest": rest,
+    }
+
+
+def _own() -> list[Json]:
+    role = {"kind": "ClusterRole", "metadata": _meta(EVENTS), "rules": EVENT_RULES}
+    roles = {
+        EVENTS: EVENTS,
+        **{f"bramley:controller:{each}": f"system:controller:{each}" for each in OURS},
+    }
+    return [role, *(_binding(name, given) for name, given in roles.items())]
+
+
+def _binding(name: str, role: str) -> Json:
+    return {
+        "kind": "ClusterRoleBinding",
+        "metadata": _meta(name),
+        "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": GROUP, "kind": "User", "name": CONTROLLERS}],
+    }
+
+
+def _meta(name: str) -> Json:
+    return {"name": name, "labels": LABELS, "annotations": ANNOTATIONS}
+
+
+def main() -> None:
+    """Rewrite the data file."""
+    entries = cut(json.loads(Path(sys.argv[1]).read_text()))
+    lines = ",\n".join(json.dumps(each, separators=(",", ":")) for each in entries)
+    OUT.write_text(f"[\n{lines}\n]\n")
+    print(f"{len(entries)} roles and bindings in {OUT.stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    main()
