@@ -100,7 +100,7 @@ class Api:
             raise status.method_not_allowed()
         server = self._server
         if asked is not None and not reads:
-            server = escalation.guarded(server, asked)
+            server = escalation.guarded(server.overseen(asked), asked)
         return await handler_of(request.method, target)(server, request, target)
 
     def _target(self, path: str) -> Target | None:

@@ -11,6 +11,7 @@ from starlette.applications import Starlette
 from bramley.apiserver import aside, health
 from bramley.apiserver.api import Api, Authenticate, Callers
 from bramley.apiserver.auth.accounts import Accounts
+from bramley.apiserver.auth.agents import Agents
 from bramley.apiserver.auth.authenticator import Authenticator
 from bramley.apiserver.auth.authorizer import Authorizer
 from bramley.apiserver.auth.rbac import Rbac
@@ -59,14 +60,16 @@ def build(
     """
     clock = clock or SystemClock()
     accounts = Accounts(store, keys or Keys.in_memory(), clock=clock)
+    agents = Agents(store)
     server = Server(
         store=store,
         catalog=catalog,
         clock=clock,
         chance=chance or random.SystemRandom(),
         settings=settings or Settings(),
-        authorizer=Authorizer(Rbac(store)),
+        authorizer=Authorizer(Rbac(store), [agents.opinion]),
         accounts=accounts,
+        agents=agents,
     )
     bootstrap.install_definitions(server)
     callers = Callers(Authenticator(authenticate, accounts, clock), server.authorizer)

@@ -22,6 +22,7 @@ _VERBS = {
     "PATCH": "patch",
     "DELETE": "delete",
 }
+_NODE_NAME = "spec.nodeName"
 # What stands behind a namespace's name and is not a resource inside of it.
 _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
 
@@ -38,6 +39,8 @@ class Attributes(msgspec.Struct, frozen=True, gc=False):
     namespace: str = ""
     name: str = ""
     path: str = ""
+    # The Node that a field selector on Pods leaves.
+    selected_node: str = ""
 
     @property
     def whole_resource(self) -> str:
@@ -71,7 +74,10 @@ def _resource(
         name = _selected_name(query)
     elif not name and verb == "delete":
         verb = "deletecollection"
-    return Attributes(user, verb, *served, rest[0], subresource, namespace, name)
+    node = _selected(query, _NODE_NAME) if rest[0] == "pods" else ""
+    return Attributes(
+        user, verb, *served, rest[0], subresource, namespace, name, selected_node=node
+    )
 
 
 def _namespace(rest: list[str]) -> tuple[str, list[str]]:
@@ -88,6 +94,11 @@ def _is_watch(query: Mapping[str, str]) -> bool:
 
 def _selected_name(query: Mapping[str, str]) -> str:
     """Return the one name that a field selector leaves: who may see one object may list just that one."""
+    name = _selected(query, "metadata.name")
+    return "" if names.path_segment(name) else name
+
+
+def _selected(query: Mapping[str, str], field: str) -> str:
     text = query.get("fieldSelector")
     if not text:
         return ""
@@ -95,5 +106,4 @@ def _selected_name(query: Mapping[str, str]) -> str:
         terms = selectors.parse_fields(text, lambda field: field)
     except ApiError:
         return ""
-    name = selectors.Selection(fields=terms).only("metadata.name") or ""
-    return "" if names.path_segment(name) else name
+    return selectors.Selection(fields=terms).only(field) or ""

@@ -11,6 +11,8 @@ import msgspec
 
 from bramley.apiserver import crds
 from bramley.apiserver.auth.accounts import Accounts
+from bramley.apiserver.auth.agents import Agents, Oversee
+from bramley.apiserver.auth.attributes import Attributes
 from bramley.apiserver.auth.authorizer import Authorizer
 from bramley.apiserver.resources import Catalog, Json, ServedResource
 from bramley.apiserver.settings import Settings
@@ -30,7 +32,8 @@ class Server:
 
     `closing` holds the namespaces whose deletion was decided: it is ahead of the store by the writes that are on their way
     to the disk, and nothing may be created in them from then on. `guard` looks at what one caller wants to write, new and
-    old, besides the kind's rules; it belongs to one request and raises a refusal.
+    old, besides the kind's rules; it belongs to one request and raises a refusal. `oversee` sees each state that an agent's
+    request would store, whichever way it came about.
     """
 
     store: Store
@@ -40,8 +43,10 @@ class Server:
     settings: Settings
     authorizer: Authorizer
     accounts: Accounts
+    agents: Agents
     closing: set[str] = field(default_factory=set)
     guard: Admit | None = None
+    oversee: Oversee | None = None
 
     def uid(self) -> UUID:
         """Return an id that no other object has."""
@@ -50,6 +55,11 @@ class Server:
     def guarded(self, guard: Admit) -> Server:
         """Return the same server for one request whose writes have to pass a guard."""
         return replace(self, guard=guard)
+
+    def overseen(self, asked: Attributes) -> Server:
+        """Return the same server for one request, whose writes the agent's rule sees if an agent sent it."""
+        oversee = self.agents.overseer(asked)
+        return self if oversee is None else replace(self, oversee=oversee)
 
     def admission(self, resource: ServedResource) -> Admit | None:
         """Return what must see a written object besides its kind's rules: other definitions, and the caller's guard."""

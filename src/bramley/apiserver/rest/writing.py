@@ -12,7 +12,7 @@ import msgspec
 
 from bramley.apiserver.resources import Json, ServedResource
 from bramley.apiserver.rest import objects
-from bramley.apiserver.rest.server import Server, served_bytes
+from bramley.apiserver.rest.server import Server, served, served_bytes
 from bramley.apiserver.store.records import Draft, Key, Record, Removal
 
 
@@ -61,11 +61,15 @@ async def write(
 ) -> Written:
     """Decide and store; return once it is durable."""
     if dry_run:
-        return _tried(decide(server.store.get(key)), resource)
+        current = server.store.get(key)
+        decision = decide(current)
+        _oversee(server, decision, current, resource)
+        return _tried(decision, resource)
     decisions: list[Decision] = []
 
     def build(current: Record | None, rv: int) -> Draft | Removal | None:
         decision = decide(current)
+        _oversee(server, decision, current, resource)
         decisions.append(decision)
         return _built(decision, rv, server, resource)
 
@@ -74,6 +78,15 @@ async def write(
     # Whoever took the last finalizer away sees the object as it was, not the version of its end.
     body = _shown(decision.last) if isinstance(decision, Remove) else served_bytes(record, resource)
     return Written(decision, body)
+
+
+def _oversee(
+    server: Server, decision: Decision, current: Record | None, resource: ServedResource
+) -> None:
+    if server.oversee is None or isinstance(decision, Keep):
+        return
+    new = decision.new if isinstance(decision, Put) else decision.last
+    server.oversee(new, None if current is None else served(current, resource))
 
 
 def _built(
