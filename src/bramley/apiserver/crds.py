@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from functools import cache, partial
 from typing import Any
 
 from bramley.apiserver import causes, status
@@ -16,6 +17,7 @@ from bramley.apiserver.schema import structural
 from bramley.apiserver.schema.definitions import schema_of, spec_causes
 from bramley.apiserver.schema.shape import BadShape, shaped
 from bramley.apiserver.schema.values import copied
+from bramley.apiserver.tables import custom
 from bramley.base.clock import Clock, SystemClock
 from bramley.base.errors import Cause
 
@@ -218,6 +220,8 @@ def _resource(crd: Json, version: Json) -> ServedResource:
         structural=None if schema is None else structural.compile(schema),
         selectable=tuple(_selectable(one) for one in version.get("selectableFields") or ()),
         stored_version=storage,
+        printer=cache(partial(custom.printer, version.get("additionalPrinterColumns"))),
+        schema=schema,
     )
 
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from bramley.apiserver import names
 from bramley.apiserver.causes import quoted
 from bramley.apiserver.status import Details, bad_request
 from bramley.base.errors import Cause
+
+if TYPE_CHECKING:
+    from bramley.apiserver.tables.columns import Printer
 
 Json = dict[str, Any]
 Check = Callable[[Json], list[Cause]]
@@ -133,6 +136,9 @@ class ServedResource:
     stored_version: str = ""
     stored_name: str = ""
     conversion: Conversion | None = None
+    # Of custom kinds: how they are shown in tables, made when somebody asks, and the schema as it was written.
+    printer: Callable[[], Printer] | None = field(default=None, compare=False, repr=False)
+    schema: Json | None = field(default=None, compare=False, repr=False)
     api_version: str = field(init=False)
     stored_api_version: str = field(init=False)
     qualified: str = field(init=False)

@@ -1,6 +1,6 @@
 """GET: one object, or a list of them; whole, in pages at a fixed version, or as it was at a version.
 
-What is sent are the stored bytes, joined; nothing is decoded on the way.
+What is sent are the stored bytes, joined; nothing is decoded on the way, but for tables.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from bramley.apiserver import causes, status
 from bramley.apiserver.causes import quoted
 from bramley.apiserver.paths import Target
 from bramley.apiserver.resources import ServedResource
+from bramley.apiserver.rest import showing
 from bramley.apiserver.rest.exchange import Answer, Request
-from bramley.apiserver.rest.negotiation import Form, form_of, list_prefix, reformed
+from bramley.apiserver.rest.negotiation import PLAIN, Form, View, list_prefix, reformed, view_of
 from bramley.apiserver.rest.options import ListOptions
 from bramley.apiserver.rest.server import Server, served_bytes
 from bramley.apiserver.status import ApiError
@@ -58,15 +59,17 @@ async def get(server: Server, request: Request, target: Target) -> Answer:
     record = server.store.get(target.key)
     if record is None:
         raise status.not_found(target.resource.details(target.name))
-    form = form_of(request)
     body = served_bytes(record, target.resource)
-    return Answer(body if form is Form.PLAIN else reformed(body))
+    return Answer(showing.shown(server, request, target.resource, body))
 
 
 def list_objects(server: Server, request: Request, target: Target, asked: ListOptions) -> Answer:
     """Return a list."""
-    form = form_of(request)
-    return Answer(encoded(page(server, target, asked), target.resource, form))
+    view = view_of(request)
+    found = page(server, target, asked)
+    if view.form is Form.TABLE:
+        return Answer(_table(server, found, target.resource, view))
+    return Answer(encoded(found, target.resource, view))
 
 
 def page(server: Server, target: Target, asked: ListOptions) -> Page:
@@ -86,22 +89,31 @@ def page(server: Server, target: Target, asked: ListOptions) -> Page:
     return _cut(records, asked, version=version, limit=limit)
 
 
-def encoded(page: Page, resource: ServedResource, form: Form = Form.PLAIN) -> bytes:
+def encoded(page: Page, resource: ServedResource, view: View = PLAIN) -> bytes:
     """Return a page as JSON."""
+    head = list_prefix(resource, view)
+    items = _items(page.records, resource, view)
+    return b'%b%b,"items":[%b]}\n' % (head, msgspec.json.encode(_meta(page)), items)
+
+
+def _table(server: Server, page: Page, resource: ServedResource, view: View) -> bytes:
+    bodies = [served_bytes(record, resource) for record in page.records]
+    return showing.table(bodies, resource, view, now=server.clock.now(), meta=_meta(page))
+
+
+def _meta(page: Page) -> dict[str, str | int]:
     meta: dict[str, str | int] = {"resourceVersion": str(page.version)}
     if page.continue_token:
         meta["continue"] = page.continue_token
         if page.remaining is not None:
             meta["remainingItemCount"] = page.remaining
-    head = list_prefix(resource, form)
-    items = _items(page.records, resource, form)
-    return b'%b%b,"items":[%b]}\n' % (head, msgspec.json.encode(meta), items)
+    return meta
 
 
-def _items(records: list[Record], resource: ServedResource, form: Form) -> bytes:
+def _items(records: list[Record], resource: ServedResource, view: View) -> bytes:
     bodies = [served_bytes(record, resource) for record in records]
-    if form is not Form.PLAIN:
-        return b",".join(map(reformed, bodies))
+    if view.form is not Form.PLAIN:
+        return b",".join([reformed(body, view.version) for body in bodies])
     if resource.is_custom or not bodies:
         return b",".join(bodies)
     # The items of built-in lists do not repeat the kind, and it stands first in each.

@@ -1,22 +1,27 @@
-"""What form a client wants: whole objects, or only their metadata. Tables and other encodings are passed over.
+"""What form a client wants: whole objects, only their metadata, or rows of a table. Other encodings are passed over.
 
 A client that lists several forms gets the first one that we have.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum, auto
+from functools import lru_cache
 
 import msgspec
 
-from bramley.apiserver import status
+from bramley.apiserver import causes, status
 from bramley.apiserver.resources import ServedResource
 from bramley.apiserver.rest.exchange import Request
 from bramley.apiserver.status import ApiError
 
+META_GROUP = "meta.k8s.io"
 _WHOLE = frozenset({"", "application/json", "*/*"})
-_PARTIAL = b'{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":%b}'
-_PARTIAL_KINDS = frozenset({"PartialObjectMetadata", "PartialObjectMetadataList"})
+_JSON = frozenset({"application/json", "application/*", "*/*"})
+_PARTIAL = b'{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/%b","metadata":%b}'
+_META_VERSIONS = frozenset({"v1", "v1beta1"})
+_INCLUDED = frozenset({"", "None", "Metadata", "Object"})
 
 
 class Form(Enum):
@@ -24,6 +29,25 @@ class Form(Enum):
 
     PLAIN = auto()
     METADATA = auto()
+    TABLE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A form with its version, and for tables what of each object comes with its row."""
+
+    form: Form
+    version: str = "v1"
+    include: str = ""
+
+
+PLAIN = View(Form.PLAIN)
+_FORMS = {
+    "": Form.PLAIN,
+    "PartialObjectMetadata": Form.METADATA,
+    "PartialObjectMetadataList": Form.METADATA,
+    "Table": Form.TABLE,
+}
 
 
 class _OnlyMetadata(msgspec.Struct):
@@ -35,37 +59,60 @@ class _OnlyMetadata(msgspec.Struct):
 def form_of(request: Request) -> Form:
     """Return the form that the client wants; raise a 406 if we have none of those that it names."""
     accept = request.header(b"accept")
+    return Form.PLAIN if accept in _WHOLE else _negotiated(accept).form
+
+
+def view_of(request: Request) -> View:
+    """Return the form that the client wants and what belongs to it; raise a 406, or a 400 for what makes no sense."""
+    accept = request.header(b"accept")
     if accept in _WHOLE:
-        return Form.PLAIN
+        return PLAIN
+    view = _negotiated(accept)
+    if view.form is not Form.TABLE:
+        return view
+    include = request.query.get("includeObject", "")
+    if include not in _INCLUDED:
+        detail = "must be 'Metadata', 'Object', 'None', or empty"
+        wrong = causes.invalid("includeObject", include, detail)
+        message = f"Unable to convert to Table as requested: {wrong.field}: {wrong.message}"
+        raise status.bad_request(message)
+    return View(Form.TABLE, view.version, include)
+
+
+# Clients send the same few headers again and again.
+@lru_cache(maxsize=256)
+def _negotiated(accept: str) -> View:
     clauses = [_clause(each) for each in accept.split(",")]
-    for media, kind in clauses:
-        if media not in {"application/json", "*/*"}:
+    for media, given in clauses:
+        form = _FORMS.get(given.get("as", ""))
+        if media not in _JSON or form is None:
             continue
-        if not kind:
-            return Form.PLAIN
-        if kind in _PARTIAL_KINDS:
-            return Form.METADATA
-    if any(media in {"application/json", "*/*"} for media, _ in clauses):
+        if form is Form.PLAIN:
+            return PLAIN
+        version = given.get("v", "v1")
+        if version in _META_VERSIONS and given.get("g", META_GROUP) == META_GROUP:
+            return View(form, version)
+    if any(media in _JSON for media, _ in clauses):
         raise status.not_acceptable(("application/json",))
     message = "406: Not Acceptable\n\nAvailable representations: application/json"
     raise ApiError(406, "NotAcceptable", message, details=status.NOTHING)
 
 
-def _clause(text: str) -> tuple[str, str]:
+def _clause(text: str) -> tuple[str, dict[str, str]]:
     media, *parameters = (part.strip() for part in text.split(";"))
-    given = dict(each.split("=", 1) for each in parameters if "=" in each)
-    return media.lower(), given.get("as", "")
+    return media.lower(), dict(each.split("=", 1) for each in parameters if "=" in each)
 
 
-def reformed(body: bytes) -> bytes:
+def reformed(body: bytes, version: str = "v1") -> bytes:
     """Return an object's JSON with nothing but its metadata."""
-    return _PARTIAL % bytes(msgspec.json.decode(body, type=_OnlyMetadata).metadata)
+    metadata = msgspec.json.decode(body, type=_OnlyMetadata).metadata
+    return _PARTIAL % (version.encode(), bytes(metadata))
 
 
-def list_prefix(resource: ServedResource, form: Form) -> bytes:
+def list_prefix(resource: ServedResource, view: View) -> bytes:
     """Return how a list of this resource begins, up to its metadata."""
-    if form is Form.METADATA:
-        kind, version = "PartialObjectMetadataList", "meta.k8s.io/v1"
+    if view.form is Form.METADATA:
+        kind, version = "PartialObjectMetadataList", f"{META_GROUP}/{view.version}"
     else:
         kind, version = resource.list_kind, resource.api_version
     return f'{{"kind":"{kind}","apiVersion":"{version}","metadata":'.encode()

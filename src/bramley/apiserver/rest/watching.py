@@ -17,9 +17,10 @@ import msgspec
 from bramley.apiserver import status
 from bramley.apiserver.paths import Target
 from bramley.apiserver.resources import ServedResource
+from bramley.apiserver.rest import showing
 from bramley.apiserver.rest.exchange import JSON, Receive, Request, Send
 from bramley.apiserver.rest.listing import check_readable
-from bramley.apiserver.rest.negotiation import Form, form_of, reformed
+from bramley.apiserver.rest.negotiation import PLAIN, View, view_of
 from bramley.apiserver.rest.options import ListOptions
 from bramley.apiserver.rest.server import Server, decoded, served_bytes
 from bramley.apiserver.selectors import FieldTerm
@@ -42,9 +43,10 @@ class Watch:
     resource: ServedResource
     namespace: str | None
     asked: ListOptions
-    form: Form
+    view: View
     send: Send
     ends_at: float
+    has_columns: bool = False
     bookmarked: int = 0
     sending_since: float = inf
 
@@ -110,7 +112,7 @@ class Watch:
         lines = [watch_line("ADDED", self._shown(each)) for each in wanted]
         if self.asked.bookmarks:
             self.bookmarked = start
-            lines.append(bookmark(self.resource, start, initial_end=True))
+            lines.append(self._bookmark_line(start, initial_end=True))
         if lines:
             await self._say(b"".join(lines))
 
@@ -136,7 +138,7 @@ class Watch:
 
     async def _tell(self, changes: Iterable[Change]) -> None:
         selection = self.asked.selection
-        if selection.everything and self.form is Form.PLAIN and self._is_stored_form:
+        if selection.everything and self.view is PLAIN and self._is_stored_form:
             await self._say(b"".join([each.line() for each in changes]))
             return
         lines = [line for each in changes if (line := self._line(each))]
@@ -163,13 +165,23 @@ class Watch:
         return watch_line("DELETED", self._shown(_at_version(change.previous, change.rv)))
 
     def _shown(self, record: Record) -> bytes:
-        body = served_bytes(record, self.resource)
-        return body if self.form is Form.PLAIN else reformed(body)
+        return self._in_view(served_bytes(record, self.resource))
+
+    def _in_view(self, body: bytes) -> bytes:
+        if self.view is PLAIN:
+            return body
+        # Only the first table of a watch says what its columns are.
+        first, self.has_columns = not self.has_columns, True
+        now = self.server.clock.now
+        return showing.one(body, self.resource, self.view, now=now, with_columns=first)
+
+    def _bookmark_line(self, revision: int, *, initial_end: bool = False) -> bytes:
+        return watch_line("BOOKMARK", self._in_view(mark(self.resource, revision, initial_end)))
 
     async def _bookmark(self, revision: int) -> None:
         if revision > self.bookmarked:
             self.bookmarked = revision
-            await self._say(bookmark(self.resource, revision))
+            await self._say(self._bookmark_line(revision))
 
     def is_stuck(self) -> bool:
         """Tell whether the client has taken nothing of a chunk for longer than it may."""
@@ -183,13 +195,12 @@ class Watch:
         self.sending_since = inf
 
 
-def bookmark(resource: ServedResource, revision: int, *, initial_end: bool = False) -> bytes:
-    """Return the line that says up to which version a watcher has seen everything."""
+def mark(resource: ServedResource, revision: int, initial_end: bool) -> bytes:  # noqa: FBT001 - one flag
+    """Return the object that says up to which version a watcher has seen everything."""
     meta: dict[str, object] = {"resourceVersion": str(revision)}
     if initial_end:
         meta["annotations"] = {INITIAL_EVENTS_END: "true"}
-    body = resource.prefix + b'"metadata":' + msgspec.json.encode(meta) + b"}"
-    return watch_line("BOOKMARK", body)
+    return resource.prefix + b'"metadata":' + msgspec.json.encode(meta) + b"}"
 
 
 async def watch(
@@ -203,7 +214,7 @@ async def watch(
         resource=target.resource,
         namespace=target.namespace or None,
         asked=asked,
-        form=form_of(request),
+        view=view_of(request),
         send=send,
         ends_at=server.clock.monotonic() + lasts,
     )

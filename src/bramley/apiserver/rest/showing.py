@@ -1,0 +1,91 @@
+"""One object or a list of them in the form that a client asked for.
+
+Plain objects go out as they are stored; only tables make us decode them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from bramley.apiserver.resources import Json, ServedResource
+from bramley.apiserver.rest.exchange import Request
+from bramley.apiserver.rest.negotiation import META_GROUP, Form, View, reformed, view_of
+from bramley.apiserver.rest.server import Server
+from bramley.apiserver.tables import pods, printers
+from bramley.apiserver.tables.columns import Printer
+
+_MARKED = b'"k8s.io/initial-events-end"'
+
+
+def shown(server: Server, request: Request, resource: ServedResource, body: bytes) -> bytes:
+    """Return one object's JSON as the request wants to see it."""
+    return one(body, resource, view_of(request), now=server.clock.now)
+
+
+def one(
+    body: bytes, resource: ServedResource, view: View, *, now: Any, with_columns: bool = True
+) -> bytes:
+    """Return one object in a form; `now` is called only if the time matters."""
+    if view.form is Form.PLAIN:
+        return body
+    if view.form is Form.METADATA:
+        return reformed(body, view.version)
+    version = msgspec.json.decode(body)["metadata"].get("resourceVersion", "")
+    meta = {"resourceVersion": version}
+    return table([body], resource, view, now=now(), meta=meta, with_columns=with_columns)
+
+
+def table(
+    bodies: Sequence[bytes],
+    resource: ServedResource,
+    view: View,
+    *,
+    now: datetime,
+    meta: Json,
+    with_columns: bool = True,
+) -> bytes:
+    """Return objects as the rows of a table."""
+    printer = printer_of(resource)
+    rows = [_row(body, resource, view, printer, now) for body in bodies]
+    told = {
+        "kind": "Table",
+        "apiVersion": f"{META_GROUP}/{view.version}",
+        "metadata": meta,
+        "columnDefinitions": printer.definitions if with_columns else None,
+        "rows": None if printer.is_default and not rows else rows,
+    }
+    return msgspec.json.encode(told) + b"\n"
+
+
+def printer_of(resource: ServedResource) -> Printer:
+    """Return how a kind is shown."""
+    if resource.printer is not None:
+        return resource.printer()
+    return printers.printer(resource.qualified)
+
+
+def _row(
+    body: bytes, resource: ServedResource, view: View, printer: Printer, now: datetime
+) -> Json:
+    decoded: Json = msgspec.json.decode(body)
+    if resource.conversion is not None and not resource.is_custom:
+        # The columns are those of the stored kind.
+        decoded = resource.conversion.to_stored(decoded)
+    made: Json = {"cells": printer.row(decoded, now)}
+    if resource.stored_name == "pods" and (conditions := pods.row_conditions(decoded)):
+        made["conditions"] = conditions
+    made["object"] = _included(body, view)
+    return made
+
+
+def _included(body: bytes, view: View) -> msgspec.Raw | None:
+    if view.include == "Object":
+        return msgspec.Raw(body)
+    # Whoever waits for the end of what was there must see its mark, whatever they asked for.
+    if view.include == "None" and _MARKED not in body:
+        return None
+    return msgspec.Raw(reformed(body, view.version))

@@ -1,0 +1,73 @@
+"""The columns of the built-in kinds, cut from a real server by `tools/columns.py`; read when the first table is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import msgspec
+
+from bramley.apiserver.tables.fields import Json, Row
+
+_FILE = "columns.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Printer:
+    """How a kind is shown: the definitions of its columns, and the function that makes a row's cells."""
+
+    definitions: list[Json]
+    row: Row
+    # A kind that has no printer of its own has no rows at all where another one has an empty list of them.
+    is_default: bool = False
+
+
+class _Columns(msgspec.Struct):
+    """The file: texts, and by kind the name, type, format, priority and number of the text of each column."""
+
+    texts: list[str]
+    columns: dict[str, list[tuple[str, str, str, int, int]]]
+
+
+@cache
+def _packaged() -> _Columns:
+    data = resources.files(__package__).joinpath(_FILE).read_bytes()
+    return msgspec.json.decode(data, type=_Columns)
+
+
+def definition(
+    name: str, type: str, format: str = "", *, description: str = "", priority: int = 0
+) -> Json:
+    """Return the definition of one column."""
+    return {
+        "name": name,
+        "type": type,
+        "format": format,
+        "description": description,
+        "priority": priority,
+    }
+
+
+def definitions(qualified: str) -> list[Json] | None:
+    """Return the columns of a built-in kind, or None for one that the file does not know."""
+    packaged = _packaged()
+    found = packaged.columns.get(qualified)
+    if found is None:
+        return None
+    return [
+        definition(name, type, format, description=packaged.texts[text], priority=priority)
+        for name, type, format, priority, text in found
+    ]
+
+
+def known() -> frozenset[str]:
+    """Return the kinds that the file knows."""
+    return frozenset(_packaged().columns)
+
+
+def text_of(qualified: str, name: str) -> str:
+    """Return the description of a kind's column."""
+    found: dict[str, Any] = {each["name"]: each for each in definitions(qualified) or ()}
+    return str(found[name]["description"])

@@ -1,0 +1,103 @@
+"""The columns of custom kinds: the name, and what a definition's `additionalPrinterColumns` point at."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any
+
+from bramley.apiserver.tables import columns, durations, jsonpath
+from bramley.apiserver.tables.columns import Printer
+from bramley.apiserver.tables.fields import Json, name
+
+Shown = Callable[[Json, datetime], Any]
+
+_CREATION = ".metadata.creationTimestamp"
+_TOLD = "Custom resource definition column (in JSONPath format): {}"
+
+
+def printer(given: Iterable[Json] | None) -> Printer:
+    """Return how a custom kind is shown; a definition that names no columns gets the age."""
+    wanted = list(given or ()) or [
+        {
+            "name": "Age",
+            "type": "date",
+            "jsonPath": _CREATION,
+            "description": columns.text_of("configmaps", "Age"),
+        }
+    ]
+    definitions = [
+        columns.definition(
+            "Name", "string", "name", description=columns.text_of("configmaps", "Name")
+        )
+    ]
+    cells: list[Shown] = [name]
+    for each in wanted:
+        try:
+            find = jsonpath.compile(each.get("jsonPath", ""))
+        except jsonpath.BadPath:
+            # A real server shows the columns before the one that it cannot read.
+            break
+        definitions.append(
+            columns.definition(
+                each["name"],
+                each["type"],
+                each.get("format", ""),
+                priority=each.get("priority", 0),
+                description=each.get("description") or _TOLD.format(each["jsonPath"]),
+            )
+        )
+        cells.append(_cell(find, each["type"]))
+    return Printer(definitions, lambda shown, now: [cell(shown, now) for cell in cells])
+
+
+def _cell(find: Callable[[Any], list[Any]], type: str) -> Shown:
+    form = _FORMS.get(type)
+
+    def cell(shown: Json, now: datetime) -> Any:
+        found = find(shown)
+        return form(found[0], now) if found and form is not None else None
+
+    return cell
+
+
+def _as_text(value: Any, _now: datetime) -> str:
+    if isinstance(value, dict | list):
+        text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "<no value>" if value is None else str(value)
+
+
+def _as_integer(value: Any, _now: datetime) -> int | None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return int(value) if is_number else None
+
+
+def _as_number(value: Any, _now: datetime) -> float | None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    # Go writes a whole number without a point, whatever its type.
+    return (int(value) if value == int(value) else value) if is_number else None
+
+
+def _as_boolean(value: Any, _now: datetime) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _as_date(value: Any, now: datetime) -> str | None:
+    if not isinstance(value, str):
+        return None
+    if value and durations.parsed(value) is None:
+        return durations.INVALID
+    return durations.since(value, now)
+
+
+_FORMS: dict[str, Callable[[Any, datetime], Any]] = {
+    "string": _as_text,
+    "integer": _as_integer,
+    "number": _as_number,
+    "boolean": _as_boolean,
+    "date": _as_date,
+}

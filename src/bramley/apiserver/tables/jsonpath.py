@@ -1,0 +1,214 @@
+"""The JSON paths of custom columns: fields, indexes, slices, wildcards, descents and filters, compiled into functions.
+
+A step takes the values found so far and returns those that it finds in them. What a path cannot do with a value (an index
+into a text, a filter over an object) finds nothing, which shows as an empty cell.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+Step = Callable[[list[Any]], list[Any]]
+
+_FIELD = re.compile(r"((?:\\.|[^\\ \t\r\n.,\[\]$@{}])+)")
+_KEY = re.compile(r"'([^']*)'")
+_SLICE = re.compile(r"(-?\d*)(:-?\d*)?(:-?\d*)?")
+_FILTER = re.compile(r"""\[\?\(((?:[^'")]|"(?:\\.|[^"])*"|'(?:\\.|[^'])*')*)\)\]""")
+_COMPARED = re.compile(r"([^!<>=]+)([!<>=]+)(.+)", re.DOTALL)
+_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+class BadPath(ValueError):
+    """A text that is no path."""
+
+
+class _Unfit(Exception):
+    """A value that a path cannot look into."""
+
+
+def compile(path: str) -> Callable[[Any], list[Any]]:
+    """Return the function that finds what a path names; raise BadPath."""
+    steps = list(_steps(path.strip()))
+
+    def find(value: Any) -> list[Any]:
+        try:
+            return _walk(steps, [value])
+        except _Unfit:
+            return []
+
+    return find
+
+
+def _walk(steps: Iterable[Step], values: list[Any]) -> list[Any]:
+    for step in steps:
+        values = step(values)
+    return values
+
+
+def _steps(path: str) -> Iterable[Step]:
+    position = 0
+    while position < len(path):
+        rest = path[position:]
+        if rest[0] in " @$":
+            length = 1
+        elif rest.startswith("[?("):
+            length, step = _filter(rest)
+            yield step
+        elif rest.startswith(".."):
+            yield _descend
+            # A name may follow at once, as if it had a dot of its own.
+            length = 1 if _FIELD.match(rest, 2) else 2
+        elif rest[0] == ".":
+            length, step = _field(rest)
+            yield step
+        elif rest[0] == "[":
+            length, step = _bracket(rest)
+            yield step
+        else:
+            raise BadPath(path)
+        position += length
+
+
+def _field(text: str) -> tuple[int, Step]:
+    match = _FIELD.match(text, 1)
+    if match is None:
+        # A dot alone is the whole object.
+        return 1, list
+    if match[1] == "*":
+        return match.end(), _wildcard
+    name = match[1].replace("\\", "")
+
+    def step(values: list[Any]) -> list[Any]:
+        return [each[name] for each in values if isinstance(each, dict) and name in each]
+
+    return match.end(), step
+
+
+def _bracket(text: str) -> tuple[int, Step]:
+    end = text.find("]")
+    if end < 0:
+        raise BadPath(text)
+    inside = text[1:end]
+    parts = [each.strip() for each in inside.split(",")]
+    if len(parts) == 1:
+        return end + 1, _selection(inside)
+    choices = [_selection(each) for each in parts]
+    return end + 1, lambda values: [found for choice in choices for found in choice(values)]
+
+
+def _selection(text: str) -> Step:
+    key = _KEY.fullmatch(text)
+    if key is not None:
+        inner = list(_steps(f".{key[1]}"))
+        return lambda values: _walk(inner, values)
+    match = _SLICE.fullmatch(":" if text == "*" else text)
+    if match is None or not text:
+        raise BadPath(text)
+    return _slice(match)
+
+
+def _slice(match: re.Match[str]) -> Step:
+    first, last, every = ((part or "").removeprefix(":") for part in match.groups())
+    start = int(first or 0)
+    is_index = match[2] is None
+
+    def step(values: list[Any]) -> list[Any]:
+        found: list[Any] = []
+        for each in values:
+            if not isinstance(each, list):
+                if each is None:
+                    continue
+                raise _Unfit
+            found += [each[start]] if is_index and _within(each, start) else []
+            if is_index and not _within(each, start):
+                raise _Unfit
+            found += [] if is_index else each[start : int(last) if last else None : int(every or 1)]
+        return found
+
+    return step
+
+
+def _within(items: list[Any], index: int) -> bool:
+    return -len(items) <= index < len(items)
+
+
+def _children(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return list(value) if isinstance(value, list) else []
+
+
+def _wildcard(values: list[Any]) -> list[Any]:
+    return [child for each in values for child in _children(each)]
+
+
+def _descend(values: list[Any]) -> list[Any]:
+    found: list[Any] = []
+    for each in values:
+        children = _children(each)
+        if children:
+            found += [each, *_descend(children)]
+    return found
+
+
+def _filter(text: str) -> tuple[int, Step]:
+    match = _FILTER.match(text)
+    if match is None:
+        raise BadPath(text)
+    compared = _COMPARED.fullmatch(match[1])
+    if compared is None:
+        wanted = list(_steps(match[1].strip()))
+        return match.end(), _filtered(lambda item: bool(_walk(wanted, [item])))
+    left, sign, right = compared.groups()
+    if sign not in _OPERATORS:
+        raise BadPath(text)
+    return match.end(), _filtered(_comparison(left, _OPERATORS[sign], right))
+
+
+def _filtered(passes: Callable[[Any], bool]) -> Step:
+    def step(values: list[Any]) -> list[Any]:
+        if not all(isinstance(each, list) for each in values):
+            raise _Unfit
+        return [item for each in values for item in each if passes(item)]
+
+    return step
+
+
+def _comparison(
+    left: str, compare: Callable[[Any, Any], bool], right: str
+) -> Callable[[Any], bool]:
+    one, other = _operand(left.strip()), _operand(right.strip())
+
+    def passes(item: Any) -> bool:
+        found, wanted = one(item), other(item)
+        if not found or not wanted:
+            return False
+        try:
+            return compare(found[0], wanted[0])
+        except TypeError:
+            raise _Unfit from None
+
+    return passes
+
+
+def _operand(text: str) -> Callable[[Any], list[Any]]:
+    if text[:1] in {'"', "'"} and text[-1:] == text[:1] and len(text) > 1:
+        literal: Any = text[1:-1].replace(f"\\{text[0]}", text[0])
+    elif text in {"true", "false"}:
+        literal = text == "true"
+    elif re.fullmatch(r"[+-]?\d+(\.\d*)?", text):
+        literal = float(text) if "." in text else int(text)
+    else:
+        steps = list(_steps(text))
+        return lambda item: _walk(steps, [item])
+    return lambda _item: [literal]

@@ -1,0 +1,179 @@
+"""The row of a Pod: what its containers say together, in one word and three numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from bramley.apiserver.tables import durations
+from bramley.apiserver.tables.fields import NONE, Json, age, condition, find, holds, is_going, name
+
+_ENDED = frozenset({"Succeeded", "Failed"})
+_CONDITIONS = {
+    "Succeeded": "The pod has completed successfully.",
+    "Failed": "The pod failed.",
+}
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What was counted so far."""
+
+    reason: str
+    ready: int = 0
+    restarts: int = 0
+    restarted_at: datetime | None = None
+
+    def count_restarts(self, container: Json) -> None:
+        self.restarts += container.get("restartCount") or 0
+        ended_at = durations.parsed(find(container, "lastState.terminated.finishedAt"))
+        if ended_at and (self.restarted_at is None or ended_at > self.restarted_at):
+            self.restarted_at = ended_at
+
+    def told_restarts(self, now: datetime) -> str:
+        if not self.restarts or self.restarted_at is None:
+            return str(self.restarts)
+        ago = durations.human((now - self.restarted_at).total_seconds())
+        return f"{self.restarts} ({ago} ago)"
+
+
+def row(pod: Json, now: datetime) -> list[Any]:
+    """Return a Pod's cells."""
+    tally = _summed(pod)
+    sidecars = _sidecars(pod)
+    total = len(find(pod, "spec.containers") or ()) + len(sidecars)
+    return [
+        name(pod, now),
+        f"{tally.ready}/{total}",
+        tally.reason,
+        tally.told_restarts(now),
+        age(pod, now),
+        _address(pod),
+        find(pod, "spec.nodeName") or NONE,
+        find(pod, "status.nominatedNodeName") or NONE,
+        _gates(pod),
+    ]
+
+
+def row_conditions(pod: Json) -> list[Json]:
+    """Return what is said about the whole row: that the Pod has ended."""
+    phase = find(pod, "status.phase")
+    if phase not in _CONDITIONS:
+        return []
+    told = {"type": "Completed", "status": "True", "reason": phase, "message": _CONDITIONS[phase]}
+    return [told]
+
+
+def _summed(pod: Json) -> _Tally:
+    tally = _Tally(_first_reason(pod))
+    status = pod.get("status") or {}
+    sidecars = _sidecars(pod)
+    restarted = _Tally("")
+    is_starting = False
+    for index, each in enumerate(status.get("initContainerStatuses") or ()):
+        tally.count_restarts(each)
+        if each.get("name") in sidecars:
+            restarted.count_restarts(each)
+        told = _init_reason(pod, each, index, is_sidecar=each.get("name") in sidecars)
+        if told:
+            tally.reason, is_starting = told, True
+            break
+        tally.ready += _is_serving_sidecar(each, sidecars) and bool(each.get("ready"))
+    if not is_starting or holds(pod, "Initialized"):
+        tally.restarts, tally.restarted_at = restarted.restarts, restarted.restarted_at
+        _count_containers(pod, tally)
+    if is_going(pod):
+        tally.reason = _reason_of_going(status, tally.reason)
+    return tally
+
+
+def _first_reason(pod: Json) -> str:
+    status = pod.get("status") or {}
+    scheduled = [
+        each
+        for each in status.get("conditions") or ()
+        if each.get("type") == "PodScheduled" and each.get("reason") == "SchedulingGated"
+    ]
+    if scheduled:
+        return "SchedulingGated"
+    return status.get("reason") or status.get("phase") or ""
+
+
+def _sidecars(pod: Json) -> set[str]:
+    found = find(pod, "spec.initContainers") or ()
+    return {each["name"] for each in found if each.get("restartPolicy") == "Always"}
+
+
+def _is_serving_sidecar(container: Json, sidecars: set[str]) -> bool:
+    state = container.get("state") or {}
+    ended_well = "terminated" in state and not state["terminated"].get("exitCode")
+    return not ended_well and container.get("name") in sidecars and bool(container.get("started"))
+
+
+def _init_reason(pod: Json, container: Json, index: int, *, is_sidecar: bool) -> str:
+    """Return what keeps the Pod from starting, or nothing if this container does not."""
+    state = container.get("state") or {}
+    ended, waiting = state.get("terminated"), state.get("waiting") or {}
+    if ended is not None and not ended.get("exitCode"):
+        return ""
+    if is_sidecar and container.get("started"):
+        return ""
+    if ended is not None:
+        return f"Init:{_ended_reason(ended)}"
+    if waiting.get("reason") and waiting["reason"] != "PodInitializing":
+        return f"Init:{waiting['reason']}"
+    return f"Init:{index}/{len(find(pod, 'spec.initContainers') or ())}"
+
+
+def _ended_reason(ended: Json) -> str:
+    if ended.get("reason"):
+        return str(ended["reason"])
+    if ended.get("signal"):
+        return f"Signal:{ended['signal']}"
+    return f"ExitCode:{ended.get('exitCode', 0)}"
+
+
+def _count_containers(pod: Json, tally: _Tally) -> None:
+    is_running = False
+    for each in reversed(find(pod, "status.containerStatuses") or ()):
+        tally.count_restarts(each)
+        state = each.get("state") or {}
+        waiting, ended = state.get("waiting") or {}, state.get("terminated")
+        if waiting.get("reason"):
+            tally.reason = waiting["reason"]
+        elif ended is not None:
+            tally.reason = _ended_reason(ended)
+        elif each.get("ready") and state.get("running") is not None:
+            is_running = True
+            tally.ready += 1
+    if tally.reason == "Completed" and is_running:
+        tally.reason = "Running" if _is_ready(pod) else "NotReady"
+
+
+def _is_ready(pod: Json) -> bool:
+    return holds(pod, "Ready")
+
+
+def _reason_of_going(status: Json, reason: str) -> str:
+    if status.get("reason") == "NodeLost":
+        return "Unknown"
+    return reason if status.get("phase") in _ENDED else "Terminating"
+
+
+def _address(pod: Json) -> str:
+    addresses = find(pod, "status.podIPs") or ()
+    found = addresses[0].get("ip") if addresses else find(pod, "status.podIP")
+    return found or NONE
+
+
+def _gates(pod: Json) -> str:
+    gates = find(pod, "spec.readinessGates") or ()
+    if not gates:
+        return NONE
+    met = [each for each in gates if _is_met(pod, each.get("conditionType", ""))]
+    return f"{len(met)}/{len(gates)}"
+
+
+def _is_met(pod: Json, type: str) -> bool:
+    return (condition(pod, type) or {}).get("status") == "True"
