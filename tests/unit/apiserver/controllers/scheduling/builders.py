@@ -18,11 +18,10 @@ BEGIN = datetime(2026, 6, 19, 12, tzinfo=UTC)
 
 
 def a_node(name: str, *, cpu: str = "4", memory: str = "8Gi", pods: int = 10, **more: Any) -> Node:
-    """Return a Node; `labels`, `taints` and `unschedulable` as a manifest has them, the rest is allocatable."""
+    """Return a Node; `labels`, `taints` and `unschedulable` as a manifest has them."""
     spec = {key: more.pop(key) for key in ("taints", "unschedulable") if key in more}
     labels = {"kubernetes.io/hostname": name, **more.pop("labels", {})}
-    extended = {key.replace("__", "/"): str(value) for key, value in more.items()}
-    offers = {"cpu": cpu, "memory": memory, "pods": str(pods), **extended}
+    offers = {"cpu": cpu, "memory": memory, "pods": str(pods), **more.pop("extended", {})}
     body = {
         "metadata": {"name": name, "labels": labels},
         "spec": spec,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 
 from bramley.api.core import Pod
@@ -100,8 +101,7 @@ def test_guards_leave_for_those_they_keep_away() -> None:
 def test_while_victims_leave_nobody_else_has_to() -> None:
     leaving = small("x", "a", cpu="4")
     board = a_board([a_node("a"), a_node("b")], [leaving, small("y", "b", cpu="4")])
-    gone = facts.of(on("a", a_pod("x", requests={"cpu": "4"})))
-    board.put_pod(type(gone)(**{**_fields(gone), "deleting": True}), "a")
+    board.put_pod(dataclasses.replace(facts.of(leaving), deleting=True), "a")
     pod = a_pod("p", priority=10, requests={"cpu": "4"}, status={"nominatedNodeName": "a"})
 
     found = choosing.decide(facts.of(pod), board, random.Random(0))
@@ -109,10 +109,6 @@ def test_while_victims_leave_nobody_else_has_to() -> None:
     assert isinstance(found, Unfit)
     assert found.message.endswith("not eligible due to a terminating pod on the nominated node.")
     assert (found.victims, found.nominated) == ((), "a")
-
-
-def _fields(pod: facts.PodFacts) -> dict[str, object]:
-    return {name: getattr(pod, name) for name in pod.__dataclass_fields__}
 
 
 def test_a_place_that_was_freed_is_kept_for_whom_it_was_freed() -> None:

@@ -1,0 +1,158 @@
+"""Laws of scheduling, on random clusters: it agrees with a slow second opinion, and whatever it keeps in mind stays true."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bramley.api.core import Node, Pod
+from bramley.apiserver.controllers.scheduling import choosing, facts
+from bramley.apiserver.controllers.scheduling.board import Board
+from bramley.apiserver.controllers.scheduling.choosing import Fits
+from tests.unit.apiserver.controllers.scheduling import oracle
+
+LABELS = st.dictionaries(st.sampled_from(["zone", "os"]), st.sampled_from(["1", "2"]))
+EFFECTS = st.sampled_from(["NoSchedule", "NoExecute", "PreferNoSchedule"])
+TAINTS = st.lists(
+    st.fixed_dictionaries(
+        {"key": st.sampled_from(["k", "l"]), "effect": EFFECTS},
+        optional={"value": st.sampled_from(["v", "w"])},
+    ),
+    max_size=2,
+    unique_by=lambda taint: (taint["key"], taint["effect"]),
+)
+TOLERATIONS = st.lists(
+    st.fixed_dictionaries(
+        {"operator": st.sampled_from(["Exists", "Equal"]), "key": st.sampled_from(["k", "l"])},
+        optional={"effect": EFFECTS, "value": st.sampled_from(["v", "w"])},
+    ),
+    max_size=3,
+)
+APP = st.dictionaries(st.just("app"), st.sampled_from(["x", "y"]), max_size=1)
+TERMS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "topologyKey": st.sampled_from(["zone", "os"]),
+            "labelSelector": st.fixed_dictionaries({"matchLabels": APP}),
+        },
+        optional={"namespaces": st.just(["a", "b"])},
+    ),
+    max_size=2,
+)
+TESTS = st.fixed_dictionaries(
+    {
+        "key": st.sampled_from(["zone", "os"]),
+        "operator": st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist"]),
+        "values": st.just(["1"]),
+    }
+)
+NODE_TERMS = st.lists(
+    st.fixed_dictionaries({"matchExpressions": st.lists(TESTS, min_size=1, max_size=2)}),
+    min_size=1,
+    max_size=2,
+)
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+AFFINITY = st.fixed_dictionaries(
+    {},
+    optional={
+        "nodeAffinity": NODE_TERMS.map(lambda terms: {REQUIRED: {"nodeSelectorTerms": terms}}),
+        "podAffinity": TERMS.map(lambda terms: {REQUIRED: terms}),
+        "podAntiAffinity": TERMS.map(lambda terms: {REQUIRED: terms}),
+    },
+)
+REQUESTS = st.dictionaries(
+    st.sampled_from(["cpu", "memory", "tuist.dev/vm"]), st.sampled_from(["0", "1", "500m", "2"])
+)
+
+
+@st.composite
+def nodes(draw: st.DrawFn) -> list[dict[str, Any]]:
+    return [
+        {
+            "metadata": {"name": f"n{number}", "labels": draw(LABELS)},
+            "spec": {
+                "taints": draw(TAINTS),
+                "unschedulable": draw(st.sampled_from([False] * 4 + [True])),
+            },
+            "status": {
+                "allocatable": {
+                    "cpu": draw(st.sampled_from(["1", "2", "4500m"])),
+                    "memory": "4",
+                    "pods": str(draw(st.integers(0, 3))),
+                    **draw(st.sampled_from([{}, {"tuist.dev/vm": "2"}])),
+                }
+            },
+        }
+        for number in range(draw(st.integers(1, 5)))
+    ]
+
+
+@st.composite
+def a_wire_pod(draw: st.DrawFn) -> dict[str, Any]:
+    requests = draw(st.one_of(st.just({}), REQUESTS))
+    container: dict[str, Any] = {"name": "c", "resources": {"requests": requests}}
+    port = draw(st.sampled_from([0, 0, 0, 80]))
+    if port:
+        container["ports"] = [{"containerPort": 1, "hostPort": port}]
+    spec: dict[str, Any] = {"containers": [container], "tolerations": draw(TOLERATIONS)}
+    spec["nodeSelector"] = draw(st.one_of(st.just({}), st.just({}), LABELS))
+    spec["affinity"] = draw(st.one_of(st.just({}), AFFINITY))
+    metadata = {"namespace": draw(st.sampled_from(["a", "b"])), "labels": draw(APP)}
+    return {"metadata": metadata, "spec": spec}
+
+
+PODS = st.lists(a_wire_pod(), max_size=12)
+
+
+@given(nodes(), PODS, st.randoms(use_true_random=False))
+def test_each_pod_goes_where_it_may_and_stays_only_if_it_may_nowhere(
+    cluster: list[dict[str, Any]], arriving: list[dict[str, Any]], dice: random.Random
+) -> None:
+    board = Board()
+    for node in cluster:
+        board.put_node(msgspec.convert(node, Node))
+    placed: list[dict[str, Any]] = []
+    for number, wire in enumerate(arriving):
+        wire["metadata"] |= {"name": f"p{number}", "uid": f"u{number}"}
+        pod = facts.of(msgspec.convert(wire, Pod))
+        may = {
+            node["metadata"]["name"] for node in cluster if oracle.fits(wire, node, placed, cluster)
+        }
+
+        found = choosing.decide(pod, board, dice)
+
+        if isinstance(found, Fits):
+            assert found.node in may
+            board.put_pod(pod, found.node)
+            wire["spec"]["nodeName"] = found.node
+            placed.append(wire)
+        else:
+            assert may == set(), found.message
+        if placed and dice.random() < 0.2:
+            gone = placed.pop(dice.randrange(len(placed)))
+            board.take_pod(gone["metadata"]["uid"])
+
+
+@given(nodes(), PODS)
+def test_a_board_that_everybody_left_is_as_it_was(
+    cluster: list[dict[str, Any]], arriving: list[dict[str, Any]]
+) -> None:
+    board = Board()
+    for node in cluster:
+        board.put_node(msgspec.convert(node, Node))
+    for number, wire in enumerate(arriving):
+        wire["metadata"] |= {"name": f"p{number}", "uid": f"u{number}"}
+        board.put_pod(facts.of(msgspec.convert(wire, Pod)), f"n{number % 7}")
+
+    for number in range(len(arriving)):
+        board.take_pod(f"u{number}")
+
+    assert (board.crowds, board.guards) == ({}, {})
+    assert set(board.rooms) == {node["metadata"]["name"] for node in cluster}
+    for room in board.rooms.values():
+        assert (set(room.used.values()) | {0}, room.pods, +room.ports) == ({0}, {}, {})
+        assert (room.floor_cpu, room.floor_memory) == (0, 0)
