@@ -1,4 +1,4 @@
-"""Where any error is caught: around the code of reconcilers, so that a bug in one of them ends nothing but its own turn."""
+"""Where any error is caught: around code that others give us, so that a bug in it ends nothing but its own turn."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Mirror(Generic[K]):
             if kind == "DELETED":
                 self._remove(key)
             else:
-                self._put(key, event.object)
+                self._tell(key, self.cache.put(key, event.object), event.object)
         if self._waiters:
             self._wake()
         return unread
@@ -75,9 +75,9 @@ class Mirror(Generic[K]):
 
     def replace(self, key: Key, thing: K) -> None:
         """Take over the listed state of one object."""
-        old = self.cache.find(key)
+        old = self.cache.put(key, thing)
         if old is None or old.metadata.resource_version != thing.metadata.resource_version:
-            self._put(key, thing)
+            self._tell(key, old, thing)
 
     def drop_others(self, seen: set[Key]) -> None:
         """Remove what a whole list did not show."""
@@ -100,14 +100,13 @@ class Mirror(Generic[K]):
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
 
-    def _put(self, key: Key, thing: K) -> None:
-        old = self.cache.put(key, thing)
-        if old is not None and old.metadata.uid != thing.metadata.uid:
+    def _tell(self, key: Key, old: K | None, new: K) -> None:
+        if old is not None and old.metadata.uid != new.metadata.uid:
             # The deletion in between was missed; whoever counts objects must hear of both.
             self._notify(key, old, None)
             old = None
         for handler in self._handlers:
-            handler(key, old, thing)
+            handler(key, old, new)
 
     def _remove(self, key: Key) -> None:
         old = self.cache.remove(key)
@@ -131,24 +130,28 @@ class Relist(Generic[K]):
     def __init__(self, mirror: Mirror[K], version: int) -> None:
         self._mirror = mirror
         self._version = version
-        self._seen: set[Key] = set()
+        # What an empty cache holds in the end is what was listed, so nobody need remember that.
+        self._seen: set[Key] | None = set() if len(mirror.cache) else None
         self.anonymous = 0
 
     def page(self, listing: Listing[K]) -> None:
         """Take over one page; an object that could not be decoded stays as it was."""
+        seen, replace = self._seen, self._mirror.replace
         for thing in listing.items:
-            key = Key(thing.metadata.namespace or "", thing.metadata.name)
-            self._seen.add(key)
-            self._mirror.replace(key, thing)
+            metadata = thing.metadata
+            key = _new(Key, (metadata.namespace or "", metadata.name))
+            replace(key, thing)
+            if seen is not None:
+                seen.add(key)
         for misfit in listing.undecodable:
-            if misfit.metadata.name:
-                self._seen.add(Key(misfit.metadata.namespace or "", misfit.metadata.name))
-            else:
+            if not misfit.metadata.name:
                 self.anonymous += 1
+            elif seen is not None:
+                seen.add(Key(misfit.metadata.namespace or "", misfit.metadata.name))
 
     def finish(self) -> None:
         """Remove what the list did not show and be true at its version."""
         # An object without a name may be any of ours, so nothing counts as gone until it can be read.
-        if not self.anonymous:
+        if self._seen is not None and not self.anonymous:
             self._mirror.drop_others(self._seen)
         self._mirror.settle_at(self._version)

@@ -69,8 +69,8 @@ class WorkQueue(Generic[T]):
         self._getters: deque[asyncio.Future[None]] = deque()
         self._takes = 0
         self._closed = False
-        self._idle = asyncio.Event()
-        self._idle.set()
+        # Only there while somebody waits for it, because keys come and go too often for an event that nobody hears.
+        self._idle: asyncio.Event | None = None
         meter.depth.set_function(self.__len__)
         meter.longest_running.set_function(self._longest_running)
 
@@ -117,19 +117,31 @@ class WorkQueue(Generic[T]):
     async def get(self) -> T:
         """Wait for the next key and take it; `done` must follow. Raise ShutDown when there will be none."""
         while not self._closed:
-            if self._waits_as:
-                return self._take()
+            key = self.take()
+            if key is not None:
+                return key
             await self._wait_for_a_key()
         raise ShutDown
 
-    def done(self, key: T) -> None:
-        """Give the key back; if it was added meanwhile, it waits again."""
-        del self._processing[key]
-        if not self._processing:
+    def take(self) -> T | None:
+        """Take the next key as `get` does, or nothing if none waits; a worker that finds one need not ask the loop."""
+        if self._closed or not self._waits_as:
+            return None
+        key, since = self._next_ready().popitem(last=False)
+        del self._waits_as[key]
+        self._processing[key] = now = self._clock.monotonic()
+        self._meter.latency.observe(now - since)
+        return key
+
+    def done(self, key: T) -> float:
+        """Give the key back and return when it was taken; if it was added meanwhile, it waits again."""
+        taken = self._processing.pop(key)
+        if self._idle is not None and not self._processing:
             self._idle.set()
-        dirty = self._dirty.pop(key, None)
-        if dirty is not None and not self._closed:
-            self._push(key, *dirty)
+            self._idle = None
+        if self._dirty:
+            self._push_dirty(key)
+        return taken
 
     def shut_down(self) -> None:
         """Hand out no more keys and take no more; the keys in process may end."""
@@ -140,22 +152,21 @@ class WorkQueue(Generic[T]):
 
     async def drained(self) -> None:
         """Wait until no key is in process."""
-        await self._idle.wait()
+        if self._processing:
+            self._idle = self._idle or asyncio.Event()
+            await self._idle.wait()
 
     def _push(self, key: T, priority: Priority, since: float) -> None:
         self._waits_as[key] = priority
         self._ready[priority][key] = since
         self._meter.adds.inc()
-        self._wake_one()
+        if self._getters:
+            self._wake_one()
 
-    def _take(self) -> T:
-        key, since = self._next_ready().popitem(last=False)
-        del self._waits_as[key]
-        now = self._clock.monotonic()
-        self._processing[key] = now
-        self._idle.clear()
-        self._meter.latency.observe(now - since)
-        return key
+    def _push_dirty(self, key: T) -> None:
+        dirty = self._dirty.pop(key, None)
+        if dirty is not None and not self._closed:
+            self._push(key, *dirty)
 
     def _next_ready(self) -> OrderedDict[T, float]:
         self._takes += 1

@@ -6,10 +6,10 @@ It decides nothing about retries; it returns an outcome or raises. A primary tha
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Generic
+from typing import Any, Generic
 
 from bramley.api.meta import K
 from bramley.base import errors
@@ -22,6 +22,8 @@ from bramley.runtime.keys import Key
 from bramley.runtime.metrics import RuntimeMetrics
 from bramley.runtime.outcome import CheckAgain, Outcome, Settled
 from bramley.runtime.writes import FencedKube
+
+Owner = tuple[str, Key]
 
 _BEHIND = CheckAgain(timedelta(seconds=1), "the cache has not seen what was written for this key")
 
@@ -59,10 +61,18 @@ class Reconciling(Generic[K]):
         """Read the object from the server for the next pass, because the cache led to a conflict."""
         self._doubted.add(key)
 
-    async def once(self, key: Key, desk: Desk) -> Outcome:
-        """Reconcile or release the object of this key; what it writes is noted at the desk."""
+    def once(self, key: Key, desk: Desk) -> Coroutine[Any, Any, Outcome]:
+        """Return the pass that reconciles or releases the object of this key; what it writes is noted at the desk."""
         self._check()
         owner = desk.owner = (self._name, key)
+        # Nearly every pass is only the reconciler's own, and then no other coroutine stands around it.
+        if self._releasing is None and key not in self._doubted:
+            thing = self._cache.find(key)
+            if thing is not None and not self._freshness.has_written(owner):
+                return self._reconcile(thing)
+        return self._guarded(key, owner)
+
+    async def _guarded(self, key: Key, owner: Owner) -> Outcome:
         if self._freshness.has_written(owner) and not await self._freshness.caught_up(owner):
             return _BEHIND
         thing = await self._reread(key) if key in self._doubted else self._cache.find(key)

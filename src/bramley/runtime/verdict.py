@@ -35,7 +35,7 @@ class Verdict:
     why: str = ""
 
 
-_SETTLED = Verdict("settled", "", Then.REST)
+SETTLED = Verdict("settled", "", Then.REST)
 
 # In this order: the first class that fits decides, so the narrow ones stand before the wide ones.
 _ERRORS: tuple[tuple[type[errors.BramleyError], str, Then], ...] = (
@@ -56,7 +56,7 @@ _WORST_FIRST = ("bug", "failed", "unavailable", "rate_limited", "conflict", "ref
 def judge(result: Outcome | Exception) -> Verdict:
     """Return what follows from a reconcile's outcome or error."""
     if isinstance(result, Settled):
-        return _SETTLED
+        return SETTLED
     if isinstance(result, CheckAgain):
         return Verdict("check_again", "", Then.AFTER, after=result.after, why=result.why)
     if isinstance(result, ExceptionGroup):

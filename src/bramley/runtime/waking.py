@@ -23,6 +23,10 @@ from bramley.runtime.worker import Workers
 logger = log.get(__name__)
 
 
+# Until Python 3.12 looking up the member of an enum takes as long as queueing a key.
+_DELETION, _CHANGE, _RESYNC = Priority
+
+
 def by_primary(workers: Workers[K], informer: Informer[K]) -> None:
     """Wake each object when it changes itself."""
     add, synced = workers.queue.add, informer.synced.is_set
@@ -62,5 +66,5 @@ def _mapped(
 
 def _priority(new: Object | None, *, is_synced: bool) -> Priority:
     if new is None or new.metadata.deletion_timestamp is not None:
-        return Priority.DELETION
-    return Priority.CHANGE if is_synced else Priority.RESYNC
+        return _DELETION
+    return _CHANGE if is_synced else _RESYNC

@@ -15,16 +15,14 @@ from typing import Generic
 from bramley.api.meta import K
 from bramley.base import log
 from bramley.base.backoff import Backoff
-from bramley.runtime.caught import Caught
 from bramley.runtime.controller import Controller
 from bramley.runtime.deadline import Deadline, Seat
 from bramley.runtime.fresh import Desk
 from bramley.runtime.informer import Informer
 from bramley.runtime.keys import Key
-from bramley.runtime.outcome import Outcome, Settled
 from bramley.runtime.queue import Priority, QueueMeter, ShutDown, WorkQueue
 from bramley.runtime.reconciling import Reconciling, Surroundings
-from bramley.runtime.verdict import Then, Verdict, judge
+from bramley.runtime.verdict import SETTLED, Then, Verdict, judge
 
 logger = log.get(__name__)
 
@@ -32,9 +30,6 @@ logger = log.get(__name__)
 _TURN_SECONDS = 0.005
 # The first conflict is retried at once; a fight over an object is not fought at full speed.
 _FIGHT = Backoff(timedelta(milliseconds=20), timedelta(seconds=10))
-
-
-_SETTLED = Settled()
 
 
 class Told:
@@ -73,6 +68,7 @@ class Workers(Generic[K]):
         self._clock = around.clock
         self._rng = around.rng
         self._outcomes = around.metrics.outcomes
+        self._settled = self._outcomes.of(self.name, SETTLED.outcome, SETTLED.reason)
         self._duration = around.metrics.work_duration.of(self.name)
         self._freshness = around.freshness
         self._deadline = Deadline(controller.settings.deadline)
@@ -113,7 +109,7 @@ class Workers(Generic[K]):
             turn = self._clock.monotonic()
             while True:
                 try:
-                    place.key = await self.queue.get()
+                    place.key = self.queue.take() or await self.queue.get()
                 except ShutDown:
                     return
                 now = await self._serve(place, desk, seat)
@@ -123,24 +119,33 @@ class Workers(Generic[K]):
 
     async def _serve(self, place: Place, desk: Desk, seat: Seat) -> float:
         """Make a pass over the key, act on how it ended, and return when that was."""
-        key, began = place.key, self._clock.monotonic()
+        key = place.key
         place.number = next(self._ids)
-        result: Outcome | Exception = _SETTLED
         try:
-            with Caught() as caught:
-                result = await seat.of(self._pass.once(key, desk))
-            verdict = judge(caught.error or result)
-            self._outcomes.of(self.name, verdict.outcome, verdict.reason).inc()
-            if verdict.why or verdict.is_bug:
-                self._tell(verdict, caught.error)
+            verdict = judge(await seat.of(self._pass.once(key, desk)))
+        except Exception as error:  # noqa: BLE001 - the one place where a reconciler's error ends
+            self._act(key, judge(error), error)
+        else:
             self._act(key, verdict)
         finally:
-            self.queue.done(key)
+            taken = self.queue.done(key)
         ended = self._clock.monotonic()
-        self._duration.observe(ended - began)
+        self._duration.observe(ended - taken)
         return ended
 
-    def _act(self, key: Key, verdict: Verdict) -> None:
+    def _act(self, key: Key, verdict: Verdict, error: Exception | None = None) -> None:
+        # Nearly all passes end like this, so it is not looked up how.
+        if verdict is SETTLED:
+            self._settled.inc()
+            self._conflicts.pop(key, None)
+            self.queue.forget(key)
+            return
+        self._outcomes.of(self.name, verdict.outcome, verdict.reason).inc()
+        if verdict.why or verdict.is_bug:
+            self._tell(verdict, error)
+        self._queue_again(key, verdict)
+
+    def _queue_again(self, key: Key, verdict: Verdict) -> None:
         if verdict.then is Then.AT_ONCE:
             self._retry_conflict(key)
             return

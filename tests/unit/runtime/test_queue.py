@@ -245,6 +245,58 @@ async def test_drained_waits_for_the_keys_in_process() -> None:
         await queue.drained()
 
 
+async def test_queue_is_drained_only_when_the_last_key_is_done() -> None:
+    queue = a_queue()
+    queue.add("a")
+    queue.add("b")
+    keys = [queue.take(), queue.take()]
+    ended: list[str] = []
+
+    async def wait() -> None:
+        await queue.drained()
+        ended.append("ended")
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(2):
+            group.create_task(wait())
+        await asyncio.sleep(0)
+        queue.done("a")
+        await asyncio.sleep(1)
+        assert ended == []
+        queue.done("b")
+
+    assert keys == ["a", "b"]
+    assert ended == ["ended"] * 2
+
+
+async def test_take_gives_what_waits_and_does_not_wait_itself() -> None:
+    queue = a_queue()
+    assert queue.take() is None
+    queue.add("a")
+
+    assert queue.take() == "a"
+    assert queue.take() is None
+
+
+async def test_closed_queue_gives_away_nothing() -> None:
+    queue = a_queue()
+    queue.add("a")
+    queue.shut_down()
+
+    assert queue.take() is None
+
+
+async def test_done_tells_when_the_key_was_taken() -> None:
+    queue = a_queue()
+    queue.add("a")
+    await asyncio.sleep(2)
+    await queue.get()
+    taken = virtual_time.clock().monotonic()
+    await asyncio.sleep(3)
+
+    assert queue.done("a") == taken
+
+
 async def test_metrics_tell_depth_latency_retries_and_the_longest_run() -> None:
     metrics = some_metrics()
     queue = a_queue(metrics)
