@@ -19,6 +19,7 @@ N = TypeVar("N", bound=ast.AST)
 # The only places that may see every exception: below them a bug has nobody left to tell.
 CATCH_ALL = {
     "src/bramley/runtime/caught.py",
+    "src/bramley/runtime/worker.py",  # around a reconcile, where a context manager costs more than most of them
     "src/bramley/apiserver/api.py",
     "src/bramley/kube/in_process.py",  # stands where the HTTP server stands between processes
     "src/bramley/cli/main.py",
