@@ -13,7 +13,7 @@ from bramley.apiserver.auth.attributes import Attributes
 from bramley.apiserver.auth.authenticator import Authenticate, Authenticator
 from bramley.apiserver.auth.authorizer import Authorizer
 from bramley.apiserver.paths import Target
-from bramley.apiserver.rest import bootstrap, listing, negotiation, options, watching
+from bramley.apiserver.rest import bootstrap, listing, negotiation, options, showing, watching
 from bramley.apiserver.rest.exchange import (
     Answer,
     Disconnected,
@@ -101,7 +101,11 @@ class Api:
         server = self._server
         if asked is not None and not reads:
             server = escalation.guarded(server.overseen(asked), asked)
-        return await handler_of(request.method, target)(server, request, target)
+        handler, view = handler_of(request.method, target), negotiation.view_of(request)
+        answer = await handler(server, request, target)
+        if view is negotiation.PLAIN:
+            return answer
+        return showing.reshaped(answer, request, target.resource, view, server.clock)
 
     def _target(self, path: str) -> Target | None:
         """Return what a path names, None for a discovery document; kept, because clients ask for the same again."""
@@ -117,7 +121,7 @@ class Api:
         document = discovery.document(request.path, self._server.catalog)
         if request.method not in _READS:
             raise status.method_not_allowed()
-        negotiation.form_of(request)
+        negotiation.view_of(request)
         return json_answer(document)
 
     async def _many(self, request: Request, target: Target, send: Send) -> Answer | None:

@@ -17,7 +17,15 @@ from bramley.apiserver.paths import Target
 from bramley.apiserver.resources import ServedResource
 from bramley.apiserver.rest import showing
 from bramley.apiserver.rest.exchange import Answer, Request
-from bramley.apiserver.rest.negotiation import PLAIN, Form, View, list_prefix, reformed, view_of
+from bramley.apiserver.rest.negotiation import (
+    PLAIN,
+    Form,
+    View,
+    list_prefix,
+    reformed,
+    view_of,
+    with_included,
+)
 from bramley.apiserver.rest.options import ListOptions
 from bramley.apiserver.rest.server import Server, served_bytes
 from bramley.apiserver.status import ApiError
@@ -53,14 +61,13 @@ class _Token(msgspec.Struct):
 
 
 async def get(server: Server, request: Request, target: Target) -> Answer:
-    """Return one object."""
+    """Return one object, whole."""
     if request.query.get("resourceVersion"):
         _check_reached(server, request.query["resourceVersion"])
     record = server.store.get(target.key)
     if record is None:
         raise status.not_found(target.resource.details(target.name))
-    body = served_bytes(record, target.resource)
-    return Answer(showing.shown(server, request, target.resource, body))
+    return Answer(served_bytes(record, target.resource))
 
 
 def list_objects(server: Server, request: Request, target: Target, asked: ListOptions) -> Answer:
@@ -68,6 +75,7 @@ def list_objects(server: Server, request: Request, target: Target, asked: ListOp
     view = view_of(request)
     found = page(server, target, asked)
     if view.form is Form.TABLE:
+        view = with_included(view, request)
         return Answer(_table(server, found, target.resource, view))
     return Answer(encoded(found, target.resource, view))
 

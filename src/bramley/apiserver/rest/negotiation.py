@@ -56,27 +56,21 @@ class _OnlyMetadata(msgspec.Struct):
     metadata: msgspec.Raw
 
 
-def form_of(request: Request) -> Form:
+def view_of(request: Request) -> View:
     """Return the form that the client wants; raise a 406 if we have none of those that it names."""
     accept = request.header(b"accept")
-    return Form.PLAIN if accept in _WHOLE else _negotiated(accept).form
+    return PLAIN if accept in _WHOLE else _negotiated(accept)
 
 
-def view_of(request: Request) -> View:
-    """Return the form that the client wants and what belongs to it; raise a 406, or a 400 for what makes no sense."""
-    accept = request.header(b"accept")
-    if accept in _WHOLE:
-        return PLAIN
-    view = _negotiated(accept)
-    if view.form is not Form.TABLE:
-        return view
+def with_included(view: View, request: Request) -> View:
+    """Return a table's view with what of each object shall come with its row; raise a 400 for what makes no sense."""
     include = request.query.get("includeObject", "")
     if include not in _INCLUDED:
         detail = "must be 'Metadata', 'Object', 'None', or empty"
         wrong = causes.invalid("includeObject", include, detail)
         message = f"Unable to convert to Table as requested: {wrong.field}: {wrong.message}"
         raise status.bad_request(message)
-    return View(Form.TABLE, view.version, include)
+    return View(view.form, view.version, include) if include else view
 
 
 # Clients send the same few headers again and again.

@@ -5,29 +5,40 @@ Plain objects go out as they are stored; only tables make us decode them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
 from bramley.apiserver.resources import Json, ServedResource
-from bramley.apiserver.rest.exchange import Request
-from bramley.apiserver.rest.negotiation import META_GROUP, Form, View, reformed, view_of
-from bramley.apiserver.rest.server import Server
+from bramley.apiserver.rest.exchange import Answer, Request
+from bramley.apiserver.rest.negotiation import META_GROUP, Form, View, reformed, with_included
 from bramley.apiserver.tables import pods, printers
 from bramley.apiserver.tables.columns import Printer
+from bramley.base.clock import Clock
 
 _MARKED = b'"k8s.io/initial-events-end"'
 
 
-def shown(server: Server, request: Request, resource: ServedResource, body: bytes) -> bytes:
-    """Return one object's JSON as the request wants to see it."""
-    return one(body, resource, view_of(request), now=server.clock.now)
+def reshaped(
+    answer: Answer, request: Request, resource: ServedResource, view: View, clock: Clock
+) -> Answer:
+    """Return an answer about one object in the form that was asked for; anything else stays as it is."""
+    if view.form is Form.TABLE:
+        view = with_included(view, request)
+    if not answer.body.startswith(resource.prefix):
+        return answer
+    return replace(answer, body=one(answer.body, resource, view, now=clock.now))
 
 
 def one(
-    body: bytes, resource: ServedResource, view: View, *, now: Any, with_columns: bool = True
+    body: bytes,
+    resource: ServedResource,
+    view: View,
+    *,
+    now: Callable[[], datetime],
+    with_columns: bool = True,
 ) -> bytes:
     """Return one object in a form; `now` is called only if the time matters."""
     if view.form is Form.PLAIN:

@@ -20,7 +20,7 @@ from bramley.apiserver.resources import ServedResource
 from bramley.apiserver.rest import showing
 from bramley.apiserver.rest.exchange import JSON, Receive, Request, Send
 from bramley.apiserver.rest.listing import check_readable
-from bramley.apiserver.rest.negotiation import PLAIN, View, view_of
+from bramley.apiserver.rest.negotiation import PLAIN, Form, View, view_of, with_included
 from bramley.apiserver.rest.options import ListOptions
 from bramley.apiserver.rest.server import Server, decoded, served_bytes
 from bramley.apiserver.selectors import FieldTerm
@@ -209,12 +209,13 @@ async def watch(
     """Serve one watch until it ends or the client goes away."""
     check_readable(asked.version)
     lasts = _lasts_seconds(server, asked)
+    view = view_of(request)
     one = Watch(
         server=server,
         resource=target.resource,
         namespace=target.namespace or None,
         asked=asked,
-        view=view_of(request),
+        view=with_included(view, request) if view.form is Form.TABLE else view,
         send=send,
         ends_at=server.clock.monotonic() + lasts,
     )
