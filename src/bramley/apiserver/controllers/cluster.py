@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from bramley.apiserver.controllers import namespaces, service_accounts
+from bramley.apiserver.controllers.garbage import adding as garbage
 from bramley.apiserver.controllers.timings import DEFAULT, Timings
 from bramley.base.clock import Clock
 from bramley.kube.client import Client
@@ -21,7 +22,7 @@ class Add(Protocol):
 
 def everything() -> tuple[Add, ...]:
     """Return how to add each controller of a cluster."""
-    return (service_accounts.add, namespaces.add)
+    return (service_accounts.add, namespaces.add, garbage.add)
 
 
 def add_all(

@@ -35,10 +35,10 @@ class Timings:
     event_ttl_period: timedelta = timedelta(minutes=1)
     # Namespaces: how long after its deletion a namespace is emptied, so that whoever writes into it hears of its end first.
     namespace_first_look: timedelta = timedelta(seconds=5)
-    # Garbage collection: how often the served kinds are compared with those that are followed, and after which failure
-    # an object is looked at again.
-    garbage_discovery_period: timedelta = timedelta(seconds=30)
-    garbage_retry: timedelta = timedelta(seconds=1)
+    # Garbage collection: how often it looks at what is served (definitions that come or go are noticed at once), and how
+    # soon an object that could not be judged is looked at again, growing from there.
+    garbage_discovery_period: timedelta = timedelta(minutes=5)
+    garbage_retry: timedelta = timedelta(milliseconds=100)
     # Disruption budgets: for how long an evicted Pod counts as going before it is marked as deleted.
     disruption_patience: timedelta = timedelta(minutes=2)
 
