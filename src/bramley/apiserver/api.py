@@ -22,7 +22,6 @@ from bramley.apiserver.rest.exchange import (
     Scope,
     Send,
     error_answer,
-    json_answer,
     send_answer,
 )
 from bramley.apiserver.rest.routes import handler_of
@@ -69,6 +68,7 @@ class Api:
         self._is_ready = False
         self._targets: dict[str, Target] = {}
         self._targets_of = server.catalog.changes
+        self._documents = discovery.Documents(server.catalog)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
@@ -91,7 +91,7 @@ class Api:
         asked = self._callers.check(request)
         target = self._target(request.path)
         if target is None:
-            return self._discovery(request)
+            return self._documents.answer(request)
         reads = request.method in _READS
         if reads and (not target.name or target.legacy_watch) and not target.subresource:
             return await self._many(request, target, send)
@@ -116,13 +116,6 @@ class Api:
         if target is None and not discovery.is_document(path):
             target = self._targets[path] = paths.find(path, catalog)
         return target
-
-    def _discovery(self, request: Request) -> Answer:
-        document = discovery.document(request.path, self._server.catalog)
-        if request.method not in _READS:
-            raise status.method_not_allowed()
-        negotiation.view_of(request)
-        return json_answer(document)
 
     async def _many(self, request: Request, target: Target, send: Send) -> Answer | None:
         if target.resource.is_virtual:

@@ -120,6 +120,7 @@ class Answer:
     code: int = 200
     content_type: Header = JSON
     headers: tuple[Header, ...] = ()
+    cache: Header = _NO_CACHE
 
 
 def parse_query(query_string: bytes) -> tuple[dict[str, str], dict[str, list[str]]]:
@@ -147,7 +148,7 @@ async def send_answer(send: Send, answer: Answer, warnings: Iterable[str] = ()) 
     """Send a whole answer."""
     headers = [
         answer.content_type,
-        _NO_CACHE,
+        answer.cache,
         (b"content-length", str(len(answer.body)).encode()),
         *answer.headers,
         *((b"warning", _warning(text)) for text in warnings),

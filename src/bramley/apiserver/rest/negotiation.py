@@ -5,6 +5,7 @@ A client that lists several forms gets the first one that we have.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import lru_cache
@@ -71,6 +72,16 @@ def with_included(view: View, request: Request) -> View:
         message = f"Unable to convert to Table as requested: {wrong.field}: {wrong.message}"
         raise status.bad_request(message)
     return View(view.form, view.version, include) if include else view
+
+
+def asks_for(request: Request, wanted: Mapping[str, str]) -> bool:
+    """Tell whether the first form of JSON that the client names, and that is plain or this one, is this one."""
+    for media, given in map(_clause, request.header(b"accept").split(",")):
+        if media in _JSON and not given.keys() & wanted.keys():
+            return False
+        if media in _JSON and wanted.items() <= given.items():
+            return True
+    return False
 
 
 # Clients send the same few headers again and again.
