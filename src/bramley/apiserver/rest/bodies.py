@@ -20,6 +20,7 @@ from bramley.apiserver.status import ApiError
 
 MEDIA_TYPES = ("application/json", "application/yaml")
 PROTOBUF = "application/vnd.kubernetes.protobuf"
+BUILT_IN_MEDIA_TYPES = (*MEDIA_TYPES, PROTOBUF)
 
 _SHOWN = 30
 _PROBE = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
@@ -68,19 +69,50 @@ def from_yaml(data: bytes) -> Any:
 async def read_object(request: Request, resource: ServedResource, options: WriteOptions) -> Json:
     """Return the object in a request's body, of the resource's kind and shape."""
     media = media_type(request)
-    if media == PROTOBUF:
-        message = f"{PROTOBUF} bodies are not read yet; send application/json"
-        raise ApiError(415, "UnsupportedMediaType", message)
-    if media not in MEDIA_TYPES:
-        raise status.unsupported_media_type(MEDIA_TYPES)
+    known = MEDIA_TYPES if resource.is_custom else BUILT_IN_MEDIA_TYPES
+    if media not in known:
+        raise status.unsupported_media_type(known)
     data = await request.body()
-    body = _object(data, media, resource)
-    repeated = _duplicates(data) if options.validation in {"Strict", "Warn"} else []
+    if media == PROTOBUF:
+        body, repeated = _from_protobuf(data, resource), []
+    else:
+        body = _object(data, media, resource)
+        repeated = _duplicates(data) if options.validation in {"Strict", "Warn"} else []
     try:
         shape(body, resource, options=options, request=request, repeated=repeated)
     except shapes.WrongShape as wrong:
         raise _cannot_be_handled(body, resource, str(wrong)) from None
     return body
+
+
+def _from_protobuf(data: bytes, resource: ServedResource) -> Json:
+    from bramley.apiserver.fields import structs
+    from bramley.apiserver.protobuf import envelope, messages, wire
+
+    try:
+        given = envelope.open_envelope(data)
+    except wire.Malformed as wrong:
+        raise _unrecognized(resource, str(wrong), data) from None
+    body = _identified({"kind": given.kind, "apiVersion": given.api_version}, resource)
+    struct = structs.of_kind(resource.api_version, resource.kind)
+    if struct is None:
+        raise status.unsupported_media_type(MEDIA_TYPES)
+    try:
+        return {**body, **messages.read(given.message, struct)}
+    except wire.Malformed as wrong:
+        raise _cannot_be_handled(body, resource, str(wrong)) from None
+
+
+def read_options(data: bytes, media: str) -> Any:
+    """Return the value of the bytes of delete options; raise Unreadable."""
+    if media != PROTOBUF:
+        return decode(data, media)
+    from bramley.apiserver.protobuf import envelope, messages, wire
+
+    try:
+        return messages.read(envelope.open_envelope(data).message, "meta/v1.DeleteOptions")
+    except wire.Malformed as wrong:
+        raise Unreadable(str(wrong)) from None
 
 
 def _object(data: bytes, media: str, resource: ServedResource) -> Json:

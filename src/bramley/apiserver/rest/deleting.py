@@ -13,6 +13,7 @@ from bramley.apiserver.rest.exchange import Answer, Request, json_answer
 from bramley.apiserver.rest.options import DeleteOptions
 from bramley.apiserver.rest.server import Server
 from bramley.apiserver.rest.writing import Remove, Written, write
+from bramley.apiserver.status import ApiError
 
 _AT_ONCE = 100
 
@@ -47,11 +48,14 @@ async def _read(request: Request) -> DeleteOptions:
     data = await request.body()
     if not data:
         return options.deleting(None, request)
-    if media not in bodies.MEDIA_TYPES:
-        raise status.unsupported_media_type(bodies.MEDIA_TYPES)
+    if media not in bodies.BUILT_IN_MEDIA_TYPES:
+        raise status.unsupported_media_type(bodies.BUILT_IN_MEDIA_TYPES)
     try:
-        body: Any = bodies.decode(data, media)
+        body: Any = bodies.read_options(data, media)
     except bodies.Unreadable as wrong:
+        if media == bodies.PROTOBUF:
+            # A real server takes no blame off itself here.
+            raise ApiError(500, "", str(wrong)) from None
         message = f"couldn't get version/kind; json parse error: {wrong}"
         raise status.bad_request(message) from None
     return options.deleting(options.delete_options(body), request)

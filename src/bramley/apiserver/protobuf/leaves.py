@@ -1,0 +1,125 @@
+"""The types that have a message on the wire but are no object in JSON: times, quantities, raw JSON and their like."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from bramley.apiserver.protobuf import wire
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_UNITS = ((3_600_000_000_000, "h"), (60_000_000_000, "m"))
+_SMALL = ((1_000_000, "ms"), (1_000, "µs"), (1, "ns"))
+
+Leaf = Callable[[memoryview], Any]
+
+
+def text(data: memoryview) -> str:
+    """Return a text; what is no UTF-8 is marked, as JSON written by Go does."""
+    return bytes(data).decode(errors="replace")
+
+
+def double(data: memoryview) -> float:
+    """Return a number of eight bytes."""
+    found: float = struct.unpack("<d", data)[0]
+    return found
+
+
+def _numbered(data: memoryview, message: str) -> dict[int, wire.Entry]:
+    return {each.number: each for each in wire.entries(data, message)}
+
+
+def _integer(found: dict[int, wire.Entry], number: int, bits: int = 64) -> int:
+    entry = found.get(number)
+    return 0 if entry is None else wire.signed(entry.as_number(str(number)), bits)
+
+
+def _string(found: dict[int, wire.Entry], number: int) -> str:
+    entry = found.get(number)
+    return "" if entry is None else text(entry.as_bytes(str(number)))
+
+
+def _moment(data: memoryview) -> datetime | None:
+    """Return a time, or None for the zero one that stands for no time at all."""
+    found = _numbered(data, "Timestamp")
+    seconds, nanos = _integer(found, 1), _integer(found, 2, 32)
+    if not seconds and not nanos:
+        return None
+    try:
+        return _EPOCH + timedelta(seconds=seconds, microseconds=nanos // 1000)
+    except OverflowError:
+        raise wire.Malformed("Time.MarshalJSON: year outside of range [0,9999]") from None
+
+
+def _time(data: memoryview) -> str | None:
+    moment = _moment(data)
+    return None if moment is None else moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _micro_time(data: memoryview) -> str | None:
+    moment = _moment(data)
+    return None if moment is None else moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _quantity(data: memoryview) -> str:
+    return _string(_numbered(data, "Quantity"), 1) or "0"
+
+
+def _int_or_string(data: memoryview) -> int | str:
+    found = _numbered(data, "IntOrString")
+    return _string(found, 3) if _integer(found, 1) else _integer(found, 2, 32)
+
+
+def _raw(data: memoryview) -> Any:
+    entry = _numbered(data, "RawExtension").get(1)
+    if entry is None or not len(entry.as_bytes("raw")):
+        return None
+    try:
+        return msgspec.json.decode(entry.as_bytes("raw"))
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise wire.Malformed(str(error)) from None
+
+
+def _duration(data: memoryview) -> str:
+    return duration_text(_integer(_numbered(data, "Duration"), 1))
+
+
+def duration_text(nanoseconds: int) -> str:
+    """Return a duration as Go writes it, such as `1m30s`."""
+    if not nanoseconds:
+        return "0s"
+    sign, rest = ("-" if nanoseconds < 0 else ""), abs(nanoseconds)
+    if rest < 1_000_000_000:
+        size, unit = next(each for each in _SMALL if rest >= each[0])
+        return f"{sign}{_decimal(rest, size)}{unit}"
+    shown = ""
+    for size, unit in _UNITS:
+        if rest >= size or shown:
+            shown += f"{rest // size}{unit}"
+            rest %= size
+    return f"{sign}{shown}{_decimal(rest, 1_000_000_000)}s"
+
+
+def _decimal(value: int, size: int) -> str:
+    whole, part = divmod(value, size)
+    digits = str(part).zfill(len(str(size)) - 1).rstrip("0")
+    return f"{whole}.{digits}" if digits else str(whole)
+
+
+LEAVES: MappingProxyType[str, Leaf] = MappingProxyType(
+    {
+        "time": _time,
+        "microtime": _micro_time,
+        "quantity": _quantity,
+        "intorstring": _int_or_string,
+        "duration": _duration,
+        "raw": _raw,
+        "fields": _raw,
+        "json": _raw,
+    }
+)
