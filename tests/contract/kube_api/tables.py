@@ -71,6 +71,7 @@ TYPES = {
     "jsonpatch": "application/json-patch+json",
     "strategic": "application/strategic-merge-patch+json",
     "apply": "application/apply-patch+yaml",
+    "protobuf": "application/vnd.kubernetes.protobuf",
 }
 
 
@@ -81,6 +82,7 @@ class Step:
     do: str
     send: Any = None
     raw: str | None = None
+    hex: str | None = None
     type: str | None = None
     accept: str = "application/json"
     during: tuple[Step, ...] = ()

@@ -78,7 +78,9 @@ def _request(step: Step, namespace: str, memory: Mapping[str, str]) -> Request:
     method, target = _filled(step.do, namespace, memory).split(" ", 1)
     path, _, query = target.partition("?")
     body = None
-    if step.raw is not None:
+    if step.hex is not None:
+        body = bytes.fromhex(step.hex)
+    elif step.raw is not None:
         body = _expanded(_filled(step.raw, namespace, memory)).encode()
     elif step.send is not None:
         body = _expanded(_filled(json.dumps(step.send), namespace, memory)).encode()
