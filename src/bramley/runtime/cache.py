@@ -66,6 +66,10 @@ class Cache(Generic[K]):
         for key, thing in self._things.items():
             index.replace(key, None, thing)
 
+    def has_index(self, name: str) -> bool:
+        """Tell whether somebody keeps an index of this name; caches are shared."""
+        return name in self._indexes
+
     def find(self, key: Key) -> K | None:
         """Return the object, or None when it is not here."""
         return self._things.get(key)

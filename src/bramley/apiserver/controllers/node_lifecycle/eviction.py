@@ -1,0 +1,147 @@
+"""Deletes Pods from Nodes whose NoExecute taints they do not bear, at once or when the time is over for which they do.
+
+The time begins when this process sees the taint: one that starts anew gives every Pod its whole time again.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from bramley.api import conditions
+from bramley.api.core import Node, Pod, PodCondition
+from bramley.apiserver.controllers.node_lifecycle import taints
+from bramley.apiserver.controllers.timings import Timings
+from bramley.base import errors
+from bramley.base.clock import Clock
+from bramley.kube.client import Client
+from bramley.runtime.cache import Cache
+from bramley.runtime.controller import Controller
+from bramley.runtime.events import Recorder
+from bramley.runtime.keys import Key, key_of
+from bramley.runtime.manager import Manager
+from bramley.runtime.outcome import CheckAgain, Outcome, Settled
+from bramley.runtime.writes import FencedKube
+
+BY_NODE = "node lifecycle by node"
+_REASON = "TaintManagerEviction"
+
+
+class Eviction:
+    """Watches over the time that Pods have on tainted Nodes."""
+
+    def __init__(
+        self, kube: FencedKube, nodes: Cache[Node], recorder: Recorder, *, clock: Clock
+    ) -> None:
+        self._kube = kube
+        self._nodes = nodes
+        self._recorder = recorder
+        self._clock = clock
+        self._since: dict[Key, tuple[str, float]] = {}
+
+    async def reconcile(self, pod: Pod) -> Outcome:
+        """Delete the Pod, or say when its time is over, or let it be."""
+        key = key_of(pod)
+        if not pod.spec.node_name or pod.deleting:
+            self.forget(key)
+            return Settled()
+        found = taints.no_execute(self._nodes.find(Key("", pod.spec.node_name)))
+        limit = taints.bears(pod, found) if found else taints.FOREVER
+        if limit is None:
+            self._let_be(key, pod)
+            return Settled()
+        left = self._left(key, pod, limit)
+        if left > 0:
+            return CheckAgain(timedelta(seconds=left), "the Pod bears its Node's taint for a while")
+        await self._evict(pod)
+        self.forget(key)
+        return Settled()
+
+    def forget(self, key: Key) -> None:
+        """Drop the time of a Pod that is gone."""
+        self._since.pop(key, None)
+
+    def _left(self, key: Key, pod: Pod, limit: int) -> float:
+        now = self._clock.monotonic()
+        uid, since = self._since.setdefault(key, (pod.uid, now))
+        if uid != pod.uid:
+            self._since[key] = (pod.uid, now)
+            since = now
+        return since + limit - now
+
+    def _let_be(self, key: Key, pod: Pod) -> None:
+        if self._since.pop(key, None) is not None:
+            text = f"Cancelling deletion of Pod {pod.namespace}/{pod.name}"
+            self._recorder.event(pod, _REASON, text)
+
+    async def _evict(self, pod: Pod) -> None:
+        text = f"Marking for deletion Pod {pod.namespace}/{pod.name}"
+        try:
+            marked = await mark_disrupted(
+                self._kube,
+                pod,
+                reason="DeletionByTaintManager",
+                message="Taint manager: deleting due to NoExecute taint",
+                clock=self._clock,
+            )
+            await self._kube.delete(marked)
+        except errors.NotFound:
+            return
+        self._recorder.event(pod, _REASON, text)
+
+
+async def mark_disrupted(
+    kube: FencedKube,
+    pod: Pod,
+    *,
+    reason: str,
+    message: str,
+    clock: Clock,
+    phase: str | None = None,
+) -> Pod:
+    """Write the condition that tells controllers why a Pod goes, and its last phase if it is given."""
+    fact = PodCondition(
+        type="DisruptionTarget",
+        status="True",
+        reason=reason,
+        message=message,
+        observed_generation=pod.metadata.generation or None,
+    )
+    after = conditions.put(pod.status.conditions, fact, now=clock.now())
+    status: dict[str, Any] = {} if phase is None else {"phase": phase}
+    if after != pod.status.conditions:
+        status["conditions"] = msgspec.to_builtins(after)
+    if not status:
+        return pod
+    return await kube.merge_patch(
+        Pod,
+        pod.name,
+        {"status": status},
+        namespace=pod.namespace,
+        subresource="status",
+        resource_version=pod.metadata.resource_version,
+    )
+
+
+def by_node(pods: Cache[Pod]) -> None:
+    """Keep an index of the Pods of each Node, unless there is one."""
+    if not pods.has_index(BY_NODE):
+        pods.index(BY_NODE, lambda pod: [pod.spec.node_name] if pod.spec.node_name else [])
+
+
+def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> None:  # noqa: ARG001
+    """Add the controller that evicts from tainted Nodes."""
+    pods, nodes = manager.informer(Pod).cache, manager.informer(Node)
+    by_node(pods)
+    recorder = manager.recorder("taint-eviction-controller")
+    eviction = Eviction(manager.kube, nodes.cache, recorder, clock=clock)
+    workers = manager.add(Controller(eviction, name="taint-eviction").watching(Pod))
+
+    def changed(key: Key, old: Node | None, new: Node | None) -> None:
+        if taints.no_execute(old) != taints.no_execute(new):
+            for pod in pods.indexed(BY_NODE, key.name):
+                workers.queue.add(key_of(pod))
+
+    nodes.on_change(changed)

@@ -1,0 +1,238 @@
+"""Nodes that are not heard of: when that is noticed, what is said, who is evicted, and when nobody is."""
+
+from __future__ import annotations
+
+import asyncio
+
+from bramley.api import conditions
+from bramley.api.core import Node, Pod
+from bramley.apiserver.controllers import node_lifecycle
+from tests.unit.apiserver.controllers.one_controller import World, a_world, a_world_with, running
+
+SILENT = {("unreachable", "NoSchedule"), ("unreachable", "NoExecute")}
+
+
+async def two_nodes(world: World) -> None:
+    await world.node("mac-1")
+    await world.node("mac-2")
+    await asyncio.sleep(1)
+
+
+async def goes_silent(world: World, name: str = "mac-1", *, seconds: float = 70) -> None:
+    world.alive.discard(name)
+    await asyncio.sleep(seconds)
+
+
+async def test_a_node_that_renews_its_lease_stays_ready_for_hours() -> None:
+    async with a_world_with(node_lifecycle.add) as world:
+        await two_nodes(world)
+
+        await asyncio.sleep(7200)
+
+        assert await world.ready("mac-1") == ("True", "KubeletReady")
+        assert await world.taints("mac-1") == set()
+
+
+async def test_silence_is_noticed_after_its_grace_and_not_before() -> None:
+    async with a_world_with(node_lifecycle.add) as world:
+        await two_nodes(world)
+        await world.beat("mac-1")
+
+        await goes_silent(world, seconds=45)
+        assert await world.ready("mac-1") == ("True", "KubeletReady")
+
+        await asyncio.sleep(15)
+        assert await world.ready("mac-1") == ("Unknown", "NodeStatusUnknown")
+        assert await world.ready("mac-2") == ("True", "KubeletReady")
+
+
+async def test_everything_that_an_agent_says_of_a_silent_node_is_unknown() -> None:
+    async with a_world_with(node_lifecycle.add) as world:
+        await two_nodes(world)
+
+        await goes_silent(world)
+
+        node = await world.kube.get(Node, "mac-1")
+        told = {each.type: (each.status, each.message) for each in node.status.conditions}
+        assert told == {
+            "Ready": ("Unknown", "Kubelet stopped posting node status."),
+            "MemoryPressure": ("Unknown", "Kubelet never posted node status."),
+            "DiskPressure": ("Unknown", "Kubelet never posted node status."),
+            "PIDPressure": ("Unknown", "Kubelet never posted node status."),
+        }
+
+
+async def test_a_silent_node_is_tainted_and_says_so() -> None:
+    async with a_world_with(node_lifecycle.add) as world:
+        await two_nodes(world)
+
+        await goes_silent(world)
+        await asyncio.sleep(1)
+
+        assert await world.taints("mac-1") == SILENT
+        told = await world.events("mac-1")
+        assert ("NodeNotReady", "Node mac-1 status is now: NodeNotReady") in told
+
+
+async def test_a_node_that_comes_back_loses_its_taints() -> None:
+    async with a_world_with(node_lifecycle.add) as world:
+        await two_nodes(world)
+        await goes_silent(world)
+
+        await world.status("mac-1")
+        world.alive.add("mac-1")
+        await asyncio.sleep(6)
+
+        assert await world.ready("mac-1") == ("True", "KubeletReady")
+        assert await world.taints("mac-1") == set()
+
+
+async def test_a_node_that_never_posted_a_status_has_a_longer_grace() -> None:
+    async with a_world_with(node_lifecycle.add) as world:
+        await two_nodes(world)
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "new"}}
+        await world.kube.create_wire(Node.resource, body)
+
+        await asyncio.sleep(55)
+        assert await world.ready("new") == ("", "")
+
+        await asyncio.sleep(12)
+        assert await world.ready("new") == ("Unknown", "NodeStatusNeverUpdated")
+
+
+async def test_pods_of_a_silent_node_are_marked_at_once_and_evicted_after_their_toleration() -> (
+    None
+):
+    async with a_world_with(node_lifecycle.add) as world:
+        await two_nodes(world)
+        await world.pod("p", node="mac-1")
+        ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+        await world.kube.merge_patch(Pod, "p", ready, namespace="default", subresource="status")
+
+        await goes_silent(world)
+        pod = await world.find("p")
+        assert pod is not None
+        assert not conditions.is_true(pod.status.conditions, "Ready")
+
+        await asyncio.sleep(280)
+        pod = await world.find("p")
+        assert pod is not None
+        assert not pod.deleting
+
+        await asyncio.sleep(20)
+        pod = await world.find("p")
+        assert pod is not None
+        assert pod.deleting
+        why = conditions.find(pod.status.conditions, "DisruptionTarget")
+        assert why is not None
+        assert (why.status, why.reason) == ("True", "DeletionByTaintManager")
+
+
+async def test_a_node_that_comes_back_in_time_keeps_its_pods() -> None:
+    async with a_world_with(node_lifecycle.add) as world:
+        await two_nodes(world)
+        await world.pod("p", node="mac-1")
+        await goes_silent(world, seconds=200)
+
+        await world.status("mac-1")
+        world.alive.add("mac-1")
+        await asyncio.sleep(600)
+
+        pod = await world.find("p")
+        assert pod is not None
+        assert not pod.deleting
+        assert (
+            "TaintManagerEviction",
+            "Cancelling deletion of Pod default/p",
+        ) in await world.events("p")
+
+
+async def test_when_no_node_is_heard_of_nobody_is_evicted() -> None:
+    """An outage of the control plane's own network must not empty the fleet."""
+    async with a_world_with(node_lifecycle.add) as world:
+        await two_nodes(world)
+        await world.pod("p", node="mac-1")
+
+        world.alive.clear()
+        await asyncio.sleep(1200)
+
+        assert await world.ready("mac-1") == ("Unknown", "NodeStatusUnknown")
+        assert await world.taints("mac-1") == {("unreachable", "NoSchedule")}
+        pod = await world.find("p")
+        assert pod is not None
+        assert not pod.deleting
+
+
+async def test_taints_that_evict_go_when_the_last_node_falls_silent_too() -> None:
+    async with a_world_with(node_lifecycle.add) as world:
+        await two_nodes(world)
+        await goes_silent(world)
+        assert await world.taints("mac-1") == SILENT
+
+        await goes_silent(world, "mac-2")
+
+        assert await world.taints("mac-1") == {("unreachable", "NoSchedule")}
+
+
+async def test_nodes_are_given_up_one_after_the_other() -> None:
+    async with a_world_with(node_lifecycle.add) as world:
+        for number in range(10):
+            await world.node(f"mac-{number}")
+        await asyncio.sleep(1)
+
+        world.alive -= {"mac-0", "mac-1"}
+        tainted: list[int] = []
+        for _ in range(90):
+            await asyncio.sleep(1)
+            taints = [await world.taints(f"mac-{number}") for number in range(2)]
+            tainted.append(sum(("unreachable", "NoExecute") in each for each in taints))
+
+        assert tainted[-1] == 2
+        assert 9 <= tainted.count(1) <= 16
+
+
+async def test_when_most_of_a_small_zone_is_silent_nobody_is_evicted() -> None:
+    async with a_world_with(node_lifecycle.add) as world:
+        for number in range(4):
+            await world.node(f"mac-{number}")
+        await asyncio.sleep(1)
+
+        world.alive -= {"mac-0", "mac-1", "mac-2"}
+        await asyncio.sleep(600)
+
+        for number in range(3):
+            assert ("unreachable", "NoExecute") not in await world.taints(f"mac-{number}")
+
+
+async def test_a_controller_that_starts_anew_waits_a_whole_grace() -> None:
+    async with a_world() as world:
+        await two_nodes(world)
+        world.alive.discard("mac-1")
+        await asyncio.sleep(1200)
+
+        async with running(world.manager(node_lifecycle.add)):
+            await asyncio.sleep(45)
+            assert await world.ready("mac-1") == ("True", "KubeletReady")
+
+            await asyncio.sleep(15)
+            assert await world.ready("mac-1") == ("Unknown", "NodeStatusUnknown")
+
+
+async def test_time_that_pods_bear_a_taint_begins_anew_with_the_controller() -> None:
+    async with a_world() as world:
+        await two_nodes(world)
+        taint = {"key": "k", "effect": "NoExecute"}
+        await world.kube.merge_patch(Node, "mac-1", {"spec": {"taints": [taint]}})
+        bears = {"key": "k", "operator": "Exists", "tolerationSeconds": 60}
+        await world.pod("p", node="mac-1", tolerations=[bears])
+        await asyncio.sleep(1200)
+
+        async with running(world.manager(node_lifecycle.add)):
+            await asyncio.sleep(50)
+            pod = await world.find("p")
+            assert pod is not None
+            assert not pod.deleting
+            await asyncio.sleep(15)
+            pod = await world.find("p")
+            assert pod is not None
+            assert pod.deleting

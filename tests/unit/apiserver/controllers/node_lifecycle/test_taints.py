@@ -1,0 +1,197 @@
+"""Taints as tables: which follow from conditions, how lists of them change, and for how long Pods bear them."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from bramley.api.core import Node, Pod, Taint
+from bramley.apiserver.controllers import node_lifecycle
+from bramley.apiserver.controllers.node_lifecycle import taints
+from bramley.apiserver.controllers.node_lifecycle.zones import State, state_of
+from tests.unit.apiserver.controllers.one_controller import a_world_with
+
+TODAY = datetime(2026, 6, 19, tzinfo=UTC)
+
+
+def a_node(
+    conditions: dict[str, str], *given: tuple[str, str], unschedulable: bool = False
+) -> Node:
+    body = {
+        "metadata": {"name": "n"},
+        "spec": {
+            "unschedulable": unschedulable,
+            "taints": [{"key": key, "effect": effect} for key, effect in given],
+        },
+        "status": {
+            "conditions": [{"type": type, "status": status} for type, status in conditions.items()]
+        },
+    }
+    return msgspec.convert(body, Node)
+
+
+def pairs(found: list[Taint]) -> list[tuple[str, str]]:
+    return [(each.key.removeprefix("node.kubernetes.io/"), each.effect) for each in found]
+
+
+MINE = ("mine", "NoSchedule")
+STALE = ("node.kubernetes.io/disk-pressure", "NoSchedule")
+KEEPING_AWAY = {
+    "well": (a_node({"Ready": "True"}), []),
+    "never heard of": (a_node({}), []),
+    "not ready": (a_node({"Ready": "False"}), [("not-ready", "NoSchedule")]),
+    "silent": (a_node({"Ready": "Unknown"}), [("unreachable", "NoSchedule")]),
+    "short of everything": (
+        a_node(dict.fromkeys(["MemoryPressure", "DiskPressure", "PIDPressure"], "True")),
+        [
+            ("memory-pressure", "NoSchedule"),
+            ("disk-pressure", "NoSchedule"),
+            ("pid-pressure", "NoSchedule"),
+        ],
+    ),
+    "nobody knows whether it is short": (a_node({"MemoryPressure": "Unknown"}), []),
+    "without a network": (
+        a_node({"NetworkUnavailable": "True"}),
+        [("network-unavailable", "NoSchedule")],
+    ),
+    "cordoned": (a_node({"Ready": "True"}, unschedulable=True), [("unschedulable", "NoSchedule")]),
+    "well again": (a_node({"DiskPressure": "False"}, STALE), []),
+    "somebody else's taints stay": (a_node({"Ready": "True"}, MINE), [("mine", "NoSchedule")]),
+    "those that evict stay": (
+        a_node({"Ready": "True"}, ("node.kubernetes.io/not-ready", "NoExecute")),
+        [("not-ready", "NoExecute")],
+    ),
+    "what is there is not added again": (
+        a_node({"DiskPressure": "True"}, STALE, MINE),
+        [("disk-pressure", "NoSchedule"), ("mine", "NoSchedule")],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", KEEPING_AWAY)
+def test_taints_follow_from_conditions(case: str) -> None:
+    node, wanted = KEEPING_AWAY[case]
+
+    assert pairs(taints.keeping_away(node, today=TODAY)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("key", "wanted"),
+    [
+        (taints.UNREACHABLE, [("unreachable", "NoExecute")]),
+        (taints.NOT_READY, [("not-ready", "NoExecute")]),
+        (None, []),
+    ],
+)
+@pytest.mark.parametrize("before", [taints.UNREACHABLE, taints.NOT_READY, None])
+def test_of_the_two_that_evict_there_is_one_at_most(
+    before: str | None, key: str | None, wanted: list[tuple[str, str]]
+) -> None:
+    first = taints.evicting([], before, today=TODAY)
+
+    assert pairs(taints.evicting(first, key, today=TODAY)) == wanted
+
+
+K, L = Taint(key="k", effect="NoExecute"), Taint(key="l", effect="NoExecute")
+BEARS: dict[str, tuple[list[dict[str, Any]], list[Taint], int | None]] = {
+    "not at all": ([], [K], 0),
+    "for ever": ([{"key": "k", "operator": "Exists"}], [K], None),
+    "for a while": ([{"key": "k", "operator": "Exists", "tolerationSeconds": 9}], [K], 9),
+    "only one of two": ([{"key": "k", "operator": "Exists"}], [K, L], 0),
+    "the shorter of two": (
+        [
+            {"key": "k", "operator": "Exists", "tolerationSeconds": 9},
+            {"key": "l", "operator": "Exists", "tolerationSeconds": 3},
+        ],
+        [K, L],
+        3,
+    ),
+    "one for ever and one for a while": (
+        [
+            {"key": "k", "operator": "Exists"},
+            {"key": "l", "operator": "Exists", "tolerationSeconds": 3},
+        ],
+        [K, L],
+        3,
+    ),
+    "a negative while": ([{"operator": "Exists", "tolerationSeconds": -1}], [K], 0),
+    "only what keeps new ones away": (
+        [{"key": "k", "operator": "Exists", "effect": "NoSchedule"}],
+        [K],
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BEARS)
+def test_a_pod_bears_taints(case: str) -> None:
+    tolerations, given, wanted = BEARS[case]
+    pod = msgspec.convert({"spec": {"tolerations": tolerations}}, Pod)
+
+    assert taints.bears(pod, given) == wanted
+
+
+@pytest.mark.parametrize(
+    ("ready", "silent", "wanted"),
+    [
+        (1, 0, State.NORMAL),
+        (0, 1, State.FULL),
+        (1, 2, State.NORMAL),
+        (1, 3, State.PARTIAL),
+        (10, 9, State.NORMAL),
+        (45, 55, State.PARTIAL),
+        (46, 54, State.NORMAL),
+    ],
+)
+def test_a_zone_is(ready: int, silent: int, wanted: State) -> None:
+    assert state_of([True] * ready + [False] * silent, share=0.55) is wanted
+
+
+async def test_a_cordon_becomes_a_taint_and_vanishes_with_it() -> None:
+    async with a_world_with(node_lifecycle.add) as world:
+        await world.node("mac-1")
+
+        await world.kube.merge_patch(Node, "mac-1", {"spec": {"unschedulable": True}})
+        await asyncio.sleep(1)
+        assert await world.taints("mac-1") == {("unschedulable", "NoSchedule")}
+
+        await world.kube.merge_patch(Node, "mac-1", {"spec": {"unschedulable": None}})
+        await asyncio.sleep(1)
+        assert await world.taints("mac-1") == set()
+
+
+async def test_a_new_node_is_free_when_it_is_ready() -> None:
+    async with a_world_with(node_lifecycle.add) as world:
+        await world.node("other")
+        taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+        await world.node("mac-1", ready="False", spec={"taints": [taint]})
+        await asyncio.sleep(6)
+        assert ("not-ready", "NoSchedule") in await world.taints("mac-1")
+
+        await world.status("mac-1", ready="True")
+        await asyncio.sleep(6)
+
+        assert await world.taints("mac-1") == set()
+
+
+async def test_a_taint_evicts_at_once_those_who_do_not_bear_it() -> None:
+    async with a_world_with(node_lifecycle.add) as world:
+        await world.node("mac-1")
+        await world.pod("goes", node="mac-1")
+        await world.pod("stays", node="mac-1", tolerations=[{"key": "k", "operator": "Exists"}])
+        await asyncio.sleep(1)
+
+        taint = {"key": "k", "effect": "NoExecute"}
+        await world.kube.merge_patch(Node, "mac-1", {"spec": {"taints": [taint]}})
+        await asyncio.sleep(2)
+
+        goes, stays = await world.find("goes"), await world.find("stays")
+        assert goes is not None
+        assert stays is not None
+        assert (goes.deleting, stays.deleting) == (True, False)
+        told = ("TaintManagerEviction", "Marking for deletion Pod default/goes")
+        assert told in await world.events("goes")
