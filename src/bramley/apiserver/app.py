@@ -60,6 +60,7 @@ def build(
     """
     clock = clock or SystemClock()
     accounts = Accounts(store, keys or Keys.in_memory(), clock=clock)
+    authenticator = Authenticator(authenticate, accounts, clock)
     agents = Agents(store)
     server = Server(
         store=store,
@@ -68,13 +69,14 @@ def build(
         chance=chance or random.SystemRandom(),
         settings=settings or Settings(),
         authorizer=Authorizer(Rbac(store), [agents.opinion]),
-        accounts=accounts,
+        authenticator=authenticator,
         agents=agents,
     )
     bootstrap.install_definitions(server)
-    callers = Callers(Authenticator(authenticate, accounts, clock), server.authorizer)
+    callers = Callers(authenticator, server.authorizer)
     others = aside.build(
         callers=callers,
+        accounts=accounts,
         settings=server.settings,
         failing=partial(health.failing, store),
     )

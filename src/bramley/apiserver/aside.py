@@ -1,4 +1,4 @@
-"""What is not about resources: probes and the version, open to everybody; and the refusal of every other path.
+"""What is not about resources: probes and the version, open to everybody; how to verify tokens; and the refusal of the rest.
 
 A small Starlette application of its own, so that later pages are one route each.
 """
@@ -15,6 +15,8 @@ from starlette.routing import Route
 
 from bramley.apiserver import health, status
 from bramley.apiserver.api import Callers
+from bramley.apiserver.auth import issuing
+from bramley.apiserver.auth.accounts import Accounts
 from bramley.apiserver.rest.exchange import Request
 from bramley.apiserver.settings import Settings
 from bramley.apiserver.status import ApiError
@@ -23,7 +25,11 @@ _ALL_METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
 def build(
-    *, callers: Callers, settings: Settings, failing: Callable[[str], Mapping[str, str]]
+    *,
+    callers: Callers,
+    accounts: Accounts,
+    settings: Settings,
+    failing: Callable[[str], Mapping[str, str]],
 ) -> Starlette:
     """Return the application; `failing` names the checks of a probe that fail now, and why."""
 
@@ -34,8 +40,7 @@ def build(
 
     async def version(request: HttpRequest) -> Response:
         check_caller(request)
-        if request.method not in {"GET", "HEAD"}:
-            raise status.method_not_allowed()
+        _check_reads(request)
         return _json(health.version(settings))
 
     async def probe(request: HttpRequest) -> Response:
@@ -43,6 +48,17 @@ def build(
         parts = request.url.path.strip("/").split("/")
         code, text = health.report(parts, failing(parts[0]), _repeated(request))
         return PlainTextResponse(text, code)
+
+    async def issuer(request: HttpRequest) -> Response:
+        check_caller(request)
+        _check_reads(request)
+        return _json(issuing.configuration(accounts, request.url.netloc))
+
+    async def keys(request: HttpRequest) -> Response:
+        check_caller(request)
+        _check_reads(request)
+        content = msgspec.json.encode({"keys": accounts.keys.published()})
+        return Response(content, media_type=issuing.KEYS_TYPE)
 
     async def nothing(request: HttpRequest) -> Response:
         check_caller(request)
@@ -53,6 +69,8 @@ def build(
         routes=[
             *(Route(path, version, methods=_ALL_METHODS) for path in ("/version", "/version/")),
             *(Route(path, probe, methods=_ALL_METHODS) for path in paths),
+            Route(issuing.CONFIGURATION, issuer, methods=_ALL_METHODS),
+            Route(issuing.KEYS, keys, methods=_ALL_METHODS),
             Route("/{rest:path}", nothing, methods=_ALL_METHODS),
         ],
         exception_handlers={ApiError: _refused},
@@ -61,6 +79,11 @@ def build(
 
 def _repeated(request: HttpRequest) -> dict[str, list[str]]:
     return {key: request.query_params.getlist(key) for key in request.query_params}
+
+
+def _check_reads(request: HttpRequest) -> None:
+    if request.method not in {"GET", "HEAD"}:
+        raise status.method_not_allowed()
 
 
 def _json(value: object) -> Response:

@@ -83,17 +83,51 @@ def serving(
     from cryptography import x509
     from cryptography.x509.oid import ExtendedKeyUsageOID
 
-    private, issuer, signing = private_key(key), _certificate(signer[0]), private_key(signer[1])
-    builder = _builder(_name(SERVING_NAME), issuer.subject, private, now=now, lifetime=lifetime)
     names = x509.SubjectAlternativeName([_general_name(host) for host in sorted(hosts)])
+    use = ExtendedKeyUsageOID.SERVER_AUTH
+    name = _name(SERVING_NAME)
+    return _leaf(key, name, signer=signer, now=now, lifetime=lifetime, use=use, more=(names,))
+
+
+def client(
+    key: bytes,
+    owner: tuple[str, Iterable[str]],
+    *,
+    signer: tuple[bytes, bytes],
+    now: datetime,
+    lifetime: timedelta,
+) -> bytes:
+    """Return a certificate for a user, given as a name and groups, signed by an authority."""
+    from cryptography.x509.oid import ExtendedKeyUsageOID
+
+    name = _name(owner[0], owner[1])
+    use = ExtendedKeyUsageOID.CLIENT_AUTH
+    return _leaf(key, name, signer=signer, now=now, lifetime=lifetime, use=use)
+
+
+def _leaf(
+    key: bytes,
+    name: x509.Name,
+    *,
+    signer: tuple[bytes, bytes],
+    now: datetime,
+    lifetime: timedelta,
+    use: x509.ObjectIdentifier,
+    more: Iterable[x509.ExtensionType] = (),
+) -> bytes:
+    from cryptography import x509
+
+    private, issuer, signing = private_key(key), _certificate(signer[0]), private_key(signer[1])
+    builder = _builder(name, issuer.subject, private, now=now, lifetime=lifetime)
     parent = x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key())
-    for extension, critical in (
+    extensions: list[tuple[x509.ExtensionType, bool]] = [
         (x509.BasicConstraints(ca=False, path_length=None), True),
         (_usage(sign_certificates=False), True),
-        (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False),
-        (names, False),
+        (x509.ExtendedKeyUsage([use]), False),
+        *((extension, False) for extension in more),
         (parent, False),
-    ):
+    ]
+    for extension, critical in extensions:
         builder = builder.add_extension(extension, critical=critical)
     return _signed(builder, signing)
 
@@ -160,11 +194,12 @@ def _signed(builder: x509.CertificateBuilder, key: EllipticCurvePrivateKey) -> b
     return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
-def _name(common_name: str) -> x509.Name:
+def _name(common_name: str, organisations: Iterable[str] = ()) -> x509.Name:
     from cryptography import x509
     from cryptography.x509.oid import NameOID
 
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+    parts = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, each) for each in organisations]
+    return x509.Name([*parts, x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
 
 def _usage(*, sign_certificates: bool) -> x509.KeyUsage:

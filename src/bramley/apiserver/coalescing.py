@@ -11,6 +11,10 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from bramley.apiserver.auth import peers
+from bramley.apiserver.auth.peers import Peer
+from bramley.apiserver.rest.exchange import PEER
+
 # Above this, copying costs more than another record.
 _JOINED_BYTES = 64 * 1024
 
@@ -53,6 +57,15 @@ class Coalescing:
 class CoalescingProtocol(HttpToolsProtocol):
     """uvicorn's protocol; a subclass, because that is what uvicorn takes."""
 
+    _peer: Peer | None = None
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin a connection over a transport that joins writes."""
+        """Begin a connection over a transport that joins writes; whose it is, TLS found out before this."""
         super().connection_made(Coalescing(transport, self.loop))  # type: ignore[arg-type]
+        self._peer = peers.of_certificate(transport.get_extra_info("peercert"))
+
+    def on_message_begin(self) -> None:
+        """Begin a request, and say whose connection it comes over."""
+        super().on_message_begin()
+        if self._peer is not None:
+            self.scope[PEER] = self._peer  # type: ignore[literal-required]

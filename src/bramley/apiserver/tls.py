@@ -20,6 +20,7 @@ from bramley.apiserver.certificates import BadCertificate, Facts
 from bramley.base import log
 from bramley.base.clock import Clock, SystemClock
 from bramley.base.errors import BadConfiguration
+from bramley.base.secret import Secret
 
 logger = log.get(__name__)
 
@@ -35,6 +36,14 @@ class Settings:
     authority_lifetime: timedelta = timedelta(days=3650)
     serving_lifetime: timedelta = timedelta(days=365)
     look_every: timedelta = timedelta(hours=6)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A client certificate and its key, both PEM."""
+
+    certificate: bytes
+    key: Secret
 
 
 class Certificates:
@@ -70,8 +79,19 @@ class Certificates:
             self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             self._context.minimum_version = ssl.TLSVersion.TLSv1_2
             self._context.set_alpn_protocols(["http/1.1"])
+            # Asked for, not insisted on: most clients have a token instead.
+            self._context.verify_mode = ssl.CERT_OPTIONAL
             self._load()
         return self._context
+
+    def issue(self, name: str, groups: Iterable[str] = (), *, lifetime: timedelta) -> Identity:
+        """Make a client certificate: whoever holds it and its key is that user, in these groups, until it ends."""
+        key = certificates.new_key()
+        signer = self._read("ca.crt") or b"", self._read("ca.key") or b""
+        made = certificates.client(
+            key, (name, tuple(groups)), signer=signer, now=self._now(), lifetime=lifetime
+        )
+        return Identity(made, Secret(key.decode()))
 
     async def keep_fresh(self, renewed: Callable[[], None]) -> None:
         """Renew in time for as long as the server runs, and tell whoever hands out the authority's certificate."""
@@ -88,6 +108,8 @@ class Certificates:
     def _load(self) -> None:
         if self._context is not None:
             self._context.load_cert_chain(self._path("serving.crt"), self._path("serving.key"))
+            # Clients prove themselves by certificates of our own authority and of nobody else.
+            self._context.load_verify_locations(cadata=self.authority.decode())
 
     def _ensure_authority(self) -> bool:
         certificate, key = self._read("ca.crt"), self._read("ca.key")

@@ -123,7 +123,7 @@ class HttpTransport:
         )
 
     def _request_headers(self, request: Request, credential: Credential) -> list[tuple[str, str]]:
-        headers = [("Accept", request.accept), *self._access.headers]
+        headers = [("Accept", request.accept), *self._access.headers, *request.headers]
         if request.content_type:
             headers.append(("Content-Type", request.content_type))
         if credential.authorization:

@@ -122,7 +122,8 @@ class Exchange:
             found["content-type"] = self._request.content_type
         if self._token:
             found["authorization"] = f"Bearer {self._token.reveal()}"
-        return [(key.encode(), value.encode()) for key, value in found.items()]
+        further = ((key.lower(), value) for key, value in self._request.headers)
+        return [(key.encode(), value.encode()) for key, value in (*found.items(), *further)]
 
     async def _receive(self) -> Message:
         if not self._asked:

@@ -25,6 +25,8 @@ class Request:
     content_type: str | None = None
     accept: str = "application/json"
     deadline: timedelta = timedelta(seconds=30)
+    # Beyond what a transport sends by itself, such as whom to act for.
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,10 @@ COLLECTIONS = {
     "bindings": "/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}/rolebindings",
     "accounts": "/api/v1/namespaces/{ns}/serviceaccounts",
     "services": "/api/v1/namespaces/{ns}/services",
+    "clusterroles": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "clusterbindings": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "authn": "/apis/authentication.k8s.io/v1",
+    "authz": "/apis/authorization.k8s.io/v1",
     "priorities": "/apis/scheduling.k8s.io/v1/priorityclasses",
     "nodes": "/api/v1/nodes",
     "namespaces": "/api/v1/namespaces",
@@ -77,7 +81,10 @@ TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One request: `do` is the method and the path, `send` a value to send as JSON, `raw` a text to send as it is."""
+    """One request: `do` is the method and the path, `send` a value to send as JSON, `raw` a text to send as it is.
+
+    `acting` names whom the administrator acts for, `groups` in which groups.
+    """
 
     do: str
     send: Any = None
@@ -85,7 +92,14 @@ class Step:
     hex: str | None = None
     type: str | None = None
     accept: str = "application/json"
+    acting: str = ""
+    groups: tuple[str, ...] = ()
     during: tuple[Step, ...] = ()
+
+    @property
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        user = (("Impersonate-User", self.acting),) if self.acting else ()
+        return (*user, *(("Impersonate-Group", group) for group in self.groups))
 
     @property
     def content_type(self) -> str | None:

@@ -13,6 +13,7 @@ from bramley.kube.transport import Request, Response, Transport
 from tests.contract.kube_api.tables import COLLECTIONS, Case, Json, Step
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_JWT = re.compile(r"eyJ[\w-]+\.[\w-]+\.[\w-]+")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 _CURRENT = re.compile(
     r"(current: |ResourceVersion in record \(|too old resource version: \d+ \()\d+"
@@ -93,6 +94,7 @@ def _request(step: Step, namespace: str, memory: Mapping[str, str]) -> Request:
         content_type=step.content_type,
         accept=step.accept,
         deadline=_PATIENCE,
+        headers=tuple((key, _filled(value, namespace, memory)) for key, value in step.headers),
     )
 
 
@@ -116,9 +118,12 @@ def _unquoted(text: str) -> str:
 def _remember(response: Response, memory: dict[str, str]) -> None:
     """Keep the id, version and token of the last answer, for steps that refer to them."""
     try:
-        meta = json.loads(response.body).get("metadata", {})
+        body = json.loads(response.body)
+        meta = body.get("metadata", {})
     except (ValueError, AttributeError):
         return
+    if body.get("kind") == "TokenRequest":
+        memory["minted"] = body["status"]["token"]
     known = {"uid": "uid", "rv": "resourceVersion", "token": "continue"}
     memory |= {name: meta[key] for name, key in known.items() if meta.get(key)}
 
@@ -169,6 +174,7 @@ def _plain_object(value: Json, namespace: str) -> Json:
 
 
 def _plain_text(text: str, namespace: str) -> str:
+    text = _JWT.sub("<signed token>", text)
     text = _UUID.sub("<uid>", text.replace(namespace, "{ns}"))
     text = _TIME.sub("<time>", text)
     text = _GENERATED.sub(r"\1<5>", text)

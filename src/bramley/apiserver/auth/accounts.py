@@ -166,7 +166,7 @@ class Accounts:
         """Return whose token it is and for which of the audiences; raise BadToken if it is not good for any."""
         known = self._verified(token)
         claims = known.claims
-        shared = [each for each in claims.aud if each in audiences]
+        shared = [each for each in audiences if each in claims.aud]
         if not shared:
             told = f"token audiences {texts(claims.aud)} is invalid for the target audiences"
             raise BadToken(f"{told} {texts(audiences)}")
@@ -253,7 +253,7 @@ def _decoded(token: str, keys: Keys) -> Claims:
         return msgspec.convert(raw, Claims)
     except (jwt.InvalidTokenError, msgspec.ValidationError):
         # Not chained: the cause could repeat a part of the token.
-        raise BadToken("invalid bearer token") from None
+        raise BadToken("invalid signature") from None
 
 
 def _unverified_issuer(token: str) -> str:

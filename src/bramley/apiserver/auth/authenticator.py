@@ -6,21 +6,29 @@ it is decides itself by its form: ours are random texts, those of ServiceAccount
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from bramley.apiserver import status
 from bramley.apiserver.auth import users
+from bramley.apiserver.auth.accounts import Accounts, BadToken
 from bramley.apiserver.auth.users import ANONYMOUS, User
 from bramley.apiserver.rest.exchange import Request
 from bramley.base.clock import Clock
 
-if TYPE_CHECKING:
-    from bramley.apiserver.auth.accounts import Accounts
-
 Authenticate = Callable[[str | None], User | None]
 
 _BEARER = "bearer "
+_BAD = "invalid bearer token"
+
+
+@dataclass(frozen=True, slots=True)
+class Reviewed:
+    """Whose a token is and for which audiences, or what is wrong with it."""
+
+    user: User | None = None
+    audiences: tuple[str, ...] = ()
+    error: str = ""
 
 
 class Authenticator:
@@ -28,7 +36,7 @@ class Authenticator:
 
     def __init__(self, known: Authenticate, accounts: Accounts, clock: Clock) -> None:
         self._known = known
-        self._accounts = accounts
+        self.accounts = accounts
         self._clock = clock
 
     def identify(self, request: Request) -> User:
@@ -43,13 +51,30 @@ class Authenticator:
             raise status.unauthorized()
         return users.authenticated(peer.user)
 
+    def review(self, token: str, audiences: Sequence[str]) -> Reviewed:
+        """Return whose token it is, if it is good for one of the audiences; none named are those of this API."""
+        ours = self.accounts.settings.audiences
+        wanted = audiences or ours
+        user = self._known(token)
+        if user is not None:
+            shared = tuple(each for each in wanted if each in ours)
+            # A token of ours lets into this API and nowhere else.
+            return Reviewed(users.authenticated(user), shared) if shared else Reviewed(error=_BAD)
+        if not self.accounts.is_ours(token):
+            return Reviewed(error=_BAD)
+        try:
+            owner, shared_by_token = self.accounts.review(token, wanted)
+        except BadToken as bad:
+            return Reviewed(error=f"[{_BAD}, {bad}]")
+        return Reviewed(owner, tuple(shared_by_token))
+
     def _owner(self, header: str) -> User:
         if header[: len(_BEARER)].lower() != _BEARER:
             raise status.unauthorized()
         token = header[len(_BEARER) :].strip()
         owner = self._known(token)
         if owner is None and token.count(".") == 2:
-            owner = self._accounts.owner(token)
+            owner = self.accounts.owner(token)
         if owner is None:
             raise status.unauthorized()
         return owner

@@ -30,7 +30,8 @@ Opinion = Callable[[Attributes], Verdict | None]
 ALLOWED = Verdict(allowed=True)
 REFUSED = Verdict(allowed=False)
 # What a stranger may read: that the server lives, and which version it has.
-_OPEN = frozenset({"version", *health.PROBES})
+_PROBES = frozenset(health.PROBES)
+_VERSION = frozenset({"/version", "/version/"})
 _READING = frozenset({"get", "head"})
 
 
@@ -45,11 +46,9 @@ class Authorizer:
         """Return whether it is allowed, and why."""
         if asked.user.is_master:
             return ALLOWED
-        if _is_open(asked):
-            return ALLOWED
         # Whatever bindings say: data is for those who say who they are.
         if asked.user.is_anonymous:
-            return REFUSED
+            return ALLOWED if _is_open(asked) else REFUSED
         for opinion in self.opinions:
             verdict = opinion(asked)
             if verdict is not None:
@@ -66,6 +65,8 @@ class Authorizer:
         grant = self.rbac.allows(asked)
         if grant is not None:
             return Verdict(allowed=True, reason=f"RBAC: allowed by {grant}")
+        if _is_open(asked):
+            return ALLOWED
         missing = self.rbac.missing(asked.user, asked.namespace)
         if not missing:
             return REFUSED
@@ -74,8 +75,9 @@ class Authorizer:
 
 
 def _is_open(asked: Attributes) -> bool:
-    first = asked.path.removeprefix("/").partition("/")[0]
-    return first in _OPEN and asked.verb in _READING
+    if asked.verb not in _READING:
+        return False
+    return asked.path in _VERSION or asked.path.removeprefix("/").partition("/")[0] in _PROBES
 
 
 def refusal(asked: Attributes, reason: str = "") -> ApiError:

@@ -58,7 +58,8 @@ def _check_binding(authorizer: Authorizer, asked: Attributes, new: Json, _old: J
     role = rbac.role_key(reference, asked.namespace)
     wanted = authorizer.rbac.rules_of(role)
     if wanted is None:
-        raise status.not_found(Details(GROUP, resource.removesuffix("s"), reference.name))
+        # A real server names the binding's resource and the role's name.
+        raise status.not_found(Details(GROUP, asked.resource, reference.name))
     _refuse_missing(authorizer, asked, wanted, new)
 
 

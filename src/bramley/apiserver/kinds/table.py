@@ -13,6 +13,7 @@ from bramley.apiserver.kinds import (
     nodes,
     pod_defaults,
     pods,
+    reviews,
     services,
     small,
 )
@@ -34,7 +35,7 @@ def catalog() -> Catalog:
 
 def builtin() -> tuple[ServedResource, ...]:
     """Return what is served without any CustomResourceDefinition."""
-    return (*_core(), *_events(), *_rbac(), *_others())
+    return (*_core(), *_events(), *reviews.reviews(), *_rbac(), *_others())
 
 
 def _kind(

@@ -10,9 +10,9 @@ from uuid import UUID
 import msgspec
 
 from bramley.apiserver import crds
-from bramley.apiserver.auth.accounts import Accounts
 from bramley.apiserver.auth.agents import Agents, Oversee
 from bramley.apiserver.auth.attributes import Attributes
+from bramley.apiserver.auth.authenticator import Authenticator
 from bramley.apiserver.auth.authorizer import Authorizer
 from bramley.apiserver.resources import Catalog, Json, ServedResource
 from bramley.apiserver.settings import Settings
@@ -42,7 +42,7 @@ class Server:
     chance: random.Random
     settings: Settings
     authorizer: Authorizer
-    accounts: Accounts
+    authenticator: Authenticator
     agents: Agents
     closing: set[str] = field(default_factory=set)
     guard: Admit | None = None

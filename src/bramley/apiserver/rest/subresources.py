@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from bramley.apiserver.auth import access_reviews, reviews, token_requests
 from bramley.apiserver.paths import Target
 from bramley.apiserver.rest import finalizing
 from bramley.apiserver.rest.exchange import Answer, Request
@@ -48,7 +49,26 @@ EXTRA: Mapping[tuple[str, str], Subresource] = _by_path(
         "namespaces",
         Subresource("finalize", "Namespace", "", "v1", {"PUT": finalizing.replace}),
     ),
+    (
+        "serviceaccounts",
+        Subresource(
+            "token",
+            "TokenRequest",
+            "authentication.k8s.io",
+            "v1",
+            {"POST": token_requests.create},
+        ),
+    ),
 )
 
 # By the qualified name of a kind that is not stored: what a POST of it does. Its ServedResource says `is_virtual`.
-VIRTUAL: Mapping[str, Handler] = MappingProxyType({})
+VIRTUAL: Mapping[str, Handler] = MappingProxyType(
+    {
+        "localsubjectaccessreviews.authorization.k8s.io": access_reviews.review_local,
+        "selfsubjectaccessreviews.authorization.k8s.io": access_reviews.review_self,
+        "selfsubjectreviews.authentication.k8s.io": reviews.review_self,
+        "selfsubjectrulesreviews.authorization.k8s.io": access_reviews.review_rules,
+        "subjectaccessreviews.authorization.k8s.io": access_reviews.review_subject,
+        "tokenreviews.authentication.k8s.io": reviews.review_token,
+    }
+)

@@ -99,7 +99,8 @@ async def test_discovery_shows_every_kind_that_is_served() -> None:
             found |= {each["kind"] for each in (await world.get(path)).json["resources"]}
 
         extra = {each.kind for each in EXTRA.values()}
-        assert found == {each.kind for each in table.builtin()} | {"Widget", "Scale"} | extra
+        parts = {"Scale", "TokenRequest"}
+        assert found == {each.kind for each in table.builtin()} | parts | {"Widget"} | extra
 
 
 async def test_the_best_version_of_a_group_is_preferred() -> None:
