@@ -1,0 +1,103 @@
+"""Events live for an hour after their last update."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from bramley.api.core import Event
+from bramley.apiserver.controllers import event_ttl
+from bramley.apiserver.controllers.event_ttl import AgingEvent
+from bramley.base import virtual_time
+from tests.unit.apiserver.controllers.one_controller import World, a_world, a_world_with, running
+
+NOW = datetime(2026, 6, 19, 12, tzinfo=UTC)
+TEXT = "2026-06-19T11:{:02}:00.000000Z"
+
+
+@pytest.mark.parametrize(
+    ("fields", "minutes"),
+    [
+        ({}, 60),
+        ({"lastTimestamp": NOW - timedelta(minutes=20)}, 20),
+        ({"eventTime": TEXT.format(45)}, 15),
+        ({"eventTime": TEXT.format(45), "series": {"lastObservedTime": TEXT.format(55)}}, 5),
+        ({"lastTimestamp": NOW + timedelta(days=900)}, 60),
+        ({"lastTimestamp": None, "eventTime": None, "series": None}, 60),
+    ],
+)
+def test_an_event_was_updated(fields: dict[str, Any], minutes: int) -> None:
+    body = {"metadata": {"creationTimestamp": NOW - timedelta(hours=1)}, **fields}
+
+    found = event_ttl.updated_at(msgspec.convert(body, AgingEvent), now=NOW)
+
+    assert NOW - found == timedelta(minutes=minutes)
+
+
+async def tell(world: World, name: str) -> None:
+    body = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": name},
+        "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"},
+        "lastTimestamp": f"{virtual_time.clock().now():%Y-%m-%dT%H:%M:%SZ}",
+    }
+    await world.kube.create_wire(Event.resource, body, namespace="default")
+
+
+async def names(world: World) -> list[str]:
+    return [event.name for event in (await world.kube.list(Event)).items]
+
+
+async def test_an_event_goes_after_an_hour_and_one_that_is_updated_stays() -> None:
+    async with a_world_with(event_ttl.add) as world:
+        await tell(world, "a")
+        await tell(world, "b")
+        await asyncio.sleep(1800)
+        stamp = f"{virtual_time.clock().now():%Y-%m-%dT%H:%M:%SZ}"
+        await world.kube.merge_patch(Event, "b", {"lastTimestamp": stamp}, namespace="default")
+
+        await asyncio.sleep(1790)
+        assert await names(world) == ["a", "b"]
+
+        await asyncio.sleep(80)
+        assert await names(world) == ["b"]
+
+        await asyncio.sleep(1800)
+        assert await names(world) == []
+
+
+async def test_many_old_events_go_a_batch_at_a_time() -> None:
+    async with a_world() as world:
+        for number in range(250):
+            await tell(world, f"e{number}")
+        await asyncio.sleep(3700)
+
+        async with running(world.manager(event_ttl.add)):
+            await asyncio.sleep(0.5)
+            assert len(await names(world)) == 150
+            await asyncio.sleep(2)
+            assert await names(world) == []
+
+
+async def test_while_nothing_can_be_due_nothing_is_listed() -> None:
+    async with a_world_with(event_ttl.add) as world:
+        await tell(world, "a")
+        await asyncio.sleep(70)
+        asked: list[str] = []
+        pages = world.kube.pages
+
+        def counted(kind: type[AgingEvent]) -> Any:
+            asked.append(kind.resource.plural)
+            return pages(kind)
+
+        world.kube.pages = counted  # type: ignore[assignment,method-assign]
+        await asyncio.sleep(3000)
+        assert asked == []
+
+        await asyncio.sleep(600)
+        assert asked == ["events"]
