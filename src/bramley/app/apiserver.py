@@ -13,6 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from bramley.apiserver import kubeconfigs, private_files, tls
+from bramley.apiserver.auth.signing import Keys
 from bramley.apiserver.settings import Settings as ApiSettings
 from bramley.apiserver.store.store import Store
 from bramley.apiserver.tls import Certificates
@@ -75,7 +76,12 @@ async def serve(
             certificates = _certificates(settings, clock)
             token = kubeconfigs.admin_token(settings.kubeconfig, tokens)
             api = embedded.build(
-                store, tokens, clock=clock, chance=random.Random(), settings=settings.api
+                store,
+                tokens,
+                clock=clock,
+                chance=random.Random(),
+                settings=settings.api,
+                keys=Keys.open(settings.data_dir),
             )
             await embedded.prepare(api, token)
 

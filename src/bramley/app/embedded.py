@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bramley.apiserver import app
+from bramley.apiserver.auth.signing import Keys
 from bramley.apiserver.kinds import table
 from bramley.apiserver.settings import Settings
 from bramley.apiserver.store.store import Store
@@ -46,8 +47,9 @@ def build(
     clock: Clock,
     chance: random.Random,
     settings: Settings | None = None,
+    keys: Keys | None = None,
 ) -> Api:
-    """Build the API over a store: what is built in, and what its definitions add."""
+    """Build the API over a store: what is built in, and what its definitions add; `keys` sign ServiceAccounts' tokens."""
     application = app.build(
         store=store,
         catalog=table.catalog(),
@@ -55,6 +57,7 @@ def build(
         clock=clock,
         chance=chance,
         settings=settings,
+        keys=keys,
     )
     return Api(application, store, tokens)
 
