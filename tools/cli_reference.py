@@ -32,6 +32,13 @@ def _helps() -> Iterator[tuple[Sequence[str], str]]:
     for command in bramley.app.registered_commands:
         name = command.name or ""
         yield ("bramley", name), _printed(bramley.run, [name, "--help"])
+    for group in bramley.app.registered_groups:
+        inner = group.typer_instance
+        name = (inner.info.name if inner else None) or group.name or ""
+        yield ("bramley", name), _printed(bramley.run, [name, "--help"])
+        for command in inner.registered_commands if inner else ():
+            called = [name, command.name or ""]
+            yield ("bramley", *called), _printed(bramley.run, [*called, "--help"])
     yield ("tart-kubelet",), _printed(tart_kubelet.run, ["--help"])
 
 

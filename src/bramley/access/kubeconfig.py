@@ -41,3 +41,15 @@ def reachable(access: Access, server: str | None) -> str:
             "the kubeconfig trusts any server (insecure-skip-tls-verify); an agent must know its server's authority"
         )
     return checked_url(server, "--server") if server else access.server
+
+
+class _Document(msgspec.Struct, rename="kebab"):
+    current_context: str = ""
+
+
+def is_ours(content: bytes) -> bool:
+    """Tell whether a file is as `render` writes them, so that replacing it loses nothing of somebody else's."""
+    try:
+        return msgspec.json.decode(content, type=_Document).current_context == agent.NAME
+    except msgspec.MsgspecError:
+        return False

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from bramley.cli import apiserver, crds, failing, up
+from bramley.cli import agent_access, apiserver, crds, failing, up
 
 WIDTH = 100
 
@@ -29,6 +29,7 @@ app = typer.Typer(
 app.command("up")(up.up)
 app.command("apiserver")(apiserver.apiserver)
 app.command("crds")(crds.crds)
+app.add_typer(agent_access.app)
 
 
 def _show_version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it so
