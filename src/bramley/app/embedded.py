@@ -75,6 +75,7 @@ async def running(
     clock: Clock,
     seed: int = 0,
     settings: Settings | None = None,
+    keys: Keys | None = None,
     controllers: bool = False,
     timings: Timings | None = None,
 ) -> AsyncIterator[tuple[Api, Secret]]:
@@ -82,7 +83,8 @@ async def running(
     async with Store.in_memory(clock=clock) as store:
         tokens = Tokens.in_memory()
         token = tokens.issue(ADMIN, ADMIN_GROUPS)
-        api = build(store, tokens, clock=clock, chance=random.Random(seed), settings=settings)
+        chance = random.Random(seed)
+        api = build(store, tokens, clock=clock, chance=chance, settings=settings, keys=keys)
         await prepare(api, token)
         if not controllers:
             yield api, token
