@@ -16,6 +16,8 @@ from bramley.apiserver.auth.authenticator import Authenticator
 from bramley.apiserver.auth.authorizer import Authorizer
 from bramley.apiserver.auth.rbac import Rbac
 from bramley.apiserver.auth.signing import Keys
+from bramley.apiserver.openapi.documents import Documents
+from bramley.apiserver.openapi.pages import Pages
 from bramley.apiserver.resources import Catalog
 from bramley.apiserver.rest import bootstrap
 from bramley.apiserver.rest.exchange import Receive, Scope, Send
@@ -79,5 +81,6 @@ def build(
         accounts=accounts,
         settings=server.settings,
         failing=partial(health.failing, store),
+        openapi=Pages(Documents(catalog, ".".join(server.settings.major_minor)), clock.now),
     )
     return App(Api(server, callers), others)

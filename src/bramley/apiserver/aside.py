@@ -17,6 +17,7 @@ from bramley.apiserver import health, status
 from bramley.apiserver.api import Callers
 from bramley.apiserver.auth import issuing
 from bramley.apiserver.auth.accounts import Accounts
+from bramley.apiserver.openapi import pages
 from bramley.apiserver.rest.exchange import Request
 from bramley.apiserver.settings import Settings
 from bramley.apiserver.status import ApiError
@@ -30,6 +31,7 @@ def build(
     accounts: Accounts,
     settings: Settings,
     failing: Callable[[str], Mapping[str, str]],
+    openapi: pages.Pages,
 ) -> Starlette:
     """Return the application; `failing` names the checks of a probe that fail now, and why."""
 
@@ -60,6 +62,11 @@ def build(
         content = msgspec.json.encode({"keys": accounts.keys.published()})
         return Response(content, media_type=issuing.KEYS_TYPE)
 
+    async def described(request: HttpRequest) -> Response:
+        check_caller(request)
+        _check_reads(request)
+        return _page(openapi, request)
+
     async def nothing(request: HttpRequest) -> Response:
         check_caller(request)
         raise status.no_such_path()
@@ -71,6 +78,8 @@ def build(
             *(Route(path, probe, methods=_ALL_METHODS) for path in paths),
             Route(issuing.CONFIGURATION, issuer, methods=_ALL_METHODS),
             Route(issuing.KEYS, keys, methods=_ALL_METHODS),
+            Route(pages.ROOT, described, methods=_ALL_METHODS),
+            Route(f"{pages.ROOT}/{{rest:path}}", described, methods=_ALL_METHODS),
             Route("/{rest:path}", nothing, methods=_ALL_METHODS),
         ],
         exception_handlers={ApiError: _refused},
@@ -84,6 +93,16 @@ def _repeated(request: HttpRequest) -> dict[str, list[str]]:
 def _check_reads(request: HttpRequest) -> None:
     if request.method not in {"GET", "HEAD"}:
         raise status.method_not_allowed()
+
+
+def _page(openapi: pages.Pages, request: HttpRequest) -> Response:
+    found = openapi.page(
+        request.url.path,
+        accept=request.headers.get("accept", ""),
+        hash=request.query_params.get("hash", ""),
+        known=request.headers.get("if-none-match", ""),
+    )
+    return Response(found.body, found.code, headers=found.headers)
 
 
 def _json(value: object) -> Response:

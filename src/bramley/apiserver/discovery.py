@@ -15,7 +15,7 @@ from bramley.apiserver import status
 from bramley.apiserver.paths import split
 from bramley.apiserver.resources import Catalog, ServedResource
 from bramley.apiserver.rest import negotiation
-from bramley.apiserver.rest.exchange import JSON, Answer, Header, Request
+from bramley.apiserver.rest.exchange import JSON, NOT_MODIFIED, Answer, Header, Request
 from bramley.apiserver.rest.subresources import EXTRA, Subresource
 from bramley.apiserver.status import no_such_path
 
@@ -63,7 +63,7 @@ class Documents:
         tag = f'"{hashlib.sha512(body).hexdigest().upper()}"'
         headers = ((b"etag", tag.encode()), *_CACHED)
         if request.header(b"if-none-match") == tag:
-            return Answer(b"", 304, headers=headers, cache=_PUBLIC)
+            return Answer(b"", NOT_MODIFIED, headers=headers, cache=_PUBLIC)
         content_type = (JSON[0], _AGGREGATED.encode())
         return Answer(body, content_type=content_type, headers=headers, cache=_PUBLIC)
 

@@ -30,6 +30,7 @@ Header = tuple[bytes, bytes]
 JSON = (b"content-type", b"application/json")
 # Where the server puts the owner of the connection into a request's scope.
 PEER = "bramley.peer"
+NOT_MODIFIED = 304
 _NO_CACHE = (b"cache-control", b"no-cache, private")
 
 
@@ -153,6 +154,9 @@ async def send_answer(send: Send, answer: Answer, warnings: Iterable[str] = ()) 
         *answer.headers,
         *((b"warning", _warning(text)) for text in warnings),
     ]
+    if answer.code == NOT_MODIFIED:
+        # What stands here replaces what the client keeps, so nothing may be said about the body that is not sent.
+        headers = [answer.cache, *answer.headers]
     await send({"type": "http.response.start", "status": answer.code, "headers": headers})
     await send({"type": "http.response.body", "body": answer.body})
 

@@ -1,0 +1,57 @@
+"""The pages below `/openapi`: the index and the documents, with what clients need to keep them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from email.utils import format_datetime
+from typing import NamedTuple
+
+from bramley.apiserver import status
+from bramley.apiserver.openapi.documents import Documents
+
+ROOT = "/openapi/v3"
+_JSON = "application/json"
+_READ_AS = frozenset({"application/json", "application/*", "*/*", ""})
+_KEPT = timedelta(days=365)
+
+
+class Page(NamedTuple):
+    """A page: its code, its headers and its body."""
+
+    code: int
+    headers: Mapping[str, str]
+    body: bytes = b""
+
+
+class Pages:
+    """Serves the documents; `now` tells the time of day."""
+
+    def __init__(self, documents: Documents, now: Callable[[], datetime]) -> None:
+        self._documents = documents
+        self._now = now
+
+    def page(self, path: str, *, accept: str = "", hash: str = "", known: str = "") -> Page:
+        """Return the page at a path; `hash` is the one in the address, `known` the tag of what the client has."""
+        if path.rstrip("/") == ROOT:
+            return Page(200, {"content-type": _JSON}, self._documents.index())
+        name = path.removeprefix(f"{ROOT}/").rstrip("/")
+        current = self._documents.find_hash(name) if path.startswith(f"{ROOT}/") else None
+        if current is None:
+            raise status.no_such_path()
+        if not any(_media(each) in _READ_AS for each in accept.split(",")):
+            return Page(406, {"vary": "Accept"})
+        if hash and hash != current:
+            return Page(301, {"location": self._documents.address(name)})
+        headers = {"etag": f'"{current}"', "vary": "Accept", **(self._forever() if hash else {})}
+        if known == f'"{current}"':
+            return Page(304, headers)
+        return Page(200, {**headers, "content-type": _JSON}, self._documents.document(name))
+
+    def _forever(self) -> Mapping[str, str]:
+        expires = format_datetime(self._now() + _KEPT, usegmt=True)
+        return {"cache-control": "public, immutable", "expires": expires}
+
+
+def _media(clause: str) -> str:
+    return clause.partition(";")[0].strip().lower()
