@@ -56,6 +56,9 @@ def creation(server: Server, resource: ServedResource, body: Json) -> Decide:
     def decide(current: Record | None) -> Put:
         admit = server.admission(resource)
         new = objects.completed(body, resource, uid=uid, now=now, admit=admit)
+        if server.oversee is not None:
+            # Here too, for who may not create it is not told that it exists.
+            server.oversee(new, None)
         if current is not None:
             raise status.already_exists(resource.details(new["metadata"]["name"]))
         if body["metadata"].get("resourceVersion"):
