@@ -16,9 +16,10 @@ from bramley.apiserver.auth.rbac import GROUP, RoleRef
 from bramley.apiserver.auth.rules import Rule, texts
 from bramley.apiserver.causes import quoted
 from bramley.apiserver.resources import Json
-from bramley.apiserver.rest.server import Server
+from bramley.apiserver.rest.server import Admit, Server
 from bramley.apiserver.status import ApiError, Details
 
+_CHANGES = frozenset({"update", "patch"})
 _ROLES = frozenset({"roles", "clusterroles"})
 _BINDINGS = frozenset({"rolebindings", "clusterrolebindings"})
 # What the garbage collector changes on its way to delete an object.
@@ -27,15 +28,30 @@ _COLLECTED = frozenset({"ownerReferences", "finalizers", "resourceVersion", "man
 
 def guarded(server: Server, asked: Attributes) -> Server:
     """Return the server for a write of somebody who may not do everything."""
-    if asked.group != GROUP or asked.resource not in _ROLES | _BINDINGS:
-        return server
+    look = _for_roles(server.authorizer, asked) if asked.group == GROUP else None
+    if asked.verb not in _CHANGES or asked.subresource:
+        return server if look is None else server.guarded(look)
+
+    def guard(new: Json, old: Json | None) -> None:
+        if old is None:
+            # An update that makes an object needs the right to create it.
+            server.authorizer.check(msgspec.structs.replace(asked, verb="create"))
+        if look is not None:
+            look(new, old)
+
+    return server.guarded(guard)
+
+
+def _for_roles(authorizer: Authorizer, asked: Attributes) -> Admit | None:
+    if asked.resource not in _ROLES | _BINDINGS:
+        return None
     check = _check_role if asked.resource in _ROLES else _check_binding
 
     def guard(new: Json, old: Json | None) -> None:
         if old is None or not _only_collects(new, old):
-            check(server.authorizer, asked, new, old)
+            check(authorizer, asked, new, old)
 
-    return server.guarded(guard)
+    return guard
 
 
 def _check_role(authorizer: Authorizer, asked: Attributes, new: Json, old: Json | None) -> None:
