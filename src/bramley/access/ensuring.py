@@ -65,10 +65,8 @@ async def find(kube: Hands, kind: type[K], name: str, *, namespace: str | None =
 def difference(current: Object, wanted: Object) -> dict[str, Any]:
     """Return the merge patch that leads from one state to the other; empty when nothing is missing."""
     before, after = msgspec.to_builtins(current), msgspec.to_builtins(wanted)
-    metadata = {
-        field: after["metadata"][field] for field in _METADATA if field in after["metadata"]
-    }
-    now = before.get("metadata", {})
+    asked, now = after.get("metadata", {}), before.get("metadata", {})
+    metadata = {field: asked[field] for field in _METADATA if field in asked}
     missing = {
         field: value for field, value in metadata.items() if not _covers(now.get(field), value)
     }

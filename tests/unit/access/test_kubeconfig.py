@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bramley.access import kubeconfig
+from bramley.base import errors
+from bramley.base.secret import Secret
+from bramley.kube import connecting
+from bramley.kube.access import Access
+from bramley.kube.tls import Trust
+
+TOKEN = Secret("the-token")
+
+
+def rendered(trust: Trust) -> Secret:
+    return kubeconfig.render("mac-1", TOKEN, server="https://api:6443", trust=trust)
+
+
+def test_the_client_reads_what_is_rendered(tmp_path: Path) -> None:
+    file = tmp_path / "kubeconfig"
+    trust = Trust("-----BEGIN CERTIFICATE-----\nAAAA\n", server_name="kubernetes")
+
+    file.write_text(rendered(trust).reveal())
+    found = connecting.find(file, environment={})
+
+    assert found.server == "https://api:6443"
+    assert found.trust.authorities == trust.authorities
+    assert found.trust.server_name == "kubernetes"
+
+
+def test_the_content_does_not_show_itself() -> None:
+    assert "the-token" not in repr(rendered(Trust()))
+    assert "the-token" in rendered(Trust()).reveal()
+
+
+def test_our_own_file_may_be_replaced_and_others_not() -> None:
+    assert kubeconfig.is_ours(rendered(Trust()).reveal().encode())
+    assert not kubeconfig.is_ours(b"apiVersion: v1\nkind: Config\n")
+    assert not kubeconfig.is_ours(b'{"current-context": "bramley"}')
+    assert not kubeconfig.is_ours(b"[]")
+
+
+def test_an_agent_gets_the_administrators_address_unless_another_is_given() -> None:
+    access = Access("https://127.0.0.1:6443")
+
+    assert kubeconfig.reachable(access, None) == "https://127.0.0.1:6443"
+    assert kubeconfig.reachable(access, "https://api.example.com/") == "https://api.example.com"
+
+
+@pytest.mark.parametrize("server", ["api.example.com", "https://me:secret@api", "ftp://api"])
+def test_an_address_that_is_none_is_refused(server: str) -> None:
+    with pytest.raises(errors.BadConfiguration, match="--server"):
+        kubeconfig.reachable(Access("https://a"), server)
+
+
+def test_an_agent_never_trusts_just_any_server() -> None:
+    blind = Access("https://a", trust=Trust(verify=False))
+
+    with pytest.raises(errors.BadConfiguration, match="insecure-skip-tls-verify"):
+        kubeconfig.reachable(blind, None)
