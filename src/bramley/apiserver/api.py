@@ -92,6 +92,8 @@ class Api:
         target = self._target(request.path)
         if target is None:
             return self._documents.answer(request)
+        if target.resource.rules.warning:
+            request.warnings.append(target.resource.rules.warning)
         reads = request.method in _READS
         if reads and (not target.name or target.legacy_watch) and not target.subresource:
             return await self._many(request, target, send)

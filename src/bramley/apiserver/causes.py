@@ -5,6 +5,7 @@ Each returns a `Cause` whose message is what a real server prints after the fiel
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 
 import msgspec
@@ -33,7 +34,11 @@ def shown(value: object) -> str:
     """Return a value as a message shows it: text in quotes, numbers bare, the rest as JSON."""
     if isinstance(value, str):
         return quoted(value)
-    encoded = msgspec.json.encode(value, order="sorted").decode()
+    try:
+        encoded = msgspec.json.encode(value, order="sorted").decode()
+    except UnicodeEncodeError:
+        # Half of a surrogate pair is no text that could be sent.
+        encoded = json.dumps(value, sort_keys=True)
     return encoded.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 

@@ -41,6 +41,8 @@ def find(path: str, catalog: Catalog) -> Target:
     namespace = ""
     if len(rest) > 2 and rest[0] == "namespaces" and rest[2] not in _NAMESPACE_SUBRESOURCES:
         namespace, rest = rest[1], rest[2:]
+    if rest[2:3] == ["proxy"]:
+        rest = rest[:3]
     if not 1 <= len(rest) <= 3 or not all(rest):
         raise no_such_path()
     resource = catalog.find(group, version, rest[0])

@@ -55,11 +55,12 @@ class Conversion(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ScalePaths:
-    """Where a custom kind keeps what its scale subresource shows, as JSON paths such as `.spec.replicas`."""
+    """Where a kind keeps what its scale subresource shows, as JSON paths such as `.spec.replicas`."""
 
     spec_replicas: str
     status_replicas: str
     label_selector: str | None = None
+    is_custom: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +82,8 @@ class Rules:
 
     `shape` names the built-in type whose fields the kind has. `complete` fills and wipes a new object in place, `default`
     fills any written object, `keep` carries over from the old object what an update may not touch; `check` looks at one
-    object, `transition` at new and old; `admit` comes last and may do both and complete the object in place. `is_held` tells
-    that a deleted object must stay although it has no finalizers.
+    object, `transition` at new and old, `check_status` at both when only the status is written; `admit` comes last and may do
+    both and complete the object in place. `is_held` tells that a deleted object must stay although it has no finalizers.
     """
 
     shape: str = ""
@@ -92,9 +93,13 @@ class Rules:
     keep: Callable[[Json, Json], None] | None = None
     check: Check | None = None
     transition: Transition | None = None
+    check_status: Transition | None = None
     admit: Callable[[Json, Json | None], None] | None = None
     is_held: Callable[[Json], bool] | None = None
     counts_generation: bool = False
+    counts_annotations: bool = False
+    orphans_by_default: bool = False
+    warning: str = ""
     qualified_finalizers: bool = True
     unconditional_update: bool = True
     create_on_update: bool = False

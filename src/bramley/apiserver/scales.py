@@ -1,4 +1,4 @@
-"""The scale subresource of custom kinds: an `autoscaling/v1` Scale read out of an object, and written back into it."""
+"""The scale subresource: an `autoscaling/v1` Scale read out of an object, and written back into it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bramley.apiserver import causes, selectors, status
+from bramley.apiserver.kinds import label_selectors
 from bramley.apiserver.resources import Json, ScalePaths
 from bramley.apiserver.status import ApiError
 from bramley.base.errors import Cause
@@ -23,7 +24,9 @@ def of(body: Json, paths: ScalePaths, *, reading: bool = False) -> Json:
     shown: Json = {"replicas": _at(body, paths.status_replicas) or 0}
     selector = _at(body, paths.label_selector) if paths.label_selector else None
     if selector:
-        shown["selector"] = selector
+        shown["selector"] = (
+            selector if isinstance(selector, str) else label_selectors.text(selector)
+        )
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
@@ -45,7 +48,9 @@ def wanted_replicas(scale: Json) -> int:
 
 
 def check(body: Json, paths: ScalePaths) -> list[Cause]:
-    """Return what keeps an object from being scaled."""
+    """Return what keeps an object of a custom kind from being scaled; built-in kinds have checks of their own."""
+    if not paths.is_custom:
+        return []
     found = [*_wrong_count(body, paths.spec_replicas), *_wrong_count(body, paths.status_replicas)]
     selector = _at(body, paths.label_selector) if paths.label_selector else None
     if paths.label_selector and isinstance(selector, str):

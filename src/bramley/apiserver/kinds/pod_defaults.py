@@ -12,6 +12,9 @@ _SPEC: Json = {
     "terminationGracePeriodSeconds": 30,
     "dnsPolicy": "ClusterFirst",
     "schedulerName": "default-scheduler",
+}
+# A template for Pods has none of these; each Pod gets them for itself.
+_POD: Json = {
     "enableServiceLinks": True,
     "preemptionPolicy": "PreemptLowerPriority",
 }
@@ -28,21 +31,36 @@ _PROBE: Json = {
 _TOLERATED = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 _COMPUTE = ("cpu", "memory")
+_TIMES: Json = {"lastProbeTime": None, "lastTransitionTime": None}
 
 
 def complete(new: Json) -> None:
     """Give a new Pod its first status."""
     new["status"] = {"phase": "Pending", "qosClass": qos_class(new.get("spec", {}))}
+    if new.get("spec", {}).get("schedulingGates"):
+        new["status"]["conditions"] = [_gated(new["metadata"]["creationTimestamp"])]
 
 
 def default(new: Json) -> None:
     """Fill what a Pod's spec leaves out."""
-    spec = dict(new.get("spec", {}))
-    for field, value in _SPEC.items():
+    spec = template_spec(new.get("spec", {}))
+    for field, value in _POD.items():
         spec.setdefault(field, value)
-    spec.setdefault("securityContext", {})
     if not spec.get("priorityClassName"):
         spec.setdefault("priority", 0)
+    for field in _CONTAINERS:
+        for container in spec.get(field, ()):
+            _request_limits(container)
+    spec["tolerations"] = [*spec.get("tolerations", []), *_added_tolerations(spec)]
+    new["spec"] = spec
+    if "status" in new:
+        new["status"] = _shown_status(new["status"])
+
+
+def template_spec(given: Json) -> Json:
+    """Return the spec of a Pod, or of a template for Pods, with what it leaves out."""
+    spec = {**_SPEC, **given}
+    spec.setdefault("securityContext", {})
     account = spec.get("serviceAccountName") or spec.get("serviceAccount")
     if account:
         spec["serviceAccountName"] = spec["serviceAccount"] = account
@@ -51,11 +69,28 @@ def default(new: Json) -> None:
             spec[field] = [_container(each) for each in spec[field]]
     if "volumes" in spec:
         spec["volumes"] = [_volume(each) for each in spec["volumes"]]
-    spec["tolerations"] = [*spec.get("tolerations", []), *_added_tolerations(spec)]
-    new["spec"] = spec
-    address = new.get("status", {}).get("podIP")
-    if address and not new["status"].get("podIPs"):
-        new["status"] = {**new["status"], "podIPs": [{"ip": address}]}
+    return spec
+
+
+def _gated(since: str) -> Json:
+    return {
+        "type": "PodScheduled",
+        "status": "False",
+        "lastProbeTime": None,
+        "lastTransitionTime": since,
+        "reason": "SchedulingGated",
+        "message": "Scheduling is blocked due to non-empty scheduling gates",
+    }
+
+
+def _shown_status(status: Json) -> Json:
+    """Return a status with the times that are shown although nobody set them, and one address in both its places."""
+    address = status.get("podIP")
+    if address and not status.get("podIPs"):
+        status = {**status, "podIPs": [{"ip": address}]}
+    if status.get("conditions"):
+        status = {**status, "conditions": [{**_TIMES, **each} for each in status["conditions"]]}
+    return status
 
 
 def qos_class(spec: Json) -> str:
@@ -84,10 +119,7 @@ def _nonzero(amounts: Json) -> Json:
 def _container(given: Json) -> Json:
     container = {**_CONTAINER, **given}
     container.setdefault("imagePullPolicy", _pull_policy(container.get("image", "")))
-    resources = dict(container.get("resources", {}))
-    if resources.get("limits"):
-        resources["requests"] = {**resources["limits"], **resources.get("requests", {})}
-    container["resources"] = resources
+    container.setdefault("resources", {})
     if "ports" in container:
         container["ports"] = [
             {**port, "protocol": port.get("protocol", "TCP")} for port in container["ports"]
@@ -98,6 +130,13 @@ def _container(given: Json) -> Json:
         if probe in container:
             container[probe] = _probe(container[probe])
     return container
+
+
+def _request_limits(container: Json) -> None:
+    resources = container["resources"]
+    if resources.get("limits"):
+        requests = {**resources["limits"], **resources.get("requests", {})}
+        container["resources"] = {**resources, "requests": requests}
 
 
 def _pull_policy(image: str) -> str:
@@ -129,6 +168,8 @@ def _volume(given: Json) -> Json:
         volume["hostPath"] = {"type": "", **volume["hostPath"]}
     if len(volume) == 1:
         volume["emptyDir"] = {}
+    if "items" in volume.get("downwardAPI", {}):
+        volume["downwardAPI"]["items"] = _downward(volume["downwardAPI"]["items"])
     if "sources" in volume.get("projected", {}):
         sources = [_projection(each) for each in volume["projected"]["sources"]]
         volume["projected"] = {**volume["projected"], "sources": sources}
@@ -136,12 +177,24 @@ def _volume(given: Json) -> Json:
 
 
 def _projection(source: Json) -> Json:
+    if "items" in source.get("downwardAPI", {}):
+        items = _downward(source["downwardAPI"]["items"])
+        source = {**source, "downwardAPI": {**source["downwardAPI"], "items": items}}
     if "serviceAccountToken" not in source:
         return source
     return {
         **source,
         "serviceAccountToken": {"expirationSeconds": 3600, **source["serviceAccountToken"]},
     }
+
+
+def _downward(items: list[Json]) -> list[Json]:
+    return [
+        {**each, "fieldRef": {"apiVersion": "v1", **each["fieldRef"]}}
+        if "fieldRef" in each
+        else each
+        for each in items
+    ]
 
 
 def _added_tolerations(spec: Json) -> Iterator[Json]:

@@ -1,8 +1,8 @@
-"""Kinds whose rules fit in a few lines: Leases, RBAC, PriorityClasses."""
+"""Kinds whose rules fit in a few lines: Leases, RBAC, PriorityClasses, quotas, revisions, runtimes."""
 
 from __future__ import annotations
 
-from bramley.apiserver import causes
+from bramley.apiserver import causes, names
 from bramley.apiserver.resources import Json
 from bramley.base.errors import Cause
 
@@ -155,3 +155,60 @@ def check_priority_change(new: Json, old: Json) -> list[Cause]:
         policy = new["preemptionPolicy"]
         found.append(causes.invalid("preemptionPolicy", policy, "field is immutable"))
     return found
+
+
+def default_quota(new: Json) -> None:
+    """Show the spec and the status of a ResourceQuota, also when they are empty."""
+    new.setdefault("spec", {})
+    new.setdefault("status", {})
+
+
+def check_quota(new: Json) -> list[Cause]:
+    """Return what is wrong with a ResourceQuota."""
+    found: list[Cause] = []
+    for name in new["spec"].get("hard", {}):
+        field = f"spec.hard[{name}]"
+        wrong = names.qualified_name(name)
+        found += [causes.invalid(field, name, each) for each in wrong]
+        if wrong:
+            found.append(causes.invalid(field, name, "must be a standard resource for quota"))
+    return found
+
+
+def default_limits(new: Json) -> None:
+    """Show the limits of a LimitRange, also when there are none."""
+    new["spec"] = {"limits": None, **new.get("spec", {})}
+
+
+def check_revision(new: Json) -> list[Cause]:
+    """Return what is wrong with a ControllerRevision."""
+    found = [] if "data" in new else [causes.required("data", "data is mandatory")]
+    if new.get("revision", 0) < 0:
+        detail = "must be greater than or equal to 0"
+        found.append(causes.invalid("revision", new["revision"], detail))
+    return found
+
+
+def default_revision(new: Json) -> None:
+    """Show the number of a ControllerRevision."""
+    new.setdefault("revision", 0)
+
+
+def check_revision_change(new: Json, old: Json) -> list[Cause]:
+    """Return what an update of a ControllerRevision may not do."""
+    if new.get("data") == old.get("data"):
+        return []
+    return [causes.invalid("data", new.get("data"), "field is immutable")]
+
+
+def check_runtime(new: Json) -> list[Cause]:
+    """Return what is wrong with a RuntimeClass."""
+    handler = new.get("handler", "")
+    return [causes.invalid("handler", handler, each) for each in names.label(handler)]
+
+
+def check_runtime_change(new: Json, old: Json) -> list[Cause]:
+    """Return what an update of a RuntimeClass may not do."""
+    if new.get("handler") == old.get("handler"):
+        return []
+    return [causes.invalid("handler", new.get("handler"), "field is immutable")]

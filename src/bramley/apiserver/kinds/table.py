@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 from bramley.apiserver import crds, names
 from bramley.apiserver.kinds import (
@@ -11,12 +10,16 @@ from bramley.apiserver.kinds import (
     events,
     namespaces,
     nodes,
+    pod_changes,
     pod_defaults,
     pods,
     reviews,
     services,
     small,
+    stored_table,
+    workload_table,
 )
+from bramley.apiserver.kinds.entries import kind
 from bramley.apiserver.resources import (
     VERBS,
     Catalog,
@@ -26,6 +29,26 @@ from bramley.apiserver.resources import (
 )
 
 RBAC = "rbac.authorization.k8s.io"
+# In this order a real server lists them.
+_GROUPS = (
+    "",
+    "apps",
+    "events.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "autoscaling",
+    "batch",
+    "networking.k8s.io",
+    "policy",
+    RBAC,
+    "storage.k8s.io",
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "scheduling.k8s.io",
+    "coordination.k8s.io",
+    "node.k8s.io",
+    "discovery.k8s.io",
+)
 
 
 def catalog() -> Catalog:
@@ -35,28 +58,14 @@ def catalog() -> Catalog:
 
 def builtin() -> tuple[ServedResource, ...]:
     """Return what is served without any CustomResourceDefinition."""
-    return (*_core(), *_events(), *reviews.reviews(), *_rbac(), *_others())
-
-
-def _kind(
-    kind: str, *, rules: Rules, group: str = "", plural: str = "", **more: Any
-) -> ServedResource:
-    """Return a built-in kind in version v1; `more` are fields of ServedResource."""
-    whole = {"namespaced": True, **more}
-    return ServedResource(
-        group=group,
-        version="v1",
-        kind=kind,
-        plural=plural or f"{kind.lower()}s",
-        rules=rules,
-        is_custom=False,
-        **whole,
-    )
+    own = (*_core(), *_events(), *reviews.reviews(), *_rbac(), *_others())
+    served = (*own, *workload_table.builtin(), *stored_table.builtin())
+    return tuple(sorted(served, key=lambda each: _GROUPS.index(each.group)))
 
 
 def _core() -> tuple[ServedResource, ...]:
     return (
-        _kind(
+        kind(
             "ConfigMap",
             short_names=("cm",),
             rules=Rules(
@@ -65,10 +74,11 @@ def _core() -> tuple[ServedResource, ...]:
                 transition=configs.check_config_map_change,
             ),
         ),
+        _binding(),
         _namespace(),
         _node(),
         _pod(),
-        _kind(
+        kind(
             "Secret",
             selectable=(SelectableField("type", ("type",)),),
             rules=Rules(
@@ -78,7 +88,7 @@ def _core() -> tuple[ServedResource, ...]:
                 transition=configs.check_secret_change,
             ),
         ),
-        _kind(
+        kind(
             "ServiceAccount",
             short_names=("sa",),
             rules=Rules(shape="v1.ServiceAccount", returns_deleted=True),
@@ -87,8 +97,12 @@ def _core() -> tuple[ServedResource, ...]:
     )
 
 
+def _binding() -> ServedResource:
+    return kind("Binding", verbs=("create",), is_virtual=True, rules=Rules(shape="v1.Binding"))
+
+
 def _namespace() -> ServedResource:
-    return _kind(
+    return kind(
         "Namespace",
         namespaced=False,
         short_names=("ns",),
@@ -108,7 +122,7 @@ def _namespace() -> ServedResource:
 
 
 def _node() -> ServedResource:
-    return _kind(
+    return kind(
         "Node",
         namespaced=False,
         short_names=("no",),
@@ -127,7 +141,7 @@ def _node() -> ServedResource:
 
 
 def _pod() -> ServedResource:
-    return _kind(
+    return kind(
         "Pod",
         short_names=("po",),
         categories=("all",),
@@ -138,7 +152,8 @@ def _pod() -> ServedResource:
             complete=pod_defaults.complete,
             default=pod_defaults.default,
             check=pods.check,
-            transition=pods.check_change,
+            transition=pod_changes.check,
+            check_status=pod_changes.check_status,
             counts_generation=True,
             returns_deleted=True,
             graceful=True,
@@ -147,7 +162,7 @@ def _pod() -> ServedResource:
 
 
 def _service() -> ServedResource:
-    return _kind(
+    return kind(
         "Service",
         short_names=("svc",),
         categories=("all",),
@@ -166,7 +181,7 @@ def _service() -> ServedResource:
 
 
 def _events() -> tuple[ServedResource, ...]:
-    core = _kind(
+    core = kind(
         "Event",
         short_names=("ev",),
         selectable=events.CORE_FIELDS,
@@ -217,20 +232,20 @@ def _rbac() -> tuple[ServedResource, ...]:
     )
     kinds = (("Role", role), ("RoleBinding", binding))
     return tuple(
-        _kind(
-            f"{scope}{kind}",
+        kind(
+            f"{scope}{name}",
             group=RBAC,
             namespaced=not scope,
-            rules=_shaped(rules, f"{scope}{kind}"),
+            rules=_shaped(rules, f"{scope}{name}"),
         )
         for scope in ("Cluster", "")
-        for kind, rules in kinds
+        for name, rules in kinds
     )
 
 
 def _others() -> tuple[ServedResource, ...]:
     return (
-        _kind(
+        kind(
             "Lease",
             group="coordination.k8s.io",
             rules=Rules(
@@ -242,7 +257,7 @@ def _others() -> tuple[ServedResource, ...]:
                 qualified_finalizers=False,
             ),
         ),
-        _kind(
+        kind(
             "PriorityClass",
             group="scheduling.k8s.io",
             plural="priorityclasses",
@@ -261,7 +276,7 @@ def _others() -> tuple[ServedResource, ...]:
 
 
 def _definition() -> ServedResource:
-    return _kind(
+    return kind(
         "CustomResourceDefinition",
         group="apiextensions.k8s.io",
         namespaced=False,

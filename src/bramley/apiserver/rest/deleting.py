@@ -16,12 +16,19 @@ from bramley.apiserver.rest.writing import Remove, Written, write
 from bramley.apiserver.status import ApiError
 
 _AT_ONCE = 100
+_JOBS = "jobs.batch"
+_PODS_STAY = (
+    "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set "
+    "propagationPolicy=Orphan to suppress this warning"
+)
 
 
 async def delete(server: Server, request: Request, target: Target) -> Answer:
     """Delete one object, or begin to."""
     how = await _read(request)
     resource = target.resource
+    if resource.stored_name == _JOBS and how.orphan is None and not how.propagation:
+        request.warnings.append(_PODS_STAY)
     decide = terminating.beginning(server, target, how)
     decide = decide or deletion(server, resource, target.name, how)
     written = await write(server, resource, target.key, decide, dry_run=how.dry_run)

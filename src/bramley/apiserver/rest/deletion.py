@@ -5,6 +5,7 @@ What shall happen to dependents is only written down, as finalizers; collecting 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from bramley.apiserver import metadata, status
@@ -50,7 +51,7 @@ def _decided(
     graceful = resource.rules.graceful and _set_grace(meta, old, how, now)
     if graceful is None:
         return Keep(current)
-    set_finalizers(meta, how)
+    set_finalizers(meta, _settled(how, meta, resource))
     pending = bool(meta.get("finalizers"))
     if pending and not graceful:
         mark(meta, now)
@@ -60,6 +61,15 @@ def _decided(
     if not pending and not graceful:
         return Remove(last)
     return Keep(current) if last == old else Put(last)
+
+
+def _settled(how: DeleteOptions, meta: Json, resource: ServedResource) -> DeleteOptions:
+    """Return the options with what the oldest kinds do when nothing is said: they leave their dependents alone."""
+    silent = how.orphan is None and not how.propagation
+    decided = any(each in _GARBAGE_FINALIZERS for each in meta.get("finalizers", []))
+    if resource.rules.orphans_by_default and silent and not decided:
+        return replace(how, propagation="Orphan")
+    return how
 
 
 def mark(meta: Json, now: datetime) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace as replaced
+
 from bramley.apiserver import metadata, status
+from bramley.apiserver.kinds import namespaces
 from bramley.apiserver.paths import Target
-from bramley.apiserver.resources import Json
+from bramley.apiserver.resources import Json, ServedResource
 from bramley.apiserver.rest import bodies, objects, options, terminating
 from bramley.apiserver.rest.exchange import Answer, Request
 from bramley.apiserver.rest.server import Server, served
@@ -25,6 +28,7 @@ async def replace(server: Server, request: Request, target: Target) -> Answer:
         old = served(current, resource)
         objects.check_version(body, old, resource)
         new = _finalized(body, old)
+        _check(new, resource)
         if objects.is_finished(new, old, resource):
             return Remove(new)
         return Keep(current) if objects.is_unchanged(new, old) else Put(new)
@@ -41,4 +45,13 @@ def _finalized(body: Json, old: Json) -> Json:
     if finalizers:
         spec["finalizers"] = finalizers
     meta = metadata.carried_over(body["metadata"], old["metadata"])
-    return {**old, "metadata": meta, "spec": spec}
+    new = {**old, "metadata": meta, "spec": spec}
+    namespaces.default(new)
+    return new
+
+
+def _check(new: Json, resource: ServedResource) -> None:
+    found = metadata.check_qualified_finalizers(new["spec"].get("finalizers", []))
+    if found:
+        moved = [replaced(each, field=each.field.replace("metadata.", "spec.")) for each in found]
+        raise status.invalid(resource.kind_details(new["metadata"]["name"]), moved)

@@ -185,7 +185,10 @@ def _count_generation(new: Json, old: Json, resource: ServedResource) -> None:
     if not resource.rules.counts_generation:
         return
     apart = _IDENTITY | {"status"} if resource.has_status else _IDENTITY
-    if any(new.get(key) != old.get(key) for key in (new.keys() | old.keys()) - apart):
+    changed = any(new.get(key) != old.get(key) for key in (new.keys() | old.keys()) - apart)
+    if resource.rules.counts_annotations and not changed:
+        changed = new["metadata"].get("annotations") != old["metadata"].get("annotations")
+    if changed:
         new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
 
@@ -218,6 +221,8 @@ def _wrong_status(new: Json, old: Json, resource: ServedResource) -> list[Cause]
     if resource.structural is not None:
         wrong = resource.structural.validate(new, old)
         found += [_within_status(each) for each in wrong if not each.field.startswith("spec")]
+    if resource.rules.check_status is not None:
+        found += resource.rules.check_status(new, old)
     return found
 
 

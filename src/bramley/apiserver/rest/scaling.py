@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bramley.apiserver import scales, shapes, status
+from bramley.apiserver import causes, scales, shapes, status
 from bramley.apiserver.kinds.scale import SCALE
 from bramley.apiserver.paths import Target
 from bramley.apiserver.resources import Json, ScalePaths
@@ -68,6 +68,7 @@ async def _scaled(
         old = served(current, resource)
         asked = change(scales.of(old, paths), current)
         _check_version(asked, old, target)
+        _check_count(asked, target)
         new = scales.with_replicas(old, scales.wanted_replicas(asked), paths)
         new = objects.updated(new, old, resource)
         shown[:] = [new]
@@ -83,3 +84,10 @@ def _check_version(asked: Json, old: Json, target: Target) -> None:
     if version and version != old["metadata"]["resourceVersion"]:
         options.whole_number(version)
         raise status.conflict(target.resource.details(target.name), objects.MODIFIED)
+
+
+def _check_count(asked: Json, target: Target) -> None:
+    replicas = scales.wanted_replicas(asked)
+    if replicas < 0 and not target.resource.is_custom:
+        wrong = causes.invalid("spec.replicas", replicas, "must be greater than or equal to 0")
+        raise status.invalid(SCALE.kind_details(target.name), [wrong])

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from bramley.apiserver.auth import access_reviews, reviews, token_requests
 from bramley.apiserver.paths import Target
-from bramley.apiserver.rest import finalizing
+from bramley.apiserver.rest import binding, evicting, finalizing, node_agents, pod_parts
 from bramley.apiserver.rest.exchange import Answer, Request
 from bramley.apiserver.rest.server import Server
 
@@ -43,27 +43,45 @@ def _by_path(*listed: tuple[str, Subresource]) -> Mapping[tuple[str, str], Subre
     return MappingProxyType({(qualified, each.name): each for qualified, each in listed})
 
 
+def _part(name: str) -> Subresource:
+    methods = {"GET": pod_parts.get, "PUT": pod_parts.put, "PATCH": pod_parts.patch}
+    return Subresource(name, "Pod", "", "v1", methods)
+
+
+def _streamed(name: str, kind: str, handler: Handler) -> Subresource:
+    return Subresource(name, kind, "", "v1", {"GET": handler, "POST": handler})
+
+
+def _proxied(kind: str) -> Subresource:
+    return Subresource("proxy", kind, "", "v1", dict.fromkeys(VERBS, node_agents.proxy))
+
+
+def _token() -> Subresource:
+    methods = {"POST": token_requests.create}
+    return Subresource("token", "TokenRequest", "authentication.k8s.io", "v1", methods)
+
+
 # By the qualified name of the resource (`pods`, `deployments.apps`) and that of the subresource.
 EXTRA: Mapping[tuple[str, str], Subresource] = _by_path(
-    (
-        "namespaces",
-        Subresource("finalize", "Namespace", "", "v1", {"PUT": finalizing.replace}),
-    ),
-    (
-        "serviceaccounts",
-        Subresource(
-            "token",
-            "TokenRequest",
-            "authentication.k8s.io",
-            "v1",
-            {"POST": token_requests.create},
-        ),
-    ),
+    ("namespaces", Subresource("finalize", "Namespace", "", "v1", {"PUT": finalizing.replace})),
+    ("nodes", _proxied("NodeProxyOptions")),
+    ("pods", _streamed("attach", "PodAttachOptions", node_agents.stream)),
+    ("pods", Subresource("binding", "Binding", "", "v1", {"POST": binding.create})),
+    ("pods", _part("ephemeralcontainers")),
+    ("pods", Subresource("eviction", "Eviction", "policy", "v1", {"POST": evicting.create})),
+    ("pods", _streamed("exec", "PodExecOptions", node_agents.stream)),
+    ("pods", Subresource("log", "Pod", "", "v1", {"GET": node_agents.log})),
+    ("pods", _streamed("portforward", "PodPortForwardOptions", node_agents.forward)),
+    ("pods", _proxied("PodProxyOptions")),
+    ("pods", _part("resize")),
+    ("serviceaccounts", _token()),
+    ("services", _proxied("ServiceProxyOptions")),
 )
 
 # By the qualified name of a kind that is not stored: what a POST of it does. Its ServedResource says `is_virtual`.
 VIRTUAL: Mapping[str, Handler] = MappingProxyType(
     {
+        "bindings": binding.create,
         "localsubjectaccessreviews.authorization.k8s.io": access_reviews.review_local,
         "selfsubjectaccessreviews.authorization.k8s.io": access_reviews.review_self,
         "selfsubjectreviews.authentication.k8s.io": reviews.review_self,

@@ -93,9 +93,10 @@ async def test_discovery_shows_every_kind_that_is_served() -> None:
     async with a_world() as world:
         await world.create(CRDS, widget_crd())
 
-        groups = [group["name"] for group in (await world.get("/apis")).json["groups"]]
+        groups = (await world.get("/apis")).json["groups"]
+        versions = [group["preferredVersion"]["groupVersion"] for group in groups]
         found = set()
-        for path in ["/api/v1", *(f"/apis/{group}/v1" for group in groups)]:
+        for path in ["/api/v1", *(f"/apis/{version}" for version in versions)]:
             found |= {each["kind"] for each in (await world.get(path)).json["resources"]}
 
         extra = {each.kind for each in EXTRA.values()}

@@ -1,0 +1,160 @@
+"""Jobs and CronJobs: stored and filled in as a real server does, though nothing here runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bramley.apiserver import causes
+from bramley.apiserver.kinds import label_selectors, numbers, workload_checks, workloads
+from bramley.apiserver.resources import Json
+from bramley.base.errors import Cause
+
+_UID_LABEL = "batch.kubernetes.io/controller-uid"
+_NAME_LABEL = "batch.kubernetes.io/job-name"
+_MODES = ("NonIndexed", "Indexed")
+_RESTARTS = ("OnFailure", "Never")
+_CONCURRENCY = ("Allow", "Forbid", "Replace")
+_COUNTS = (
+    "parallelism",
+    "completions",
+    "activeDeadlineSeconds",
+    "backoffLimit",
+    "ttlSecondsAfterFinished",
+)
+_MAY_NOT_CHANGE = ("completions", "selector", "template", "completionMode")
+_CRON_FIELDS = 5
+
+
+def complete_job(new: Json) -> None:
+    """Give a new Job its first status and, unless it has its own, the selector that means only its own Pods."""
+    new["status"] = {}
+    spec = dict(new.get("spec", {}))
+    new["spec"] = spec
+    spec.setdefault("manualSelector", False)
+    if spec["manualSelector"]:
+        return
+    meta = new["metadata"]
+    given = spec.get("selector", {})
+    uid = {_UID_LABEL: meta["uid"]}
+    spec["selector"] = {**given, "matchLabels": {**given.get("matchLabels", {}), **uid}}
+    template = spec.get("template", {})
+    labels = template.get("metadata", {}).get("labels", {})
+    own = {"controller-uid": meta["uid"], "job-name": meta.get("name", ""), **uid}
+    labels = {**labels, **own, _NAME_LABEL: meta.get("name", "")}
+    meta_of_pods = {**template.get("metadata", {}), "labels": labels}
+    spec["template"] = {**template, "metadata": meta_of_pods}
+
+
+def default_job(new: Json) -> None:
+    """Fill what a Job leaves out."""
+    spec = dict(new.get("spec", {}))
+    if "completions" not in spec and "parallelism" not in spec:
+        spec["completions"] = spec["parallelism"] = 1
+    spec.setdefault("parallelism", 1)
+    for field, value in (
+        ("backoffLimit", 6),
+        ("completionMode", "NonIndexed"),
+        ("suspend", False),
+        ("podReplacementPolicy", "TerminatingOrFailed"),
+    ):
+        spec.setdefault(field, value)
+    spec["template"] = workloads.template(spec)
+    labels = spec["template"]["metadata"].get("labels")
+    if labels and not new["metadata"].get("labels"):
+        new["metadata"]["labels"] = labels
+    new["spec"] = spec
+
+
+def check_job(new: Json) -> list[Cause]:
+    """Return what is wrong with a Job."""
+    spec = new["spec"]
+    found = [*_wrong_job_spec(spec, "spec"), *_wrong_selector(new)]
+    if spec["completionMode"] == "Indexed" and spec.get("completions") is None:
+        detail = "when completion mode is Indexed"
+        found.append(causes.required("spec.completions", detail))
+    return found
+
+
+def check_job_change(new: Json, old: Json) -> list[Cause]:
+    """Return what an update of a Job may not do."""
+    now, was = new["spec"], old["spec"]
+    return [
+        causes.invalid(f"spec.{field}", now.get(field), "field is immutable")
+        for field in _MAY_NOT_CHANGE
+        if now.get(field) != was.get(field)
+    ]
+
+
+def complete_cron_job(new: Json) -> None:
+    """Give a new CronJob its first status."""
+    new["status"] = {}
+
+
+def default_cron_job(new: Json) -> None:
+    """Fill what a CronJob leaves out; of its Jobs only the template for Pods."""
+    spec = dict(new.get("spec", {}))
+    for field, value in (
+        ("concurrencyPolicy", "Allow"),
+        ("suspend", False),
+        ("successfulJobsHistoryLimit", 3),
+        ("failedJobsHistoryLimit", 1),
+        ("schedule", ""),
+    ):
+        spec.setdefault(field, value)
+    given = spec.get("jobTemplate", {})
+    job = given.get("spec", {})
+    job = {**job, "template": workloads.template(job)}
+    spec["jobTemplate"] = {**given, "metadata": given.get("metadata", {}), "spec": job}
+    new["spec"] = spec
+
+
+def check_cron_job(new: Json) -> list[Cause]:
+    """Return what is wrong with a CronJob."""
+    spec = new["spec"]
+    counts = ("startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit")
+    found = [*numbers.not_negative(spec, counts, "spec"), *_wrong_schedule(spec["schedule"])]
+    if spec["concurrencyPolicy"] not in _CONCURRENCY:
+        wrong = spec["concurrencyPolicy"]
+        found.append(causes.unsupported("spec.concurrencyPolicy", wrong, _CONCURRENCY))
+    return [*found, *_wrong_job_spec(spec["jobTemplate"]["spec"], "spec.jobTemplate.spec")]
+
+
+def _wrong_schedule(schedule: str) -> Iterator[Cause]:
+    field = "spec.schedule"
+    if not schedule:
+        yield causes.required(field)
+    elif not schedule.startswith("@"):
+        parts = schedule.split()
+        if len(parts) != _CRON_FIELDS:
+            detail = f"expected exactly 5 fields, found {len(parts)}: [{' '.join(parts)}]"
+            yield causes.invalid(field, schedule, detail)
+
+
+def _wrong_job_spec(spec: Json, field: str) -> Iterator[Cause]:
+    yield from numbers.not_negative(spec, _COUNTS, field)
+    mode = spec.get("completionMode", "NonIndexed")
+    if mode not in _MODES:
+        yield causes.unsupported(f"{field}.completionMode", mode, _MODES)
+    template = spec["template"]
+    yield from workload_checks.check_template(template, f"{field}.template")
+    policy = template["spec"]["restartPolicy"]
+    if policy == "Always":
+        detail = 'valid values: "OnFailure", "Never"'
+        yield causes.required(f"{field}.template.spec.restartPolicy", detail)
+    elif policy not in _RESTARTS:
+        yield causes.unsupported(f"{field}.template.spec.restartPolicy", policy, _RESTARTS)
+
+
+def _wrong_selector(new: Json) -> Iterator[Cause]:
+    spec, field = new["spec"], "spec.selector"
+    selector, labels = spec.get("selector"), spec["template"]["metadata"].get("labels")
+    if selector is None:
+        yield causes.required(field)
+        return
+    yield from label_selectors.check(selector, field)
+    only_own = {"matchLabels": {_UID_LABEL: new["metadata"]["uid"]}}
+    if not spec.get("manualSelector") and selector != only_own:
+        yield causes.invalid(field, selector, "`selector` not auto-generated")
+    if not label_selectors.matches(selector, labels or {}):
+        detail = "`selector` does not match template `labels`"
+        yield causes.invalid("spec.template.metadata.labels", labels, detail)

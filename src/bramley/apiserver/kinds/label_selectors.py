@@ -1,0 +1,87 @@
+"""Label selectors as objects carry them: what is wrong with one, whom it means, and how it reads in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from bramley.apiserver import causes, metadata, names
+from bramley.apiserver.resources import Json
+from bramley.base.errors import Cause
+
+_WITH_VALUES = frozenset({"In", "NotIn"})
+_WITHOUT_VALUES = frozenset({"Exists", "DoesNotExist"})
+
+
+def check(selector: Json, field: str) -> list[Cause]:
+    """Return what is wrong with a selector."""
+    found = metadata.check_labels(selector.get("matchLabels", {}), f"{field}.matchLabels")
+    for index, each in enumerate(selector.get("matchExpressions", [])):
+        found += _wrong_expression(each, f"{field}.matchExpressions[{index}]")
+    return found
+
+
+def is_empty(selector: Json) -> bool:
+    """Tell whether a selector asks for nothing, and so means everything."""
+    return not selector.get("matchLabels") and not selector.get("matchExpressions")
+
+
+def matches(selector: Json | None, labels: Mapping[str, str]) -> bool:
+    """Tell whether a selector means these labels; none at all, or one that makes no sense, means nothing."""
+    if selector is None or check(selector, ""):
+        return False
+    wanted = selector.get("matchLabels", {})
+    if any(labels.get(key) != value for key, value in wanted.items()):
+        return False
+    return all(_fits(each, labels) for each in selector.get("matchExpressions", []))
+
+
+def text(selector: Json) -> str:
+    """Return a selector, or plain labels, as a query parameter would say it, in the order of its keys."""
+    if all(isinstance(value, str) for value in selector.values()):
+        return ",".join(f"{key}={value}" for key, value in sorted(selector.items()))
+    parts = [(key, f"{key}={value}") for key, value in selector.get("matchLabels", {}).items()]
+    parts += [(each["key"], _said(each)) for each in selector.get("matchExpressions", [])]
+    return ",".join(said for _, said in sorted(parts))
+
+
+def _fits(expression: Json, labels: Mapping[str, str]) -> bool:
+    key, values = expression["key"], expression.get("values", [])
+    answers = {
+        "In": key in labels and labels[key] in values,
+        "NotIn": labels.get(key) not in values,
+        "Exists": key in labels,
+        "DoesNotExist": key not in labels,
+    }
+    return answers[expression["operator"]]
+
+
+def _said(expression: Json) -> str:
+    key, values = expression["key"], ",".join(sorted(expression.get("values", [])))
+    forms: dict[str, str] = {
+        "In": f"{key} in ({values})",
+        "NotIn": f"{key} notin ({values})",
+        "Exists": key,
+        "DoesNotExist": f"!{key}",
+    }
+    return forms[expression["operator"]]
+
+
+def _wrong_expression(expression: Json, field: str) -> Iterator[Cause]:
+    operator: Any = expression.get("operator", "")
+    if operator in _WITH_VALUES:
+        if not expression.get("values"):
+            detail = "must be specified when `operator` is 'In' or 'NotIn'"
+            yield causes.required(f"{field}.values", detail)
+    elif operator in _WITHOUT_VALUES:
+        if expression.get("values"):
+            detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+            yield causes.forbidden(f"{field}.values", detail)
+    else:
+        yield causes.invalid(f"{field}.operator", operator, "not a valid selector operator")
+    key = expression.get("key", "")
+    for wrong in names.qualified_name(key):
+        yield causes.invalid(f"{field}.key", key, wrong)
+    for index, value in enumerate(expression.get("values", [])):
+        for wrong in names.label_value(value):
+            yield causes.invalid(f"{field}.values[{index}]", value, wrong)

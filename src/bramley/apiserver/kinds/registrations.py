@@ -1,0 +1,109 @@
+"""Admission webhooks and policies: stored and filled in. Which policy is honoured is decided elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bramley.apiserver import causes
+from bramley.apiserver.resources import Json
+from bramley.base.errors import Cause
+
+_WEBHOOK: Json = {"failurePolicy": "Fail", "matchPolicy": "Equivalent", "timeoutSeconds": 10}
+_SEGMENTS = 3
+
+
+def default_webhooks(new: Json) -> None:
+    """Fill what a webhook configuration leaves out."""
+    if "webhooks" in new:
+        mutating = new["kind"].startswith("Mutating")
+        more = {"reinvocationPolicy": "Never"} if mutating else {}
+        new["webhooks"] = [{**more, **_webhook(each)} for each in new["webhooks"]]
+
+
+def check_webhooks(new: Json) -> list[Cause]:
+    """Return what is wrong with a webhook configuration."""
+    found: list[Cause] = []
+    for index, each in enumerate(new.get("webhooks", [])):
+        found += _wrong_webhook(each, f"webhooks[{index}]")
+    return found
+
+
+def complete_policy(new: Json) -> None:
+    """Give a new policy its first status."""
+    new["status"] = {}
+
+
+def default_policy(new: Json) -> None:
+    """Fill what a ValidatingAdmissionPolicy leaves out."""
+    spec = {"failurePolicy": "Fail", **new.get("spec", {})}
+    if "matchConstraints" in spec:
+        spec["matchConstraints"] = _matching(spec["matchConstraints"])
+    new["spec"] = spec
+
+
+def check_policy(new: Json) -> list[Cause]:
+    """Return what is wrong with a ValidatingAdmissionPolicy."""
+    spec = new["spec"]
+    found = []
+    if not spec.get("validations") and not spec.get("auditAnnotations"):
+        detail = "validations or auditAnnotations must contain at least one item"
+        found += [
+            causes.required(f"spec.{each}", detail) for each in ("validations", "auditAnnotations")
+        ]
+    if "matchConstraints" not in spec:
+        found.append(causes.required("spec.matchConstraints"))
+    elif not spec["matchConstraints"].get("resourceRules"):
+        found.append(causes.required("spec.matchConstraints.resourceRules"))
+    return found
+
+
+def default_binding(new: Json) -> None:
+    """Fill what a ValidatingAdmissionPolicyBinding leaves out."""
+    spec = new.setdefault("spec", {})
+    if "matchResources" in spec:
+        new["spec"] = {**spec, "matchResources": _matching(spec["matchResources"])}
+
+
+def check_binding(new: Json) -> list[Cause]:
+    """Return what is wrong with a ValidatingAdmissionPolicyBinding."""
+    found = []
+    if not new["spec"].get("policyName"):
+        found.append(causes.required("spec.policyName"))
+    if not new["spec"].get("validationActions"):
+        detail = "at least one validation action is required"
+        found.append(causes.required("spec.validationActions", detail))
+    return found
+
+
+def _webhook(given: Json) -> Json:
+    webhook = {**_WEBHOOK, "namespaceSelector": {}, "objectSelector": {}, **given}
+    if "rules" in webhook:
+        webhook["rules"] = [{"scope": "*", **rule} for rule in webhook["rules"]]
+    client = webhook.get("clientConfig", {})
+    if "service" in client:
+        webhook["clientConfig"] = {**client, "service": {"port": 443, **client["service"]}}
+    return webhook
+
+
+def _matching(given: Json) -> Json:
+    matching = {"matchPolicy": "Equivalent", "namespaceSelector": {}, "objectSelector": {}, **given}
+    for field in ("resourceRules", "excludeResourceRules"):
+        if field in matching:
+            matching[field] = [{"scope": "*", **rule} for rule in matching[field]]
+    return matching
+
+
+def _wrong_webhook(webhook: Json, field: str) -> Iterator[Cause]:
+    name = webhook.get("name", "")
+    if len(name.split(".")) < _SEGMENTS:
+        detail = "should be a domain with at least three segments separated by dots"
+        yield causes.invalid(f"{field}.name", name, detail)
+    if not webhook.get("admissionReviewVersions"):
+        detail = "must specify one of v1, v1beta1"
+        yield causes.required(f"{field}.admissionReviewVersions", detail)
+    if not webhook.get("sideEffects"):
+        detail = "must specify one of None, NoneOnDryRun"
+        yield causes.required(f"{field}.sideEffects", detail)
+    if len(webhook.get("clientConfig", {}).keys() & {"url", "service"}) != 1:
+        detail = "exactly one of url or service is required"
+        yield causes.required(f"{field}.clientConfig", detail)

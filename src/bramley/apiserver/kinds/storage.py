@@ -1,0 +1,199 @@
+"""Volumes, claims and the kinds around them: stored and filled in; nothing here attaches or binds any."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bramley.apiserver import causes, names
+from bramley.apiserver.resources import Json
+from bramley.base.errors import Cause
+
+_NO_VOLUME = frozenset(
+    {
+        "capacity",
+        "accessModes",
+        "claimRef",
+        "persistentVolumeReclaimPolicy",
+        "storageClassName",
+        "mountOptions",
+        "volumeMode",
+        "nodeAffinity",
+        "volumeAttributesClassName",
+    }
+)
+_CLAIM_MAY_NOT_CHANGE = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
+_DRIVER: Json = {
+    "attachRequired": True,
+    "podInfoOnMount": False,
+    "storageCapacity": False,
+    "fsGroupPolicy": "ReadWriteOnceWithFSType",
+    "requiresRepublish": False,
+    "seLinuxMount": False,
+    "volumeLifecycleModes": ["Persistent"],
+}
+
+
+def complete_volume(new: Json) -> None:
+    """Give a new PersistentVolume its first status and the finalizer that guards it while it is used."""
+    since = new["metadata"]["creationTimestamp"]
+    new["status"] = {"phase": "Pending", "lastPhaseTransitionTime": since}
+    _guard(new, "kubernetes.io/pv-protection")
+
+
+def default_volume(new: Json) -> None:
+    """Fill what a PersistentVolume leaves out."""
+    given = new.get("spec", {})
+    spec = {"persistentVolumeReclaimPolicy": "Retain", "volumeMode": "Filesystem", **given}
+    if "hostPath" in spec:
+        spec["hostPath"] = {"type": "", **spec["hostPath"]}
+    new["spec"] = spec
+
+
+def check_volume(new: Json) -> list[Cause]:
+    """Return what is wrong with a PersistentVolume."""
+    spec = new["spec"]
+    found = []
+    if not spec.get("accessModes"):
+        found.append(causes.required("spec.accessModes"))
+    if not spec.get("capacity"):
+        found.append(causes.required("spec.capacity"))
+    if list(spec.get("capacity", {})) != ["storage"]:
+        found.append(causes.unsupported("spec.capacity", spec.get("capacity"), ("storage",)))
+    if not spec.keys() - _NO_VOLUME:
+        found.append(causes.required("spec", "must specify a volume type"))
+    return found
+
+
+def complete_claim(new: Json) -> None:
+    """Give a new PersistentVolumeClaim its first status and the finalizer that guards it while it is used."""
+    new["status"] = {"phase": "Pending"}
+    _guard(new, "kubernetes.io/pvc-protection")
+
+
+def default_claim(new: Json) -> None:
+    """Fill what a PersistentVolumeClaim leaves out."""
+    new["spec"] = {"volumeMode": "Filesystem", "resources": {}, **new.get("spec", {})}
+    new["status"] = {"phase": "Pending", **new.get("status", {})}
+
+
+def check_claim(new: Json) -> list[Cause]:
+    """Return what is wrong with a PersistentVolumeClaim."""
+    spec = new["spec"]
+    found = []
+    if not spec.get("accessModes"):
+        detail = "at least 1 access mode is required"
+        found.append(causes.required("spec.accessModes", detail))
+    if "storage" not in spec["resources"].get("requests", {}):
+        found.append(causes.required("spec.resources[storage]"))
+    return found
+
+
+def check_claim_change(new: Json, old: Json) -> list[Cause]:
+    """Return what an update of a PersistentVolumeClaim may not do."""
+    free = {"volumeName", "resources", "volumeAttributesClassName"}
+    was, now = old["spec"], new["spec"]
+    if any(was.get(key) != now.get(key) for key in (was.keys() | now.keys()) - free):
+        return [causes.forbidden("spec", _CLAIM_MAY_NOT_CHANGE)]
+    return []
+
+
+def default_class(new: Json) -> None:
+    """Fill what a StorageClass leaves out."""
+    new.setdefault("reclaimPolicy", "Delete")
+    new.setdefault("volumeBindingMode", "Immediate")
+    new.setdefault("provisioner", "")
+
+
+def check_class(new: Json) -> list[Cause]:
+    """Return what is wrong with a StorageClass."""
+    return [] if new["provisioner"] else [causes.required("provisioner")]
+
+
+def check_class_change(new: Json, old: Json) -> list[Cause]:
+    """Return what an update of a StorageClass may not do."""
+    return [
+        causes.forbidden(field, f"updates to {field} are forbidden.")
+        for field in ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode")
+        if new.get(field) != old.get(field)
+    ]
+
+
+def default_driver(new: Json) -> None:
+    """Fill what a CSIDriver leaves out."""
+    new["spec"] = {**_DRIVER, **new.get("spec", {})}
+
+
+def default_node(new: Json) -> None:
+    """Show the drivers of a CSINode, also when there are none."""
+    drivers = new.get("spec", {}).get("drivers")
+    shown = [{**each, "topologyKeys": each.get("topologyKeys")} for each in drivers or []]
+    new["spec"] = {"drivers": shown if drivers is not None else None}
+
+
+def check_node(new: Json) -> list[Cause]:
+    """Return what is wrong with a CSINode."""
+    return [
+        causes.required(f"spec.drivers[{index}].{field}")
+        for index, each in enumerate(new["spec"]["drivers"] or [])
+        for field in ("name", "nodeID")
+        if not each.get(field)
+    ]
+
+
+def complete_attachment(new: Json) -> None:
+    """Give a new VolumeAttachment its first status."""
+    new["status"] = {"attached": False}
+
+
+def check_attachment(new: Json) -> list[Cause]:
+    """Return what is wrong with a VolumeAttachment."""
+    spec = new.get("spec", {})
+    return [
+        causes.required(f"spec.{field}")
+        for field in ("attacher", "nodeName")
+        if not spec.get(field)
+    ]
+
+
+def check_attachment_change(new: Json, old: Json) -> list[Cause]:
+    """Return what an update of a VolumeAttachment may not do."""
+    spec = new.get("spec", {})
+    if spec == old.get("spec", {}):
+        return []
+    # A real server shows its own names of the fields here.
+    source = spec.get("source", {})
+    inner = {
+        "PersistentVolumeName": source.get("persistentVolumeName"),
+        "InlineVolumeSpec": source.get("inlineVolumeSpec"),
+    }
+    own = {"Attacher": spec.get("attacher"), "Source": inner, "NodeName": spec.get("nodeName")}
+    shown = _in_order(own)
+    return [Cause("spec", "FieldValueInvalid", f"Invalid value: {shown}: field is immutable")]
+
+
+def default_capacity(new: Json) -> None:
+    """Show the class of a CSIStorageCapacity, also when there is none."""
+    new.setdefault("storageClassName", "")
+
+
+def check_capacity(new: Json) -> list[Cause]:
+    """Return what is wrong with a CSIStorageCapacity."""
+    name = new["storageClassName"]
+    return [causes.invalid("storageClassName", name, each) for each in names.subdomain(name)]
+
+
+def _guard(new: Json, finalizer: str) -> None:
+    found = new["metadata"].get("finalizers", [])
+    if finalizer not in found:
+        new["metadata"]["finalizers"] = [*found, finalizer]
+
+
+def _in_order(value: object) -> str:
+    if isinstance(value, dict):
+        return "{" + ",".join(_members(value)) + "}"
+    return causes.shown(value)
+
+
+def _members(value: Json) -> Iterator[str]:
+    for key, each in value.items():
+        yield f'"{key}":{_in_order(each)}'

@@ -1,0 +1,188 @@
+"""What the kinds that make Pods must hold: a selector that means their template, sensible counts, and what may not change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bramley.apiserver import causes, metadata
+from bramley.apiserver.kinds import label_selectors, numbers, pods
+from bramley.apiserver.resources import Json
+from bramley.base.errors import Cause
+
+_MISSES = "`selector` does not match template `labels`"
+_FIXED = "field is immutable"
+_STATEFUL_MAY_CHANGE = (
+    "replicas",
+    "ordinals",
+    "template",
+    "updateStrategy",
+    "revisionHistoryLimit",
+    "persistentVolumeClaimRetentionPolicy",
+    "minReadySeconds",
+)
+_COUNTED = ("fullyLabeledReplicas", "readyReplicas", "availableReplicas")
+
+
+def check_deployment(new: Json) -> list[Cause]:
+    """Return what is wrong with a Deployment."""
+    spec = new["spec"]
+    counts = ("replicas", "minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds")
+    found = [*_selected(spec, "deployment"), *numbers.not_negative(spec, counts, "spec")]
+    found += _wrong_strategy(spec["strategy"])
+    deadline = spec["progressDeadlineSeconds"]
+    if deadline <= spec.get("minReadySeconds", 0):
+        detail = "must be greater than minReadySeconds"
+        found.append(causes.invalid("spec.progressDeadlineSeconds", deadline, detail))
+    return found
+
+
+def check_replica_set(new: Json) -> list[Cause]:
+    """Return what is wrong with a ReplicaSet."""
+    spec = new["spec"]
+    counts = ("replicas", "minReadySeconds")
+    return [*_selected(spec, "deployment"), *numbers.not_negative(spec, counts, "spec")]
+
+
+def check_daemon_set(new: Json) -> list[Cause]:
+    """Return what is wrong with a DaemonSet."""
+    spec = new["spec"]
+    counts = ("minReadySeconds", "revisionHistoryLimit")
+    found = [*_selected(spec, "daemonset"), *numbers.not_negative(spec, counts, "spec")]
+    kinds = ("RollingUpdate", "OnDelete")
+    if spec["updateStrategy"]["type"] not in kinds:
+        wrong = spec["updateStrategy"]["type"]
+        found.append(causes.unsupported("spec.updateStrategy.type", wrong, kinds))
+    return found
+
+
+def check_stateful_set(new: Json) -> list[Cause]:
+    """Return what is wrong with a StatefulSet."""
+    spec = new["spec"]
+    counts = ("replicas", "minReadySeconds", "revisionHistoryLimit")
+    found = [*_selected(spec, "statefulset"), *numbers.not_negative(spec, counts, "spec")]
+    policy = spec["podManagementPolicy"]
+    if policy not in {"OrderedReady", "Parallel"}:
+        detail = "must be 'OrderedReady' or 'Parallel'"
+        found.append(causes.invalid("spec.podManagementPolicy", policy, detail))
+    strategy = spec["updateStrategy"]["type"]
+    if strategy not in {"RollingUpdate", "OnDelete"}:
+        detail = "must be 'RollingUpdate' or 'OnDelete'"
+        found.append(causes.invalid("spec.updateStrategy", spec["updateStrategy"], detail))
+    return found
+
+
+def check_replication_controller(new: Json) -> list[Cause]:
+    """Return what is wrong with a ReplicationController."""
+    spec = new["spec"]
+    counts = ("replicas", "minReadySeconds")
+    found = [*numbers.not_negative(spec, counts, "spec")]
+    if not spec.get("selector"):
+        found.append(causes.required("spec.selector"))
+    labels = spec["template"]["metadata"].get("labels")
+    if any((labels or {}).get(key) != value for key, value in spec.get("selector", {}).items()):
+        found.append(causes.invalid("spec.template.metadata.labels", labels, _MISSES))
+    return [*found, *check_template(spec["template"], "spec.template", restarts=("Always",))]
+
+
+def check_pod_template(new: Json) -> list[Cause]:
+    """Return what is wrong with a PodTemplate."""
+    return check_template(new["template"], "template")
+
+
+def check_selector_change(new: Json, old: Json) -> list[Cause]:
+    """Return a breach when an update touches the selector."""
+    selector = new["spec"].get("selector")
+    if selector == old["spec"].get("selector"):
+        return []
+    return [causes.invalid("spec.selector", selector, _FIXED)]
+
+
+def check_stateful_set_change(new: Json, old: Json) -> list[Cause]:
+    """Return what an update of a StatefulSet may not do."""
+    was, now = old["spec"], new["spec"]
+    touched = {key for key in was.keys() | now.keys() if was.get(key) != now.get(key)}
+    if touched <= set(_STATEFUL_MAY_CHANGE):
+        return []
+    *names, last = [f"'{each}'" for each in _STATEFUL_MAY_CHANGE]
+    detail = f"updates to statefulset spec for fields other than {', '.join(names)} and {last} are forbidden"
+    return [causes.forbidden("spec", detail)]
+
+
+def check_counts(new: Json, _old: Json) -> list[Cause]:
+    """Return what is wrong with the counts in the status of a ReplicaSet or ReplicationController."""
+    status = new.get("status", {})
+    counts = ("replicas", *_COUNTED, "observedGeneration")
+    found = [*numbers.not_negative(status, counts, "status")]
+    detail = "cannot be greater than status.replicas"
+    found += [
+        causes.invalid(f"status.{name}", status[name], detail)
+        for name in _COUNTED
+        if status.get(name, 0) > status.get("replicas", 0)
+    ]
+    ready, available = status.get("readyReplicas", 0), status.get("availableReplicas", 0)
+    if available > ready:
+        detail = "cannot be greater than readyReplicas"
+        found.append(causes.invalid("status.availableReplicas", available, detail))
+    return found
+
+
+def check_template(template: Json, field: str, *, restarts: tuple[str, ...] = ()) -> list[Cause]:
+    """Return what is wrong with a template for Pods; `restarts` are the restart policies that it may have."""
+    meta, spec = template["metadata"], template["spec"]
+    found = metadata.check_labels(meta.get("labels", {}), f"{field}.metadata.labels")
+    found += pods.check_spec(spec, f"{field}.spec")
+    if restarts and spec["restartPolicy"] not in restarts:
+        policy = spec["restartPolicy"]
+        found.append(causes.unsupported(f"{field}.spec.restartPolicy", policy, restarts))
+    return found
+
+
+def _selected(spec: Json, word: str) -> Iterator[Cause]:
+    """Yield what is wrong with a selector and the template that it must mean."""
+    field, selector, template = "spec.selector", spec.get("selector"), spec["template"]
+    labels = template["metadata"].get("labels")
+    wrong = label_selectors.check(selector or {}, field)
+    yield from wrong
+    if wrong:
+        yield causes.invalid(field, selector, "invalid label selector")
+    if selector is None:
+        yield causes.required(field)
+    elif label_selectors.is_empty(selector):
+        detail = f"empty selector is invalid for {word}"
+        yield causes.invalid(field, selector, detail)
+    if not wrong and not _means(selector, labels or {}):
+        yield causes.invalid("spec.template.metadata.labels", labels, _MISSES)
+    yield from check_template(template, "spec.template", restarts=("Always",))
+
+
+def _means(selector: Json | None, labels: dict[str, str]) -> bool:
+    return label_selectors.matches(selector, labels)
+
+
+def _wrong_strategy(strategy: Json) -> Iterator[Cause]:
+    field, kind, rolling = "spec.strategy", strategy["type"], strategy.get("rollingUpdate")
+    if kind == "Recreate":
+        if rolling is not None:
+            detail = "may not be specified when strategy `type` is 'Recreate'"
+            yield causes.forbidden(f"{field}.rollingUpdate", detail)
+    elif kind == "RollingUpdate":
+        yield from _wrong_rolling(rolling or {}, f"{field}.rollingUpdate")
+    else:
+        # A real server shows its own names of the fields here.
+        shown = {"Type": kind, "RollingUpdate": rolling}
+        wrong = causes.unsupported(field, "", ("Recreate", "RollingUpdate"))
+        yield Cause(wrong.field, wrong.reason, wrong.message.replace('""', _in_order(shown), 1))
+
+
+def _in_order(shown: Json) -> str:
+    return "{" + ",".join(f'"{key}":{causes.shown(value)}' for key, value in shown.items()) + "}"
+
+
+def _wrong_rolling(rolling: Json, field: str) -> Iterator[Cause]:
+    surge, missing = rolling["maxSurge"], rolling["maxUnavailable"]
+    yield from numbers.amount(missing, f"{field}.maxUnavailable")
+    yield from numbers.amount(surge, f"{field}.maxSurge")
+    if missing in {0, "0%"} and surge in {0, "0%"}:
+        detail = "may not be 0 when `maxSurge` is 0"
+        yield causes.invalid(f"{field}.maxUnavailable", missing, detail)
+    yield from numbers.at_most_all(missing, f"{field}.maxUnavailable")

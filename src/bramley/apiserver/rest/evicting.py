@@ -1,0 +1,194 @@
+"""The eviction subresource of Pods: a deletion that asks the Pod's disruption budget first.
+
+The budget's controller counts; this only takes one from what it allows and notes the Pod, so that nobody spends it twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bramley.apiserver import metadata, status
+from bramley.apiserver.kinds import label_selectors
+from bramley.apiserver.paths import Target
+from bramley.apiserver.resources import Json, Rules, ServedResource
+from bramley.apiserver.rest import bodies, objects, options, terminating
+from bramley.apiserver.rest.conditions import with_condition
+from bramley.apiserver.rest.deletion import check_preconditions, deletion
+from bramley.apiserver.rest.exchange import Answer, Request, json_answer
+from bramley.apiserver.rest.options import DeleteOptions
+from bramley.apiserver.rest.server import Server, decoded, served
+from bramley.apiserver.rest.writing import Decision, Put, write
+from bramley.apiserver.status import ApiError, Details
+from bramley.apiserver.store.records import Record
+from bramley.base.errors import Cause
+
+EVICTION = ServedResource(
+    group="policy",
+    version="v1",
+    kind="Eviction",
+    plural="evictions",
+    namespaced=True,
+    is_custom=False,
+    rules=Rules(shape="v1.Eviction"),
+)
+_BUDGETS = "poddisruptionbudgets.policy"
+_VIOLATED = "Cannot evict pod as it would violate the pod's disruption budget."
+_SEVERAL = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+_DONE: Json = {
+    "kind": "Status",
+    "apiVersion": "v1",
+    "metadata": {},
+    "status": "Success",
+    "code": 201,
+}
+_ENDED = frozenset({"Succeeded", "Failed"})
+_MOST_DISRUPTED = 2000
+_RETRY_SECONDS = 10
+_TRIES = 5
+
+
+async def create(server: Server, request: Request, target: Target) -> Answer:
+    """Evict a Pod, if its disruption budget allows that."""
+    written = options.writing(request, "CreateOptions")
+    body = await bodies.read_object(request, EVICTION, written)
+    objects.settle_namespace(body, target.namespace)
+    if body["metadata"].get("name", "") != target.name:
+        raise status.bad_request("name in URL does not match name in Eviction object")
+    how = options.deleting(body.get("deleteOptions", {}), request)
+    await _evict(server, target, replace(how, dry_run=how.dry_run or written.dry_run))
+    return json_answer(_DONE, 201)
+
+
+async def _evict(server: Server, target: Target, how: DeleteOptions) -> None:
+    for left in reversed(range(_TRIES)):
+        pod = _pod(server, target)
+        is_free = _needs_no_budget(pod)
+        budget = "" if is_free else await _ask_budget(server, pod, dry_run=how.dry_run)
+        # A Pod that no budget was asked for may become one that counts; only the one we looked at may go.
+        pinned = not _has_ended(pod) if is_free else not _is_ready(pod) and bool(budget)
+        sure = how if how.version or not pinned else _at(how, pod)
+        try:
+            await _remove(server, target, sure)
+        except ApiError as error:
+            if error.code != 409 or sure is how:
+                raise
+            if budget:
+                raise _being_processed(budget) from None
+            if not left:
+                raise
+        else:
+            return
+
+
+def _at(how: DeleteOptions, pod: Json) -> DeleteOptions:
+    return replace(how, version=pod["metadata"]["resourceVersion"])
+
+
+def _pod(server: Server, target: Target) -> Json:
+    record = server.store.get(target.key)
+    if record is None:
+        raise status.not_found(target.resource.details(target.name))
+    return served(record, target.resource)
+
+
+def _has_ended(pod: Json) -> bool:
+    return pod["status"].get("phase") in _ENDED or "deletionTimestamp" in pod["metadata"]
+
+
+def _needs_no_budget(pod: Json) -> bool:
+    return _has_ended(pod) or pod["status"].get("phase") == "Pending"
+
+
+def _is_ready(pod: Json) -> bool:
+    conditions = pod["status"].get("conditions", [])
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+async def _ask_budget(server: Server, pod: Json, *, dry_run: bool) -> str:
+    """Take one from what the Pod's budget allows; return the budget's name, or nothing if there is none."""
+    found = _budgets_of(server, pod)
+    if not found:
+        return ""
+    if len(found) > 1:
+        raise ApiError(500, "", _SEVERAL)
+    budget = decoded(found[0])
+    if not _is_ready(pod) and _spares_unready(budget):
+        return str(budget["metadata"]["name"])
+    resource = server.catalog.find("policy", "v1", "poddisruptionbudgets")
+    if resource is None:
+        raise status.no_such_path()
+    now = metadata.timestamp(server.clock.now())
+
+    def decide(current: Record | None) -> Decision:
+        if current is None:
+            raise status.not_found(resource.details(found[0].key.name))
+        return Put(_spent(served(current, resource), pod["metadata"]["name"], now))
+
+    await write(server, resource, found[0].key, decide, dry_run=dry_run)
+    return str(budget["metadata"]["name"])
+
+
+def _budgets_of(server: Server, pod: Json) -> list[Record]:
+    labels = pod["metadata"].get("labels", {})
+    listed = server.store.list(_BUDGETS, pod["metadata"]["namespace"])
+    return [
+        each
+        for each in listed
+        if label_selectors.matches(decoded(each)["spec"].get("selector"), labels)
+    ]
+
+
+def _spares_unready(budget: Json) -> bool:
+    """Tell whether a Pod that is not ready may go without being counted."""
+    if budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
+        return True
+    wanted = budget["status"]["desiredHealthy"]
+    return bool(wanted) and budget["status"]["currentHealthy"] >= wanted
+
+
+def _spent(budget: Json, pod_name: str, now: str) -> Json:
+    name, seen = budget["metadata"]["name"], budget["status"]
+    if seen.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
+        raise _being_processed(name)
+    if len(seen.get("disruptedPods", {})) > _MOST_DISRUPTED:
+        why = "DisruptedPods map too big - too many evictions not confirmed by PDB controller"
+        raise status.forbidden(Details("policy", "poddisruptionbudget", name), why)
+    if not seen["disruptionsAllowed"]:
+        said = f"The disruption budget {name} needs {seen['desiredHealthy']} healthy pods and has {seen['currentHealthy']} currently"
+        raise _violated(said, retry_after=0)
+    disrupted = {**seen.get("disruptedPods", {}), pod_name: now}
+    left = seen["disruptionsAllowed"] - 1
+    return {**budget, "status": {**seen, "disruptionsAllowed": left, "disruptedPods": disrupted}}
+
+
+def _being_processed(name: str) -> ApiError:
+    said = f"The disruption budget {name} is still being processed by the server."
+    return _violated(said, retry_after=_RETRY_SECONDS)
+
+
+def _violated(said: str, *, retry_after: int) -> ApiError:
+    cause = Cause("", "DisruptionBudget", said)
+    return ApiError(429, "TooManyRequests", _VIOLATED, causes=[cause], retry_after=retry_after)
+
+
+async def _remove(server: Server, target: Target, how: DeleteOptions) -> None:
+    """Say on the Pod why it goes, and delete it."""
+    resource, now = target.resource, metadata.timestamp(server.clock.now())
+    versions: list[str] = []
+
+    def note(current: Record | None) -> Decision:
+        if current is None:
+            raise status.not_found(resource.details(target.name))
+        pod = served(current, resource)
+        check_preconditions(pod, resource, how)
+        said = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
+        return Put(with_condition(pod, "DisruptionTarget", now, **said))
+
+    if not how.dry_run:
+        noted = await write(server, resource, target.key, note)
+        versions.append(bodies.from_json(noted.body)["metadata"]["resourceVersion"])
+    sure = replace(how, version=versions[0]) if versions and how.version else how
+    decide = deletion(server, resource, target.name, sure)
+    written = await write(server, resource, target.key, decide, dry_run=how.dry_run)
+    if not how.dry_run:
+        await terminating.after(server, resource, target.key, written.decision)
