@@ -19,7 +19,7 @@ from bramley.apiserver.controllers.scheduling.line import Line
 from bramley.apiserver.controllers.scheduling.neighbours import Around
 from bramley.apiserver.controllers.scheduling.rooms import Room
 from bramley.base.clock import Clock
-from bramley.runtime.keys import Key
+from bramley.runtime.keys import Key, key_of
 
 SCHEDULER = "default-scheduler"
 _ENDED = ("Succeeded", "Failed")
@@ -97,6 +97,8 @@ class View:
         self.assumed.pop(pod.uid, None)
         room = self.board.take_pod(pod.uid)
         if waits_for_us(pod):
+            # Whatever was wrong may still be, so this counts as a try in vain.
+            self.line.tried(key_of(pod), self._clock.monotonic())
             self._queue(facts.of(pod))
         if room is not None:
             self._room_changed(room)
