@@ -113,15 +113,22 @@ class World:
 
     def __init__(self, store: Store, settings: Settings) -> None:
         self.store = store
+        # Further tokens, and whose they are.
+        self.users: dict[str, str] = {}
         self.catalog = table.catalog()
         self.app = app.build(
             store=store,
             catalog=self.catalog,
-            authenticate=lambda token: ADMIN if token == TOKEN else None,
+            authenticate=self._identify,
             clock=virtual_time.clock(),
             settings=settings,
             chance=random.Random(1),
         )
+
+    def _identify(self, token: str | None) -> User | None:
+        if token in self.users:
+            return User(self.users[token])
+        return ADMIN if token == TOKEN else None
 
     async def ask(
         self,
@@ -132,8 +139,11 @@ class World:
         content_type: str | None = None,
         accept: str = "application/json",
         token: str | None = TOKEN,
+        acting: str = "",
+        groups: tuple[str, ...] = (),
+        headers: tuple[tuple[str, str], ...] = (),
     ) -> Reply:
-        """Send one request and return the whole answer."""
+        """Send one request and return the whole answer; `acting` and `groups` say whom the token's owner acts for."""
         data = (
             body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
         )
@@ -146,10 +156,13 @@ class World:
             sent.append(message)
 
         scope = self.scope(method, path, content_type=content_type, accept=accept, token=token)
+        user = (("impersonate-user", acting),) if acting else ()
+        further = (*headers, *user, *(("impersonate-group", group) for group in groups))
+        scope["headers"] += [(key.encode(), value.encode()) for key, value in further]
         await self.app(scope, receive, send)
-        headers = [(key.decode(), value.decode()) for key, value in sent[0]["headers"]]
+        answered = [(key.decode(), value.decode()) for key, value in sent[0]["headers"]]
         whole = b"".join(message.get("body", b"") for message in sent[1:])
-        return Reply(sent[0]["status"], whole, headers)
+        return Reply(sent[0]["status"], whole, answered)
 
     def scope(
         self,

@@ -34,6 +34,7 @@ INVALIDATED = "service account token has been invalidated"
 # Clocks differ, and who deletes an object gives its users a moment.
 LEEWAY = timedelta(minutes=1)
 _REMEMBERED = 4096
+_FORGED = "invalid signature"
 _CHECKED: Options = {
     "verify_signature": True,
     "verify_exp": False,
@@ -178,7 +179,9 @@ class Accounts:
     def _verified(self, token: str) -> _Known:
         if self._known_of != self.keys.changes:
             self._known, self._known_of = {}, self.keys.changes
-        digest = hashlib.sha256(token.encode(errors="surrogatepass")).digest()
+        if not token.isascii():
+            raise BadToken(_FORGED)
+        digest = hashlib.sha256(token.encode()).digest()
         known = self._known.get(digest)
         if known is None:
             claims = _decoded(token, self.keys)
@@ -253,7 +256,7 @@ def _decoded(token: str, keys: Keys) -> Claims:
         return msgspec.convert(raw, Claims)
     except (jwt.InvalidTokenError, msgspec.ValidationError):
         # Not chained: the cause could repeat a part of the token.
-        raise BadToken("invalid signature") from None
+        raise BadToken(_FORGED) from None
 
 
 def _unverified_issuer(token: str) -> str:

@@ -1,0 +1,369 @@
+"""A ServiceAccount's token is good for its audiences, for its time, and while everything lives that it speaks of."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from bramley.apiserver.auth.accounts import ISSUER
+from bramley.apiserver.auth.signing import FILE, Keys
+from bramley.base.errors import BadConfiguration
+from tests.unit.apiserver.world import PODS, World, a_pod, a_world
+
+ACCOUNTS = "/api/v1/namespaces/t/serviceaccounts"
+SECRETS = "/api/v1/namespaces/t/secrets"
+NODES = "/api/v1/nodes"
+REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
+SELF = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+
+
+async def minted(world: World, account: str = "robot", **spec: Any) -> str:
+    if (await world.get(f"{ACCOUNTS}/{account}")).code == 404:
+        await world.create(ACCOUNTS, {"metadata": {"name": account}})
+    reply = await world.ask("POST", f"{ACCOUNTS}/{account}/token", {"spec": spec})
+    assert reply.code == 201, reply.body
+    return str(reply.json["status"]["token"])
+
+
+async def owner(world: World, token: str) -> str:
+    """Return whom the API takes the token's bearer for, or the code of its refusal."""
+    reply = await world.ask("POST", SELF, {}, token=token)
+    return str(reply.json["status"]["userInfo"]["username"] if reply.code == 201 else reply.code)
+
+
+async def complaint(world: World, token: str, *audiences: str) -> str:
+    body = {"spec": {"token": token, "audiences": list(audiences)}}
+    status = (await world.ask("POST", REVIEWS, body)).json["status"]
+    assert status.get("authenticated", False) is ("error" not in status)
+    assert token not in status.get("error", "")
+    return str(status.get("error", ""))
+
+
+def bound_to(kind: str, name: str, uid: str = "") -> dict[str, Any]:
+    reference = {"kind": kind, "apiVersion": "v1", "name": name, "uid": uid}
+    return {"boundObjectRef": reference}
+
+
+ROBOT = "system:serviceaccount:t:robot"
+
+
+async def test_a_token_says_whose_it_is_and_where_from() -> None:
+    async with a_world() as world:
+        node = (await world.create(NODES, {"metadata": {"name": "mac"}})).json["metadata"]["uid"]
+        pod = a_pod("p", serviceAccountName="robot", nodeName="mac")
+        uid = (await world.create(PODS, pod)).json["metadata"]["uid"]
+        token = await minted(world, **bound_to("Pod", "p", uid))
+
+        told = (await world.ask("POST", SELF, {}, token=token)).json["status"]["userInfo"]
+
+        credential = told["extra"].pop("authentication.kubernetes.io/credential-id")
+        assert credential[0].startswith("JTI=")
+        assert told["username"] == ROBOT
+        assert told["groups"] == [
+            "system:serviceaccounts",
+            "system:serviceaccounts:t",
+            "system:authenticated",
+        ]
+        assert told["extra"] == {
+            "authentication.kubernetes.io/pod-name": ["p"],
+            "authentication.kubernetes.io/pod-uid": [uid],
+            "authentication.kubernetes.io/node-name": ["mac"],
+            "authentication.kubernetes.io/node-uid": [node],
+        }
+
+
+async def test_the_claims_are_those_of_a_real_server() -> None:
+    async with a_world() as world:
+        token = await minted(world, audiences=["vault"], expirationSeconds=700)
+
+        claims = jwt.decode(token, options={"verify_signature": False})
+
+        assert set(claims) == {"iss", "sub", "aud", "exp", "iat", "nbf", "jti", "kubernetes.io"}
+        assert (claims["iss"], claims["sub"], claims["aud"]) == (ISSUER, ROBOT, ["vault"])
+        assert claims["exp"] - claims["iat"] == 700
+        account = claims["kubernetes.io"]["serviceaccount"]
+        assert (claims["kubernetes.io"]["namespace"], account["name"]) == ("t", "robot")
+
+
+async def test_a_token_ends_with_its_time_and_a_minute_of_grace() -> None:
+    async with a_world() as world:
+        token = await minted(world, expirationSeconds=600)
+
+        await asyncio.sleep(659)
+        before = await owner(world, token)
+        await asyncio.sleep(3)
+
+        assert (before, await owner(world, token)) == (ROBOT, "401")
+        assert (await complaint(world, token)).endswith("service account token has expired]")
+
+
+async def test_a_token_for_others_does_not_let_in_here() -> None:
+    async with a_world() as world:
+        token = await minted(world, audiences=["vault"])
+
+        assert await owner(world, token) == "401"
+        assert await complaint(world, token, "vault") == ""
+        wrong = await complaint(world, token)
+        assert (
+            f'token audiences ["vault"] is invalid for the target audiences ["{ISSUER}"]' in wrong
+        )
+
+
+@pytest.mark.parametrize("kind", ["Pod", "Secret", "Node"])
+async def test_a_token_dies_with_what_it_is_bound_to(kind: str) -> None:
+    async with a_world() as world:
+        place, body = {
+            "Pod": (PODS, a_pod("x", serviceAccountName="robot")),
+            "Secret": (SECRETS, {"metadata": {"name": "x"}}),
+            "Node": (NODES, {"metadata": {"name": "x"}}),
+        }[kind]
+        await world.create(place, body)
+        token = await minted(world, **bound_to(kind, "x"))
+        alive = await owner(world, token)
+
+        await world.delete(f"{place}/x")
+        gone = await complaint(world, token)
+        await world.create(place, body)
+        again = await complaint(world, token)
+
+        assert alive == ROBOT
+        assert gone.endswith("service account token has been invalidated]")
+        assert f"{kind.lower()} UID (" in again
+        assert await owner(world, token) == "401"
+
+
+async def test_a_token_dies_with_its_account_and_not_a_new_one_of_that_name() -> None:
+    async with a_world() as world:
+        token = await minted(world)
+        alive = await owner(world, token)
+
+        await world.delete(f"{ACCOUNTS}/robot")
+        gone = await owner(world, token)
+        await world.create(ACCOUNTS, {"metadata": {"name": "robot"}})
+
+        assert (alive, gone, await owner(world, token)) == (ROBOT, "401", "401")
+        assert "service account UID (" in await complaint(world, token)
+
+
+async def test_a_pod_that_ends_keeps_its_token_for_its_grace_and_a_minute() -> None:
+    async with a_world() as world:
+        pod = a_pod(
+            "p", serviceAccountName="robot", nodeName="mac", terminationGracePeriodSeconds=30
+        )
+        await world.create(PODS, pod)
+        token = await minted(world, **bound_to("Pod", "p"))
+        await world.delete(f"{PODS}/p")
+
+        found = [await owner(world, token)]
+        await asyncio.sleep(89)
+        found.append(await owner(world, token))
+        await asyncio.sleep(2)
+        found.append(await owner(world, token))
+
+        assert found == [ROBOT, ROBOT, "401"]
+
+
+def parts_of(token: str) -> list[Any]:
+    return [json.loads(base64.urlsafe_b64decode(part + "==")) for part in token.split(".")[:2]]
+
+
+def part(value: object) -> str:
+    return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
+
+
+def with_other_claims(token: str) -> str:
+    head, claims = parts_of(token)
+    return ".".join([part(head), part({**claims, "sub": "system:admin"}), token.split(".")[2]])
+
+
+def without_signature(token: str) -> str:
+    head, claims = parts_of(token)
+    return f"{part({**head, 'alg': 'none'})}.{part(claims)}."
+
+
+def by_the_public_key(token: str) -> str:
+    # The trick of old libraries: a public key taken for a shared secret.
+    head, claims = parts_of(token)
+    return jwt.encode(claims, "s" * 64, "HS256", headers={"kid": head["kid"]})
+
+
+def by_another_key(token: str) -> str:
+    head, claims = parts_of(token)
+    own = ec.generate_private_key(ec.SECP256R1())
+    return jwt.encode(claims, own, "ES256", headers={"kid": head["kid"]})
+
+
+def by_a_key_of_another_name(token: str) -> str:
+    own = ec.generate_private_key(ec.SECP256R1())
+    return jwt.encode(parts_of(token)[1], own, "ES256", headers={"kid": "mine"})
+
+
+def cut(token: str) -> str:
+    return token[:-5]
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        with_other_claims,
+        without_signature,
+        by_the_public_key,
+        by_another_key,
+        by_a_key_of_another_name,
+        cut,
+    ],
+)
+async def test_a_forged_token_is_refused(forge: Callable[[str], str]) -> None:
+    async with a_world() as world:
+        token = await minted(world)
+
+        forged = forge(token)
+
+        assert (await owner(world, token), await owner(world, forged)) == (ROBOT, "401")
+        assert "invalid" in await complaint(world, forged)
+
+
+async def test_a_token_of_another_issuer_is_refused_whatever_its_key() -> None:
+    async with a_world() as world:
+        accounts = world.app.api._server.authenticator.accounts
+        foreign = accounts.keys.sign({**parts_of(await minted(world))[1], "iss": "https://else"})
+
+        assert await owner(world, foreign) == "401"
+
+
+@pytest.mark.parametrize("text", ["a.b.c", "..", "eyJ9.e30.x", "a.b", "\udcff.b.c"])
+async def test_what_is_no_token_is_refused(text: str) -> None:
+    async with a_world() as world:
+        accounts = world.app.api._server.authenticator.accounts
+
+        assert accounts.owner(text) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "code"), [(599, 422), (600, 201), (None, 201), (1 << 32, 201), ((1 << 32) + 1, 422)]
+)
+async def test_how_long_a_token_may_live(seconds: int | None, code: int) -> None:
+    async with a_world() as world:
+        await world.create(ACCOUNTS, {"metadata": {"name": "robot"}})
+
+        body = {"spec": {"expirationSeconds": seconds}}
+        reply = await world.ask("POST", f"{ACCOUNTS}/robot/token", body)
+
+        assert reply.code == code
+
+
+async def test_a_wish_for_too_long_is_shortened_and_told() -> None:
+    async with a_world() as world:
+        await world.create(ACCOUNTS, {"metadata": {"name": "robot"}})
+
+        body = {"spec": {"expirationSeconds": 1 << 31}}
+        reply = await world.ask("POST", f"{ACCOUNTS}/robot/token", body)
+
+        year = int(timedelta(days=365).total_seconds())
+        assert reply.json["spec"]["expirationSeconds"] == year
+        assert f"shortened to {year} seconds" in reply.header("warning")[0]
+
+
+async def test_a_token_is_not_bound_to_a_pod_of_another_account() -> None:
+    async with a_world() as world:
+        await world.create(PODS, a_pod("p", serviceAccountName="other"))
+        await world.create(ACCOUNTS, {"metadata": {"name": "robot"}})
+
+        body = {"spec": bound_to("Pod", "p")}
+        reply = await world.ask("POST", f"{ACCOUNTS}/robot/token", body)
+
+        assert (reply.code, "different serviceaccount name" in reply.message) == (400, True)
+
+
+async def test_a_known_signature_is_not_verified_again_and_little_is_kept() -> None:
+    async with a_world() as world:
+        accounts = world.app.api._server.authenticator.accounts
+        tokens = [await minted(world) for _ in range(5)]
+
+        for token in tokens:
+            accounts.owner(token)
+        first = accounts._verified(tokens[0])
+
+        assert accounts._verified(tokens[0]) is first
+        assert not any(token in repr(accounts._known) for token in tokens)
+
+
+async def test_static_tokens_are_reviewed_for_this_api_only() -> None:
+    async with a_world() as world:
+        body = {"spec": {"token": "let-me-in"}}
+        told = (await world.ask("POST", REVIEWS, body)).json["status"]
+
+        assert (told["authenticated"], told["user"]["username"]) == (True, "admin")
+        assert await complaint(world, "let-me-in", "vault") == "invalid bearer token"
+
+
+async def test_accounts_read_how_to_verify_tokens_and_others_do_not() -> None:
+    async with a_world() as world:
+        token = await minted(world)
+
+        document = (await world.ask("GET", "/.well-known/openid-configuration", token=token)).json
+        keys = (await world.ask("GET", "/openid/v1/jwks", token=token)).json["keys"]
+
+        assert document["issuer"] == ISSUER
+        assert document["jwks_uri"].endswith("/openid/v1/jwks")
+        assert document["id_token_signing_alg_values_supported"] == ["ES256"]
+        key = jwt.PyJWK(keys[0])
+        # The library looks at the real clock.
+        claims = jwt.decode(token, key, ["ES256"], audience=ISSUER, options={"verify_exp": False})
+        assert claims["sub"] == ROBOT
+        assert "d" not in keys[0]
+        assert (await world.ask("GET", "/openid/v1/jwks", acting="bob")).code == 403
+
+
+def test_keys_are_made_once_and_are_private(tmp_path: Path) -> None:
+    assert not (tmp_path / FILE).exists()
+    first = Keys.open(tmp_path).published()
+
+    assert Keys.open(tmp_path).published() == first
+    assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_new_key_signs_and_the_old_one_verifies_until_it_retires(tmp_path: Path) -> None:
+    keys = Keys.open(tmp_path)
+    old = jwt.get_unverified_header(keys.sign({}))["kid"]
+    keys.rotate()
+    new = jwt.get_unverified_header(keys.sign({}))["kid"]
+
+    assert new != old
+    assert [key["kid"] for key in Keys.open(tmp_path).published()] == [new, old]
+    keys.retire()
+    assert keys.find(old) is None
+    assert [key["kid"] for key in Keys.open(tmp_path).published()] == [new]
+
+
+async def test_what_a_retired_key_signed_is_void_at_once() -> None:
+    async with a_world() as world:
+        token = await minted(world)
+        keys = world.app.api._server.authenticator.accounts.keys
+        found = [await owner(world, token)]
+        keys.rotate()
+        found.append(await owner(world, token))
+        keys.retire()
+        found.append(await owner(world, token))
+
+        assert found == [ROBOT, ROBOT, "401"]
+
+
+@pytest.mark.parametrize("content", [b"", b"nonsense", b"-----BEGIN PRIVATE KEY-----\nAAAA\n"])
+def test_damaged_keys_are_told_and_not_replaced(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / FILE).write_bytes(content)
+
+    with pytest.raises(BadConfiguration, match="restore it from a backup") as told:
+        Keys.open(tmp_path).published()
+
+    assert b"nonsense".decode() not in str(told.value)
+    assert (tmp_path / FILE).read_bytes() == content

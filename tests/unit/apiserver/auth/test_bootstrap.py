@@ -1,0 +1,146 @@
+"""Every cluster has the roles of a real one from its first moment, and gets back what somebody took away."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from bramley.apiserver.auth import bootstrap
+from tests.unit.apiserver.auth.test_escalation import CLUSTER_BINDINGS, CLUSTER_ROLES, RBAC
+from tests.unit.apiserver.world import World, a_world
+
+ACCESS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+BASIC = f"{CLUSTER_ROLES}/system:basic-user"
+
+
+async def mend(world: World) -> int:
+    """Do what the next start does, and return how many writes that took."""
+    before = world.store.revision
+    await bootstrap.ensure(world.store, world.app.api._server.clock, uuid.uuid4)
+    return world.store.revision - before
+
+
+async def may(world: World, user: str, verb: str, resource: str, group: str = "") -> bool:
+    wish = {"verb": verb, "resource": resource, "group": group, "namespace": "t"}
+    if "/" in resource:
+        wish["resource"], wish["subresource"] = resource.split("/")
+    reply = await world.ask("POST", ACCESS, {"spec": {"user": user, "resourceAttributes": wish}})
+    return bool(reply.json["status"]["allowed"])
+
+
+async def test_the_roles_of_a_cluster_are_there_whole() -> None:
+    async with a_world() as world:
+        roles = (await world.get(CLUSTER_ROLES)).json["items"]
+        names = {each["metadata"]["name"] for each in roles}
+
+        assert {
+            "cluster-admin",
+            "admin",
+            "edit",
+            "view",
+            "system:node",
+            "system:discovery",
+        } <= names
+        assert all(
+            each["metadata"]["uid"] and each["metadata"]["creationTimestamp"] for each in roles
+        )
+        assert len({each["metadata"]["uid"] for each in roles}) == len(roles)
+        inside = (await world.get(f"{RBAC}/namespaces/kube-system/roles")).names
+        assert "extension-apiserver-authentication-reader" in inside
+
+
+async def test_what_was_made_can_be_selected_and_read_one_by_one() -> None:
+    async with a_world() as world:
+        label = "kubernetes.io/bootstrapping=rbac-defaults"
+        selected = (await world.get(f"{CLUSTER_ROLES}?labelSelector={label}")).names
+        one = (await world.get(BASIC)).json
+
+        assert "system:basic-user" in selected
+        assert list(one)[:3] == ["kind", "apiVersion", "metadata"]
+        assert one["metadata"]["annotations"][bootstrap.AUTOUPDATE] == "true"
+
+
+@pytest.mark.parametrize(
+    ("user", "verb", "resource", "group", "allowed"),
+    [
+        ("system:kube-scheduler", "create", "pods/binding", "", True),
+        ("system:kube-scheduler", "delete", "nodes", "", False),
+        ("system:kube-controller-manager", "create", "pods", "", True),
+        ("system:kube-controller-manager", "update", "nodes/status", "", True),
+        ("system:kube-controller-manager", "delete", "events", "", True),
+        ("system:kube-controller-manager", "update", "deployments/status", "apps", True),
+        (
+            "system:kube-controller-manager",
+            "escalate",
+            "clusterroles",
+            "rbac.authorization.k8s.io",
+            True,
+        ),
+        ("bob", "get", "pods", "", False),
+    ],
+)
+async def test_the_controllers_of_a_cluster_may_do_their_work(
+    user: str, verb: str, resource: str, group: str, allowed: bool
+) -> None:
+    async with a_world() as world:
+        assert await may(world, user, verb, resource, group) is allowed
+
+
+async def test_a_second_start_writes_nothing() -> None:
+    async with a_world() as world:
+        assert await mend(world) == 0
+
+
+async def test_rights_that_were_taken_away_come_back_and_others_stay() -> None:
+    async with a_world() as world:
+        whole = (await world.get(BASIC)).json
+        own = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}
+        await world.merge(BASIC, {"rules": [whole["rules"][0], own]})
+
+        writes = await mend(world)
+
+        rules = (await world.get(BASIC)).json["rules"]
+        assert writes == 1
+        assert own in rules
+        assert {
+            "apiGroups": ["authentication.k8s.io"],
+            "resources": ["selfsubjectreviews"],
+            "verbs": ["create"],
+        } in rules
+
+
+async def test_subjects_that_were_taken_away_come_back_and_others_stay() -> None:
+    async with a_world() as world:
+        path = f"{CLUSTER_BINDINGS}/system:discovery"
+        eve = {"kind": "User", "name": "eve", "apiGroup": "rbac.authorization.k8s.io"}
+        await world.merge(path, {"subjects": [eve]})
+
+        await mend(world)
+
+        names = [each["name"] for each in (await world.get(path)).json["subjects"]]
+        assert names == ["eve", "system:authenticated"]
+
+
+async def test_what_is_gone_is_made_again() -> None:
+    async with a_world() as world:
+        await world.delete(BASIC)
+
+        assert await mend(world) == 1
+        assert (await world.get(BASIC)).code == 200
+
+
+async def test_what_says_so_is_left_alone() -> None:
+    async with a_world() as world:
+        body = {"metadata": {"annotations": {bootstrap.AUTOUPDATE: "false"}}, "rules": []}
+        await world.merge(BASIC, body)
+
+        assert await mend(world) == 0
+        assert not (await world.get(BASIC)).json["rules"]
+
+
+async def test_the_rules_of_an_aggregated_role_are_left_to_the_aggregation() -> None:
+    async with a_world() as world:
+        await world.merge(f"{CLUSTER_ROLES}/view", {"rules": []})
+
+        assert await mend(world) == 0
