@@ -187,6 +187,7 @@ def _spec() -> dict[str, Any]:
                     "apiVersions": ["*"],
                     "operations": ["*"],
                     "resources": ["*/*"],
+                    "scope": "*",
                 }
             ],
         },

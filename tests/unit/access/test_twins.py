@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from bramley.access import policy, roles, rule
+from bramley.access.references import References
 from bramley.access.roles import Needs
 from bramley.api.names import access, groups
 from bramley.api.rbac import PolicyRule
@@ -103,8 +104,8 @@ def test_no_rule_of_a_namespace_is_for_all_names_but_creating_its_lease() -> Non
 
 
 def test_needs_are_gathered_by_namespace() -> None:
-    first = rule.References("a", frozenset({"s"}), frozenset({"c"}))
-    second = rule.References("b", frozenset({"t"}))
+    first = References("a", frozenset({"s"}), frozenset({"c"}))
+    second = References("b", frozenset({"t"}))
 
     found = roles.needs([("ns", "p", first), ("ns", "q", second), ("other", "p", second)])
 

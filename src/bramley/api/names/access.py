@@ -27,8 +27,6 @@ LEASE = "agent-access.bramley.tuist.dev"
 # What a server says of a token in the user's extra.
 TOKEN_NODE = "authentication.kubernetes.io/node-name"  # noqa: S105  the name of a key
 
-LONGEST_NODE = 253 - len(agent.service_account(""))
-
 # An agent's user name is this with the name of its Node.
 USER_PREFIX = f"system:serviceaccount:{NAMESPACE}:{agent.service_account('')}"
 
@@ -41,3 +39,7 @@ def role(node: str) -> str:
 def enrolment(node: str) -> str:
     """Return the name of the binding that makes a ServiceAccount the agent of a Node."""
     return f"{CLUSTER_ROLE}-enrolment:{node}"
+
+
+# Every name of an agent's objects holds that of its Node and has to fit.
+LONGEST_NODE = 253 - max(len(name("")) for name in (agent.service_account, role, enrolment))

@@ -1,0 +1,151 @@
+"""The three servers of the suite, and one way to ask any of them with a token."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bramley.apiserver.auth.signing import Keys
+from bramley.app import embedded
+from bramley.base.clock import SystemClock
+from bramley.base.secret import Secret
+from bramley.kube import connecting
+from bramley.kube.client import Client
+from bramley.kube.credentials import Credential, Fixed, bearer
+from bramley.kube.http import HttpTransport
+from bramley.kube.in_process import InProcessTransport
+from bramley.kube.transport import Request, Response, Transport
+from tests.contract.agent_rule import scene as scenes
+from tests.contract.agent_rule.scene import Scene
+from tests.contract.agent_rule.table import Row
+
+Json = dict[str, Any]
+Sign = Callable[[Json], str]
+SECONDS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server that runs: an administrator's client, a transport for any token, and its signing key."""
+
+    kube: Client
+    transport: Callable[[Secret], Transport]
+    sign: Sign
+    is_real: bool = False
+    open: dict[Secret, Transport] = field(default_factory=dict)
+
+    async def ask(self, token: Secret, row: Row) -> Response:
+        """Send one request as the owner of a token."""
+        path, _, more = row.path.partition("?")
+        query = {**row.query, **(dict([more.split("=")]) if more else {})}
+        body = None if row.body is None else msgspec.json.encode(row.body)
+        media = None if row.body is None else row.media
+        request = Request(row.method, path, query, body, media, headers=row.headers)
+        if token not in self.open:
+            self.open[token] = self.transport(token)
+        return await self.open[token].send(request)
+
+    async def close(self) -> None:
+        """Let go of all connections."""
+        for transport in self.open.values():
+            await transport.close()
+
+    async def eventually(self, token: Secret, row: Row, code: int) -> None:
+        """Ask until the answer has this code: a real server learns of rights and policies a moment later."""
+        async with asyncio.timeout(SECONDS):
+            while (await self.ask(token, row)).status != code:
+                await asyncio.sleep(0.02)
+
+    async def refused(self, token: Secret, row: Row) -> None:
+        """Ask until the answer is a refusal: on our server the first one is, a real one first hears of the end of the rights."""
+        if not self.is_real:
+            assert (await self.ask(token, row)).status == 401
+        async with asyncio.timeout(2):
+            while (await self.ask(token, row)).status not in {401, 403}:
+                await asyncio.sleep(0.02)
+
+    async def unknown(self, token: Secret, row: Row) -> None:
+        """Ask until the owner of a dead token is nobody: at once on our server, while a real one remembers it for ten seconds."""
+        if not self.is_real:
+            assert (await self.ask(token, row)).status == 401
+        await self.eventually(token, row, 401)
+
+
+Start = Callable[[], AbstractAsyncContextManager[Server]]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One of the three."""
+
+    name: str
+    start: Start
+
+    @asynccontextmanager
+    async def scene(self) -> AsyncIterator[tuple[Server, Scene]]:
+        """Start the server if need be, build a scene on it, and keep the agents' Roles where somebody must."""
+        async with self.start() as server, AsyncExitStack() as stack:
+            stack.push_async_callback(server.close)
+            if not server.is_real:
+                yield server, await scenes.build(server.kube)
+                return
+            async with scenes.roles_kept(server.kube):
+                scene = await scenes.build(server.kube)
+                await settled(server, scene)
+                yield server, scene
+
+
+async def settled(server: Server, scene: Scene) -> None:
+    """Wait until the server enforces the policy and knows the rights of both agents."""
+    stranger = {"metadata": {"name": "stranger"}}
+    written = Row("", "POST", "/api/v1/nodes", 403, {"dryRun": "All"}, stranger)
+    for token, name in ((scene.token, "s-env"), (scene.others_token, "s-theirs")):
+        await server.eventually(token, written, 403)
+        read = Row("", "GET", f"/api/v1/namespaces/{scene.namespace}/secrets/{name}", 200)
+        await server.eventually(token, read, 200)
+
+
+@asynccontextmanager
+async def in_process() -> AsyncIterator[Server]:
+    """Run our server in memory."""
+    keys = Keys.in_memory()
+    async with embedded.running(clock=SystemClock(), keys=keys) as (api, admin):
+
+        def transport(token: Secret) -> Transport:
+            return InProcessTransport(api.application, token=token)
+
+        async with Client(transport(admin)) as kube:
+            yield Server(kube, transport, keys.sign)
+
+
+@asynccontextmanager
+async def behind(kubeconfig: Path, sign: Sign, *, is_real: bool) -> AsyncIterator[Server]:
+    """Use a server that runs already."""
+    access = connecting.find(kubeconfig, environment={})
+
+    def transport(token: Secret) -> Transport:
+        credentials = Fixed(Credential(bearer(token.reveal(), "test")))
+        return HttpTransport(dataclasses.replace(access, credentials=credentials))
+
+    async with connecting.connect(kubeconfig) as kube:
+        yield Server(kube, transport, sign, is_real)
+    # A TLS connection that is left in the middle of a watch says goodbye in later turns of the loop.
+    await asyncio.sleep(0.3)
+
+
+def signing_key(path: Path) -> Sign:
+    """Return how the real server of the fixture signs."""
+
+    def sign(claims: Json) -> str:
+        import jwt
+
+        return jwt.encode(claims, path.read_bytes(), "RS256")
+
+    return sign

@@ -1,0 +1,48 @@
+"""The table on every server: what an agent may ask for, and what it may not."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+
+from tests.contract.agent_rule import table
+from tests.contract.agent_rule.scene import Scene
+from tests.contract.agent_rule.table import Row
+from tests.contract.agent_rule.targets import Server, Target
+
+
+async def test_each_request_of_the_table_gets_its_verdict(target: Target) -> None:
+    async with target.scene() as (server, scene):
+        answers = await asyncio.gather(*(told(server, scene, row) for row in table.rows()))
+
+    expected = {
+        row.name: 200 if target.name == "real" and row.only_ours else row.code
+        for row in table.rows()
+    }
+    given = {name: code for name, code, _ in answers}
+    wrong = {name: body for name, code, body in answers if code != expected[name]}
+    assert wrong == {}
+    assert expected == given
+
+
+async def told(server: Server, scene: Scene, row: Row) -> tuple[str, int, str]:
+    asked = dataclasses.replace(
+        row, path=scene.say(row.path), query=scene.say(dict(row.query)), body=scene.say(row.body)
+    )
+    answer = await server.ask(scene.token, asked)
+    return row.name, answer.status, f"{answer.status} {answer.body.decode()[:600]}"
+
+
+def test_the_table_says_both_and_names_each_row_once() -> None:
+    rows = table.rows()
+
+    assert len(rows) == len({row.name for row in rows})
+    assert sum(row.is_refused for row in rows) >= 60
+    assert sum(not row.is_refused for row in rows) >= 30
+
+
+def test_only_reading_pods_differs_on_a_real_server() -> None:
+    differing = [row for row in table.rows() if row.only_ours]
+
+    assert {table.LISTS_PODS} == {row.only_ours for row in differing}
+    assert all(row.method == "GET" and "/pods" in row.path for row in differing)

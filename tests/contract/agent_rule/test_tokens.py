@@ -1,0 +1,247 @@
+"""An agent's token through its life: which ones are refused, and when they die."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from datetime import timedelta
+from typing import Any
+
+from bramley.access import identity
+from bramley.api.core import Node, Pod, ServiceAccount
+from bramley.api.meta import ObjectMeta
+from bramley.api.names import access, agent
+from bramley.base.secret import Secret
+from bramley.kube.client import Client
+from tests.contract.agent_rule import scene as scenes
+from tests.contract.agent_rule.scene import HOUR, Scene
+from tests.contract.agent_rule.table import MERGE, Row, a_token, to_pod
+from tests.contract.agent_rule.targets import Server, Target
+
+Json = dict[str, Any]
+
+LABEL = {"metadata": {"labels": {"tuist.dev/fleet": "x"}}}
+
+
+def labelling(node: str, code: int) -> Row:
+    return Row("", "PATCH", f"/api/v1/nodes/{node}", code, {"dryRun": "All"}, LABEL, MERGE)
+
+
+def reading(node: str, code: int = 200) -> Row:
+    return Row("", "GET", f"/api/v1/nodes/{node}", code)
+
+
+def minting(scene: Scene, account: str, bound: Json) -> Row:
+    path = f"/api/v1/namespaces/{scene.namespace}/serviceaccounts/{account}/token"
+    return Row("", "POST", path, 201, body=a_token(bound))
+
+
+async def code(server: Server, token: Secret, row: Row) -> int:
+    return (await server.ask(token, row)).status
+
+
+async def minted(server: Server, token: Secret, row: Row) -> Secret:
+    answer = await server.ask(token, row)
+    assert answer.status == 201, answer.body
+    return Secret(json.loads(answer.body)["status"]["token"])
+
+
+def claims(token: Secret) -> Json:
+    payload = token.reveal().split(".")[1]
+    decoded: Json = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    return decoded
+
+
+async def agents_token(kube: Client, scene: Scene, node: str, **asked: Any) -> Secret:
+    """Return a token of the first agent, made by an administrator, bound to a Node of choice."""
+    bound_to = await kube.get(Node, node)
+    account = agent.service_account(scene.node)
+    wish: Json = {"audiences": (), "expires": HOUR, "bound_to": bound_to, **asked}
+    return (await kube.request_token(account, access.NAMESPACE, **wish)).token
+
+
+async def test_the_token_of_one_agent_is_worth_nothing_on_another_node(target: Target) -> None:
+    async with target.scene() as (server, scene):
+        assert await code(server, scene.token, reading(scene.node)) == 200
+        assert await code(server, scene.others_token, reading(scene.node)) == 403
+        assert await code(server, scene.others_token, labelling(scene.node, 403)) == 403
+        assert await code(server, scene.others_token, labelling(scene.other, 200)) == 200
+
+
+async def test_a_token_bound_to_another_node_writes_nothing(target: Target) -> None:
+    async with target.scene() as (server, scene):
+        misbound = await agents_token(server.kube, scene, scene.other)
+
+        for node in (scene.node, scene.other):
+            assert await code(server, misbound, labelling(node, 403)) == 403
+
+
+async def test_an_expired_token_is_refused_and_a_fresh_one_with_the_same_words_is_not(
+    target: Target,
+) -> None:
+    async with target.scene() as (server, scene):
+        said = claims(scene.token)
+        now = int(time.time())
+        old = {**said, "iat": now - 7200, "nbf": now - 7200, "exp": now - 3600}
+
+        assert await code(server, Secret(server.sign(said)), reading(scene.node)) == 200
+        assert await code(server, Secret(server.sign(old)), reading(scene.node)) == 401
+
+
+async def test_a_token_for_another_audience_is_refused(target: Target) -> None:
+    async with target.scene() as (server, scene):
+        foreign = await agents_token(server.kube, scene, scene.node, audiences=("dispatch",))
+
+        assert await code(server, foreign, reading(scene.node)) == 401
+
+
+async def test_a_token_signed_by_somebody_else_is_refused(target: Target) -> None:
+    async with target.scene() as (server, scene):
+        text = scene.token.reveal()
+        flipped = text[:-5] + ("A" if text[-5] != "A" else "B") + text[-4:]
+
+        assert await code(server, Secret(flipped), reading(scene.node)) == 401
+
+
+async def test_an_agent_renews_its_token_itself_and_the_new_one_is_as_good(target: Target) -> None:
+    async with target.scene() as (server, scene):
+        account = agent.service_account(scene.node)
+        path = f"/api/v1/namespaces/{access.NAMESPACE}/serviceaccounts/{account}/token"
+        node = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "name": scene.node,
+            "uid": scene.words["node_uid"],
+        }
+
+        renewed = await minted(server, scene.token, Row("", "POST", path, 201, body=a_token(node)))
+
+        assert claims(renewed)["kubernetes.io"]["node"]["name"] == scene.node
+        assert await code(server, renewed, labelling(scene.node, 200)) == 200
+        assert await code(server, renewed, labelling(scene.other, 403)) == 403
+
+
+async def test_a_revoked_agent_is_nobody_at_once_and_so_is_what_it_was_given_before(
+    target: Target,
+) -> None:
+    async with target.scene() as (server, scene):
+        earlier = await agents_token(server.kube, scene, scene.node)
+        assert await code(server, earlier, reading(scene.node)) == 200
+
+        assert await identity.revoke(server.kube, scene.node)
+
+        await server.refused(scene.token, reading(scene.node))
+        await server.refused(earlier, reading(scene.node))
+        await server.unknown(scene.token, reading(scene.node))
+        assert await code(server, scene.others_token, reading(scene.other)) == 200
+        assert not await identity.revoke(server.kube, scene.node)
+
+
+async def test_an_agent_that_is_made_again_gets_its_rights_and_the_old_tokens_stay_dead(
+    target: Target,
+) -> None:
+    async with target.scene() as (server, scene):
+        await identity.revoke(server.kube, scene.node)
+
+        made = await identity.create(server.kube, scene.node, expires=HOUR)
+
+        secret = f"/api/v1/namespaces/{scene.namespace}/secrets/s-env"
+        await server.eventually(made.token, Row("", "GET", secret, 200), 200)
+        assert await code(server, made.token, labelling(scene.node, 200)) == 200
+        await server.unknown(scene.token, reading(scene.node))
+
+
+async def test_a_token_dies_with_the_node_it_is_bound_to(target: Target) -> None:
+    async with target.scene() as (server, scene):
+        await server.kube.delete(Node, scene.node)
+
+        await server.unknown(scene.token, reading(scene.node))
+
+
+async def test_an_agent_registers_its_node_itself_with_a_first_token_that_is_bound_to_none(
+    target: Target,
+) -> None:
+    async with target.scene() as (server, scene):
+        node = f"{scene.node}-new"
+
+        made = await identity.create(server.kube, node, expires=timedelta(minutes=10))
+
+        body = {"metadata": {"name": node}}
+        create = Row("", "POST", "/api/v1/nodes", 201, body=body)
+        await server.eventually(made.token, reading(node), 404)
+        assert not made.is_bound
+        assert await code(server, made.token, create) == 201
+        assert await code(server, made.token, reading(node)) == 200
+        assert (await identity.create(server.kube, node, expires=HOUR)).is_bound
+
+
+async def test_a_pods_token_dies_with_the_pod(target: Target) -> None:
+    async with target.scene() as (server, scene):
+        pod = to_pod("mine", scene.words["pod_uid"])
+        token = await minted(server, scene.token, minting(scene, "shared", pod))
+        itself = Row("", "POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", 201, body={})
+        assert await code(server, token, itself) == 201
+
+        await removed(server.kube, scene, "mine")
+
+        await server.unknown(token, itself)
+
+
+async def test_a_pod_made_again_on_another_node_is_no_longer_the_agents(target: Target) -> None:
+    async with target.scene() as (server, scene):
+        kube, place = server.kube, f"/api/v1/namespaces/{scene.namespace}"
+        secret = Row("", "GET", f"{place}/secrets/s-env", 200)
+        status = {"status": {"phase": "Running"}}
+        told = Row("", "PATCH", f"{place}/pods/mine/status", 200, {}, status, MERGE)
+        assert await code(server, scene.token, told) == 200
+
+        await removed(kube, scene, "mine")
+        again = await scenes.pod(kube, scene.namespace, "mine", spec=scenes.of_mine(scene.other))
+
+        # What the agent writes is tied to its node at once, what it reads when the Roles have followed.
+        assert await code(server, scene.token, told) == 403
+        await server.eventually(scene.token, secret, 403)
+        await server.eventually(scene.others_token, secret, 200)
+        mint = minting(scene, "shared", to_pod("mine", again.uid))
+        assert await code(server, scene.token, mint) == 403
+        assert await code(server, scene.others_token, mint) == 201
+        assert await code(server, scene.others_token, told) == 200
+
+
+async def test_a_secret_is_readable_from_the_moment_a_pod_refers_to_it_until_none_does(
+    target: Target,
+) -> None:
+    async with target.scene() as (server, scene):
+        secret = Row("", "GET", f"/api/v1/namespaces/{scene.namespace}/secrets/s-unused", 200)
+        assert await code(server, scene.token, secret) == 403
+        env_from = [{"secretRef": {"name": "s-unused"}}]
+        spec = {"nodeName": scene.node, **scenes.a_container(envFrom=env_from)}
+
+        await scenes.pod(server.kube, scene.namespace, "more", spec=spec)
+        await server.eventually(scene.token, secret, 200)
+        await removed(server.kube, scene, "more")
+
+        await server.eventually(scene.token, secret, 403)
+
+
+async def removed(kube: Client, scene: Scene, name: str) -> None:
+    where = {"namespace": scene.namespace}
+    await kube.merge_patch(Pod, name, {"metadata": {"finalizers": None}}, **where)
+    await kube.delete(Pod, name, grace=timedelta(0), **where)
+
+
+async def test_somebody_who_only_takes_an_agents_name_gets_no_rights(target: Target) -> None:
+    """A ServiceAccount of the right name in the right place is no agent until its binding says so."""
+    async with target.scene() as (server, scene):
+        node = f"{scene.node}-false"
+        place = ObjectMeta(name=agent.service_account(node), namespace=access.NAMESPACE)
+        await server.kube.create(ServiceAccount(metadata=place))
+        issued = await server.kube.request_token(
+            place.name, access.NAMESPACE, audiences=(), expires=HOUR
+        )
+
+        body = {"metadata": {"name": node}}
+        create = Row("", "POST", "/api/v1/nodes", 403, {"dryRun": "All"}, body)
+        assert await code(server, issued.token, create) == 403
+        assert await code(server, issued.token, reading(node)) == 403

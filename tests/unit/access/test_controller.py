@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+from prometheus_client import CollectorRegistry
+
+from bramley.access import belongings, controller, identity
+from bramley.access.pods import BoundPod
+from bramley.api.core import Pod
+from bramley.api.meta import ObjectMeta
+from bramley.api.names import access
+from bramley.api.rbac import ClusterRole, Role, RoleBinding
+from bramley.base import virtual_time
+from bramley.kube.client import Client
+from bramley.runtime.manager import Manager, ManagerSettings
+from tests.unit.access.serving import Served, bind_pod, served
+
+HOUR = timedelta(hours=1)
+NAME = access.role("mac-1")
+
+
+@asynccontextmanager
+async def kept(*namespaces: str) -> AsyncIterator[Served]:
+    """Serve with an agent of mac-1 and the controller at work."""
+    async with served(*namespaces) as server:
+        await identity.create(server.kube, "mac-1", expires=HOUR)
+        manager = Manager(
+            server.kube,
+            clock=virtual_time.clock(),
+            rng=random.Random(1),
+            registry=CollectorRegistry(),
+            settings=ManagerSettings(calm_collector=False),
+        )
+        controller.add(manager)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(manager.run())
+            await manager.ready.wait()
+            yield server
+            manager.stop()
+
+
+async def granted(kube: Client, namespace: str, name: str = NAME) -> dict[str, list[str]]:
+    """Return the names by resource that an agent's Role in a namespace holds, nothing if there is no such Role."""
+    roles = (await kube.list(Role, namespace=namespace)).items
+    bindings = (await kube.list(RoleBinding, namespace=namespace)).items
+    assert [one.name for one in roles] == [one.name for one in bindings]
+    return {
+        rule.resources[0]: rule.resource_names
+        for role in roles
+        if role.name == name
+        for rule in role.rules or ()
+    }
+
+
+async def test_an_agent_may_read_what_its_pods_refer_to_and_no_more_once_they_go() -> None:
+    async with kept("ns") as server:
+        env = [{"name": "vm", "image": "vm", "envFrom": [{"configMapRef": {"name": "c"}}]}]
+        await bind_pod(server.kube, "p", "mac-1", imagePullSecrets=[{"name": "s"}], containers=env)
+        await asyncio.sleep(1)
+        one = {
+            "pods": ["p"],
+            "secrets": ["s"],
+            "configmaps": ["c"],
+            "serviceaccounts/token": ["default"],
+        }
+        assert await granted(server.kube, "ns") == one
+
+        await bind_pod(server.kube, "q", "mac-1", imagePullSecrets=[{"name": "t"}])
+        await asyncio.sleep(1)
+        both = {**one, "pods": ["p", "q"], "secrets": ["s", "t"]}
+        assert await granted(server.kube, "ns") == both
+
+        await server.kube.delete(Pod, "p", namespace="ns", grace=timedelta())
+        await asyncio.sleep(1)
+        left = {"pods": ["q"], "secrets": ["t"], "serviceaccounts/token": ["default"]}
+        assert await granted(server.kube, "ns") == left
+
+        await server.kube.delete(Pod, "q", namespace="ns", grace=timedelta())
+        await asyncio.sleep(1)
+        assert await granted(server.kube, "ns") == {}
+
+
+async def test_the_namespaces_of_lease_and_identity_stay_without_pods() -> None:
+    async with kept() as server:
+        await asyncio.sleep(1)
+
+        assert await granted(server.kube, "bramley-agents") == {
+            "serviceaccounts/token": ["tart-kubelet-mac-1"]
+        }
+        assert "leases" in await granted(server.kube, "kube-node-lease")
+
+
+async def test_pods_of_a_node_without_an_agent_make_no_roles() -> None:
+    async with kept("ns") as server:
+        await bind_pod(server.kube, "p", "mac-2")
+        await asyncio.sleep(1)
+
+        assert await granted(server.kube, "ns") == {}
+
+
+async def test_a_role_that_somebody_widened_or_removed_comes_back() -> None:
+    async with kept("ns") as server:
+        await bind_pod(server.kube, "p", "mac-1")
+        await asyncio.sleep(1)
+        expected = await granted(server.kube, "ns")
+        wide = {"rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]}
+
+        await server.kube.merge_patch(Role, NAME, wide, namespace="ns")
+        await asyncio.sleep(1)
+        assert await granted(server.kube, "ns") == expected
+
+        await server.kube.delete(RoleBinding, NAME, namespace="ns")
+        await server.kube.delete(Role, NAME, namespace="ns")
+        await asyncio.sleep(2)
+        assert await granted(server.kube, "ns") == expected
+
+
+async def test_a_revoked_agent_gets_nothing_back() -> None:
+    async with kept("ns") as server:
+        await bind_pod(server.kube, "p", "mac-1")
+        await asyncio.sleep(1)
+
+        await identity.revoke(server.kube, "mac-1")
+        await bind_pod(server.kube, "q", "mac-1")
+        await asyncio.sleep(5)
+
+        assert await granted(server.kube, "ns") == {}
+        assert (await server.kube.list(RoleBinding, labels=belongings.MARK)).items == []
+
+
+def a_pod(name: str, namespace: str) -> BoundPod:
+    return BoundPod(metadata=ObjectMeta(name=name, namespace=namespace), spec={"nodeName": "mac-1"})
+
+
+def test_what_is_too_much_goes_binding_first() -> None:
+    owner = ClusterRole(metadata=ObjectMeta(name=NAME, uid="u"))
+    place = ObjectMeta(name=NAME, namespace="old")
+    role = Role(metadata=place)
+    binding = belongings.binding(role)
+
+    decision = controller.decide(owner, [a_pod("p", "ns")], has=[role], bindings=[binding])
+
+    assert [one.namespace for one in decision.wanted] == ["bramley-agents", "kube-node-lease", "ns"]
+    assert decision.surplus == [binding, role]
+    assert {one.metadata.owner_references[0].uid for one in decision.wanted} == {"u"}
+
+
+def test_changes_wake_the_agent_that_they_concern() -> None:
+    key = ("bramley-agents", "tart-kubelet-mac-1")
+
+    assert controller.agent_of_pod(a_pod("p", "ns")) == [key]
+    assert controller.agent_of_pod(BoundPod(spec={})) == []
+    assert controller.agent_of_role(Role(metadata=ObjectMeta(name=NAME))) == [key]
+    assert controller.agent_of_role(ClusterRole(metadata=ObjectMeta(name="bramley-agent"))) == []

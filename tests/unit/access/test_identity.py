@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from bramley.access import belongings, identity
+from bramley.api.admission import ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding
+from bramley.api.core import Namespace, Node, ServiceAccount
+from bramley.api.meta import Object
+from bramley.api.names import access
+from bramley.api.rbac import ClusterRole, ClusterRoleBinding, Role, RoleBinding
+from bramley.base import errors
+from bramley.kube.client import Client
+from tests.unit.access.serving import a_node, bind_pod, served
+
+HOUR = timedelta(hours=1)
+OWN: Sequence[type[Object]] = (ServiceAccount, ClusterRole, ClusterRoleBinding, Role, RoleBinding)
+SHARED: Sequence[type[Object]] = (
+    Namespace,
+    ValidatingAdmissionPolicy,
+    ValidatingAdmissionPolicyBinding,
+)
+
+
+async def belongings_of(kube: Client, kinds: Sequence[type[Object]] = OWN) -> dict[str, Any]:
+    """Return what bears our mark, without what differs from one making to the next."""
+    found = {}
+    for kind in kinds:
+        for thing in (await kube.list(kind, labels=belongings.MARK)).items:
+            body = msgspec.to_builtins(thing)
+            body["metadata"] = {
+                key: body["metadata"][key]
+                for key in ("labels", "annotations")
+                if key in body["metadata"]
+            }
+            owners = [each.name for each in thing.metadata.owner_references]
+            found[f"{kind.__name__} {thing.namespace}/{thing.name}"] = (body, owners)
+    return found
+
+
+async def test_an_agent_is_a_service_account_with_roles_bindings_and_a_policy_around_it() -> None:
+    async with served("ns") as server:
+        await bind_pod(server.kube, "p", "mac-1", imagePullSecrets=[{"name": "pull"}])
+
+        await identity.create(server.kube, "mac-1", expires=HOUR)
+
+        assert set(await belongings_of(server.kube, (*SHARED, *OWN))) == {
+            "Namespace None/bramley-agents",
+            "ValidatingAdmissionPolicy None/bramley-agent-writes",
+            "ValidatingAdmissionPolicyBinding None/bramley-agent-writes",
+            "ClusterRole None/bramley-agent",
+            "ClusterRole None/bramley-agent:mac-1",
+            "ClusterRoleBinding None/bramley-agent:mac-1",
+            "ClusterRoleBinding None/bramley-agent-enrolment:mac-1",
+            "ServiceAccount bramley-agents/tart-kubelet-mac-1",
+            *(
+                f"{kind} {place}/bramley-agent:mac-1"
+                for kind in ("Role", "RoleBinding")
+                for place in ("bramley-agents", "kube-node-lease", "ns")
+            ),
+        }
+
+
+async def test_everything_of_an_agent_belongs_to_its_cluster_role() -> None:
+    async with served() as server:
+        await identity.create(server.kube, "mac-1", expires=HOUR)
+
+        found = await belongings_of(server.kube)
+
+        ownerless = {"ClusterRole None/bramley-agent", "ClusterRole None/bramley-agent:mac-1"}
+        assert {name for name, (_, owners) in found.items() if not owners} == ownerless
+        assert {tuple(owners) for _, owners in found.values() if owners} == {
+            ("bramley-agent:mac-1",)
+        }
+
+
+async def writes_of_a_whole_creation() -> int:
+    for count in range(100):
+        async with served() as server:
+            try:
+                await identity.create(server.cut_after(count), "mac-1", expires=HOUR)
+            except errors.TimedOut:
+                continue
+            return count
+    raise AssertionError
+
+
+async def test_a_creation_that_was_cut_anywhere_is_finished_by_the_next() -> None:
+    async with served() as server:
+        await identity.create(server.kube, "mac-1", expires=HOUR)
+        whole = await belongings_of(server.kube, (*SHARED, *OWN))
+    count = await writes_of_a_whole_creation()
+    assert count > 10
+
+    for writes in range(count):
+        async with served() as server:
+            with pytest.raises(errors.TimedOut):
+                await identity.create(server.cut_after(writes), "mac-1", expires=HOUR)
+            await identity.create(server.kube, "mac-1", expires=HOUR)
+
+            assert await belongings_of(server.kube, (*SHARED, *OWN)) == whole, writes
+
+
+async def test_a_second_creation_writes_nothing_but_a_token() -> None:
+    async with served() as server:
+        await identity.create(server.kube, "mac-1", expires=HOUR)
+
+        await identity.create(server.cut_after(1), "mac-1", expires=HOUR)
+
+
+async def test_a_revocation_that_was_cut_anywhere_is_finished_by_the_next() -> None:
+    for writes in range(20):
+        async with served() as server:
+            await identity.create(server.kube, "mac-1", expires=HOUR)
+            try:
+                await identity.revoke(server.cut_after(writes), "mac-1")
+            except errors.TimedOut:
+                assert await identity.revoke(server.kube, "mac-1")
+                left = await belongings_of(server.kube)
+                assert set(left) == {"ClusterRole None/bramley-agent"}, writes
+            else:
+                assert writes > 5
+                return
+
+
+async def test_the_first_thing_that_a_revocation_takes_are_the_tokens() -> None:
+    async with served() as server:
+        await a_node(server.kube, "mac-1")
+        made = await identity.create(server.kube, "mac-1", expires=HOUR)
+
+        with pytest.raises(errors.TimedOut):
+            await identity.revoke(server.cut_after(1), "mac-1")
+
+        with pytest.raises(errors.Unauthorized):
+            await Client(server.api.transport(made.token)).get(Node, "mac-1")
+
+
+async def test_revoking_one_agent_leaves_the_others() -> None:
+    async with served() as server:
+        for node in ("mac-1", "mac-10"):
+            await identity.create(server.kube, node, expires=HOUR)
+        other = {
+            name: thing
+            for name, thing in (await belongings_of(server.kube)).items()
+            if "mac-10" in name
+        }
+
+        assert await identity.revoke(server.kube, "mac-1")
+
+        left = await belongings_of(server.kube)
+        assert {name for name in left if name.endswith("mac-1")} == set()
+        assert {name: thing for name, thing in left.items() if "mac-10" in name} == other
+        assert not await identity.revoke(server.kube, "mac-1")
+
+
+async def test_a_token_is_bound_to_the_node_once_that_exists() -> None:
+    async with served() as server:
+        first = await identity.create(server.kube, "mac-1", expires=HOUR)
+        await a_node(server.kube, "mac-1")
+        second = await identity.create(server.kube, "mac-1", expires=HOUR)
+
+        assert (first.is_bound, second.is_bound) == (False, True)
+
+
+async def test_rights_that_somebody_widened_are_mended() -> None:
+    async with served() as server:
+        await identity.create(server.kube, "mac-1", expires=HOUR)
+        rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
+        whole = await belongings_of(server.kube)
+        name = access.role("mac-1")
+        await server.kube.merge_patch(ClusterRole, name, {"rules": rules})
+        await server.kube.merge_patch(Role, name, {"rules": rules}, namespace="kube-node-lease")
+
+        await identity.create(server.kube, "mac-1", expires=HOUR)
+
+        assert await belongings_of(server.kube) == whole
+
+
+@pytest.mark.parametrize("node", ["Mac", "mac_1", "", "-mac", "mac/1", "mac..1", "m" * 230])
+async def test_a_name_that_no_agents_node_can_have_is_refused_before_anything_is_made(
+    node: str,
+) -> None:
+    async with served() as server:
+        with pytest.raises(errors.BadConfiguration, match="name"):
+            await identity.create(server.cut_after(0), node, expires=HOUR)
+        with pytest.raises(errors.BadConfiguration, match="name"):
+            await identity.revoke(server.cut_after(0), node)
+
+
+async def test_the_longest_name_makes_an_agent() -> None:
+    async with served() as server:
+        node = "m" * access.LONGEST_NODE
+
+        assert (await identity.create(server.kube, node, expires=HOUR)).node == node
+
+
+async def test_a_token_that_would_live_too_short_is_refused_before_anything_is_made() -> None:
+    async with served() as server:
+        with pytest.raises(errors.BadConfiguration, match="10 minutes"):
+            await identity.create(server.cut_after(0), "mac-1", expires=timedelta(minutes=9))

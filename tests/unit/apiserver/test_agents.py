@@ -1,0 +1,151 @@
+"""What the agent's rule knows of a store: kept up with each commit, read only when an agent asks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from bramley.access.rule import PodFacts
+from bramley.apiserver.auth.agents import Pods, StoredWorld
+from bramley.apiserver.store.records import Draft, Key, Record, Removal
+from bramley.apiserver.store.store import Store
+
+BINDINGS = "clusterrolebindings.rbac.authorization.k8s.io"
+
+
+async def put(store: Store, key: Key, body: dict[str, Any], **fields: str) -> None:
+    data = msgspec.json.encode(body)
+    await store.write(key, lambda _current, _rv: Draft(data, fields=fields))
+
+
+async def put_pod(
+    store: Store, name: str, node: str, uses: str = "s", namespace: str = "ns"
+) -> None:
+    spec: dict[str, Any] = {"nodeName": node, "imagePullSecrets": [{"name": uses}]}
+    body = {"metadata": {"uid": f"uid-{name}"}, "spec": spec}
+    await put(store, Key("pods", namespace, name), body, **{"spec.nodeName": node})
+
+
+async def remove_pod(store: Store, name: str) -> None:
+    def build(current: Record | None, _rv: int) -> Removal:
+        assert current is not None
+        return Removal(current.body, fields=current.fields)
+
+    await store.write(Key("pods", "ns", name), build)
+
+
+def secrets(pods: list[PodFacts]) -> set[str]:
+    return {name for pod in pods for name in pod.references.secrets}
+
+
+async def test_pods_that_were_there_and_pods_that_come_are_found_by_their_node() -> None:
+    async with Store.in_memory() as store:
+        await put_pod(store, "early", "mac-1", "a")
+        pods = Pods(store)
+
+        await put_pod(store, "late", "mac-1", "b")
+        await put_pod(store, "elsewhere", "mac-2", "c")
+        await put_pod(store, "nowhere", "", "d")
+
+        assert secrets(pods.on("mac-1", "ns")) == {"a", "b"}
+        assert secrets(pods.on("mac-2", "ns")) == {"c"}
+        assert pods.on("", "ns") == []
+        assert pods.on("mac-1", "other") == []
+
+
+async def test_a_pod_that_goes_or_changes_takes_its_references_with_it() -> None:
+    async with Store.in_memory() as store:
+        pods = Pods(store)
+        await put_pod(store, "p", "mac-1", "a")
+        assert secrets(pods.on("mac-1", "ns")) == {"a"}
+
+        await put_pod(store, "p", "mac-1", "b")
+        assert secrets(pods.on("mac-1", "ns")) == {"b"}
+
+        await remove_pod(store, "p")
+        assert pods.on("mac-1", "ns") == []
+        assert pods.find("ns", "p") is None
+
+
+async def test_a_pod_made_again_elsewhere_is_there_and_not_here() -> None:
+    async with Store.in_memory() as store:
+        pods = Pods(store)
+        await put_pod(store, "p", "mac-1", "a")
+        await remove_pod(store, "p")
+        await put_pod(store, "p", "mac-2", "a")
+
+        assert pods.on("mac-1", "ns") == []
+        found = pods.find("ns", "p")
+        assert found is not None
+        assert found.node == "mac-2"
+
+
+async def test_nothing_waits_in_the_inbox_of_the_index() -> None:
+    async with Store.in_memory() as store:
+        Pods(store)
+        for number in range(50):
+            await put_pod(store, f"p-{number}", "mac-1")
+
+        (watcher,) = store._kinds["pods"].watchers
+        assert watcher._inbox == []
+
+
+async def test_pods_are_read_when_the_first_agent_asks_for_one() -> None:
+    async with Store.in_memory() as store:
+        world = StoredWorld(store)
+        await put_pod(store, "p", "mac-1")
+        assert world._pods is None
+
+        assert world.uses("mac-1", "secrets", "ns", "s")
+        assert not world.uses("mac-1", "configmaps", "ns", "s")
+        assert world.uses("mac-1", "serviceaccounts", "ns", "default")
+        assert not world.uses("mac-1", "nodes", "ns", "s")
+
+
+def a_binding(**changes: Any) -> dict[str, Any]:
+    itself = {"kind": "ServiceAccount", "namespace": "bramley-agents", "name": "tart-kubelet-mac-1"}
+    role = {"kind": "ClusterRole", "name": "bramley-agent"}
+    return {"roleRef": role, "subjects": [itself], **changes}
+
+
+FOREIGN = {"kind": "ServiceAccount", "namespace": "default", "name": "tart-kubelet-mac-1"}
+
+
+@pytest.mark.parametrize(
+    ("binding", "enrols"),
+    [
+        (a_binding(), True),
+        (a_binding(roleRef={"kind": "ClusterRole", "name": "view"}), False),
+        (a_binding(roleRef={"kind": "Role", "name": "bramley-agent"}), False),
+        (a_binding(subjects=None), False),
+        (a_binding(subjects=[FOREIGN]), False),
+        (a_binding(subjects=[{**FOREIGN, "namespace": "bramley-agents", "kind": "User"}]), False),
+    ],
+)
+async def test_only_the_right_binding_makes_an_agent(binding: dict[str, Any], enrols: bool) -> None:
+    async with Store.in_memory() as store:
+        world = StoredWorld(store)
+        key = Key(BINDINGS, "", "bramley-agent-enrolment:mac-1")
+        assert not world.enrolled("mac-1")
+
+        await put(store, key, binding)
+
+        assert world.enrolled("mac-1") == enrols
+        assert not world.enrolled("mac-2")
+
+
+async def test_an_agent_is_none_once_its_binding_changed_or_went() -> None:
+    async with Store.in_memory() as store:
+        world = StoredWorld(store)
+        key = Key(BINDINGS, "", "bramley-agent-enrolment:mac-1")
+        await put(store, key, a_binding())
+        assert world.enrolled("mac-1")
+
+        await put(store, key, a_binding(subjects=[]))
+        assert not world.enrolled("mac-1")
+
+        await put(store, key, a_binding())
+        await store.write(key, lambda _current, _rv: Removal(b"{}"))
+        assert not world.enrolled("mac-1")
