@@ -120,6 +120,10 @@ class FencedKube:
         key = Key(metadata.namespace or "", metadata.name)
         self._freshness.deleted(kind, key, metadata.uid)
 
+    def note(self, thing: K) -> K:
+        """Note an object that was written for this key by other means, such as from plain JSON values."""
+        return self._noted(thing)
+
     def _noted(self, thing: K) -> K:
         self._freshness.wrote(thing)
         return thing

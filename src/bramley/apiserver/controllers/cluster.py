@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from bramley.apiserver.controllers import namespaces, service_accounts
+from bramley.apiserver.controllers import (
+    event_ttl,
+    namespaces,
+    node_lifecycle,
+    pod_gc,
+    service_accounts,
+)
+from bramley.apiserver.controllers.deployments import reconciler as deployments
 from bramley.apiserver.controllers.garbage import adding as garbage
+from bramley.apiserver.controllers.replica_sets import reconciler as replica_sets
+from bramley.apiserver.controllers.scheduling import scheduler
 from bramley.apiserver.controllers.timings import DEFAULT, Timings
 from bramley.base.clock import Clock
 from bramley.kube.client import Client
@@ -22,7 +31,17 @@ class Add(Protocol):
 
 def everything() -> tuple[Add, ...]:
     """Return how to add each controller of a cluster."""
-    return (service_accounts.add, namespaces.add, garbage.add)
+    return (
+        service_accounts.add,
+        namespaces.add,
+        garbage.add,
+        scheduler.add,
+        node_lifecycle.add,
+        pod_gc.add,
+        event_ttl.add,
+        replica_sets.add,
+        deployments.add,
+    )
 
 
 def add_all(

@@ -1,0 +1,341 @@
+"""Rolls a Deployment from one template to the next, scales it, keeps its history, and says how that goes.
+
+One pass takes one step and waits for what follows from it: the ReplicaSets' changes wake the Deployment again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import msgspec
+
+from bramley.api.apps import Deployment, DeploymentStatus, ReplicaSet
+from bramley.api.core import Pod
+from bramley.api.label_selectors import LabelSelector, matches
+from bramley.apiserver.controllers.deployments import amounts, conditions, revisions
+from bramley.apiserver.controllers.deployments.amounts import Scale
+from bramley.apiserver.controllers.deployments.conditions import Conditions
+from bramley.apiserver.controllers.replica_sets import claiming, ranking
+from bramley.apiserver.controllers.replica_sets.counting import patch_of
+from bramley.apiserver.controllers.replica_sets.reconciler import BY_CONTROLLER
+from bramley.apiserver.controllers.timings import Timings
+from bramley.base import errors
+from bramley.base.clock import Clock
+from bramley.kube.client import Client
+from bramley.runtime.cache import Cache
+from bramley.runtime.controller import Controller
+from bramley.runtime.events import Recorder
+from bramley.runtime.keys import Key
+from bramley.runtime.manager import Manager
+from bramley.runtime.outcome import CheckAgain, Outcome, Settled
+from bramley.runtime.writes import FencedKube
+
+NAME = "deployment-controller"
+BY_DEPLOYMENT = "deployments.controller"
+ORPHANS = "deployments.orphans"
+
+
+@dataclass(slots=True)
+class Rollout:
+    """One pass over one Deployment: its ReplicaSets, and what it will say."""
+
+    deployment: Deployment
+    new: ReplicaSet | None
+    olds: list[ReplicaSet]
+    conditions: Conditions = field(default_factory=list)
+    collisions: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeploymentReconciler:
+    """Brings Deployments from one template to the next."""
+
+    client: Client
+    kube: FencedKube
+    sets: Cache[ReplicaSet]
+    pods: Cache[Pod]
+    recorder: Recorder
+    clock: Clock
+
+    async def reconcile(self, deployment: Deployment) -> Outcome:
+        """Take the next step, and say how it goes."""
+        if deployment.spec.selector == LabelSelector():
+            message = "This deployment is selecting all pods. A non-empty selector is required."
+            self.recorder.warning(deployment, "SelectingAll", message)
+            return Settled()
+        rollout = await self._observe(deployment)
+        if deployment.deleting:
+            return await self._report(rollout, progress=False)
+        now = self.clock.now()
+        rollout.conditions = conditions.paused(deployment, rollout.conditions, now)
+        if deployment.spec.paused or _was_scaled(rollout):
+            await self._keep_numbers(rollout)
+            await self._rescale(rollout)
+            if deployment.spec.paused:
+                await self._clean_up(rollout)
+            return await self._report(rollout, progress=False)
+        if amounts.is_rolling(deployment):
+            await self._roll(rollout)
+        else:
+            await self._recreate(rollout)
+        return await self._report(rollout, progress=True)
+
+    async def _observe(self, deployment: Deployment) -> Rollout:
+        candidates = [
+            *self.sets.indexed(BY_DEPLOYMENT, deployment.uid),
+            *self.sets.indexed(ORPHANS, deployment.namespace),
+        ]
+        claim = claiming.decide(deployment, deployment.spec.selector, candidates)
+        sets = await claiming.settle(self.kube, deployment, claim)
+        new = revisions.find_new(deployment, sets)
+        olds = [each for each in sets if new is None or each.uid != new.uid]
+        said = list(deployment.status.conditions)
+        return Rollout(deployment, new, olds, said, deployment.status.collision_count)
+
+    async def _roll(self, rollout: Rollout) -> None:
+        new = await self._ensure_new(rollout)
+        steps = amounts.roll(rollout.deployment, new, rollout.olds) if new is not None else []
+        for step in steps:
+            await self._scale(rollout, step)
+        if not steps and self._is_complete(rollout):
+            await self._clean_up(rollout)
+
+    async def _recreate(self, rollout: Rollout) -> None:
+        await self._keep_numbers(rollout)
+        active = [each for each in rollout.olds if each.spec.replicas]
+        for each in active:
+            await self._scale(rollout, Scale(each, 0))
+        if active or any(self._has_pods(each) for each in rollout.olds):
+            return
+        new = await self._ensure_new(rollout)
+        wanted = rollout.deployment.spec.replicas
+        if new is not None and new.spec.replicas != wanted:
+            await self._scale(rollout, Scale(new, wanted))
+        elif self._is_complete(rollout):
+            await self._clean_up(rollout)
+
+    def _has_pods(self, owner: ReplicaSet) -> bool:
+        """Tell whether Pods of an old template are still there; those that ended do not count."""
+        found = self.pods.indexed(BY_CONTROLLER, owner.uid)
+        return any(pod.deleting or ranking.is_active(pod) for pod in found)
+
+    async def _ensure_new(self, rollout: Rollout) -> ReplicaSet | None:
+        """Return the ReplicaSet of the present template, made when there is none."""
+        if rollout.new is None:
+            rollout.new = await self._create(rollout)
+        else:
+            await self._keep_numbers(rollout)
+        return rollout.new
+
+    async def _create(self, rollout: Rollout) -> ReplicaSet | None:
+        deployment, now = rollout.deployment, self.clock.now()
+        revision = revisions.next_revision(rollout.olds)
+        size = amounts.size_of_new(deployment, 0, rollout.olds)
+        body = revisions.body(deployment, revision=revision, replicas=size)
+        name = body["metadata"]["name"]
+        try:
+            wire = await self.client.create_wire(
+                ReplicaSet.resource, body, namespace=deployment.namespace
+            )
+        except errors.AlreadyExists:
+            return await self._taken(rollout, name)
+        except errors.BramleyError as error:
+            await self._tell_failure(rollout, f'Failed to create new replica set "{name}": {error}')
+            raise
+        made = self.kube.note(msgspec.convert(wire, ReplicaSet))
+        if size:
+            message = f"Scaled up replica set {name} from 0 to {size}"
+            self.recorder.event(deployment, "ScalingReplicaSet", message)
+        if conditions.has_deadline(deployment):
+            told = f'Created new replica set "{name}"'
+            said = conditions.said(conditions.PROGRESSING, "True", conditions.CREATED, told, now)
+            rollout.conditions = conditions.put(rollout.conditions, said)
+        await self._number(deployment, revision)
+        return made
+
+    async def _taken(self, rollout: Rollout, name: str) -> ReplicaSet | None:
+        """Take the one that is there if it is ours and the same; else count the collision and take another name."""
+        deployment = rollout.deployment
+        found = await self.kube.get(ReplicaSet, name, namespace=deployment.namespace)
+        controller = claiming.controller_of(found)
+        is_ours = controller is not None and controller.uid == deployment.uid
+        same = revisions.plain(found.spec.template) == revisions.plain(deployment.spec.template)
+        if is_ours and same:
+            return found
+        rollout.collisions = (deployment.status.collision_count or 0) + 1
+        return None
+
+    async def _tell_failure(self, rollout: Rollout, message: str) -> None:
+        if conditions.has_deadline(rollout.deployment):
+            now = self.clock.now()
+            said = conditions.said(
+                conditions.PROGRESSING, "False", conditions.CREATE_FAILED, message, now
+            )
+            rollout.conditions = conditions.put(rollout.conditions, said)
+        await self._report(rollout, progress=False)
+
+    async def _keep_numbers(self, rollout: Rollout) -> None:
+        """Give the present ReplicaSet its annotations and number, and the Deployment the same number."""
+        new, deployment = rollout.new, rollout.deployment
+        if new is None:
+            return
+        revision = revisions.next_revision(rollout.olds)
+        wanted = revisions.marks(deployment, revision, new)
+        ready = deployment.spec.min_ready_seconds
+        if wanted != new.metadata.annotations or ready != new.spec.min_ready_seconds:
+            patch = {"metadata": {"annotations": wanted}, "spec": {"minReadySeconds": ready}}
+            rollout.new = await self._patch_set(new, patch)
+        await self._number(deployment, revisions.revision_of(rollout.new or new))
+        has_said = conditions.find(rollout.conditions, conditions.PROGRESSING)
+        if conditions.has_deadline(deployment) and has_said is None:
+            told = f'Found new replica set "{new.name}"'
+            now = self.clock.now()
+            said = conditions.said(conditions.PROGRESSING, "True", conditions.FOUND, told, now)
+            rollout.conditions = conditions.put(rollout.conditions, said)
+
+    async def _number(self, deployment: Deployment, revision: int) -> None:
+        if revisions.revision_of(deployment) == revision:
+            return
+        patch = {"metadata": {"annotations": {revisions.REVISION: str(revision)}}}
+        await self.kube.merge_patch(
+            Deployment,
+            deployment.name,
+            patch,
+            namespace=deployment.namespace,
+            uid=deployment.uid,
+        )
+
+    async def _rescale(self, rollout: Rollout) -> None:
+        steps = amounts.rescale(rollout.deployment, rollout.new, rollout.olds)
+        for step in steps:
+            await self._scale(rollout, step)
+
+    async def _scale(self, rollout: Rollout, step: Scale) -> None:
+        owner, deployment = step.owner, rollout.deployment
+        annotations = revisions.sizes(deployment)
+        patch = {"spec": {"replicas": step.replicas}, "metadata": {"annotations": annotations}}
+        changed = await self._patch_set(owner, patch)
+        if rollout.new is not None and rollout.new.uid == owner.uid:
+            rollout.new = changed
+        else:
+            rollout.olds = [changed if each.uid == owner.uid else each for each in rollout.olds]
+        before, after = owner.spec.replicas, step.replicas
+        if before != after:
+            way = "up" if before < after else "down"
+            message = f"Scaled {way} replica set {owner.name} from {before} to {after}"
+            self.recorder.event(deployment, "ScalingReplicaSet", message)
+
+    async def _patch_set(self, owner: ReplicaSet, patch: Mapping[str, object]) -> ReplicaSet:
+        meta = owner.metadata
+        return await self.kube.merge_patch(
+            ReplicaSet,
+            meta.name,
+            patch,
+            namespace=meta.namespace,
+            resource_version=meta.resource_version,
+            uid=meta.uid,
+        )
+
+    async def _clean_up(self, rollout: Rollout) -> None:
+        for each in revisions.superfluous(rollout.deployment, rollout.olds):
+            with suppress(errors.NotFound):
+                await self.kube.delete(each)
+
+    def _is_complete(self, rollout: Rollout) -> bool:
+        return conditions.is_complete(rollout.deployment, self._counted(rollout))
+
+    def _counted(self, rollout: Rollout) -> DeploymentStatus:
+        return conditions.count(
+            rollout.deployment,
+            rollout.new,
+            rollout.olds,
+            conditions=rollout.conditions,
+            now=self.clock.now(),
+        )
+
+    async def _report(self, rollout: Rollout, *, progress: bool) -> Outcome:
+        deployment, now = rollout.deployment, self.clock.now()
+        counted = self._counted(rollout)
+        said = counted.conditions
+        if progress:
+            said = conditions.progress(deployment, rollout.new, counted, now)
+            said = conditions.failures(said, rollout.new, rollout.olds)
+        status = msgspec.structs.replace(
+            counted, conditions=said, collision_count=rollout.collisions
+        )
+        if status != deployment.status:
+            with suppress(errors.NotFound):
+                await self.kube.merge_patch(
+                    Deployment,
+                    deployment.name,
+                    patch_of(status),
+                    namespace=deployment.namespace,
+                    subresource="status",
+                    uid=deployment.uid,
+                )
+        current = conditions.find(said, conditions.PROGRESSING)
+        left = conditions.time_left(deployment, current, now) if progress else None
+        if left is None or conditions.is_complete(deployment, status):
+            return Settled()
+        return CheckAgain(
+            max(left, timedelta()) + timedelta(seconds=1), "the rollout has a deadline"
+        )
+
+
+def _was_scaled(rollout: Rollout) -> bool:
+    """Tell whether the Deployment's size changed since its ReplicaSets were last sized for it."""
+    everyone: Sequence[ReplicaSet] = [
+        *rollout.olds,
+        *([rollout.new] if rollout.new is not None else []),
+    ]
+    said = (
+        each.metadata.annotations.get(amounts.DESIRED) for each in everyone if each.spec.replicas
+    )
+    wanted = str(rollout.deployment.spec.replicas)
+    return any(each is not None and each.isdigit() and each != wanted for each in said)
+
+
+def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> None:
+    """Roll Deployments out; the ReplicaSets' controller must be there too, for it indexes their Pods."""
+    del timings
+    sets, deployments = manager.informer(ReplicaSet).cache, manager.informer(Deployment).cache
+
+    def controllers(owner: ReplicaSet) -> list[str]:
+        ref = claiming.controller_of(owner)
+        return [] if ref is None else [ref.uid]
+
+    sets.index(BY_DEPLOYMENT, controllers)
+    sets.index(
+        ORPHANS, lambda each: [each.namespace] if claiming.controller_of(each) is None else []
+    )
+    pods = manager.informer(Pod).cache
+    recorder = manager.recorder(NAME)
+    reconciler = DeploymentReconciler(client, manager.kube, sets, pods, recorder, clock)
+
+    def could_adopt(owner: ReplicaSet) -> list[Key]:
+        if claiming.controller_of(owner) is not None:
+            return []
+        return [
+            Key(each.namespace or "", each.name)
+            for each in deployments.all(namespace=owner.namespace)
+            if matches(each.spec.selector, owner.metadata.labels)
+        ]
+
+    def waiting(pod: Pod) -> list[Key]:
+        """Wake the Deployment of a Pod whose end another template may wait for."""
+        ref = claiming.controller_of(pod)
+        owner = sets.find(Key(pod.namespace or "", ref.name)) if ref is not None else None
+        above = claiming.controller_of(owner) if owner is not None else None
+        if above is None or above.kind != Deployment.resource.kind:
+            return []
+        key = Key(pod.namespace or "", above.name)
+        found = deployments.find(key)
+        return [key] if found is not None and not amounts.is_rolling(found) else []
+
+    controller = Controller(reconciler, name="deployment").watching(Deployment)
+    manager.add(
+        controller.owning(ReplicaSet).woken_by(ReplicaSet, to=could_adopt).woken_by(Pod, to=waiting)
+    )

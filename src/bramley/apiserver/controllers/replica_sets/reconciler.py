@@ -1,0 +1,191 @@
+"""Makes and removes Pods until a ReplicaSet has as many as it wants, and says how many there are.
+
+Pods are made in batches that double, so that a template which the API refuses costs one refusal and not a hundred.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import msgspec
+
+from bramley.api.apps import ReplicaSet
+from bramley.api.core import Pod
+from bramley.api.label_selectors import matches
+from bramley.apiserver.controllers.replica_sets import claiming, counting, ranking
+from bramley.apiserver.controllers.replica_sets.counting import patch_of
+from bramley.apiserver.controllers.timings import Timings
+from bramley.base import errors
+from bramley.base.clock import Clock
+from bramley.kube.client import Client
+from bramley.runtime.cache import Cache
+from bramley.runtime.controller import Controller
+from bramley.runtime.events import Recorder
+from bramley.runtime.keys import Key
+from bramley.runtime.manager import Manager
+from bramley.runtime.outcome import CheckAgain, Outcome, Settled
+from bramley.runtime.writes import FencedKube
+
+NAME = "replicaset-controller"
+BURST = 500
+BY_CONTROLLER = "replica_sets.controller"
+ORPHANS = "replica_sets.orphans"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSetReconciler:
+    """Keeps as many Pods as each ReplicaSet wants."""
+
+    client: Client
+    kube: FencedKube
+    pods: Cache[Pod]
+    sets: Cache[ReplicaSet]
+    recorder: Recorder
+    clock: Clock
+
+    async def reconcile(self, owner: ReplicaSet) -> Outcome:
+        """Make or remove Pods, and say how many there are."""
+        candidates = [
+            *self.pods.indexed(BY_CONTROLLER, owner.uid),
+            *self.pods.indexed(ORPHANS, owner.namespace),
+        ]
+        active = [pod for pod in candidates if ranking.is_active(pod)]
+        claim = claiming.decide(owner, owner.spec.selector, active)
+        pods = await claiming.settle(self.kube, owner, claim)
+        failure = "" if owner.deleting else await self._manage(owner, pods)
+        await self._report(owner, pods, failure)
+        if failure:
+            # A refusal may be one of quota or policy, which others change without a word to us: so it is tried again.
+            raise errors.ApiUnavailable(failure)
+        after = counting.next_available(owner, pods, self.clock.now())
+        return Settled() if after is None else CheckAgain(after, "a Pod is not ready for long yet")
+
+    async def _manage(self, owner: ReplicaSet, pods: Sequence[Pod]) -> str:
+        wanted = owner.spec.replicas
+        if len(pods) < wanted:
+            return await self._create(owner, min(wanted - len(pods), BURST))
+        if len(pods) > wanted:
+            return await self._remove(owner, pods, min(len(pods) - wanted, BURST))
+        return ""
+
+    async def _create(self, owner: ReplicaSet, count: int) -> str:
+        body = pod_of(owner)
+        batch = 1
+        while count:
+            batch = min(batch, count)
+            made = await asyncio.gather(*(self._create_one(owner, body) for _ in range(batch)))
+            if failure := next(filter(None, made), ""):
+                return failure
+            count -= batch
+            batch *= 2
+        return ""
+
+    async def _create_one(self, owner: ReplicaSet, body: dict[str, object]) -> str:
+        try:
+            made = await self.client.create_wire(Pod.resource, body, namespace=owner.namespace)
+        except errors.BramleyError as error:
+            if "because it is being terminated" in str(error):
+                return ""
+            self.recorder.warning(owner, "FailedCreate", f"Error creating: {error}")
+            return str(error)
+        pod = self.kube.note(msgspec.convert(made, Pod))
+        self.recorder.event(owner, "SuccessfulCreate", f"Created pod: {pod.name}")
+        return ""
+
+    async def _remove(self, owner: ReplicaSet, pods: Sequence[Pod], count: int) -> str:
+        chosen = ranking.first_to_go(pods, self._family(owner), count=count, now=self.clock.now())
+        removed = await asyncio.gather(*(self._remove_one(owner, pod) for pod in chosen))
+        return next(filter(None, removed), "")
+
+    async def _remove_one(self, owner: ReplicaSet, pod: Pod) -> str:
+        try:
+            await self.kube.delete(pod)
+        except errors.NotFound:
+            return ""
+        except errors.BramleyError as error:
+            self.recorder.warning(owner, "FailedDelete", f"Error deleting: {error}")
+            return str(error)
+        self.recorder.event(owner, "SuccessfulDelete", f"Deleted pod: {pod.name}")
+        return ""
+
+    def _family(self, owner: ReplicaSet) -> Iterable[Pod]:
+        """Return the Pods of all ReplicaSets that the same Deployment controls."""
+        controller = claiming.controller_of(owner)
+        kin = [
+            each
+            for each in self.sets.all(namespace=owner.namespace)
+            if (ref := claiming.controller_of(each)) is not None
+            and controller is not None
+            and ref.uid == controller.uid
+        ]
+        for each in kin or [owner]:
+            yield from self.pods.indexed(BY_CONTROLLER, each.uid)
+
+    async def _report(self, owner: ReplicaSet, pods: Sequence[Pod], failure: str) -> None:
+        status = counting.count(owner, pods, failure=failure, now=self.clock.now())
+        if status == owner.status:
+            return
+        with suppress(errors.NotFound):
+            await self.kube.merge_patch(
+                ReplicaSet,
+                owner.name,
+                patch_of(status, always=("replicas",)),
+                namespace=owner.namespace,
+                subresource="status",
+                uid=owner.uid,
+            )
+
+
+def pod_of(owner: ReplicaSet) -> dict[str, object]:
+    """Return the Pod that a ReplicaSet's template describes."""
+    template = owner.spec.template
+    meta = template.get("metadata") or {}
+    kept = {key: meta[key] for key in ("labels", "annotations", "finalizers") if meta.get(key)}
+    place = {
+        "generateName": f"{owner.name}-",
+        "ownerReferences": [claiming.owner_wire(owner)],
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {**place, **kept},
+        "spec": template.get("spec", {}),
+    }
+
+
+def index_pods(manager: Manager) -> Cache[Pod]:
+    """Return the Pods, found by the uid of their controller, and those without one by namespace."""
+    pods = manager.informer(Pod).cache
+
+    def controllers(pod: Pod) -> list[str]:
+        ref = claiming.controller_of(pod)
+        return [] if ref is None else [ref.uid]
+
+    pods.index(BY_CONTROLLER, controllers)
+    pods.index(ORPHANS, lambda pod: [pod.namespace] if claiming.controller_of(pod) is None else [])
+    return pods
+
+
+def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> None:
+    """Keep as many Pods as each ReplicaSet wants."""
+    del timings
+    pods, sets = index_pods(manager), manager.informer(ReplicaSet).cache
+    reconciler = ReplicaSetReconciler(
+        client, manager.kube, pods, sets, manager.recorder(NAME), clock
+    )
+
+    def could_adopt(pod: Pod) -> list[Key]:
+        if claiming.controller_of(pod) is not None:
+            return []
+        near = sets.all(namespace=pod.namespace)
+        return [
+            Key(each.namespace or "", each.name)
+            for each in near
+            if matches(each.spec.selector, pod.metadata.labels)
+        ]
+
+    controller = Controller(reconciler, name="replicaset").watching(ReplicaSet).owning(Pod)
+    manager.add(controller.woken_by(Pod, to=could_adopt))
