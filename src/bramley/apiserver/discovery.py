@@ -58,7 +58,7 @@ class Documents:
         if request.method not in {"GET", "HEAD"}:
             raise status.method_not_allowed()
         if not wants_all:
-            negotiation.view_of(request)
+            negotiation.check_plain(request)
             return Answer(body)
         tag = f'"{hashlib.sha512(body).hexdigest().upper()}"'
         headers = ((b"etag", tag.encode()), *_CACHED)

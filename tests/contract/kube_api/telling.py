@@ -20,6 +20,7 @@ _CURRENT = re.compile(
 )
 _GENERATED = re.compile(r"\b((?:generated|Generated)-)[bcdfghjklmnpqrstvwxz2456789]{5}\b")
 _PATCHED = re.compile(r'(?:patch: )?Invalid value: "\{.*\}"')
+_AGE = re.compile(r"(?:\d+[smhdy])+")
 _SUMMARY_KEYS = {"uid": "<uid>", "continue": "<token>"}
 _PATIENCE = timedelta(seconds=20)
 
@@ -36,7 +37,8 @@ async def _answer(transport: Transport, step: Step, namespace: str, memory: dict
         return await _watched(transport, step, namespace, memory)
     response = await transport.send(request)
     _remember(response, memory)
-    return _told(response, namespace)
+    told = _told(response, namespace)
+    return {**told, "managers": _managers(response)} if step.managers else told
 
 
 async def _watched(
@@ -128,6 +130,13 @@ def _remember(response: Response, memory: dict[str, str]) -> None:
     memory |= {name: meta[key] for name, key in known.items() if meta.get(key)}
 
 
+def _managers(response: Response) -> list[Json]:
+    """Return who manages which fields of the object in an answer, free of times."""
+    entries = json.loads(response.body).get("metadata", {}).get("managedFields", [])
+    bare = [{key: each[key] for key in sorted(each) if key != "time"} for each in entries]
+    return sorted(bare, key=lambda each: json.dumps(each, sort_keys=True))
+
+
 def _told(response: Response, namespace: str) -> Json:
     told: Json = {"code": response.status}
     if response.headers.get("warning"):
@@ -161,7 +170,7 @@ def _plain_object(value: Json, namespace: str) -> Json:
             if each:
                 plain[key] = _SUMMARY_KEYS[key]
         else:
-            plain[key] = _plain(each, namespace)
+            plain[key] = _plain(_ageless(each) if key == "cells" else each, namespace)
     if isinstance(plain.get("causes"), list):
         # A real server names a cause as often as it looks, in no fixed order.
         unique = {json.dumps(each, sort_keys=True): each for each in plain["causes"]}
@@ -171,6 +180,10 @@ def _plain_object(value: Json, namespace: str) -> Json:
         # The message repeats the causes in the order in which they were found, which may be that of a Go map.
         plain["message"] = plain["message"].partition(": ")[0]
     return plain
+
+
+def _ageless(cells: list[Any]) -> list[Any]:
+    return ["<age>" if isinstance(each, str) and _AGE.fullmatch(each) else each for each in cells]
 
 
 def _plain_text(text: str, namespace: str) -> str:

@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from email.utils import format_datetime
 from typing import NamedTuple
 
-from bramley.apiserver import status
 from bramley.apiserver.openapi.documents import Documents
 
 ROOT = "/openapi/v3"
@@ -33,18 +32,20 @@ class Pages:
 
     def page(self, path: str, *, accept: str = "", hash: str = "", known: str = "") -> Page:
         """Return the page at a path; `hash` is the one in the address, `known` the tag of what the client has."""
-        if path.rstrip("/") == ROOT:
+        if path == ROOT:
             return Page(200, {"content-type": _JSON}, self._documents.index())
-        name = path.removeprefix(f"{ROOT}/").rstrip("/")
-        current = self._documents.find_hash(name) if path.startswith(f"{ROOT}/") else None
+        name = path.removeprefix(f"{ROOT}/")
+        current = self._documents.find_hash(name)
         if current is None:
-            raise status.no_such_path()
+            return Page(404, {})
         if not any(_media(each) in _READ_AS for each in accept.split(",")):
             return Page(406, {"vary": "Accept"})
+        headers = {"etag": f'"{current}"', "vary": "Accept"}
         if hash and hash != current:
-            return Page(301, {"location": self._documents.address(name)})
-        headers = {"etag": f'"{current}"', "vary": "Accept", **(self._forever() if hash else {})}
-        if known == f'"{current}"':
+            return Page(301, {**headers, "location": self._documents.address(name)})
+        if hash:
+            headers |= self._forever()
+        if known == headers["etag"]:
             return Page(304, headers)
         return Page(200, {**headers, "content-type": _JSON}, self._documents.document(name))
 

@@ -22,6 +22,7 @@ _WHOLE = frozenset({"", "application/json", "*/*"})
 _JSON = frozenset({"application/json", "application/*", "*/*"})
 _PARTIAL = b'{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/%b","metadata":%b}'
 _META_VERSIONS = frozenset({"v1", "v1beta1"})
+_TRANSFORMS = frozenset({"as", "g", "v"})
 _INCLUDED = frozenset({"", "None", "Metadata", "Object"})
 
 
@@ -72,6 +73,16 @@ def with_included(view: View, request: Request) -> View:
         message = f"Unable to convert to Table as requested: {wrong.field}: {wrong.message}"
         raise status.bad_request(message)
     return View(view.form, view.version, include) if include else view
+
+
+def check_plain(request: Request) -> None:
+    """Raise a 406 if a client takes no plain JSON, where there is nothing else."""
+    accept = request.header(b"accept")
+    if accept in _WHOLE:
+        return
+    clauses = [_clause(each) for each in accept.split(",")]
+    if not any(media in _JSON and not given.keys() & _TRANSFORMS for media, given in clauses):
+        raise status.not_acceptable(("application/json",))
 
 
 def asks_for(request: Request, wanted: Mapping[str, str]) -> bool:

@@ -69,7 +69,7 @@ def table(
         "columnDefinitions": printer.definitions if with_columns else None,
         "rows": None if printer.is_default and not rows else rows,
     }
-    return msgspec.json.encode(told) + b"\n"
+    return msgspec.json.encode(told)
 
 
 def printer_of(resource: ServedResource) -> Printer:

@@ -54,7 +54,7 @@ async def test_nobody_may_ask_for_anything_else(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/openapi/v3", "/nothing/here", "/apis/none.example.com/v1/x", "/api/v9"]
+    "path", ["/", "/openapi/v2", "/nothing/here", "/apis/none.example.com/v1/x", "/api/v9"]
 )
 async def test_a_path_without_anything_is_a_status(path: str) -> None:
     async with a_world() as world:
