@@ -1,0 +1,95 @@
+"""Whoever shows a certificate of our authority, or a ServiceAccount's token, is who it says; nobody else is."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bramley.apiserver.auth.signing import FILE
+from bramley.apiserver.tls import Certificates, Identity
+from tests.process.serving.processes import Bramley, running
+
+SELF = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
+DAY = timedelta(days=1)
+
+
+def written(place: Path, identity: Identity) -> Path:
+    path = place / "client.pem"
+    path.write_bytes(identity.certificate + identity.key.reveal().encode())
+    return path
+
+
+def connected(server: Bramley, client: Path) -> http.client.HTTPSConnection:
+    connection = server.connection()
+    context: ssl.SSLContext = connection._context  # type: ignore[attr-defined]
+    context.load_cert_chain(client)
+    return connection
+
+
+def asked(connection: http.client.HTTPSConnection, method: str, path: str) -> tuple[int, Any]:
+    body = json.dumps({}) if method == "POST" else None
+    connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
+    answer = connection.getresponse()
+    return answer.status, json.loads(answer.read())
+
+
+def test_a_certificate_of_our_authority_says_who_comes(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        ours = Certificates(server.folder)
+        admin = connected(
+            server, written(tmp_path, ours.issue("eve", ["system:masters", "ops"], lifetime=DAY))
+        )
+        bob = connected(server, written(tmp_path, ours.issue("bob", lifetime=DAY)))
+
+        code, told = asked(admin, "POST", SELF)
+
+        assert code == 201
+        assert told["status"]["userInfo"] == {
+            "username": "eve",
+            "groups": ["system:masters", "ops", "system:authenticated"],
+        }
+        assert asked(admin, "GET", "/api/v1/nodes")[0] == 200
+        code, told = asked(bob, "GET", "/api/v1/nodes")
+        assert (code, 'User "bob" cannot list' in told["message"]) == (403, True)
+
+
+def test_other_certificates_do_not_even_connect(tmp_path: Path) -> None:
+    other = Certificates(tmp_path / "other")
+    other.ensure()
+    foreign = tmp_path / "foreign.pem"
+    identity = other.issue("eve", ["system:masters"], lifetime=DAY)
+    foreign.write_bytes(identity.certificate + identity.key.reveal().encode())
+    with running(tmp_path) as server:
+        tls = server.folder / "tls"
+        own = tmp_path / "own.pem"
+        own.write_bytes((tls / "serving.crt").read_bytes() + (tls / "serving.key").read_bytes())
+
+        for path in (foreign, own):
+            with pytest.raises((ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)):
+                asked(connected(server, path), "GET", "/api/v1/nodes")
+
+        assert server.request("GET", "/readyz")[0] == 200
+
+
+def test_a_token_outlives_a_restart_and_its_keys_are_private(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        server.request("POST", ACCOUNTS, {"metadata": {"name": "robot"}})
+        _, told = server.request("POST", f"{ACCOUNTS}/robot/token", {})
+        token = told["status"]["token"]
+        server.stop()
+        logged = server.err.read_text()
+    with running(tmp_path) as server:
+        code, told = server.request("POST", SELF, {}, token=token)
+
+        assert code == 201
+        assert told["status"]["userInfo"]["username"] == "system:serviceaccount:default:robot"
+        assert server.request("GET", "/api/v1/secrets", token=token)[0] == 403
+        assert (server.folder / FILE).stat().st_mode & 0o777 == 0o600
+        assert token not in logged + server.err.read_text()

@@ -1,0 +1,118 @@
+"""Who comes: by token, by certificate, or nobody; a wrong credential is never taken for none."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from bramley.apiserver.auth import peers
+from bramley.apiserver.auth.peers import Peer
+from bramley.apiserver.auth.users import User, authenticated, split_account
+from bramley.apiserver.rest.exchange import PEER, Message
+from bramley.base import virtual_time
+from tests.unit.apiserver.world import CONFIG_MAPS, TOKEN, World, a_world
+
+CERTIFICATE = {
+    "subject": (
+        (("organizationName", "team"),),
+        (("organizationName", "ops"),),
+        (("commonName", "eve"),),
+    ),
+    "notAfter": "Jan  2 03:04:05 2030 GMT",
+}
+
+
+def test_the_common_name_is_the_user_and_organisations_are_groups() -> None:
+    peer = peers.of_certificate(CERTIFICATE)
+
+    assert peer is not None
+    assert peer.user == User("eve", ("team", "ops"))
+    assert peer.until.isoformat() == "2030-01-02T03:04:05+00:00"
+
+
+@pytest.mark.parametrize(
+    "certificate", [None, {}, {"subject": ((("organizationName", "team"),),), "notAfter": "x"}]
+)
+def test_a_certificate_without_a_name_is_nobody_s(certificate: dict[str, Any] | None) -> None:
+    assert peers.of_certificate(certificate) is None
+
+
+async def code(world: World, header: str | None = None, peer: Peer | None = None) -> int:
+    scope = world.scope("GET", CONFIG_MAPS, token=None)
+    if header is not None:
+        scope["headers"].append((b"authorization", header.encode()))
+    if peer is not None:
+        scope[PEER] = peer
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await world.app(scope, receive, send)
+    return int(sent[0]["status"])
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        (f"Bearer {TOKEN}", 200),
+        (f"bearer  {TOKEN} ", 200),
+        (None, 403),
+        ("", 403),
+        ("Bearer wrong", 401),
+        ("Bearer ", 401),
+        ("Bearer", 401),
+        (f"Basic {TOKEN}", 401),
+        (TOKEN, 401),
+        ("Bearer a.b.c", 401),
+    ],
+)
+async def test_a_credential_is_right_or_refused(header: str | None, expected: int) -> None:
+    async with a_world() as world:
+        assert await code(world, header) == expected
+
+
+async def test_a_certificate_that_ended_on_an_open_connection_is_refused() -> None:
+    async with a_world() as world:
+        until = virtual_time.clock().now() + timedelta(seconds=10)
+        peer = Peer(User("root", ("system:masters",)), until)
+
+        before = await code(world, peer=peer)
+        await asyncio.sleep(11)
+
+        assert (before, await code(world, peer=peer)) == (200, 401)
+
+
+async def test_a_wrong_token_is_not_saved_by_a_certificate() -> None:
+    async with a_world() as world:
+        until = virtual_time.clock().now() + timedelta(days=1)
+        peer = Peer(User("root", ("system:masters",)), until)
+
+        assert await code(world, "Bearer wrong", peer) == 401
+
+
+def test_everybody_known_is_in_one_group() -> None:
+    assert authenticated(User("bob", ("a",))).groups == ("a", "system:authenticated")
+    assert authenticated(User("bob", ("system:authenticated",))).groups == ("system:authenticated",)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("system:serviceaccount:a:b", ("a", "b")),
+        ("system:serviceaccount:a:b.c", ("a", "b.c")),
+        ("system:serviceaccount:A:b", None),
+        ("system:serviceaccount:a", None),
+        ("system:serviceaccount:a:b:c", None),
+        ("system:serviceaccount:a:", None),
+        ("a:b", None),
+    ],
+)
+def test_the_names_of_accounts_are_told_apart(name: str, expected: tuple[str, str] | None) -> None:
+    assert split_account(name) == expected
