@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bramley.app import apiserver, embedded
+from bramley.app import apiserver, cluster, embedded
 from bramley.app.listening import Address
 from bramley.app.serving import Stop
 from bramley.base.clock import Clock, SystemClock
@@ -55,8 +55,8 @@ class Target:
 
 @asynccontextmanager
 async def in_process(clock: Clock) -> AsyncIterator[Target]:
-    """Run our server in memory, on whatever loop this is."""
-    async with embedded.running(clock=clock, controllers=True) as (api, token):
+    """Run our server in memory, on whatever loop this is; without controllers, as the real one whose answers are kept."""
+    async with embedded.running(clock=clock) as (api, token):
         target = Target(api.transport(token), "case")
         await target.install()
         yield target
@@ -66,7 +66,10 @@ async def in_process(clock: Clock) -> AsyncIterator[Target]:
 async def over_http(folder: Path) -> AsyncIterator[Target]:
     """Run our server with its files, certificates and sockets."""
     settings = apiserver.Settings(
-        data_dir=folder / "data", listen=Address("127.0.0.1", 0), kubeconfig=folder / "kubeconfig"
+        data_dir=folder / "data",
+        listen=Address("127.0.0.1", 0),
+        kubeconfig=folder / "kubeconfig",
+        cluster=cluster.Settings(enabled=False),
     )
     started, stop, clock = asyncio.Event(), Stop(), SystemClock()
     async with asyncio.TaskGroup() as group:
