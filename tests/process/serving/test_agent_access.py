@@ -1,0 +1,135 @@
+"""`bramley agent-access` as people call it, on a server of ours that runs beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bramley.api.core import Node
+from bramley.api.meta import ObjectMeta
+from bramley.base import errors
+from bramley.kube import connecting
+from tests.contract.kube_client.targets import serving
+
+PROGRAM = "from bramley.cli.main import main; main()"
+
+
+@pytest.fixture(scope="module")
+def admin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with serving(tmp_path_factory.mktemp("agent-access")) as kubeconfig:
+        yield kubeconfig
+
+
+def call(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, "agent-access", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={"PATH": os.environ["PATH"], "HOME": "/nonexistent"},
+    )
+    assert done.returncode == code, done.stderr
+    return done
+
+
+async def register(kubeconfig: Path, node: str) -> None:
+    async with connecting.connect(kubeconfig, environment={}) as kube:
+        await kube.create(Node(metadata=ObjectMeta(name=node)))
+
+
+async def refusal(kubeconfig: Path, node: str) -> type[Exception] | None:
+    async with connecting.connect(kubeconfig, environment={}) as kube:
+        try:
+            await kube.get(Node, node)
+        except errors.Refused as error:
+            return type(error)
+    return None
+
+
+async def test_an_agent_is_made_works_and_is_revoked(admin: Path, tmp_path: Path) -> None:
+    own = tmp_path / "mac-1.kubeconfig"
+
+    told = call("create", "mac-1", "--kubeconfig", admin, "--out", own).stdout
+    await register(own, "mac-1")
+    bound = json.loads(
+        call("create", "mac-1", "--kubeconfig", admin, "--out", own, "-o", "json").stdout
+    )
+
+    assert "bound to no Node yet" in told
+    assert bound["boundToNode"] is True
+    assert bound["file"] == str(own)
+    assert stat.S_IMODE(own.stat().st_mode) == 0o600
+    assert await refusal(own, "mac-1") is None
+    assert await refusal(own, "mac-2") is errors.Forbidden
+
+    assert "is revoked" in call("revoke", "mac-1", "--kubeconfig", admin).stdout
+    assert await refusal(own, "mac-1") is errors.Unauthorized
+    assert "has no agent" in call("revoke", "mac-1", "--kubeconfig", admin).stdout
+    again = call("revoke", "mac-1", "--kubeconfig", admin, "-o", "json").stdout
+    assert json.loads(again) == {"node": "mac-1", "revoked": False}
+
+
+def test_without_a_file_the_kubeconfig_is_printed(admin: Path) -> None:
+    printed: dict[str, Any] = json.loads(call("create", "mac-3", "--kubeconfig", admin).stdout)
+    summary = json.loads(call("create", "mac-3", "--kubeconfig", admin, "-o", "json").stdout)
+
+    assert printed["users"][0]["name"] == "tart-kubelet-mac-3"
+    assert json.loads(summary["kubeconfig"])["clusters"] == printed["clusters"]
+
+
+def test_the_agent_gets_the_address_that_it_can_reach(admin: Path) -> None:
+    server = "https://api.example.com:6443"
+
+    printed = call("create", "mac-4", "--kubeconfig", admin, "--server", server).stdout
+
+    assert json.loads(printed)["clusters"][0]["cluster"]["server"] == server
+
+
+def test_a_file_of_somebody_else_is_not_overwritten(admin: Path, tmp_path: Path) -> None:
+    precious = tmp_path / "config"
+    precious.write_text("apiVersion: v1\n")
+
+    told = call("create", "mac-5", "--kubeconfig", admin, "--out", precious, code=2).stderr
+
+    assert "is no agent's kubeconfig" in told
+    assert precious.read_text() == "apiVersion: v1\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (("create", "Mac_1"), "no name of a node"),
+        (("create", "mac-1", "--expires", "soon"), "write it like 30m"),
+        (("create", "mac-1", "--expires", "5m"), "10 minutes at least"),
+        (("create", "mac-1", "--expires", "99999999999999d"), "too long"),
+        (("create", "mac-1", "--server", "api"), "write it as https://"),
+        (("revoke", "Mac_1"), "no name of a node"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(
+    admin: Path, arguments: tuple[str, ...], word: str
+) -> None:
+    told = call(*arguments, "--kubeconfig", admin, code=2).stderr
+
+    assert word in told
+    assert told.count("\n") == 1
+
+
+def test_the_shared_objects_are_printed_for_kubectl() -> None:
+    listed = json.loads(call("policy", "-o", "json").stdout)
+
+    assert [one["kind"] for one in listed["items"]] == [
+        "Namespace",
+        "ClusterRole",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+    ]
