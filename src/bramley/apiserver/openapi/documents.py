@@ -25,12 +25,14 @@ _SECURITY = {
         "in": "header",
     }
 }
-_ALWAYS = (
-    packaged.STATUS,
-    packaged.PATCH,
-    packaged.DELETE_OPTIONS,
-    packaged.OBJECT_META,
-    packaged.LIST_META,
+_ALWAYS = frozenset(
+    {
+        packaged.STATUS,
+        packaged.PATCH,
+        packaged.DELETE_OPTIONS,
+        packaged.OBJECT_META,
+        packaged.LIST_META,
+    }
 )
 
 
@@ -109,7 +111,7 @@ def _hash(served: Iterable[ServedResource]) -> str:
 def _built(served: list[ServedResource], version: str) -> bytes:
     paths: Json = {}
     own: dict[str, Any] = {}
-    roots = set(_ALWAYS)
+    roots: set[str] = set()
     for each in sorted(served, key=lambda each: each.plural):
         names = _names(each)
         if names is None:
@@ -147,4 +149,5 @@ def _roots(resource: ServedResource, names: Names) -> set[str]:
         if qualified == resource.qualified
     }
     scale = {packaged.SCALE} if resource.scale is not None else set()
-    return {each for each in {*names, *extra} if each} | scale
+    always = set() if resource.is_virtual else _ALWAYS
+    return {each for each in {*names, *extra} if each} | scale | always
