@@ -1,10 +1,11 @@
-"""Eviction: asking for a Pod to leave in a way that may be refused."""
+"""Eviction: asking for a Pod to leave in a way that may be refused, and the budgets that refuse it."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from bramley.api.meta import Fields, Object, Resource
+from bramley.api.label_selectors import LabelSelector
+from bramley.api.meta import Condition, Fields, Object, Resource, Time
 
 
 class Preconditions(Fields, frozen=True, kw_only=True):
@@ -31,3 +32,34 @@ class Eviction(Object, frozen=True, kw_only=True):
     )
 
     delete_options: DeleteOptions | None = None
+
+
+class PodDisruptionBudgetSpec(Fields, frozen=True, kw_only=True):
+    """How many of which Pods must be there, or may be missing, at any time."""
+
+    min_available: int | str | None = None
+    max_unavailable: int | str | None = None
+    selector: LabelSelector | None = None
+
+
+class PodDisruptionBudgetStatus(Fields, frozen=True, kw_only=True):
+    """How many Pods may be evicted now, and why."""
+
+    observed_generation: int = 0
+    disrupted_pods: dict[str, Time] = {}
+    disruptions_allowed: int = 0
+    current_healthy: int = 0
+    desired_healthy: int = 0
+    expected_pods: int = 0
+    conditions: list[Condition] = []
+
+
+class PodDisruptionBudget(Object, frozen=True, kw_only=True):
+    """How much of an application may be taken away at once."""
+
+    resource: ClassVar[Resource] = Resource(
+        "policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", namespaced=True
+    )
+
+    spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
+    status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from bramley.apiserver.controllers import (
+    aggregation,
+    disruption,
     event_ttl,
     namespaces,
     node_lifecycle,
@@ -41,6 +43,8 @@ def everything() -> tuple[Add, ...]:
         event_ttl.add,
         replica_sets.add,
         deployments.add,
+        disruption.add,
+        aggregation.add,
     )
 
 
