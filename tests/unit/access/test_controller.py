@@ -4,19 +4,27 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import cast
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from bramley.access import belongings, controller, identity
+from bramley.access.controller import Caches, RoleKeeper
 from bramley.access.pods import BoundPod
-from bramley.api.core import Pod
-from bramley.api.meta import ObjectMeta
+from bramley.api.core import Pod, ServiceAccount
+from bramley.api.meta import K, ObjectMeta
 from bramley.api.names import access
 from bramley.api.rbac import ClusterRole, Role, RoleBinding
-from bramley.base import virtual_time
+from bramley.base import errors, virtual_time
 from bramley.kube.client import Client
+from bramley.runtime.cache import Cache
+from bramley.runtime.keys import Key
 from bramley.runtime.manager import Manager, ManagerSettings
+from bramley.runtime.outcome import Settled
+from bramley.runtime.writes import FencedKube
 from tests.unit.access.serving import Served, bind_pod, served
 
 HOUR = timedelta(hours=1)
@@ -156,3 +164,58 @@ def test_changes_wake_the_agent_that_they_concern() -> None:
     assert controller.agent_of_pod(BoundPod(spec={})) == []
     assert controller.agent_of_role(Role(metadata=ObjectMeta(name=NAME))) == [key]
     assert controller.agent_of_role(ClusterRole(metadata=ObjectMeta(name="bramley-agent"))) == []
+
+
+@dataclass
+class Terminating:
+    """A server on which one namespace is going and takes nothing new."""
+
+    namespace: str
+    created: list[str] = field(default_factory=list)
+
+    async def get(self, _kind: type[K], name: str, *, namespace: str | None = None) -> K:
+        raise errors.NotFound(f"{namespace}/{name}")
+
+    async def create(self, thing: K) -> K:
+        if thing.namespace == self.namespace:
+            raise errors.Forbidden("it is being terminated")
+        self.created.append(f"{type(thing).__name__} {thing.namespace}")
+        return thing
+
+
+def empty_caches() -> Caches:
+    caches = Caches(Cache(BoundPod), Cache(ClusterRole), Cache(Role), Cache(RoleBinding))
+    caches.pods.index("node", lambda pod: [pod.node])
+    caches.roles.index("name", lambda role: [role.name])
+    caches.bindings.index("name", lambda binding: [binding.name])
+    return caches
+
+
+def an_account(node: str) -> ServiceAccount:
+    return ServiceAccount(
+        metadata=ObjectMeta(name=f"tart-kubelet-{node}", namespace=access.NAMESPACE)
+    )
+
+
+async def test_an_account_without_its_cluster_role_is_left_alone() -> None:
+    server = Terminating("")
+
+    outcome = await RoleKeeper(cast("FencedKube", server), empty_caches()).reconcile(
+        an_account("mac-1")
+    )
+
+    assert outcome == Settled()
+    assert server.created == []
+
+
+async def test_a_namespace_that_is_going_does_not_keep_the_others_waiting() -> None:
+    server, caches = Terminating("a-going"), empty_caches()
+    caches.owners.put(Key("", NAME), ClusterRole(metadata=ObjectMeta(name=NAME, uid="u")))
+    for place in ("a-going", "ns"):
+        caches.pods.put(Key(place, "p"), a_pod("p", place))
+
+    with pytest.raises(errors.Forbidden):
+        await RoleKeeper(cast("FencedKube", server), caches).reconcile(an_account("mac-1"))
+
+    assert "Role ns" in server.created
+    assert "RoleBinding ns" in server.created

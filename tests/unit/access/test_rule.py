@@ -224,6 +224,12 @@ def test_a_pod_that_moved_meanwhile_is_not_deleted(node: str | None) -> None:
     assert rule.admit(asked("delete", "pods", "ns", "mine"), None, an_own_pod(), a_world()) is None
 
 
+@pytest.mark.parametrize("what", ["pods", "pods/status"])
+def test_an_agent_makes_no_pod_by_changing_one_that_is_not_there(what: str) -> None:
+    """Applying an object creates it."""
+    assert rule.admit(asked("patch", what, "ns", "gone"), an_own_pod(), None, a_world())
+
+
 @pytest.mark.parametrize("what", ["nodes", LEASES])
 @pytest.mark.parametrize("name", [OTHER, "", None, [NODE]])
 def test_what_is_created_bears_the_nodes_name(what: str, name: Any) -> None:

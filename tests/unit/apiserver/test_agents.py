@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 import pytest
 
+from bramley.access import belongings, identity
 from bramley.access.rule import PodFacts
+from bramley.api.core import Namespace, Node, Pod, ServiceAccount
+from bramley.api.meta import ObjectMeta
+from bramley.api.rbac import GROUP, ClusterRoleBinding, RoleRef
 from bramley.apiserver.auth.agents import Pods, StoredWorld
 from bramley.apiserver.store.records import Draft, Key, Record, Removal
 from bramley.apiserver.store.store import Store
+from bramley.base import errors, virtual_time
+from bramley.kube.client import Client
+from tests.unit.access.serving import Served, a_node, bind_pod, served
 
 BINDINGS = "clusterrolebindings.rbac.authorization.k8s.io"
 
@@ -149,3 +157,62 @@ async def test_an_agent_is_none_once_its_binding_changed_or_went() -> None:
         await put(store, key, a_binding())
         await store.write(key, lambda _current, _rv: Removal(b"{}"))
         assert not world.enrolled("mac-1")
+
+
+async def as_agent(server: Served) -> Client:
+    await a_node(server.kube, "mac-1")
+    made = await identity.create(server.kube, "mac-1", expires=timedelta(hours=1))
+    return Client(server.api.transport(made.token), clock=virtual_time.clock())
+
+
+async def test_what_an_agent_writes_is_seen_by_the_rule() -> None:
+    async with served("ns") as server:
+        await bind_pod(server.kube, "p", "mac-1")
+        agent = await as_agent(server)
+        label = {"metadata": {"labels": {"a": "b"}}}
+
+        with pytest.raises(errors.Forbidden, match=r"the agent's rule: .* labels"):
+            await agent.merge_patch(Pod, "p", label, namespace="ns")
+        with pytest.raises(errors.Forbidden, match="the agent's rule"):
+            await agent.create(Node(metadata=ObjectMeta(name="mac-2")))
+        running = {"status": {"phase": "Running"}}
+        done = await agent.merge_patch(Pod, "p", running, namespace="ns", subresource="status")
+        assert done.status.phase == "Running"
+
+
+async def test_what_an_agent_mints_is_seen_by_the_rule() -> None:
+    async with served("ns") as server:
+        agent = await as_agent(server)
+
+        with pytest.raises(errors.Forbidden, match="bound to its own node"):
+            await agent.request_token(
+                "tart-kubelet-mac-1", "bramley-agents", audiences=(), expires=timedelta(hours=1)
+            )
+
+
+async def test_an_agent_is_judged_by_the_rule_and_not_by_roles() -> None:
+    async with served("ns") as server:
+        agent = await as_agent(server)
+        await server.kube.create(
+            ClusterRoleBinding(
+                metadata=ObjectMeta(name="too-much"),
+                role_ref=RoleRef(api_group=GROUP, kind="ClusterRole", name="cluster-admin"),
+                subjects=[belongings.subject("mac-1")],
+            )
+        )
+
+        with pytest.raises(errors.Forbidden, match="an agent has no use for this"):
+            await agent.list(Namespace)
+
+
+async def test_other_service_accounts_among_the_agents_live_by_roles() -> None:
+    async with served() as server:
+        await as_agent(server)
+        place = ObjectMeta(name="visitor", namespace="bramley-agents")
+        await server.kube.create(ServiceAccount(metadata=place))
+        issued = await server.kube.request_token(
+            "visitor", "bramley-agents", audiences=(), expires=timedelta(hours=1)
+        )
+
+        with pytest.raises(errors.Forbidden, match='cannot list resource "namespaces"'):
+            await Client(server.api.transport(issued.token)).list(Namespace)
