@@ -89,7 +89,8 @@ def _paths(resource: ServedResource, names: Names) -> Iterator[tuple[str, Json]]
     if resource.scale is not None:
         path = f"{one}/scale"
         scales = Names(SCALE, SCALE)
-        scale = ("autoscaling", "v1", "Scale")
+        # What a definition scales is said to be of its own kind.
+        scale = kind if resource.is_custom else ("autoscaling", "v1", "Scale")
         yield path, _located(_operations(resource, _PART, scales, scale), path)
 
 
