@@ -127,6 +127,8 @@ class Cut:
             return
         declared = self._types[name]
         fields = self.written[name] = {}
+        if any(kind.endswith("TypeMeta") for _, kind, _, _ in declared.fields):
+            fields["@"] = "kind"
         if declared.markers.get("structType") == "atomic" or (
             declared.markers.get("mapType") == "atomic"
         ):

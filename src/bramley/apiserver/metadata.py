@@ -49,8 +49,11 @@ def stamped(metadata: Json, *, uid: UUID, now: datetime) -> Json:
 def carried_over(new: Json, old: Json) -> Json:
     """Return an update's metadata with what an update cannot change taken from the object as it was."""
     kept = dict(new)
-    for field in ("selfLink", "managedFields"):
-        kept.pop(field, None)
+    kept.pop("selfLink", None)
+    # Who manages which fields is settled after this, for objects that somebody applied to.
+    if "managedFields" in kept or "managedFields" in old:
+        kept.pop("managedFields", None)
+        kept |= {"managedFields": old["managedFields"]} if "managedFields" in old else {}
     for field in ("generation", "creationTimestamp", "deletionTimestamp"):
         if field in old:
             kept[field] = old[field]

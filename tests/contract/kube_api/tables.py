@@ -90,6 +90,7 @@ class Step:
     send: Any = None
     raw: str | None = None
     hex: str | None = None
+    managers: bool = False
     type: str | None = None
     accept: str = "application/json"
     acting: str = ""

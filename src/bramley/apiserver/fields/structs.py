@@ -77,10 +77,9 @@ def struct(name: str) -> Struct:
     """Return a struct by its name."""
     entries = dict(_data()[name])
     is_atomic = entries.pop("!", "") == "atomic"
+    identity = ("kind", "apiVersion") if entries.pop("@", "") else ()
     own = tuple(_field(key, text) for key, text in entries.items())
-    named: dict[str, Field] = {}
-    if own and own[0].name == "metadata":
-        named = {each: Field(each, 0, "string") for each in ("kind", "apiVersion")}
+    named = {each: Field(each, 0, "string", is_omitted_empty=True) for each in identity}
     for each in own:
         if each.is_inline:
             named.update(struct(each.plain).named)

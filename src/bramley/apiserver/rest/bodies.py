@@ -77,7 +77,7 @@ async def read_object(request: Request, resource: ServedResource, options: Write
         body, repeated = _from_protobuf(data, resource), []
     else:
         body = _object(data, media, resource)
-        repeated = _duplicates(data) if options.validation in {"Strict", "Warn"} else []
+        repeated = repeated_fields(data) if options.validation in {"Strict", "Warn"} else []
     try:
         shape(body, resource, options=options, request=request, repeated=repeated)
     except shapes.WrongShape as wrong:
@@ -239,7 +239,7 @@ def _summary(data: bytes) -> str:
     return f"{shown} ..." if len(data) > _SHOWN else shown
 
 
-def _duplicates(data: bytes) -> list[str]:
+def repeated_fields(data: bytes) -> list[str]:
     """Return the paths of fields that a JSON text names twice in one object."""
     try:
         pairs = json.loads(data, object_pairs_hook=_Pairs)

@@ -6,7 +6,7 @@ The complaints name the options' own kinds, as a real server does.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bramley.apiserver import causes, status
@@ -41,6 +41,8 @@ class WriteOptions:
 
     dry_run: bool = False
     validation: str = ""
+    manager: str = ""
+    force: bool = False
 
     @property
     def strict(self) -> bool:
@@ -92,7 +94,7 @@ def writing(request: Request, kind: str) -> WriteOptions:
         allowed = ("", "Ignore", "Strict", "Warn")
         found.append(causes.unsupported("fieldValidation", validation, allowed))
     _refuse(kind, found)
-    return WriteOptions(dry_run=bool(dry_run), validation=validation)
+    return WriteOptions(dry_run=bool(dry_run), validation=validation, manager=manager)
 
 
 _PLAIN = WriteOptions()
@@ -104,6 +106,15 @@ def patching(request: Request) -> WriteOptions:
         detail = "may not be specified for non-apply patch"
         _refuse("PatchOptions", [causes.forbidden("force", detail)])
     return writing(request, "PatchOptions")
+
+
+def applying(request: Request) -> WriteOptions:
+    """Return how a server-side apply is meant; it must say who applies."""
+    how = writing(request, "PatchOptions")
+    if not how.manager:
+        detail = "is required for apply patch"
+        _refuse("PatchOptions", [causes.required("fieldManager", detail)])
+    return replace(how, force=bool(_flag(request.query, "force")))
 
 
 def whole_number(text: str) -> int:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from bramley.apiserver import causes, shapes, status
+from bramley.apiserver.metadata import timestamp
 from bramley.apiserver.paths import Target
 from bramley.apiserver.resources import Json, ServedResource
 from bramley.apiserver.rest import bodies, creating, objects, options, patching, terminating
@@ -11,6 +14,9 @@ from bramley.apiserver.rest.options import WriteOptions
 from bramley.apiserver.rest.server import Server, served
 from bramley.apiserver.rest.writing import Decision, Keep, Put, Remove, Written, write
 from bramley.apiserver.store.records import Record
+
+# Has the last word about who manages the fields of an object that is about to be stored.
+Settle = Callable[[Json], Json]
 
 read_patch = patching.read
 
@@ -29,14 +35,19 @@ async def replace(server: Server, request: Request, target: Target) -> Answer:
         current = _existing(current, target)
         old = served(current, resource)
         _check_uid(body, old, resource)
-        return _changed(server, body, old, current=current, target=target)
+        settle = _settling(server, request, target, new=body, old=old, how=how)
+        return changed(server, body, old, current=current, target=target, settle=settle)
 
     written = await write(server, resource, target.key, decide, dry_run=how.dry_run)
-    return await _answered(server, target, written, how)
+    return await answered(server, target, written, how)
 
 
 async def patch(server: Server, request: Request, target: Target) -> Answer:
-    """Patch an object, or its status."""
+    """Patch an object, or its status, or apply a configuration to it."""
+    if bodies.media_type(request) == patching.APPLY:
+        from bramley.apiserver.rest import applying
+
+        return await applying.apply(server, request, target)
     how = options.patching(request)
     change = await read_patch(request, target.resource)
 
@@ -49,10 +60,11 @@ async def patch(server: Server, request: Request, target: Target) -> Answer:
         except shapes.WrongShape as wrong:
             raise change.refusal(old, current, str(wrong)) from None
         objects.check_address(new, name=target.name, namespace=target.namespace)
-        return _changed(server, new, old, current=current, target=target)
+        settle = _settling(server, request, target, new=new, old=old, how=how)
+        return changed(server, new, old, current=current, target=target, settle=settle)
 
     written = await write(server, target.resource, target.key, decide, dry_run=how.dry_run)
-    return await _answered(server, target, written, how)
+    return await answered(server, target, written, how)
 
 
 def _existing(current: Record | None, target: Target) -> Record:
@@ -61,7 +73,15 @@ def _existing(current: Record | None, target: Target) -> Record:
     return current
 
 
-def _changed(server: Server, new: Json, old: Json, *, current: Record, target: Target) -> Decision:
+def changed(
+    server: Server,
+    new: Json,
+    old: Json,
+    *,
+    current: Record,
+    target: Target,
+    settle: Settle | None = None,
+) -> Decision:
     """Return what a changed object leads to: nothing, a new state, or the object's end."""
     resource = target.resource
     objects.check_version(new, old, resource)
@@ -71,7 +91,31 @@ def _changed(server: Server, new: Json, old: Json, *, current: Record, target: T
         new = objects.updated(new, old, resource, server.admission(resource))
     if objects.is_finished(new, old, resource):
         return Remove(new)
+    if settle is not None:
+        new = settle(new)
     return Keep(current) if objects.is_unchanged(new, old) else Put(new)
+
+
+def _settling(
+    server: Server, request: Request, target: Target, *, new: Json, old: Json, how: WriteOptions
+) -> Settle | None:
+    """Return what notes the writer of an object that has managers, if it has any."""
+    given = new["metadata"].get("managedFields")
+    if given is None and "managedFields" not in old["metadata"]:
+        return None
+    from bramley.apiserver.rest import ownership
+
+    def settle(final: Json) -> Json:
+        return ownership.tracked(
+            final,
+            old,
+            given=given,
+            name=ownership.manager_name(how.manager, request.header(b"user-agent")),
+            kind=ownership.kind_of(target.resource, target.subresource),
+            now=timestamp(server.clock.now()),
+        )
+
+    return settle
 
 
 def _shape(
@@ -99,7 +143,8 @@ def _check_uid(body: Json, old: Json, resource: ServedResource) -> None:
         raise status.conflict(resource.details(body["metadata"]["name"]), why)
 
 
-async def _answered(server: Server, target: Target, written: Written, how: WriteOptions) -> Answer:
+async def answered(server: Server, target: Target, written: Written, how: WriteOptions) -> Answer:
+    """Return the answer to a write, once what has to follow it is done."""
     if not how.dry_run:
         await terminating.after(server, target.resource, target.key, written.decision)
     created = isinstance(written.decision, Put) and written.decision.created

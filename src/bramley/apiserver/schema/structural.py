@@ -42,9 +42,10 @@ _RULES_SKIPPED = causes.invalid(
 class Structural:
     """The compiled schema of one version of a custom kind."""
 
-    __slots__ = ("_default", "_embedded", "_prune", "_rules", "_unique", "_validate")
+    __slots__ = ("_default", "_embedded", "_prune", "_rules", "_unique", "_validate", "schema")
 
     def __init__(self, schema: Schema) -> None:
+        self.schema = schema
         self._default = compile_defaulter(schema)
         self._prune = compile_pruner(schema, root=True)
         self._validate = compile_validation(schema)

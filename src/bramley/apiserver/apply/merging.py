@@ -1,0 +1,183 @@
+"""Server-side apply on plain values: merging a configuration, taking away what is no longer applied, and who owns what then.
+
+Pure functions; the rest of the server completes, checks and stores what they return.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
+from typing import Any
+
+from bramley.apiserver.apply import sets, values
+from bramley.apiserver.apply.managers import (
+    BEFORE_FIRST_APPLY,
+    Manager,
+    Managers,
+    Owned,
+    capped,
+    updater,
+)
+from bramley.apiserver.apply.schemas import Schema
+from bramley.apiserver.apply.sets import FieldSet
+from bramley.apiserver.patches import same
+
+Json = dict[str, Any]
+
+# Nobody owns what identifies an object or what only the server writes.
+_UNOWNED = sets.of(
+    [
+        ("f:apiVersion",),
+        ("f:kind",),
+        ("f:metadata",),
+        *(
+            ("f:metadata", f"f:{name}")
+            for name in (
+                "name",
+                "namespace",
+                "creationTimestamp",
+                "selfLink",
+                "uid",
+                "clusterName",
+                "generation",
+                "managedFields",
+                "resourceVersion",
+            )
+        ),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What apply must know about a kind as one path serves it; `owned` keeps of a set what that path can write."""
+
+    schema: Schema
+    version: str
+    subresource: str = ""
+    is_custom: bool = False
+    has_status: bool = False
+
+    def owned(self, fields: FieldSet) -> FieldSet:
+        """Return the fields that a write through this path can own."""
+        if self.subresource == "status":
+            kept = ("f:status",) if self.is_custom else ("f:status", "f:metadata")
+            return fields.only(*kept)
+        return fields.without("f:status") if self.has_status and not self.subresource else fields
+
+
+class Conflicts(Exception):
+    """Others manage fields that a configuration wants changed."""
+
+    def __init__(self, found: Mapping[Manager, FieldSet], managers: Managers) -> None:
+        super().__init__()
+        self.found = dict(found)
+        self.managers = managers
+
+    @property
+    def fields(self) -> FieldSet:
+        """Return all fields in conflict."""
+        return reduce(or_, self.found.values(), sets.EMPTY)
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """An object after an apply, and its managers."""
+
+    new: Json
+    managers: dict[Manager, Owned]
+
+
+def apply(
+    live: Json,
+    config: Json,
+    managers: Managers,
+    *,
+    who: Manager,
+    kind: Kind,
+    force: bool,
+    now: str,
+) -> Applied:
+    """Return the object with a configuration applied; raise Conflicts unless forced."""
+    if not managers and live.get("metadata", {}).get("uid"):
+        managers = before_first_apply(live, kind, now)
+    last = managers.get(who)
+    merged = values.merge(live, config, kind.schema)
+    fields = kind.owned(values.fields_of(config, kind.schema))
+    current = {**managers, who: Owned(fields, kind.version, last.time if last else None)}
+    if last is not None:
+        merged = _pruned(merged, current, last.fields, kind.schema)
+    left = _settled(live, merged, current, who=who, kind=kind, force=force)
+    if who in left:
+        changed = not same(live, merged)
+        own = left[who].fields - _UNOWNED
+        left[who] = replace(left[who], fields=own, time=now if changed else left[who].time)
+        if not own:
+            del left[who]
+    return Applied(merged, left)
+
+
+def before_first_apply(live: Json, kind: Kind, now: str) -> dict[Manager, Owned]:
+    """Return the manager that owns what an object had before anybody applied to it."""
+    who = updater(BEFORE_FIRST_APPLY, kind.version, kind.subresource)
+    return update({}, live, {}, who=who, kind=kind, now=now)
+
+
+def update(
+    live: Json, new: Json, managers: Managers, *, who: Manager, kind: Kind, now: str
+) -> dict[Manager, Owned]:
+    """Return the managers after a write that was no apply: whoever changed a field owns it."""
+    compared = values.compare(live, new, kind.schema)
+    taken = compared.added | compared.modified
+    left = {
+        each: replace(owned, fields=owned.fields - taken - compared.removed)
+        for each, owned in managers.items()
+        if each != who
+    }
+    mine = kind.owned(taken) - _UNOWNED
+    if who in managers:
+        before = managers[who]
+        kept = before.fields - compared.removed
+        left[who] = Owned(kept | mine, kind.version, now if mine else before.time)
+    elif mine:
+        left[who] = Owned(mine, kind.version, now)
+    return capped({each: owned for each, owned in left.items() if owned.fields})
+
+
+def _settled(
+    live: Json, merged: Json, managers: Managers, *, who: Manager, kind: Kind, force: bool
+) -> dict[Manager, Owned]:
+    """Return the managers once the change is theirs to bear; raise Conflicts if somebody minds."""
+    compared = values.compare(live, merged, kind.schema)
+    taken = compared.added | compared.modified
+    found = {
+        each: common
+        for each, owned in managers.items()
+        if each != who and (common := owned.fields & taken)
+    }
+    if found and not force:
+        raise Conflicts(found, managers)
+    left = dict(managers)
+    for each, owned in managers.items():
+        if each != who:
+            fields = owned.fields - found.get(each, sets.EMPTY) - compared.removed
+            left[each] = replace(owned, fields=fields)
+    return {each: owned for each, owned in left.items() if owned.fields}
+
+
+def _pruned(merged: Json, managers: Managers, last: FieldSet, schema: Schema) -> Json:
+    """Return the object without what the manager applied last time, does not now, and nobody else owns."""
+    before = values.with_parents(last, schema)
+    everything = values.with_parents(values.fields_of(merged, schema), schema)
+    bare = _all_fields(values.remove(merged, before, schema), schema)
+    owned = reduce(or_, (each.fields for each in managers.values()), sets.EMPTY)
+    kept = bare | values.with_parents(owned, schema)
+    rest = _all_fields(values.remove(merged, everything - kept, schema), schema)
+    pruned: Json = values.remove(merged, (everything - rest) & before, schema)
+    return pruned
+
+
+def _all_fields(value: Any, schema: Schema) -> FieldSet:
+    return values.with_parents(values.fields_of(value, schema), schema)

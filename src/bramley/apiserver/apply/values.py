@@ -1,0 +1,257 @@
+"""Objects beside their schema: which fields they have, what changed between two, one merged into another, fields taken out.
+
+Values are never changed; what is untouched is shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from bramley.apiserver.apply import sets
+from bramley.apiserver.apply.schemas import ANY, Atomic, Deduced, Listed, Map, Scalar, Schema
+from bramley.apiserver.apply.sets import Element, FieldSet, Path
+from bramley.apiserver.patches import same
+
+_ABSENT: Any = object()
+_ANY_MAP = Map(item=lambda: ANY)
+
+
+class NoItem(ValueError):
+    """An item of a list that cannot be told from the others."""
+
+
+def _parts(schema: Schema, value: Any) -> Map | Listed | None:
+    """Return how a value is owned in parts, or None if it is owned as one."""
+    if isinstance(schema, Deduced):
+        schema = _ANY_MAP if isinstance(value, dict) else Scalar()
+    if isinstance(schema, Map) and isinstance(value, dict):
+        return schema
+    return schema if isinstance(schema, Listed) and isinstance(value, list) else None
+
+
+def element_of(item: Any, listed: Listed) -> Element:
+    """Return the path element of a list's item; raise NoItem."""
+    if not listed.keys:
+        return sets.by_value(_member(item))
+    if not isinstance(item, dict):
+        kind = "a null element" if item is None else "non-map elements"
+        raise NoItem(f"associative list with keys may not have {kind}")
+    given = {key: item[key] for key in listed.keys if key in item}
+    keys = {**listed.defaults, **given}
+    if not keys:
+        names = " ".join(f'"{key}"' for key in listed.keys)
+        raise NoItem(
+            f"associative list with keys has an element that omits all key fields [{names}] (and doesn't have default values for any key fields)"
+        )
+    return sets.by_keys(keys)
+
+
+def _member(item: Any) -> Any:
+    wrong = {
+        dict: "associative list without keys has an element that's a map type",
+        list: "not supported: associative list with lists as elements",
+        type(None): "associative list without keys has an element that's an explicit null",
+    }.get(type(item))
+    if wrong:
+        raise NoItem(wrong)
+    return item
+
+
+def _known_element(item: Any, listed: Listed) -> Element:
+    try:
+        return element_of(item, listed)
+    except NoItem:
+        return ""
+
+
+def _items(value: list[Any], listed: Listed) -> dict[Element, Any]:
+    """Return a list's items by their elements; of items that repeat one, the first counts."""
+    found: dict[Element, Any] = {}
+    for item in value:
+        if element := _known_element(item, listed):
+            found.setdefault(element, item)
+    return found
+
+
+def fields_of(value: Any, schema: Schema) -> FieldSet:
+    """Return the fields that an applied configuration speaks of."""
+    return sets.of(list(_fields(value, schema, ())))
+
+
+def _fields(value: Any, schema: Schema, path: Path) -> Iterator[Path]:
+    parts = _parts(schema, value)
+    if isinstance(parts, Map):
+        for key, each in value.items():
+            here = (*path, sets.by_name(key))
+            yield from _fields(each, parts.below(key) or ANY, here)
+            if each is None or each == {} or key not in parts.fields:
+                yield here
+    elif isinstance(parts, Listed):
+        for element, item in _items(value, parts).items():
+            yield from _fields(item, parts.item(), (*path, element))
+            yield (*path, element)
+    elif value is not None or isinstance(schema, Scalar | Atomic):
+        yield path
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What differs between two objects."""
+
+    added: FieldSet = sets.EMPTY
+    modified: FieldSet = sets.EMPTY
+    removed: FieldSet = sets.EMPTY
+
+
+@dataclass(slots=True)
+class _Found:
+    added: list[Path] = field(default_factory=list)
+    modified: list[Path] = field(default_factory=list)
+    removed: list[Path] = field(default_factory=list)
+
+    def leaf(self, old: Any, new: Any, path: Path) -> None:
+        if old is _ABSENT:
+            self.added.append(path)
+        elif new is _ABSENT:
+            self.removed.append(path)
+        elif not same(old, new):
+            self.modified.append(path)
+
+
+def compare(old: Any, new: Any, schema: Schema) -> Comparison:
+    """Return what was added, changed and removed."""
+    found = _Found()
+    _compare(old, new, schema, path=(), found=found)
+    return Comparison(sets.of(found.added), sets.of(found.modified), sets.of(found.removed))
+
+
+def _compare(old: Any, new: Any, schema: Schema, *, path: Path, found: _Found) -> None:
+    if old is new:
+        return
+    shown = old if new is _ABSENT or new is None else new
+    parts = _parts(schema, shown)
+    if parts is None or (_is_empty(old) and _is_empty(new)):
+        found.leaf(old, new, path)
+        return
+    if isinstance(parts, Map):
+        _compare_maps(old, new, parts, path=path, found=found)
+    else:
+        _compare_lists(old, new, parts, path=path, found=found)
+    if old is _ABSENT:
+        found.added.append(path)
+    elif new is _ABSENT:
+        found.removed.append(path)
+
+
+def _compare_maps(old: Any, new: Any, parts: Map, *, path: Path, found: _Found) -> None:
+    before = old if isinstance(old, dict) else {}
+    after = new if isinstance(new, dict) else {}
+    for key in before | after:
+        here = (*path, sets.by_name(key))
+        pair = before.get(key, _ABSENT), after.get(key, _ABSENT)
+        _compare(*pair, parts.below(key) or ANY, path=here, found=found)
+
+
+def _compare_lists(old: Any, new: Any, parts: Listed, *, path: Path, found: _Found) -> None:
+    before = _items(old, parts) if isinstance(old, list) else {}
+    after = _items(new, parts) if isinstance(new, list) else {}
+    for element in before | after:
+        pair = before.get(element, _ABSENT), after.get(element, _ABSENT)
+        _compare(*pair, parts.item(), path=(*path, element), found=found)
+
+
+def _is_empty(value: Any) -> bool:
+    return value is _ABSENT or value is None or value in ({}, [])
+
+
+def merge(live: Any, config: Any, schema: Schema) -> Any:
+    """Return the live value with an applied configuration merged in."""
+    parts = _parts(schema, config)
+    if config is None and isinstance(live, (dict, list)) and _parts(schema, live) is not None:
+        return live
+    if isinstance(parts, Map) and isinstance(live, dict):
+        merged = dict(live)
+        for key, each in config.items():
+            known = key in live
+            merged[key] = merge(live[key], each, parts.below(key) or ANY) if known else each
+        return merged
+    if isinstance(parts, Listed) and isinstance(live, list):
+        return _merge_lists(live, config, parts)
+    return config
+
+
+def _merge_lists(live: list[Any], config: list[Any], parts: Listed) -> list[Any]:
+    """Return both lists as one: shared items in the configuration's order, others where they stood."""
+    mine, theirs = _items(live, parts), _items(config, parts)
+    left = [(_known_element(item, parts), item) for item in live]
+    waiting = [element for element in theirs if element in mine]
+    result: list[Any] = []
+    at = 0
+    for element, item in theirs.items():
+        while at < len(left) and left[at][0] != element:
+            if left[at][0] not in theirs:
+                result.append(left[at][1])
+            elif waiting and left[at][0] == waiting[0]:
+                break
+            at += 1
+        if at < len(left) and left[at][0] == element:
+            at += 1
+        if element in mine:
+            waiting.remove(element)
+            result.append(merge(mine[element], item, parts.item()))
+        else:
+            result.append(item)
+    return result + [item for element, item in left[at:] if element not in theirs]
+
+
+def remove(value: Any, gone: FieldSet, schema: Schema) -> Any:
+    """Return a value without the fields of a set; what is left empty by that is absent."""
+    parts = _parts(schema, value)
+    if not gone or parts is None:
+        return value
+    if isinstance(parts, Map):
+        pairs = [
+            (key, each, sets.by_name(key), parts.below(key) or ANY) for key, each in value.items()
+        ]
+        kept = [
+            (key, _less(each, element, gone, below))
+            for key, each, element, below in pairs
+            if element not in gone.members
+        ]
+        return {key: each for key, each in kept if each is not _ABSENT}
+    listed = [(item, _known_element(item, parts)) for item in value]
+    left = [
+        _less(item, element, gone, parts.item())
+        for item, element in listed
+        if element not in gone.members
+    ]
+    return [each for each in left if each is not _ABSENT]
+
+
+def _less(value: Any, element: Element, gone: FieldSet, schema: Schema) -> Any:
+    below = gone.below(element)
+    left = remove(value, below, schema) if below else value
+    return _ABSENT if left in ({}, []) and value not in ({}, []) else left
+
+
+def with_parents(fields: FieldSet, schema: Schema) -> FieldSet:
+    """Return the set with the declared fields that have something below them as members too."""
+    if isinstance(schema, Atomic):
+        schema = schema.inner()
+    declared = schema.fields if isinstance(schema, Map) else {}
+    extra = {
+        element for element in fields.children if element[2:] in declared and element[0] == "f"
+    }
+    children = {
+        element: with_parents(below, _schema_below(schema, element))
+        for element, below in fields.children.items()
+    }
+    return FieldSet(fields.members | extra, children)
+
+
+def _schema_below(schema: Schema, element: Element) -> Schema:
+    if isinstance(schema, Map) and element[0] == "f":
+        return schema.below(element[2:]) or ANY
+    return schema.item() if isinstance(schema, Listed) else ANY

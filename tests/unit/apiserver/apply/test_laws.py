@@ -1,0 +1,164 @@
+"""Laws of server-side apply, for any configurations of a Service: what applying twice, in turns and by force leads to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bramley.apiserver.apply import managers, merging, schemas, sets, values
+from bramley.apiserver.apply.managers import Manager, Owned
+from bramley.apiserver.apply.merging import Applied, Conflicts, Kind
+
+Json = dict[str, Any]
+
+SERVICE = Kind(schemas.of_struct("core/v1.Service"), "v1", has_status=True)
+EMPTY: Json = {"kind": "Service", "apiVersion": "v1", "metadata": {}}
+ONE, TWO = managers.applier("one", ""), managers.applier("two", "")
+
+TEXTS = st.sampled_from(["x", "y", "z"])
+
+
+def configurations(names: str) -> st.SearchStrategy[Json]:
+    """Configurations that speak only of labels, ports and finalizers with these names."""
+    keys = st.sampled_from(list(names))
+    ports = st.lists(
+        st.fixed_dictionaries(
+            {"port": keys.map(ord)}, optional={"name": TEXTS, "targetPort": st.integers(1, 3)}
+        ),
+        max_size=3,
+        unique_by=lambda each: str(each["port"]),
+    )
+    metadata = st.fixed_dictionaries(
+        {},
+        optional={
+            "labels": st.dictionaries(keys, TEXTS, min_size=1, max_size=3),
+            "finalizers": st.lists(keys, min_size=1, max_size=3, unique=True),
+        },
+    )
+    spec = st.fixed_dictionaries({}, optional={"ports": ports})
+    return st.fixed_dictionaries(
+        {"kind": st.just("Service"), "apiVersion": st.just("v1"), "metadata": metadata},
+        optional={"spec": spec},
+    )
+
+
+ANY = configurations("abc")
+UPPER, LOWER = configurations("ABC"), configurations("abc")
+
+
+def applied(
+    live: Applied | None, config: Json, who: Manager = ONE, *, force: bool = False, now: str = "1"
+) -> Applied:
+    before, known = (live.new, live.managers) if live else (EMPTY, {})
+    return merging.apply(before, config, known, who=who, kind=SERVICE, force=force, now=now)
+
+
+def fields(owned: dict[Manager, Owned]) -> dict[Manager, sets.FieldSet]:
+    return {who: each.fields for who, each in owned.items()}
+
+
+def content(value: Any) -> Any:
+    """A value without order where order means nothing, and without what is empty."""
+    if isinstance(value, dict):
+        found = {key: content(each) for key, each in value.items()}
+        return {key: each for key, each in found.items() if each not in ({}, [])}
+    if isinstance(value, list):
+        return sorted((content(each) for each in value), key=repr)
+    return value
+
+
+@given(ANY)
+def test_applying_twice_is_applying_once(config: Json) -> None:
+    once = applied(None, config)
+    twice = applied(once, config, now="2")
+
+    assert twice == once
+
+
+@given(ANY, ANY)
+def test_a_second_configuration_takes_the_place_of_the_first(first: Json, second: Json) -> None:
+    assert content(applied(applied(None, first), second).new) == content(second)
+
+
+@given(UPPER, LOWER)
+def test_managers_that_do_not_meet_may_come_in_any_order(upper: Json, lower: Json) -> None:
+    one_way = applied(applied(None, upper, ONE), lower, TWO)
+    other_way = applied(applied(None, lower, TWO), upper, ONE)
+
+    assert content(one_way.new) == content(other_way.new)
+    assert fields(one_way.managers) == fields(other_way.managers)
+
+
+@given(UPPER, LOWER)
+def test_who_applies_nothing_any_more_leaves_the_others_alone(upper: Json, lower: Json) -> None:
+    both = applied(applied(None, upper, ONE), lower, TWO)
+
+    left = applied(both, EMPTY, TWO)
+
+    assert content(left.new) == content(upper)
+    assert TWO not in left.managers
+
+
+@given(ANY, ANY)
+def test_force_makes_every_field_of_the_configuration_ones_own(first: Json, second: Json) -> None:
+    forced = applied(applied(None, first, ONE), second, TWO, force=True)
+
+    wanted = values.fields_of(second, SERVICE.schema)
+    again = values.merge(forced.new, second, SERVICE.schema)
+    assert values.compare(forced.new, again, SERVICE.schema) == values.Comparison()
+    if TWO in forced.managers:
+        assert not (forced.managers[TWO].fields - wanted)
+    lost = forced.managers.get(ONE)
+    assert lost is None or not (lost.fields - values.fields_of(first, SERVICE.schema))
+
+
+@given(ANY, ANY)
+def test_without_force_an_apply_changes_nobody_elses_field(first: Json, second: Json) -> None:
+    before = applied(None, first, ONE)
+    try:
+        after = applied(before, second, TWO)
+    except Conflicts:
+        return
+    assert fields(before.managers).items() <= fields(after.managers).items()
+    assert content(values.merge(after.new, first, SERVICE.schema)) == content(after.new)
+
+
+@given(ANY, ANY)
+def test_an_update_owns_what_it_changed_and_nobody_else_does(first: Json, second: Json) -> None:
+    before = applied(None, first, ONE)
+    new = {**second, "kind": "Service"}
+    who = managers.updater("editor", "v1", "")
+
+    after = merging.update(before.new, new, before.managers, who=who, kind=SERVICE, now="2")
+
+    compared = values.compare(before.new, new, SERVICE.schema)
+    taken = compared.added | compared.modified
+    for each, owned in after.items():
+        if each != who:
+            assert not (owned.fields & taken)
+            assert not (owned.fields & compared.removed)
+
+
+@given(ANY)
+def test_managers_are_written_and_read_back(config: Json) -> None:
+    known = applied(None, config).managers
+
+    assert managers.read(managers.written(known)) == known
+
+
+def test_the_oldest_updaters_become_one_when_there_are_too_many() -> None:
+    known: dict[Manager, Owned] = {}
+    live: Json = {**EMPTY, "metadata": {"labels": {}}}
+    for number in range(managers.UPDATERS_LIMIT + 5):
+        labels = {**live["metadata"]["labels"], f"l{number}": "x"}
+        new = {**EMPTY, "metadata": {"labels": labels}}
+        who = managers.updater(f"m{number}", "v1", "")
+        known = merging.update(live, new, known, who=who, kind=SERVICE, now=f"{number:03}")
+        live = new
+
+    assert len(known) == managers.UPDATERS_LIMIT
+    assert managers.updater("ancient-changes", "v1", "") in known
+    owned = [path for each in known.values() for path in each.fields.paths()]
+    assert {path[-1] for path in owned} >= {f"f:l{number}" for number in range(15)}
