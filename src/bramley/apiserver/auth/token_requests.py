@@ -44,8 +44,6 @@ async def create(server: Server, request: Request, target: Target) -> Answer:
     spec = _completed(wish.get("spec") or {}, server)
     if server.oversee is not None:
         server.oversee({**wish, "spec": spec}, None)
-    if server.oversee is not None:
-        server.oversee({**wish, "spec": spec}, None)
     bound = _bound(server, target, spec.get("boundObjectRef"))
     lifetime = _lifetime(spec, server, request)
     token = server.authenticator.accounts.issue(

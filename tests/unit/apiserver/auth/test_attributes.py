@@ -75,30 +75,19 @@ def test_a_request_says_what_it_wants(method: str, path: str, expected: str) -> 
     assert told(method, path) == expected
 
 
-PARTS = st.sampled_from(
-    [
-        "api",
-        "apis",
-        "v1",
-        "apps",
-        "watch",
-        "proxy",
-        "namespaces",
-        "pods",
-        "nodes",
-        "status",
-        "a",
-        "",
-        "rbac.authorization.k8s.io",
-        "roles",
-        "finalize",
-    ]
-)
+WORDS = ["v1", "watch", "proxy", "namespaces", "pods", "nodes", "status", "finalize", "a", ""]
+ROOTS = st.sampled_from(["api/v1", "apis/rbac.authorization.k8s.io/v1", "apis/events.k8s.io/v1"])
+KINDS = st.sampled_from(["pods", "nodes", "namespaces", "roles", "events"])
+MAYBE_WATCH = st.sampled_from([[], ["watch"]])
+MAYBE_INSIDE = st.sampled_from([[], ["namespaces", "n"], ["namespaces", "status"]])
+TAILS = st.lists(st.sampled_from(WORDS), max_size=3)
 
 
-@given(st.lists(PARTS, max_size=8))
-def test_rights_are_asked_for_the_very_thing_that_is_done(parts: list[str]) -> None:
-    path = "/" + "/".join(parts)
+@given(ROOTS, MAYBE_WATCH, MAYBE_INSIDE, KINDS, TAILS)
+def test_rights_are_asked_for_the_very_thing_that_is_done(
+    root: str, watch: list[str], inside: list[str], kind: str, tail: list[str]
+) -> None:
+    path = "/" + "/".join([root, *watch, *inside, kind, *tail])
     try:
         target = paths.find(path, CATALOG)
     except ApiError:

@@ -71,11 +71,11 @@ URLS = st.sampled_from(["/api", "/api/*", "*", "/a*", "/healthz"])
 
 
 def some(values: st.SearchStrategy[str]) -> st.SearchStrategy[tuple[str, ...]]:
-    return st.lists(values, max_size=3).map(tuple)
+    return st.lists(values, min_size=1, max_size=3).map(tuple)
 
 
 RULES = st.one_of(
-    st.builds(Rule, some(VERBS), some(GROUPS), some(RESOURCES), some(NAMES)),
+    st.builds(Rule, some(VERBS), some(GROUPS), some(RESOURCES), st.just(()) | some(NAMES)),
     st.builds(lambda verbs, urls: Rule(verbs, non_resource_urls=urls), some(VERBS), some(URLS)),
 )
 WISHES = st.one_of(
