@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bramley.apiserver import paths
@@ -83,6 +83,9 @@ MAYBE_INSIDE = st.sampled_from([[], ["namespaces", "n"], ["namespaces", "status"
 TAILS = st.lists(st.sampled_from(WORDS), max_size=3)
 
 
+@example("api/v1", [], [], "namespaces", ["a", "finalize"])
+@example("api/v1", ["watch"], ["namespaces", "n"], "pods", ["a"])
+@example("api/v1", [], ["namespaces", "status"], "pods", ["a", "status"])
 @given(ROOTS, MAYBE_WATCH, MAYBE_INSIDE, KINDS, TAILS)
 def test_rights_are_asked_for_the_very_thing_that_is_done(
     root: str, watch: list[str], inside: list[str], kind: str, tail: list[str]
