@@ -31,7 +31,7 @@ def crds(
 
     \b
     Examples:
-      bramley crds | kubectl apply --validate=false -f -
+      bramley crds | kubectl apply -f -
       bramley crds --kind RunnerPool -o json
     """  # noqa: D301 - click keeps the lines of a paragraph that starts so
     from bramley.api import crds as definitions

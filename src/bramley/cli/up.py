@@ -1,4 +1,4 @@
-"""`bramley up`: everything on one machine; for now the embedded API, and what to try with it."""
+"""`bramley up`: everything on one machine; for now a cluster in one process, and what to try with it."""
 
 from __future__ import annotations
 
@@ -43,6 +43,19 @@ spec:
   runnerLabels: [self-hosted, macOS, ARM64]
 """
 
+# What a Mac's agent will say of itself; until then a person may say it.
+NODE = """\
+apiVersion: v1
+kind: Node
+metadata:
+  name: mac-1
+  labels: {kubernetes.io/hostname: mac-1, kubernetes.io/os: darwin}
+status:
+  capacity: {cpu: "8", memory: 16Gi, pods: "10"}
+  allocatable: {cpu: "8", memory: 16Gi, pods: "10"}
+  conditions: [{type: Ready, status: "True"}]
+"""
+
 
 def up(
     context: typer.Context,
@@ -79,8 +92,18 @@ def next_steps(kubeconfig: Path, program: str) -> Iterator[tuple[str, str]]:
         f"export KUBECONFIG={shlex.quote(str(kubeconfig))}",
     )
     yield "See what is there", "kubectl get namespaces"
-    yield "Teach it our kinds", f"{program} crds | kubectl apply --validate=false -f -"
-    yield "Ask for a pool of runners", f"kubectl apply --validate=false -f - <<'END'\n{POOL}END"
+    yield (
+        "Run something, by a Deployment",
+        "kubectl create deployment web --image nginx --replicas 2",
+    )
+    yield "Pretend that a Mac joined", f"kubectl apply -f - <<'END'\n{NODE}END"
+    yield "See where its Pods went", "kubectl get pods -o wide"
+    yield "Roll it over to another image", "kubectl set image deployment/web nginx=nginx:2"
+    yield "Clear the Node, without waiting for Pods to stop", "kubectl drain mac-1 --grace-period 0"
+    yield "Ask what somebody may do", "kubectl auth can-i create pods"
+    yield "Let it all go", "kubectl delete deployment/web node/mac-1"
+    yield "Teach it our kinds", f"{program} crds | kubectl apply -f -"
+    yield "Ask for a pool of runners", f"kubectl apply -f - <<'END'\n{POOL}END"
     yield "Watch it in the background", "kubectl get runnerpools --watch &"
     patch = """kubectl patch runnerpool demo --type merge --patch '{"spec":{"replicas":3}}'"""
     yield "Change it, and see the watch tell", patch

@@ -59,11 +59,11 @@ def test_session_with_kubectl(tmp_path: Path, kubectl: Path) -> None:
         assert "default" in {one["metadata"]["name"] for one in namespaces}
 
         config_map = str(EXAMPLES / "configmap.yaml")
-        assert "created" in run("apply", "--validate=false", "-f", config_map)
-        assert "created" in run("apply", "--validate=false", "-f", "-", stdin=crds.as_yaml())
+        assert "created" in run("apply", "-f", config_map)
+        assert "created" in run("apply", "-f", "-", stdin=crds.as_yaml())
         pool = str(EXAMPLES / "runnerpool.yaml")
-        assert "created" in run("apply", "--validate=false", "-f", pool)
-        assert "unchanged" in run("apply", "--validate=false", "-f", pool)
+        assert "created" in run("apply", "-f", pool)
+        assert "unchanged" in run("apply", "-f", pool)
 
         seen = tmp_path / "seen"
         with run.streaming("get", "runnerpools", "-w", "-o", "json", into=seen):
@@ -80,11 +80,11 @@ def test_session_with_kubectl(tmp_path: Path, kubectl: Path) -> None:
 def test_refusal_reaches_the_person_at_kubectl(tmp_path: Path, kubectl: Path) -> None:
     with running(tmp_path) as server:
         run = Kubectl(kubectl, server)
-        run("apply", "--validate=false", "-f", "-", stdin=crds.as_yaml())
+        run("apply", "-f", "-", stdin=crds.as_yaml())
         broken = up.POOL.replace("replicas: 2", "replicas: -2")
 
         with pytest.raises(AssertionError, match=r"spec.replicas.*greater than or equal to 0"):
-            run("apply", "--validate=false", "-f", "-", stdin=broken)
+            run("apply", "-f", "-", stdin=broken)
 
 
 def test_commands_that_up_prints_work_in_their_order(tmp_path: Path, kubectl: Path) -> None:

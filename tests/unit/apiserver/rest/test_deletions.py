@@ -156,6 +156,7 @@ async def test_a_namespace_that_is_ending_takes_nothing_new() -> None:
 
         cause = late.json["details"]["causes"][0]["reason"]
         assert (late.code, cause, labelled.code) == (403, "NamespaceTerminating", 200)
+        assert (await world.get(NAMESPACE)).code == 200
 
 
 async def test_a_namespace_of_the_same_name_is_open_again() -> None:
