@@ -42,8 +42,8 @@ class Authorizer:
         self.rbac = rbac
         self.opinions: list[Opinion] = list(opinions)
 
-    def decide(self, asked: Attributes) -> Verdict:
-        """Return whether it is allowed, and why."""
+    def decide(self, asked: Attributes, *, told: bool = True) -> Verdict:
+        """Return whether it is allowed, and why; `told` is false where nobody will read what allowed it."""
         if asked.user.is_master:
             return ALLOWED
         # Whatever bindings say: data is for those who say who they are.
@@ -53,16 +53,18 @@ class Authorizer:
             verdict = opinion(asked)
             if verdict is not None:
                 return verdict
-        return self._by_roles(asked)
+        return self._by_roles(asked, told=told)
 
     def check(self, asked: Attributes) -> None:
         """Raise a 403 in a real server's words if it is not allowed."""
-        verdict = self.decide(asked)
+        verdict = self.decide(asked, told=False)
         if not verdict.allowed:
             raise refusal(asked, verdict.reason)
 
-    def _by_roles(self, asked: Attributes) -> Verdict:
+    def _by_roles(self, asked: Attributes, *, told: bool) -> Verdict:
         grant = self.rbac.allows(asked)
+        if grant is not None and not told:
+            return ALLOWED
         if grant is not None:
             return Verdict(allowed=True, reason=f"RBAC: allowed by {grant}")
         if _is_open(asked):
@@ -70,8 +72,8 @@ class Authorizer:
         missing = self.rbac.missing(asked.user, asked.namespace)
         if not missing:
             return REFUSED
-        told = missing[0] if len(missing) == 1 else f"[{', '.join(missing)}]"
-        return Verdict(allowed=False, reason=f"RBAC: {told}")
+        gone = missing[0] if len(missing) == 1 else f"[{', '.join(missing)}]"
+        return Verdict(allowed=False, reason=f"RBAC: {gone}")
 
 
 def _is_open(asked: Attributes) -> bool:
