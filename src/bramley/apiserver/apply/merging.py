@@ -76,10 +76,10 @@ class Conflicts(Exception):
         self.found = dict(found)
         self.managers = managers
 
-    @property
-    def fields(self) -> FieldSet:
-        """Return all fields in conflict."""
-        return reduce(or_, self.found.values(), sets.EMPTY)
+    def without(self, allowed: FieldSet) -> Conflicts | None:
+        """Return the conflicts about other fields than these, or None if there are none."""
+        left = {who: rest for who, fields in self.found.items() if (rest := fields - allowed)}
+        return Conflicts(left, self.managers) if left else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bramley.apiserver import shapes, status
-from bramley.apiserver.apply import checking, managers, merging
+from bramley.apiserver.apply import checking, last_applied, managers, merging
 from bramley.apiserver.apply.managers import Manager, Owned
 from bramley.apiserver.apply.merging import Applied, Conflicts, Kind
 from bramley.apiserver.metadata import timestamp
@@ -122,7 +122,8 @@ def _change(
     except managers.Unreadable as wrong:
         raise ApiError(500, "", f"failed to decode managed fields: {wrong}") from None
     done = _applied(server, ownership.bared(old), config, known, how=how, kind=kind)
-    new = _shaped(done.new, old, target, how=how, request=request)
+    renewed = last_applied.renewed(done.new, config, how.manager)
+    new = _shaped(renewed, old, target, how=how, request=request)
 
     def settle(final: Json) -> Json:
         return ownership.with_managers(final, done.managers)
@@ -144,7 +145,10 @@ def _applied(
     try:
         return merging.apply(live, config, known, who=who, kind=kind, force=how.force, now=now)
     except Conflicts as conflicts:
-        raise _conflict(conflicts) from None
+        left = conflicts.without(last_applied.allowed(live, how.manager, kind))
+        if left is not None:
+            raise _conflict(left) from None
+    return merging.apply(live, config, known, who=who, kind=kind, force=True, now=now)
 
 
 def _shaped(

@@ -6,7 +6,7 @@ What the kind does not know is dropped; whether that is an error, a warning or n
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -170,7 +170,7 @@ def shape(
     *,
     options: WriteOptions,
     request: Request,
-    repeated: list[str] | None = None,
+    repeated: Sequence[str] = (),
     old: Json | None = None,
 ) -> None:
     """Check types in place and drop what the kind does not know; raise WrongShape.
@@ -184,7 +184,7 @@ def shape(
     )
     if options.silent or not (unknown or repeated):
         return
-    said = [f"duplicate field {quoted(each)}" for each in repeated or ()]
+    said = [f"duplicate field {quoted(each)}" for each in repeated]
     said += [f"unknown field {quoted(each)}" for each in unknown]
     if options.strict:
         raise shapes.WrongShape(f"strict decoding error: {', '.join(said)}")

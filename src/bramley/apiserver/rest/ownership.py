@@ -45,11 +45,6 @@ def manager_name(given: str, user_agent: str) -> str:
     return name.encode()[:_NAME_LIMIT].decode(errors="ignore")
 
 
-def is_tracked(new: Json, old: Json) -> bool:
-    """Tell whether an update has anything to do with managers at all."""
-    return FIELD in old["metadata"] or FIELD in new["metadata"]
-
-
 def tracked(new: Json, old: Json, *, given: Any, name: str, kind: Kind, now: str) -> Json:
     """Return an update with its writer noted; `given` is what the client sent as managers."""
     known = _known(given, old, kind)

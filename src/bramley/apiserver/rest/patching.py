@@ -26,7 +26,12 @@ REJECTED = "the server rejected our request due to an error in our request"
 
 
 class Change(Protocol):
-    """What a patch does to an object."""
+    """What a patch does to an object; `repeated` are fields that its text names twice."""
+
+    @property
+    def repeated(self) -> tuple[str, ...]:
+        """Return the fields that stand twice in one object of the patch."""
+        ...
 
     def __call__(self, old: Json, current: Record, /) -> Json:
         """Return the new object; the old one is left as it is."""
@@ -37,11 +42,13 @@ class Change(Protocol):
         ...
 
 
-async def read(request: Request, resource: ServedResource) -> Change:
+async def read(
+    request: Request, resource: ServedResource, *, media: str = "", validation: str = ""
+) -> Change:
     """Return the change that a patch describes; raise a 415 for what we do not understand and a 400 for nonsense."""
-    media = bodies.media_type(request)
+    media = media or bodies.media_type(request)
     if media == STRATEGIC and not resource.is_custom:
-        return await _read_strategic(request, resource)
+        return await _read_strategic(request, resource, validation)
     if media not in {MERGE, JSON_PATCH}:
         raise _unknown(resource)
     data = await request.body()
@@ -49,7 +56,13 @@ async def read(request: Request, resource: ServedResource) -> Change:
         value = bodies.from_json(data)
     except bodies.Unreadable as wrong:
         raise status.bad_request(f"error decoding patch: {wrong}") from None
-    return _merging(value) if media == MERGE else _operating(value)
+    repeated = _repeated(data, validation)
+    return _merging(value, repeated) if media == MERGE else _operating(value, repeated)
+
+
+def _repeated(data: bytes, validation: str) -> tuple[str, ...]:
+    looked_at = validation in {"Strict", "Warn"}
+    return tuple(bodies.repeated_fields(data)) if looked_at else ()
 
 
 def _unknown(resource: ServedResource) -> ApiError:
@@ -64,6 +77,7 @@ class Merging:
     """A merge patch."""
 
     patch: Json
+    repeated: tuple[str, ...] = ()
 
     def __call__(self, old: Json, _current: Record, /) -> Json:
         """Return the object with the patch merged in."""
@@ -80,6 +94,7 @@ class Operating:
     """A JSON patch."""
 
     operations: list[Json]
+    repeated: tuple[str, ...] = ()
 
     def __call__(self, old: Json, _current: Record, /) -> Json:
         """Return the object after all operations."""
@@ -103,6 +118,7 @@ class Strategic:
 
     patch: bytes
     struct: str
+    repeated: tuple[str, ...] = ()
 
     def __call__(self, old: Json, _current: Record, /) -> Json:
         """Return the object with the patch merged in by the kind's keys and strategies."""
@@ -131,7 +147,7 @@ class Strategic:
         return misshapen(go_text.printed(patch), better or why)
 
 
-async def _read_strategic(request: Request, resource: ServedResource) -> Strategic:
+async def _read_strategic(request: Request, resource: ServedResource, validation: str) -> Strategic:
     from bramley.apiserver.fields import structs
 
     struct = structs.of_kind(resource.api_version, resource.kind)
@@ -146,22 +162,22 @@ async def _read_strategic(request: Request, resource: ServedResource) -> Strateg
         value = {}
     if type(value) is not dict:
         raise status.bad_request(_mismatch(value, "map[string]interface {}"))
-    return Strategic(msgspec.json.encode(value), struct)
+    return Strategic(msgspec.json.encode(value), struct, _repeated(data, validation))
 
 
-def _merging(value: Any) -> Merging:
+def _merging(value: Any, repeated: tuple[str, ...]) -> Merging:
     if type(value) is not dict:
         raise _not_a_patch(value, "map[string]interface {}")
-    return Merging(value)
+    return Merging(value, repeated)
 
 
-def _operating(value: Any) -> Operating:
+def _operating(value: Any, repeated: tuple[str, ...]) -> Operating:
     if type(value) is not list or not all(type(each) is dict for each in value):
         raise _not_a_patch(value, "[]handlers.jsonPatchOp")
     if len(value) > patches.OPERATIONS_LIMIT:
         message = f"The allowed maximum operations in a JSON patch is {patches.OPERATIONS_LIMIT}, got {len(value)}"
         raise status.too_large(message)
-    return Operating(value)
+    return Operating(value, repeated)
 
 
 def _not_a_patch(value: Any, wanted: str) -> ApiError:

@@ -29,7 +29,7 @@ async def replace(server: Server, request: Request, target: Target) -> Answer:
     how = options.writing(request, "UpdateOptions")
     body = await bodies.read_object(request, SCALE, how)
     objects.check_address(body, name=target.name, namespace=target.namespace)
-    return await _scaled(server, target, how, lambda _old, _record: body)
+    return await _scaled(server, request, target, how=how, change=lambda _old, _record: body)
 
 
 async def patch(server: Server, request: Request, target: Target) -> Answer:
@@ -46,7 +46,7 @@ async def patch(server: Server, request: Request, target: Target) -> Answer:
         objects.check_address(new, name=target.name, namespace=target.namespace)
         return new
 
-    return await _scaled(server, target, how, patched)
+    return await _scaled(server, request, target, how=how, change=patched)
 
 
 def paths_of(target: Target) -> ScalePaths:
@@ -57,7 +57,12 @@ def paths_of(target: Target) -> ScalePaths:
 
 
 async def _scaled(
-    server: Server, target: Target, how: WriteOptions, change: Callable[[Json, Record], Json]
+    server: Server,
+    request: Request,
+    target: Target,
+    *,
+    how: WriteOptions,
+    change: Callable[[Json, Record], Json],
 ) -> Answer:
     resource, paths = target.resource, paths_of(target)
     shown: list[Json] = []
@@ -70,7 +75,9 @@ async def _scaled(
         _check_version(asked, old, target)
         _check_count(asked, target)
         new = scales.with_replicas(old, scales.wanted_replicas(asked), paths)
+        settle = updating.settling(server, request, target, new=new, old=old, how=how)
         new = objects.updated(new, old, resource)
+        new = new if settle is None else settle(new)
         shown[:] = [new]
         return Keep(current) if objects.is_unchanged(new, old) else Put(new)
 

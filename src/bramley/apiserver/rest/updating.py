@@ -35,7 +35,7 @@ async def replace(server: Server, request: Request, target: Target) -> Answer:
         current = _existing(current, target)
         old = served(current, resource)
         _check_uid(body, old, resource)
-        settle = _settling(server, request, target, new=body, old=old, how=how)
+        settle = settling(server, request, target, new=body, old=old, how=how)
         return changed(server, body, old, current=current, target=target, settle=settle)
 
     written = await write(server, resource, target.key, decide, dry_run=how.dry_run)
@@ -44,23 +44,24 @@ async def replace(server: Server, request: Request, target: Target) -> Answer:
 
 async def patch(server: Server, request: Request, target: Target) -> Answer:
     """Patch an object, or its status, or apply a configuration to it."""
-    if bodies.media_type(request) == patching.APPLY:
+    media = bodies.media_type(request)
+    if media == patching.APPLY:
         from bramley.apiserver.rest import applying
 
         return await applying.apply(server, request, target)
     how = options.patching(request)
-    change = await read_patch(request, target.resource)
+    change = await patching.read(request, target.resource, media=media, validation=how.validation)
 
     def decide(current: Record | None) -> Decision:
         current = _existing(current, target)
         old = served(current, target.resource)
         new = change(old, current)
         try:
-            _shape(new, old, target.resource, how=how, request=request)
+            _shape(new, old, target.resource, how=how, request=request, repeated=change.repeated)
         except shapes.WrongShape as wrong:
             raise change.refusal(old, current, str(wrong)) from None
         objects.check_address(new, name=target.name, namespace=target.namespace)
-        settle = _settling(server, request, target, new=new, old=old, how=how)
+        settle = settling(server, request, target, new=new, old=old, how=how)
         return changed(server, new, old, current=current, target=target, settle=settle)
 
     written = await write(server, target.resource, target.key, decide, dry_run=how.dry_run)
@@ -96,7 +97,7 @@ def changed(
     return Keep(current) if objects.is_unchanged(new, old) else Put(new)
 
 
-def _settling(
+def settling(
     server: Server, request: Request, target: Target, *, new: Json, old: Json, how: WriteOptions
 ) -> Settle | None:
     """Return what notes the writer of an object that has managers, if it has any."""
@@ -119,14 +120,20 @@ def _settling(
 
 
 def _shape(
-    new: Json, old: Json, resource: ServedResource, *, how: WriteOptions, request: Request
+    new: Json,
+    old: Json,
+    resource: ServedResource,
+    *,
+    how: WriteOptions,
+    request: Request,
+    repeated: tuple[str, ...],
 ) -> None:
     if new.get("metadata") is None:
         return  # check_address says what is missing
     if resource.is_custom and type(new["metadata"]) is dict:
         bodies.check_kind(new, resource)
     _check_identity(new, resource)
-    bodies.shape(new, resource, options=how, request=request, old=old)
+    bodies.shape(new, resource, options=how, request=request, old=old, repeated=repeated)
 
 
 def _check_identity(new: Json, resource: ServedResource) -> None:

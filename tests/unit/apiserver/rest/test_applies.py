@@ -1,0 +1,238 @@
+"""Server-side apply through the whole API, and what later writes do to an object's managers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.unit.apiserver.world import (
+    CONFIG_MAPS,
+    CRDS,
+    MERGE,
+    WIDGETS,
+    Reply,
+    World,
+    a_config_map,
+    a_world,
+    widget_crd,
+)
+
+Json = dict[str, Any]
+
+APPLY = "application/apply-patch+yaml"
+A = f"{CONFIG_MAPS}/a"
+
+
+def config(**data: str) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "a"},
+        "data": data,
+    }
+
+
+async def apply(world: World, body: Json | bytes, manager: str, query: str = "") -> Reply:
+    path = f"{A}?fieldManager={manager}{query}"
+    return await world.ask("PATCH", path, body, content_type=APPLY)
+
+
+def owners(reply: Reply) -> list[tuple[str, str, str]]:
+    entries = reply.json["metadata"].get("managedFields", [])
+    return [(each["manager"], each["operation"], each["apiVersion"]) for each in entries]
+
+
+async def test_an_apply_makes_what_does_not_exist() -> None:
+    async with a_world() as world:
+        made = await apply(world, config(k="v"), "me")
+
+        assert made.code == 201
+        assert owners(made) == [("me", "Apply", "v1")]
+        assert (await world.get(A)).json == made.json
+
+
+async def test_a_configuration_may_be_yaml() -> None:
+    async with a_world() as world:
+        text = b"apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  k: v\n"
+
+        made = await apply(world, text, "me")
+
+        assert made.json["data"] == {"k": "v"}
+
+
+async def test_yaml_that_is_none_is_refused() -> None:
+    async with a_world() as world:
+        refused = await apply(world, b"[", "me")
+
+        assert refused.code == 400
+        assert refused.message.startswith("error decoding YAML: error converting YAML to JSON: ")
+
+
+async def test_applying_the_same_again_uses_up_no_version() -> None:
+    async with a_world() as world:
+        first = await apply(world, config(k="v"), "me")
+        second = await apply(world, config(k="v"), "me")
+
+        assert (second.code, second.version) == (200, first.version)
+
+
+async def test_a_conflict_names_the_field_and_its_manager() -> None:
+    async with a_world() as world:
+        await apply(world, config(k="v"), "one")
+
+        refused = await apply(world, config(k="w"), "two")
+
+        assert refused.code == 409
+        text = 'Apply failed with 1 conflict: conflict with "one": .data.k'
+        assert refused.message == text
+        assert refused.causes == [(".data.k", "FieldManagerConflict")]
+        assert (await world.get(A)).json["data"] == {"k": "v"}
+
+
+async def test_force_takes_the_field() -> None:
+    async with a_world() as world:
+        await apply(world, config(k="v"), "one")
+
+        forced = await apply(world, config(k="w"), "two", "&force=true")
+
+        assert forced.json["data"] == {"k": "w"}
+        assert owners(forced) == [("two", "Apply", "v1")]
+
+
+async def test_what_is_no_longer_applied_goes_unless_somebody_else_owns_it() -> None:
+    async with a_world() as world:
+        await apply(world, config(k="v", mine="x"), "one")
+        await apply(world, config(k="v"), "two")
+
+        left = await apply(world, config(), "one")
+
+        assert left.json["data"] == {"k": "v"}
+
+
+async def test_objects_that_nobody_applied_to_have_no_managers() -> None:
+    async with a_world() as world:
+        await world.create(CONFIG_MAPS, a_config_map("a"))
+        changed = await world.merge(f"{A}?fieldManager=editor", {"data": {"k": "v"}})
+
+        assert "managedFields" not in changed.json["metadata"]
+
+
+async def test_the_first_apply_finds_what_was_there_in_other_hands() -> None:
+    async with a_world() as world:
+        await world.create(CONFIG_MAPS, a_config_map("a"))
+
+        refused = await apply(world, config(key="other"), "me")
+        shared = await apply(world, config(key="value"), "me")
+
+        assert 'conflict with "before-first-apply" using v1: .data.key' in refused.message
+        assert owners(shared) == [("me", "Apply", "v1"), ("before-first-apply", "Update", "v1")]
+
+
+async def test_a_later_writer_is_noted_and_minds() -> None:
+    async with a_world() as world:
+        await apply(world, config(k="v"), "me")
+
+        changed = await world.merge(f"{A}?fieldManager=editor", {"data": {"k": "w"}})
+        refused = await apply(world, config(k="v"), "me")
+
+        assert owners(changed) == [("editor", "Update", "v1")]
+        assert 'conflict with "editor" using v1: .data.k' in refused.message
+
+
+async def test_a_replacement_does_not_lose_the_managers() -> None:
+    async with a_world() as world:
+        await apply(world, config(k="v"), "me")
+
+        replaced = await world.ask("PUT", A, config(k="v"))
+
+        assert owners(replaced) == [("me", "Apply", "v1")]
+
+
+async def test_managers_are_forgotten_on_request() -> None:
+    async with a_world() as world:
+        await apply(world, config(k="v"), "me")
+
+        reset = await world.merge(A, {"metadata": {"managedFields": [{}]}})
+
+        assert "managedFields" not in reset.json["metadata"]
+
+
+async def test_an_apply_must_say_who_applies() -> None:
+    async with a_world() as world:
+        refused = await world.ask("PATCH", A, config(), content_type=APPLY)
+
+        assert refused.code == 422
+        assert refused.causes == [("fieldManager", "FieldValueRequired")]
+
+
+async def test_a_dry_run_applies_nothing() -> None:
+    async with a_world() as world:
+        tried = await apply(world, config(k="v"), "me", "&dryRun=All")
+
+        assert (tried.code, tried.json["data"]) == (201, {"k": "v"})
+        assert (await world.get(A)).code == 404
+
+
+async def test_lists_of_custom_kinds_are_owned_as_their_schema_says() -> None:
+    async with a_world() as world:
+        definition = widget_crd()
+        version = definition["spec"]["versions"][0]
+        tags = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["tags"]
+        tags["x-kubernetes-list-type"] = "set"
+        await world.create(CRDS, definition)
+        for manager, tag in (("one", "a"), ("two", "b")):
+            body = {
+                "apiVersion": "example.com/v1",
+                "kind": "Widget",
+                "metadata": {"name": "w"},
+                "spec": {"color": "red", "tags": [tag]},
+            }
+            path = f"{WIDGETS}/w?fieldManager={manager}"
+            reply = await world.ask("PATCH", path, body, content_type=APPLY)
+
+        assert reply.json["spec"]["tags"] == ["a", "b"]
+
+
+async def test_a_status_is_applied_apart_from_the_rest() -> None:
+    async with a_world() as world:
+        await world.create(CRDS, widget_crd())
+        body = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}}
+        path = f"{WIDGETS}/w"
+        whole = {**body, "spec": {"color": "red"}}
+        await world.ask("PATCH", f"{path}?fieldManager=one", whole, content_type=APPLY)
+
+        told = {**body, "status": {"note": "x"}}
+        query = "?fieldManager=two"
+        reply = await world.ask("PATCH", f"{path}/status{query}", told, content_type=APPLY)
+
+        entry = reply.json["metadata"]["managedFields"][-1]
+        assert (entry["manager"], entry["subresource"]) == ("two", "status")
+        assert entry["fieldsV1"] == {"f:status": {"f:note": {}}}
+        assert reply.json["spec"]["color"] == "red"
+
+
+async def test_kubectl_may_go_over_from_its_own_client_side_apply() -> None:
+    async with a_world() as world:
+        before = a_config_map("a")
+        name = "kubectl.kubernetes.io/last-applied-configuration"
+        text = (
+            '{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"key":"value"}}'
+        )
+        before["metadata"]["annotations"] = {name: text}
+        await world.create(CONFIG_MAPS, before)
+
+        applied = await apply(world, config(key="new"), "kubectl")
+
+        assert applied.json["data"] == {"key": "new"}
+        assert '"key":"new"' in applied.json["metadata"]["annotations"][name]
+
+
+async def test_a_repeated_field_in_a_strict_patch_is_refused() -> None:
+    async with a_world() as world:
+        await world.create(CONFIG_MAPS, a_config_map("a"))
+
+        text = b'{"data":{"k":"x","k":"y"}}'
+        path = f"{A}?fieldValidation=Strict"
+        refused = await world.ask("PATCH", path, text, content_type=MERGE)
+
+        assert refused.code == 422
+        assert 'duplicate field "data.k"' in refused.message
