@@ -99,7 +99,6 @@ async def serve(
             )
             beside = cluster.Cluster(
                 api,
-                token,
                 clock,
                 random.Random(),
                 settings.cluster,

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from bramley.base import log
 from bramley.base.backoff import Backoff
 from bramley.base.clock import Clock
-from bramley.base.secret import Secret
 
 if TYPE_CHECKING:
     from bramley.apiserver.controllers.timings import Timings
@@ -27,6 +26,9 @@ if TYPE_CHECKING:
 
 logger = log.get(__name__)
 
+# As it is called in any cluster. It may do everything: it lives in the same process as the API.
+USER = "system:kube-controller-manager"
+GROUPS = ("system:masters", "system:authenticated")
 _RESTART = Backoff(timedelta(seconds=1), timedelta(minutes=1))
 
 
@@ -44,7 +46,6 @@ class Cluster:
     """The controllers of one API; `run` until `stop`."""
 
     api: Api
-    token: Secret
     clock: Clock
     chance: random.Random
     settings: Settings = field(default_factory=Settings)
@@ -86,7 +87,8 @@ class Cluster:
     async def _once(self) -> None:
         from bramley.kube.client import Client
 
-        async with Client(self.api.transport(self.token), clock=self.clock) as client:
+        token = self.api.insiders.issue(USER, GROUPS)
+        async with Client(self.api.transport(token), clock=self.clock) as client:
             self._manager = manager = self._build(client)
             if self._stopping:
                 return

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 import typer
 
 from bramley.cli.options import (
     LISTEN,
+    Controllers,
     DataDir,
     Format,
     KubeconfigOut,
@@ -30,6 +32,7 @@ def apiserver(
     data_dir: DataDir = None,
     listen: Listen = LISTEN,
     kubeconfig_out: KubeconfigOut = None,
+    controllers: Controllers = True,
     log_level: Level = LogLevel.INFO,
     log_format: Format = LogFormat.AUTO,
     show_settings: ShowSettings = False,
@@ -41,9 +44,9 @@ def apiserver(
       bramley apiserver --data-dir ./data --listen 127.0.0.1:6443 --kubeconfig-out ./kubeconfig
       kubectl --kubeconfig ./kubeconfig get namespaces
     """  # noqa: D301 - click keeps the lines of a paragraph that starts so
-    settings = effective(data_dir, listen, kubeconfig_out)
+    settings = _with_controllers(effective(data_dir, listen, kubeconfig_out), controllers)
     if show_settings:
-        show(context, shown(settings, log_level, log_format))
+        show(context, {**shown(settings, log_level, log_format), "controllers": controllers})
         return
     from bramley.app import apiserver as process
     from bramley.base import log
@@ -56,6 +59,11 @@ def apiserver(
             "Serving", address=address, kubeconfig=settings.kubeconfig, data=settings.data_dir
         ),
     )
+
+
+def _with_controllers(settings: Settings, enabled: Controllers) -> Settings:
+    cluster = dataclasses.replace(settings.cluster, enabled=enabled)
+    return dataclasses.replace(settings, cluster=cluster)
 
 
 def effective(data_dir: DataDir, listen: Listen, kubeconfig_out: KubeconfigOut) -> Settings:

@@ -63,6 +63,14 @@ KubeconfigOut = Annotated[
         metavar="FILE",
     ),
 ]
+Controllers = Annotated[
+    bool,
+    typer.Option(
+        "--controllers/--no-controllers",
+        envvar="BRAMLEY_CONTROLLERS",
+        help="Run a cluster's controllers beside the API, such as scheduler and garbage collection, or serve the bare API.",
+    ),
+]
 Level = Annotated[
     LogLevel,
     typer.Option("--log-level", envvar="BRAMLEY_LOG_LEVEL", help="How much is logged."),
