@@ -23,6 +23,9 @@ class Settings:
     # A watcher that takes nothing for this long is not coming back.
     send_deadline: timedelta = timedelta(seconds=60)
     generate_name_tries: int = 8
+    # Where a cluster's controllers run: Pods need a ServiceAccount and get its token, new Nodes are tainted until ready.
+    cluster_admission: bool = False
+    service_range: str = "10.0.0.0/24"
 
     @property
     def major_minor(self) -> tuple[str, str]:

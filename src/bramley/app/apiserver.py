@@ -8,7 +8,7 @@ import gc
 import random
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -80,7 +80,7 @@ async def serve(
                 tokens,
                 clock=clock,
                 chance=random.Random(),
-                settings=settings.api,
+                settings=replace(settings.api, cluster_admission=settings.cluster.enabled),
                 keys=Keys.open(settings.data_dir),
             )
             await embedded.prepare(api, token)

@@ -87,11 +87,15 @@ async def running(
     controllers: bool = False,
     timings: Timings | None = None,
 ) -> AsyncIterator[tuple[Api, Secret]]:
-    """Run the API in memory, bare or with a cluster's controllers; give it and an administrator's token."""
+    """Run the API in memory, bare or with a cluster's controllers; give it and an administrator's token.
+
+    With controllers the API also admits Pods and Nodes as a cluster does, unless `settings` say otherwise.
+    """
     async with Store.in_memory(clock=clock) as store:
         tokens = Tokens.in_memory()
         token = tokens.issue(ADMIN, ADMIN_GROUPS)
         chance = random.Random(seed)
+        settings = settings or Settings(cluster_admission=controllers)
         api = build(store, tokens, clock=clock, chance=chance, settings=settings, keys=keys)
         await prepare(api, token)
         if not controllers:

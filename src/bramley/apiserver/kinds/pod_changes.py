@@ -18,6 +18,14 @@ _COMPUTE = frozenset({"cpu", "memory"})
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
+def keep(new: Json, old: Json) -> None:
+    """Leave a Pod the priority that it got when it was created, unless an update says something about it."""
+    spec, was = new.get("spec"), old["spec"]
+    if isinstance(spec, dict) and not ("priority" in spec and "preemptionPolicy" in spec):
+        kept = {key: was[key] for key in ("priority", "preemptionPolicy") if key in was}
+        new["spec"] = {**kept, **spec}
+
+
 def check(new: Json, old: Json) -> list[Cause]:
     """Return what an update of a Pod may not do."""
     now, was = new["spec"], old["spec"]

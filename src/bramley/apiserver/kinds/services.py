@@ -1,8 +1,9 @@
-"""Services: stored with their defaults; no address is given out, because nothing here forwards to one."""
+"""Services: their defaults, their rules, and what stays when they are updated. Addresses are given out elsewhere."""
 
 from __future__ import annotations
 
 from bramley.apiserver import causes
+from bramley.apiserver.kinds import networking
 from bramley.apiserver.resources import Json, SelectableField
 from bramley.base.errors import Cause
 
@@ -29,11 +30,42 @@ def default(new: Json) -> None:
     if spec["type"] != "ExternalName":
         # One family of addresses is all that a cluster of one machine has.
         spec = {**_INSIDE, **spec}
-    if spec.get("clusterIP") == "None":
-        spec["clusterIPs"] = ["None"]
+    if spec["type"] in {"NodePort", "LoadBalancer"}:
+        spec.setdefault("externalTrafficPolicy", "Cluster")
+    if spec["type"] == "LoadBalancer":
+        spec.setdefault("allocateLoadBalancerNodePorts", True)
+    if spec["sessionAffinity"] == "ClientIP":
+        spec.setdefault("sessionAffinityConfig", {"clientIP": {"timeoutSeconds": 10800}})
+    if spec.get("clusterIP") and not spec.get("clusterIPs"):
+        spec["clusterIPs"] = [spec["clusterIP"]]
     if "ports" in spec:
         spec["ports"] = [_port(each) for each in spec["ports"]]
     new["spec"] = spec
+
+
+def keep(new: Json, old: Json) -> None:
+    """Leave a Service its address and the ports that it has on nodes, unless an update says something about them."""
+    spec, was = dict(new.get("spec", {})), old["spec"]
+    if spec.get("type", "ClusterIP") == "ExternalName":
+        for field in ("clusterIP", "clusterIPs"):
+            spec.pop(field, None)
+    elif not spec.get("clusterIP"):
+        spec |= {field: was[field] for field in ("clusterIP", "clusterIPs") if field in was}
+    elif spec["clusterIP"] != was.get("clusterIP") and spec.get("clusterIPs") == was.get(
+        "clusterIPs"
+    ):
+        spec["clusterIPs"] = [spec["clusterIP"]]
+    if spec.get("type") in {"NodePort", "LoadBalancer"}:
+        spec["ports"] = [_kept_port(each, was) for each in spec.get("ports", [])]
+    new["spec"] = spec
+
+
+def _kept_port(port: Json, was: Json) -> Json:
+    for each in was.get("ports", []):
+        same = (each.get("name"), each.get("port")) == (port.get("name"), port.get("port"))
+        if same and "nodePort" in each and not port.get("nodePort"):
+            return {**port, "nodePort": each["nodePort"]}
+    return port
 
 
 def check(new: Json) -> list[Cause]:
@@ -41,13 +73,29 @@ def check(new: Json) -> list[Cause]:
     spec = new["spec"]
     found = []
     headless = spec.get("clusterIP") == "None" or spec["type"] == "ExternalName"
-    if not spec.get("ports") and not headless:
+    ports = spec.get("ports", [])
+    if not ports and not headless:
         found.append(causes.required("spec.ports"))
+    if spec["type"] == "ExternalName" and not spec.get("externalName"):
+        found.append(causes.required("spec.externalName"))
     if spec["type"] not in _TYPES:
         found.append(causes.unsupported("spec.type", spec["type"], _TYPES))
-    for index, port in enumerate(spec.get("ports", [])):
+    for index, address in enumerate(spec.get("clusterIPs", [])):
+        if address != "None":
+            found += networking.wrong_address(address, f"spec.clusterIPs[{index}]")
+    for index, port in enumerate(ports):
         found += _wrong_port(port, f"spec.ports[{index}]")
+        if len(ports) > 1 and not port.get("name"):
+            found.append(causes.required(f"spec.ports[{index}].name"))
     return found
+
+
+def check_change(new: Json, old: Json) -> list[Cause]:
+    """Return what an update of a Service may not do."""
+    was, now = old["spec"].get("clusterIPs", []), new["spec"].get("clusterIPs", [])
+    if not was or new["spec"]["type"] == "ExternalName" or was[:1] == now[:1]:
+        return []
+    return [causes.invalid("spec.clusterIPs[0]", now, "may not change once set")]
 
 
 def _wrong_port(port: Json, field: str) -> list[Cause]:

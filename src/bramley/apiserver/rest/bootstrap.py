@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bramley.apiserver.auth import bootstrap as policy
 from bramley.apiserver.resources import Json, ServedResource
-from bramley.apiserver.rest import terminating
+from bramley.apiserver.rest import addresses, terminating
 from bramley.apiserver.rest.creating import creation
 from bramley.apiserver.rest.server import CRDS, Server, decoded
 from bramley.apiserver.rest.writing import write
@@ -12,7 +12,24 @@ from bramley.apiserver.status import ApiError
 from bramley.apiserver.store.records import Key
 
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
-PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+PRIORITIES = {
+    "system-cluster-critical": (
+        2_000_000_000,
+        "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+    ),
+    "system-node-critical": (
+        2_000_001_000,
+        "Used for system critical pods that must not be moved from their current node.",
+    ),
+}
+API_SERVICE: Json = {
+    "metadata": {
+        "name": "kubernetes",
+        "namespace": "default",
+        "labels": {"component": "apiserver", "provider": "kubernetes"},
+    },
+    "spec": {"ports": [{"name": "https", "port": 443, "targetPort": 6443}]},
+}
 
 
 def install_definitions(server: Server) -> None:
@@ -25,16 +42,23 @@ async def prepare(server: Server) -> None:
     """Create what is missing, and go on with what a stop cut short."""
     for name in NAMESPACES:
         await _ensure(server, ("", "namespaces"), {"metadata": {"name": name}})
-    for name, value in PRIORITIES.items():
-        body: Json = {"metadata": {"name": name}, "value": value}
+    for name, (value, description) in PRIORITIES.items():
+        body: Json = {"metadata": {"name": name}, "value": value, "description": description}
         await _ensure(server, ("scheduling.k8s.io", "priorityclasses"), body)
+    await _ensure(server, ("", "services"), _api_service(server))
     await policy.ensure(server.store, server.clock, server.uid)
     await terminating.resume(server)
 
 
+def _api_service(server: Server) -> Json:
+    """Return the Service that stands for the API itself, at the first address of the range."""
+    return {**API_SERVICE, "spec": {**API_SERVICE["spec"], "clusterIP": addresses.first(server)}}
+
+
 async def _ensure(server: Server, which: tuple[str, str], body: Json) -> None:
     resource = _resource(server, *which)
-    key = Key(resource.stored_name, "", body["metadata"]["name"])
+    meta = body["metadata"]
+    key = Key(resource.stored_name, meta.get("namespace", ""), meta["name"])
     if server.store.get(key) is not None:
         return
     whole = {"kind": resource.kind, "apiVersion": resource.api_version, **body}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bramley.apiserver import names, status
 from bramley.apiserver.paths import Target
 from bramley.apiserver.resources import Json, ServedResource
-from bramley.apiserver.rest import bodies, objects, options, terminating
+from bramley.apiserver.rest import addresses, admission, bodies, objects, options, terminating
 from bramley.apiserver.rest.exchange import Answer, Request
 from bramley.apiserver.rest.options import WriteOptions
 from bramley.apiserver.rest.server import Server, namespace_key
@@ -24,6 +24,7 @@ async def create(server: Server, request: Request, target: Target) -> Answer:
     check_open(server, resource, target.namespace, body["metadata"].get("name", ""))
     if resource.is_custom:
         bodies.check_kind(body, resource)
+    await admission.wait_for_account(server, resource, body)
     written = await _created(server, target, body, how)
     return Answer(written.body, 201)
 
@@ -46,6 +47,8 @@ async def _created(server: Server, target: Target, body: Json, how: WriteOptions
                 raise _no_free_name(resource, name) from None
         else:
             await terminating.after(server, resource, key, written.decision)
+            if how.dry_run and isinstance(written.decision, Put):
+                addresses.release(server, written.decision.new)
             return written
 
 
@@ -55,7 +58,8 @@ def creation(server: Server, resource: ServedResource, body: Json) -> Decide:
 
     def decide(current: Record | None) -> Put:
         admit = server.admission(resource)
-        new = objects.completed(body, resource, uid=uid, now=now, admit=admit)
+        admitted = admission.completed(server, resource, body)
+        new = objects.completed(admitted, resource, uid=uid, now=now, admit=admit)
         if server.oversee is not None:
             # Here too, for who may not create it is not told that it exists.
             server.oversee(new, None)
@@ -63,7 +67,7 @@ def creation(server: Server, resource: ServedResource, body: Json) -> Decide:
             raise status.already_exists(resource.details(new["metadata"]["name"]))
         if body["metadata"].get("resourceVersion"):
             raise objects.version_on_create()
-        return Put(new, created=True)
+        return Put(admission.finished(server, resource, new), created=True)
 
     return decide
 

@@ -16,7 +16,7 @@ from bramley.apiserver.rest.writing import Remove, Written, write
 from bramley.apiserver.status import ApiError
 
 _AT_ONCE = 100
-_JOBS = "jobs.batch"
+_JOBS, _PRIORITIES = "jobs.batch", "priorityclasses.scheduling.k8s.io"
 _PODS_STAY = (
     "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set "
     "propagationPolicy=Orphan to suppress this warning"
@@ -29,6 +29,9 @@ async def delete(server: Server, request: Request, target: Target) -> Answer:
     resource = target.resource
     if resource.stored_name == _JOBS and how.orphan is None and not how.propagation:
         request.warnings.append(_PODS_STAY)
+    if resource.stored_name == _PRIORITIES and target.name.startswith("system-"):
+        why = "this is a system priority class and cannot be deleted"
+        raise status.forbidden(resource.details(target.name), why)
     decide = terminating.beginning(server, target, how)
     decide = decide or deletion(server, resource, target.name, how)
     written = await write(server, resource, target.key, decide, dry_run=how.dry_run)

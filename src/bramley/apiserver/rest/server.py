@@ -31,7 +31,8 @@ class Server:
     """The embedded API, without HTTP.
 
     `closing` holds the namespaces whose deletion was decided: it is ahead of the store by the writes that are on their way
-    to the disk, and nothing may be created in them from then on. `guard` looks at what one caller wants to write, new and
+    to the disk, and nothing may be created in them from then on. `reserved` are addresses of Services
+    that are on their way. `guard` looks at what one caller wants to write, new and
     old, besides the kind's rules; it belongs to one request and raises a refusal. `oversee` sees each state that an agent's
     request would store, whichever way it came about.
     """
@@ -45,6 +46,7 @@ class Server:
     authenticator: Authenticator
     agents: Agents
     closing: set[str] = field(default_factory=set)
+    reserved: set[str] = field(default_factory=set)
     guard: Admit | None = None
     oversee: Oversee | None = None
 

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from bramley.api import conditions
 from bramley.api.coordination import Lease
 from bramley.api.core import Event, Namespace, Node, Pod
-from bramley.api.meta import ObjectMeta, micro_time
+from bramley.api.meta import ObjectMeta, Resource, micro_time
 from bramley.apiserver.controllers.timings import DEFAULT, Timings
 from bramley.app import embedded
 from bramley.base import errors, virtual_time
@@ -23,6 +23,9 @@ from bramley.kube.client import Client
 from bramley.runtime.manager import Manager, ManagerSettings
 
 LEASES = "kube-node-lease"
+PRIORITY_CLASSES = Resource(
+    "scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", namespaced=False
+)
 Add = Callable[..., None]
 
 
@@ -85,6 +88,8 @@ class World:
         container = {"name": "c", "image": "i", "resources": {"requests": spec.pop("requests", {})}}
         metadata: dict[str, Any] = {"name": name, "labels": spec.pop("labels", {})}
         metadata |= spec.pop("metadata", {})
+        if "priority" in spec:
+            spec["priorityClassName"] = await self._class(spec["priority"], spec)
         body = {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -93,6 +98,16 @@ class World:
         }
         await self.kube.create_wire(Pod.resource, body, namespace=namespace)
         return await self.kube.get(Pod, name, namespace=namespace)
+
+    async def _class(self, value: int, spec: dict[str, Any]) -> str:
+        """Make the class without which no Pod may have a priority; return its name."""
+        name = f"priority-{value}"
+        body: dict[str, Any] = {"metadata": {"name": name}, "value": value}
+        if "preemptionPolicy" in spec:
+            body["preemptionPolicy"] = spec["preemptionPolicy"]
+        with suppress(errors.AlreadyExists):
+            await self.kube.create_wire(PRIORITY_CLASSES, body)
+        return name
 
     async def find(self, name: str, *, namespace: str = "default") -> Pod | None:
         """Return a Pod, or None."""

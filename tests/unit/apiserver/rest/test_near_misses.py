@@ -27,7 +27,7 @@ OBJECTS: dict[str, Json] = {
             "nodeName": "n",
             "serviceAccountName": "s",
             "nodeSelector": {"a": "b"},
-            "priorityClassName": "x",
+            "priorityClassName": "system-node-critical",
             "terminationGracePeriodSeconds": 5,
             "activeDeadlineSeconds": 5,
             "tolerations": [{"key": "a", "operator": "Exists"}],
