@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
+from starlette.routing import Route
 
 from bramley.apiserver import aside, health
 from bramley.apiserver.api import Api, Authenticate, Callers
@@ -16,8 +19,6 @@ from bramley.apiserver.auth.authenticator import Authenticator
 from bramley.apiserver.auth.authorizer import Authorizer
 from bramley.apiserver.auth.rbac import Rbac
 from bramley.apiserver.auth.signing import Keys
-from bramley.apiserver.openapi.documents import Documents
-from bramley.apiserver.openapi.pages import Pages
 from bramley.apiserver.resources import Catalog
 from bramley.apiserver.rest import bootstrap
 from bramley.apiserver.rest.exchange import Receive, Scope, Send
@@ -25,6 +26,10 @@ from bramley.apiserver.rest.server import Server
 from bramley.apiserver.settings import Settings
 from bramley.apiserver.store.store import Store
 from bramley.base.clock import Clock, SystemClock
+
+if TYPE_CHECKING:
+    from bramley.apiserver.backups import Backups
+    from bramley.apiserver.openapi.pages import Pages
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,7 @@ def build(
     settings: Settings | None = None,
     chance: random.Random | None = None,
     keys: Keys | None = None,
+    backups: Backups | None = None,
 ) -> App:
     """Return the application over a store; `authenticate` knows the tokens that are not those of ServiceAccounts.
 
@@ -81,6 +87,27 @@ def build(
         accounts=accounts,
         settings=server.settings,
         failing=partial(health.failing, store),
-        openapi=Pages(Documents(catalog, ".".join(server.settings.major_minor)), clock.now),
+        openapi=cache(partial(_openapi, server)),
+        more=_backup_routes(backups, callers, server.settings),
     )
     return App(Api(server, callers), others)
+
+
+def _backup_routes(
+    backups: Backups | None, callers: Callers, settings: Settings
+) -> Sequence[Route]:
+    """Return the way to a backup, if there is a data folder to back up."""
+    if backups is None:
+        return ()
+    from bramley.apiserver.backups import PATH, Endpoint
+
+    return (Route(PATH, Endpoint(backups, callers, settings)),)
+
+
+def _openapi(server: Server) -> Pages:
+    # Most servers are never asked to describe themselves, and none is at its start.
+    from bramley.apiserver.openapi.documents import Documents
+    from bramley.apiserver.openapi.pages import Pages
+
+    version = ".".join(server.settings.major_minor)
+    return Pages(Documents(server.catalog, version), server.clock.now)

@@ -5,7 +5,8 @@ A small Starlette application of its own, so that later pages are one route each
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 from starlette.applications import Starlette
@@ -17,10 +18,12 @@ from bramley.apiserver import health, status
 from bramley.apiserver.api import Callers
 from bramley.apiserver.auth import issuing
 from bramley.apiserver.auth.accounts import Accounts
-from bramley.apiserver.openapi import pages
 from bramley.apiserver.rest.exchange import Request
 from bramley.apiserver.settings import Settings
 from bramley.apiserver.status import ApiError
+
+if TYPE_CHECKING:
+    from bramley.apiserver.openapi.pages import Pages
 
 _ALL_METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
@@ -31,7 +34,8 @@ def build(
     accounts: Accounts,
     settings: Settings,
     failing: Callable[[str], Mapping[str, str]],
-    openapi: pages.Pages,
+    openapi: Callable[[], Pages],
+    more: Sequence[Route] = (),
 ) -> Starlette:
     """Return the application; `failing` names the checks of a probe that fail now, and why."""
 
@@ -65,7 +69,7 @@ def build(
     async def described(request: HttpRequest) -> Response:
         check_caller(request)
         _check_reads(request)
-        return _page(openapi, request)
+        return _page(openapi(), request)
 
     async def nothing(request: HttpRequest) -> Response:
         check_caller(request)
@@ -78,8 +82,9 @@ def build(
             *(Route(path, probe, methods=_ALL_METHODS) for path in paths),
             Route(issuing.CONFIGURATION, issuer, methods=_ALL_METHODS),
             Route(issuing.KEYS, keys, methods=_ALL_METHODS),
-            Route(pages.ROOT, described, methods=_ALL_METHODS),
-            Route(f"{pages.ROOT}/{{rest:path}}", described, methods=_ALL_METHODS),
+            Route("/openapi/v3", described, methods=_ALL_METHODS),
+            Route("/openapi/v3/{rest:path}", described, methods=_ALL_METHODS),
+            *more,
             Route("/{rest:path}", nothing, methods=_ALL_METHODS),
         ],
         exception_handlers={ApiError: _refused},
@@ -95,7 +100,7 @@ def _check_reads(request: HttpRequest) -> None:
         raise status.method_not_allowed()
 
 
-def _page(openapi: pages.Pages, request: HttpRequest) -> Response:
+def _page(openapi: Pages, request: HttpRequest) -> Response:
     found = openapi.page(
         request.url.path,
         accept=request.headers.get("accept", ""),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bramley.apiserver import causes, status
 from bramley.apiserver.resources import ScalePaths, SelectableField, ServedResource
@@ -17,9 +17,11 @@ from bramley.apiserver.schema import structural
 from bramley.apiserver.schema.definitions import schema_of, spec_causes
 from bramley.apiserver.schema.shape import BadShape, shaped
 from bramley.apiserver.schema.values import copied
-from bramley.apiserver.tables import custom
 from bramley.base.clock import Clock, SystemClock
 from bramley.base.errors import Cause
+
+if TYPE_CHECKING:
+    from bramley.apiserver.tables.columns import Printer
 
 Json = dict[str, Any]
 
@@ -220,9 +222,16 @@ def _resource(crd: Json, version: Json) -> ServedResource:
         structural=None if schema is None else structural.compile(schema),
         selectable=tuple(_selectable(one) for one in version.get("selectableFields") or ()),
         stored_version=storage,
-        printer=cache(partial(custom.printer, version.get("additionalPrinterColumns"))),
+        printer=cache(partial(_printer, version)),
         schema=schema,
     )
+
+
+def _printer(version: Json) -> Printer:
+    # Compiling the columns' paths can wait for the first table.
+    from bramley.apiserver.tables import custom
+
+    return custom.printer(version.get("additionalPrinterColumns"))
 
 
 def _scale(paths: Json | None) -> ScalePaths | None:

@@ -8,15 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from bramley.apiserver.resources import Json, ServedResource
 from bramley.apiserver.rest.exchange import Answer, Request
 from bramley.apiserver.rest.negotiation import META_GROUP, Form, View, reformed, with_included
-from bramley.apiserver.tables import pods, printers
-from bramley.apiserver.tables.columns import Printer
 from bramley.base.clock import Clock
+
+if TYPE_CHECKING:
+    from bramley.apiserver.tables.columns import Printer
 
 _MARKED = b'"k8s.io/initial-events-end"'
 
@@ -76,6 +78,9 @@ def printer_of(resource: ServedResource) -> Printer:
     """Return how a kind is shown."""
     if resource.printer is not None:
         return resource.printer()
+    # Clients that are programs never ask for tables.
+    from bramley.apiserver.tables import printers
+
     return printers.printer(resource.qualified)
 
 
@@ -87,7 +92,7 @@ def _row(
         # The columns are those of the stored kind.
         decoded = resource.conversion.to_stored(decoded)
     made: Json = {"cells": printer.row(decoded, now)}
-    if resource.stored_name == "pods" and (conditions := pods.row_conditions(decoded)):
+    if printer.conditions is not None and (conditions := printer.conditions(decoded)):
         made["conditions"] = conditions
     made["object"] = _included(body, view)
     return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -20,6 +21,8 @@ class Printer:
 
     definitions: list[Json]
     row: Row
+    # What is said about a whole row, for the few kinds that say something.
+    conditions: Callable[[Json], list[Json]] | None = None
     # A kind that has no printer of its own has no rows at all where another one has an empty list of them.
     is_default: bool = False
 

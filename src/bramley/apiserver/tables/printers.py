@@ -45,4 +45,5 @@ def printer(qualified: str) -> Printer:
     if found is None or qualified not in ROWS:
         default = columns.definitions(_DEFAULT_COLUMNS_OF) or []
         return Printer(default, _DEFAULT, is_default=True)
-    return Printer(found, ROWS[qualified])
+    conditions = pods.row_conditions if qualified == "pods" else None
+    return Printer(found, ROWS[qualified], conditions)
