@@ -7,8 +7,9 @@ read refers to nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 Spec = Mapping[str, Any]
 
@@ -30,8 +31,7 @@ _SECRET_VOLUMES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class References:
+class References(msgspec.Struct, frozen=True):
     """What one Pod needs from its namespace."""
 
     service_account: str = DEFAULT_ACCOUNT

@@ -8,8 +8,9 @@ table of requests holds all of them to it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+import msgspec
 
 from bramley.access import writes
 from bramley.access.references import References
@@ -24,8 +25,7 @@ CREATE = frozenset({"create"})
 DELETE = frozenset({"delete"})
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(msgspec.Struct, frozen=True):
     """One request of an agent; `selected_node` is the Node that a field selector on Pods leaves."""
 
     node: str
@@ -38,16 +38,14 @@ class Asked:
     selected_node: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Ruling:
+class Ruling(msgspec.Struct, frozen=True):
     """Whether an agent may, and why not."""
 
     allowed: bool
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PodFacts:
+class PodFacts(msgspec.Struct, frozen=True):
     """What the rule needs to know of one Pod."""
 
     node: str
@@ -108,8 +106,7 @@ Check = Callable[[Asked, World], str | None]
 Admit = Callable[[Asked, "Json | None", "Json | None", World], str | None]
 
 
-@dataclass(frozen=True, slots=True)
-class _Right:
+class _Right(msgspec.Struct, frozen=True):
     verbs: frozenset[str]
     check: Check
     admit: Admit | None = None

@@ -12,7 +12,7 @@ UNAUTHENTICATED = "system:unauthenticated"
 ANONYMOUS_NAME = "system:anonymous"
 SERVICE_ACCOUNTS = "system:serviceaccounts"
 
-_ACCOUNT_PREFIX = "system:serviceaccount:"
+ACCOUNT_PREFIX = "system:serviceaccount:"
 
 
 class User(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -46,7 +46,7 @@ def authenticated(user: User) -> User:
 
 def account_name(namespace: str, name: str) -> str:
     """Return the user name of a ServiceAccount."""
-    return f"{_ACCOUNT_PREFIX}{namespace}:{name}"
+    return f"{ACCOUNT_PREFIX}{namespace}:{name}"
 
 
 def account_groups(namespace: str) -> tuple[str, ...]:
@@ -58,9 +58,9 @@ def split_account(user_name: str) -> tuple[str, str] | None:
     """Return the namespace and the name in a ServiceAccount's user name, None for another user's."""
     from bramley.apiserver import names
 
-    if not user_name.startswith(_ACCOUNT_PREFIX):
+    if not user_name.startswith(ACCOUNT_PREFIX):
         return None
-    parts = user_name.removeprefix(_ACCOUNT_PREFIX).split(":")
+    parts = user_name.removeprefix(ACCOUNT_PREFIX).split(":")
     if len(parts) != 2 or names.label(parts[0]) or names.subdomain(parts[1]):
         return None
     return parts[0], parts[1]

@@ -13,7 +13,7 @@ from bramley.access.rule import PodFacts
 from bramley.api.core import Namespace, Node, Pod, ServiceAccount
 from bramley.api.meta import ObjectMeta
 from bramley.api.rbac import GROUP, ClusterRoleBinding, RoleRef
-from bramley.apiserver.auth.agents import Pods, StoredWorld
+from bramley.apiserver.auth.agent_world import Pods, StoredWorld
 from bramley.apiserver.store.records import Draft, Key, Record, Removal
 from bramley.apiserver.store.store import Store
 from bramley.base import errors, virtual_time

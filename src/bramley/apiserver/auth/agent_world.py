@@ -1,0 +1,142 @@
+"""What the agent's rule has to know of a store: which Pods are on which Node, what they refer to, and who is an agent.
+
+The Pods are indexed when the first agent asks for one, and from then on with each commit, so a question costs no list.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from bramley.access import references
+from bramley.access.rule import PodFacts
+from bramley.api.names import access, agent
+from bramley.apiserver.store.records import Change, Key, Record
+from bramley.apiserver.store.store import Store
+
+_PODS = "pods"
+_NODE_NAME = "spec.nodeName"
+_CLUSTER_BINDINGS = "clusterrolebindings.rbac.authorization.k8s.io"
+
+
+class _PodMetadata(msgspec.Struct, frozen=True, gc=False):
+    uid: str = ""
+
+
+class _Pod(msgspec.Struct, frozen=True):
+    metadata: _PodMetadata = _PodMetadata()
+    spec: dict[str, Any] = {}
+
+
+class _Reference(msgspec.Struct, frozen=True, gc=False):
+    kind: str = ""
+    name: str = ""
+    namespace: str = ""
+
+
+class _Binding(msgspec.Struct, frozen=True, rename="camel"):
+    role_ref: _Reference = _Reference()
+    subjects: list[_Reference] | None = None
+
+
+class Pods:
+    """The Pods of a store by the Node that they are bound to; only durable ones count."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._by_node: dict[str, dict[Key, Record]] = {}
+        self._facts: dict[Key, tuple[Record, PodFacts]] = {}
+        for record in store.list(_PODS):
+            self._enter(record)
+        # Asked at every commit, and never interested: the question itself is the news.
+        store.watch(_PODS, since=store.revision, wants=self._follow)
+
+    def find(self, namespace: str, name: str) -> PodFacts | None:
+        """Return what is known of a Pod, None when there is none."""
+        record = self._store.get(Key(_PODS, namespace, name))
+        return None if record is None else self._facts_of(record)
+
+    def on(self, node: str, namespace: str) -> list[PodFacts]:
+        """Return the Pods of a namespace that are bound to a Node."""
+        bound = self._by_node.get(node, {}).values()
+        return [self._facts_of(record) for record in bound if record.key.namespace == namespace]
+
+    def _follow(self, change: Change) -> bool:
+        if change.previous is not None:
+            self._drop(change.previous)
+        if change.after is not None:
+            self._enter(change.after)
+        return False
+
+    def _enter(self, record: Record) -> None:
+        node = record.fields.get(_NODE_NAME)
+        if node:
+            self._by_node.setdefault(node, {})[record.key] = record
+
+    def _drop(self, record: Record) -> None:
+        self._facts.pop(record.key, None)
+        node = record.fields.get(_NODE_NAME, "")
+        bound = self._by_node.get(node)
+        if bound is not None:
+            bound.pop(record.key, None)
+            if not bound:
+                del self._by_node[node]
+
+    def _facts_of(self, record: Record) -> PodFacts:
+        known = self._facts.get(record.key)
+        if known is not None and known[0] is record:
+            return known[1]
+        pod = msgspec.json.decode(record.body, type=_Pod)
+        node = str(pod.spec.get("nodeName") or "")
+        facts = PodFacts(node, pod.metadata.uid, references.of_spec(pod.spec))
+        self._facts[record.key] = record, facts
+        return facts
+
+
+class StoredWorld:
+    """What the rule looks up, answered from a store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._pods: Pods | None = None
+        self._enrolments: dict[str, tuple[Record, bool]] = {}
+
+    def enrolled(self, node: str) -> bool:
+        """Tell whether the binding is there that only somebody who may give rights could make."""
+        record = self._store.get(Key(_CLUSTER_BINDINGS, "", access.enrolment(node)))
+        if record is None:
+            self._enrolments.pop(node, None)
+            return False
+        known = self._enrolments.get(node)
+        if known is None or known[0] is not record:
+            known = self._enrolments[node] = record, _enrols(record, node)
+        return known[1]
+
+    def pod(self, namespace: str, name: str) -> PodFacts | None:
+        """Return a Pod, or None when there is none."""
+        return self._indexed().find(namespace, name)
+
+    def uses(self, node: str, resource: str, namespace: str, name: str) -> bool:
+        """Tell whether a Pod on the Node refers to this Secret, ConfigMap or ServiceAccount."""
+        found = (pod.references for pod in self._indexed().on(node, namespace))
+        if resource == "secrets":
+            return any(name in each.secrets for each in found)
+        if resource == "configmaps":
+            return any(name in each.config_maps for each in found)
+        return resource == "serviceaccounts" and any(name == each.service_account for each in found)
+
+    def _indexed(self) -> Pods:
+        if self._pods is None:
+            self._pods = Pods(self._store)
+        return self._pods
+
+
+def _enrols(record: Record, node: str) -> bool:
+    binding = msgspec.json.decode(record.body, type=_Binding)
+    own = _Reference("ServiceAccount", agent.service_account(node), access.NAMESPACE)
+    is_agent = (binding.role_ref.kind, binding.role_ref.name) == (
+        "ClusterRole",
+        access.CLUSTER_ROLE,
+    )
+    return is_agent and own in (binding.subjects or ())
