@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from bramley.apiserver import metadata
 from tests.unit.apiserver.world import (
     CONFIG_MAPS,
     CRDS,
@@ -236,3 +237,13 @@ async def test_a_repeated_field_in_a_strict_patch_is_refused() -> None:
 
         assert refused.code == 422
         assert 'duplicate field "data.k"' in refused.message
+
+
+def test_a_write_that_knows_no_managers_keeps_them() -> None:
+    managed = [{"manager": "me"}]
+    old = {"name": "a", "uid": "u", "managedFields": managed}
+
+    kept = metadata.carried_over({"name": "a", "managedFields": [{"manager": "you"}]}, old)
+
+    assert kept["managedFields"] == managed
+    assert "managedFields" not in metadata.carried_over(old, {"name": "a", "uid": "u"})

@@ -78,6 +78,22 @@ async def test_a_strategic_patch_of_a_custom_kind_is_refused() -> None:
         assert refused.code == 415
 
 
+async def test_a_custom_kind_named_like_a_built_in_one_has_no_merge_keys() -> None:
+    async with a_world() as world:
+        definition = widget_crd()
+        definition["metadata"]["name"] = "deployments.apps.example.com"
+        definition["spec"]["group"] = "apps.example.com"
+        definition["spec"]["names"] = {"plural": "deployments", "kind": "Deployment"}
+        await world.create(CRDS, definition)
+        path = "/apis/apps.example.com/v1/namespaces/t/deployments"
+        body = a_widget("a") | {"apiVersion": "apps.example.com/v1", "kind": "Deployment"}
+        await world.create(path, body)
+
+        refused = await world.ask("PATCH", f"{path}/a", {}, content_type=STRATEGIC)
+
+        assert refused.code == 415
+
+
 async def test_a_strategic_patch_that_misfits_is_shown_as_go_prints_it() -> None:
     async with a_world() as world:
         await world.create(CONFIG_MAPS, a_config_map("a"))
