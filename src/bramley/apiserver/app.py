@@ -82,15 +82,15 @@ def build(
     )
     bootstrap.install_definitions(server)
     callers = Callers(authenticator, server.authorizer)
-    others = aside.build(
+    pages = aside.Pages(
         callers=callers,
         accounts=accounts,
         settings=server.settings,
         failing=partial(health.failing, store),
         openapi=cache(partial(_openapi, server)),
-        more=_backup_routes(backups, callers, server.settings),
     )
-    return App(Api(server, callers), others)
+    more = _backup_routes(backups, callers, server.settings)
+    return App(Api(server, callers), aside.build(pages, more))
 
 
 def _backup_routes(

@@ -6,6 +6,7 @@ A small Starlette application of its own, so that later pages are one route each
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -23,69 +24,82 @@ from bramley.apiserver.settings import Settings
 from bramley.apiserver.status import ApiError
 
 if TYPE_CHECKING:
-    from bramley.apiserver.openapi.pages import Pages
+    from bramley.apiserver.openapi import pages as openapi_pages
 
 _ALL_METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
-def build(
-    *,
-    callers: Callers,
-    accounts: Accounts,
-    settings: Settings,
-    failing: Callable[[str], Mapping[str, str]],
-    openapi: Callable[[], Pages],
-    more: Sequence[Route] = (),
-) -> Starlette:
-    """Return the application; `failing` names the checks of a probe that fail now, and why."""
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """The pages, each of which asks first who reads it."""
 
-    def check_caller(request: HttpRequest) -> None:
-        plain = Request(request.scope, request.receive, settings)
-        plain.check_headers()
-        callers.check(plain)
+    callers: Callers
+    accounts: Accounts
+    settings: Settings
+    failing: Callable[[str], Mapping[str, str]]
+    openapi: Callable[[], openapi_pages.Pages]
 
-    async def version(request: HttpRequest) -> Response:
-        check_caller(request)
-        _check_reads(request)
-        return _json(health.version(settings))
+    async def version(self, request: HttpRequest) -> Response:
+        """Tell the version."""
+        self._check(request)
+        return _json(health.version(self.settings))
 
-    async def probe(request: HttpRequest) -> Response:
-        check_caller(request)
+    async def probe(self, request: HttpRequest) -> Response:
+        """Tell whether the server is well, all of it or one check."""
+        self._check(request, reads=False)
         parts = request.url.path.strip("/").split("/")
-        code, text = health.report(parts, failing(parts[0]), _repeated(request))
+        code, text = health.report(parts, self.failing(parts[0]), _repeated(request))
         return PlainTextResponse(text, code)
 
-    async def issuer(request: HttpRequest) -> Response:
-        check_caller(request)
-        _check_reads(request)
-        return _json(issuing.configuration(accounts, request.url.netloc))
+    async def issuer(self, request: HttpRequest) -> Response:
+        """Tell who signs tokens of ServiceAccounts."""
+        self._check(request)
+        return _json(issuing.configuration(self.accounts, request.url.netloc))
 
-    async def keys(request: HttpRequest) -> Response:
-        check_caller(request)
-        _check_reads(request)
-        content = msgspec.json.encode({"keys": accounts.keys.published()})
+    async def keys(self, request: HttpRequest) -> Response:
+        """Show the keys that these tokens are verified with."""
+        self._check(request)
+        content = msgspec.json.encode({"keys": self.accounts.keys.published()})
         return Response(content, media_type=issuing.KEYS_TYPE)
 
-    async def described(request: HttpRequest) -> Response:
-        check_caller(request)
-        _check_reads(request)
-        return _page(openapi(), request)
+    async def described(self, request: HttpRequest) -> Response:
+        """Describe what is served."""
+        self._check(request)
+        return _page(self.openapi(), request)
 
-    async def nothing(request: HttpRequest) -> Response:
-        check_caller(request)
+    async def nothing(self, request: HttpRequest) -> Response:
+        """Refuse every other path."""
+        self._check(request, reads=False)
         raise status.no_such_path()
 
-    paths = [f"/{name}{rest}" for name in health.PROBES for rest in ("", "/", "/{check}")]
+    def _check(self, request: HttpRequest, *, reads: bool = True) -> None:
+        plain = Request(request.scope, request.receive, self.settings)
+        plain.check_headers()
+        self.callers.check(plain)
+        if reads and request.method not in {"GET", "HEAD"}:
+            raise status.method_not_allowed()
+
+
+def build(pages: Pages, more: Sequence[Route] = ()) -> Starlette:
+    """Return the application."""
+    served = {
+        "/version": pages.version,
+        "/version/": pages.version,
+        **{
+            f"/{name}{rest}": pages.probe
+            for name in health.PROBES
+            for rest in ("", "/", "/{check}")
+        },
+        issuing.CONFIGURATION: pages.issuer,
+        issuing.KEYS: pages.keys,
+        "/openapi/v3": pages.described,
+        "/openapi/v3/{rest:path}": pages.described,
+    }
     return Starlette(
         routes=[
-            *(Route(path, version, methods=_ALL_METHODS) for path in ("/version", "/version/")),
-            *(Route(path, probe, methods=_ALL_METHODS) for path in paths),
-            Route(issuing.CONFIGURATION, issuer, methods=_ALL_METHODS),
-            Route(issuing.KEYS, keys, methods=_ALL_METHODS),
-            Route("/openapi/v3", described, methods=_ALL_METHODS),
-            Route("/openapi/v3/{rest:path}", described, methods=_ALL_METHODS),
+            *(Route(path, page, methods=_ALL_METHODS) for path, page in served.items()),
             *more,
-            Route("/{rest:path}", nothing, methods=_ALL_METHODS),
+            Route("/{rest:path}", pages.nothing, methods=_ALL_METHODS),
         ],
         exception_handlers={ApiError: _refused},
     )
@@ -95,12 +109,7 @@ def _repeated(request: HttpRequest) -> dict[str, list[str]]:
     return {key: request.query_params.getlist(key) for key in request.query_params}
 
 
-def _check_reads(request: HttpRequest) -> None:
-    if request.method not in {"GET", "HEAD"}:
-        raise status.method_not_allowed()
-
-
-def _page(openapi: Pages, request: HttpRequest) -> Response:
+def _page(openapi: openapi_pages.Pages, request: HttpRequest) -> Response:
     found = openapi.page(
         request.url.path,
         accept=request.headers.get("accept", ""),
