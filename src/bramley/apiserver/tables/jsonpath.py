@@ -15,7 +15,7 @@ Step = Callable[[list[Any]], list[Any]]
 
 _FIELD = re.compile(r"((?:\\.|[^\\ \t\r\n.,\[\]$@{}])+)")
 _KEY = re.compile(r"'([^']*)'")
-_SLICE = re.compile(r"(-?\d*)(:-?\d*)?(:-?\d*)?")
+_SLICE = re.compile(r"(-?\d+)?(:(?:-?\d+)?)?(:(?:-?\d+)?)?")
 _FILTER = re.compile(r"""\[\?\(((?:[^'")]|"(?:\\.|[^"])*"|'(?:\\.|[^'])*')*)\)\]""")
 _COMPARED = re.compile(r"([^!<>=]+)([!<>=]+)(.+)", re.DOTALL)
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
@@ -120,26 +120,34 @@ def _selection(text: str) -> Step:
 def _slice(match: re.Match[str]) -> Step:
     first, last, every = ((part or "").removeprefix(":") for part in match.groups())
     start = int(first or 0)
-    is_index = match[2] is None
+    if match[2] is None:
+        # An index is a slice of one; the one from the end has no number behind it.
+        return _in_lists(lambda items: _cut(items, start, start + 1 or len(items), 1))
+    return _in_lists(
+        lambda items: _cut(items, start, int(last) if last else len(items), int(every or 1))
+    )
 
+
+def _in_lists(pick: Callable[[list[Any]], list[Any]]) -> Step:
     def step(values: list[Any]) -> list[Any]:
-        found: list[Any] = []
-        for each in values:
-            if not isinstance(each, list):
-                if each is None:
-                    continue
-                raise _Unfit
-            found += [each[start]] if is_index and _within(each, start) else []
-            if is_index and not _within(each, start):
-                raise _Unfit
-            found += [] if is_index else each[start : int(last) if last else None : int(every or 1)]
-        return found
+        there = [each for each in values if each is not None]
+        if not all(isinstance(each, list) for each in there):
+            raise _Unfit
+        return [found for each in there for found in pick(each)]
 
     return step
 
 
-def _within(items: list[Any], index: int) -> bool:
-    return -len(items) <= index < len(items)
+def _cut(items: list[Any], start: int, end: int, every: int) -> list[Any]:
+    """Return a part of a list; unlike Python's, it must lie within."""
+    size = len(items)
+    start += size if start < 0 else 0
+    end += size if end < 0 else 0
+    if start == end:
+        return []
+    if not 0 <= start < size or not start <= end <= size or every < 1:
+        raise _Unfit
+    return items[start:end:every]
 
 
 def _children(value: Any) -> list[Any]:

@@ -20,6 +20,12 @@ VALUE = {
         (".a.b[0]", [1]),
         (".a.b[-1]", [3]),
         (".a.b[5]", []),
+        (".a.b[-4]", []),
+        (".a.b[1:9]", []),
+        (".a.b[2:1]", []),
+        (".a.b[1:1]", []),
+        (".a.b[-2:]", [2, 3]),
+        (".a.b[0:3:0]", []),
         (".a.b[1:]", [2, 3]),
         (".a.b[:2]", [1, 2]),
         (".a.b[::2]", [1, 3]),
@@ -52,7 +58,7 @@ def test_a_path_finds(path: str, found: list[Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["a", ".a[", ".a[x]", ".a[]", ".a[?(@.b", ".a[?(@.b=<1)]", ".a[?(@.b)", ".a}b"]
+    "path", ["a", ".a[", ".a[x]", ".a[]", ".a[-]", ".a[?(@.b", ".a[?(@.b=<1)]", ".a[?(@.b)", ".a}b"]
 )
 def test_what_is_no_path(path: str) -> None:
     with pytest.raises(jsonpath.BadPath):
