@@ -1,0 +1,129 @@
+"""Garbage collection ends in the same state on every cluster."""
+
+from __future__ import annotations
+
+from bramley.api.core import ConfigMap, Event, Namespace, Node
+from bramley.api.meta import ObjectMeta
+from tests.contract.cluster_behaviour.targets import Open, World, a_world, eventually, owned_by
+
+
+async def left(world: World, *names: str) -> None:
+    """Wait until exactly these ConfigMaps are left."""
+
+    async def are_left() -> bool:
+        return await world.names() == set(names)
+
+    await eventually(are_left)
+
+
+async def delete(world: World, name: str, propagation: str) -> None:
+    await world.kube.delete(ConfigMap, name, namespace=world.namespace, propagation=propagation)
+
+
+async def test_in_the_background_dependents_follow(opening: Open) -> None:
+    async with a_world(opening) as world:
+        owner = await world.config_map("owner")
+        child = await world.config_map("child", owned_by(owner))
+        await world.config_map("grandchild", owned_by(child))
+        await world.config_map("stranger")
+
+        await delete(world, "owner", "Background")
+
+        await left(world, "stranger")
+
+
+async def test_in_the_foreground_the_owner_waits_for_those_that_block_it(opening: Open) -> None:
+    async with a_world(opening) as world:
+        owner = await world.config_map("owner")
+        hold = ("example.com/hold",)
+        await world.config_map("blocking", owned_by(owner, block=True), finalizers=hold)
+        await world.config_map("loose", owned_by(owner), finalizers=hold)
+
+        await delete(world, "owner", "Foreground")
+
+        async def is_going() -> bool:
+            found = await world.kube.get(ConfigMap, "blocking", namespace=world.namespace)
+            return found.deleting
+
+        await eventually(is_going)
+        waiting = await world.kube.get(ConfigMap, "owner", namespace=world.namespace)
+        assert waiting.metadata.finalizers == ["foregroundDeletion"]
+        await world.release("blocking")
+        await left(world, "loose")
+        await world.release("loose")
+        await left(world)
+
+
+async def test_orphans_stay_and_forget_their_owner(opening: Open) -> None:
+    async with a_world(opening) as world:
+        owner = await world.config_map("owner")
+        await world.config_map("child", owned_by(owner))
+
+        await delete(world, "owner", "Orphan")
+
+        await left(world, "child")
+        child = await world.kube.get(ConfigMap, "child", namespace=world.namespace)
+        assert child.metadata.owner_references == []
+
+
+async def test_one_living_owner_is_enough_and_dead_ones_are_forgotten(opening: Open) -> None:
+    async with a_world(opening) as world:
+        first, second = await world.config_map("first"), await world.config_map("second")
+        await world.config_map("child", owned_by(first), owned_by(second))
+
+        await delete(world, "first", "Background")
+
+        async def has_forgotten() -> bool:
+            child = await world.kube.get(ConfigMap, "child", namespace=world.namespace)
+            return [ref.name for ref in child.metadata.owner_references] == ["second"]
+
+        await eventually(has_forgotten)
+        await left(world, "second", "child")
+
+
+async def test_an_owner_of_another_uid_is_no_owner(opening: Open) -> None:
+    async with a_world(opening) as world:
+        owner = await world.config_map("owner")
+        uid = "00000000-0000-4000-8000-000000000000"
+        await world.config_map("impostor", owned_by(owner, uid=uid))
+        await world.config_map("true", owned_by(owner))
+
+        await left(world, "owner", "true")
+
+
+async def test_an_owner_of_another_namespace_is_told_and_is_no_owner(opening: Open) -> None:
+    async with a_world(opening) as world:
+        other = f"{world.namespace}-x"
+        await world.kube.create(Namespace(metadata=ObjectMeta(name=other)))
+        place = ObjectMeta(name="owner", namespace=other)
+        owner = await world.kube.create(ConfigMap(metadata=place))
+        await world.config_map("known")
+        await world.config_map("child", owned_by(owner))
+
+        await left(world, "known")
+
+        async def is_told() -> bool:
+            events = (await world.kube.list(Event, namespace=world.namespace)).items
+            return any(each.reason == "OwnerRefInvalidNamespace" for each in events)
+
+        await eventually(is_told)
+        await world.kube.delete(Namespace, other)
+
+
+async def test_a_cluster_wide_object_is_never_judged_by_an_owner_in_a_namespace(
+    opening: Open,
+) -> None:
+    async with a_world(opening) as world:
+        owner = await world.config_map("owner")
+        name = f"stays-{world.namespace}"
+        await world.kube.create(
+            Node(metadata=ObjectMeta(name=name, owner_references=[owned_by(owner)]))
+        )
+        child = await world.config_map("witness", owned_by(owner))
+
+        await delete(world, "owner", "Background")
+        await left(world)
+
+        assert child.name == "witness"
+        assert await world.is_there(Node, name)
+        await world.kube.delete(Node, name)
