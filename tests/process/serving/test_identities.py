@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,52 +21,46 @@ ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 DAY = timedelta(days=1)
 
 
-def written(place: Path, identity: Identity) -> Path:
-    path = place / "client.pem"
+def written(path: Path, identity: Identity) -> Path:
     path.write_bytes(identity.certificate + identity.key.reveal().encode())
     return path
 
 
-def connected(server: Bramley, client: Path) -> http.client.HTTPSConnection:
-    connection = server.connection()
-    context: ssl.SSLContext = connection._context  # type: ignore[attr-defined]
-    context.load_cert_chain(client)
-    return connection
-
-
-def asked(connection: http.client.HTTPSConnection, method: str, path: str) -> tuple[int, Any]:
+def asked(server: Bramley, client: Path, method: str, path: str) -> tuple[int, Any]:
+    """Send one request over a connection of the client's own."""
     body = json.dumps({}) if method == "POST" else None
-    connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
-    answer = connection.getresponse()
-    return answer.status, json.loads(answer.read())
+    with closing(server.connection()) as connection:
+        context: ssl.SSLContext = connection._context  # type: ignore[attr-defined]
+        context.load_cert_chain(client)
+        connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
 
 
 def test_a_certificate_of_our_authority_says_who_comes(tmp_path: Path) -> None:
     with running(tmp_path) as server:
         ours = Certificates(server.folder)
-        admin = connected(
-            server, written(tmp_path, ours.issue("eve", ["system:masters", "ops"], lifetime=DAY))
-        )
-        bob = connected(server, written(tmp_path, ours.issue("bob", lifetime=DAY)))
+        eve = ours.issue("eve", ["system:masters", "ops"], lifetime=DAY)
+        admin = written(tmp_path / "eve.pem", eve)
+        bob = written(tmp_path / "bob.pem", ours.issue("bob", lifetime=DAY))
 
-        code, told = asked(admin, "POST", SELF)
+        code, told = asked(server, admin, "POST", SELF)
 
         assert code == 201
         assert told["status"]["userInfo"] == {
             "username": "eve",
             "groups": ["system:masters", "ops", "system:authenticated"],
         }
-        assert asked(admin, "GET", "/api/v1/nodes")[0] == 200
-        code, told = asked(bob, "GET", "/api/v1/nodes")
+        assert asked(server, admin, "GET", "/api/v1/nodes")[0] == 200
+        code, told = asked(server, bob, "GET", "/api/v1/nodes")
         assert (code, 'User "bob" cannot list' in told["message"]) == (403, True)
 
 
 def test_other_certificates_do_not_even_connect(tmp_path: Path) -> None:
     other = Certificates(tmp_path / "other")
     other.ensure()
-    foreign = tmp_path / "foreign.pem"
     identity = other.issue("eve", ["system:masters"], lifetime=DAY)
-    foreign.write_bytes(identity.certificate + identity.key.reveal().encode())
+    foreign = written(tmp_path / "foreign.pem", identity)
     with running(tmp_path) as server:
         tls = server.folder / "tls"
         own = tmp_path / "own.pem"
@@ -73,7 +68,7 @@ def test_other_certificates_do_not_even_connect(tmp_path: Path) -> None:
 
         for path in (foreign, own):
             with pytest.raises((ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)):
-                asked(connected(server, path), "GET", "/api/v1/nodes")
+                asked(server, path, "GET", "/api/v1/nodes")
 
         assert server.request("GET", "/readyz")[0] == 200
 

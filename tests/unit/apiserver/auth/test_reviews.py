@@ -1,0 +1,107 @@
+"""Reviews answer what the authorizer would decide, are stored nowhere, and are told when they make no sense."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bramley.apiserver.auth.authorizer import Verdict
+from tests.unit.apiserver.world import a_world
+
+AUTHZ = "/apis/authorization.k8s.io/v1"
+SUBJECT = f"{AUTHZ}/subjectaccessreviews"
+SELF = f"{AUTHZ}/selfsubjectaccessreviews"
+RULES = f"{AUTHZ}/selfsubjectrulesreviews"
+LOCAL = f"{AUTHZ}/namespaces/t/localsubjectaccessreviews"
+PODS = {"verb": "get", "resource": "pods", "namespace": "t"}
+
+
+async def test_a_review_is_a_question_and_leaves_nothing() -> None:
+    async with a_world() as world:
+        before = world.store.revision
+
+        body = {"spec": {"user": "system:kube-scheduler", "resourceAttributes": PODS}}
+        reply = await world.ask("POST", SUBJECT, body)
+
+        assert (reply.code, reply.json["status"]["allowed"]) == (201, True)
+        assert reply.json["status"]["reason"].startswith("RBAC: allowed by ClusterRoleBinding")
+        assert world.store.revision == before
+
+
+async def test_a_rule_that_denies_for_good_is_shown_as_such() -> None:
+    async with a_world() as world:
+        no = Verdict(allowed=False, reason="never", denied=True)
+        world.app.api._server.authorizer.opinions.append(lambda _asked: no)
+
+        body = {"spec": {"user": "bob", "resourceAttributes": PODS}}
+        told = (await world.ask("POST", SUBJECT, body)).json["status"]
+
+        assert told == {"allowed": False, "denied": True, "reason": "never"}
+
+
+@pytest.mark.parametrize(
+    ("path", "meta", "detail"),
+    [
+        (SUBJECT, {"name": "a"}, "must be empty"),
+        (SELF, {"labels": {"a": "b"}}, "must be empty"),
+        (LOCAL, {"name": "a"}, "must be empty except for namespace"),
+    ],
+)
+async def test_a_review_has_no_name(path: str, meta: dict[str, Any], detail: str) -> None:
+    async with a_world() as world:
+        body = {"metadata": meta, "spec": {"user": "bob", "resourceAttributes": PODS}}
+        reply = await world.ask("POST", path, body)
+
+        assert reply.code == 422
+        assert reply.message.endswith(detail)
+
+
+async def test_one_s_own_rules_are_listed_with_those_of_the_namespace() -> None:
+    async with a_world() as world:
+        rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/t"
+        own = {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["a"]}
+        await world.create(f"{rbac}/roles", {"metadata": {"name": "r"}, "rules": [own]})
+        subject = {"kind": "User", "name": "bob"}
+        reference = {"kind": "Role", "name": "r"}
+        binding = {"metadata": {"name": "b"}, "roleRef": reference, "subjects": [subject, subject]}
+        await world.create(f"{rbac}/rolebindings", binding)
+
+        here = await world.ask("POST", RULES, {"spec": {"namespace": "t"}}, acting="bob")
+        there = await world.ask("POST", RULES, {"spec": {"namespace": "other"}}, acting="bob")
+
+        found = here.json["status"]
+        assert found["resourceRules"].count(own) == 1
+        assert own not in there.json["status"]["resourceRules"]
+        assert any("/api/*" in rule["nonResourceURLs"] for rule in found["nonResourceRules"])
+        assert found["incomplete"] is False
+        assert "evaluationError" not in found
+
+
+async def test_rules_that_cannot_be_found_are_told() -> None:
+    async with a_world() as world:
+        path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+        reference = {"kind": "ClusterRole", "name": "gone"}
+        binding = {
+            "metadata": {"name": "b"},
+            "roleRef": reference,
+            "subjects": [{"kind": "User", "name": "bob"}],
+        }
+        await world.create(path, binding)
+
+        reply = await world.ask("POST", RULES, {"spec": {"namespace": "t"}}, acting="bob")
+
+        expected = 'clusterrole.rbac.authorization.k8s.io "gone" not found'
+        assert reply.json["status"]["evaluationError"] == expected
+
+
+async def test_asking_for_others_needs_the_right_to() -> None:
+    async with a_world() as world:
+        body = {"spec": {"user": "eve", "resourceAttributes": PODS}}
+
+        assert (await world.ask("POST", SUBJECT, body, acting="bob")).code == 403
+        assert (
+            await world.ask(
+                "POST", SELF, body | {"spec": {"resourceAttributes": PODS}}, acting="bob"
+            )
+        ).code == 201
