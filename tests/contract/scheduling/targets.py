@@ -99,6 +99,16 @@ class Target:
         message = found.message if found and found.status == "False" else ""
         return Verdict(pod.spec.node_name, message)
 
+    async def seen(self) -> None:
+        """Wait until the scheduler has judged a Pod that came after all others; what came before it knows by then."""
+        await self.pod("late", {"nodeSelector": {"nobody": "has-this"}})
+
+        async def is_judged() -> bool:
+            return bool((await self.verdict("late")).message)
+
+        await until(is_judged)
+        await gone(self.kube, await self.kube.get(Pod, "late", namespace=self.namespace))
+
     async def clear(self) -> None:
         """Remove all Nodes and the case's Pods."""
         for pod in (await self.kube.list(Pod, namespace=self.namespace)).items:

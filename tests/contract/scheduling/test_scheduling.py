@@ -31,6 +31,7 @@ async def test_verdicts(target: AbstractAsyncContextManager[Target], case: dict[
             await cluster.node(node)
         for pod in case.get("pods", []):
             await cluster.pod(pod["name"], pod)
+        await cluster.seen()
 
         await cluster.pod("p", case["pod"])
 
