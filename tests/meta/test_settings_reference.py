@@ -30,6 +30,10 @@ def told(value: object, name: str) -> str:
             return f"{told(least, name)} to {told(most, name)}"
         case store.HistoryLimits(count, size_bytes, age):
             return f"{count:,} changes, {told(size_bytes, 'size_bytes')}, {told(age, name)}"
+        case bool():
+            return "on" if value else "off"
+        case str():
+            return value
         case int() if name.endswith("_bytes"):
             return f"{value / 2**20:g} MiB" if value >= 2**20 else f"{value / 2**10:g} KiB"
         case _:
