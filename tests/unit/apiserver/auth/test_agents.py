@@ -13,7 +13,9 @@ from bramley.access.rule import PodFacts
 from bramley.api.core import Namespace, Node, Pod, ServiceAccount
 from bramley.api.meta import ObjectMeta
 from bramley.api.rbac import GROUP, ClusterRoleBinding, RoleRef
+from bramley.apiserver.auth import attributes
 from bramley.apiserver.auth.agent_world import Pods, StoredWorld
+from bramley.apiserver.auth.users import User
 from bramley.apiserver.store.records import Draft, Key, Record, Removal
 from bramley.apiserver.store.store import Store
 from bramley.base import errors, virtual_time
@@ -216,3 +218,36 @@ async def test_other_service_accounts_among_the_agents_live_by_roles() -> None:
 
         with pytest.raises(errors.Forbidden, match='cannot list resource "namespaces"'):
             await Client(server.api.transport(issued.token)).list(Namespace)
+
+
+@pytest.mark.parametrize(
+    ("path", "selector", "node"),
+    [
+        ("/api/v1/pods", "spec.nodeName=mac-1", "mac-1"),
+        ("/api/v1/namespaces/ns/pods", "metadata.name=p,spec.nodeName==mac-1", "mac-1"),
+        ("/api/v1/watch/pods", "spec.nodeName=mac-1", "mac-1"),
+        ("/api/v1/pods", "spec.nodeName!=mac-1", ""),
+        ("/api/v1/pods", "metadata.name=mac-1", ""),
+        ("/api/v1/pods", "spec.nodeName", ""),
+        ("/api/v1/pods", "", ""),
+        ("/api/v1/secrets", "spec.nodeName=mac-1", ""),
+    ],
+)
+def test_a_list_of_pods_says_which_node_it_leaves(path: str, selector: str, node: str) -> None:
+    asked = attributes.of_request(User("u"), "GET", path, {"fieldSelector": selector})
+
+    assert asked.selected_node == node
+
+
+async def test_an_agent_hears_of_its_own_pods_only() -> None:
+    async with served("ns") as server:
+        await bind_pod(server.kube, "mine", "mac-1")
+        await bind_pod(server.kube, "theirs", "mac-2")
+        agent = await as_agent(server)
+
+        listed = await agent.list(Pod, fields={"spec.nodeName": "mac-1"})
+
+        assert [pod.name for pod in listed.items] == ["mine"]
+        for selector in (None, {"spec.nodeName": "mac-2"}, "spec.nodeName!=mac-1"):
+            with pytest.raises(errors.Forbidden):
+                await agent.list(Pod, fields=selector)
