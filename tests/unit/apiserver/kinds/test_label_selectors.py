@@ -1,0 +1,47 @@
+"""Label selectors in objects: whom they mean, how they read, and what is wrong with some."""
+
+from __future__ import annotations
+
+import pytest
+
+from bramley.apiserver.kinds import label_selectors
+from tests.unit.apiserver.world import Json
+
+
+def asks(operator: str, *values: str) -> Json:
+    return {"matchExpressions": [{"key": "k", "operator": operator, "values": list(values)}]}
+
+
+@pytest.mark.parametrize(
+    ("selector", "labels", "means"),
+    [
+        (None, {}, False),
+        ({}, {}, True),
+        ({"matchLabels": {"k": "a"}}, {"k": "a", "l": "b"}, True),
+        ({"matchLabels": {"k": "a"}}, {"k": "b"}, False),
+        (asks("In", "a", "b"), {"k": "b"}, True),
+        (asks("In", "a"), {}, False),
+        (asks("NotIn", "a"), {}, True),
+        (asks("NotIn", "a"), {"k": "a"}, False),
+        (asks("Exists"), {"k": ""}, True),
+        (asks("Exists"), {}, False),
+        (asks("DoesNotExist"), {}, True),
+        (asks("DoesNotExist"), {"k": ""}, False),
+        (asks("Perhaps"), {"k": ""}, False),
+    ],
+)
+def test_whom_a_selector_means(selector: Json | None, labels: dict[str, str], means: bool) -> None:
+    assert label_selectors.matches(selector, labels) is means
+
+
+def test_a_selector_reads_in_the_order_of_its_keys() -> None:
+    expressions = [
+        {"key": "b", "operator": "In", "values": ["y", "x"]},
+        {"key": "a", "operator": "Exists"},
+        {"key": "d", "operator": "DoesNotExist"},
+        {"key": "e", "operator": "NotIn", "values": ["z"]},
+    ]
+    selector = {"matchLabels": {"c": "v"}, "matchExpressions": expressions}
+
+    assert label_selectors.text(selector) == "a,b in (x,y),c=v,!d,e notin (z)"
+    assert label_selectors.text({"x": "y", "a": "b"}) == "a=b,x=y"

@@ -1,0 +1,109 @@
+"""Kinds that make Pods: the rules that their controllers rely on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.apiserver.world import Json, a_world
+
+APPS = "/apis/apps/v1/namespaces/t"
+KINDS = ("deployments", "replicasets", "statefulsets", "daemonsets")
+
+
+def a_workload(name: str = "a", **spec: Any) -> Json:
+    template = {
+        "metadata": {"labels": {"x": "y"}},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    }
+    selector = {"matchLabels": {"x": "y"}}
+    return {
+        "metadata": {"name": name},
+        "spec": {"selector": selector, "template": template, **spec},
+    }
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_selector_must_mean_the_template(kind: str) -> None:
+    async with a_world() as world:
+        body = a_workload(selector={"matchLabels": {"x": "z"}})
+
+        refused = await world.ask("POST", f"{APPS}/{kind}", body)
+
+        assert refused.causes == [("spec.template.metadata.labels", "FieldValueInvalid")]
+
+
+@pytest.mark.parametrize("kind", ["deployments", "replicasets", "daemonsets"])
+async def test_a_selector_never_changes(kind: str) -> None:
+    async with a_world() as world:
+        body = a_workload()
+        body["spec"]["template"]["metadata"]["labels"]["z"] = "w"
+        await world.create(f"{APPS}/{kind}", body)
+
+        patch = {"spec": {"selector": {"matchLabels": {"z": "w"}}}}
+        refused = await world.merge(f"{APPS}/{kind}/a", patch)
+
+        assert refused.causes == [("spec.selector", "FieldValueInvalid")]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_writing_the_status_is_no_new_generation(kind: str) -> None:
+    async with a_world() as world:
+        await world.create(f"{APPS}/{kind}", a_workload())
+
+        status = {"status": {"observedGeneration": 1}}
+        written = (await world.merge(f"{APPS}/{kind}/a/status", status)).json
+        grown = (await world.merge(f"{APPS}/{kind}/a", {"spec": {"minReadySeconds": 1}})).json
+
+        assert (written["metadata"]["generation"], grown["metadata"]["generation"]) == (1, 2)
+        assert grown["status"]["observedGeneration"] == 1
+
+
+async def test_annotations_of_a_deployment_count_as_a_change() -> None:
+    async with a_world() as world:
+        for kind in ("deployments", "replicasets"):
+            await world.create(f"{APPS}/{kind}", a_workload())
+            await world.merge(f"{APPS}/{kind}/a", {"metadata": {"annotations": {"a": "b"}}})
+
+        found = [
+            (await world.get(f"{APPS}/{kind}/a")).json for kind in ("deployments", "replicasets")
+        ]
+
+        assert [each["metadata"]["generation"] for each in found] == [2, 1]
+
+
+@pytest.mark.parametrize("kind", ["deployments", "replicasets", "statefulsets"])
+async def test_scaling_writes_the_replicas_and_shows_the_selector(kind: str) -> None:
+    async with a_world() as world:
+        await world.create(f"{APPS}/{kind}", a_workload())
+
+        scaled = await world.merge(f"{APPS}/{kind}/a/scale", {"spec": {"replicas": 3}})
+
+        assert scaled.json["status"]["selector"] == "x=y"
+        found = (await world.get(f"{APPS}/{kind}/a")).json
+        assert (found["spec"]["replicas"], found["metadata"]["generation"]) == (3, 2)
+
+
+async def test_a_template_is_filled_and_not_made_a_pod() -> None:
+    async with a_world() as world:
+        made = (await world.create(f"{APPS}/replicasets", a_workload())).json
+
+        spec = made["spec"]["template"]["spec"]
+        assert (spec["restartPolicy"], spec["dnsPolicy"]) == ("Always", "ClusterFirst")
+        assert not spec.keys() & {
+            "tolerations",
+            "priority",
+            "enableServiceLinks",
+            "serviceAccountName",
+        }
+
+
+async def test_an_unchanged_workload_uses_up_no_version() -> None:
+    async with a_world() as world:
+        for kind in KINDS:
+            made = await world.create(f"{APPS}/{kind}", a_workload())
+
+            again = await world.ask("PUT", f"{APPS}/{kind}/a", made.json)
+
+            assert (kind, again.version) == (kind, made.version)
