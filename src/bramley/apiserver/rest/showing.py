@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from bramley.apiserver.kinds.scale import SCALE
 from bramley.apiserver.resources import Json, ServedResource
 from bramley.apiserver.rest.exchange import Answer, Request
 from bramley.apiserver.rest.negotiation import META_GROUP, Form, View, reformed, with_included
@@ -29,9 +31,17 @@ def reshaped(
     """Return an answer about one object in the form that was asked for; anything else stays as it is."""
     if view.form is Form.TABLE:
         view = with_included(view, request)
+    if answer.body.startswith(SCALE.prefix):
+        resource = _scale_of(resource)
     if not answer.body.startswith(resource.prefix):
         return answer
     return replace(answer, body=one(answer.body, resource, view, now=clock.now))
+
+
+def _scale_of(resource: ServedResource) -> ServedResource:
+    from bramley.apiserver.tables import scales
+
+    return replace(SCALE, printer=partial(scales.printer, of_custom=resource.is_custom))
 
 
 def one(

@@ -19,14 +19,7 @@ _TOLD = "Custom resource definition column (in JSONPath format): {}"
 
 def printer(given: Iterable[Json] | None) -> Printer:
     """Return how a custom kind is shown; a definition that names no columns gets the age."""
-    wanted = list(given or ()) or [
-        {
-            "name": "Age",
-            "type": "date",
-            "jsonPath": _CREATION,
-            "description": columns.text_of("configmaps", "Age"),
-        }
-    ]
+    wanted = list(given or ()) or [age_column()]
     definitions = [
         columns.definition(
             "Name", "string", "name", description=columns.text_of("configmaps", "Name")
@@ -50,6 +43,12 @@ def printer(given: Iterable[Json] | None) -> Printer:
         )
         cells.append(_cell(find, each["type"]))
     return Printer(definitions, lambda shown, now: [cell(shown, now) for cell in cells])
+
+
+def age_column() -> Json:
+    """Return the column that a custom kind has if its definition names none."""
+    told = columns.text_of("configmaps", "Age")
+    return {"name": "Age", "type": "date", "jsonPath": _CREATION, "description": told}
 
 
 def _cell(find: Callable[[Any], list[Any]], type: str) -> Shown:

@@ -122,6 +122,17 @@ async def test_new_columns_of_a_definition_are_shown_at_once() -> None:
         assert cells(after) == [["a", "red"]]
 
 
+async def test_a_scale_is_shown_as_one() -> None:
+    async with a_world() as world:
+        await world.create(CRDS, widget_crd())
+        await world.create(WIDGETS, a_widget("a", replicas=2))
+
+        reply = await shown(world, f"{WIDGETS}/a/scale")
+
+        assert headings(reply) == ["Name", "Desired", "Available", "Age"]
+        assert cells(reply) == [["a", 2, 0, "0s"]]
+
+
 async def test_a_page_of_a_table_says_how_to_go_on() -> None:
     async with a_world() as world:
         for name in ("a", "b", "c"):
