@@ -65,6 +65,31 @@ Context = Annotated[
         metavar="NAME",
     ),
 ]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        help="File for the agent's kubeconfig, readable by its owner only; without it the kubeconfig is printed.",
+        metavar="FILE",
+    ),
+]
+ServerUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        help="Address under which the agent reaches the server.",
+        show_default="the administrator's",
+        metavar="URL",
+    ),
+]
+Expires = Annotated[
+    str,
+    typer.Option(
+        "--expires",
+        help="How long the token lives, such as 30m, 24h or 7d; the server may grant less.",
+        metavar="TIME",
+    ),
+]
 Told = Annotated[Output, typer.Option("--output", "-o", help="Form of what is printed.")]
 
 
@@ -74,31 +99,9 @@ def create(
     *,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            help="File for the agent's kubeconfig, readable by its owner only; without it the kubeconfig is printed.",
-            metavar="FILE",
-        ),
-    ] = None,
-    server: Annotated[
-        str | None,
-        typer.Option(
-            "--server",
-            help="Address under which the agent reaches the server.",
-            show_default="the administrator's",
-            metavar="URL",
-        ),
-    ] = None,
-    expires: Annotated[
-        str,
-        typer.Option(
-            "--expires",
-            help="How long the token lives, such as 30m, 24h or 7d; the server may grant less.",
-            metavar="TIME",
-        ),
-    ] = EXPIRES,
+    out: Out = None,
+    server: ServerUrl = None,
+    expires: Expires = EXPIRES,
     output: Told = Output.TEXT,
 ) -> None:
     """Make a ServiceAccount the agent of NODE, with an agent's rights and no others, and mint a token.
