@@ -12,11 +12,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from bramley.api import conditions
 from bramley.api.core import Namespace, Node, Pod
-from bramley.api.meta import ObjectMeta
+from bramley.api.meta import Object, ObjectMeta, Resource
 from bramley.app import embedded
 from bramley.base import errors
 from bramley.base.clock import SystemClock
@@ -27,6 +27,15 @@ from bramley.kube.http import HttpTransport
 Wire = dict[str, Any]
 OFFERS = {"cpu": "4", "memory": "8Gi", "pods": "10", "ephemeral-storage": "10Gi"}
 _POLL_SECONDS = 0.05
+
+
+PRIORITY = Resource("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", namespaced=False)
+
+
+class PriorityClass(Object, frozen=True, kw_only=True):
+    """How important Pods are; only its name matters here."""
+
+    resource: ClassVar[Resource] = PRIORITY
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +107,32 @@ class Target:
         found = conditions.find(pod.status.conditions, "PodScheduled")
         message = found.message if found and found.status == "False" else ""
         return Verdict(pod.spec.node_name, message)
+
+    @asynccontextmanager
+    async def importance(self, value: int) -> AsyncIterator[str]:
+        """Make a PriorityClass of this value, and give its name."""
+        body = {
+            "apiVersion": PRIORITY.api_version,
+            "kind": PRIORITY.kind,
+            "metadata": {"name": self.namespace},
+            "value": value,
+        }
+        await self.kube.create_wire(PRIORITY, body)
+        try:
+            yield self.namespace
+        finally:
+            await self.kube.delete(PriorityClass, self.namespace)
+
+    async def end(self, name: str) -> str:
+        """Return why the Pod was told to go; nothing if it was not."""
+        pod = await self.kube.get(Pod, name, namespace=self.namespace)
+        found = conditions.find(pod.status.conditions, "DisruptionTarget")
+        return found.reason if found and pod.deleting else ""
+
+    async def nominated(self, name: str) -> str:
+        """Return the Node that is being freed for the Pod."""
+        pod = await self.kube.get(Pod, name, namespace=self.namespace)
+        return pod.status.nominated_node_name
 
     async def seen(self) -> None:
         """Wait until the scheduler has judged a Pod that came after all others; what came before it knows by then."""

@@ -45,6 +45,25 @@ async def test_verdicts(target: AbstractAsyncContextManager[Target], case: dict[
         assert await cluster.verdict("p") in wanted
 
 
+async def test_a_more_important_pod_sends_another_away(
+    target: AbstractAsyncContextManager[Target],
+) -> None:
+    async with target as cluster, cluster.importance(1000) as great:
+        await cluster.node({"name": "a", "offers": {"pods": "1"}})
+        await cluster.pod("x", {"node": "a"})
+        await cluster.seen()
+
+        await cluster.pod("p", {"priorityClassName": great})
+
+        async def is_sent_away() -> bool:
+            return (await cluster.end("x"), await cluster.nominated("p")) == (
+                "PreemptionByScheduler",
+                "a",
+            )
+
+        assert await until(is_sent_away)
+
+
 def test_cases_have_names_of_their_own_and_one_end() -> None:
     names = [case["name"] for case in CASES]
 
