@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from bramley.base.errors import BadConfiguration
 
@@ -15,7 +16,15 @@ def write(path: Path, content: bytes) -> None:
     """Replace a file so that a crash leaves the old one or the new one, never less, and nobody else can read it."""
     with _told(path):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _replace(path, content)
+        with _replacing(path) as (out, _):
+            out.write(content)
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[tuple[IO[bytes], Path]]:
+    """Give a new private file and its place for now; it takes the path's place when the block ends well, whole and durable."""
+    with _told(path), _replacing(path) as (out, place):
+        yield out, place
 
 
 def check_place(path: Path) -> None:
@@ -49,13 +58,14 @@ def _told(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _replace(path: Path, content: bytes) -> None:
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[tuple[IO[bytes], Path]]:
     # mkstemp makes the file with mode 0600, so the content is never readable by others, not even for a moment.
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     with contextlib.ExitStack() as undo:
         undo.callback(Path(temporary).unlink, missing_ok=True)
         with os.fdopen(descriptor, "wb") as out:
-            out.write(content)
+            yield out, Path(temporary)
             out.flush()
             os.fsync(out.fileno())
         Path(temporary).replace(path)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from bramley.apiserver import kubeconfigs, private_files, tls
 from bramley.apiserver.auth.signing import Keys
+from bramley.apiserver.backups import Backups
 from bramley.apiserver.settings import Settings as ApiSettings
 from bramley.apiserver.store.store import Store
 from bramley.apiserver.tls import Certificates
@@ -82,6 +83,12 @@ async def serve(
                 chance=random.Random(),
                 settings=replace(settings.api, cluster_admission=settings.cluster.enabled),
                 keys=Keys.open(settings.data_dir),
+                backups=Backups(
+                    store,
+                    folder=settings.data_dir,
+                    kubeconfig=settings.kubeconfig,
+                    clock=clock,
+                ),
             )
             await embedded.prepare(api, token)
 

@@ -25,6 +25,7 @@ from bramley.kube.in_process import Application, InProcessTransport
 from bramley.kube.transport import Request
 
 if TYPE_CHECKING:
+    from bramley.apiserver.backups import Backups
     from bramley.apiserver.controllers.timings import Timings
 
 
@@ -51,6 +52,7 @@ def build(
     chance: random.Random,
     settings: Settings | None = None,
     keys: Keys | None = None,
+    backups: Backups | None = None,
 ) -> Api:
     """Build the API over a store: what is built in, and what its definitions add; `keys` sign ServiceAccounts' tokens."""
     insiders = Tokens.in_memory()
@@ -66,6 +68,7 @@ def build(
         chance=chance,
         settings=settings,
         keys=keys,
+        backups=backups,
     )
     return Api(application, store, tokens, insiders)
 

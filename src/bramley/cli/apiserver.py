@@ -1,4 +1,4 @@
-"""`bramley apiserver`: the embedded Kubernetes API alone."""
+"""`bramley apiserver`: the embedded Kubernetes API alone, and its backups."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from bramley.base.errors import BadConfiguration
+from bramley.cli import backup
 from bramley.cli.options import (
     LISTEN,
     Controllers,
@@ -26,6 +28,12 @@ if TYPE_CHECKING:
     from bramley.app.apiserver import Settings
 
 
+app = typer.Typer(name="apiserver", invoke_without_command=True, rich_markup_mode=None)
+app.command("backup")(backup.backup)
+app.command("restore")(backup.restore)
+
+
+@app.callback()
 def apiserver(
     context: typer.Context,
     *,
@@ -44,6 +52,9 @@ def apiserver(
       bramley apiserver --data-dir ./data --listen 127.0.0.1:6443 --kubeconfig-out ./kubeconfig
       kubectl --kubeconfig ./kubeconfig get namespaces
     """  # noqa: D301 - click keeps the lines of a paragraph that starts so
+    if context.invoked_subcommand is not None:
+        _refuse_flags_in_front(context, context.invoked_subcommand)
+        return
     settings = _with_controllers(effective(data_dir, listen, kubeconfig_out), controllers)
     if show_settings:
         show(context, {**shown(settings, log_level, log_format), "controllers": controllers})
@@ -59,6 +70,15 @@ def apiserver(
             "Serving", address=address, kubeconfig=settings.kubeconfig, data=settings.data_dir
         ),
     )
+
+
+def _refuse_flags_in_front(context: typer.Context, command: str) -> None:
+    """Raise when a flag of the server was given to one of its other commands, which would not look at it."""
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            flag = "--" + name.replace("_", "-")
+            raise BadConfiguration(f"{flag} must stand behind {command!r}, not before it")
 
 
 def _with_controllers(settings: Settings, enabled: Controllers) -> Settings:

@@ -27,8 +27,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "terminal_width": WIDTH},
 )
 app.command("up")(up.up)
-app.command("apiserver")(apiserver.apiserver)
 app.command("crds")(crds.crds)
+app.add_typer(apiserver.app)
 app.add_typer(agent_access.app)
 
 

@@ -13,6 +13,17 @@ DATABASE = "bramley.db"
 LOCK = "lock"
 
 
+class InUse(BadConfiguration):
+    """Another process holds the folder."""
+
+    def __init__(self, folder: Path, holder: str) -> None:
+        super().__init__(
+            f"the data folder {folder} is in use by process {holder}; "
+            "stop that process, or choose another folder with --data-dir"
+        )
+        self.holder = holder
+
+
 class FolderLock:
     """Holds the data folder for this process until it is released, or the process ends."""
 
@@ -95,10 +106,7 @@ def _lock(descriptor: int, folder: Path) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
-        raise BadConfiguration(
-            f"the data folder {folder} is in use by process {holder or 'unknown'}; "
-            "stop that process, or choose another folder with --data-dir"
-        ) from None
+        raise InUse(folder, holder or "unknown") from None
     with contextlib.suppress(OSError):  # a full disk must not keep a reader out
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)

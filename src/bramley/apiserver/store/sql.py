@@ -33,6 +33,9 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 )
 """Step n brings a file from version n to n + 1; a step that was released is never edited."""
 
+FLOOR = "*"
+"""Under this name the revisions hold the one below which nobody resumes, whatever the resource: set by a restore."""
+
 BEGIN = "BEGIN IMMEDIATE"
 COMMIT = "COMMIT"
 ROLLBACK = "ROLLBACK"

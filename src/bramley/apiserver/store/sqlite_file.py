@@ -23,15 +23,17 @@ from bramley.apiserver.store.records import NOTHING, Change, Key, Record
 from bramley.apiserver.store.settings import Settings
 
 MOST_ROWS_PER_STATEMENT = 128
+_ROWS_AT_ONCE = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a file held when it was opened."""
+    """All that a file holds; nobody resumes from below `floor`, whatever the resource."""
 
     revision: int
     last_revisions: Mapping[str, int]
     records: Mapping[str, Sequence[Record]]
+    floor: int = 0
 
 
 class SqliteFile:
@@ -55,7 +57,19 @@ class SqliteFile:
         records: dict[str, list[Record]] = {}
         for record in _records(self._connection.execute(sql.READ_OBJECTS)):
             records.setdefault(record.key.resource, []).append(record)
-        return Loaded(revisions.pop(""), revisions, records)
+        floor = revisions.pop(sql.FLOOR, 0)
+        return Loaded(revisions.pop(""), revisions, records, floor)
+
+    def fill(self, content: Loaded) -> None:
+        """Store a whole content in one transaction; the file must be new."""
+        self._connection.execute(sql.BEGIN)
+        for records in content.records.values():
+            for start in range(0, len(records), _ROWS_AT_ONCE):
+                rows = [_row(record) for record in records[start : start + _ROWS_AT_ONCE]]
+                self._execute(sql.upsert_objects, rows)
+        revisions = {**content.last_revisions, "": content.revision, sql.FLOOR: content.floor}
+        self._execute(sql.upsert_revisions, list(revisions.items()))
+        self._connection.execute(sql.COMMIT)
 
     def commit(self, group: Sequence[Change]) -> None:
         """Store the group in one transaction that is on the disk when this returns."""

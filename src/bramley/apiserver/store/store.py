@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Self
 
 from bramley.apiserver.store import folder as folders
+from bramley.apiserver.store import restoring
 from bramley.apiserver.store.errors import Closed, FutureRevision, StorageUnavailable
 from bramley.apiserver.store.history import History
 from bramley.apiserver.store.journal import (
@@ -71,6 +72,7 @@ class Store:
         self._lock = lock
         self._revision = loaded.revision
         self._issued = loaded.revision
+        self._floor = loaded.floor
         self._kinds: dict[str, Kind] = {}
         self._pending: deque[Pending] = deque()
         self._head: dict[Key, Pending] = {}
@@ -97,6 +99,7 @@ class Store:
         with contextlib.ExitStack() as undo:
             lock = folders.claim(folder)
             undo.callback(lock.release)
+            restoring.finish(folder)
             disk = SqliteFile.open(folder / folders.DATABASE, settings)
             undo.callback(disk.close)
             journal: OpenJournal = partial(InlineJournal, disk)
@@ -201,6 +204,16 @@ class Store:
         watchers[subscription] = None
         return subscription
 
+    def snapshot(self) -> Loaded:
+        """Return all that is durable at this moment; records never change, so later writes leave it as it is."""
+        kinds = self._kinds.items()
+        return Loaded(
+            self._revision,
+            {name: kind.latest for name, kind in kinds if kind.latest},
+            {name: kind.table.ordered() for name, kind in kinds if len(kind.table)},
+            self._floor,
+        )
+
     def compact(self) -> None:
         """Forget all history, so that only who is up to date can resume."""
         for kind in self._kinds.values():
@@ -279,6 +292,7 @@ class Store:
         return kind
 
     def _new_kind(self, resource: str, records: Iterable[Record], floor: int) -> Kind:
+        floor = max(floor, self._floor)
         history = History(resource, self._settings.history_of(resource), floor=floor)
         return Kind(Table(records), history)
 
