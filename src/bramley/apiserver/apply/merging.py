@@ -116,7 +116,7 @@ def apply(
         left[who] = replace(left[who], fields=own, time=now if changed else left[who].time)
         if not own:
             del left[who]
-    return Applied(merged, left)
+    return Applied(values.settled(merged, live), left)
 
 
 def before_first_apply(live: Json, kind: Kind, now: str) -> dict[Manager, Owned]:

@@ -66,12 +66,12 @@ def _known_element(item: Any, listed: Listed) -> Element:
         return ""
 
 
-def _items(value: list[Any], listed: Listed) -> dict[Element, Any]:
-    """Return a list's items by their elements; of items that repeat one, the first counts."""
-    found: dict[Element, Any] = {}
+def _grouped(value: list[Any], listed: Listed) -> dict[Element, list[Any]]:
+    """Return a list's items by their elements; items of one element are repetitions, which only live objects may have."""
+    found: dict[Element, list[Any]] = {}
     for item in value:
         if element := _known_element(item, listed):
-            found.setdefault(element, item)
+            found.setdefault(element, []).append(item)
     return found
 
 
@@ -89,8 +89,10 @@ def _fields(value: Any, schema: Schema, path: Path) -> Iterator[Path]:
             if each is None or each == {} or key not in parts.fields:
                 yield here
     elif isinstance(parts, Listed):
-        for element, item in _items(value, parts).items():
-            yield from _fields(item, parts.item(), (*path, element))
+        for element, items in _grouped(value, parts).items():
+            # Repetitions are owned as one.
+            if len(items) == 1:
+                yield from _fields(items[0], parts.item(), (*path, element))
             yield (*path, element)
     elif value is not None or isinstance(schema, Scalar | Atomic):
         yield path
@@ -155,11 +157,22 @@ def _compare_maps(old: Any, new: Any, parts: Map, *, path: Path, found: _Found) 
 
 
 def _compare_lists(old: Any, new: Any, parts: Listed, *, path: Path, found: _Found) -> None:
-    before = _items(old, parts) if isinstance(old, list) else {}
-    after = _items(new, parts) if isinstance(new, list) else {}
+    before = _grouped(old, parts) if isinstance(old, list) else {}
+    after = _grouped(new, parts) if isinstance(new, list) else {}
     for element in before | after:
-        pair = before.get(element, _ABSENT), after.get(element, _ABSENT)
-        _compare(*pair, parts.item(), path=(*path, element), found=found)
+        here = (*path, element)
+        was, now = before.get(element, []), after.get(element, [])
+        if len(was) > 1 and len(now) > 1:
+            found.leaf(was, now, here)
+            continue
+        # A repetition that ends or begins counts as such, and its single self as new or gone.
+        one, other = (_ABSENT if len(each) != 1 else each[0] for each in (was, now))
+        if one is not _ABSENT or other is not _ABSENT:
+            _compare(one, other, parts.item(), path=here, found=found)
+        if len(was) > 1:
+            found.removed.append(here)
+        elif len(now) > 1:
+            found.added.append(here)
 
 
 def _is_empty(value: Any) -> bool:
@@ -184,7 +197,8 @@ def merge(live: Any, config: Any, schema: Schema) -> Any:
 
 def _merge_lists(live: list[Any], config: list[Any], parts: Listed) -> list[Any]:
     """Return both lists as one: shared items in the configuration's order, others where they stood."""
-    mine, theirs = _items(live, parts), _items(config, parts)
+    mine = _grouped(live, parts)
+    theirs = {element: items[0] for element, items in _grouped(config, parts).items()}
     left = [(_known_element(item, parts), item) for item in live]
     waiting = [element for element in theirs if element in mine]
     result: list[Any] = []
@@ -200,40 +214,48 @@ def _merge_lists(live: list[Any], config: list[Any], parts: Listed) -> list[Any]
             at += 1
         if element in mine:
             waiting.remove(element)
-            result.append(merge(mine[element], item, parts.item()))
+            known = mine[element]
+            result.append(merge(known[0], item, parts.item()) if len(known) == 1 else item)
         else:
             result.append(item)
     return result + [item for element, item in left[at:] if element not in theirs]
 
 
 def remove(value: Any, gone: FieldSet, schema: Schema) -> Any:
-    """Return a value without the fields of a set; what is left empty by that is absent."""
+    """Return a value without the fields of a set; a field that is left empty by that is null, an item goes."""
     parts = _parts(schema, value)
     if not gone or parts is None:
         return value
     if isinstance(parts, Map):
-        pairs = [
-            (key, each, sets.by_name(key), parts.below(key) or ANY) for key, each in value.items()
-        ]
-        kept = [
-            (key, _less(each, element, gone, below))
-            for key, each, element, below in pairs
-            if element not in gone.members
-        ]
-        return {key: each for key, each in kept if each is not _ABSENT}
+        named = {key: sets.by_name(key) for key in value}
+        return {
+            key: _less(each, gone.below(named[key]), parts.below(key) or ANY)
+            for key, each in value.items()
+            if named[key] not in gone.members
+        }
     listed = [(item, _known_element(item, parts)) for item in value]
     left = [
-        _less(item, element, gone, parts.item())
+        _less(item, gone.below(element), parts.item())
         for item, element in listed
         if element not in gone.members
     ]
-    return [each for each in left if each is not _ABSENT]
+    return [each for each in left if each is not None]
 
 
-def _less(value: Any, element: Element, gone: FieldSet, schema: Schema) -> Any:
-    below = gone.below(element)
-    left = remove(value, below, schema) if below else value
-    return _ABSENT if left in ({}, []) and value not in ({}, []) else left
+def _less(value: Any, gone: FieldSet, schema: Schema) -> Any:
+    left = remove(value, gone, schema)
+    return None if left in ({}, []) and left is not value else left
+
+
+def settled(new: Any, old: Any) -> Any:
+    """Return a value without the nulls that stand where fields were taken out."""
+    if not isinstance(new, dict) or not isinstance(old, dict):
+        return new
+    return {
+        key: settled(each, old.get(key))
+        for key, each in new.items()
+        if each is not None or not isinstance(old.get(key), (dict, list))
+    }
 
 
 def with_parents(fields: FieldSet, schema: Schema) -> FieldSet:

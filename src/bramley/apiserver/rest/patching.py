@@ -122,7 +122,9 @@ class Strategic:
 
     def __call__(self, old: Json, _current: Record, /) -> Json:
         """Return the object with the patch merged in by the kind's keys and strategies."""
-        return self._merged(old, msgspec.json.decode(self.patch))
+        merged = self._merged(old, msgspec.json.decode(self.patch))
+        # What a patch says of the kind does not matter: the path has said it.
+        return {**merged, "kind": old["kind"], "apiVersion": old["apiVersion"]}
 
     def _merged(self, old: Json, patch: Json) -> Json:
         from bramley.apiserver.strategic import lists, merging, schema

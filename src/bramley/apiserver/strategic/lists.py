@@ -103,3 +103,24 @@ def _interleaved(
             at_left += 1
         result.append(item)
     return result + [item for item, _ in left[at_left:]]
+
+
+def overwritten(current: list[Any], patch: list[Any], key: str) -> list[Any]:
+    """Return a list as merging leaves it behind in Go, where deleting makes room that new items are then written into.
+
+    A real server takes the order of what the patch does not name from there, so it shows in what it stores.
+    """
+    backing, length = list(current), len(current)
+    for item in patch:
+        if item.get(DIRECTIVE) != "delete":
+            continue
+        while (at := find(backing[:length], key, item.get(key))) >= 0:
+            backing[at : length - 1] = backing[at + 1 : length]
+            length -= 1
+    if any(item.get(DIRECTIVE) == "replace" for item in patch):
+        return backing
+    for item in patch:
+        if DIRECTIVE not in item and find(backing[:length], key, item.get(key)) < 0:
+            backing[length : length + 1] = [item]
+            length += 1
+    return backing[: len(current)]

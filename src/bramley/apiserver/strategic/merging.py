@@ -192,8 +192,11 @@ def _merge_ordered(result: Json, patch: Json, directive: str, type_name: str) ->
         return
     merged = _all(current, given, found)
     objects = lists.are_objects(current or [], given or [])
+    before = current or []
+    if objects and current and given and found.merge_key and found.strategy == "merge":
+        before = lists.overwritten(current, given, found.merge_key)
     result[key] = lists.ordered(
-        merged, wanted=order, current=current or [], key=found.merge_key, objects=objects
+        merged, wanted=order, current=before, key=found.merge_key, objects=objects
     )
     patch.pop(key, None)
 
@@ -219,11 +222,16 @@ def _check_order(given: list[Any], order: list[Any], key: str) -> None:
         return
     if key and not all(isinstance(each, dict) for each in given):
         raise lists.wrong_type({}, next(each for each in given if not isinstance(each, dict)))
-    waiting = [each for each in given if not (isinstance(each, dict) and DIRECTIVE in each)]
-    values = iter([lists.key_of(each, key) if key else each for each in order])
-    for each in waiting:
-        wanted = lists.key_of(each, key) if key else each
-        if not any(lists.is_same(wanted, value) for value in values):
-            raise Unmergeable(
-                f"The order in patch list:\n{go_text.printed(given)}\n doesn't match {ORDER} list:\n{go_text.printed(order)}\n"
-            )
+    waiting = [each for each in given if not (key and each.get(DIRECTIVE) == "delete")]
+    at = 0
+    for each in order:
+        while at < len(waiting) and isinstance(waiting[at], dict) and DIRECTIVE in waiting[at]:
+            at += 1
+        if at == len(waiting):
+            return
+        wanted, found = (lists.key_of(item, key) if key else item for item in (waiting[at], each))
+        at += lists.is_same(wanted, found)
+    if at < len(waiting):
+        raise Unmergeable(
+            f"The order in patch list:\n{go_text.printed(given)}\n doesn't match {ORDER} list:\n{go_text.printed(order)}\n"
+        )

@@ -133,6 +133,18 @@ def test_an_order_that_contradicts_the_patch_is_refused() -> None:
         merge({"containers": [{"name": "a"}, {"name": "b"}]}, patch, POD_SPEC)
 
 
+def test_a_new_item_comes_where_a_deleted_one_made_room() -> None:
+    """As on a real server, for items that the order does not name."""
+    patch = {
+        "$setElementOrder/containers": [{"name": "new"}],
+        "containers": [{"name": "new"}, {"name": "gone", "$patch": "delete"}],
+    }
+
+    merged = merge({"containers": [{"name": "kept"}, {"name": "gone"}]}, patch, POD_SPEC)
+
+    assert [each["name"] for each in merged["containers"]] == ["kept", "new"]
+
+
 def test_what_a_patch_does_not_touch_is_shared() -> None:
     original: Json = {"containers": [{"name": "a", "env": []}], "tolerations": [{"key": "a"}]}
 

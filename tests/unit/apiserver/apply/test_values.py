@@ -1,0 +1,124 @@
+"""Objects beside their schema: repeated items, order of merged lists, and what taking fields out leaves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bramley.apiserver.apply import checking, schemas, sets, values
+
+Json = dict[str, Any]
+
+SPEC = schemas.of_struct("core/v1.PodSpec")
+CONTAINER = schemas.of_struct("core/v1.Container")
+CRD = schemas.of_crd(
+    {
+        "type": "object",
+        "properties": {
+            "set": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
+            "whole": {
+                "type": "object",
+                "x-kubernetes-map-type": "atomic",
+                "properties": {"a": {"type": "string"}},
+            },
+            "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+        },
+    }
+)
+
+
+def named(*names: str) -> list[Json]:
+    return [{"name": name} for name in names]
+
+
+def env(*names: str) -> Json:
+    return {"env": [{"name": name, "value": str(at)} for at, name in enumerate(names)]}
+
+
+def paths(fields: sets.FieldSet) -> set[str]:
+    return {sets.shown(path) for path in fields.paths()}
+
+
+@pytest.mark.parametrize(
+    ("live", "config", "expected"),
+    [
+        ("ab", "c", "abc"),
+        ("ab", "b", "ab"),
+        ("ab", "ba", "ba"),
+        ("abc", "ca", "bca"),
+        ("", "ab", "ab"),
+        ("axb", "ba", "xba"),
+    ],
+)
+def test_shared_items_take_the_order_of_the_configuration(
+    live: str, config: str, expected: str
+) -> None:
+    merged = values.merge({"containers": named(*live)}, {"containers": named(*config)}, SPEC)
+
+    assert "".join(each["name"] for each in merged["containers"]) == expected
+
+
+def test_repeated_items_of_a_live_object_stay() -> None:
+    merged = values.merge(env("a", "a", "b"), env("c"), CONTAINER)
+
+    assert [each["name"] for each in merged["env"]] == ["a", "a", "b", "c"]
+
+
+def test_repeated_items_are_owned_as_one() -> None:
+    assert paths(values.fields_of(env("a", "a"), CONTAINER)) == {'.env[name="a"]'}
+
+
+def test_a_repetition_that_begins_is_new_and_one_that_ends_is_gone() -> None:
+    begins = values.compare(env("a"), env("a", "a"), CONTAINER)
+    ends = values.compare(env("a", "a"), env("a"), CONTAINER)
+
+    assert '.env[name="a"]' in paths(begins.added)
+    assert '.env[name="a"].value' in paths(begins.removed)
+    assert '.env[name="a"]' in paths(ends.removed)
+    assert '.env[name="a"].value' in paths(ends.added)
+
+
+def test_a_field_that_is_emptied_is_not_taken_from_who_owns_it() -> None:
+    """Else a struct that somebody else keeps would be theirs no longer."""
+    live = {"resources": {"requests": {"cpu": "1"}}}
+    gone = sets.of([("f:resources", "f:requests")])
+
+    left = values.remove(live, gone, CONTAINER)
+
+    assert left == {"resources": None}
+    assert "f:resources" not in values.compare(live, left, CONTAINER).removed.members
+    assert values.settled(left, live) == {}
+
+
+def test_what_a_schema_says_is_owned_as_one_is_a_leaf() -> None:
+    config = {"whole": {"a": "b"}, "set": ["x"], "free": {"deep": {"er": [1, 2]}}}
+
+    assert paths(values.fields_of(config, CRD)) == {
+        ".whole",
+        '.set[="x"]',
+        ".free.deep",
+        ".free.deep.er",
+    }
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        ({"odd": 1}, ".odd: field not declared in schema"),
+        ({"set": ["a", "a"]}, '.set: duplicate entries for key [="a"]'),
+        ({"set": [{}]}, ".set: element 0: associative list without keys has an element"),
+        ({"set": "a"}, ".set: expected list, got &{a}"),
+        ({"whole": {"b": "c"}}, ".whole.b: field not declared in schema"),
+        ({"metadata": {"labels": {"a": 1}}}, ".metadata.labels.a: expected string, got"),
+    ],
+)
+def test_a_configuration_that_does_not_fit_is_told_where(config: Json, why: str) -> None:
+    assert (checking.complaint(config, CRD) or "").startswith(why)
+
+
+def test_a_port_is_known_by_its_protocol_even_if_it_does_not_say_it() -> None:
+    ports = {"ports": [{"containerPort": 1}]}
+
+    keys = '.ports[containerPort=1,protocol="TCP"]'
+    assert keys in paths(values.fields_of(ports, CONTAINER))
