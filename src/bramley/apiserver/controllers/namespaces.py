@@ -1,7 +1,6 @@
 """The end of a namespace: its contents go, Pods first, its conditions tell how far that came, then it is let go.
 
-The API only marks a namespace as terminating and refuses new contents. What is left is looked at again after half of the
-time that its Pods may take, or that finalizers usually take.
+The API only marks a namespace as terminating and refuses new contents. What is left is looked at again every few seconds.
 """
 
 from __future__ import annotations
@@ -59,7 +58,8 @@ class NamespaceReconciler:
         if emptied.errors:
             raise errors.ApiUnavailable("; ".join(sorted(emptied.errors)))
         if emptied.seconds:
-            after = timedelta(seconds=emptied.seconds // 2 + 1)
+            half = timedelta(seconds=emptied.seconds // 2 + 1)
+            after = min(half, self.timings.namespace_retry)
             return CheckAgain(after, f"some content remains, for about {emptied.seconds} s")
         await self._let_go(namespace)
         return Settled()

@@ -35,6 +35,8 @@ class Timings:
     event_ttl_period: timedelta = timedelta(minutes=1)
     # Namespaces: how long after its deletion a namespace is emptied, so that whoever writes into it hears of its end first.
     namespace_first_look: timedelta = timedelta(seconds=5)
+    # How soon it is looked at again while contents remain; a real cluster does so after each change that it tells.
+    namespace_retry: timedelta = timedelta(seconds=5)
     # Garbage collection: how often it looks at what is served (definitions that come or go are noticed at once), and how
     # soon an object that could not be judged is looked at again, growing from there.
     garbage_discovery_period: timedelta = timedelta(minutes=5)
