@@ -74,7 +74,9 @@ def _entry(whole: Json) -> Json:
 
 def _own() -> list[Json]:
     role = {"kind": "ClusterRole", "metadata": _meta(EVENTS), "rules": EVENT_RULES}
+    # The scheduler is one of our controllers too.
     roles = {
+        "bramley:controller:scheduler": "system:kube-scheduler",
         EVENTS: EVENTS,
         **{f"bramley:controller:{each}": f"system:controller:{each}" for each in OURS},
     }

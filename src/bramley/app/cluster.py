@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 logger = log.get(__name__)
 
-# As it is called in any cluster. It may do everything: it lives in the same process as the API.
+# As it is called in any cluster, with the roles that a cluster gives to its controllers and no more.
 USER = "system:kube-controller-manager"
-GROUPS = ("system:masters", "system:authenticated")
+GROUPS = ("system:authenticated",)
 _RESTART = Backoff(timedelta(seconds=1), timedelta(minutes=1))
 
 
