@@ -68,7 +68,7 @@ async def test_what_was_made_can_be_selected_and_read_one_by_one() -> None:
         ("system:kube-scheduler", "delete", "nodes", "", False),
         ("system:kube-controller-manager", "create", "pods", "", True),
         ("system:kube-controller-manager", "create", "pods/binding", "", True),
-        ("system:kube-controller-manager", "get", "pods/log", "", False),
+        ("system:kube-controller-manager", "create", "nodes", "", False),
         ("system:kube-controller-manager", "update", "nodes/status", "", True),
         ("system:kube-controller-manager", "delete", "events", "", True),
         ("system:kube-controller-manager", "update", "deployments/status", "apps", True),
