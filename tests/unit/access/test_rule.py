@@ -3,14 +3,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bramley.access import rule
 from bramley.access.references import References
 from bramley.access.rule import Asked, PodFacts
 from bramley.api.names import access, finalizers
-from tests.unit.access.worlds import NODE, OTHER, Dictionaries, a_world, asked
+from tests.unit.access.worlds import NODE, OTHER, a_world, asked
 
 LEASES = "coordination.k8s.io:leases"
 AGENTS = access.NAMESPACE
@@ -331,69 +329,3 @@ def test_a_pod_that_runs_as_another_agent_lends_its_identity_to_nobody() -> None
     one = asked("create", "serviceaccounts/token", AGENTS, f"tart-kubelet-{OTHER}")
 
     assert not rule.judge(one, world).allowed
-
-
-NODES = st.sampled_from([NODE, OTHER, "mac-3", ""])
-NAMES = st.sampled_from([NODE, OTHER, "mine", "theirs", "free", "s", "s2", ""])
-PLACES = st.sampled_from(["", "ns", "other", "default", "kube-node-lease", AGENTS])
-VERBS = st.sampled_from(["create", "update", "patch", "delete", "deletecollection"])
-WHAT = st.sampled_from(
-    [
-        "nodes",
-        "nodes/status",
-        LEASES,
-        "pods",
-        "pods/status",
-        "pods/eviction",
-        "pods/binding",
-        "secrets",
-        "configmaps",
-        "serviceaccounts",
-        "namespaces",
-        "rbac.authorization.k8s.io:clusterroles",
-    ]
-)
-
-
-@st.composite
-def worlds(draw: st.DrawFn) -> Dictionaries:
-    pods = {
-        ("ns", name): PodFacts(
-            draw(NODES), f"uid-{name}", References("robot", frozenset({draw(NAMES)}))
-        )
-        for name in draw(st.sets(st.sampled_from(["mine", "theirs", "free"])))
-    }
-    return Dictionaries(pods, draw(st.sets(NODES)))
-
-
-@st.composite
-def objects(draw: st.DrawFn) -> dict[str, Any] | None:
-    if draw(st.booleans()):
-        return None
-    metadata = {"name": draw(NAMES), "labels": draw(st.sampled_from([{}, {"a": "b"}]))}
-    metadata["finalizers"] = draw(st.lists(st.sampled_from([OURS, "x"]), max_size=2))
-    return {"metadata": metadata, "spec": {"nodeName": draw(NODES)}}
-
-
-WISHES = st.builds(asked, VERBS, WHAT, PLACES, NAMES)
-
-
-@given(WISHES, worlds(), objects(), objects())
-def test_no_agent_ever_writes_an_object_of_another_node(
-    one: Asked, world: Dictionaries, new: Any, old: Any
-) -> None:
-    if not rule.judge(one, world).allowed or rule.admit(one, new, old, world) is not None:
-        return
-
-    assert NODE in world.agents
-    assert one.resource in {"nodes", "leases", "pods"}
-    if one.resource == "pods":
-        assert old is not None
-        assert old["spec"]["nodeName"] == NODE
-        if new is not None:
-            assert new["spec"] == old["spec"]
-            assert new["metadata"]["labels"] == old["metadata"]["labels"]
-    else:
-        assert new is not None
-        assert new["metadata"]["name"] == NODE
-        assert one.name == NODE or one.verb == "create"
