@@ -13,6 +13,8 @@ _ALWAYS_SHOWN = (
     "numberReady",
 )
 _QUARTER = "25%"
+# Shown also when nobody set them.
+_TIMES: Json = {"lastUpdateTime": None, "lastTransitionTime": None}
 
 
 def complete_deployment(new: Json) -> None:
@@ -49,6 +51,10 @@ def default_deployment(new: Json) -> None:
     spec.setdefault("revisionHistoryLimit", 10)
     spec.setdefault("progressDeadlineSeconds", 600)
     new["spec"] = spec
+    status = new.get("status", {})
+    if status.get("conditions"):
+        conditions = [{**_TIMES, **each} for each in status["conditions"]]
+        new["status"] = {**status, "conditions": conditions}
 
 
 def default_replica_set(new: Json) -> None:

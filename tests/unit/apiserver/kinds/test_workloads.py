@@ -107,3 +107,14 @@ async def test_an_unchanged_workload_uses_up_no_version() -> None:
             again = await world.ask("PUT", f"{APPS}/{kind}/a", made.json)
 
             assert (kind, again.version) == (kind, made.version)
+
+
+async def test_a_condition_of_a_deployment_shows_times_that_nobody_set() -> None:
+    async with a_world() as world:
+        await world.create(f"{APPS}/deployments", a_workload())
+
+        status = {"conditions": [{"type": "Available", "status": "True"}]}
+        written = await world.merge(f"{APPS}/deployments/a/status", {"status": status})
+
+        shown = written.json["status"]["conditions"][0]
+        assert (shown["lastUpdateTime"], shown["lastTransitionTime"]) == (None, None)
