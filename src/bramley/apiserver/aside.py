@@ -70,7 +70,7 @@ class Pages:
     async def nothing(self, request: HttpRequest) -> Response:
         """Refuse every other path."""
         self._check(request, reads=False)
-        raise status.no_such_path()
+        raise status.no_such_page()
 
     def _check(self, request: HttpRequest, *, reads: bool = True) -> None:
         plain = Request(request.scope, request.receive, self.settings)
@@ -126,4 +126,6 @@ def _json(value: object) -> Response:
 async def _refused(_request: HttpRequest, error: Exception) -> Response:
     if not isinstance(error, ApiError):
         raise error
+    if error.text:
+        return PlainTextResponse(error.text, error.code)
     return Response(error.encoded(), error.code, media_type="application/json")

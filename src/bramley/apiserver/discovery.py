@@ -17,7 +17,7 @@ from bramley.apiserver.resources import Catalog, ServedResource
 from bramley.apiserver.rest import negotiation
 from bramley.apiserver.rest.exchange import JSON, NOT_MODIFIED, Answer, Header, Request
 from bramley.apiserver.rest.subresources import EXTRA, Subresource
-from bramley.apiserver.status import no_such_path
+from bramley.apiserver.status import no_such_page, no_such_path
 
 Json = dict[str, Any]
 
@@ -141,7 +141,7 @@ def _group_document(parts: list[str], catalog: Catalog) -> Json:
         groups = [_group(catalog, group) for group in catalog.groups()]
         return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
     if parts[0] not in catalog.groups():
-        raise no_such_path()
+        raise no_such_page()
     if len(parts) == 1:
         return {"kind": "APIGroup", "apiVersion": "v1", **_group(catalog, parts[0])}
     return _resource_list(catalog, *parts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from bramley.apiserver.resources import Catalog, ServedResource
-from bramley.apiserver.status import no_such_path
+from bramley.apiserver.status import no_such_page, no_such_path
 from bramley.apiserver.store.records import Key
 
 # What stands behind a namespace's name and is not a resource inside of it.
@@ -47,7 +47,9 @@ def find(path: str, catalog: Catalog) -> Target:
         raise no_such_path()
     resource = catalog.find(group, version, rest[0])
     name, subresource, *_ = [*rest[1:], "", ""]
-    if resource is None or not _in_scope(resource, namespace, name):
+    if resource is None:
+        raise no_such_path() if catalog.is_builtin(group, version) else no_such_page()
+    if not _in_scope(resource, namespace, name):
         raise no_such_path()
     return Target(resource, namespace, name, subresource, legacy_watch)
 

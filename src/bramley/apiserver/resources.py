@@ -217,6 +217,10 @@ class Catalog:
         """Return what is served there, if anything."""
         return self._found.get((group, version, plural))
 
+    def is_builtin(self, group: str, version: str) -> bool:
+        """Tell whether this version of a group is served without any CustomResourceDefinition."""
+        return any((each.group, each.version) == (group, version) for each in self._builtins)
+
     def install(self, crd: Json) -> None:
         """Serve what a CustomResourceDefinition describes, in place of what its last version did."""
         if self._from_crd is None:

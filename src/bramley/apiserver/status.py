@@ -46,6 +46,7 @@ class ApiError(Exception):
         details: Details | None = None,
         retry_after: int = 0,
         continue_token: str = "",
+        text: str = "",
     ) -> None:
         super().__init__(message)
         self.code = code
@@ -55,6 +56,7 @@ class ApiError(Exception):
         self.details = details
         self.retry_after = retry_after
         self.continue_token = continue_token
+        self.text = text
 
     def status(self) -> dict[str, Any]:
         """Return the refusal as a `Status` object."""
@@ -132,6 +134,12 @@ def no_such_path() -> ApiError:
     """Refuse a path that nothing is served at."""
     message = "the server could not find the requested resource"
     return ApiError(404, "NotFound", message, details=NOTHING)
+
+
+def no_such_page() -> ApiError:
+    """Refuse a path outside of everything that is served, in the plain text that clients know it by."""
+    text = "404 page not found\n"
+    return ApiError(404, "NotFound", text.strip(), details=NOTHING, text=text)
 
 
 def method_not_allowed(details: Details | None = None) -> ApiError:

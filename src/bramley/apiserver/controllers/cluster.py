@@ -10,6 +10,7 @@ from bramley.apiserver.controllers import (
     event_ttl,
     namespaces,
     node_lifecycle,
+    node_ttl,
     pod_gc,
     service_accounts,
 )
@@ -39,6 +40,7 @@ def everything() -> tuple[Add, ...]:
         garbage.add,
         scheduler.add,
         node_lifecycle.add,
+        node_ttl.add,
         pod_gc.add,
         event_ttl.add,
         replica_sets.add,

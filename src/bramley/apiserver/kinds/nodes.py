@@ -18,6 +18,7 @@ _INFO = (
     "operatingSystem",
     "architecture",
 )
+_CONDITION = {"lastHeartbeatTime": None, "lastTransitionTime": None}
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
@@ -29,6 +30,8 @@ def default(new: Json) -> None:
         status.setdefault("allocatable", status["capacity"])
     status.setdefault("daemonEndpoints", {"kubeletEndpoint": {"Port": 0}})
     status["nodeInfo"] = {**dict.fromkeys(_INFO, ""), **status.get("nodeInfo", {})}
+    if "conditions" in status:
+        status["conditions"] = [{**_CONDITION, **each} for each in status["conditions"]]
     new["status"] = status
 
 

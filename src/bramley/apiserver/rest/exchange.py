@@ -28,6 +28,7 @@ Send = Callable[[Message], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
 JSON = (b"content-type", b"application/json")
+TEXT = (b"content-type", b"text/plain; charset=utf-8")
 # Where the server puts the owner of the connection into a request's scope.
 PEER = "bramley.peer"
 NOT_MODIFIED = 304
@@ -50,6 +51,7 @@ class Request:
         "receive",
         "repeated",
         "scope",
+        "sender",
         "settings",
         "warnings",
     )
@@ -60,7 +62,9 @@ class Request:
         self.receive = receive
         self.settings = settings
         self.scope = scope
+        # Who sent it and for whom it is answered; two users only if the one acts for the other.
         self.caller: User = ANONYMOUS
+        self.sender: User = ANONYMOUS
         self.warnings: list[str] = []
         self.query: dict[str, str] = {}
         self.repeated: dict[str, list[str]] = {}
@@ -142,6 +146,8 @@ def error_answer(error: ApiError) -> Answer:
     headers: list[Header] = []
     if error.retry_after:
         headers.append((b"retry-after", str(error.retry_after).encode()))
+    if error.text:
+        return Answer(error.text.encode(), error.code, TEXT, tuple(headers))
     return Answer(error.encoded(), error.code, headers=tuple(headers))
 
 

@@ -205,6 +205,8 @@ class DeploymentReconciler:
             deployment.name,
             patch,
             namespace=deployment.namespace,
+            # By way of the status, since a changed annotation would else count as a new generation.
+            subresource="status",
             uid=deployment.uid,
         )
 

@@ -1,0 +1,156 @@
+"""Sessions of a person at kubectl: data, told to a server, with what differs from run to run taken out of the output.
+
+A step is one command line of kubectl, or a mapping: `run` the command line, `stdin` the name of one of the session's files,
+`until` a text that the output must come to hold (the command is repeated until it does), and `compare` how the outputs of
+two servers are held against each other: `whole` (the default), `first` (the first line only, where a real server goes on with
+Go's structures), `subset` (each line of ours is a line of theirs) or `no`.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+HERE = Path(__file__).parent / "sessions"
+PATIENCE_SECONDS = 60.0
+
+# What no two runs share: ids, times, versions, ages, addresses, suffixes that servers make up.
+_CHANGING = (
+    (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), "<uid>"),
+    (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"), "<time>"),
+    (re.compile(r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d [+-]\d{4}"), "<time>"),
+    (re.compile(r"(resourceVersion\"?: ?)\"?\d+\"?"), r"\1<version>"),
+    (re.compile(r"Resource Version: +\d+"), "Resource Version: <version>"),
+    (re.compile(r"eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+"), "<token>"),
+    (re.compile(r"https?://127\.0\.0\.1:\d+"), "<server>"),
+    (re.compile(r"\bkube-api-access-[a-z0-9]{5}\b"), "kube-api-access-<made>"),
+    (re.compile(r"\b([a-z]+)-[a-z0-9]{8,10}-[a-z0-9]{5}\b"), r"\1-<hash>-<made>"),
+    (re.compile(r"\b(web|made|tree)-[bcdf0-9g-z]{8,10}\b"), r"\1-<hash>"),
+    (re.compile(r"(pod-template-hash[=:] ?)[a-z0-9]+"), r"\1<hash>"),
+    (re.compile(r"\b([a-z]+(?:-[a-z]+)*)\.[0-9a-f]{16}\b"), r"\1.<made>"),
+    (
+        re.compile(
+            r"<invalid>|(?<![\w.-])(\d+d)?(\d+h)?(\d+m)?\d+s(?![\w.-])|(?<![\w.-])\d+m(?![\w.-])"
+        ),
+        "<age>",
+    ),
+    (re.compile(r"<age> \(x\d+ over <age>\)"), "<age>"),
+    (re.compile(r"[ \t]+"), " "),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One command line."""
+
+    run: str
+    stdin: str = ""
+    until: str = ""
+    compare: str = "whole"
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Steps in their order, and the files that they name."""
+
+    name: str
+    steps: tuple[Step, ...]
+    files: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What one step printed, and how it ended."""
+
+    step: Step
+    code: int
+    text: str
+
+    @property
+    def lines(self) -> list[str]:
+        """Return the output without what changes from run to run; a line that repeats itself counts once."""
+        found = plain(self.text).splitlines()
+        return [line for line, before in zip(found, ["", *found], strict=False) if line != before]
+
+
+def load() -> list[Session]:
+    """Return every session."""
+    return [_session(path) for path in sorted(HERE.glob("*.yaml"))]
+
+
+def _session(path: Path) -> Session:
+    document = yaml.safe_load(path.read_text())
+    return Session(
+        path.stem,
+        tuple(_step(each) for each in document["steps"]),
+        document.get("files", {}),
+    )
+
+
+def _step(told: Any) -> Step:
+    return Step(told) if isinstance(told, str) else Step(**told)
+
+
+def plain(text: str) -> str:
+    """Return a text without what changes from run to run."""
+    for pattern, shown in _CHANGING:
+        text = pattern.sub(shown, text)
+    return "\n".join(line.strip() for line in text.splitlines())
+
+
+def tell(session: Session, *, kubectl: Path, kubeconfig: Path, folder: Path) -> list[Said]:
+    """Tell a session to one server and return what kubectl said."""
+    for name, content in session.files.items():
+        (folder / name).write_text(content)
+    # A cache of discovery of its own: the servers answer differently and sessions change what is served.
+    command = [str(kubectl), f"--kubeconfig={kubeconfig}", f"--cache-dir={folder / 'cache'}"]
+    return [_said(step, command, folder) for step in session.steps]
+
+
+def _said(step: Step, command: list[str], folder: Path) -> Said:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        said = _once(step, command, folder)
+        if not step.until or re.search(step.until, plain(said.text)):
+            return said
+        assert time.monotonic() < deadline, f"{step.run} never said {step.until}: {said.text}"
+        time.sleep(0.2)
+
+
+def _once(step: Step, command: list[str], folder: Path) -> Said:
+    done = subprocess.run(
+        [*command, *shlex.split(step.run)],
+        input=(folder / step.stdin).read_text() if step.stdin else None,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+        cwd=folder,
+    )
+    return Said(step, done.returncode, done.stdout)
+
+
+def difference(ours: Said, theirs: Said) -> list[str]:
+    """Return how our server's output of a step differs from the real one's."""
+    if ours.step.compare == "no":
+        return []
+    found = [] if ours.code == theirs.code else [f"exit {ours.code}, real {theirs.code}"]
+    if ours.step.compare == "first":
+        return found + ([] if ours.lines[:1] == theirs.lines[:1] else [ours.text, theirs.text])
+    if ours.step.compare == "subset":
+        return found + [f"+ {line}" for line in ours.lines if line not in theirs.lines]
+    if ours.lines == theirs.lines:
+        return found
+    return (
+        found
+        + [f"ours: {line}" for line in ours.lines]
+        + [f"real: {line}" for line in theirs.lines]
+    )

@@ -1,0 +1,40 @@
+"""kubectl sessions on the embedded API and on a real cluster: a person sees the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.kubectl_sessions import session
+from tests.cluster.kubectl_sessions.session import Session
+from tests.process.serving.processes import running
+from tools.kube.control_plane import RealCluster
+
+SESSIONS = session.load()
+
+
+@pytest.fixture(scope="module")
+def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with running(tmp_path_factory.mktemp("embedded")) as server:
+        yield server.kubeconfig
+
+
+@pytest.mark.parametrize("told", SESSIONS, ids=lambda each: each.name)
+def test_kubectl_says_the_same_on_both_servers(
+    told: Session, embedded: Path, real_cluster: RealCluster, kubectl: Path, tmp_path: Path
+) -> None:
+    outputs = []
+    for name, kubeconfig in (("ours", embedded), ("real", real_cluster.kubeconfig)):
+        folder = tmp_path / name
+        folder.mkdir()
+        outputs.append(session.tell(told, kubectl=kubectl, kubeconfig=kubeconfig, folder=folder))
+
+    differing = {
+        f"{number}: kubectl {ours.step.run}": found
+        for number, (ours, theirs) in enumerate(zip(*outputs, strict=True), 1)
+        if (found := session.difference(ours, theirs))
+    }
+    shown = "\n".join("\n  ".join([step, *found]) for step, found in differing.items())
+    assert not differing, f"\n{shown}"

@@ -1,0 +1,44 @@
+"""The time that agents may keep what they read, by the size of the cluster."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from bramley.api.core import Node
+from bramley.apiserver.controllers import node_ttl
+from bramley.apiserver.controllers.node_ttl import TTL, seconds_for
+from tests.unit.apiserver.controllers.one_controller import a_world_with
+
+
+@pytest.mark.parametrize(
+    ("nodes", "now", "wanted"),
+    [
+        (1, 0, 0),
+        (100, 0, 0),
+        (101, 0, 15),
+        (95, 15, 15),
+        (90, 15, 0),
+        (501, 15, 30),
+        (460, 30, 30),
+        (450, 30, 15),
+        (1001, 30, 60),
+        (2001, 60, 300),
+        (1, 300, 0),
+    ],
+)
+def test_time_grows_at_once_and_shrinks_late(nodes: int, now: int, wanted: int) -> None:
+    assert seconds_for(nodes, now) == wanted
+
+
+async def test_every_node_is_told_and_a_changed_time_is_set_right() -> None:
+    async with a_world_with(node_ttl.add) as world:
+        await world.node("mac-1")
+        await asyncio.sleep(1)
+        assert (await world.kube.get(Node, "mac-1")).metadata.annotations[TTL] == "0"
+
+        await world.kube.merge_patch(Node, "mac-1", {"metadata": {"annotations": {TTL: "77"}}})
+        await asyncio.sleep(1)
+
+        assert (await world.kube.get(Node, "mac-1")).metadata.annotations[TTL] == "0"
