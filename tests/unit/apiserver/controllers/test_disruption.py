@@ -162,3 +162,11 @@ async def test_rules_follow_the_roles_that_a_role_is_made_of() -> None:
         assert [each.verbs for each in grown.rules or []] == [["get"]]
         assert not (await client.get(ClusterRole, "x")).rules
         assert (await client.get(ClusterRole, "admin")).rules
+
+
+def test_a_role_is_never_made_of_itself() -> None:
+    rule = AggregationRule(cluster_role_selectors=[LabelSelector(match_labels={"to": "x"})])
+    place = ObjectMeta(name="x", labels={"to": "x"})
+    role = ClusterRole(metadata=place, aggregation_rule=rule, rules=[PolicyRule(verbs=["get"])])
+
+    assert aggregation.collected(role, [role]) == []
