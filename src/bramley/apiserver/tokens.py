@@ -47,7 +47,6 @@ class Tokens:
     def __init__(self, path: Path | None, entries: dict[str, User]) -> None:
         self._path = path
         self._entries = entries
-        self._lent: dict[str, User] = {}
 
     @classmethod
     def open(cls, folder: Path) -> Tokens:
@@ -66,17 +65,10 @@ class Tokens:
         if not token:
             return None
         digest = _digest(token)
-        for entries in (self._entries, self._lent):
-            for known, user in entries.items():
-                if hmac.compare_digest(known, digest):
-                    return user
+        for known, user in self._entries.items():
+            if hmac.compare_digest(known, digest):
+                return user
         return None
-
-    def lend(self, name: str, groups: tuple[str, ...] = ()) -> Secret:
-        """Make a token for a part of this process; it is never written down, and ends with the process."""
-        token = secrets.token_urlsafe(_BYTES)
-        self._lent[_digest(token)] = User(name, groups)
-        return Secret(token)
 
     def issue(self, name: str, groups: tuple[str, ...] = ()) -> Secret:
         """Make a token for a user; the tokens that the user had are void from now on."""
