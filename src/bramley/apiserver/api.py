@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 
-from bramley.apiserver import discovery, paths, status
+from bramley.apiserver import audit, discovery, limits, paths, status
+from bramley.apiserver.audit import Log
 from bramley.apiserver.auth import attributes, escalation, impersonation
 from bramley.apiserver.auth.attributes import Attributes
 from bramley.apiserver.auth.authenticator import Authenticate, Authenticator
 from bramley.apiserver.auth.authorizer import Authorizer
+from bramley.apiserver.limits import Limits, Seat
 from bramley.apiserver.paths import Target
 from bramley.apiserver.rest import bootstrap, listing, negotiation, options, showing, watching
 from bramley.apiserver.rest.exchange import (
@@ -47,7 +49,7 @@ class Callers:
 
     def check(self, request: Request) -> Attributes | None:
         """Let a request pass or raise a 401 or 403; return what it asks for, None if its caller may do everything."""
-        user = self._authenticator.identify(request)
+        request.sender = user = self._authenticator.identify(request)
         request.caller = user = impersonation.acting(
             user, request.scope["headers"], self._authorizer
         )
@@ -61,8 +63,10 @@ class Callers:
 class Api:
     """Serves the paths below `/api` and `/apis`."""
 
-    def __init__(self, server: Server, callers: Callers) -> None:
+    def __init__(self, server: Server, callers: Callers, audit: Log | None = None) -> None:
         self._server = server
+        self._limits = Limits(server.settings)
+        self._audit = audit
         self._callers = callers
         self._prepared: asyncio.Event | None = None
         self._is_ready = False
@@ -73,8 +77,16 @@ class Api:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
         request = Request(scope, receive, self._server.settings)
+        with self._limits.seat() as seat:
+            await self._exchange(request, seat, send)
+        if seat.is_late and not seat.has_begun:
+            answer = error_answer(limits.timed_out(request.method))
+            self._note(request, answer)
+            await send_answer(send, answer)
+
+    async def _exchange(self, request: Request, seat: Seat, send: Send) -> None:
         try:
-            answer = await self._answer(request, send)
+            answer = await self._answer(request, seat, send)
         except ApiError as error:
             answer = error_answer(error)
         except Disconnected:
@@ -82,9 +94,15 @@ class Api:
         except Exception as error:  # noqa: BLE001 - the HTTP boundary: nothing may get past it
             answer = error_answer(translated(error, request))
         if answer is not None:
+            self._note(request, answer)
+            seat.has_begun = True
             await send_answer(send, answer, request.warnings)
 
-    async def _answer(self, request: Request, send: Send) -> Answer | None:
+    def _note(self, request: Request, answer: Answer) -> None:
+        if self._audit is not None and audit.wants(request):
+            self._audit.note(request, answer.code, answer.body)
+
+    async def _answer(self, request: Request, seat: Seat, send: Send) -> Answer | None:
         request.check_headers()
         if not self._is_ready:
             await self._prepare()
@@ -96,10 +114,11 @@ class Api:
             request.warnings.append(target.resource.rules.warning)
         reads = request.method in _READS
         if reads and (not target.name or target.legacy_watch) and not target.subresource:
-            return await self._many(request, target, send)
+            return await self._many(request, target, seat, send)
         if target.legacy_watch:
             # Its rights were asked for a watch; nothing else may be done there.
             raise status.method_not_allowed()
+        seat.take(request.caller, self._limits.lane_of(request.method, target.resource.stored_name))
         server = self._server
         if asked is not None and not reads:
             server = escalation.guarded(server.overseen(asked), asked)
@@ -119,15 +138,22 @@ class Api:
             target = self._targets[path] = paths.find(path, catalog)
         return target
 
-    async def _many(self, request: Request, target: Target, send: Send) -> Answer | None:
+    async def _many(
+        self, request: Request, target: Target, seat: Seat, send: Send
+    ) -> Answer | None:
         if target.resource.is_virtual:
             raise status.method_not_allowed()
         asked = options.listing(request, target.resource)
         if target.legacy_watch:
             target, asked = watching.legacy(target, asked)
         if asked.watch and request.method == "GET":
+            seat.take(request.caller, self._limits.watches)
+            if self._audit is not None and audit.wants(request):
+                # When it begins: it may last for an hour.
+                self._audit.note(request, 200)
             await watching.watch(self._server, request, target, asked=asked, send=send)
             return None
+        seat.take(request.caller, self._limits.common)
         return listing.list_objects(self._server, request, target, asked)
 
     async def _prepare(self) -> None:

@@ -28,6 +28,7 @@ from bramley.apiserver.store.store import Store
 from bramley.base.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
+    from bramley.apiserver.audit import Log
     from bramley.apiserver.backups import Backups
     from bramley.apiserver.openapi.pages import Pages
 
@@ -51,7 +52,7 @@ class App:
             await self.aside(scope, receive, send)
 
 
-def build(
+def build(  # noqa: PLR0913 - the one place where an API is put together
     *,
     store: Store,
     catalog: Catalog,
@@ -61,6 +62,7 @@ def build(
     chance: random.Random | None = None,
     keys: Keys | None = None,
     backups: Backups | None = None,
+    audit: Log | None = None,
 ) -> App:
     """Return the application over a store; `authenticate` knows the tokens that are not those of ServiceAccounts.
 
@@ -89,19 +91,19 @@ def build(
         failing=partial(health.failing, store),
         openapi=cache(partial(_openapi, server)),
     )
-    more = _backup_routes(backups, callers, server.settings)
-    return App(Api(server, callers), aside.build(pages, more))
+    more = _backup_routes(backups, callers, server.settings, audit)
+    return App(Api(server, callers, audit), aside.build(pages, more))
 
 
 def _backup_routes(
-    backups: Backups | None, callers: Callers, settings: Settings
+    backups: Backups | None, callers: Callers, settings: Settings, audit: Log | None
 ) -> Sequence[Route]:
     """Return the way to a backup, if there is a data folder to back up."""
     if backups is None:
         return ()
     from bramley.apiserver.backups import PATH, Endpoint
 
-    return (Route(PATH, Endpoint(backups, callers, settings)),)
+    return (Route(PATH, Endpoint(backups, callers, settings, audit)),)
 
 
 def _openapi(server: Server) -> Pages:

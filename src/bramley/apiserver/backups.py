@@ -32,6 +32,7 @@ from bramley.base.clock import Clock
 
 if TYPE_CHECKING:
     from bramley.apiserver.archives import Archive, Part
+    from bramley.apiserver.audit import Log
 
 logger = log.get(__name__)
 
@@ -47,6 +48,7 @@ class Endpoint:
     backups: Backups
     callers: Callers
     settings: Settings
+    audit: Log | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or raise why not."""
@@ -58,6 +60,8 @@ class Endpoint:
             raise authorizer.refusal(asked)
         if request.method != "GET":
             raise status.method_not_allowed()
+        if self.audit is not None:
+            self.audit.note(request, 200)
         try:
             await self.backups.send(send, self.settings)
         except (StorageUnavailable, OSError) as error:

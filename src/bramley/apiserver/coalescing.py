@@ -58,14 +58,29 @@ class CoalescingProtocol(HttpToolsProtocol):
     """uvicorn's protocol; a subclass, because that is what uvicorn takes."""
 
     _peer: Peer | None = None
+    # Since when the head of a request is awaited; 0 while one is answered.
+    awaited_since: float = 0.0
+    has_asked: bool = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin a connection over a transport that joins writes; whose it is, TLS found out before this."""
         super().connection_made(Coalescing(transport, self.loop))  # type: ignore[arg-type]
+        self.awaited_since = self.loop.time()
         self._peer = peers.of_certificate(transport.get_extra_info("peercert"))
 
     def on_message_begin(self) -> None:
         """Begin a request, and say whose connection it comes over."""
         super().on_message_begin()
+        self.awaited_since = self.loop.time()
         if self._peer is not None:
             self.scope[PEER] = self._peer  # type: ignore[literal-required]
+
+    def on_headers_complete(self) -> None:
+        """Begin to answer."""
+        self.awaited_since = 0.0
+        self.has_asked = True
+        super().on_headers_complete()
+
+    def hang_up(self) -> None:
+        """Close the connection without a word."""
+        self.transport.abort()

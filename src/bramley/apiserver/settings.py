@@ -20,6 +20,15 @@ class Settings:
     bookmark_before_end: timedelta = timedelta(seconds=2)
     # Each watch ends after a random time between these, so that clients do not all come back at once.
     watch_lasts: tuple[timedelta, timedelta] = (timedelta(minutes=30), timedelta(minutes=60))
+    # A request that takes longer than this ends with a 504; a watch is none.
+    request_deadline: timedelta = timedelta(seconds=60)
+    requests_in_flight: int = 1_200
+    requests_per_user: int = 400
+    watches: int = 20_000
+    watches_per_user: int = 2_000
+    connections: int = 20_000
+    # A connection whose request's head is not whole by then is closed, so that slow ones cannot fill the server.
+    head_deadline: timedelta = timedelta(seconds=20)
     # A watcher that takes nothing for this long is not coming back.
     send_deadline: timedelta = timedelta(seconds=60)
     generate_name_tries: int = 8

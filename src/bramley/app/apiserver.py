@@ -7,12 +7,13 @@ import contextlib
 import gc
 import random
 import signal
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 
 from bramley.apiserver import kubeconfigs, private_files, tls
+from bramley.apiserver.audit import Log
 from bramley.apiserver.auth.signing import Keys
 from bramley.apiserver.backups import Backups
 from bramley.apiserver.settings import Settings as ApiSettings
@@ -20,6 +21,7 @@ from bramley.apiserver.store.store import Store
 from bramley.apiserver.tls import Certificates
 from bramley.apiserver.tokens import Tokens
 from bramley.app import cluster, embedded
+from bramley.app.doors import Door
 from bramley.app.listening import Address, bind, bound_address
 from bramley.app.serving import HttpsServer, Stop
 from bramley.base import log
@@ -39,6 +41,7 @@ class Settings:
     certificates: tls.Settings = field(default_factory=tls.Settings)
     api: ApiSettings = field(default_factory=ApiSettings)
     cluster: cluster.Settings = field(default_factory=cluster.Settings)
+    audit: Path | None = None
 
 
 def run(settings: Settings, *, started: Callable[[Address], None]) -> None:
@@ -71,7 +74,10 @@ async def serve(
     kubeconfigs.refuse_foreign(settings.kubeconfig)
     with contextlib.closing(bind(settings.listen)) as bound:
         address = bound_address(settings.listen, bound)
-        async with Store.open(settings.data_dir, clock=clock) as store:
+        async with (
+            Store.open(settings.data_dir, clock=clock) as store,
+            _audited(settings, store, clock) as audit,
+        ):
             private_files.check_place(settings.kubeconfig)
             tokens = Tokens.open(settings.data_dir)
             certificates = _certificates(settings, clock)
@@ -89,6 +95,7 @@ async def serve(
                     kubeconfig=settings.kubeconfig,
                     clock=clock,
                 ),
+                audit=audit,
             )
             await embedded.prepare(api, token)
 
@@ -102,7 +109,11 @@ async def serve(
 
             write_kubeconfig()
             server = HttpsServer(
-                api.application, bound=bound, context=certificates.context(), drain=settings.drain
+                api.application,
+                bound=bound,
+                context=certificates.context(),
+                drain=settings.drain,
+                door=Door(settings.api.connections, settings.api.head_deadline),
             )
             beside = cluster.Cluster(
                 api,
@@ -124,6 +135,21 @@ async def serve(
                 for task in (freshness, telling, controllers):
                     task.cancel()
     logger.info("Stopped", revision=store.revision)
+
+
+@contextlib.asynccontextmanager
+async def _audited(settings: Settings, store: Store, clock: Clock) -> AsyncIterator[Log | None]:
+    """Keep the audit log, if one is wanted, until all that it has to tell is written."""
+    if settings.audit is None:
+        yield None
+        return
+    private_files.check_place(settings.audit)
+    audit = Log(settings.audit, clock=clock)
+    audit.begin(store.revision)
+    try:
+        yield audit
+    finally:
+        audit.close()
 
 
 def _certificates(settings: Settings, clock: Clock) -> Certificates:

@@ -25,6 +25,7 @@ from bramley.kube.in_process import Application, InProcessTransport
 from bramley.kube.transport import Request
 
 if TYPE_CHECKING:
+    from bramley.apiserver.audit import Log
     from bramley.apiserver.backups import Backups
     from bramley.apiserver.controllers.timings import Timings
 
@@ -53,6 +54,7 @@ def build(
     settings: Settings | None = None,
     keys: Keys | None = None,
     backups: Backups | None = None,
+    audit: Log | None = None,
 ) -> Api:
     """Build the API over a store: what is built in, and what its definitions add; `keys` sign ServiceAccounts' tokens."""
     insiders = Tokens.in_memory()
@@ -69,6 +71,7 @@ def build(
         settings=settings,
         keys=keys,
         backups=backups,
+        audit=audit,
     )
     return Api(application, store, tokens, insiders)
 

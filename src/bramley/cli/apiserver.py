@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -11,6 +12,8 @@ from bramley.base.errors import BadConfiguration
 from bramley.cli import backup
 from bramley.cli.options import (
     LISTEN,
+    OFF,
+    AuditLog,
     Controllers,
     DataDir,
     Format,
@@ -34,12 +37,13 @@ app.command("restore")(backup.restore)
 
 
 @app.callback()
-def apiserver(
+def apiserver(  # noqa: PLR0913 - one parameter a flag
     context: typer.Context,
     *,
     data_dir: DataDir = None,
     listen: Listen = LISTEN,
     kubeconfig_out: KubeconfigOut = None,
+    audit_log: AuditLog = None,
     controllers: Controllers = True,
     log_level: Level = LogLevel.INFO,
     log_format: Format = LogFormat.AUTO,
@@ -55,7 +59,9 @@ def apiserver(
     if context.invoked_subcommand is not None:
         _refuse_flags_in_front(context, context.invoked_subcommand)
         return
-    settings = _with_controllers(effective(data_dir, listen, kubeconfig_out), controllers)
+    settings = _with_controllers(
+        effective(data_dir, listen, kubeconfig_out, audit_log), controllers
+    )
     if show_settings:
         show(context, {**shown(settings, log_level, log_format), "controllers": controllers})
         return
@@ -86,14 +92,27 @@ def _with_controllers(settings: Settings, enabled: Controllers) -> Settings:
     return dataclasses.replace(settings, cluster=cluster)
 
 
-def effective(data_dir: DataDir, listen: Listen, kubeconfig_out: KubeconfigOut) -> Settings:
+def effective(
+    data_dir: DataDir, listen: Listen, kubeconfig_out: KubeconfigOut, audit_log: AuditLog = None
+) -> Settings:
     """Return the server's settings with the defaults filled in."""
     from bramley.app.apiserver import Settings
     from bramley.app.listening import Address
 
     folder = (data_dir or default_data_dir()).expanduser().absolute()
     kubeconfig = kubeconfig_out or folder / "kubeconfig"
-    return Settings(folder, Address.parse(listen), kubeconfig.expanduser().absolute())
+    return Settings(
+        folder,
+        Address.parse(listen),
+        kubeconfig.expanduser().absolute(),
+        audit=_audit_file(audit_log, folder),
+    )
+
+
+def _audit_file(given: str | None, folder: Path) -> Path | None:
+    if given == OFF:
+        return None
+    return Path(given).expanduser().absolute() if given else folder / "audit.log"
 
 
 def shown(settings: Settings, level: LogLevel, form: LogFormat) -> dict[str, object]:
@@ -102,6 +121,7 @@ def shown(settings: Settings, level: LogLevel, form: LogFormat) -> dict[str, obj
         "data_dir": settings.data_dir,
         "listen": settings.listen,
         "kubeconfig_out": settings.kubeconfig,
+        "audit_log": settings.audit or OFF,
         "log_level": level,
         "log_format": form,
     }

@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 LISTEN = "127.0.0.1:6443"
+OFF = "off"
 
 
 class LogLevel(StrEnum):
@@ -69,6 +70,16 @@ Controllers = Annotated[
         "--controllers/--no-controllers",
         envvar="BRAMLEY_CONTROLLERS",
         help="Run a cluster's controllers beside the API, such as scheduler and garbage collection, or serve the bare API.",
+    ),
+]
+AuditLog = Annotated[
+    str | None,
+    typer.Option(
+        "--audit-log",
+        envvar="BRAMLEY_AUDIT_LOG",
+        help="File for the audit log, or off; it never holds a body.",
+        show_default="audit.log in the data folder",
+        metavar="FILE|off",
     ),
 ]
 Level = Annotated[

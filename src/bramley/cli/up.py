@@ -15,6 +15,7 @@ from bramley.api.names import groups
 from bramley.cli.apiserver import effective, shown
 from bramley.cli.options import (
     LISTEN,
+    AuditLog,
     DataDir,
     Format,
     KubeconfigOut,
@@ -63,6 +64,7 @@ def up(
     data_dir: DataDir = None,
     listen: Listen = LISTEN,
     kubeconfig_out: KubeconfigOut = None,
+    audit_log: AuditLog = None,
     log_level: Level = LogLevel.WARNING,
     log_format: Format = LogFormat.AUTO,
     show_settings: ShowSettings = False,
@@ -74,7 +76,7 @@ def up(
       bramley up
       bramley up --data-dir ./data --listen 127.0.0.1:0 --kubeconfig-out ./kubeconfig
     """  # noqa: D301 - click keeps the lines of a paragraph that starts so
-    settings = effective(data_dir, listen, kubeconfig_out)
+    settings = effective(data_dir, listen, kubeconfig_out, audit_log)
     if show_settings:
         show(context, shown(settings, log_level, log_format))
         return

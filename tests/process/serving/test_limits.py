@@ -1,0 +1,92 @@
+"""Floods of slow connections hinder nobody, and no marker of a Secret turns up in anything that a server writes about itself."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import ssl
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tests.process.serving.processes import Bramley, running, until
+
+SLOW = 150
+BEGINNING = b"GET /api/v1/pods HTTP/1.1\r\nHost: x\r\nX-Slow: "
+MARKER = "bWFya2VyLW9mLWEtc2VjcmV0"
+
+
+def slow_connection(
+    server: Bramley, context: ssl.SSLContext, *, shakes_hands: bool
+) -> socket.socket:
+    place = urlsplit(server.access[0])
+    plain = socket.create_connection((str(place.hostname), place.port or 0), timeout=30)
+    if not shakes_hands:
+        return plain
+    wrapped = context.wrap_socket(plain)
+    wrapped.sendall(BEGINNING)
+    return wrapped
+
+
+def is_closed(connection: socket.socket) -> bool:
+    connection.settimeout(0.05)
+    try:
+        connection.sendall(b"a")
+        return connection.recv(1) == b""
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+
+
+def test_slow_connections_hinder_nobody_and_are_closed(tmp_path: Path) -> None:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with running(tmp_path) as server, contextlib.ExitStack() as open_ones:
+        slow = [
+            open_ones.enter_context(
+                contextlib.closing(slow_connection(server, context, shakes_hands=number % 3 > 0))
+            )
+            for number in range(SLOW)
+        ]
+        began = time.monotonic()
+        for _ in range(10):
+            assert server.request("GET", "/api/v1/namespaces")[0] == 200
+        assert time.monotonic() - began < 5
+
+        last = slow[-1]
+        # It sends a byte now and then, and is closed nevertheless.
+        until(lambda: is_closed(last))
+        assert server.request("GET", "/readyz")[0] == 200
+
+
+def test_no_marker_of_a_secret_is_in_logs_audit_or_refusals(tmp_path: Path) -> None:
+    secrets = "/api/v1/namespaces/default/secrets"
+    accounts = "/api/v1/namespaces/default/serviceaccounts"
+    with running(tmp_path, "--log-level", "debug") as server:
+        until(lambda: server.request("GET", f"{accounts}/default")[0] == 200)
+        body = {"metadata": {"name": "canary"}, "data": {"key": MARKER}}
+        assert server.request("POST", secrets, body)[0] == 201
+        refusals = [
+            server.request("POST", secrets, body),
+            server.request("PUT", f"{secrets}/other", body),
+            server.request("POST", secrets, {**body, "type": "kubernetes.io/dockerconfigjson"}),
+            server.request("POST", secrets, [MARKER]),
+            server.request("GET", secrets, token=MARKER),
+            server.request("DELETE", f"{secrets}/absent", {"kind": "DeleteOptions", "x": MARKER}),
+        ]
+        code, issued = server.request("POST", f"{accounts}/default/token", {"spec": {}})
+        assert code == 201
+        token, admin = issued["status"]["token"], server.token
+        server.stop()
+
+    assert all(code >= 400 for code, _ in refusals), refusals
+    told = json.dumps([answer for _, answer in refusals], default=str)
+    audit = (server.folder / "audit.log").read_text()
+    told += audit + server.err.read_text() + server.out.read_text()
+    for marker in (MARKER, token, token.split(".")[2], admin):
+        assert marker not in told
+    names = [json.loads(line).get("name") for line in audit.splitlines()]
+    assert "canary" in names
+    assert (server.folder / "audit.log").stat().st_mode & 0o777 == 0o600
