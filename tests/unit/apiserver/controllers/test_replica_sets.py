@@ -74,7 +74,7 @@ def test_what_has_ended_or_is_ending_does_not_count() -> None:
 
 async def test_a_template_that_is_refused_costs_one_request_at_a_time() -> None:
     async with a_world(kubelet=False) as world:
-        body: dict[str, Any] = a_deployment(2, paused=False)
+        body: dict[str, Any] = a_deployment(20)
         body["spec"]["template"]["metadata"]["finalizers"] = ["no finalizer at all"]
         await world.deploy(body)
         events = (await world.client.list(Event, namespace="t")).items

@@ -85,6 +85,7 @@ def test_shares_are_rounded_up_for_surge_and_down_for_loss(
         # Nothing is left to do, or nothing may be done now.
         (a_set("new", 10, 10), [a_set("old", 0, 0)], {}),
         (a_set("new", 5, 0), [a_set("old", 8, 8)], {}),
+        (a_set("new", 5, 0), [a_set("old", 8, 6)], {}),
         (a_set("new", 12, 12), [], {"new": 10}),
     ],
 )
