@@ -28,7 +28,9 @@ async def ask(
     answer: Response = await api.transport(token).send(
         Request(method, path, body=payload, content_type=kind if payload else None)
     )
-    return answer.status, msgspec.json.decode(answer.body)
+    # Where no group is served any more, the answer is plain text, as a real server's.
+    is_json = answer.body.startswith(b"{")
+    return answer.status, msgspec.json.decode(answer.body) if is_json else {}
 
 
 async def test_every_cluster_s_namespaces_are_there_from_the_start() -> None:
