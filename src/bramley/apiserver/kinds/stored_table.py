@@ -93,6 +93,10 @@ def _volumes() -> tuple[ServedResource, ...]:
 
 
 def _storage() -> tuple[ServedResource, ...]:
+    return (*_drivers(), _storage_class(), _attachment())
+
+
+def _drivers() -> tuple[ServedResource, ...]:
     return (
         kind(
             "CSIDriver",
@@ -128,50 +132,63 @@ def _storage() -> tuple[ServedResource, ...]:
                 unconditional_update=False,
             ),
         ),
-        kind(
-            "StorageClass",
-            group=STORAGE,
-            plural="storageclasses",
-            namespaced=False,
-            short_names=("sc",),
-            rules=Rules(
-                shape="storage.v1.StorageClass",
-                default=storage.default_class,
-                check=storage.check_class,
-                transition=storage.check_class_change,
-                returns_deleted=True,
-            ),
+    )
+
+
+def _storage_class() -> ServedResource:
+    return kind(
+        "StorageClass",
+        group=STORAGE,
+        plural="storageclasses",
+        namespaced=False,
+        short_names=("sc",),
+        rules=Rules(
+            shape="storage.v1.StorageClass",
+            default=storage.default_class,
+            check=storage.check_class,
+            transition=storage.check_class_change,
+            returns_deleted=True,
         ),
-        kind(
-            "VolumeAttachment",
-            group=STORAGE,
-            namespaced=False,
-            has_status=True,
-            rules=Rules(
-                shape="storage.v1.VolumeAttachment",
-                complete=storage.complete_attachment,
-                check=storage.check_attachment,
-                transition=storage.check_attachment_change,
-                returns_deleted=True,
-                unconditional_update=False,
-            ),
+    )
+
+
+def _attachment() -> ServedResource:
+    return kind(
+        "VolumeAttachment",
+        group=STORAGE,
+        namespaced=False,
+        has_status=True,
+        rules=Rules(
+            shape="storage.v1.VolumeAttachment",
+            complete=storage.complete_attachment,
+            check=storage.check_attachment,
+            transition=storage.check_attachment_change,
+            returns_deleted=True,
+            unconditional_update=False,
         ),
     )
 
 
 def _networking() -> tuple[ServedResource, ...]:
-    return (
-        kind(
-            "EndpointSlice",
-            group=DISCOVERY,
-            rules=Rules(
-                shape="discovery.v1.EndpointSlice",
-                default=networking.default_slice,
-                check=networking.check_slice,
-                transition=networking.check_slice_change,
-                counts_generation=True,
-            ),
+    return (_slice(), *_ingresses(), _network_policy())
+
+
+def _slice() -> ServedResource:
+    return kind(
+        "EndpointSlice",
+        group=DISCOVERY,
+        rules=Rules(
+            shape="discovery.v1.EndpointSlice",
+            default=networking.default_slice,
+            check=networking.check_slice,
+            transition=networking.check_slice_change,
+            counts_generation=True,
         ),
+    )
+
+
+def _ingresses() -> tuple[ServedResource, ...]:
+    return (
         kind(
             "Ingress",
             group=NETWORKING,
@@ -192,16 +209,19 @@ def _networking() -> tuple[ServedResource, ...]:
             namespaced=False,
             rules=Rules(shape="v1.IngressClass", counts_generation=True),
         ),
-        kind(
-            "NetworkPolicy",
-            group=NETWORKING,
-            plural="networkpolicies",
-            short_names=("netpol",),
-            rules=Rules(
-                shape="v1.NetworkPolicy",
-                default=networking.default_policy,
-                counts_generation=True,
-            ),
+    )
+
+
+def _network_policy() -> ServedResource:
+    return kind(
+        "NetworkPolicy",
+        group=NETWORKING,
+        plural="networkpolicies",
+        short_names=("netpol",),
+        rules=Rules(
+            shape="v1.NetworkPolicy",
+            default=networking.default_policy,
+            counts_generation=True,
         ),
     )
 

@@ -16,58 +16,64 @@ def builtin() -> tuple[ServedResource, ...]:
 
 
 def _apps() -> tuple[ServedResource, ...]:
-    return (
-        _revision(),
-        _daemon_set(),
-        kind(
-            "Deployment",
-            group=APPS,
-            short_names=("deploy",),
-            categories=("all",),
-            has_status=True,
-            scale=_SCALE,
-            rules=Rules(
-                shape="v1.Deployment",
-                complete=workloads.complete_deployment,
-                default=workloads.default_deployment,
-                check=workload_checks.check_deployment,
-                transition=workload_checks.check_selector_change,
-                counts_generation=True,
-                counts_annotations=True,
-            ),
+    return (_revision(), _daemon_set(), _deployment(), _replica_set(), _stateful_set())
+
+
+def _deployment() -> ServedResource:
+    return kind(
+        "Deployment",
+        group=APPS,
+        short_names=("deploy",),
+        categories=("all",),
+        has_status=True,
+        scale=_SCALE,
+        rules=Rules(
+            shape="v1.Deployment",
+            complete=workloads.complete_deployment,
+            default=workloads.default_deployment,
+            check=workload_checks.check_deployment,
+            transition=workload_checks.check_selector_change,
+            counts_generation=True,
+            counts_annotations=True,
         ),
-        kind(
-            "ReplicaSet",
-            group=APPS,
-            short_names=("rs",),
-            categories=("all",),
-            has_status=True,
-            scale=_SCALE,
-            rules=Rules(
-                shape="v1.ReplicaSet",
-                complete=workloads.complete_replicas,
-                default=workloads.default_replica_set,
-                check=workload_checks.check_replica_set,
-                transition=workload_checks.check_selector_change,
-                check_status=workload_checks.check_counts,
-                counts_generation=True,
-            ),
+    )
+
+
+def _replica_set() -> ServedResource:
+    return kind(
+        "ReplicaSet",
+        group=APPS,
+        short_names=("rs",),
+        categories=("all",),
+        has_status=True,
+        scale=_SCALE,
+        rules=Rules(
+            shape="v1.ReplicaSet",
+            complete=workloads.complete_replicas,
+            default=workloads.default_replica_set,
+            check=workload_checks.check_replica_set,
+            transition=workload_checks.check_selector_change,
+            check_status=workload_checks.check_counts,
+            counts_generation=True,
         ),
-        kind(
-            "StatefulSet",
-            group=APPS,
-            short_names=("sts",),
-            categories=("all",),
-            has_status=True,
-            scale=_SCALE,
-            rules=Rules(
-                shape="v1.StatefulSet",
-                complete=workloads.complete_stateful_set,
-                default=workloads.default_stateful_set,
-                check=workload_checks.check_stateful_set,
-                transition=workload_checks.check_stateful_set_change,
-                counts_generation=True,
-            ),
+    )
+
+
+def _stateful_set() -> ServedResource:
+    return kind(
+        "StatefulSet",
+        group=APPS,
+        short_names=("sts",),
+        categories=("all",),
+        has_status=True,
+        scale=_SCALE,
+        rules=Rules(
+            shape="v1.StatefulSet",
+            complete=workloads.complete_stateful_set,
+            default=workloads.default_stateful_set,
+            check=workload_checks.check_stateful_set,
+            transition=workload_checks.check_stateful_set_change,
+            counts_generation=True,
         ),
     )
 
