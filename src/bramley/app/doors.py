@@ -1,4 +1,4 @@
-"""Who may stay connected: connections that send their request too slowly go, and so do idle ones when there are too many.
+"""Who may stay connected: those that send their request too slowly go, and when there are too many, all that wait to send one.
 
 One look over all connections every second, and nothing per request. Who sends the head of a request byte by byte holds a
 connection for the head's deadline and no longer; when the server is full, those who never asked anything go first, so
@@ -51,7 +51,7 @@ class Door:
                 logger.warning("Closed connections", count=closed, reason="slow or too many")
 
     def look(self, connections: Iterable[Any], now: float) -> int:
-        """Close what is overdue, then the longest idle of what is too much; return how many."""
+        """Close what is overdue, then those that have awaited longest of what is too much; return how many."""
         there = list(connections)
         waiting = [one for one in there if one.awaited_since]
         overdue = [one for one in waiting if now - one.awaited_since > self._deadline]
