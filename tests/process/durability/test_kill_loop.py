@@ -19,7 +19,7 @@ from tests.process.durability.families import Parent, Roller, as_account, settle
 from tests.process.durability.mortal import Mortal
 from tests.process.durability.wire import Connection, Lost, Unsent
 
-KILLS = 40
+KILLS = 50
 PARENTS = 3
 WRITERS = 64
 WATCHERS = 6
