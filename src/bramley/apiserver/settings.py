@@ -34,6 +34,8 @@ class Settings:
     generate_name_tries: int = 8
     # Where a cluster's controllers run: Pods need a ServiceAccount and get its token, new Nodes are tainted until ready.
     cluster_admission: bool = False
+    # For how long Pods that say nothing about it bear a Node that is not ready or not heard of.
+    outage_toleration: timedelta = timedelta(minutes=5)
     service_range: str = "10.0.0.0/24"
 
     @property

@@ -64,7 +64,7 @@ def build(
 
     application = app.build(
         store=store,
-        catalog=table.catalog(),
+        catalog=table.catalog(settings or Settings()),
         authenticate=known,
         clock=clock,
         chance=chance,

@@ -68,14 +68,18 @@ class BudgetReconciler:
             now=self.clock.now(),
             patience=self.timings.disruption_patience,
         )
-        for pod in counted.late:
-            where = f"{budget.namespace}/{budget.name}"
-            message = f"Pod was expected by PDB {where} to be deleted but it wasn't"
-            self.recorder.warning(pod, "NotDeleted", message)
+        self._tell_late(budget, counted.late)
         await self._write(budget, counted.status)
         if counted.again is None:
             return Settled()
         return CheckAgain(counted.again, "an evicted Pod was not seen going yet")
+
+    def _tell_late(self, budget: PodDisruptionBudget, late: Sequence[Pod]) -> None:
+        message = (
+            f"Pod was expected by PDB {budget.namespace}/{budget.name} to be deleted but it wasn't"
+        )
+        for pod in late:
+            self.recorder.warning(pod, "NotDeleted", message)
 
     async def _expected(self, budget: PodDisruptionBudget, pods: Sequence[Pod]) -> int:
         if not pods:

@@ -15,11 +15,10 @@ class Timings:
     scheduling_backoff: timedelta = timedelta(seconds=1)
     scheduling_backoff_most: timedelta = timedelta(seconds=10)
     scheduling_retry: timedelta = timedelta(minutes=5)
-    # Node lifecycle: how often Leases are looked at, how old one may be, and what Pods tolerate who say nothing.
+    # Node lifecycle: how often Leases are looked at, and how old one may be, also of a Node that never said anything.
     node_monitor_period: timedelta = timedelta(seconds=5)
     node_monitor_grace: timedelta = timedelta(seconds=50)
     node_startup_grace: timedelta = timedelta(seconds=60)
-    eviction_toleration: timedelta = timedelta(seconds=300)
     # How soon one more unhealthy Node may be given the taint that evicts: normally, and in a large cluster of which most
     # is unhealthy; a smaller one is then left alone, and so is any of which every Node is.
     eviction_interval: timedelta = timedelta(seconds=10)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 
 from bramley.apiserver import quantities
 from bramley.apiserver.resources import Json
@@ -41,7 +42,7 @@ def complete(new: Json) -> None:
         new["status"]["conditions"] = [_gated(new["metadata"]["creationTimestamp"])]
 
 
-def default(new: Json) -> None:
+def default(new: Json, *, outage_toleration: timedelta) -> None:
     """Fill what a Pod's spec leaves out."""
     spec = template_spec(new.get("spec", {}))
     for field, value in _POD.items():
@@ -51,7 +52,10 @@ def default(new: Json) -> None:
     for field in _CONTAINERS:
         for container in spec.get(field, ()):
             _request_limits(container)
-    spec["tolerations"] = [*spec.get("tolerations", []), *_added_tolerations(spec)]
+    spec["tolerations"] = [
+        *spec.get("tolerations", []),
+        *_added_tolerations(spec, outage_toleration),
+    ]
     new["spec"] = spec
     if "status" in new:
         new["status"] = _shown_status(new["status"])
@@ -197,7 +201,7 @@ def _downward(items: list[Json]) -> list[Json]:
     ]
 
 
-def _added_tolerations(spec: Json) -> Iterator[Json]:
+def _added_tolerations(spec: Json, outage: timedelta) -> Iterator[Json]:
     given = spec.get("tolerations", [])
     for key in _TOLERATED:
         if not any(_tolerates(each, key) for each in given):
@@ -205,7 +209,7 @@ def _added_tolerations(spec: Json) -> Iterator[Json]:
                 "key": key,
                 "operator": "Exists",
                 "effect": "NoExecute",
-                "tolerationSeconds": 300,
+                "tolerationSeconds": int(outage.total_seconds()),
             }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 
 from bramley.apiserver import crds, names
 from bramley.apiserver.kinds import (
@@ -27,6 +28,7 @@ from bramley.apiserver.resources import (
     SelectableField,
     ServedResource,
 )
+from bramley.apiserver.settings import Settings
 
 RBAC = "rbac.authorization.k8s.io"
 # In this order a real server lists them.
@@ -49,21 +51,22 @@ _GROUPS = (
     "node.k8s.io",
     "discovery.k8s.io",
 )
+_USUAL = Settings()
 
 
-def catalog() -> Catalog:
+def catalog(settings: Settings = _USUAL) -> Catalog:
     """Return a catalog of the built-in kinds that follows CustomResourceDefinitions."""
-    return Catalog(builtin(), from_crd=crds.served)
+    return Catalog(builtin(settings), from_crd=crds.served)
 
 
-def builtin() -> tuple[ServedResource, ...]:
+def builtin(settings: Settings = _USUAL) -> tuple[ServedResource, ...]:
     """Return what is served without any CustomResourceDefinition."""
-    own = (*_core(), *_events(), *reviews.reviews(), *_rbac(), *_others())
+    own = (*_core(settings), *_events(), *reviews.reviews(), *_rbac(), *_others())
     served = (*own, *workload_table.builtin(), *stored_table.builtin())
     return tuple(sorted(served, key=lambda each: _GROUPS.index(each.group)))
 
 
-def _core() -> tuple[ServedResource, ...]:
+def _core(settings: Settings) -> tuple[ServedResource, ...]:
     return (
         kind(
             "ConfigMap",
@@ -77,7 +80,7 @@ def _core() -> tuple[ServedResource, ...]:
         _binding(),
         _namespace(),
         _node(),
-        _pod(),
+        _pod(settings),
         kind(
             "Secret",
             selectable=(SelectableField("type", ("type",)),),
@@ -140,7 +143,7 @@ def _node() -> ServedResource:
     )
 
 
-def _pod() -> ServedResource:
+def _pod(settings: Settings) -> ServedResource:
     return kind(
         "Pod",
         short_names=("po",),
@@ -150,7 +153,7 @@ def _pod() -> ServedResource:
         rules=Rules(
             shape="v1.Pod",
             complete=pod_defaults.complete,
-            default=pod_defaults.default,
+            default=partial(pod_defaults.default, outage_toleration=settings.outage_toleration),
             keep=pod_changes.keep,
             check=pods.check,
             transition=pod_changes.check,

@@ -316,28 +316,37 @@ def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> 
     pods = manager.informer(Pod).cache
     recorder = manager.recorder(NAME)
     reconciler = DeploymentReconciler(client, manager.kube, sets, pods, recorder, clock)
+    waking = _Waking(sets, deployments)
+    controller = Controller(reconciler, name="deployment").watching(Deployment).owning(ReplicaSet)
+    manager.add(
+        controller.woken_by(ReplicaSet, to=waking.could_adopt).woken_by(Pod, to=waking.waiting)
+    )
 
-    def could_adopt(owner: ReplicaSet) -> list[Key]:
+
+@dataclass(frozen=True, slots=True)
+class _Waking:
+    """Whom a change wakes that does not own what changed."""
+
+    sets: Cache[ReplicaSet]
+    deployments: Cache[Deployment]
+
+    def could_adopt(self, owner: ReplicaSet) -> list[Key]:
+        """Return the Deployments that may adopt this ReplicaSet."""
         if claiming.controller_of(owner) is not None:
             return []
         return [
             Key(each.namespace or "", each.name)
-            for each in deployments.all(namespace=owner.namespace)
+            for each in self.deployments.all(namespace=owner.namespace)
             if matches(each.spec.selector, owner.metadata.labels)
         ]
 
-    def waiting(pod: Pod) -> list[Key]:
-        """Wake the Deployment of a Pod whose end another template may wait for."""
+    def waiting(self, pod: Pod) -> list[Key]:
+        """Return the Deployment of a Pod whose end another template may wait for."""
         ref = claiming.controller_of(pod)
-        owner = sets.find(Key(pod.namespace or "", ref.name)) if ref is not None else None
+        owner = self.sets.find(Key(pod.namespace or "", ref.name)) if ref is not None else None
         above = claiming.controller_of(owner) if owner is not None else None
         if above is None or above.kind != Deployment.resource.kind:
             return []
         key = Key(pod.namespace or "", above.name)
-        found = deployments.find(key)
+        found = self.deployments.find(key)
         return [key] if found is not None and not amounts.is_rolling(found) else []
-
-    controller = Controller(reconciler, name="deployment").watching(Deployment)
-    manager.add(
-        controller.owning(ReplicaSet).woken_by(ReplicaSet, to=could_adopt).woken_by(Pod, to=waiting)
-    )

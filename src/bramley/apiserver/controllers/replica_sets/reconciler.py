@@ -6,7 +6,7 @@ Pods are made in batches that double, so that a template which the API refuses c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -76,8 +76,7 @@ class ReplicaSetReconciler:
         batch = 1
         while count:
             batch = min(batch, count)
-            made = await asyncio.gather(*(self._create_one(owner, body) for _ in range(batch)))
-            if failure := next(filter(None, made), ""):
+            if failure := await _first(self._create_one(owner, body) for _ in range(batch)):
                 return failure
             count -= batch
             batch *= 2
@@ -97,8 +96,7 @@ class ReplicaSetReconciler:
 
     async def _remove(self, owner: ReplicaSet, pods: Sequence[Pod], count: int) -> str:
         chosen = ranking.first_to_go(pods, self._family(owner), count=count, now=self.clock.now())
-        removed = await asyncio.gather(*(self._remove_one(owner, pod) for pod in chosen))
-        return next(filter(None, removed), "")
+        return await _first(self._remove_one(owner, pod) for pod in chosen)
 
     async def _remove_one(self, owner: ReplicaSet, pod: Pod) -> str:
         try:
@@ -137,6 +135,13 @@ class ReplicaSetReconciler:
                 subresource="status",
                 uid=owner.uid,
             )
+
+
+async def _first(acts: Iterable[Coroutine[None, None, str]]) -> str:
+    """Do all at once and return what went wrong first in their order; nothing when all went well."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(act) for act in acts]
+    return next((task.result() for task in tasks if task.result()), "")
 
 
 def pod_of(owner: ReplicaSet) -> dict[str, object]:
