@@ -13,6 +13,7 @@ from bramley.apiserver.auth import attributes, escalation, impersonation
 from bramley.apiserver.auth.attributes import Attributes
 from bramley.apiserver.auth.authenticator import Authenticate, Authenticator
 from bramley.apiserver.auth.authorizer import Authorizer
+from bramley.apiserver.auth.users import User
 from bramley.apiserver.limits import Limits, Seat
 from bramley.apiserver.paths import Target
 from bramley.apiserver.rest import bootstrap, listing, negotiation, options, showing, watching
@@ -118,7 +119,9 @@ class Api:
         if target.legacy_watch:
             # Its rights were asked for a watch; nothing else may be done there.
             raise status.method_not_allowed()
-        seat.take(request.caller, self._limits.lane_of(request.method, target.resource.stored_name))
+        seat.take(
+            _counted(request), self._limits.lane_of(request.method, target.resource.stored_name)
+        )
         server = self._server
         if asked is not None and not reads:
             server = escalation.guarded(server.overseen(asked), asked)
@@ -147,13 +150,13 @@ class Api:
         if target.legacy_watch:
             target, asked = watching.legacy(target, asked)
         if asked.watch and request.method == "GET":
-            seat.take(request.caller, self._limits.watches)
+            seat.take(_counted(request), self._limits.watches)
             if self._audit is not None and audit.wants(request):
                 # When it begins: it may last for an hour.
                 self._audit.note(request, 200)
             await watching.watch(self._server, request, target, asked=asked, send=send)
             return None
-        seat.take(request.caller, self._limits.common)
+        seat.take(_counted(request), self._limits.common)
         return listing.list_objects(self._server, request, target, asked)
 
     async def _prepare(self) -> None:
@@ -169,6 +172,11 @@ class Api:
             # Whoever waited tries for themselves if this did not work.
             self._prepared.set()
             self._prepared = None
+
+
+def _counted(request: Request) -> User:
+    """Return under whose limits a request runs: acting for others gives nobody more than their own, but administrators."""
+    return request.caller if request.sender.is_master else request.sender
 
 
 def translated(error: Exception, request: Request) -> ApiError:

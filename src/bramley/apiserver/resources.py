@@ -221,6 +221,10 @@ class Catalog:
         """Tell whether this version of a group is served without any CustomResourceDefinition."""
         return any((each.group, each.version) == (group, version) for each in self._builtins)
 
+    def has_builtin(self, group: str, plural: str) -> bool:
+        """Tell whether a resource of that name is built in, in whatever version."""
+        return any((each.group, each.plural) == (group, plural) for each in self._builtins)
+
     def install(self, crd: Json) -> None:
         """Serve what a CustomResourceDefinition describes, in place of what its last version did."""
         if self._from_crd is None:
@@ -253,7 +257,10 @@ class Catalog:
 
     def _index(self) -> None:
         served = [*self._builtins, *(each for group in self._custom.values() for each in group)]
-        self._found = {(each.group, each.version, each.plural): each for each in served}
+        self._found = {}
+        for each in served:
+            # A definition never takes the place of what is built in.
+            self._found.setdefault((each.group, each.version, each.plural), each)
         self.changes += 1
 
 

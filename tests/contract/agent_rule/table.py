@@ -158,6 +158,15 @@ def pods() -> Iterator[Row]:
     yield delete("deletes a pod that is bound nowhere", f"{POD}/free", 403)
     yield delete("deletes a pod that is not there", f"{POD}/nobodys", 404)
     yield delete("deletes all its pods at once", POD, 403, fieldSelector=own)
+    both = f"{own},{others}"
+    yield get("lists pods of two nodes at once", everywhere, fieldSelector=both)
+    yield get("lists pods by a bent selector", everywhere, 403, only_ours=ours, labelSelector="a")
+    yield get(
+        "watches its pods by the old path",
+        "/api/v1/watch/pods",
+        fieldSelector=own,
+        timeoutSeconds="1",
+    )
 
 
 def a_pod(name: str, node: str) -> Json:
@@ -184,12 +193,17 @@ def pod_writes() -> Iterator[Row]:
     owner = [{"apiVersion": "v1", "kind": "Node", "name": "{node}", "uid": "{node_uid}"}]
     yield patch("gives its pod an owner", mine, {"metadata": {"ownerReferences": owner}}, 403)
     yield patch("changes its pod's spec", mine, {"spec": {"activeDeadlineSeconds": 5}}, 403)
+    taken = {"nodeName": "{node}"}
     running = {"status": {"phase": "Running"}}
     yield patch("writes its pod's status", f"{mine}/status", running)
     yield patch("writes another pod's status", f"{theirs}/status", running, 403)
     yield patch(
         "labels its pod by its status", f"{mine}/status", {**running, "metadata": label}, 403
     )
+    debugging = {"spec": {"ephemeralContainers": [{"name": "x", "image": "vm"}]}}
+    yield patch("adds a container to its pod", f"{mine}/ephemeralcontainers", debugging, 403)
+    yield patch("resizes its pod", f"{mine}/resize", {"spec": {}}, 403)
+    yield patch("takes a free pod by its status", f"{POD}/free/status", {"spec": taken}, 403)
     yield patch("writes a status of no pod", f"{POD}/nobodys/status", running, 404)
     applied = {"apiVersion": "v1", "kind": "Pod", **a_pod("applied", "{node}")}
     yield patch("applies a new pod", f"{POD}/applied", applied, 403, media=APPLY)
@@ -218,6 +232,7 @@ def events() -> Iterator[Row]:
     yield post("tells of another lease", in_leases, an_event(of_other, "kube-node-lease"), 403)
     yield patch("repeats its event", f"{EVENT}/of-mine", {"count": 2})
     yield patch("repeats another's event", f"{EVENT}/of-theirs", {"count": 2}, 403)
+    yield patch("reads another's event by changing nothing", f"{EVENT}/of-theirs", {}, 403)
     taken = {"involvedObject": {"name": "mine"}}
     yield patch("takes over another's event", f"{EVENT}/of-theirs", taken, 403)
     given = {"involvedObject": {"name": "theirs"}}

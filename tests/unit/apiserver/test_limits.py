@@ -13,9 +13,15 @@ import pytest
 from bramley.apiserver.rest.exchange import Message
 from bramley.apiserver.settings import Settings
 from bramley.app.doors import Door
-from tests.unit.apiserver.world import CONFIG_MAPS, PODS, World, a_config_map, a_world
+from tests.unit.apiserver.world import CONFIG_MAPS, PODS, TOKEN, World, a_config_map, a_world
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/t/leases"
+GROUP = "rbac.authorization.k8s.io"
+RBAC = f"/apis/{GROUP}/v1"
+RULES = [
+    {"apiGroups": [""], "resources": ["users"], "verbs": ["impersonate"]},
+    {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"]},
+]
 A_LEASE = {"metadata": {"name": "mac-1"}, "spec": {"holderIdentity": "mac-1"}}
 FEW = Settings(
     requests_in_flight=3,
@@ -27,7 +33,9 @@ FEW = Settings(
 
 
 @asynccontextmanager
-async def slow_writers(world: World, count: int) -> AsyncIterator[list[list[Message]]]:
+async def slow_writers(
+    world: World, count: int, *, token: str = TOKEN, acting: str = ""
+) -> AsyncIterator[list[list[Message]]]:
     """Keep requests under way whose bodies do not come; give what each of them was answered."""
     answers: list[list[Message]] = []
     gone = asyncio.Event()
@@ -40,7 +48,8 @@ async def slow_writers(world: World, count: int) -> AsyncIterator[list[list[Mess
         async def send(message: Message) -> None:
             sent.append(message)
 
-        scope = world.scope("POST", CONFIG_MAPS, content_type="application/json")
+        scope = world.scope("POST", CONFIG_MAPS, content_type="application/json", token=token)
+        scope["headers"] += [(b"impersonate-user", acting.encode())] if acting else []
         await world.app(scope, receive, send)
 
     async with asyncio.TaskGroup() as group:
@@ -152,3 +161,23 @@ def test_full_server_closes_who_never_asked_first_and_nobody_who_is_answered() -
     answered, idle, silent = Connection(0.0), Connection(90.0), Connection(95.0, has_asked=False)
 
     assert open_after(door, 100.0, answered, idle, silent) == [True, True, False]
+
+
+async def test_acting_for_others_gives_nobody_more_than_their_own() -> None:
+    async with a_world(FEW) as world:
+        world.users["t"] = "bob"
+        await world.create(f"{RBAC}/clusterroles", {"metadata": {"name": "r"}, "rules": RULES})
+        subject = {"kind": "Group", "name": "system:authenticated", "apiGroup": GROUP}
+        reference = {"kind": "ClusterRole", "name": "r", "apiGroup": GROUP}
+        given = {"metadata": {"name": "r"}, "roleRef": reference, "subjects": [subject]}
+        await world.create(f"{RBAC}/clusterrolebindings", given)
+
+        async with slow_writers(world, 2, token="t", acting="one"):
+            codes = [
+                (await world.ask("GET", CONFIG_MAPS, token="t", acting=name)).code
+                for name in ("one", "two")
+            ]
+            # An administrator who acts for another stays within the other's limits.
+            others = (await world.ask("GET", CONFIG_MAPS, acting="two")).code
+
+        assert (codes, others) == ([429, 429], 200)

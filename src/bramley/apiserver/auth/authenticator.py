@@ -43,6 +43,9 @@ class Authenticator:
         """Return who asks; raise a 401 for a credential that is not good."""
         header = request.header(b"authorization")
         if header:
+            if request.repeats(b"authorization"):
+                # Which of two would be checked must not depend on who reads them, us or a proxy.
+                raise status.unauthorized()
             return users.authenticated(self._owner(header))
         peer = request.peer
         if peer is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
@@ -77,6 +78,10 @@ class Request:
         value = self._headers.get(name)
         return "" if value is None else value.decode("latin-1")
 
+    def repeats(self, name: bytes) -> bool:
+        """Tell whether a header was sent more than once."""
+        return [key for key, _ in self.scope["headers"]].count(name) > 1
+
     @property
     def peer(self) -> Peer | None:
         """Return the owner of the connection's client certificate, if it has one."""
@@ -84,7 +89,8 @@ class Request:
 
     def check_headers(self) -> None:
         """Raise a 431 when the headers are too large."""
-        size_bytes = sum(map(len, self._headers)) + sum(map(len, self._headers.values()))
+        # All of them: the same header may come many times.
+        size_bytes = sum(map(len, chain.from_iterable(self.scope["headers"])))
         if size_bytes > self.settings.header_limit_bytes:
             message = "the headers of the request are too large"
             raise ApiError(431, "RequestHeaderFieldsTooLarge", message)

@@ -9,13 +9,14 @@ from uuid import UUID
 
 import msgspec
 
-from bramley.apiserver import crds
+from bramley.apiserver import causes, crds, status
 from bramley.apiserver.auth.agents import Agents, Oversee
 from bramley.apiserver.auth.attributes import Attributes
 from bramley.apiserver.auth.authenticator import Authenticator
 from bramley.apiserver.auth.authorizer import Authorizer
 from bramley.apiserver.resources import Catalog, Json, ServedResource
 from bramley.apiserver.settings import Settings
+from bramley.apiserver.status import Details
 from bramley.apiserver.store.records import Key, Record
 from bramley.apiserver.store.store import Store
 from bramley.base.clock import Clock
@@ -84,6 +85,11 @@ class Server:
         name = new["metadata"]["name"]
         others = [decoded(each) for each in self.store.list(CRDS) if each.key.name != name]
         crds.admit(new, old, others=others, clock=self.clock)
+        spec = new["spec"]
+        if self.catalog.has_builtin(spec["group"], spec["names"]["plural"]):
+            # Its objects would be stored among the built-in ones, past all of their rules.
+            wrong = causes.invalid("metadata.name", name, "this server has such a kind built in")
+            raise status.invalid(Details(crds.GROUP, crds.KIND, name), [wrong])
 
 
 def decoded(record: Record) -> Json:

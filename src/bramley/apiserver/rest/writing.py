@@ -83,10 +83,14 @@ async def write(
 def _oversee(
     server: Server, decision: Decision, current: Record | None, resource: ServedResource
 ) -> None:
-    if server.oversee is None or isinstance(decision, Keep):
+    if server.oversee is None:
         return
-    new = decision.new if isinstance(decision, Put) else decision.last
-    server.oversee(new, None if current is None else served(current, resource))
+    old = None if current is None else served(current, resource)
+    if isinstance(decision, Keep):
+        # It is answered with the object, so a change of nothing would be a way to read it.
+        server.oversee(served(decision.current, resource), old)
+        return
+    server.oversee(decision.new if isinstance(decision, Put) else decision.last, old)
 
 
 def _built(

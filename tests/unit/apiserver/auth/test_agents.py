@@ -10,7 +10,7 @@ import pytest
 
 from bramley.access import belongings, identity
 from bramley.access.rule import PodFacts
-from bramley.api.core import Namespace, Node, Pod, ServiceAccount
+from bramley.api.core import Event, Namespace, Node, Pod, ServiceAccount
 from bramley.api.meta import ObjectMeta
 from bramley.api.rbac import GROUP, ClusterRoleBinding, RoleRef
 from bramley.apiserver.auth import attributes
@@ -20,6 +20,7 @@ from bramley.apiserver.store.records import Draft, Key, Record, Removal
 from bramley.apiserver.store.store import Store
 from bramley.base import errors, virtual_time
 from bramley.kube.client import Client
+from bramley.kube.transport import Request
 from tests.unit.access.serving import Served, a_node, bind_pod, served
 
 BINDINGS = "clusterrolebindings.rbac.authorization.k8s.io"
@@ -251,3 +252,29 @@ async def test_an_agent_hears_of_its_own_pods_only() -> None:
         for selector in (None, {"spec.nodeName": "mac-2"}, "spec.nodeName!=mac-1"):
             with pytest.raises(errors.Forbidden):
                 await agent.list(Pod, fields=selector)
+
+
+@pytest.mark.parametrize("query", [{}, {"dryRun": "All"}])
+async def test_an_agent_reads_nothing_by_changing_nothing(query: dict[str, str]) -> None:
+    async with served("ns") as server:
+        kube = server.kube
+        for node in ("mac-1", "mac-2"):
+            await a_node(kube, node)
+        await bind_pod(kube, "theirs", "mac-2")
+        about = {"kind": "Pod", "namespace": "ns", "name": "theirs"}
+        told = {"metadata": {"name": "e"}, "involvedObject": about, "message": "in confidence"}
+        await kube.create_wire(Event.resource, told, namespace="ns")
+        token = (await identity.create(kube, "mac-1", expires=timedelta(hours=1))).token
+
+        answer = await server.api.transport(token).send(
+            Request(
+                "PATCH",
+                "/api/v1/namespaces/ns/events/e",
+                query,
+                b"{}",
+                "application/merge-patch+json",
+            )
+        )
+
+        assert answer.status == 403
+        assert b"confidence" not in answer.body

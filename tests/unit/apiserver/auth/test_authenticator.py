@@ -12,6 +12,7 @@ from bramley.apiserver.auth import peers
 from bramley.apiserver.auth.peers import Peer
 from bramley.apiserver.auth.users import User, authenticated, split_account
 from bramley.apiserver.rest.exchange import PEER, Message
+from bramley.apiserver.settings import Settings
 from bramley.base import virtual_time
 from tests.unit.apiserver.world import CONFIG_MAPS, TOKEN, World, a_world
 
@@ -76,6 +77,22 @@ async def code(world: World, header: str | None = None, peer: Peer | None = None
 async def test_a_credential_is_right_or_refused(header: str | None, expected: int) -> None:
     async with a_world() as world:
         assert await code(world, header) == expected
+
+
+@pytest.mark.parametrize("second", [TOKEN, "wrong"])
+async def test_two_credentials_are_none_whichever_comes_last(second: str) -> None:
+    async with a_world() as world:
+        further = (("authorization", f"Bearer {second}"),)
+
+        assert (await world.ask("GET", CONFIG_MAPS, headers=further)).code == 401
+
+
+async def test_a_header_that_comes_many_times_counts_each_time() -> None:
+    async with a_world(Settings(header_limit_bytes=1000)) as world:
+        once, often = (("x-a", "a" * 100),), (("x-a", "a" * 100),) * 10
+
+        assert (await world.ask("GET", CONFIG_MAPS, headers=once)).code == 200
+        assert (await world.ask("GET", CONFIG_MAPS, headers=often)).code == 431
 
 
 async def test_a_certificate_that_ended_on_an_open_connection_is_refused() -> None:

@@ -6,7 +6,17 @@ from typing import Any
 
 import pytest
 
-from tests.unit.apiserver.world import CONFIG_MAPS, PODS, World, a_config_map, a_world
+from bramley.apiserver import crds
+from bramley.apiserver.kinds import table
+from tests.unit.apiserver.world import (
+    CONFIG_MAPS,
+    CRDS,
+    PODS,
+    World,
+    a_config_map,
+    a_world,
+    widget_crd,
+)
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ROLES = f"{RBAC}/namespaces/t/roles"
@@ -283,3 +293,40 @@ async def test_who_is_acted_for_decides_not_who_acts() -> None:
             "groups": ["a", "b", "system:authenticated"],
         }
         assert (await world.ask("GET", CONFIG_MAPS, acting="bob", groups=("a",))).code == 403
+
+
+def a_twin(plural: str, kind: str, version: str) -> Json:
+    """Return a definition of a kind that the server has built in."""
+    whole = widget_crd()
+    group = GIVE["apiGroups"][0]
+    whole["metadata"]["name"] = f"{plural}.{group}"
+    called = {"plural": plural, "singular": kind.lower(), "kind": kind}
+    free = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    schema = {"openAPIV3Schema": free}
+    served = {"name": version, "served": True, "storage": True, "schema": schema}
+    whole["spec"] = {"group": group, "scope": "Cluster", "names": called, "versions": [served]}
+    return whole
+
+
+@pytest.mark.parametrize("version", ["v1", "v9"])
+async def test_no_definition_gives_a_way_to_roles_past_their_rules(version: str) -> None:
+    async with a_world() as world:
+        twin = a_twin("clusterrolebindings", "ClusterRoleBinding", version)
+
+        refused = await world.ask("POST", CRDS, twin)
+
+        assert refused.code == 422
+        assert "built in" in refused.message
+        assert (await world.get(f"{RBAC[:-2]}v9/clusterrolebindings")).code == 404
+
+
+def test_a_definition_does_not_take_the_place_of_a_built_in_kind() -> None:
+    catalog = table.catalog()
+    group = GIVE["apiGroups"][0]
+    before = catalog.find(group, "v1", "clusterroles")
+    twin = a_twin("clusterroles", "ClusterRole", "v1")
+    crds.admit(twin, None)
+
+    catalog.install(twin)
+
+    assert catalog.find(group, "v1", "clusterroles") is before

@@ -1,0 +1,43 @@
+"""The authorisation matrix: what each kind of caller may do with everything that is served, against `matrix.yaml`.
+
+The file names what is allowed, by caller, place and verbs; whatever else is served must be refused.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from tests.unit.apiserver.auth.matrix import Question, a_scene
+
+FILE = Path(__file__).with_name("matrix.yaml")
+Right = tuple[str, str, str, str]
+
+
+def expected() -> set[Right]:
+    """Return the table as caller, place, resource and verb."""
+    return {
+        (person, place, what, verb)
+        for person, places in yaml.safe_load(FILE.read_text()).items()
+        for place, groups in (places or {}).items()
+        for verbs, resources in groups.items()
+        for what in resources.split()
+        for verb in verbs.split()
+    }
+
+
+def right(person: str, question: Question) -> Right:
+    return person, question.place, question.what, question.verb
+
+
+async def test_everybody_may_do_what_the_table_says_and_nothing_else() -> None:
+    async with a_scene() as scene:
+        asked = {right(person, one): one for person in scene.people for one in scene.questions}
+        given = {key for key, one in asked.items() if await scene.allows(key[0], one)}
+
+    wanted = expected()
+    assert given - wanted == set(), "allowed, but not in the table"
+    assert wanted - given == set(), "in the table, but refused"
+    assert len(asked) > 10_000
+    assert set(yaml.safe_load(FILE.read_text())) == set(scene.people)
