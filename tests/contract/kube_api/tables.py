@@ -131,6 +131,16 @@ class Difference:
 
 
 @cache
+def sociable() -> tuple[Case, ...]:
+    """Return the cases that hold also while a cluster's controllers are at work."""
+    alone = set(yaml.safe_load((HERE / "alone.yaml").read_text()))
+    unknown = alone - {case.id for case in cases()}
+    if unknown:
+        raise ValueError(f"alone.yaml names no cases: {sorted(unknown)}")
+    return tuple(case for case in cases() if case.id not in alone)
+
+
+@cache
 def cases() -> tuple[Case, ...]:
     """Return all cases, by file and in order."""
     found = []

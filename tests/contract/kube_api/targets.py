@@ -63,13 +63,13 @@ async def in_process(clock: Clock) -> AsyncIterator[Target]:
 
 
 @asynccontextmanager
-async def over_http(folder: Path) -> AsyncIterator[Target]:
-    """Run our server with its files, certificates and sockets."""
+async def over_http(folder: Path, *, controllers: bool) -> AsyncIterator[Target]:
+    """Run our server with its files, certificates and sockets, and with a cluster's controllers or without."""
     settings = apiserver.Settings(
         data_dir=folder / "data",
         listen=Address("127.0.0.1", 0),
         kubeconfig=folder / "kubeconfig",
-        cluster=cluster.Settings(enabled=False),
+        cluster=cluster.Settings(enabled=controllers),
     )
     started, stop, clock = asyncio.Event(), Stop(), SystemClock()
     async with asyncio.TaskGroup() as group:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from tests.contract.kube_api import tables, targets
 from tests.contract.kube_api.comparing import accepted, allowed
 from tests.contract.kube_api.tables import Case, Json
 from tools.kube import control_plane, pytest_plugin
+from tools.kube.control_plane import RealCluster
 from tools.kube.flags import Options
 
 CASES = [pytest.param(case, id=case.id) for case in tables.cases()]
@@ -29,18 +31,20 @@ def test_the_embedded_server_answers_as_the_real_one_did(case: Case) -> None:
     assert accepted(case, expected) == accepted(case, told)
 
 
-def test_a_sample_of_the_cases_gets_the_same_answers_over_http(tmp_path: Path) -> None:
-    sample = tables.cases()[::4]
-
+def test_the_embedded_server_answers_so_over_http(tmp_path: Path) -> None:
     async def ask() -> dict[str, list[Json]]:
-        async with targets.over_http(tmp_path) as target:
-            return {case.id: await target.ask(case) for case in sample}
+        async with targets.over_http(tmp_path, controllers=False) as target:
+            return {case.id: await target.ask(case) for case in tables.cases()}
 
-    told = asyncio.run(ask())
+    _agree(tables.cases(), asyncio.run(ask()))
 
-    expected = {case.id: tables.answers(case.group)[case.name] for case in sample}
-    for case in sample:
-        assert accepted(case, expected[case.id]) == accepted(case, told[case.id]), case.id
+
+def test_the_embedded_server_answers_so_with_its_controllers_at_work(tmp_path: Path) -> None:
+    async def ask() -> dict[str, list[Json]]:
+        async with targets.over_http(tmp_path, controllers=True) as target:
+            return {case.id: await target.ask(case) for case in tables.sociable()}
+
+    _agree(tables.sociable(), asyncio.run(ask()))
 
 
 @pytest.mark.tier("cluster")
@@ -48,17 +52,29 @@ def test_the_real_server_still_answers_as_recorded(pytestconfig: pytest.Config) 
     options = Options(controller_manager=False, scheduler=False, durable=False)
     pytest_plugin.prepare(pytestconfig, *options.servers)
 
-    async def ask(kubeconfig: Path) -> dict[str, list[Json]]:
-        async with targets.real(kubeconfig) as target:
-            return {case.id: await target.ask(case) for case in tables.cases()}
-
     # Without controllers nobody changes what a case has just written.
-    with control_plane.running(options, purpose="kube-api") as cluster:
-        told = asyncio.run(ask(cluster.kubeconfig))
+    with control_plane.running(options, purpose="kube-api") as server:
+        _agree(tables.cases(), asyncio.run(_ask_real(server.kubeconfig, tables.cases())))
 
-    for case in tables.cases():
-        recorded = tables.answers(case.group)[case.name]
-        assert accepted(case, recorded) == accepted(case, told[case.id]), case.id
+
+@pytest.mark.tier("cluster")
+def test_the_real_server_answers_so_with_its_controllers_at_work(real_cluster: RealCluster) -> None:
+    told = asyncio.run(_ask_real(real_cluster.kubeconfig, tables.sociable()))
+
+    _agree(tables.sociable(), told)
+
+
+async def _ask_real(kubeconfig: Path, cases: Sequence[Case]) -> dict[str, list[Json]]:
+    async with targets.real(kubeconfig) as target:
+        return {case.id: await target.ask(case) for case in cases}
+
+
+def _agree(cases: Sequence[Case], told: Mapping[str, list[Json]]) -> None:
+    answers = {case.id: tables.answers(case.group)[case.name] for case in cases}
+    differing = [
+        case for case in cases if accepted(case, answers[case.id]) != accepted(case, told[case.id])
+    ]
+    assert [case.id for case in differing] == []
 
 
 def test_every_difference_is_about_cases_that_exist() -> None:
