@@ -145,7 +145,9 @@ def _own_pod(asked: Asked, world: World) -> str | None:
 def _used(asked: Asked, world: World) -> str | None:
     if asked.name and world.uses(asked.node, asked.resource, asked.namespace, asked.name):
         return None
-    return f"no pod on its node refers to this of {asked.resource}"
+    if not asked.name:
+        return f"it reads {asked.resource} by name"
+    return "no pod on its node refers to it"
 
 
 def _own_account(asked: Asked, world: World) -> str | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from bramley.apiserver import aside, health
+from bramley.apiserver import aside, discovery, health
 from bramley.apiserver.api import Api, Authenticate, Callers
 from bramley.apiserver.auth.accounts import Accounts
 from bramley.apiserver.auth.agents import Agents
@@ -84,15 +84,20 @@ def build(  # noqa: PLR0913 - the one place where an API is put together
     )
     bootstrap.install_definitions(server)
     callers = Callers(authenticator, server.authorizer)
-    pages = aside.Pages(
+    more = _backup_routes(backups, callers, server.settings, audit)
+    pages = _pages(server, callers, accounts)
+    return App(Api(server, callers, audit), aside.build(pages, more))
+
+
+def _pages(server: Server, callers: Callers, accounts: Accounts) -> aside.Pages:
+    return aside.Pages(
         callers=callers,
         accounts=accounts,
         settings=server.settings,
-        failing=partial(health.failing, store),
+        failing=partial(health.failing, server.store),
         openapi=cache(partial(_openapi, server)),
+        discovered=partial(discovery.roots, server.catalog),
     )
-    more = _backup_routes(backups, callers, server.settings, audit)
-    return App(Api(server, callers, audit), aside.build(pages, more))
 
 
 def _backup_routes(

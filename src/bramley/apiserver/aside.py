@@ -5,7 +5,7 @@ A small Starlette application of its own, so that later pages are one route each
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -38,6 +38,13 @@ class Pages:
     settings: Settings
     failing: Callable[[str], Mapping[str, str]]
     openapi: Callable[[], openapi_pages.Pages]
+    discovered: Callable[[], Sequence[str]]
+
+    async def index(self, request: HttpRequest) -> Response:
+        """Tell which paths there are, as `kubectl get --raw /` asks."""
+        self._check(request)
+        own = (path for path in _paths(self) if path != "/" and "{" not in path)
+        return _json({"paths": sorted({*own, *self.discovered()})})
 
     async def version(self, request: HttpRequest) -> Response:
         """Tell the version."""
@@ -82,7 +89,19 @@ class Pages:
 
 def build(pages: Pages, more: Sequence[Route] = ()) -> Starlette:
     """Return the application."""
-    served = {
+    return Starlette(
+        routes=[
+            *(Route(path, page, methods=_ALL_METHODS) for path, page in _paths(pages).items()),
+            *more,
+            Route("/{rest:path}", pages.nothing, methods=_ALL_METHODS),
+        ],
+        exception_handlers={ApiError: _refused},
+    )
+
+
+def _paths(pages: Pages) -> dict[str, Callable[[HttpRequest], Awaitable[Response]]]:
+    return {
+        "/": pages.index,
         "/version": pages.version,
         "/version/": pages.version,
         **{
@@ -95,14 +114,6 @@ def build(pages: Pages, more: Sequence[Route] = ()) -> Starlette:
         "/openapi/v3": pages.described,
         "/openapi/v3/{rest:path}": pages.described,
     }
-    return Starlette(
-        routes=[
-            *(Route(path, page, methods=_ALL_METHODS) for path, page in served.items()),
-            *more,
-            Route("/{rest:path}", pages.nothing, methods=_ALL_METHODS),
-        ],
-        exception_handlers={ApiError: _refused},
-    )
 
 
 def _repeated(request: HttpRequest) -> dict[str, list[str]]:

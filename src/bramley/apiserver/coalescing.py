@@ -81,6 +81,9 @@ class CoalescingProtocol(HttpToolsProtocol):
         self.has_asked = True
         super().on_headers_complete()
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """Say nothing: kubectl asks for websockets to exec and to forward, and our answer refuses that."""
+
     def hang_up(self) -> None:
         """Close the connection without a word."""
         self.transport.abort()

@@ -83,6 +83,13 @@ def is_document(path: str) -> bool:
     return len(parts) <= (3 if parts[0] == "apis" else 2)
 
 
+def roots(catalog: Catalog) -> list[str]:
+    """Return the paths of all discovery documents."""
+    groups = catalog.groups()
+    versions = [f"/apis/{group}/{each}" for group in groups for each in catalog.versions(group)]
+    return ["/api", "/api/v1", "/apis", *(f"/apis/{group}" for group in groups), *versions]
+
+
 def document(path: str, catalog: Catalog) -> Json:
     """Return the discovery document at a path; raise a 404 if there is none."""
     parts = split(path)

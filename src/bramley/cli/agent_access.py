@@ -104,9 +104,10 @@ def create(
     expires: Expires = EXPIRES,
     output: Told = Output.TEXT,
 ) -> None:
-    """Make a ServiceAccount the agent of NODE, with an agent's rights and no others, and mint a token.
+    """Make an agent's identity for NODE, and write its kubeconfig.
 
-    Calling it again renews the token and mends the rights. The token is bound to the Node if that exists already.
+    It is a ServiceAccount with an agent's rights and no others, and a token, bound to the Node if that exists already.
+    Calling it again renews the token and mends the rights.
 
     \b
     Examples:
@@ -159,9 +160,9 @@ def policy(
         Manifests, typer.Option("--output", "-o", help="Form of the output.")
     ] = Manifests.YAML,
 ) -> None:
-    """Print what all agents share: the namespace, the ClusterRole and the policy that bounds their writes.
+    """Print what all agents share: their namespace, their ClusterRole and a policy.
 
-    `create` brings these by itself; print them to read them, or to apply them some other way.
+    The policy bounds what they write. `create` brings these by itself; print them to read them, or to apply them some other way.
 
     \b
     Examples:

@@ -84,7 +84,10 @@ def _refuse_flags_in_front(context: typer.Context, command: str) -> None:
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
             flag = "--" + name.replace("_", "-")
-            raise BadConfiguration(f"{flag} must stand behind {command!r}, not before it")
+            raise BadConfiguration(
+                f"{flag} before {command!r} is for serving only; "
+                f"see what {command!r} takes with: bramley apiserver {command} -h"
+            )
 
 
 def _with_controllers(settings: Settings, enabled: Controllers) -> Settings:

@@ -6,7 +6,13 @@ import logging
 import sys
 import traceback
 
-from bramley.base.errors import BramleyError, Refused
+from bramley.base.errors import (
+    ApiUnavailable,
+    BramleyError,
+    Forbidden,
+    Refused,
+    Unauthorized,
+)
 
 FAILED = 1
 UNUSABLE = 2
@@ -24,6 +30,10 @@ def tell(program: str, error: Exception) -> int:
 
 
 def _judged(error: Exception) -> tuple[int, str]:
+    if isinstance(error, ApiUnavailable):
+        return FAILED, f"{error}; try again once the server runs, or with another kubeconfig"
+    if isinstance(error, Forbidden | Unauthorized):
+        return UNUSABLE, f"{error}; use the kubeconfig of somebody who may do this"
     if isinstance(error, Refused):
         return UNUSABLE, str(error)
     if isinstance(error, BramleyError):

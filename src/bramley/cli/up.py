@@ -57,6 +57,8 @@ status:
   conditions: [{type: Ready, status: "True"}]
 """
 
+_SCHEDULED = "--for condition=PodScheduled"
+
 
 def up(
     context: typer.Context,
@@ -99,6 +101,7 @@ def next_steps(kubeconfig: Path, program: str) -> Iterator[tuple[str, str]]:
         "kubectl create deployment web --image nginx --replicas 2",
     )
     yield "Pretend that a Mac joined", f"kubectl apply -f - <<'END'\n{NODE}END"
+    yield "Wait until the scheduler has seen it", f"kubectl wait pod -l app=web {_SCHEDULED}"
     yield "See where its Pods went", "kubectl get pods -o wide"
     yield "Roll it over to another image", "kubectl set image deployment/web nginx=nginx:2"
     yield "Clear the Node, without waiting for Pods to stop", "kubectl drain mac-1 --grace-period 0"

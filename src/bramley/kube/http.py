@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import re
 import socket
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -28,6 +29,8 @@ from bramley.kube.transport import Request, Response, Stream
 
 READ_BUFFER_BYTES = 1024 * 1024
 LARGE_BODY_BYTES = 512 * 1024
+# aiohttp's errors show the TLS context that was used, by its place in memory.
+_TLS_OBJECT = re.compile(r" ssl:(<[^>]*>|\S+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +215,7 @@ def _translated(request: Request) -> Iterator[None]:
     except TimeoutError as error:
         raise errors.TimedOut(f"{about}: no answer within {request.deadline}") from error
     except (aiohttp.ClientError, OSError) as error:
-        reason = str(error) or type(error).__name__
+        reason = _TLS_OBJECT.sub("", str(error)) or type(error).__name__
         raise errors.ApiUnavailable(f"{about}: {reason}") from _without_headers(error)
 
 

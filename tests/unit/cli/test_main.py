@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from bramley.base import log
-from bramley.base.errors import ApiUnavailable, BadConfiguration, InvalidSpec
+from bramley.base.errors import ApiUnavailable, BadConfiguration, Forbidden, InvalidSpec
 from bramley.cli import failing, main, options, tart_kubelet, up
 
 Captured = pytest.CaptureFixture[str]
@@ -123,7 +123,8 @@ def test_one_definition_is_printed_alone(kind: str, capsys: Captured) -> None:
     [
         (BadConfiguration("the port is taken; choose another"), 2, "the port is taken"),
         (InvalidSpec("no"), 2, "no"),
-        (ApiUnavailable("down"), 1, "down; try again"),
+        (ApiUnavailable("down"), 1, "down; try again once the server runs"),
+        (Forbidden("no"), 2, "no; use the kubeconfig of somebody who may do this"),
         (OSError(28, "No space left on device", "/data"), 1, "No space left on device (/data)"),
         (KeyError("x"), 70, "this is a bug: KeyError: 'x'"),
         (ExceptionGroup("g", [ExceptionGroup("h", [BadConfiguration("deep")])]), 2, "deep"),

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bramley.apiserver.kinds import table
-from bramley.apiserver.rest.subresources import EXTRA
 from bramley.apiserver.rest.exchange import Answer, send_answer
+from bramley.apiserver.rest.subresources import EXTRA
 from bramley.apiserver.settings import Settings
 from bramley.apiserver.store.errors import StorageUnavailable
 from bramley.base import virtual_time
@@ -53,18 +53,20 @@ async def test_nobody_may_ask_for_anything_else(path: str) -> None:
         assert (wrong.code, wrong.json["reason"]) == (401, "Unauthorized")
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "/openapi/v2", "/nothing/here", "/apis/none.example.com/v1/x", "/api/v9"]
-)
-async def test_a_path_without_anything_is_a_status(path: str) -> None:
+@pytest.mark.parametrize("path", ["/openapi/v2", "/nothing/here", "/apis/none.example.com/v1/x"])
+async def test_a_path_outside_of_everything_is_told_in_plain_text(path: str) -> None:
     async with a_world() as world:
         refused = await world.get(path)
 
-        assert (refused.code, refused.json["kind"], refused.json["reason"]) == (
-            404,
-            "Status",
-            "NotFound",
-        )
+        assert (refused.code, refused.body) == (404, b"404 page not found\n")
+
+
+async def test_a_version_that_is_not_served_is_a_status() -> None:
+    async with a_world() as world:
+        refused = await world.get("/api/v9")
+
+        told = (refused.code, refused.json["kind"], refused.json["reason"])
+        assert told == (404, "Status", "NotFound")
 
 
 async def test_probes_tell_more_when_asked() -> None:
@@ -87,6 +89,19 @@ async def test_the_version_says_what_we_are() -> None:
 
         assert (told["major"], told["minor"]) == ("1", "34")
         assert told["gitVersion"].endswith("+bramley")
+
+
+async def test_the_root_names_every_path_that_answers() -> None:
+    async with a_world() as world:
+        await world.create(CRDS, widget_crd())
+
+        paths = (await world.get("/")).json["paths"]
+        answers = [(await world.get(path)).code for path in paths]
+
+        assert paths == sorted(paths)
+        assert {"/api/v1", "/apis/apps/v1", "/healthz", "/openapi/v3", "/version"} <= set(paths)
+        assert {f"/apis/{WIDGETS.split('/')[2]}", "/apis"} <= set(paths)
+        assert set(answers) == {200}
 
 
 async def test_discovery_shows_every_kind_that_is_served() -> None:
