@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 
 from bramley.api.core import ConfigMap, Namespace
 from bramley.api.meta import Object, ObjectMeta, OwnerReference
-from bramley.app import embedded
 from bramley.apiserver.controllers.timings import Timings
+from bramley.app import embedded
 from bramley.base import errors, virtual_time
 from bramley.kube.client import Client
 
@@ -21,11 +21,10 @@ async def a_cluster(*, seed: int = 0, timings: Timings | None = None) -> AsyncIt
     async with embedded.running(clock=clock, seed=seed, controllers=True, timings=timings) as (
         api,
         token,
-    ):
-        async with Client(api.transport(token), clock=clock) as client:
-            await client.create(Namespace(metadata=ObjectMeta(name="t")))
-            await settled()
-            yield client
+    ), Client(api.transport(token), clock=clock) as client:
+        await client.create(Namespace(metadata=ObjectMeta(name="t")))
+        await settled()
+        yield client
 
 
 async def settled(seconds: float = 1) -> None:
