@@ -6,7 +6,7 @@ Every run of pytest loads this file, so what it needs is imported only when a te
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,11 +36,24 @@ def kubectl(pytestconfig: pytest.Config) -> Path:
 
 @pytest.fixture(scope="session")
 def real_cluster(pytestconfig: pytest.Config) -> Iterator[RealCluster]:
-    """Run a whole control plane, shared by all tests of this pytest process."""
+    """Run a whole control plane, shared by all tests of this pytest process: they tidy what is theirs and nothing else."""
+    with _running(pytestconfig, purpose="pytest") as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def lone_cluster(pytestconfig: pytest.Config) -> Iterator[RealCluster]:
+    """Run a whole control plane for the tests of one module that cannot share: no Node is there but their own."""
+    with _running(pytestconfig, purpose="alone") as cluster:
+        yield cluster
+
+
+@contextmanager
+def _running(config: pytest.Config, *, purpose: str) -> Iterator[RealCluster]:
     from tools.kube import control_plane
     from tools.kube.flags import Options
 
     options = Options(durable=False)
-    prepare(pytestconfig, *options.servers, "kubectl")
-    with control_plane.running(options, purpose="pytest") as cluster:
+    prepare(config, *options.servers, "kubectl")
+    with control_plane.running(options, purpose=purpose) as cluster:
         yield cluster

@@ -1,4 +1,4 @@
-"""kubectl sessions on the embedded API and on a real cluster: a person sees the same."""
+"""kubectl sessions on the embedded API and on a real cluster, each with nobody else on it: a person sees the same."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.mark.parametrize("told", SESSIONS, ids=lambda each: each.name)
 def test_kubectl_says_the_same_on_both_servers(
-    told: Session, embedded: Path, real_cluster: RealCluster, kubectl: Path, tmp_path: Path
+    told: Session, embedded: Path, lone_cluster: RealCluster, kubectl: Path, tmp_path: Path
 ) -> None:
     outputs = []
-    for name, kubeconfig in (("ours", embedded), ("real", real_cluster.kubeconfig)):
+    for name, kubeconfig in (("ours", embedded), ("real", lone_cluster.kubeconfig)):
         folder = tmp_path / name
         folder.mkdir()
         outputs.append(session.tell(told, kubectl=kubectl, kubeconfig=kubeconfig, folder=folder))

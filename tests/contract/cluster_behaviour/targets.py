@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -132,18 +132,19 @@ async def a_world(opening: Open) -> AsyncIterator[World]:
         world = World(kube, f"behaviour-{secrets.token_hex(4)}")
         await kube.create(Namespace(metadata=ObjectMeta(name=world.namespace)))
         await kube.create(Node(metadata=ObjectMeta(name=world.node)))
-        async with asyncio.TaskGroup() as group:
-            agent = [group.create_task(each) for each in (world.run_pods(), world.heartbeat())]
-            try:
-                yield world
-            finally:
-                for task in agent:
-                    task.cancel()
-        for kind, name in ((Namespace, world.namespace), (Node, world.node)):
-            try:
-                await kube.delete(kind, name)
-            except errors.NotFound:
-                continue
+        try:
+            async with asyncio.TaskGroup() as group:
+                agent = [group.create_task(each) for each in (world.run_pods(), world.heartbeat())]
+                try:
+                    yield world
+                finally:
+                    for task in agent:
+                        task.cancel()
+        finally:
+            # Also after a failure: others use the cluster too.
+            for kind, name in ((Namespace, world.namespace), (Node, world.node)):
+                with suppress(errors.NotFound):
+                    await kube.delete(kind, name)
 
 
 async def eventually(ask: Callable[[], Awaitable[T]]) -> T:

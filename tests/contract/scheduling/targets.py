@@ -145,7 +145,7 @@ class Target:
         await gone(self.kube, await self.kube.get(Pod, "late", namespace=self.namespace))
 
     async def clear(self) -> None:
-        """Remove all Nodes and the case's Pods."""
+        """Remove all Nodes, which are of this suite's cases only, and the case's Pods."""
         for pod in (await self.kube.list(Pod, namespace=self.namespace)).items:
             await gone(self.kube, pod)
         for node in (await self.kube.list(Node)).items:

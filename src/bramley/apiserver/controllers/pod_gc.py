@@ -15,7 +15,7 @@ from typing import NoReturn
 from bramley.api import conditions
 from bramley.api.core import Node, Pod
 from bramley.apiserver.controllers.node_lifecycle import taints
-from bramley.apiserver.controllers.node_lifecycle.eviction import mark_disrupted
+from bramley.apiserver.controllers.node_lifecycle.eviction import ended, mark_disrupted
 from bramley.apiserver.controllers.timings import Timings
 from bramley.base import errors, log
 from bramley.base.clock import Clock
@@ -146,7 +146,7 @@ class PodGarbage:
         await self._kube.merge_patch(
             Pod,
             pod.name,
-            {"status": {"phase": "Failed"}},
+            {"status": ended(pod, "Failed")},
             namespace=pod.namespace,
             subresource="status",
             uid=pod.uid,

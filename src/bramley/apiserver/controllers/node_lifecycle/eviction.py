@@ -12,6 +12,7 @@ import msgspec
 
 from bramley.api import conditions
 from bramley.api.core import Node, Pod, PodCondition
+from bramley.api.meta import ObjectMeta
 from bramley.apiserver.controllers.node_lifecycle import taints
 from bramley.apiserver.controllers.timings import Timings
 from bramley.base import errors
@@ -40,44 +41,48 @@ class Eviction:
         self._recorder = recorder
         self._clock = clock
         self._since: dict[Key, tuple[str, float]] = {}
+        # Those that were told to go are not told again while their Node is tainted.
+        self._told: dict[Key, str] = {}
 
     async def reconcile(self, pod: Pod) -> Outcome:
-        """Delete the Pod, or say when its time is over, or let it be."""
+        """Delete the Pod, or say when its time is over, or let it be; also one that goes already."""
         key = key_of(pod)
-        if not pod.spec.node_name or pod.deleting:
-            self.forget(key)
-            return Settled()
         found = taints.no_execute(self._nodes.find(Key("", pod.spec.node_name)))
         limit = taints.bears(pod, found) if found else taints.FOREVER
         if limit is None:
-            self._let_be(key, pod)
+            self.forget(key)
+            return Settled()
+        if self._told.get(key) == pod.uid:
             return Settled()
         left = self._left(key, pod, limit)
-        if left > 0:
-            return CheckAgain(timedelta(seconds=left), "the Pod bears its Node's taint for a while")
+        if left > timedelta():
+            return CheckAgain(left, "the Pod bears its Node's taint for a while")
         await self._evict(pod)
-        self.forget(key)
+        self._since.pop(key, None)
+        self._told[key] = pod.uid
         return Settled()
 
     def forget(self, key: Key) -> None:
-        """Drop the time of a Pod that is gone."""
-        self._since.pop(key, None)
+        """Call off what would have become of a Pod that may stay, or that is gone."""
+        self._told.pop(key, None)
+        if self._since.pop(key, None) is not None:
+            self._tell(key, f"Cancelling deletion of Pod {key.namespace}/{key.name}")
 
-    def _left(self, key: Key, pod: Pod, limit: int) -> float:
+    def _left(self, key: Key, pod: Pod, limit: int) -> timedelta:
         now = self._clock.monotonic()
         uid, since = self._since.setdefault(key, (pod.uid, now))
         if uid != pod.uid:
             self._since[key] = (pod.uid, now)
             since = now
-        return since + limit - now
+        # Whole microseconds: what is left of a sum of floats would be a wait of nothing, again and again.
+        return timedelta(seconds=since + limit - now)
 
-    def _let_be(self, key: Key, pod: Pod) -> None:
-        if self._since.pop(key, None) is not None:
-            text = f"Cancelling deletion of Pod {pod.namespace}/{pod.name}"
-            self._recorder.event(pod, _REASON, text)
+    def _tell(self, key: Key, text: str) -> None:
+        # A real cluster tells it of whatever Pod has this name; by uid, as `kubectl describe` asks, it is not found.
+        place = ObjectMeta(name=key.name, namespace=key.namespace)
+        self._recorder.event(Pod(metadata=place), _REASON, text)
 
     async def _evict(self, pod: Pod) -> None:
-        text = f"Marking for deletion Pod {pod.namespace}/{pod.name}"
         try:
             marked = await mark_disrupted(
                 self._kube,
@@ -89,7 +94,7 @@ class Eviction:
             await self._kube.delete(marked)
         except errors.NotFound:
             return
-        self._recorder.event(pod, _REASON, text)
+        self._tell(key_of(pod), f"Marking for deletion Pod {pod.namespace}/{pod.name}")
 
 
 async def mark_disrupted(
@@ -110,7 +115,7 @@ async def mark_disrupted(
         observed_generation=pod.metadata.generation or None,
     )
     after = conditions.put(pod.status.conditions, fact, now=clock.now())
-    status: dict[str, Any] = {} if phase is None else {"phase": phase}
+    status: dict[str, Any] = {} if phase is None else ended(pod, phase)
     if after != pod.status.conditions:
         status["conditions"] = msgspec.to_builtins(after)
     if not status:
@@ -123,6 +128,11 @@ async def mark_disrupted(
         subresource="status",
         resource_version=pod.metadata.resource_version,
     )
+
+
+def ended(pod: Pod, phase: str) -> dict[str, Any]:
+    """Return the status of a Pod that somebody other than its agent ends."""
+    return {"phase": phase, "observedGeneration": pod.metadata.generation}
 
 
 def by_node(pods: Cache[Pod]) -> None:

@@ -1,0 +1,26 @@
+"""Our server as people run it, but as impatient as this suite: `python -m tests.contract.node_loss.server FOLDER`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from bramley.app import apiserver, cluster
+from bramley.app.listening import Address
+from tests.contract.node_loss import timings
+
+
+def main(folder: Path) -> None:
+    """Serve from this folder until a signal comes."""
+    settings = apiserver.Settings(
+        data_dir=folder / "data",
+        listen=Address("127.0.0.1", 0),
+        kubeconfig=folder / "kubeconfig",
+        api=timings.API,
+        cluster=cluster.Settings(timings=timings.OURS),
+    )
+    apiserver.run(settings, started=lambda _: (folder / "ready").touch())
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
