@@ -6,6 +6,7 @@ Every request passes here, so this is kept short: no middleware, no routing tabl
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from bramley.apiserver import audit, discovery, limits, paths, status
 from bramley.apiserver.audit import Log
@@ -59,6 +60,14 @@ class Callers:
         asked = attributes.of_request(user, request.method, request.path, request.query)
         self._authorizer.check(asked)
         return asked
+
+    def still_lets(self, request: Request) -> bool:
+        """Tell whether a request that was let pass would be again: its credential lives and its rights are there."""
+        try:
+            self.check(request)
+        except ApiError:
+            return False
+        return True
 
 
 class Api:
@@ -154,7 +163,8 @@ class Api:
             if self._audit is not None and audit.wants(request):
                 # When it begins: it may last for an hour.
                 self._audit.note(request, 200)
-            await watching.watch(self._server, request, target, asked=asked, send=send)
+            may = partial(self._callers.still_lets, request)
+            await watching.watch(self._server, request, target, asked=asked, send=send, may=may)
             return None
         seat.take(_counted(request), self._limits.common)
         return listing.list_objects(self._server, request, target, asked)

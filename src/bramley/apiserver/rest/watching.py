@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -204,9 +204,15 @@ def mark(resource: ServedResource, revision: int, initial_end: bool) -> bytes:  
 
 
 async def watch(
-    server: Server, request: Request, target: Target, *, asked: ListOptions, send: Send
+    server: Server,
+    request: Request,
+    target: Target,
+    *,
+    asked: ListOptions,
+    send: Send,
+    may: Callable[[], bool],
 ) -> None:
-    """Serve one watch until it ends or the client goes away."""
+    """Serve one watch until it ends, the client goes away, or `may` tells that it has no right to it any more."""
     check_readable(asked.version)
     lasts = _lasts_seconds(server, asked)
     view = view_of(request)
@@ -219,7 +225,9 @@ async def watch(
         send=send,
         ends_at=server.clock.monotonic() + lasts,
     )
-    await _while_connected(one, request.receive)
+    if not await _while_connected(one, request.receive, may):
+        with contextlib.suppress(ConnectionError):
+            await send(_END)
 
 
 def legacy(target: Target, asked: ListOptions) -> tuple[Target, ListOptions]:
@@ -238,21 +246,28 @@ def _lasts_seconds(server: Server, asked: ListOptions) -> float:
     return server.chance.uniform(shortest.total_seconds(), longest.total_seconds())
 
 
-async def _while_connected(one: Watch, receive: Receive) -> None:
+async def _while_connected(one: Watch, receive: Receive, may: Callable[[], bool]) -> bool:
+    """Serve a watch; tell whether its client had the right to it until the end."""
     async with asyncio.TaskGroup() as group:
         telling = group.create_task(one.run())
-        waiting = group.create_task(_until_gone(one, receive, telling))
+        waiting = group.create_task(_until_gone(one, receive, may))
         telling.add_done_callback(lambda _: waiting.cancel())
+        waiting.add_done_callback(lambda _: telling.cancel())
+    # A watch that ended by itself said so to its client.
+    return not telling.cancelled() or waiting.result()
 
 
-async def _until_gone(one: Watch, receive: Receive, telling: asyncio.Task[None]) -> None:
-    """End a watch whose client went away, or takes nothing any more."""
+async def _until_gone(one: Watch, receive: Receive, may: Callable[[], bool]) -> bool:
+    """Return when a watch's client went away, or takes nothing any more, or has no right to it: False for the last."""
     while not one.is_stuck():
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(one.server.settings.send_deadline.total_seconds() / 4):
                 if (await receive())["type"] == "http.disconnect":
-                    break
-    telling.cancel()
+                    return True
+        # A watch can last for an hour, and its token, its Pod or its role may be gone long before.
+        if not may():
+            return False
+    return True
 
 
 def _at_version(record: Record, version: int) -> Record:
