@@ -55,7 +55,33 @@ class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Object(msgspec.Struct, frozen=True):
-    metadata: _Metadata = _Metadata()
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+
+
+# Of a request that made no state there is nothing to tell.
+_NOTHING = _Metadata()
+
+
+class _Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """One line, in this order; what is empty is left out."""
+
+    time: datetime
+    id: str
+    user: str = ""
+    groups: tuple[str, ...] = ()
+    verb: str = ""
+    code: int
+    impersonated_by: str = ""
+    group: str = ""
+    resource: str = ""
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+    user_agent: str = ""
+    source: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    sha256: str = ""
 
 
 class _Noted(NamedTuple):
@@ -130,29 +156,32 @@ class Log:
         told = (self._told(noted) for noted in batch)
         return [msgspec.json.encode(line) + b"\n" for line in told if line]
 
-    def _told(self, noted: _Noted) -> dict[str, Any] | None:
+    def _told(self, noted: _Noted) -> _Line | None:
         request = noted.request
         asked = attributes.of_request(request.caller, request.method, request.path, request.query)
         if _is_routine(asked):
             return None
-        line = {
-            "time": noted.at,
-            "id": f"{self._prefix}-{noted.number}",
-            "user": request.caller.name,
-            "groups": request.caller.groups,
-            "verb": asked.verb,
-            "code": noted.code,
-            "impersonatedBy": request.sender.name if request.sender is not request.caller else "",
-            "group": asked.group,
-            "resource": asked.whole_resource,
-            "namespace": asked.namespace,
-            "name": asked.name,
-            "path": asked.path,
-            "userAgent": request.header(b"user-agent")[:200],
-            "source": (request.scope.get("client") or ("",))[0],
-            **_of_object(asked, noted),
-        }
-        return {key: value for key, value in line.items() if value not in {"", ()}}
+        made = _of_object(asked, noted)
+        return _Line(
+            time=noted.at,
+            id=f"{self._prefix}-{noted.number}",
+            user=request.caller.name,
+            groups=request.caller.groups,
+            verb=asked.verb,
+            code=noted.code,
+            impersonated_by=request.sender.name if request.sender is not request.caller else "",
+            group=asked.group,
+            resource=asked.whole_resource,
+            namespace=asked.namespace,
+            # Only the answer tells the name of what was created.
+            name=made.name or asked.name,
+            path=asked.path,
+            user_agent=request.header(b"user-agent")[:200],
+            source=(request.scope.get("client") or ("",))[0],
+            uid=made.uid,
+            resource_version=made.resource_version,
+            sha256=_digest(asked, noted) if made is not _NOTHING else "",
+        )
 
 
 def _is_routine(asked: Attributes) -> bool:
@@ -161,22 +190,21 @@ def _is_routine(asked: Attributes) -> bool:
     return asked.resource == "leases" and asked.verb in _RENEWALS
 
 
-def _of_object(asked: Attributes, noted: _Noted) -> dict[str, str]:
-    """Return which state a write made; the digest of a Secret would let one guess what it holds."""
+def _of_object(asked: Attributes, noted: _Noted) -> _Metadata:
+    """Return which state a write made."""
     if not noted.body or noted.code >= 300 or noted.request.method in _READS:
-        return {}
+        return _NOTHING
     if asked.subresource == "token" or asked.group in _REVIEWS:
-        return {}
+        return _NOTHING
     try:
-        metadata = msgspec.json.decode(noted.body, type=_Object).metadata
+        return msgspec.json.decode(noted.body, type=_Object).metadata
     except msgspec.DecodeError:
-        return {}
-    told = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
-    if metadata.name:
-        told["name"] = metadata.name  # only the answer tells it of what was created
-    if asked.resource != _SECRETS:
-        told["sha256"] = hashlib.sha256(noted.body).hexdigest()
-    return told
+        return _NOTHING
+
+
+def _digest(asked: Attributes, noted: _Noted) -> str:
+    """Return the digest of what was stored; that of a Secret would let one guess what it holds."""
+    return "" if asked.resource == _SECRETS else hashlib.sha256(noted.body).hexdigest()
 
 
 class _Files:

@@ -92,6 +92,8 @@ def _token_in(path: Path) -> str | None:
 
 
 def _parsed(content: bytes) -> _Document | None:
+    if not content:
+        return None
     if (own := _as_written(content)) is not None:
         return own
     import yaml

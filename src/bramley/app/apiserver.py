@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import importlib
 import random
 import signal
+import socket
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 from bramley.apiserver import kubeconfigs, private_files, tls
@@ -26,8 +29,12 @@ from bramley.app.listening import Address, bind, bound_address
 from bramley.app.serving import HttpsServer, Stop
 from bramley.base import log
 from bramley.base.clock import Clock, SystemClock
+from bramley.base.secret import Secret
 
 logger = log.get(__name__)
+
+_CLIENTS_FIRST = timedelta(milliseconds=100)
+_CONTROLLERS = "bramley.apiserver.controllers.cluster"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +66,20 @@ async def _until_signalled(settings: Settings, started: Callable[[Address], None
         loop.add_signal_handler(number, stop.ask)
 
     def ready(address: Address) -> None:
-        # What start-up made lives as long as the process; looking through it again costs 15 ms of everybody's time.
-        gc.collect()
-        gc.freeze()
+        begin_collecting()
         started(address)
 
     await serve(settings, stop=stop, started=ready, clock=SystemClock())
+
+
+def begin_collecting() -> None:
+    """Look for garbage from now on, but not among what start-up made: it lives as long as the process.
+
+    Looking through that again and again would cost 15 ms of everybody's time.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 async def serve(
@@ -82,59 +97,95 @@ async def serve(
             tokens = Tokens.open(settings.data_dir)
             certificates = _certificates(settings, clock)
             token = kubeconfigs.admin_token(settings.kubeconfig, tokens)
-            api = embedded.build(
-                store,
-                tokens,
-                clock=clock,
-                chance=random.Random(),
-                settings=replace(settings.api, cluster_admission=settings.cluster.enabled),
-                keys=Keys.open(settings.data_dir),
-                backups=Backups(
-                    store,
-                    folder=settings.data_dir,
-                    kubeconfig=settings.kubeconfig,
-                    clock=clock,
-                ),
-                audit=audit,
-            )
+            api = _api(settings, store, tokens, clock=clock, audit=audit)
             await embedded.prepare(api, token)
-
-            def write_kubeconfig() -> None:
-                kubeconfigs.write(
-                    settings.kubeconfig,
-                    server=address.url,
-                    authority=certificates.authority,
-                    token=token,
-                )
-
-            write_kubeconfig()
-            server = HttpsServer(
-                api.application,
-                bound=bound,
-                context=certificates.context(),
-                drain=settings.drain,
-                door=Door(settings.api.connections, settings.api.head_deadline),
+            tell_way_in = partial(_write_kubeconfig, settings, address, certificates, token)
+            tell_way_in()
+            process = _Process(
+                settings, api, _https_server(settings, api, certificates, bound), certificates
             )
-            beside = cluster.Cluster(
-                api,
-                clock,
-                random.Random(),
-                settings.cluster,
-                authority=certificates.authority.decode(),
+            await process.run(
+                stop, clock=clock, started=partial(started, address), renewed=tell_way_in
             )
-
-            async def end_streams() -> None:
-                await _stop_controllers(beside)
-                await store.close()
-
-            async with asyncio.TaskGroup() as group:
-                freshness = group.create_task(certificates.keep_fresh(write_kubeconfig))
-                telling = group.create_task(_tell(server.ready, lambda: started(address)))
-                controllers = group.create_task(_run_controllers(beside, server.ready))
-                await server.run(stop, end_streams=end_streams)
-                for task in (freshness, telling, controllers):
-                    task.cancel()
     logger.info("Stopped", revision=store.revision)
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    """What runs side by side once everything is opened: the server, the controllers, the renewal of certificates."""
+
+    settings: Settings
+    api: embedded.Api
+    server: HttpsServer
+    certificates: Certificates
+
+    async def run(
+        self,
+        stop: Stop,
+        *,
+        clock: Clock,
+        started: Callable[[], None],
+        renewed: Callable[[], None],
+    ) -> None:
+        """Serve until asked to stop."""
+        authority = self.certificates.authority.decode()
+        beside = cluster.Cluster(
+            self.api, clock, random.Random(), self.settings.cluster, authority=authority
+        )
+        ready = self.server.ready
+        async with asyncio.TaskGroup() as group:
+            others = (
+                group.create_task(self.certificates.keep_fresh(renewed)),
+                group.create_task(_tell(ready, started)),
+                group.create_task(_run_controllers(beside, ready)),
+            )
+            await self.server.run(stop, end_streams=partial(self._end_streams, beside))
+            for task in others:
+                task.cancel()
+
+    async def _end_streams(self, beside: cluster.Cluster) -> None:
+        await _stop_controllers(beside)
+        await self.api.store.close()
+
+
+def _api(
+    settings: Settings, store: Store, tokens: Tokens, *, clock: Clock, audit: Log | None
+) -> embedded.Api:
+    return embedded.build(
+        store,
+        tokens,
+        clock=clock,
+        chance=random.Random(),
+        settings=replace(settings.api, cluster_admission=settings.cluster.enabled),
+        keys=Keys.open(settings.data_dir),
+        backups=Backups(
+            store, folder=settings.data_dir, kubeconfig=settings.kubeconfig, clock=clock
+        ),
+        audit=audit,
+    )
+
+
+def _https_server(
+    settings: Settings, api: embedded.Api, certificates: Certificates, bound: socket.socket
+) -> HttpsServer:
+    return HttpsServer(
+        api.application,
+        bound=bound,
+        context=certificates.context(),
+        drain=settings.drain,
+        door=Door(settings.api.connections, settings.api.head_deadline),
+    )
+
+
+def _write_kubeconfig(
+    settings: Settings, address: Address, certificates: Certificates, token: Secret
+) -> None:
+    kubeconfigs.write(
+        settings.kubeconfig,
+        server=address.url,
+        authority=certificates.authority,
+        token=token,
+    )
 
 
 @contextlib.asynccontextmanager
@@ -167,9 +218,10 @@ async def _run_controllers(beside: cluster.Cluster, serving: asyncio.Event) -> N
     if not beside.settings.enabled:
         beside.stopped.set()
         return
-    # First the clients: importing and filling the controllers' caches takes a moment.
+    # First the clients: loading the controllers takes a moment, in a thread so that nobody has to wait for it.
     await serving.wait()
-    await asyncio.sleep(0)
+    await asyncio.sleep(_CLIENTS_FIRST.total_seconds())
+    await asyncio.to_thread(importlib.import_module, _CONTROLLERS)
     await beside.run()
 
 
