@@ -5,7 +5,7 @@ A selector that is not there matches nothing, an empty one everything; whoever t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from bramley.api.meta import Fields
 
@@ -30,17 +30,18 @@ def matches(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
     if selector is None:
         return False
     return all(labels.get(key) == value for key, value in selector.match_labels.items()) and all(
-        _holds(each, labels) for each in selector.match_expressions
+        passes(labels.get(each.key), each.operator, each.values)
+        for each in selector.match_expressions
     )
 
 
-def _holds(wanted: LabelRequirement, labels: Mapping[str, str]) -> bool:
-    value = labels.get(wanted.key)
-    match wanted.operator:
+def passes(value: str | None, operator: str, values: Collection[str]) -> bool:
+    """Tell whether the value of a label, or its absence, passes a test; an operator that labels do not have passes none."""
+    match operator:
         case "In":
-            return value in wanted.values
+            return value in values
         case "NotIn":
-            return value not in wanted.values
+            return value not in values
         case "Exists":
             return value is not None
         case "DoesNotExist":

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from bramley.api.core import Taint
-from bramley.api.label_selectors import LabelSelector, matches
+from bramley.api.label_selectors import LabelSelector, matches, passes
 from bramley.api.pod import (
     NodeSelector,
     NodeSelectorRequirement,
@@ -16,6 +16,7 @@ from bramley.api.pod import (
 )
 
 NAME_FIELD = "metadata.name"
+_COMPARING = frozenset({"Gt", "Lt"})
 
 NamespaceLabels = Callable[[str], Mapping[str, str]]
 
@@ -50,16 +51,9 @@ def term_holds(term: NodeSelectorTerm, name: str, labels: Mapping[str, str]) -> 
 
 
 def _holds(wanted: NodeSelectorRequirement, value: str | None) -> bool:
-    match wanted.operator:
-        case "In":
-            return value in wanted.values
-        case "NotIn":
-            return value not in wanted.values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-    return value is not None and _compares(wanted, value)
+    if wanted.operator in _COMPARING:
+        return value is not None and _compares(wanted, value)
+    return passes(value, wanted.operator, wanted.values)
 
 
 def _compares(wanted: NodeSelectorRequirement, text: str) -> bool:
@@ -67,9 +61,7 @@ def _compares(wanted: NodeSelectorRequirement, text: str) -> bool:
         value, bound = int(text), int(wanted.values[0])
     except (ValueError, IndexError):
         return False
-    return (wanted.operator == "Gt" and value > bound) or (
-        wanted.operator == "Lt" and value < bound
-    )
+    return value > bound if wanted.operator == "Gt" else value < bound
 
 
 def only_names(selector: NodeSelector) -> frozenset[str] | None:
