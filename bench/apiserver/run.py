@@ -40,14 +40,17 @@ def parser() -> argparse.ArgumentParser:
 
 
 def measure_all(stack: ExitStack, *, rounds: int, seconds: float) -> Found:
-    """Start both servers, measure everything in turns."""
+    """Start both servers, measure everything in turns; ours also once more with its controllers, at rest."""
     building.ensure(["etcd", "kube-apiserver", "load"])
     ours, theirs = Bramley(new_pen(stack, "ours")), Kubernetes(new_pen(stack, "theirs"))
+    whole = partial(Bramley, has_controllers=True)
+    beside = whole(new_pen(stack, "whole"))
     lives: dict[str, Life] = {}
-    for server, spare in ((ours, Bramley), (theirs, Kubernetes)):
+    for server, spare in ((beside, whole), (ours, Bramley), (theirs, Kubernetes)):
         say(f"starting {server.name}")
         fresh: list[Server] = [spare(new_pen(stack, "fresh")) for _ in range(rounds - 1)]
         lives[server.name] = comparison.live(fresh, server, rounds=rounds)
+    beside.stop()
     servers: list[Server] = [ours, theirs]
     comparison.fill(servers, say)
     rates = {}

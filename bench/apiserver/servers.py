@@ -113,12 +113,15 @@ def pen(purpose: str) -> Iterator[Pen]:
 
 
 class Bramley:
-    """The embedded server: one process, HTTP/1.1, a bearer token."""
+    """The embedded server: one process, HTTP/1.1, a bearer token; without controllers, because the rival has none either."""
 
-    name = "bramley"
     protocols = ("http1",)
 
-    def __init__(self, pen: Pen, *, wrapped_by: Sequence[str] = ()) -> None:
+    def __init__(
+        self, pen: Pen, *, wrapped_by: Sequence[str] = (), has_controllers: bool = False
+    ) -> None:
+        self.name = "bramley with controllers" if has_controllers else "bramley"
+        self.flags = () if has_controllers else ("--no-controllers",)
         self.pen = pen
         self.wrapped_by = wrapped_by
         self.port = 0
@@ -142,7 +145,7 @@ class Bramley:
         folder = self.pen.folder
         listen = ["--listen", f"127.0.0.1:{self.port}"]
         kubeconfig = ["--kubeconfig-out", str(folder / "kubeconfig")]
-        return ["apiserver", "--data-dir", str(folder / "data"), *listen, *kubeconfig]
+        return ["apiserver", "--data-dir", str(folder / "data"), *listen, *kubeconfig, *self.flags]
 
     def stop(self) -> None:
         """Stop it."""
