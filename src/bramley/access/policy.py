@@ -57,12 +57,18 @@ _VARIABLES = {
 
 _SUBJECT = "variables.subject.?{}.orValue('')"
 _LEASES = groups.NODE_LEASE_NAMESPACE
+_HOLDING = ("finalizers", "ownerReferences")
 _BOUND = "variables.bound.?{}.orValue('')"
 
 
 def _unchanged(field: str, empty: str) -> str:
     now, before = (f"{side}.metadata.?{field}.orValue({empty})" for side in ("object", "oldObject"))
     return f"!variables.isPodChange || {now} == {before}"
+
+
+def _held(field: str) -> str:
+    now, before = (f"{side}.metadata.?{field}.orValue([])" for side in ("object", "oldObject"))
+    return f"!variables.isEvent || {now} == (oldObject == null ? [] : {before})"
 
 
 def _others(side: str) -> str:
@@ -139,6 +145,7 @@ def _of_events() -> list[tuple[str, str]]:
             "!variables.isEvent || oldObject == null || variables.subject == variables.oldSubject",
             "an event does not change what it is about",
         ),
+        *((_held(field), "an agent's event holds nothing back") for field in _HOLDING),
         (
             " || ".join(["!variables.isEvent", *subjects]),
             "an agent tells of its own node, lease and pods only",

@@ -15,6 +15,8 @@ Json = Mapping[str, Any]
 
 # In a Pod's metadata an agent changes its finalizer and nothing else; the server itself writes the rest of it.
 _METADATA_OF_OTHERS = ("labels", "annotations", "ownerReferences")
+# By these an object stays, or keeps its namespace or its owner from going.
+_HOLDING = ("finalizers", "ownerReferences")
 # Core events and those of events.k8s.io name their subject differently.
 _SUBJECTS = ("involvedObject", "regarding")
 _NODE_EVENTS_NAMESPACE = "default"
@@ -54,6 +56,9 @@ def event(
     subject = _subject(new)
     if old is not None and _subject(old) != subject:
         return "an event does not change what it is about"
+    before, after = _metadata(old), _metadata(new)
+    if any((after.get(field) or None) != (before.get(field) or None) for field in _HOLDING):
+        return "an agent's event holds nothing back"
     about = (subject.get("kind"), subject.get("name"))
     if about == ("Node", node) and namespace == _NODE_EVENTS_NAMESPACE:
         return None

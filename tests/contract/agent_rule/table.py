@@ -238,6 +238,13 @@ def events() -> Iterator[Row]:
     given = {"involvedObject": {"name": "theirs"}}
     yield patch("turns its event on another's pod", f"{EVENT}/of-mine", given, 403)
     yield delete("deletes its event", f"{EVENT}/of-mine", 403)
+    stays = an_event(a_subject("mine"), finalizers=["example.com/stays"])
+    yield post("tells of its pod for ever", EVENT, stays, 403)
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "theirs", "uid": "{their_uid}"}
+    holds = an_event(a_subject("mine"), ownerReferences=[{**owner, "blockOwnerDeletion": True}])
+    yield post("holds another's pod by an event", EVENT, holds, 403)
+    kept = {"metadata": {"finalizers": ["example.com/stays"]}}
+    yield patch("makes its event stay", f"{EVENT}/of-mine", kept, 403)
     yield get("lists events", EVENT, 403)
     yield post("tells of its pod, the new way", NEW_EVENT, a_new_event("mine"))
     yield post("tells of another's pod, the new way", NEW_EVENT, a_new_event("theirs"), 403)
@@ -247,9 +254,10 @@ def a_subject(name: str, *, kind: str = "Pod") -> Json:
     return {"kind": kind, "namespace": "{ns}", "name": name, "apiVersion": "v1"}
 
 
-def an_event(subject: Json, namespace: str = "{ns}", name: str = "new") -> Json:
+def an_event(subject: Json, namespace: str = "{ns}", **more: Any) -> Json:
     told = {"reason": "Tested", "type": "Normal", "message": "told"}
-    return {"metadata": {"name": name, "namespace": namespace}, "involvedObject": subject, **told}
+    meta = {"name": "new", "namespace": namespace, **more}
+    return {"metadata": meta, "involvedObject": subject, **told}
 
 
 def a_new_event(name: str) -> Json:

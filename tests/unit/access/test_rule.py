@@ -280,6 +280,17 @@ def test_an_event_stays_with_what_it_is_about() -> None:
     assert rule.admit(one, theirs, theirs, a_world())
 
 
+@pytest.mark.parametrize("field", ["finalizers", "ownerReferences"])
+def test_an_agents_event_keeps_neither_its_namespace_nor_an_owner_from_going(field: str) -> None:
+    mine = an_event("Pod", "mine")
+    held = {**mine, "metadata": {field: [{"name": "x"}]}}
+
+    assert rule.admit(asked("create", "events", "ns"), held, None, a_world())
+    assert rule.admit(asked("patch", "events", "ns", "e"), held, mine, a_world())
+    assert rule.admit(asked("patch", "events", "ns", "e"), mine, held, a_world())
+    assert rule.admit(asked("patch", "events", "ns", "e"), held, held, a_world()) is None
+
+
 def a_request(kind: str, name: Any, uid: Any = "u", version: str = "v1") -> dict[str, Any]:
     bound = {"apiVersion": version, "kind": kind, "name": name, "uid": uid}
     return {"spec": {"boundObjectRef": bound}}
