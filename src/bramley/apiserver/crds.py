@@ -13,9 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from bramley.apiserver import causes, status
 from bramley.apiserver.resources import ScalePaths, SelectableField, ServedResource
-from bramley.apiserver.schema import structural
-from bramley.apiserver.schema.definitions import schema_of, spec_causes
-from bramley.apiserver.schema.shape import BadShape, shaped
 from bramley.apiserver.schema.values import copied
 from bramley.base.clock import Clock, SystemClock
 from bramley.base.errors import Cause
@@ -37,6 +34,10 @@ def admit(
 
     `others` are the definitions already there; names that one of them has in the same group are not accepted.
     """
+    # Schemas take a while to load, and a server without definitions starts without them.
+    from bramley.apiserver.schema.definitions import spec_causes
+    from bramley.apiserver.schema.shape import BadShape, shaped
+
     try:
         new["spec"] = shaped(new.get("spec"))
     except BadShape as error:
@@ -203,6 +204,9 @@ def _as_condition(type: str, said: tuple[str, str, str], before: Json, now: date
 
 
 def _resource(crd: Json, version: Json) -> ServedResource:
+    from bramley.apiserver.schema import structural
+    from bramley.apiserver.schema.definitions import schema_of
+
     spec, called = crd["spec"], crd["status"]["acceptedNames"]
     storage = next(one["name"] for one in spec["versions"] if one["storage"])
     subresources = version.get("subresources") or {}
