@@ -22,7 +22,7 @@ from bramley.api.core import (
     ServiceAccount,
 )
 from bramley.api.meta import Object, to_wire
-from bramley.api.policy import Eviction
+from bramley.api.policy import Eviction, PodDisruptionBudget
 from bramley.api.rbac import ClusterRole, ClusterRoleBinding, Role, RoleBinding
 
 METADATA = {
@@ -213,6 +213,21 @@ WHOLE: list[tuple[type[Object], dict[str, Any]]] = [
     ),
     (Scale, {"spec": {"replicas": 3}, "status": {"replicas": 2, "selector": "a=b"}}),
     (Eviction, {"deleteOptions": {"gracePeriodSeconds": 5, "preconditions": {"uid": "u"}}}),
+    (
+        PodDisruptionBudget,
+        {
+            "spec": {"minAvailable": "50%", "selector": {"matchLabels": {"app": "vm"}}},
+            "status": {
+                "observedGeneration": 1,
+                "disruptedPods": {"vm-1": "2026-06-19T12:00:00Z"},
+                "disruptionsAllowed": 1,
+                "currentHealthy": 2,
+                "desiredHealthy": 1,
+                "expectedPods": 2,
+                "conditions": [{"type": "DisruptionAllowed", "status": "True"}],
+            },
+        },
+    ),
 ]
 
 NULLS: list[tuple[type[Object], dict[str, Any]]] = [

@@ -95,6 +95,8 @@ async def test_writes_and_privileged_reads_are_told_and_nothing_else(tmp_path: P
     assert len(told[0]["sha256"]) == 64
     assert int(told[0]["resourceVersion"]) > 0
     assert len({line["id"] for line in told}) == 4
+    # Only who comes over a socket has an address.
+    assert not any("source" in line for line in told)
     assert path.stat().st_mode & 0o777 == 0o600
 
 
