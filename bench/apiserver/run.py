@@ -12,9 +12,9 @@ from pathlib import Path
 
 from bench.apiserver import comparison, load, profiling, shortfalls
 from bench.apiserver.comparison import Life
-from bench.apiserver.load import MEASURES, Measure
+from bench.apiserver.load import MEASURES, LoadFailed, Measure
 from bench.apiserver.results import Found
-from bench.apiserver.servers import Bramley, Kubernetes, Pen, Server, pen
+from bench.apiserver.servers import Bramley, Kubernetes, Pen, Server, StartFailed, pen
 from bench.report import Report
 from tools.kube import building
 
@@ -108,5 +108,9 @@ def explain(report: Report, *, seconds: float) -> None:
     missed = [title for title, met in report.met.items() if not met]
     works = {measure.title: measure.work for measure in MEASURES}
     take = partial(profile, seconds=seconds)
-    for line in shortfalls.explain(missed, works=works, profile=take):
-        print(line)
+    try:
+        for line in shortfalls.explain(missed, works=works, profile=take):
+            print(line)
+    except (LoadFailed, StartFailed, OSError) as failure:
+        # The figures were found and must not be lost with their explanation.
+        print(f"What fell short cannot be explained: {failure}")
