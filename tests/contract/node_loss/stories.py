@@ -341,7 +341,7 @@ async def perform(stage: Stage) -> dict[str, Any]:
     async def play(story: Story) -> None:
         try:
             ends[story.__name__] = await story(stage)
-        except (TimeoutError, AssertionError, errors.BramleyError) as error:
+        except (TimeoutError, AssertionError, errors.BramleyError, ExceptionGroup) as error:
             ends[story.__name__] = error
 
     await stage.open()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 
 from bramley.api import conditions
-from bramley.api.core import Node, Pod
+from bramley.api.core import Event, Node, Pod
 from bramley.apiserver.controllers import node_lifecycle
 from tests.unit.apiserver.controllers.one_controller import World, a_world, a_world_with, running
 
@@ -236,3 +237,46 @@ async def test_time_that_pods_bear_a_taint_begins_anew_with_the_controller() -> 
             pod = await world.find("p")
             assert pod is not None
             assert pod.deleting
+
+
+async def tainted(world: World) -> None:
+    taint = {"key": "k", "effect": "NoExecute"}
+    await world.kube.merge_patch(Node, "mac-1", {"spec": {"taints": [taint]}})
+    await asyncio.sleep(1)
+
+
+async def test_a_pod_that_goes_already_is_told_why_once() -> None:
+    async with a_world_with(node_lifecycle.add) as world:
+        await two_nodes(world)
+        bears = {"key": "k", "operator": "Exists", "tolerationSeconds": 1}
+        await world.pod("p", node="mac-1", tolerations=[bears])
+        await world.kube.delete(Pod, "p", namespace="default")
+
+        await tainted(world)
+        await asyncio.sleep(10)
+        await world.kube.merge_patch(
+            Pod, "p", {"metadata": {"labels": {"a": "b"}}}, namespace="default"
+        )
+        await asyncio.sleep(10)
+
+        pod = await world.find("p")
+        assert pod is not None
+        reason = conditions.find(pod.status.conditions, "DisruptionTarget")
+        assert reason is not None
+        assert reason.reason == "DeletionByTaintManager"
+        events = (await world.kube.list(Event, namespace="default")).items
+        assert [each.count for each in events if each.reason == "TaintManagerEviction"] == [1]
+
+
+async def test_the_end_of_a_pod_calls_its_eviction_off() -> None:
+    async with a_world_with(node_lifecycle.add) as world:
+        await two_nodes(world)
+        bears = {"key": "k", "operator": "Exists", "tolerationSeconds": 60}
+        await world.pod("p", node="mac-1", tolerations=[bears])
+        await tainted(world)
+
+        await world.kube.delete(Pod, "p", namespace="default", grace=timedelta())
+        await asyncio.sleep(5)
+
+        told = await world.events("p")
+        assert ("TaintManagerEviction", "Cancelling deletion of Pod default/p") in told
