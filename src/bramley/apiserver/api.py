@@ -40,6 +40,8 @@ __all__ = ["Api", "Authenticate", "Callers", "translated"]
 
 _READS = frozenset({"GET", "HEAD"})
 _TARGETS_KEPT = 10_000
+# No address of an object is longer; what is would only fill the memory.
+_LONGEST_KEPT = 1024
 
 
 class Callers:
@@ -147,7 +149,9 @@ class Api:
             self._targets_of, self._targets = catalog.changes, {}
         target = self._targets.get(path)
         if target is None and not discovery.is_document(path):
-            target = self._targets[path] = paths.find(path, catalog)
+            target = paths.find(path, catalog)
+            if len(path) <= _LONGEST_KEPT:
+                self._targets[path] = target
         return target
 
     async def _many(

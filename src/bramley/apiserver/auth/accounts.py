@@ -34,6 +34,8 @@ INVALIDATED = "service account token has been invalidated"
 # Clocks differ, and who deletes an object gives its users a moment.
 LEEWAY = timedelta(minutes=1)
 _REMEMBERED = 4096
+# Characters of a token; one with audiences without end is verified each time instead.
+_LONGEST_REMEMBERED = 4096
 _FORGED = "invalid signature"
 _CHECKED: Options = {
     "verify_signature": True,
@@ -189,6 +191,8 @@ class Accounts:
                 raise BadToken(f"token issuer {quoted(claims.iss)} is invalid")
             known = _Known(claims, _user(claims))
             self._known_of = self.keys.changes
+            if len(token) > _LONGEST_REMEMBERED:
+                return known
             if len(self._known) >= _REMEMBERED:
                 del self._known[next(iter(self._known))]
             self._known[digest] = known
