@@ -28,40 +28,44 @@ class Output(StrEnum):
 Told = Annotated[Output, typer.Option("--output", "-o", help="Form of what is printed.")]
 
 
+Out = Annotated[
+    Path,
+    typer.Option(
+        "--out",
+        help="File for the backup, readable by its owner only; it appears when it is whole.",
+        metavar="FILE",
+    ),
+]
+Kubeconfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--kubeconfig",
+        help="Administrator's kubeconfig of the running server.",
+        show_default="as kubectl: $KUBECONFIG, ~/.kube/config",
+        metavar="FILE",
+    ),
+]
+Context = Annotated[
+    str | None,
+    typer.Option(
+        "--context",
+        help="Context of the kubeconfig.",
+        show_default="its current one",
+        metavar="NAME",
+    ),
+]
+StoppedFolder = Annotated[
+    Path | None,
+    typer.Option("--data-dir", help="Data folder of a server that is stopped.", metavar="FOLDER"),
+]
+
+
 def backup(
     *,
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out",
-            help="File for the backup, readable by its owner only; it appears when it is whole.",
-            metavar="FILE",
-        ),
-    ],
-    kubeconfig: Annotated[
-        Path | None,
-        typer.Option(
-            "--kubeconfig",
-            help="Administrator's kubeconfig of the running server.",
-            show_default="as kubectl: $KUBECONFIG, ~/.kube/config",
-            metavar="FILE",
-        ),
-    ] = None,
-    context: Annotated[
-        str | None,
-        typer.Option(
-            "--context",
-            help="Context of the kubeconfig.",
-            show_default="its current one",
-            metavar="NAME",
-        ),
-    ] = None,
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(
-            "--data-dir", help="Data folder of a server that is stopped.", metavar="FOLDER"
-        ),
-    ] = None,
+    out: Out,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    data_dir: StoppedFolder = None,
     output: Told = Output.TEXT,
 ) -> None:
     """Write a backup: objects, certificates, keys and token hashes as of one moment.

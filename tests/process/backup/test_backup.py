@@ -100,6 +100,20 @@ def who(server: Bramley, token: str) -> str:
     return str(answer["status"]["userInfo"]["username"])
 
 
+def check_kept(writer: Writer, kept: dict[str, Any], *, revision: int) -> int:
+    """See that nothing of a writer came after the backup's revision, and everything before it is there; count it."""
+    mine = sorted(name for name in kept if name.startswith(f"w{writer.number}-"))
+    assert mine == [writer.name(number) for number in range(len(mine))]
+    assert len(mine) == sum(rv <= revision for rv in writer.done)
+    return len(mine)
+
+
+def check_cannot_resume(server: Bramley, *, since: int) -> None:
+    path = f"{CONFIG_MAPS}?watch=true&timeoutSeconds=1&resourceVersion={since}"
+    code, answer = server.request("GET", path)
+    assert (answer["object"] if code == 200 else answer)["code"] == 410
+
+
 def test_backup_under_load_restores_to_exactly_what_was_durable_at_one_moment(
     tmp_path: Path,
 ) -> None:
@@ -127,11 +141,8 @@ def test_backup_under_load_restores_to_exactly_what_was_durable_at_one_moment(
     with running(tmp_path / "two") as restored:
         kept = stored(restored)
         for writer, least, most in zip(writers, before, after, strict=True):
-            mine = sorted(name for name in kept if name.startswith(f"w{writer.number}-"))
-            assert mine == [writer.name(number) for number in range(len(mine))]
-            assert least <= len(mine) <= most + 1
-            # Nothing that came after the backup's revision, everything that came before it.
-            assert len(mine) == sum(rv <= told["revision"] for rv in writer.done)
+            found = check_kept(writer, kept, revision=told["revision"])
+            assert least <= found <= most + 1
         assert all(
             item["data"] == {"filler": FILLER}
             for item in kept.values()
@@ -141,10 +152,7 @@ def test_backup_under_load_restores_to_exactly_what_was_durable_at_one_moment(
         assert restored.token == server.token
         assert who(restored, token) == "system:serviceaccount:default:default"
         for seen in (told["revision"], last):
-            code, answer = restored.request(
-                "GET", f"{CONFIG_MAPS}?watch=true&timeoutSeconds=1&resourceVersion={seen}"
-            )
-            assert (answer["object"] if code == 200 else answer)["code"] == 410
+            check_cannot_resume(restored, since=seen)
         made = restored.request("POST", CONFIG_MAPS, {"metadata": {"name": "next"}})[1]
         assert int(made["metadata"]["resourceVersion"]) > last
         assert all(int(item["metadata"]["resourceVersion"]) > last for item in kept.values())

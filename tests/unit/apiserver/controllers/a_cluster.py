@@ -18,10 +18,13 @@ from bramley.kube.client import Client
 async def a_cluster(*, seed: int = 0, timings: Timings | None = None) -> AsyncIterator[Client]:
     """Run a cluster and give an administrator's client of it; it has the namespace `t`."""
     clock = virtual_time.clock()
-    async with embedded.running(clock=clock, seed=seed, controllers=True, timings=timings) as (
-        api,
-        token,
-    ), Client(api.transport(token), clock=clock) as client:
+    async with (
+        embedded.running(clock=clock, seed=seed, controllers=True, timings=timings) as (
+            api,
+            token,
+        ),
+        Client(api.transport(token), clock=clock) as client,
+    ):
         await client.create(Namespace(metadata=ObjectMeta(name="t")))
         await settled()
         yield client
