@@ -29,7 +29,7 @@ from bramley.apiserver.rest.negotiation import (
 from bramley.apiserver.rest.options import ListOptions
 from bramley.apiserver.rest.server import Server, served_bytes
 from bramley.apiserver.status import ApiError
-from bramley.apiserver.store.errors import Compacted
+from bramley.apiserver.store.errors import Compacted, FutureRevision
 from bramley.apiserver.store.records import Record
 
 _TOO_OLD = "The resourceVersion for the provided list is too old."
@@ -40,6 +40,7 @@ _LIST_CHANGED = (
     "were created, modified, or deleted between the time the first chunk was returned and now may show up in the list."
 )
 _ANY_VERSION = -1
+_LONGEST_VERSION = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +138,8 @@ def _records(server: Server, target: Target, asked: ListOptions, *, version: int
             records = server.store.list(stored, namespace)
         else:
             records = server.store.list_at(stored, version, namespace)
-    except Compacted:
+    except (Compacted, FutureRevision):
+        # A version that is not there yet is one of another life of the store, told by a continue token.
         raise status.expired(_TOO_OLD) from None
     if asked.selection.everything:
         return records
@@ -186,16 +188,21 @@ def _decoded_token(text: str) -> _Token:
 
 
 def _version(text: str) -> int:
-    if text.isascii() and text.isdigit():
+    if _is_version(text):
         return int(text)
     detail = f"strconv.ParseUint: parsing {quoted(text)}: invalid syntax"
     wrong = causes.invalid("resourceVersion", text, detail)
     raise status.bad_request(f"invalid resource version: {wrong.field}: {wrong.message}")
 
 
+def _is_version(text: str) -> bool:
+    # Longer ones are beyond every version, and Python refuses to read the longest.
+    return text.isascii() and text.isdigit() and len(text) <= _LONGEST_VERSION
+
+
 def check_readable(text: str) -> None:
     """Raise what a real server raises for a version that is no number; an empty one is fine."""
-    if text and not (text.isascii() and text.isdigit()):
+    if text and not _is_version(text):
         detail = f"strconv.ParseUint: parsing {quoted(text)}: invalid syntax"
         wrong = causes.invalid("resourceVersion", text, detail)
         raise ApiError(500, "", f"{wrong.field}: {wrong.message}")

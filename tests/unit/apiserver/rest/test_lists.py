@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import pytest
@@ -170,3 +171,23 @@ async def test_only_the_metadata_is_sent_when_asked_for() -> None:
         shown: dict[str, Any] = (await world.ask("GET", f"{CONFIG_MAPS}/a", accept=accept)).json
 
         assert shown.keys() == {"kind", "apiVersion", "metadata"}
+
+
+async def test_a_continue_token_of_a_version_to_come_is_told_to_begin_again() -> None:
+    async with a_world() as world:
+        told = b'{"v":"meta.k8s.io/v1","rv":99999999,"start":"a"}'
+        token = base64.urlsafe_b64encode(told).decode().rstrip("=")
+
+        assert (await world.get(f"{CONFIG_MAPS}?continue={token}")).code == 410
+
+
+async def test_a_version_without_end_is_none() -> None:
+    async with a_world() as world:
+        endless = "9" * 5000
+
+        listed = await world.get(f"{CONFIG_MAPS}?resourceVersion={endless}")
+        read = await world.get(f"{CONFIG_MAPS}/x?resourceVersion={endless}")
+
+        assert listed.code == 400
+        # As for every version of one object that is no number.
+        assert "invalid syntax" in read.message
