@@ -40,7 +40,8 @@ class Eviction:
         self._nodes = nodes
         self._recorder = recorder
         self._clock = clock
-        self._since: dict[Key, tuple[str, float]] = {}
+        # When the time of those is over that bear a taint for a while.
+        self._due: dict[Key, tuple[str, float]] = {}
         # Those that were told to go are not told again while their Node is tainted.
         self._told: dict[Key, str] = {}
 
@@ -58,24 +59,28 @@ class Eviction:
         if left > timedelta():
             return CheckAgain(left, "the Pod bears its Node's taint for a while")
         await self._evict(pod)
-        self._since.pop(key, None)
+        self._due.pop(key, None)
         self._told[key] = pod.uid
         return Settled()
 
     def forget(self, key: Key) -> None:
         """Call off what would have become of a Pod that may stay, or that is gone."""
         self._told.pop(key, None)
-        if self._since.pop(key, None) is not None:
+        if self._due.pop(key, None) is not None:
             self._tell(key, f"Cancelling deletion of Pod {key.namespace}/{key.name}")
 
     def _left(self, key: Key, pod: Pod, limit: int) -> timedelta:
+        """Return how long the Pod may stay: once its time runs, only a taint that it does not bear at all shortens it."""
+        if limit == 0:
+            self.forget(key)
+            return timedelta()
         now = self._clock.monotonic()
-        uid, since = self._since.setdefault(key, (pod.uid, now))
+        uid, due = self._due.get(key, ("", 0.0))
         if uid != pod.uid:
-            self._since[key] = (pod.uid, now)
-            since = now
+            due = now + limit
+            self._due[key] = (pod.uid, due)
         # Whole microseconds: what is left of a sum of floats would be a wait of nothing, again and again.
-        return timedelta(seconds=since + limit - now)
+        return timedelta(seconds=due - now)
 
     def _tell(self, key: Key, text: str) -> None:
         # A real cluster tells it of whatever Pod has this name; by uid, as `kubectl describe` asks, it is not found.

@@ -280,3 +280,43 @@ async def test_the_end_of_a_pod_calls_its_eviction_off() -> None:
 
         told = await world.events("p")
         assert ("TaintManagerEviction", "Cancelling deletion of Pod default/p") in told
+
+
+async def goes(world: World) -> bool:
+    pod = await world.find("p")
+    assert pod is not None
+    return pod.deleting
+
+
+async def test_a_second_taint_leaves_the_time_that_runs_as_it_is() -> None:
+    async with a_world_with(node_lifecycle.add) as world:
+        await two_nodes(world)
+        bears = [
+            {"key": key, "operator": "Exists", "tolerationSeconds": seconds}
+            for key, seconds in (("k", 60), ("soon", 10))
+        ]
+        await world.pod("p", node="mac-1", tolerations=bears)
+        await tainted(world)
+        await asyncio.sleep(30)
+
+        both = [{"key": key, "effect": "NoExecute"} for key in ("k", "soon")]
+        await world.kube.merge_patch(Node, "mac-1", {"spec": {"taints": both}})
+        await asyncio.sleep(25)
+        assert not await goes(world)
+
+        await asyncio.sleep(10)
+        assert await goes(world)
+
+
+async def test_a_second_taint_that_is_not_borne_evicts_at_once() -> None:
+    async with a_world_with(node_lifecycle.add) as world:
+        await two_nodes(world)
+        bears = {"key": "k", "operator": "Exists", "tolerationSeconds": 60}
+        await world.pod("p", node="mac-1", tolerations=[bears])
+        await tainted(world)
+
+        both = [{"key": key, "effect": "NoExecute"} for key in ("k", "other")]
+        await world.kube.merge_patch(Node, "mac-1", {"spec": {"taints": both}})
+        await asyncio.sleep(2)
+
+        assert await goes(world)
