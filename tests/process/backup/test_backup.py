@@ -100,6 +100,11 @@ def who(server: Bramley, token: str) -> str:
     return str(answer["status"]["userInfo"]["username"])
 
 
+def back_up(server: Bramley, file: Path) -> Any:
+    place = ("--kubeconfig", str(server.kubeconfig), "--out", str(file))
+    return json.loads(bramley("apiserver", "backup", *place, "-o", "json"))
+
+
 def check_kept(writer: Writer, kept: dict[str, Any], *, revision: int) -> int:
     """See that nothing of a writer came after the backup's revision, and everything before it is there; count it."""
     mine = sorted(name for name in kept if name.startswith(f"w{writer.number}-"))
@@ -122,12 +127,7 @@ def test_backup_under_load_restores_to_exactly_what_was_durable_at_one_moment(
         token = account_token(server)
         with writing(server) as writers:
             before = [len(writer.done) for writer in writers]
-            told = json.loads(
-                bramley(
-                    *("apiserver", "backup", "--kubeconfig", str(server.kubeconfig)),
-                    *("--out", str(file), "-o", "json"),
-                )
-            )
+            told = back_up(server, file)
             after = [len(writer.done) for writer in writers]
             until(lambda: all(len(w.done) > n for w, n in zip(writers, after, strict=True)))
         last = max(writer.done[-1] for writer in writers)
