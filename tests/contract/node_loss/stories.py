@@ -164,6 +164,26 @@ async def tainted(stage: Stage) -> Wire:
     return {"at first": early.deleting, "left": sorted(stage.told["tainted-left"]), **ends}
 
 
+async def twice(stage: Stage) -> Wire:
+    """Taint a Node again while the time of its Pods runs: with what one bears for less time, and another not at all."""
+    await stage.agent("twice")
+    await stage.pod("twice-less", node="twice", tolerations=[bearing("k", 9), bearing("again", 1)])
+    await stage.pod("twice-bare", node="twice", tolerations=[bearing("k", 30)])
+    taints = [{"key": key, "effect": "NoExecute"} for key in ("k", "again")]
+
+    await stage.kube.merge_patch(Node, "twice", {"spec": {"taints": taints[:1]}})
+    await asyncio.sleep(2)
+    await stage.kube.merge_patch(Node, "twice", {"spec": {"taints": taints}})
+    await stage.going("twice-bare")
+    await asyncio.sleep(2.5)
+    early = await stage.see_pod("twice-less")
+    await stage.going("twice-less")
+
+    for name in ("twice-less", "twice-bare"):
+        await stage.heard(name, "Marking for deletion")
+    return {"after the second": early.deleting, **await pods(stage, "twice-less", "twice-bare")}
+
+
 async def deleted(stage: Stage) -> Wire:
     """Delete a Node under its Pod."""
     await stage.kube.create(Node(metadata=ObjectMeta(name="deleted")))
@@ -331,7 +351,7 @@ async def everyone(stage: Stage) -> Wire:
 
 
 SLOW: tuple[Story, ...] = (deleted, collected, forgotten)
-AT_ONCE: tuple[Story, ...] = (silent, back, never, unready, pressed, tainted)
+AT_ONCE: tuple[Story, ...] = (silent, back, never, unready, pressed, tainted, twice)
 
 
 async def perform(stage: Stage) -> dict[str, Any]:
