@@ -2,7 +2,7 @@
 
 Three lanes that do not hinder each other: common requests, watches, and what must get through a flood, which are
 heartbeats and deletions. Counters and one timer for all requests: a request that stays within the limits costs a
-microsecond. Probes are not counted at all.
+few microseconds. Probes are not counted at all.
 """
 
 from __future__ import annotations

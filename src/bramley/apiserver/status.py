@@ -105,6 +105,17 @@ def success(details: Details) -> dict[str, Any]:
     }
 
 
+def carried_out() -> dict[str, Any]:
+    """Return the `Status` that answers an act which leaves no object of its own, such as an eviction."""
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "code": 201,
+    }
+
+
 def bad_request(message: str) -> ApiError:
     """Refuse a request that makes no sense as it stands."""
     return ApiError(400, "BadRequest", message)

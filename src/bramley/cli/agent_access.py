@@ -13,7 +13,7 @@ import typer
 
 from bramley.api.names import access, agent
 from bramley.base.errors import BadConfiguration
-from bramley.cli.options import Format, Level, LogFormat, LogLevel
+from bramley.cli.options import Context, Format, Level, LogFormat, LogLevel
 
 if TYPE_CHECKING:
     from bramley.app.agent_access import Issued
@@ -54,15 +54,6 @@ Kubeconfig = Annotated[
         help="Administrator's kubeconfig.",
         show_default="as kubectl: $KUBECONFIG, the Pod's own, ~/.kube/config",
         metavar="FILE",
-    ),
-]
-Context = Annotated[
-    str | None,
-    typer.Option(
-        "--context",
-        help="Context of the kubeconfig.",
-        show_default="its current one",
-        metavar="NAME",
     ),
 ]
 Out = Annotated[

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bramley.base.errors import BadConfiguration
+from bramley.cli.options import Context
 
 if TYPE_CHECKING:
     from bramley.apiserver.archives import Manifest
@@ -43,15 +44,6 @@ Kubeconfig = Annotated[
         help="Administrator's kubeconfig of the running server.",
         show_default="as kubectl: $KUBECONFIG, ~/.kube/config",
         metavar="FILE",
-    ),
-]
-Context = Annotated[
-    str | None,
-    typer.Option(
-        "--context",
-        help="Context of the kubeconfig.",
-        show_default="its current one",
-        metavar="NAME",
     ),
 ]
 StoppedFolder = Annotated[

@@ -82,6 +82,15 @@ AuditLog = Annotated[
         metavar="FILE|off",
     ),
 ]
+Context = Annotated[
+    str | None,
+    typer.Option(
+        "--context",
+        help="Context of the kubeconfig.",
+        show_default="its current one",
+        metavar="NAME",
+    ),
+]
 Level = Annotated[
     LogLevel,
     typer.Option("--log-level", envvar="BRAMLEY_LOG_LEVEL", help="How much is logged."),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from bramley.api.label_selectors import passes
 from bramley.apiserver import causes, metadata, names
 from bramley.apiserver.resources import Json
 from bramley.base.errors import Cause
@@ -33,7 +34,10 @@ def matches(selector: Json | None, labels: Mapping[str, str]) -> bool:
     wanted = selector.get("matchLabels", {})
     if any(labels.get(key) != value for key, value in wanted.items()):
         return False
-    return all(_fits(each, labels) for each in selector.get("matchExpressions", []))
+    return all(
+        passes(labels.get(each["key"]), each["operator"], each.get("values", []))
+        for each in selector.get("matchExpressions", [])
+    )
 
 
 def text(selector: Json) -> str:
@@ -43,17 +47,6 @@ def text(selector: Json) -> str:
     parts = [(key, f"{key}={value}") for key, value in selector.get("matchLabels", {}).items()]
     parts += [(each["key"], _said(each)) for each in selector.get("matchExpressions", [])]
     return ",".join(said for _, said in sorted(parts))
-
-
-def _fits(expression: Json, labels: Mapping[str, str]) -> bool:
-    key, values = expression["key"], expression.get("values", [])
-    answers = {
-        "In": key in labels and labels[key] in values,
-        "NotIn": labels.get(key) not in values,
-        "Exists": key in labels,
-        "DoesNotExist": key not in labels,
-    }
-    return answers[expression["operator"]]
 
 
 def _said(expression: Json) -> str:

@@ -23,13 +23,6 @@ BINDING = ServedResource(
     rules=Rules(shape="v1.Binding"),
 )
 _PODS = "pods"
-_DONE: Json = {
-    "kind": "Status",
-    "apiVersion": "v1",
-    "metadata": {},
-    "status": "Success",
-    "code": 201,
-}
 
 
 async def create(server: Server, request: Request, target: Target) -> Answer:
@@ -53,7 +46,7 @@ async def create(server: Server, request: Request, target: Target) -> Answer:
         return Put(_bound(pod, body, now))
 
     await write(server, pods, key, decide, dry_run=how.dry_run)
-    return json_answer(_DONE, 201)
+    return json_answer(status.carried_out(), 201)
 
 
 def _pods(server: Server) -> ServedResource:

@@ -34,13 +34,6 @@ EVICTION = ServedResource(
 _BUDGETS = "poddisruptionbudgets.policy"
 _VIOLATED = "Cannot evict pod as it would violate the pod's disruption budget."
 _SEVERAL = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
-_DONE: Json = {
-    "kind": "Status",
-    "apiVersion": "v1",
-    "metadata": {},
-    "status": "Success",
-    "code": 201,
-}
 _ENDED = frozenset({"Succeeded", "Failed"})
 _MOST_DISRUPTED = 2000
 _RETRY_SECONDS = 10
@@ -56,7 +49,7 @@ async def create(server: Server, request: Request, target: Target) -> Answer:
         raise status.bad_request("name in URL does not match name in Eviction object")
     how = options.deleting(body.get("deleteOptions", {}), request)
     await _evict(server, target, replace(how, dry_run=how.dry_run or written.dry_run))
-    return json_answer(_DONE, 201)
+    return json_answer(status.carried_out(), 201)
 
 
 async def _evict(server: Server, target: Target, how: DeleteOptions) -> None:
