@@ -140,6 +140,14 @@ class Stage:
             subresource="status",
         )
 
+    async def exists(self, name: str) -> bool:
+        """Tell whether the Pod is there."""
+        try:
+            await self.see_pod(name)
+        except errors.NotFound:
+            return False
+        return True
+
     async def see_pod(self, name: str) -> SeenPod:
         """Return the Pod as it is."""
         return await self.kube.get(SeenPod, name, namespace=NAMESPACE)

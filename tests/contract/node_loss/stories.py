@@ -199,13 +199,16 @@ async def deleted(stage: Stage) -> Wire:
 
 async def collected(stage: Stage) -> Wire:
     """Leave Pods behind that nobody removes: one that goes without ever having had a Node, and ended ones."""
-    await stage.pod("a-held", status={}, finalizers=["example.com/hold"])
-    await stage.kube.delete(Pod, "a-held", namespace=NAMESPACE)
+    # Ended Pods go oldest first, so that of the story beside this one has to be older than all of these ...
+    await until(lambda: stage.exists("deleted-done"))
     done: Wire = {"phase": "Succeeded"}
     evicted: Wire = {"phase": "Failed", "reason": "Evicted"}
     ended = {"old": done, "older": done, "one": done, "evicted": evicted}
     for name, status in ended.items():
         await stage.pod(f"ended-{name}", status=status)
+    # ... and the pass that collects this one has to have seen them all.
+    await stage.pod("a-held", status={}, finalizers=["example.com/hold"])
+    await stage.kube.delete(Pod, "a-held", namespace=NAMESPACE)
 
     async def is_collected() -> bool:
         return bool(summary(await stage.see_pod("a-held"))["phase"] == "Failed")
