@@ -1,0 +1,1 @@
+"""Garbage collection of what the ledger says we made."""

@@ -1,0 +1,1 @@
+"""What host and guest tell each other through shared folders."""

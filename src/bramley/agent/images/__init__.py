@@ -1,0 +1,1 @@
+"""Images on this host: pulls, golden bases, staging."""

@@ -1,0 +1,1 @@
+"""What the agent made on this host, on disk."""

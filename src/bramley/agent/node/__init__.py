@@ -1,0 +1,1 @@
+"""The Node of this host: registration, heartbeat, conditions."""

@@ -1,0 +1,1 @@
+"""From a Pod to a VM and back: observe, decide, act, report."""

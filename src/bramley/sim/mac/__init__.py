@@ -1,0 +1,1 @@
+"""A simulated Mac: its programs, its processes and its reboots."""

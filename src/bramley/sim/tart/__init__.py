@@ -1,0 +1,1 @@
+"""A program that answers like `tart`: one model, a process and an in-process face."""
