@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from bramley.apiserver import quantities
+from bramley.api import quantities
 
 # Checks a value at a path, adds the paths of unknown fields to the list, and returns what shall stand there instead.
 Checker = Callable[[Any, str, list[str]], Any]

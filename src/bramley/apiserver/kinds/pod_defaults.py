@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
-from bramley.apiserver import quantities
+from bramley.api import quantities
 from bramley.apiserver.resources import Json
 
 _SPEC: Json = {

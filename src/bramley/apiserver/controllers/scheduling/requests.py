@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from math import ceil
 
+from bramley.api import quantities
 from bramley.api.pod import Container, PodSpec, Quantity
-from bramley.apiserver import quantities
 
 Amounts = dict[str, int]
 

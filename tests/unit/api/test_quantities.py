@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bramley.apiserver.quantities import NoQuantity, canonical, parse
+from bramley.api.quantities import NoQuantity, canonical, parse
 
 SUFFIXES = ["", "m", "k", "M", "G", "Ki", "Mi", "Gi", "e3", "E-3"]
 TEXTS = st.builds(
