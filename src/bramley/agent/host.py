@@ -30,6 +30,14 @@ class GuestProcess:
 
 
 @dataclass(frozen=True, slots=True)
+class HostProcess:
+    """Any process of this machine whose arguments can be seen."""
+
+    pid: int
+    argv: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
     """What a process and its descendants have taken so far."""
 
@@ -57,6 +65,10 @@ class Host(Protocol):
 
     def guest_processes(self) -> list[GuestProcess]:
         """Return all processes that hold a VM, whoever started them."""
+        ...
+
+    def processes(self) -> list[HostProcess]:
+        """Return all processes of this machine with their arguments, as far as they can be seen; whoever started them."""
         ...
 
     def usage(self, pid: int) -> Usage | None:

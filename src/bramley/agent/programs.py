@@ -33,7 +33,8 @@ class Programs(Protocol):
 
     Guarantees: cancelling `run` kills the program with its whole process group, and waits at most 2 s for pipes that a
     grandchild keeps open; output is bounded (the head of stdout is kept, and the tail of stderr); nothing is read from stdin
-    but `stdin`.
+    but `stdin`. While a `gate` is not set the process group is stopped (SIGSTOP), and goes on (SIGCONT) when it is set again;
+    killing works in both states.
     Errors: ProgramMissing.
     """
 
@@ -44,8 +45,9 @@ class Programs(Protocol):
         environment: Mapping[str, str] | None = None,
         stdin: bytes = b"",
         on_line: Callable[[str], None] | None = None,
+        gate: asyncio.Event | None = None,
     ) -> Finished:
-        """Run a program; `environment` is added to ours, `on_line` hears each line of stdout as it comes."""
+        """Run a program; `environment` is added to ours, `on_line` hears each line of stdout as it comes, `gate` halts it."""
         ...
 
 
@@ -57,11 +59,14 @@ async def within(
     environment: Mapping[str, str] | None = None,
     stdin: bytes = b"",
     on_line: Callable[[str], None] | None = None,
+    gate: asyncio.Event | None = None,
 ) -> Finished:
     """Run a program that has to end in time; TimedOut, after it was killed, if it does not."""
     try:
         async with asyncio.timeout(limit.total_seconds()):
-            return await programs.run(argv, environment=environment, stdin=stdin, on_line=on_line)
+            return await programs.run(
+                argv, environment=environment, stdin=stdin, on_line=on_line, gate=gate
+            )
     except TimeoutError as error:
         # The arguments may hold names of guests, never secrets: those travel by stdin or environment.
         told = " ".join(argv[:3])
