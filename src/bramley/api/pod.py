@@ -1,6 +1,7 @@
 """Pod: what asks for a VM. Only the parts that the scheduler, the agent and the pool controller read or write.
 
-Volumes, probes and security settings are left out: the agent has no use for them, and writes are patches, so nothing is lost.
+Probes and security settings are left out, and of volumes all but their names: the agent has no use for them, and writes are
+patches, so nothing is lost.
 """
 
 from __future__ import annotations
@@ -209,12 +210,24 @@ class PodSchedulingGate(Fields, frozen=True, kw_only=True):
     name: str = ""
 
 
+class ProjectedVolume(Fields, frozen=True, kw_only=True):
+    """Files made of several sources, which nobody here looks into."""
+
+
+class Volume(Fields, frozen=True, kw_only=True):
+    """A volume by its name, and whether it is one that the server itself adds for a Pod's token."""
+
+    name: str
+    projected: ProjectedVolume | None = None
+
+
 class PodSpec(Fields, frozen=True, kw_only=True):
     """What is wanted of a Pod."""
 
     containers: list[Container] = []
     init_containers: list[Container] = []
     ephemeral_containers: list[Container] = []
+    volumes: list[Volume] = []
     node_name: str = ""
     node_selector: dict[str, str] = {}
     affinity: Affinity | None = None
