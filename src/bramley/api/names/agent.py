@@ -12,8 +12,16 @@ GOLDEN_VM_PREFIX = "tuist-golden-"
 
 # Reasons of the Node's conditions.
 NODE_READY = "TartKubeletReady"
+NODE_STARTING = "TartKubeletStarting"
+NODE_TART_BROKEN = "TartNotAnswering"
+NODE_NO_SESSION = "NoGuiSession"
 NODE_HAS_SUFFICIENT_DISK = "TartKubeletHasSufficientDisk"
 NODE_HAS_DISK_PRESSURE = "TartKubeletHasDiskPressure"
+NODE_SLOT_LEAKED = "TartKubeletLeakedSlot"
+NODE_NO_SLOT_LEAKED = "TartKubeletNoLeakedSlot"
+
+# Files of the state folder.
+LOCK_FILE = "agent.lock"
 
 # Reasons in the status of Pods and containers.
 CREATE_FAILED = "TartCreateFailed"

@@ -9,3 +9,7 @@ READY = "Ready"
 
 # Of Cluster API's Cluster, set by us because the control plane is managed by others.
 CONTROL_PLANE_INITIALIZED = "ControlPlaneInitialized"
+
+# Of a Mac's Node, besides Ready.
+DISK_PRESSURE = "DiskPressure"
+SLOT_LEAKED = "SlotLeaked"

@@ -37,4 +37,30 @@ RUNNER_CACHE_ROOT = Flag("--runner-cache-root", env="TART_KUBELET_RUNNER_CACHE_R
 CACHE_VOLUME_CAP_GIB = Flag("--cache-volume-cap-gib", "20", env="TART_KUBELET_CACHE_VOLUME_CAP_GIB")
 CACHE_VOLUME_CAS_GIB = Flag("--cache-volume-cas-gib", "0", env="TART_KUBELET_CACHE_VOLUME_CAS_GIB")
 
+# Folders of the agent, and what it serves and asks on this host; not known to agents before this one.
+STATE_DIR = Flag("--state-dir", host.AGENT_STATE, env="TART_KUBELET_STATE_DIR")
+USERDATA_DIR = Flag("--userdata-dir", host.VM_USER_DATA, env="TART_KUBELET_USERDATA_DIR")
+VM_LOG_DIR = Flag("--vm-log-dir", host.VM_LOGS, env="TART_KUBELET_VM_LOG_DIR")
+TART_HOME = Flag("--tart-home", env="TART_HOME")
+GUI_PREFLIGHT = Flag("--gui-preflight", "auto", env="TART_KUBELET_GUI_PREFLIGHT")
+KUBELET_BIND_ADDRESS = Flag(
+    "--kubelet-bind-address", ":10250", env="TART_KUBELET_KUBELET_BIND_ADDRESS"
+)
+TLS_CERT_FILE = Flag("--tls-cert-file", env="TART_KUBELET_TLS_CERT_FILE")
+TLS_KEY_FILE = Flag("--tls-key-file", env="TART_KUBELET_TLS_KEY_FILE")
+CLIENT_CA_FILE = Flag("--client-ca-file", env="TART_KUBELET_CLIENT_CA_FILE")
+REGISTRY_CREDENTIALS_FILE = Flag(
+    "--registry-credentials-file", env="TART_KUBELET_REGISTRY_CREDENTIALS_FILE"
+)
+STAGE_CONCURRENCY = Flag("--stage-concurrency", "1", env="TART_KUBELET_STAGE_CONCURRENCY")
+AGENT_LOG_LEVEL = Flag("--log-level", "info", env="TART_KUBELET_LOG_LEVEL")
+AGENT_LOG_FORMAT = Flag("--log-format", "json", env="TART_KUBELET_LOG_FORMAT")
+
+# Of the framework that agents before this one were built with.
+ZAP_DEVEL = Flag("--zap-devel", "false")
+ZAP_ENCODER = Flag("--zap-encoder")
+ZAP_LOG_LEVEL = Flag("--zap-log-level")
+ZAP_STACKTRACE_LEVEL = Flag("--zap-stacktrace-level")
+ZAP_TIME_ENCODING = Flag("--zap-time-encoding")
+
 LEADER_ELECT = Flag("--leader-elect", "true")
