@@ -1,0 +1,83 @@
+"""Reading what tart prints: lists and facts in JSON, whose types differ between commands and releases, and progress."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+from typing import Any
+
+from bramley.agent.tart.failures import Unintelligible
+from bramley.agent.tart.listing import ListedVm, VmFacts
+
+_LOCAL = "local"
+_SUSPENDED = "suspended"
+_PERCENT = re.compile(r"^\s*(\d{1,3})%")
+_SHOWN = 200
+
+
+def listed(text: str) -> list[ListedVm]:
+    """Read `tart list --format json`."""
+    rows = _json("list", text)
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise _unreadable("list", text)
+    try:
+        return [_row(row) for row in rows]
+    except (KeyError, TypeError, ValueError) as error:
+        raise _unreadable("list", text) from error
+
+
+def facts(text: str) -> VmFacts:
+    """Read `tart get --format json`."""
+    row = _json("get", text)
+    try:
+        return VmFacts(
+            cpu=int(row["CPU"]),
+            memory_mb=int(row["Memory"]),
+            disk_gb=int(row.get("Disk") or 0),
+            is_suspended=str(row.get("State", "")).lower() == _SUSPENDED,
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _unreadable("get", text) from error
+
+
+def address(text: str) -> str:
+    """Read `tart ip`."""
+    try:
+        return str(ipaddress.IPv4Address(text.strip()))
+    except ValueError as error:
+        raise _unreadable("ip", text) from error
+
+
+def percent(line: str) -> int | None:
+    """Return how far a pull or push has come, if this line tells."""
+    match = _PERCENT.match(line)
+    return min(int(match[1]), 100) if match else None
+
+
+def _row(row: dict[str, Any]) -> ListedVm:
+    return ListedVm(
+        name=str(row["Name"]),
+        is_local=str(row["Source"]).lower() == _LOCAL,
+        size_gb=_size(row.get("Size")),
+    )
+
+
+def _size(value: object) -> float:
+    """Return a size that may be a number or a text; nobody fails for the want of it."""
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return 0.0
+
+
+def _json(operation: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise _unreadable(operation, text) from error
+
+
+def _unreadable(operation: str, text: str) -> Unintelligible:
+    shown = text.strip()[:_SHOWN]
+    return Unintelligible(operation, code=0, stderr=f"cannot be understood: {shown!r}")
