@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
 
+from bramley.agent.metrics import AgentMetrics
 from bramley.runtime.metrics import RuntimeMetrics
 from tests.meta.documents import ROOT, name_of
 from tools import crds
@@ -23,12 +25,13 @@ def test_there_is_no_definition_of_a_kind_that_is_gone() -> None:
     assert {path for path in GENERATED if path.suffix == ".yaml"} == set((ROOT / "crds").iterdir())
 
 
-def test_every_metric_of_the_runtime_is_explained() -> None:
+@pytest.mark.parametrize("declare", [RuntimeMetrics, AgentMetrics])
+def test_every_metric_is_explained(declare: Callable[[CollectorRegistry], object]) -> None:
     registry = CollectorRegistry()
-    RuntimeMetrics(registry)
+    declare(registry)
     page = (ROOT / "docs/reference/metrics.md").read_text()
 
-    families = [family for family in registry.collect() if family.name.startswith("bramley")]
+    families = [family for family in registry.collect() if not family.name.startswith("python")]
     names = {
         f"{family.name}_total" if family.type == "counter" else family.name for family in families
     }

@@ -74,6 +74,12 @@ VM_PROVISION_WORK = histogram(
 GOLDEN_BASE_MATERIALIZED = counter("tart_kubelet_golden_base_materialized_total", "pool")
 GOLDEN_BASE_REUSED = counter("tart_kubelet_golden_base_reused_total", "pool")
 GUEST_DISK_USAGE = gauge("tart_kubelet_guest_disk_usage_percent", "vm")
+TART_TIMEOUTS = counter("tart_kubelet_tart_timeouts_total", "operation")
+IMAGE_PULLS = counter("tart_kubelet_image_pulls_total", "result")
+IMAGE_PULL_DURATION = histogram(
+    "tart_kubelet_image_pull_duration_seconds", buckets=PROVISION_BUCKETS
+)
+TOKEN_RENEWALS = counter("tart_kubelet_token_renewals_total", "result")
 
 # The agent: cache volumes per account, an optional part.
 CACHE_OUTCOME = counter("tart_kubelet_cache_volume_outcome_total", "outcome")

@@ -1,0 +1,95 @@
+"""Every metric of the agent, declared once per registry; `docs/reference/metrics.md` tells people what they mean.
+
+Names, labels and buckets stand in `api.names.metrics`, because dashboards of existing fleets read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from bramley.api.names import metrics as names
+from bramley.base.metrics import Labelled, counter, gauge, histogram
+
+WARM, COLD = "warm", "cold"
+DONE, FAILED, CANCELLED = "done", "failed", "cancelled"
+OPERATIONS = ("pull", "clone", "set", "run", "stop", "delete", "get", "list", "ip", "exec", "fqn")
+
+
+class AgentMetrics:
+    """The agent's metrics in one registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
+        self._declare_provisioning(registry)
+        self._declare_work(registry)
+        self._guest_disk = _gauge(
+            registry, names.GUEST_DISK_USAGE, "How full the disk of a running guest is."
+        )
+        self._guests: set[str] = set()
+
+    def _declare_provisioning(self, registry: CollectorRegistry) -> None:
+        self.provision_delay = _histogram(
+            registry, names.POD_PROVISION_DELAY, "From a Pod's creation to its provisioning."
+        )
+        self.provision_work = _histogram(
+            registry, names.VM_PROVISION_WORK, "Time of a VM's image and clone."
+        )
+        self.vm_boot = _histogram(
+            registry, names.VM_BOOT_DURATION, "From a VM's start to its guest's address."
+        )
+        self.golden_materialized = _counter(
+            registry, names.GOLDEN_BASE_MATERIALIZED, "VMs whose golden base was made first."
+        )
+        self.golden_reused = _counter(
+            registry, names.GOLDEN_BASE_REUSED, "VMs whose golden base was there."
+        )
+
+    def _declare_work(self, registry: CollectorRegistry) -> None:
+        self.tart_timeouts = _counter(
+            registry, names.TART_TIMEOUTS, "Calls of tart killed at their deadline."
+        )
+        self.image_pulls = _counter(registry, names.IMAGE_PULLS, "Pulls by how they ended.")
+        pulling = names.IMAGE_PULL_DURATION
+        self.image_pull_duration = Histogram(
+            pulling.name,
+            "Time of the pulls that were done.",
+            registry=registry,
+            buckets=pulling.buckets,
+        )
+        self.token_renewals = _counter(
+            registry, names.TOKEN_RENEWALS, "Tokens minted anew for running guests."
+        )
+        # An alert on a rate sees the first one only if there was a zero before it.
+        for operation in OPERATIONS:
+            self.tart_timeouts.of(operation)
+        for result in (DONE, FAILED):
+            self.token_renewals.of(result)
+        for result in (DONE, FAILED, CANCELLED):
+            self.image_pulls.of(result)
+
+    def provisioned(self, pool: str, seconds: float, *, is_warm: bool) -> None:
+        """Count a VM that has its disk, and how it came to it."""
+        self.provision_work.of(pool, WARM if is_warm else COLD).observe(seconds)
+        (self.golden_reused if is_warm else self.golden_materialized).of(pool).inc()
+
+    def guest_disks(self, percents: Mapping[str, float]) -> None:
+        """Say how full the disks of all running guests are; those that are not named have no value any more."""
+        for gone in self._guests - percents.keys():
+            self._guest_disk.forget(gone)
+        for vm, percent in percents.items():
+            self._guest_disk.of(vm).set(percent)
+        self._guests = set(percents)
+
+
+def _counter(registry: CollectorRegistry, metric: names.Metric, text: str) -> Labelled[Counter]:
+    return counter(registry, metric.name, text, *metric.labels)
+
+
+def _gauge(registry: CollectorRegistry, metric: names.Metric, text: str) -> Labelled[Gauge]:
+    return gauge(registry, metric.name, text, *metric.labels)
+
+
+def _histogram(registry: CollectorRegistry, metric: names.Metric, text: str) -> Labelled[Histogram]:
+    return histogram(registry, metric.name, text, *metric.labels, buckets=metric.buckets)
