@@ -1,0 +1,161 @@
+"""The Node's status as the body of a server-side apply: only what the agent owns. Pure.
+
+Conditions of others stay, because the list is merged by type. A transition time moves only when the status does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from bramley.agent.ledger.records import ImageRecord
+from bramley.agent.node.facts import Facts
+from bramley.agent.settings import NodeSettings
+from bramley.api import conditions
+from bramley.api.core import (
+    ContainerImage,
+    DaemonEndpoint,
+    NodeAddress,
+    NodeCondition,
+    NodeDaemonEndpoints,
+    NodeStatus,
+    NodeSystemInfo,
+    Quantity,
+)
+from bramley.api.meta import ConditionStatus
+from bramley.api.names import agent, labels
+from bramley.api.names import conditions as types
+
+# Below this share of the host's disk, and from this fill of a guest's, there is pressure.
+LEAST_FREE = 0.10
+FULL_GUEST_PERCENT = 90.0
+# As the kubelet: a Node is read by many, and its list of images is a hint for them.
+MOST_IMAGES = 50
+
+
+def status(
+    settings: NodeSettings, facts: Facts, before: NodeStatus, *, now: datetime
+) -> NodeStatus:
+    """Return what the agent says of the host."""
+    return NodeStatus(
+        capacity=_room(settings, facts, settings.max_pods),
+        allocatable=_room(settings, facts, max(settings.max_pods - len(facts.leaks), 0)),
+        conditions=list(_conditions(facts, before.conditions, now.replace(microsecond=0))),
+        addresses=_addresses(settings),
+        daemon_endpoints=_endpoints(facts),
+        node_info=NodeSystemInfo(
+            boot_id=facts.boot_id,
+            container_runtime_version=agent.RUNTIME_VERSION,
+            kubelet_version=agent.KUBELET_VERSION,
+            operating_system=labels.DARWIN,
+            architecture=labels.ARM64,
+        ),
+        images=_images(facts.images),
+    )
+
+
+def body(said: NodeStatus) -> dict[str, Any]:
+    """Return the status for the server; texts that Kubernetes requires are there even if empty."""
+    wire: dict[str, Any] = msgspec.to_builtins(said)
+    wire["nodeInfo"] = dict.fromkeys(_REQUIRED, "") | wire.get("nodeInfo", {})
+    return wire
+
+
+_REQUIRED = tuple(field.encode_name for field in msgspec.structs.fields(NodeSystemInfo))
+
+
+def _room(settings: NodeSettings, facts: Facts, pods: int) -> dict[str, Quantity]:
+    """Return what Pods may share; a slot that leaked is in the capacity and can be given to nobody."""
+    room: dict[str, Quantity] = {
+        "cpu": str(settings.cpu),
+        "memory": f"{settings.memory_mb}Mi",
+        "pods": str(pods),
+    }
+    if facts.space is not None and facts.space.total > 0:
+        room["ephemeral-storage"] = str(facts.space.total)
+    return room
+
+
+def _conditions(
+    facts: Facts, before: Sequence[NodeCondition], now: datetime
+) -> Iterator[NodeCondition]:
+    wanted = [_ready(facts), _slots(facts)]
+    pressure = _pressure(facts) or conditions.find(before, types.DISK_PRESSURE)
+    wanted.append(
+        pressure or _condition(types.DISK_PRESSURE, "False", agent.NODE_HAS_SUFFICIENT_DISK)
+    )
+    for one in wanted:
+        (kept,) = conditions.put([old for old in before if old.type == one.type], one, now=now)
+        yield msgspec.structs.replace(kept, last_heartbeat_time=now)
+
+
+def _ready(facts: Facts) -> NodeCondition:
+    ready = types.READY
+    session = facts.session
+    if facts.tart.trouble is None or (session is not None and session.trouble is None):
+        told = "tart and the GUI session have not been looked at yet"
+        return _condition(ready, "False", agent.NODE_STARTING, told)
+    if facts.tart.trouble:
+        return _condition(ready, "False", agent.NODE_TART_BROKEN, facts.tart.trouble)
+    if session is not None and session.trouble:
+        return _condition(ready, "False", agent.NODE_NO_SESSION, session.trouble)
+    told = "tart answers" if session is None else "tart answers and the GUI session is alive"
+    return _condition(ready, "True", agent.NODE_READY, told)
+
+
+def _pressure(facts: Facts) -> NodeCondition | None:
+    """Return the condition, or None when nobody could look and the last one stands."""
+    if facts.space is None:
+        return None
+    kind = types.DISK_PRESSURE
+    if facts.space.free_share < LEAST_FREE:
+        told = f"{facts.space.free_share:.1%} of the host's disk is free"
+        return _condition(kind, "True", agent.NODE_HAS_DISK_PRESSURE, told)
+    full = {vm: used for vm, used in facts.guest_disks.items() if used >= FULL_GUEST_PERCENT}
+    if full:
+        told = ", ".join(
+            f"the disk of guest {vm} is {used:.0f} % full" for vm, used in sorted(full.items())
+        )
+        return _condition(kind, "True", agent.NODE_HAS_DISK_PRESSURE, told)
+    told = "host and guests have room on their disks"
+    return _condition(kind, "False", agent.NODE_HAS_SUFFICIENT_DISK, told)
+
+
+def _slots(facts: Facts) -> NodeCondition:
+    if facts.leaks:
+        told = "; ".join(facts.leaks)
+        return _condition(types.SLOT_LEAKED, "True", agent.NODE_SLOT_LEAKED, told)
+    told = "every VM on this host is explained by a record"
+    return _condition(types.SLOT_LEAKED, "False", agent.NODE_NO_SLOT_LEAKED, told)
+
+
+def _condition(kind: str, status: ConditionStatus, reason: str, message: str = "") -> NodeCondition:
+    return NodeCondition(type=kind, status=status, reason=reason, message=message)
+
+
+def _addresses(settings: NodeSettings) -> list[NodeAddress]:
+    if not settings.address:
+        return []
+    return [
+        NodeAddress(type="InternalIP", address=settings.address),
+        NodeAddress(type="Hostname", address=settings.name),
+    ]
+
+
+def _endpoints(facts: Facts) -> NodeDaemonEndpoints:
+    if not facts.kubelet_port:
+        return NodeDaemonEndpoints()
+    return NodeDaemonEndpoints(kubelet_endpoint=DaemonEndpoint(port=facts.kubelet_port))
+
+
+def _images(images: Sequence[ImageRecord]) -> list[ContainerImage]:
+    largest = sorted(images, key=lambda image: (-image.size_bytes, image.digest))
+    named = [
+        ContainerImage(names=list(image.references), size_bytes=image.size_bytes)
+        for image in largest
+        if image.references
+    ]
+    return named[:MOST_IMAGES]
