@@ -105,19 +105,20 @@ class Tart:
         *,
         credentials: Credentials | None = None,
         concurrency: int | None = None,
-        on_percent: Callable[[int], None] | None = None,
+        on_line: Callable[[str], None] | None = None,
         gate: asyncio.Event | None = None,
+        limit: timedelta | None = None,
     ) -> None:
-        """Bring an image into the cache; done at once if it is there."""
+        """Bring an image into the cache; done at once if it is there. A paced pull has a `limit` of its own."""
         more = ("--concurrency", str(concurrency)) if concurrency else ()
         # Only so does tart tell its progress in lines.
         environment = {"CI": "1", **(credentials.environment() if credentials else {})}
         said = await self._run(
             "pull",
             (image, *more),
-            limit=self.deadlines.pull,
+            limit=limit or self.deadlines.pull,
             environment=environment,
-            on_line=_progress(on_percent),
+            on_line=on_line,
             gate=gate,
         )
         _expect_well("pull", said)
@@ -290,15 +291,3 @@ class Tart:
 def _expect_well(operation: str, said: Finished) -> None:
     if said.code != 0:
         raise failures.failure(operation, said)
-
-
-def _progress(hear: Callable[[int], None] | None) -> Callable[[str], None] | None:
-    if hear is None:
-        return None
-
-    def listen(line: str) -> None:
-        told = answers.percent(line)
-        if told is not None:
-            hear(told)
-
-    return listen
