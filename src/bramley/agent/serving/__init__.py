@@ -1,1 +1,1 @@
-"""The kubelet's HTTPS endpoints."""
+"""What the agent serves over HTTPS, as a kubelet does: logs, and what its VMs use."""

@@ -1,0 +1,95 @@
+"""What a request for a log asks for, read as a kubelet reads it, and a log as it is sent."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+from bramley.agent.serving.sources import Line, LogRequest
+from bramley.base import errors
+
+_TRUE = frozenset({"1", "t", "true"})
+_FALSE = frozenset({"", "0", "f", "false"})
+_FARTHEST = timedelta(days=365 * 100)
+
+
+class Unprocessable(errors.Refused):
+    """The options of a log contradict each other, or are out of range."""
+
+
+def log_request(place: tuple[str, str, str], query: Mapping[str, str], now: datetime) -> LogRequest:
+    """Return what is asked for; BadRequest for what is no value, Unprocessable for what cannot be."""
+    namespace, pod, container = place
+    since_seconds = _count(query, "sinceSeconds", least=1)
+    since_time = _time(query.get("sinceTime", ""))
+    if since_seconds is not None and since_time is not None:
+        raise Unprocessable("at most one of sinceTime or sinceSeconds may be specified")
+    if since_seconds is not None:
+        since_time = now - min(timedelta(seconds=min(since_seconds, 2**32)), _FARTHEST)
+    return LogRequest(
+        namespace=namespace,
+        pod=pod,
+        container=container,
+        follow=_flag(query, "follow"),
+        previous=_flag(query, "previous"),
+        timestamps=_flag(query, "timestamps"),
+        tail_lines=_count(query, "tailLines", least=0),
+        since=since_time,
+        limit_bytes=_count(query, "limitBytes", least=1),
+    )
+
+
+async def encoded(
+    batches: AsyncGenerator[Sequence[Line], None], wanted: LogRequest
+) -> AsyncGenerator[bytes, None]:
+    """Yield a log as it goes over the wire, up to the limit that was asked for."""
+    left = wanted.limit_bytes
+    async for lines in batches:
+        chunk = b"".join(_shown(line, wanted) for line in lines)
+        if left is not None:
+            chunk = chunk[:left]
+            left -= len(chunk)
+        if chunk:
+            yield chunk
+        if left == 0:
+            return
+
+
+def _shown(line: Line, wanted: LogRequest) -> bytes:
+    return (stamp(line.at) + line.text if wanted.timestamps else line.text) + b"\n"
+
+
+def stamp(at: datetime) -> bytes:
+    """Return the time before a line, as kubectl shows it."""
+    return f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}000Z ".encode()
+
+
+def _flag(query: Mapping[str, str], name: str) -> bool:
+    text = query.get(name, "").lower()
+    if text not in _TRUE | _FALSE:
+        raise errors.BadRequest(f"{name} is neither true nor false")
+    return text in _TRUE
+
+
+def _count(query: Mapping[str, str], name: str, *, least: int) -> int | None:
+    text = query.get(name, "")
+    if not text:
+        return None
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 19):
+        raise errors.BadRequest(f"{name} is not a number")
+    if int(text) < least:
+        raise Unprocessable(f"{name} must be at least {least}")
+    return int(text)
+
+
+def _time(text: str) -> datetime | None:
+    if not text:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise errors.BadRequest("sinceTime is not a time")
+    return found
