@@ -16,6 +16,7 @@ from bramley.api.meta import K, Object
 from bramley.base import errors
 from bramley.base.backoff import Backoff
 from bramley.kube.selectors import Selector
+from bramley.runtime.bell import Bell
 from bramley.runtime.keys import Key
 from bramley.runtime.outcome import Outcome
 from bramley.runtime.source import EVERYTHING, Selection
@@ -93,6 +94,7 @@ class Controller(Generic[K]):
     primary: type[K] | None = None
     selection: Selection = EVERYTHING
     wakes: tuple[Wake, ...] = ()
+    bells: tuple[Bell, ...] = ()
 
     def watching(
         self,
@@ -128,6 +130,10 @@ class Controller(Generic[K]):
         """Wake the keys that `to` gives when an object of this kind changes, for its old and its new state."""
         selection = Selection.of(namespace, labels=labels, fields=fields)
         return dataclasses.replace(self, wakes=(*self.wakes, Wake(kind, selection, to)))
+
+    def woken_from(self, bell: Bell) -> Controller[K]:
+        """Wake the keys that are rung for, because of something that no object of the API tells."""
+        return dataclasses.replace(self, bells=(*self.bells, bell))
 
     @property
     def kind(self) -> type[K]:

@@ -138,6 +138,8 @@ class Manager:
         for wake in controller.wakes:
             other = self.informer(wake.kind, wake.selection)
             waking.by_other(workers, wake, other, self.metrics)
+        for bell in controller.bells:
+            bell.heard_by(workers.queue.add)
         self._workers.append(workers)
         return workers
 

@@ -1,0 +1,224 @@
+"""The state machine of a Pod: one pure function from what was seen to the one thing to do next.
+
+The order of the branches is load-bearing: a deletion counts before everything, an end before a beginning. After each step
+everything is looked at again, so a kill between any two steps is just another look; `docs/explanation/pods.md` tells why each
+order of steps is safe.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from bramley.agent.ledger.records import VmState
+from bramley.agent.pods.observation import Image, Observation, Phase, Process
+
+
+class Step(StrEnum):
+    """The next thing to do for a Pod; whatever waits says for what."""
+
+    # Nothing, until something changes.
+    REST = "rest"
+    AWAIT_PREDECESSOR = "await predecessor"
+    AWAIT_SLOT = "await slot"
+    AWAIT_IMAGE = "await image"
+    AWAIT_RETRY = "await retry"
+    AWAIT_END = "await end"
+    AWAIT_REMAINS = "await remains"
+
+    # Towards a running VM.
+    REJECT = "reject"
+    EXPIRE = "expire"
+    HOLD = "hold"
+    ADOPT = "adopt"
+    CLAIM = "claim"
+    CLONE = "clone"
+    START = "start"
+    FOLLOW = "follow"
+    REGRET = "regret"
+
+    # Towards its end.
+    ASK = "ask"
+    STOP = "stop"
+    END = "end"
+    REPORT = "report"
+
+    # Leaving nothing behind, in this order.
+    DELETE_VM = "delete VM"
+    REMOVE_DATA = "remove data"
+    FORGET_RUN = "forget run"
+    DROP_RECORD = "drop record"
+    RELEASE = "release"
+    COMPLETE = "complete"
+
+
+def decide(seen: Observation) -> Step:
+    """Return the next step for a Pod."""
+    if seen.is_gone:
+        return _clear(seen)
+    # Before the terminal phase: a finished Pod that is deleted must go, or it stays in Terminating for ever.
+    if seen.is_deleting:
+        return _leave(seen)
+    if seen.phase.is_finished:
+        return _finish(seen)
+    if seen.record is None:
+        return _begin(seen)
+    return _PROGRESS[seen.record](seen)
+
+
+def _clear(seen: Observation) -> Step:
+    """Remove what a Pod that is gone has left; nobody is there to be told how it ended."""
+    return _quench(seen) or _remove(seen) or Step.REST
+
+
+def _leave(seen: Observation) -> Step:
+    """Stop, tell how it ended, remove everything, and let the Pod go."""
+    told = _quench(seen) or (None if seen.phase.is_finished else _tell(seen))
+    return told or _remove(seen) or _let_go(seen) or Step.COMPLETE
+
+
+def _finish(seen: Observation) -> Step:
+    """Remove everything of a Pod that has ended; its status is told already, by whomever."""
+    rest = Step.AWAIT_REMAINS if seen.may_appear else Step.REST
+    return _quench(seen) or _remove(seen) or _let_go(seen) or rest
+
+
+def _begin(seen: Observation) -> Step:
+    """Take a Pod on that has no record."""
+    if _has_trace(seen):
+        # Whatever this is, a guest may have worked on it. It is followed to its end and never booted.
+        return Step.ADOPT if seen.has_finalizer else Step.HOLD
+    if seen.is_unsupported:
+        return Step.REJECT
+    if seen.is_late:
+        return Step.EXPIRE
+    if not seen.has_finalizer:
+        return Step.HOLD
+    if seen.has_predecessor:
+        return Step.AWAIT_PREDECESSOR
+    return _unless_hindered(seen, Step.CLAIM)
+
+
+def _claimed(seen: Observation) -> Step:
+    if seen.process is not Process.NONE:
+        return Step.ADOPT
+    if seen.is_late:
+        return Step.END
+    if seen.has_clone:
+        # Nobody wrote down that it is whole.
+        return Step.DELETE_VM
+    if seen.image is not Image.READY:
+        return Step.AWAIT_IMAGE
+    return Step.AWAIT_RETRY if seen.is_backing_off else Step.CLONE
+
+
+def _cloned(seen: Observation) -> Step:
+    if seen.process is not Process.NONE:
+        return Step.ADOPT
+    if seen.is_late:
+        return Step.END
+    if not seen.has_clone:
+        return Step.DROP_RECORD
+    return _unless_hindered(seen, Step.START)
+
+
+def _started(seen: Observation) -> Step:
+    if seen.process is Process.ALIVE:
+        return (seen.is_late and _quench(seen)) or Step.FOLLOW
+    if _never_booted(seen):
+        return _again(seen)
+    return Step.END
+
+
+def _again(seen: Observation) -> Step:
+    """Go on after a start that did not come about: on the same disk if it was never asked for, else from the beginning."""
+    if seen.is_late:
+        return Step.END
+    if seen.process is Process.NONE and seen.has_clone:
+        return _unless_hindered(seen, Step.START)
+    # Tart would not start it. What is said of it is said with the disk's end; then all begins anew.
+    return Step.REGRET if seen.has_clone else _remove(seen) or Step.REST
+
+
+def _unless_hindered(seen: Observation, step: Step) -> Step:
+    """Return the step, unless the last try is too near or no further VM may run."""
+    if seen.is_backing_off:
+        return Step.AWAIT_RETRY
+    return step if seen.has_slot else Step.AWAIT_SLOT
+
+
+def _ended(_seen: Observation) -> Step:
+    return Step.REPORT
+
+
+def _reported(seen: Observation) -> Step:
+    # The server has acknowledged the end; what we see of the Pod is older than that.
+    return _finish(seen)
+
+
+_PROGRESS = {
+    VmState.CLAIMED: _claimed,
+    VmState.CLONED: _cloned,
+    VmState.STARTED: _started,
+    VmState.ENDED: _ended,
+    VmState.REPORTED: _reported,
+}
+
+
+def _quench(seen: Observation) -> Step | None:
+    """Bring a VM to its end: by its guest within the grace, then by force."""
+    if seen.process is not Process.ALIVE:
+        return None
+    if seen.is_out_of_grace:
+        return Step.STOP
+    return Step.AWAIT_END if seen.was_asked else Step.ASK
+
+
+def _tell(seen: Observation) -> Step | None:
+    """Write down how a VM ended, and have it acknowledged, before anything of it goes."""
+    if seen.record is VmState.ENDED:
+        return Step.REPORT
+    if seen.record is VmState.STARTED and not _never_booted(seen):
+        return Step.END
+    if seen.record in {VmState.CLAIMED, VmState.CLONED} and seen.process is not Process.NONE:
+        return Step.ADOPT
+    return None
+
+
+def _remove(seen: Observation) -> Step | None:
+    """Remove the VM, then what the guest was given, then the memory of both."""
+    if seen.has_clone:
+        return Step.DELETE_VM
+    if seen.has_data:
+        return Step.REMOVE_DATA
+    if seen.has_run:
+        return Step.FORGET_RUN
+    if seen.record is None:
+        return None
+    if not seen.may_appear:
+        return Step.DROP_RECORD
+    # The record outlives its Pod until no clone can come any more, so that whatever comes is known as ours.
+    return Step.AWAIT_REMAINS if seen.is_gone else None
+
+
+def _let_go(seen: Observation) -> Step | None:
+    return Step.RELEASE if seen.has_finalizer else None
+
+
+def _has_trace(seen: Observation) -> bool:
+    """Tell whether there was a VM for this Pod although there is no record of it."""
+    return (
+        seen.phase is Phase.RUNNING
+        or seen.was_lost
+        or seen.has_legacy
+        or seen.has_clone
+        or seen.has_run
+        or seen.has_data
+        or seen.process is not Process.NONE
+    )
+
+
+def _never_booted(seen: Observation) -> bool:
+    """Tell whether a VM whose start was written down has certainly never come up."""
+    if seen.is_adopted or not seen.is_same_boot or seen.phase is Phase.RUNNING:
+        return False
+    return seen.process in {Process.NONE, Process.REFUSED}
