@@ -1,0 +1,195 @@
+"""Programs as real processes: each in a session of its own, killed with all it started, and never waited for beyond measure.
+
+Popen starts them and asyncio only watches descriptors: asyncio's own processes need a thread each, and wait for pipes that a
+grandchild keeps open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import IO, Protocol
+
+from bramley.agent import descriptors
+from bramley.agent.output import Head, Lines, Tail
+from bramley.agent.platform import exits
+from bramley.agent.programs import Finished, ProgramMissing
+from bramley.base import errors, log
+
+logger = log.get(__name__)
+
+# How long pipes may stay open, and a killed process may take to go, after the program has ended.
+PATIENCE_SECONDS = 2.0
+GATE_SECONDS = 0.05
+_BLOCK = 64 * 1024
+_NOT_THERE = {errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENOEXEC, errno.ENOTDIR, errno.ELOOP}
+_CANNOT_START = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
+
+
+class Sink(Protocol):
+    """Takes what a program says."""
+
+    def feed(self, block: bytes) -> None:
+        """Take what came."""
+        ...
+
+
+class SystemPrograms:
+    """Runs programs of this machine; implements `Programs`. `environment` is ours, told by who started us."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = dict(environment)
+        self._unreaped: list[subprocess.Popen[bytes]] = []
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+        on_line: Callable[[str], None] | None = None,
+        gate: asyncio.Event | None = None,
+    ) -> Finished:
+        """Run a program to its end; see `Programs`."""
+        process = self._start(argv, environment or {}, has_input=bool(stdin))
+        try:
+            return await _followed(process, stdin=stdin, on_line=on_line, gate=gate)
+        finally:
+            await self._bury(process)
+
+    def _start(
+        self, argv: Sequence[str], environment: Mapping[str, str], *, has_input: bool
+    ) -> subprocess.Popen[bytes]:
+        self._unreaped = [each for each in self._unreaped if each.poll() is None]
+        try:
+            return subprocess.Popen(  # noqa: S603  what we run is ours to choose
+                list(argv),
+                env={**self._environment, **environment},
+                stdin=subprocess.PIPE if has_input else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise _told(argv[0], error) from error
+
+    async def _bury(self, process: subprocess.Popen[bytes]) -> None:
+        """Kill what is left when nobody waits any more, reap it and close the pipes."""
+        try:
+            if process.poll() is None:
+                signal_group(process.pid, signal.SIGKILL)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(PATIENCE_SECONDS):
+                        await exits.gone(process.pid)
+        finally:
+            for pipe in (process.stdin, process.stdout, process.stderr):
+                if pipe is not None:
+                    pipe.close()
+            if process.poll() is None:
+                # The system holds it in a call that cannot be broken; the next start looks again.
+                logger.warning("A killed program does not go away", pid=process.pid)
+                self._unreaped.append(process)
+
+
+def signal_group(leader: int, number: signal.Signals) -> None:
+    """Send a signal to a process group; it may be gone, which macOS tells as a lack of permission."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, number)
+
+
+async def _followed(
+    process: subprocess.Popen[bytes],
+    *,
+    stdin: bytes,
+    on_line: Callable[[str], None] | None,
+    gate: asyncio.Event | None,
+) -> Finished:
+    """Read all that a program says until it ends, and a little longer while its pipes are open."""
+    head, tail = Head(), Tail()
+    lines = Lines(on_line) if on_line else None
+    said: list[Sink] = [head, lines] if lines else [head]
+    async with _halting(process.pid, gate), asyncio.TaskGroup() as group:
+        streams = [
+            group.create_task(_read(process.stdout, said)),
+            group.create_task(_read(process.stderr, [tail])),
+            group.create_task(_write(process.stdin, stdin)),
+        ]
+        await exits.gone(process.pid)
+        await asyncio.wait(streams, timeout=PATIENCE_SECONDS)
+        for stream in streams:
+            stream.cancel()
+    if lines:
+        lines.close()
+    return Finished(code=process.wait(), stdout=head.text(), stderr=tail.text())
+
+
+async def _read(pipe: IO[bytes] | None, sinks: Sequence[Sink]) -> None:
+    if pipe is None:
+        return
+    handle = pipe.fileno()
+    os.set_blocking(handle, False)
+    while True:
+        # Also yields to others: who talks without end is heard, but not alone.
+        await descriptors.readable(handle)
+        try:
+            block = os.read(handle, _BLOCK)
+        except BlockingIOError:
+            continue
+        if not block:
+            return
+        for sink in sinks:
+            sink.feed(block)
+
+
+async def _write(pipe: IO[bytes] | None, content: bytes) -> None:
+    if pipe is None:
+        return
+    handle = pipe.fileno()
+    os.set_blocking(handle, False)
+    rest = memoryview(content)
+    # Who does not read all of its input has its reasons.
+    with contextlib.suppress(BrokenPipeError):
+        while rest:
+            await descriptors.writable(handle)
+            with contextlib.suppress(BlockingIOError):
+                rest = rest[os.write(handle, rest) :]
+    pipe.close()
+
+
+@contextlib.asynccontextmanager
+async def _halting(leader: int, gate: asyncio.Event | None) -> AsyncIterator[None]:
+    """Keep a process group stopped while the gate is not set."""
+    if gate is None:
+        yield
+        return
+    async with asyncio.TaskGroup() as group:
+        porter = group.create_task(_stand_at(gate, leader))
+        try:
+            yield
+        finally:
+            porter.cancel()
+
+
+async def _stand_at(gate: asyncio.Event, leader: int) -> None:
+    while True:
+        if gate.is_set():
+            # An Event does not tell when it is cleared.
+            await asyncio.sleep(GATE_SECONDS)
+            continue
+        signal_group(leader, signal.SIGSTOP)
+        await gate.wait()
+        signal_group(leader, signal.SIGCONT)
+
+
+def _told(program: str, error: OSError) -> errors.BramleyError:
+    if error.errno in _CANNOT_START:
+        return errors.Unavailable(f"{program} cannot be started now: {error.strerror}")
+    if error.errno in _NOT_THERE:
+        return ProgramMissing(f"{program} cannot be run: {error.strerror}")
+    return errors.Refused(f"{program} cannot be run as asked: {error.strerror}")
