@@ -16,6 +16,10 @@ HOST_CPU = 8
 HOST_MEMORY_MB = 16384
 MAX_PODS = 2
 
+# Where the Node's address comes from when none is given.
+AUTO = "auto"
+TAILSCALE = "tailscale"
+
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
@@ -61,6 +65,8 @@ class Endpoint:
 
     host: str
     port: int
+    # Nobody chose it, so it may move to the tailnet.
+    is_default: bool = False
 
     def __str__(self) -> str:
         told = f"[{self.host}]" if ":" in self.host else self.host
@@ -82,6 +88,7 @@ class Settings:
     """All of it; an endpoint that is None is not served."""
 
     node: NodeSettings
+    address_source: str = AUTO
     folders: Folders = field(default_factory=Folders)
     tart_binary: str = host.TART_BINARY
     # The user whose GUI session VMs need; None where no session is looked after.

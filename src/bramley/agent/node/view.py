@@ -1,0 +1,108 @@
+"""What this host looks like now: probes of tart, the GUI session and disks, and what other parts hold in memory.
+
+`facts` waits for nobody and never fails: it reads what the probes have left behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from bramley.agent.gui import Session
+from bramley.agent.host import Host, Space
+from bramley.agent.ledger.records import ImageRecord
+from bramley.agent.node import guest_disks
+from bramley.agent.node.facts import Check, Facts
+from bramley.agent.node.guest_disks import Guests
+from bramley.agent.node.probing import Probe
+
+
+class Tart(Guests, Protocol):
+    """What the view asks of tart."""
+
+    async def answers(self) -> str:
+        """Return tart's version, or raise what keeps it from answering."""
+        ...
+
+
+class Metrics(Protocol):
+    """What the view counts."""
+
+    def guest_disks(self, percents: Mapping[str, float]) -> None:
+        """Say how full the disks of all running guests are."""
+        ...
+
+
+class View:
+    """Looks at the host in the background."""
+
+    def __init__(
+        self,
+        tart: Tart,
+        host: Host,
+        *,
+        session: Session | None,
+        disk: Path,
+        running: Callable[[], list[str]],
+        metrics: Metrics,
+        changed: Callable[[], None],
+    ) -> None:
+        # Told by the parts that know, once they are there.
+        self.images: Callable[[], Sequence[ImageRecord]] = tuple
+        self.leaks: Callable[[], Sequence[str]] = tuple
+        self.kubelet_port: Callable[[], int] = int
+        self._host = host
+        self._tart = tart
+        self._disk = disk
+        self._running = running
+        self._metrics = metrics
+        self._answers = Probe("tart", tart.answers, changed=changed)
+        self._space = Probe("host disk", self._measure_host, changed=_nothing)
+        self._guests = Probe("guest disks", self._measure_guests, changed=_nothing)
+        # Not only looked at: a Node that is not ready gets no Pods, so nobody else would revive it.
+        self._session = Probe("GUI session", session.ensure, changed=changed) if session else None
+
+    def jobs(self) -> Iterator[Coroutine[Any, Any, object]]:
+        """Yield the probes; each runs until it is cancelled."""
+        yield self._answers.run()
+        yield self._space.run()
+        yield self._guests.run()
+        if self._session is not None:
+            yield self._session.run()
+
+    def facts(self) -> Facts:
+        """Return what is known now."""
+        session = self._session
+        return Facts(
+            tart=Check(self._answers.trouble),
+            session=None if session is None else Check(session.trouble),
+            space=self._space.answer if not self._space.trouble else None,
+            guest_disks=self._guests.answer or {},
+            images=self.images(),
+            leaks=self.leaks(),
+            boot_id=self._boot_id(),
+            kubelet_port=self.kubelet_port(),
+        )
+
+    async def _measure_host(self) -> Space:
+        place = self._disk
+        # tart makes its home with the first image.
+        while not place.exists() and place != place.parent:
+            place = place.parent
+        return self._host.space(place)
+
+    async def _measure_guests(self) -> Mapping[str, float]:
+        measured = await guest_disks.measure(self._tart, self._running)
+        self._metrics.guest_disks(measured)
+        return measured
+
+    def _boot_id(self) -> str:
+        try:
+            return self._host.boot_id()
+        except OSError:
+            return ""
+
+
+def _nothing() -> None:
+    """Disks change all the time; the Node tells it with its next beat."""

@@ -1,0 +1,121 @@
+"""The agent: its parts put together, and run until somebody stops it.
+
+`build` is the same for a real process and for a simulated Mac under virtual time; what differs is `Around`. `run` is the real
+process: real programs and supervisors of this machine, and signals. Stopping ends the agent and never a VM.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bramley.agent import locking
+from bramley.agent.node import addressing
+from bramley.app.agent_parts import Parts
+from bramley.base import log
+from bramley.base.clock import Clock, SystemClock
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+    from bramley.agent.host import Host
+    from bramley.agent.programs import Programs
+    from bramley.agent.runs import Runs
+    from bramley.agent.settings import Settings
+    from bramley.kube.client import Client
+
+logger = log.get(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What an agent meets: the cluster, the host, time and chance; `has_sockets` is false under virtual time."""
+
+    kube: Client
+    programs: Programs
+    runs: Runs
+    host: Host
+    clock: Clock
+    rng: random.Random
+    registry: CollectorRegistry
+    has_sockets: bool = True
+
+
+class Agent:
+    """One agent; `run` until `stop`."""
+
+    def __init__(self, settings: Settings, around: Around) -> None:
+        # Set once the Node is registered and says how it is.
+        self.ready = asyncio.Event()
+        self.parts: Parts | None = None
+        self._settings = settings
+        self._around = around
+        self._stopping = asyncio.Event()
+
+    def stop(self) -> None:
+        """Begin to stop; VMs go on."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Make this host a Node and its Pods VMs; AnotherAgent if one does already."""
+        settings = await addressing.settled(
+            self._settings, self._around.programs, self._around.host
+        )
+        with locking.held(settings.folders.lock):
+            self.parts = parts = Parts(settings, self._around)
+            logger.info("Starting", node=settings.node.name, address=settings.node.address)
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(job) for job in parts.jobs()]
+                tasks.append(group.create_task(self._tell_ready(parts)))
+                await self._stopping.wait()
+                logger.info("Stopping", reason="asked to; VMs go on")
+                await parts.stop()
+                for task in tasks:
+                    task.cancel()
+        logger.info("Stopped")
+
+    async def _tell_ready(self, parts: Parts) -> None:
+        await parts.node.registered.wait()
+        self.ready.set()
+
+
+def build(settings: Settings, around: Around) -> Agent:
+    """Return an agent that has not begun yet."""
+    return Agent(settings, around)
+
+
+def run(settings: Settings, *, kubeconfig: str | None) -> None:
+    """Run the agent of this machine until a signal comes."""
+    asyncio.run(_process(settings, kubeconfig))
+
+
+async def _process(settings: Settings, kubeconfig: str | None) -> None:
+    from prometheus_client import CollectorRegistry
+
+    from bramley.agent import platform
+    from bramley.agent.processes import SystemPrograms
+    from bramley.agent.supervising import SupervisedRuns
+    from bramley.kube import connecting
+
+    clock = SystemClock()
+    folders = settings.folders
+    async with connecting.connect(Path(kubeconfig) if kubeconfig else None, clock=clock) as kube:
+        around = Around(
+            kube=kube,
+            programs=SystemPrograms(os.environ),
+            runs=SupervisedRuns(folders.state, folders.vm_logs, clock),
+            host=platform.current(),
+            clock=clock,
+            rng=random.Random(),
+            registry=CollectorRegistry(),
+        )
+        agent = build(settings, around)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, agent.stop)
+        await agent.run()
