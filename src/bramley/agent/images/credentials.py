@@ -1,0 +1,128 @@
+"""Credentials for registries: from the Secrets that a Pod names, or from a file of this host, both in docker's format.
+
+They reach tart by environment and nowhere else: never by arguments, which every process can read, and never by `tart login`,
+which needs a keychain. A Secret that is missing or unreadable is no failure: the image may be public.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import fnmatch
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+
+from bramley.agent.tart.driver import Credentials
+from bramley.agent.tart.references import Reference
+from bramley.api import core
+from bramley.base import errors, log
+from bramley.base.secret import Secret
+from bramley.kube.client import Client
+
+logger = log.get(__name__)
+
+_CONFIG = ".dockerconfigjson"
+_OLD_CONFIG = ".dockercfg"
+_DEADLINE = timedelta(seconds=20)
+# Larger than any Secret may be.
+_LARGEST_FILE = 1 << 20
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    auth: str = ""
+    username: str = ""
+    password: str = ""
+
+
+class _Config(msgspec.Struct, frozen=True):
+    auths: dict[str, _Entry] = {}
+
+
+class Keyring:
+    """Finds the credentials for an image."""
+
+    def __init__(self, kube: Client, host_file: Path | None = None) -> None:
+        self._kube = kube.within(_DEADLINE)
+        self._host_file = host_file
+
+    async def find(
+        self, reference: Reference, *, namespace: str, secrets: Sequence[str]
+    ) -> Credentials | None:
+        """Return the credentials of a Pod's Secrets in their order, then those of this host; None if no one fits."""
+        for name in secrets:
+            found = choose(await self._of_secret(namespace, name), reference)
+            if found is not None:
+                return found
+        return choose(self._of_host(), reference)
+
+    async def _of_secret(self, namespace: str, name: str) -> Mapping[str, _Entry]:
+        try:
+            secret = await self._kube.get(core.Secret, name, namespace=namespace)
+        except (errors.NotFound, errors.Refused) as error:
+            logger.warning(
+                "Cannot use pull secret", namespace=namespace, name=name, reason=error.reason
+            )
+            return {}
+        try:
+            return _read(secret.data)
+        except msgspec.DecodeError:
+            # The error would quote what it could not read.
+            logger.warning(
+                "Cannot use pull secret", namespace=namespace, name=name, reason="Malformed"
+            )
+            return {}
+
+    def _of_host(self) -> Mapping[str, _Entry]:
+        if self._host_file is None:
+            return {}
+        try:
+            with self._host_file.open("rb") as file:
+                return msgspec.json.decode(file.read(_LARGEST_FILE), type=_Config).auths
+        except OSError as error:
+            logger.warning("Cannot read the host's registry credentials", error=str(error))
+        except msgspec.DecodeError:
+            logger.warning("Cannot read the host's registry credentials", error="it is not JSON")
+        return {}
+
+
+def choose(entries: Mapping[str, _Entry], reference: Reference) -> Credentials | None:
+    """Return the credentials whose key says most about this image: the longest of those that fit."""
+    for key in sorted(entries, key=len, reverse=True):
+        if _fits(key, reference):
+            for username, password in _pair(entries[key]):
+                return Credentials(reference.host, username, Secret(password))
+    return None
+
+
+def _read(data: Mapping[str, bytes]) -> Mapping[str, _Entry]:
+    if _CONFIG in data:
+        return msgspec.json.decode(data[_CONFIG], type=_Config).auths
+    return msgspec.json.decode(data.get(_OLD_CONFIG, b"{}"), type=dict[str, _Entry])
+
+
+def _fits(key: str, reference: Reference) -> bool:
+    bare = key.partition("://")[2] or key
+    host, _, path = bare.rstrip("/").partition("/")
+    # Docker's own keys end in the version of its API, which is no path of images.
+    path = "" if path in {"v1", "v2"} else path
+    if host.count(".") != reference.host.count(".") or not fnmatch.fnmatchcase(
+        reference.host, host
+    ):
+        return False
+    return not path or f"{reference.path}/".startswith(f"{path}/")
+
+
+def _pair(entry: _Entry) -> Iterator[tuple[str, str]]:
+    """Yield name and password, if the entry has both."""
+    if entry.username and entry.password:
+        yield entry.username, entry.password
+        return
+    try:
+        name, colon, password = base64.b64decode(entry.auth, validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        return
+    if colon and name and password:
+        yield name, password

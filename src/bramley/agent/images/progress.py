@@ -1,0 +1,53 @@
+"""How far a pull has come, as tart's lines tell it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from bramley.agent.tart import answers
+
+_SIZE = re.compile(r"pulling disk \(([0-9.]+)\s*([KMGT]?)B compressed\)", re.IGNORECASE)
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_QUEUED = "waiting for lock"
+
+
+@dataclass(slots=True)
+class Progress:
+    """What was heard of one pull; `size` is what has to cross the wire, in bytes, 0 while unknown."""
+
+    percent: int | None = None
+    size: int = 0
+    lines: int = 0
+    is_queued: bool = False
+
+    def hear(self, line: str) -> None:
+        """Take in one line."""
+        self.lines += 1
+        self.is_queued = line.startswith(_QUEUED)
+        percent = answers.percent(line)
+        if percent is not None:
+            self.percent = percent
+        elif match := _SIZE.search(line):
+            self.size = _bytes(match[1], match[2])
+
+    def begin_anew(self) -> None:
+        """Forget what an attempt that failed had reached."""
+        self.percent, self.size, self.is_queued = None, 0, False
+
+    @property
+    def loaded(self) -> int:
+        """Return the bytes that came, to the last whole percent."""
+        return self.size * (self.percent or 0) // 100
+
+    @property
+    def step(self) -> int:
+        """Return the bytes of one percent, as many as may have come unheard."""
+        return self.size // 100
+
+
+def _bytes(number: str, unit: str) -> int:
+    try:
+        return int(float(number) * _UNITS[unit.upper()])
+    except ValueError:
+        return 0
