@@ -1,0 +1,63 @@
+"""Everything between a Pod and the folders of its VM, as the Pod's life asks for it: prepare, keep, tell, forget.
+
+Each act may be repeated. What the guest is given is written before its VM runs; what it left is read before its folders go.
+"""
+
+from __future__ import annotations
+
+from bramley.agent.guest import environment, escaping, report
+from bramley.agent.guest.environment import Reads
+from bramley.agent.guest.folders import Shares, UserData
+from bramley.agent.guest.references import Place
+from bramley.agent.guest.report import Report
+from bramley.agent.guest.tokens import Tokens
+from bramley.agent.pods import fields
+from bramley.api.pod import Pod
+
+
+class Guests:
+    """The guests of this host."""
+
+    def __init__(self, kube: Reads, folders: UserData, tokens: Tokens, *, place: Place) -> None:
+        self._kube = kube
+        self._folders = folders
+        self._tokens = tokens
+        self._place = place
+
+    async def prepare(self, pod: Pod, vm: str) -> Shares:
+        """Give a guest its variables and, if its Pod wants one, a token; Unresolved when something is not to be had yet."""
+        values = await environment.resolve(pod, self._kube, self._place)
+        shares = self._folders.prepare(vm)
+        self._folders.write_environment(vm, escaping.render(values))
+        if fields.wants_token(pod):
+            await self._tokens.give(pod, vm)
+        return shares
+
+    def keep(self, pod: Pod, vm: str) -> None:
+        """Keep the token of a running VM fresh, whoever started it."""
+        if fields.wants_token(pod):
+            self._tokens.keep(pod, vm)
+
+    async def tell_address(self, pod: Pod, vm: str) -> None:
+        """Write the variables again if one of them is the VM's address, which the Pod's status now holds."""
+        if not environment.awaits_address(pod):
+            return
+        values = await environment.resolve(pod, self._kube, self._place)
+        self._folders.write_environment(vm, escaping.render(values))
+
+    def report(self, vm: str) -> Report:
+        """Return what the guest reported of its end."""
+        return report.read(self._folders, vm)
+
+    def log_tail(self, vm: str) -> str:
+        """Return the last lines of the guest's own log."""
+        return report.log_tail(self._folders, vm)
+
+    def tell_log(self, vm: str) -> None:
+        """Put the last lines of the guest's log into ours, as one record."""
+        report.tell_log(self._folders, vm)
+
+    async def forget(self, vm: str) -> None:
+        """Remove everything that host and guest shared; done if there is nothing."""
+        self._tokens.forget(vm)
+        await self._folders.remove(vm)

@@ -1,0 +1,112 @@
+"""What a guest left in its place when it ended: its exit code, when it said so, and the tail of its log.
+
+All of it is written by a hostile hand: only regular files are read, a bounded part of each, and a value out of range counts
+as not reported.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import BinaryIO
+
+from bramley.agent.guest.folders import UserData
+from bramley.agent.runs import Ended
+from bramley.api.names import guest
+from bramley.base import log
+
+logger = log.get(__name__)
+
+LONGEST_TAIL = 64 * 1024
+MOST_LINES = 200
+_LONGEST_CODE = 64
+_HIGHEST_CODE = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The exit code that the guest reported, and when; both None if it reported none that is valid."""
+
+    code: int | None = None
+    at: datetime | None = None
+
+
+def read(folders: UserData, vm: str) -> Report:
+    """Return what the guest reported of its end."""
+    file = folders.open_guests_file(vm, guest.EXIT_CODE_FILE)
+    if file is None:
+        return Report()
+    with file:
+        code = _code(_bytes(file, _LONGEST_CODE + 1))
+        return Report() if code is None else Report(code, _moment(os.fstat(file.fileno()).st_mtime))
+
+
+def finished_at(
+    ended: Ended | None, reported: Report, *, started: datetime | None, now: datetime
+) -> datetime:
+    """Return when a VM ended: as its supervisor saw it, else as the guest dates it if that can be, else now."""
+    if ended is not None and ended.at is not None:
+        return ended.at
+    at = reported.at
+    if at is None or at > now or (started is not None and at < started):
+        return now
+    return at
+
+
+def log_tail(folders: UserData, vm: str) -> str:
+    """Return the last lines of the guest's log, without a first one that is cut; empty if it has none."""
+    file = folders.open_guests_file(vm, guest.LOG_FILE)
+    if file is None:
+        return ""
+    with file:
+        return _tail(file)
+
+
+def tell_log(folders: UserData, vm: str) -> None:
+    """Put the tail of the guest's log into ours, as one record."""
+    logger.info("runner log", vm=vm, text=log_tail(folders, vm))
+
+
+def _tail(file: BinaryIO) -> str:
+    size = os.fstat(file.fileno()).st_size
+    # One byte more tells whether the tail begins with a whole line.
+    start = max(size - LONGEST_TAIL - 1, 0)
+    file.seek(start)
+    # Bounded here too: the file may have grown since.
+    content = _bytes(file, min(size, LONGEST_TAIL + 1))
+    if start > 0:
+        content = _whole_lines(content)
+    lines = content.split(b"\n")
+    # After the last line end comes an empty piece, which is no line.
+    kept = lines[-MOST_LINES - (lines[-1] == b"") :]
+    return b"\n".join(kept).decode(errors="replace")
+
+
+def _whole_lines(content: bytes) -> bytes:
+    before, line_end, rest = content.partition(b"\n")
+    # A log of one endless line has no whole one; its end is better than nothing.
+    return rest if line_end else before[1:]
+
+
+def _bytes(file: BinaryIO, most: int) -> bytes:
+    """Return up to so many bytes; a read may bring less than there is, and the file may have become shorter."""
+    found = b""
+    while len(found) < most and (more := file.read(most - len(found))):
+        found += more
+    return found
+
+
+def _code(content: bytes) -> int | None:
+    text = content.strip()
+    if len(content) > _LONGEST_CODE or not text.isdigit():
+        return None
+    code = int(text)
+    return code if code <= _HIGHEST_CODE else None
+
+
+def _moment(seconds: float) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError, OSError):
+        return None
