@@ -25,6 +25,7 @@ from bramley.agent.serving.sources import LogSource, StatsSource
 from bramley.base import errors, log
 from bramley.base.clock import Clock
 from bramley.kube.client import Client
+from bramley.runtime.caught import Caught
 
 logger = log.get(__name__)
 
@@ -193,13 +194,10 @@ class Server:
     async def _boundary(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Let in who may come, and turn every failure into an answer."""
         with self._guard.busy(request.protocol):
-            try:
+            with Caught() as caught:
                 refusal = await self._refusal(request)
                 return refusal if refusal is not None else await handler(request)
-            except web.HTTPException as answer:
-                return telling.failed(answer.status, answer.reason)
-            except Exception as error:  # noqa: BLE001 - the HTTP boundary: nothing may get past it
-                return telling.of_error(error)
+            return telling.of_error(caught.error)
 
     async def _refusal(self, request: web.Request) -> web.Response | None:
         authorization = request.headers.getall("Authorization", [""])

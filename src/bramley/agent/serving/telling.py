@@ -29,8 +29,10 @@ def failed(code: int, why: str) -> web.Response:
     return web.Response(status=code, text=why)
 
 
-def of_error(error: Exception) -> web.Response:
+def of_error(error: Exception | None) -> web.Response:
     """Return a failure as an answer; what nobody foresaw is logged and told without its details."""
+    if isinstance(error, web.HTTPException):
+        return failed(error.status, error.reason)
     known: tuple[tuple[type[Exception], int], ...] = (
         (errors.NotFound, 404),
         (Unprocessable, 422),
@@ -64,7 +66,8 @@ async def stream(
         _abort(request)
     except ConnectionError:
         pass
-    except Exception as error:  # noqa: BLE001 - the HTTP boundary: a log that breaks in the middle must not look whole
+    except (errors.BramleyError, OSError) as error:
+        # A log that breaks off in the middle must not look whole.
         logger.error("A log ended early", exc=error, path=request.path)  # noqa: TRY400 - our logger
         _abort(request)
     return answer
