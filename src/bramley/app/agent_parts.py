@@ -14,6 +14,7 @@ from bramley.agent.node import lease
 from bramley.agent.node.keeping import NodeKeeper
 from bramley.agent.node.view import View
 from bramley.agent.settings import Endpoint, Settings
+from bramley.agent.slots import Slots
 from bramley.agent.tart.driver import Tart
 from bramley.api.core import Node
 from bramley.runtime.manager import Manager, ManagerSettings
@@ -41,6 +42,14 @@ class Parts:
             home=settings.folders.tart_home,
             metrics=self.metrics,
         )
+        self.slots = Slots(
+            self.ledger,
+            runs=around.runs,
+            tart=self.tart,
+            host=around.host,
+            clock=around.clock,
+            most=settings.node.max_pods,
+        )
         self.session = self._new_session()
         self.manager = self._new_manager()
         self.view = View(
@@ -49,6 +58,7 @@ class Parts:
             session=self.session,
             disk=settings.folders.tart_home,
             running=self._running,
+            leaks=self.slots.leaks,
             metrics=self.metrics,
             changed=self._changed,
         )
@@ -116,10 +126,8 @@ class Parts:
 
     def _runs_a_vm(self) -> bool:
         """Tell whether any VM runs on this host, ours or not, or is about to: the record comes before the process."""
-        if any(one.state is VmState.STARTED for one in self.ledger.vms().values()):
-            return True
         try:
-            return bool(self._around.host.guest_processes())
+            return bool(self.slots.occupied() or self._around.host.guest_processes())
         except OSError:
             return True
 

@@ -34,6 +34,8 @@ def run(arguments: Sequence[str], environment: Mapping[str, str] | None = None) 
         return 0
     try:
         return _run(given, variables, only_show=parsed.show_settings)
+    except BrokenPipeError:
+        raise
     except Exception as error:  # noqa: BLE001 - people get a sentence, not a traceback
         from bramley.cli import failing
 
@@ -46,7 +48,8 @@ def _run(given: Given, variables: Mapping[str, str], *, only_show: bool) -> int:
 
     settings = agent_settings.settings(given, variables)
     if only_show:
-        _show(given)
+        effective = {flags.NODE_NAME.name: settings.node.name}
+        _show(given, effective | {flags.TART_HOME.name: str(settings.folders.tart_home)})
         return 0
     log.configure(
         level=given.text(flags.AGENT_LOG_LEVEL),
@@ -65,10 +68,11 @@ def _run(given: Given, variables: Mapping[str, str], *, only_show: bool) -> int:
     return 0
 
 
-def _show(given: Given) -> None:
+def _show(given: Given, effective: Mapping[str, str]) -> None:
     rows = [
-        (known.flag.name, given.text(known.flag) or known.default, given.sources[known.flag.name])
+        (name, effective.get(name) or given.text(known.flag) or known.default, given.sources[name])
         for known in agent_flags.everything()
+        for name in (known.flag.name,)
     ]
     names = max(len(name) for name, _, _ in rows)
     values = max(len(value) for _, value, _ in rows)
@@ -82,4 +86,11 @@ def _print(line: str) -> None:
 
 def main() -> None:
     """Run the command line of this process."""
-    sys.exit(run(sys.argv[1:]))
+    try:
+        code = run(sys.argv[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read has seen enough; Python must not complain about it at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    sys.exit(code)

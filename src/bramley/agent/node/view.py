@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,7 +16,10 @@ from bramley.agent.ledger.records import ImageRecord
 from bramley.agent.node import guest_disks
 from bramley.agent.node.facts import Check, Facts
 from bramley.agent.node.guest_disks import Guests
-from bramley.agent.node.probing import Probe
+from bramley.agent.node.probing import Probe, Timings
+
+# Cheap to look at, and soon to be known: each leak costs half of a Mac.
+SOON = Timings(every=timedelta(seconds=10))
 
 
 class Tart(Guests, Protocol):
@@ -45,21 +49,23 @@ class View:
         session: Session | None,
         disk: Path,
         running: Callable[[], list[str]],
+        leaks: Callable[[], Sequence[str]],
         metrics: Metrics,
         changed: Callable[[], None],
     ) -> None:
         # Told by the parts that know, once they are there.
         self.images: Callable[[], Sequence[ImageRecord]] = tuple
-        self.leaks: Callable[[], Sequence[str]] = tuple
         self.kubelet_port: Callable[[], int] = int
         self._host = host
         self._tart = tart
         self._disk = disk
         self._running = running
+        self._leaks = leaks
         self._metrics = metrics
         self._answers = Probe("tart", tart.answers, changed=changed)
         self._space = Probe("host disk", self._measure_host, changed=_nothing)
         self._guests = Probe("guest disks", self._measure_guests, changed=_nothing)
+        self._slots = Probe("slots", self._look_for_leaks, changed=changed, timings=SOON)
         # Not only looked at: a Node that is not ready gets no Pods, so nobody else would revive it.
         self._session = Probe("GUI session", session.ensure, changed=changed) if session else None
 
@@ -68,6 +74,7 @@ class View:
         yield self._answers.run()
         yield self._space.run()
         yield self._guests.run()
+        yield self._slots.run()
         if self._session is not None:
             yield self._session.run()
 
@@ -80,7 +87,7 @@ class View:
             space=self._space.answer if not self._space.trouble else None,
             guest_disks=self._guests.answer or {},
             images=self.images(),
-            leaks=self.leaks(),
+            leaks=self._slots.answer or (),
             boot_id=self._boot_id(),
             kubelet_port=self.kubelet_port(),
         )
@@ -96,6 +103,9 @@ class View:
         measured = await guest_disks.measure(self._tart, self._running)
         self._metrics.guest_disks(measured)
         return measured
+
+    async def _look_for_leaks(self) -> Sequence[str]:
+        return tuple(self._leaks())
 
     def _boot_id(self) -> str:
         try:
