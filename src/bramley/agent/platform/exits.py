@@ -12,7 +12,7 @@ import select
 import sys
 from collections.abc import Iterator
 
-from bramley.agent import descriptors
+from bramley.agent import descriptors, platform
 
 POLL_SECONDS = 0.05
 
@@ -30,22 +30,9 @@ async def gone(pid: int) -> None:
 
 
 async def _look(pid: int) -> None:
-    while _exists(pid):  # noqa: ASYNC110  nobody tells
+    system = platform.current()
+    while system.began(pid) is not None:  # noqa: ASYNC110  nobody tells
         await asyncio.sleep(POLL_SECONDS)
-
-
-def _exists(pid: int) -> bool:
-    """Tell whether there is such a process; a child of ours that ended is no more, though its entry is still there."""
-    with contextlib.suppress(ChildProcessError):
-        if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
-            return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 if sys.platform == "darwin":
