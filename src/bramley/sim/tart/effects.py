@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 
-class Interrupted(Exception):  # noqa: N818
+class Interrupted(Exception):
     """A signal that tart handles arrived: `INT`, `USR1` or `USR2`."""
 
     def __init__(self, signal: str) -> None:

@@ -1,0 +1,80 @@
+"""How the simulated tart fails: exit code and text, as drivers have to tell them apart.
+
+Tart's own errors are bare lines; what it passes on from the system or the registry starts with `Error: `; wrong usage ends
+with 64 and a hint. Apple's texts have typographic quotes.
+"""
+
+OTHER, NOT_THERE, USAGE = 1, 2, 64
+NOT_RUNNING = ALREADY_RUNNING = NOT_THERE
+
+
+class Failed(Exception):
+    """A command ends with this code and these lines on stderr."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class WrongUsage(Failed):
+    """The arguments cannot be meant."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(USAGE, f"Error: {message}")
+
+
+def does_not_exist(name: str) -> Failed:
+    """Return the failure for a VM or image that is not there."""
+    return Failed(NOT_THERE, f'the specified VM "{name}" does not exist')
+
+
+def is_running(name: str) -> Failed:
+    """Return the failure of what needs a stopped VM."""
+    return Failed(OTHER, f'VM "{name}" is running')
+
+
+def is_not_running(name: str) -> Failed:
+    """Return the failure of what needs a running VM."""
+    return Failed(NOT_RUNNING, f'VM "{name}" is not running')
+
+
+def is_already_running(name: str) -> Failed:
+    """Return the failure of a second `run`."""
+    return Failed(ALREADY_RUNNING, f'VM "{name}" is already running!')
+
+
+def lacks_files() -> Failed:
+    """Return the failure for a folder that is only half a VM."""
+    return Failed(OTHER, "VM is missing some of its files (config.json, disk.img or nvram.bin)")
+
+
+def no_space(file: str) -> Failed:
+    """Return the system's failure for a full volume."""
+    return Failed(
+        OTHER,
+        f"Error: The file “{file}” couldn’t be saved because there isn’t enough space. "
+        'Underlying error: Error Domain=NSPOSIXErrorDomain Code=28 "No space left on device"',
+    )
+
+
+def no_file(file: str) -> Failed:
+    """Return the system's failure for a file that went away."""
+    return Failed(OTHER, f"Error: The file “{file}” doesn’t exist.")
+
+
+def http_status(when: str, code: int) -> Failed:
+    """Return the failure for a registry's refusal, which tart does not retry."""
+    return Failed(
+        OTHER, f'Error: UnexpectedHTTPStatusCode(when: "{when}", code: {code}, details: "")'
+    )
+
+
+def connection_lost() -> Failed:
+    """Return the failure after the last try of a network call."""
+    return Failed(OTHER, "Error: The network connection was lost.")
+
+
+def virtualization(code: int, text: str) -> Failed:
+    """Return an error of Apple's framework."""
+    return Failed(OTHER, f'Error Domain=VZErrorDomain Code={code} "{text}" UserInfo={{}}')

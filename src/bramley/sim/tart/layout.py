@@ -1,0 +1,139 @@
+"""Where tart keeps things under TART_HOME, and what counts as a VM there.
+
+Bundles are folders with config.json, disk.img and nvram.bin; anything less is invisible. A tag is an absolute link to the
+folder of a digest.
+"""
+
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from bramley.sim.tart import disks
+from bramley.sim.tart.failures import Failed, does_not_exist, lacks_files
+from bramley.sim.tart.references import Reference, find
+
+CONFIG, NVRAM, STATE, SOCKET, MANIFEST = (
+    "config.json",
+    "nvram.bin",
+    "state.vzvmsave",
+    "control.sock",
+    "manifest.json",
+)
+MARKER = ".explicitly-pulled"
+FILES = (CONFIG, disks.FILE, NVRAM)
+
+
+class Cached(NamedTuple):
+    """One row of the image cache: a digest's folder, or a tag that links to one."""
+
+    name: str
+    folder: str
+    is_tag: bool
+
+
+def vms(home: str) -> str:
+    """Return the folder of local VMs."""
+    return os.path.join(home, "vms")
+
+
+def vm(home: str, name: str) -> str:
+    """Return the folder of one local VM."""
+    return os.path.join(home, "vms", name)
+
+
+def staging(home: str) -> str:
+    """Return the folder of unfinished work."""
+    return os.path.join(home, "tmp")
+
+
+def images(home: str) -> str:
+    """Return the folder of the image cache."""
+    return os.path.join(home, "cache", "OCIs")
+
+
+def registry_host(home: str, host: str) -> str:
+    """Return the folder of one registry; a port's colon is escaped."""
+    return os.path.join(images(home), host.replace(":", "%3A"))
+
+
+def image(home: str, reference: Reference) -> str:
+    """Return the folder of a digest, or the link of a tag."""
+    folder = os.path.join(registry_host(home, reference.host), *reference.repository.split("/"))
+    return os.path.join(folder, reference.digest or reference.tag)
+
+
+def prepare(home: str) -> None:
+    """Make the folders; a home that cannot be made is said to be invalid."""
+    try:
+        for folder in (vms(home), staging(home), images(home)):
+            os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise Failed(1, f"TART_HOME is invalid: {home}: {error.strerror}") from error
+
+
+def is_whole(bundle: str) -> bool:
+    """Tell whether a folder is a VM."""
+    return all(os.path.exists(os.path.join(bundle, file)) for file in FILES)
+
+
+def existing(home: str, name: str) -> str:
+    """Return the folder of a local VM that is there; half a VM is told from none."""
+    bundle = vm(home, name)
+    if "/" in name or not os.path.exists(os.path.join(bundle, CONFIG)):
+        raise does_not_exist(name)
+    if not is_whole(bundle):
+        raise lacks_files()
+    return bundle
+
+
+def found(home: str, name: str) -> str:
+    """Return the folder of a local VM or a cached image."""
+    reference = find(name)
+    if reference is None:
+        return existing(home, name)
+    folder = image(home, reference)
+    if not is_whole(folder):
+        raise does_not_exist(name)
+    return os.path.realpath(folder)
+
+
+def names(home: str) -> list[str]:
+    """Return the names of local VMs, sorted."""
+    return sorted(name for name in _entries(vms(home)) if is_whole(vm(home, name)))
+
+
+def cached(home: str) -> list[Cached]:
+    """Return every tag and every digest, sorted by name."""
+    root = images(home)
+    rows = [row for host in _entries(root) for row in _cached_under(root, host)]
+    return sorted(rows, key=lambda row: row.name)
+
+
+def _cached_under(root: str, relative: str) -> Iterator[Cached]:
+    for entry in _entries(os.path.join(root, relative)):
+        path = os.path.join(root, relative, entry)
+        name = relative.replace("%3A", ":")
+        if os.path.islink(path):
+            if is_whole(path):
+                yield Cached(f"{name}:{entry}", path, is_tag=True)
+        elif entry.startswith("sha256:"):
+            if is_whole(path):
+                yield Cached(f"{name}@{entry}", path, is_tag=False)
+        elif os.path.isdir(path):
+            yield from _cached_under(root, os.path.join(relative, entry))
+
+
+def links(home: str) -> Iterator[str]:
+    """Yield every tag, dangling ones too."""
+    for folder, folders, files in os.walk(images(home)):
+        for entry in (*folders, *files):
+            path = os.path.join(folder, entry)
+            if os.path.islink(path):
+                yield path
+
+
+def _entries(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []

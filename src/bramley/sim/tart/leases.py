@@ -1,0 +1,97 @@
+"""The DHCP server of the virtual network: one address per MAC, kept for a day whether or not the guest still lives.
+
+The file has the form of macOS' own, in which octets of a MAC have no leading zero.
+"""
+
+import os
+from collections.abc import Generator
+from typing import Any, NamedTuple
+
+from bramley.sim.tart.effects import Effect, Flock, Unflock
+from bramley.sim.tart.world import World
+
+_FIRST, _LAST = 2, 254
+
+
+class Lease(NamedTuple):
+    """One entry; `until` in seconds since the epoch."""
+
+    address: str
+    mac: str
+    until: int
+
+
+def path(world: World) -> str:
+    """Return the lease file."""
+    return str(world.settings.host["leases"] or os.path.join(world.hidden, "dhcpd_leases"))
+
+
+def read(world: World) -> list[Lease]:
+    """Return all leases, the newest last."""
+    try:
+        with open(path(world), encoding="utf-8") as file:
+            blocks = file.read().split("}")
+    except FileNotFoundError:
+        return []
+    found = []
+    for block in blocks:
+        fields = dict(line.strip().split("=", 1) for line in block.splitlines() if "=" in line)
+        if "ip_address" in fields:
+            mac = _padded(fields["hw_address"].partition(",")[2])
+            found.append(Lease(fields["ip_address"], mac, int(fields["lease"], 16)))
+    return found
+
+
+def _padded(mac: str) -> str:
+    return ":".join(f"{int(octet, 16):02x}" for octet in mac.split(":"))
+
+
+def _unpadded(mac: str) -> str:
+    return ":".join(f"{int(octet, 16):x}" for octet in mac.split(":"))
+
+
+def address(world: World, mac: str, *, only_valid: bool = True) -> str | None:
+    """Return the newest address of a MAC."""
+    now = world.around.now()
+    known = [
+        lease for lease in read(world) if lease.mac == mac and (lease.until > now or not only_valid)
+    ]
+    return max(known, key=lambda lease: lease.until).address if known else None
+
+
+def grant(world: World, mac: str) -> Generator[Effect, Any, str | None]:
+    """Give a guest an address; None when the pool is used up."""
+    file = path(world)
+    os.makedirs(os.path.dirname(file), exist_ok=True)
+    with open(file, "ab"):
+        pass
+    yield Flock(file, wait=True)
+    now = world.around.now()
+    valid = [lease for lease in read(world) if lease.until > now]
+    given = address(world, mac) or _unused(world, valid)
+    if given is not None:
+        until = int(now + world.settings.host["lease_seconds"])
+        kept = [lease for lease in valid if lease.mac != mac]
+        _write(file, [*kept, Lease(given, mac, until)])
+    yield Unflock(file)
+    return given
+
+
+def _unused(world: World, valid: list[Lease]) -> str | None:
+    used = {lease.address for lease in valid}
+    subnet = world.settings.host["subnet"]
+    pool = (f"{subnet}.{number}" for number in range(_FIRST, _LAST + 1))
+    return next((each for each in pool if each not in used), None)
+
+
+def _write(file: str, found: list[Lease]) -> None:
+    """Write in place: the lock is on this very file."""
+    blocks = []
+    for lease in found:
+        mac = _unpadded(lease.mac)
+        blocks.append(
+            f"{{\n\tname=guest\n\tip_address={lease.address}\n\thw_address=1,{mac}\n"
+            f"\tidentifier=1,{mac}\n\tlease={hex(lease.until)}\n}}\n"
+        )
+    with open(file, "w", encoding="utf-8") as opened:
+        opened.write("".join(blocks))

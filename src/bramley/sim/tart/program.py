@@ -1,0 +1,250 @@
+"""The command line: which command takes what, help, and how every end is told.
+
+Before each command but `pull` and `clone` the folder of unfinished work is swept of what nobody holds a lock on; so a killed pull
+can be resumed only if no other command came between.
+"""
+
+import os
+from collections.abc import Callable, Generator, Mapping, Sequence
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from bramley.sim.tart import bundles, layout, world
+from bramley.sim.tart.arguments import Arguments, Syntax, parse
+from bramley.sim.tart.effects import (
+    Effect,
+    Err,
+    Flock,
+    Interrupted,
+    Out,
+    Sleep,
+    Steps,
+    Surroundings,
+)
+from bramley.sim.tart.failures import USAGE, Failed, WrongUsage
+from bramley.sim.tart.settings import BadSettings
+
+BAD_SETTINGS = 78
+Waits = Generator[Effect, Any, None]
+
+
+class Verb(NamedTuple):
+    """One command: where its code is, loaded only when it is called, what it takes, and a line for people."""
+
+    module: str
+    function: str
+    syntax: Syntax
+    about: str
+
+
+_RUN = Syntax(
+    ("name",),
+    options=(
+        "dir",
+        "disk",
+        "root-disk-opts",
+        "net-bridged",
+        "net-softnet-allow",
+        "net-softnet-block",
+        "net-softnet-expose",
+        "serial-path",
+    ),
+    flags=(
+        "no-graphics",
+        "graphics",
+        "vnc",
+        "vnc-experimental",
+        "net-softnet",
+        "net-host",
+        "suspendable",
+        "recovery",
+        "rosetta",
+        "nested",
+        "serial",
+        "no-audio",
+        "no-clipboard",
+        "no-trackpad",
+        "no-pointer",
+        "no-keyboard",
+        "capture-system-keys",
+    ),
+)
+_SET = Syntax(
+    ("name",),
+    options=("cpu", "memory", "display", "disk", "disk-size"),
+    flags=("random-mac", "random-serial", "display-refit", "no-display-refit"),
+)
+_NAME = ("name",)
+VERBS: Mapping[str, Verb] = {
+    "create": Verb(
+        "cloning",
+        "create",
+        Syntax(_NAME, ("from-ipsw", "disk-size", "disk-format"), ("linux",)),
+        "Create an empty VM",
+    ),
+    "clone": Verb(
+        "cloning",
+        "clone",
+        Syntax(
+            ("source-name", "new-name"),
+            ("concurrency", "prune-limit"),
+            ("insecure", "deduplicate", "overwrite"),
+        ),
+        "Clone a VM or an image",
+    ),
+    "run": Verb("running", "run", _RUN, "Run a VM"),
+    "set": Verb("cloning", "change", _SET, "Change a VM's hardware"),
+    "get": Verb("asking", "get", Syntax(_NAME, ("format",)), "Show a VM"),
+    "list": Verb(
+        "asking",
+        "listing",
+        Syntax((), ("source", "format"), ("quiet",), (("q", "quiet"),)),
+        "List VMs and cached images",
+    ),
+    "login": Verb(
+        "credentials",
+        "login",
+        Syntax(("host",), ("username",), ("password-stdin", "insecure", "no-validate")),
+        "Keep credentials of a registry",
+    ),
+    "logout": Verb("credentials", "logout", Syntax(("host",)), "Forget credentials of a registry"),
+    "ip": Verb("asking", "ip", Syntax(_NAME, ("wait", "resolver")), "Print the address of a VM"),
+    "exec": Verb(
+        "executing",
+        "execute",
+        Syntax(
+            ("name", "command"),
+            flags=("interactive", "tty"),
+            short=(("i", "interactive"), ("t", "tty")),
+            takes_rest=True,
+        ),
+        "Run a command in a VM",
+    ),
+    "pull": Verb(
+        "pulling",
+        "pull",
+        Syntax(("remote-name",), ("concurrency",), ("insecure", "deduplicate")),
+        "Pull an image",
+    ),
+    "push": Verb(
+        "pushing",
+        "push",
+        Syntax(
+            ("local-name", "remote-names"),
+            ("concurrency", "chunk-size", "label"),
+            ("insecure", "populate-cache"),
+            repeats_last=True,
+        ),
+        "Push a VM to a registry",
+    ),
+    "prune": Verb(
+        "pruning",
+        "prune",
+        Syntax((), ("entries", "older-than", "space-budget", "cache-budget"), ("gc",)),
+        "Delete what was not used for long",
+    ),
+    "rename": Verb("cloning", "rename", Syntax(("name", "new-name")), "Rename a VM"),
+    "stop": Verb(
+        "running", "stop", Syntax(_NAME, ("timeout",), (), (("t", "timeout"),)), "Stop a VM"
+    ),
+    "suspend": Verb("running", "suspend", Syntax(_NAME), "Save a VM's state and stop it"),
+    "delete": Verb("cloning", "delete", Syntax(_NAME, repeats_last=True), "Delete VMs and images"),
+    "fqn": Verb("cloning", "fqn", Syntax(_NAME), "Print the digest that a cached tag means"),
+}
+HELP_WORDS = frozenset({"--help", "-h", "help"})
+
+
+def main(words: Sequence[str], around: Surroundings) -> Steps:
+    """Run one command line."""
+    try:
+        view = world.here(around)
+    except BadSettings as error:
+        yield Err(f"simulated tart: {error}")
+        return BAD_SETTINGS
+    word = words[0] if words else "--help"
+    if word == "--version":
+        yield Out(view.settings.version)
+        return 0
+    if word in HELP_WORDS or word not in VERBS:
+        return (yield from _help(word))
+    if HELP_WORDS & set(words[1:2]):
+        yield Out(usage(word))
+        return 0
+    return (yield from _told(word, words[1:], view))
+
+
+def _help(word: str) -> Steps:
+    if word not in HELP_WORDS:
+        yield Err(f"Error: Unexpected argument '{word}'")
+        yield Err("Usage: tart <subcommand>\n  See 'tart --help' for more information.")
+        return USAGE
+    width = max(map(len, VERBS))
+    lines = [f"  {name.ljust(width)}  {verb.about}" for name, verb in VERBS.items()]
+    yield Out("USAGE: tart <subcommand>\n\nSUBCOMMANDS:\n" + "\n".join(lines))
+    return 0
+
+
+def usage(word: str) -> str:
+    """Return what a command takes."""
+    syntax = VERBS[word].syntax
+    parts = [f"<{name}>" for name in syntax.positionals]
+    parts += [f"[--{name} <{name}>]" for name in syntax.options]
+    parts += [f"[--{name}]" for name in syntax.flags]
+    return f"OVERVIEW: {VERBS[word].about}\n\nUSAGE: tart {word} {' '.join(parts)}"
+
+
+def _told(word: str, words: Sequence[str], view: world.World) -> Steps:
+    """Run a command and print how it failed."""
+    try:
+        return (yield from _run(word, words, view))
+    except WrongUsage as wrong:
+        yield Err(wrong.message)
+        yield Err(f"Usage: {usage(word).rpartition('USAGE: ')[2]}")
+        yield Err(f"  See 'tart {word} --help' for more information.")
+        return USAGE
+    except Failed as failed:
+        yield Err(failed.message)
+        return failed.code
+    except Interrupted:
+        yield Err("Error: CancellationError()")
+        return 1
+
+
+def _run(word: str, words: Sequence[str], view: world.World) -> Steps:
+    verb = VERBS[word]
+    arguments = parse(words, verb.syntax)
+    layout.prepare(view.home)
+    if word not in {"pull", "clone"}:
+        yield from _sweep(view)
+    target = target_of(word, arguments)
+    yield from _trouble(view, word, target, "start")
+    module = import_module(f"bramley.sim.tart.{verb.module}")
+    function: Callable[[Arguments, world.World], Steps] = getattr(module, verb.function)
+    code = yield from function(arguments, view)
+    yield from _trouble(view, word, target, "end")
+    return code
+
+
+def target_of(word: str, arguments: Arguments) -> str:
+    """Return the name by which faults find a call: what it makes or changes."""
+    if word == "clone":
+        return arguments["new-name"]
+    return arguments.positionals[0] if arguments.positionals else ""
+
+
+def _trouble(view: world.World, word: str, target: str, at: str) -> Waits:
+    """Be slow, hang or fail as the settings say, before the work or after it was done."""
+    if slow := view.fault(word, target, "slow", at=at):
+        yield Sleep(slow.seconds)
+    if view.fault(word, target, "hang", at=at):
+        yield Sleep(float("inf"))
+    if fails := view.fault(word, target, "fail", at=at):
+        raise Failed(fails.code, fails.stderr)
+
+
+def _sweep(view: world.World) -> Waits:
+    for entry in os.listdir(layout.staging(view.home)):
+        path = os.path.join(layout.staging(view.home), entry)
+        is_left: bool = yield Flock(path, wait=False)
+        if is_left:
+            bundles.remove(path)

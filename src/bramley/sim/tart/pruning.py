@@ -1,0 +1,122 @@
+"""Making room: the volume's free space, tart's automatic pruning, `tart prune`, and the collection of untagged images.
+
+Automatic pruning deletes nothing unless the whole cache would be enough, never touches local VMs, and takes no locks.
+"""
+
+import os
+from collections.abc import Generator
+from typing import Any
+
+from bramley.sim.tart import bundles, disks, layout
+from bramley.sim.tart.arguments import Arguments
+from bramley.sim.tart.effects import Effect, RunHolder, Steps
+from bramley.sim.tart.failures import WrongUsage
+from bramley.sim.tart.world import World
+
+GIB = 1 << 30
+DAY = 86400
+
+
+def free(world: World) -> int:
+    """Return the free bytes of the volume, simulated or real."""
+    total = world.settings.host["disk_bytes"]
+    if total is None:
+        volume = os.statvfs(world.home)
+        return volume.f_bavail * volume.f_frsize
+    return max(0, int(total) - int(world.settings.host["other_bytes"]) - taken(world.home))
+
+
+def taken(home: str) -> int:
+    """Return the bytes of all disks under TART_HOME, unfinished ones too; shared blocks count once."""
+    return sum(disks.taken(bundle) for bundle in _bundles(home))
+
+
+def _bundles(home: str) -> list[str]:
+    found = [row.folder for row in layout.cached(home) if not row.is_tag]
+    for folder in (layout.vms(home), layout.staging(home)):
+        if os.path.isdir(folder):
+            found += [os.path.join(folder, entry) for entry in os.listdir(folder)]
+    return found
+
+
+def make_room(world: World, need: int, *, keep: str = "") -> None:
+    """Prune before a pull or a clone, as tart does of its own accord."""
+    if "TART_NO_AUTO_PRUNE" in world.around.environment:
+        return
+    available = free(world)
+    if available == 0 or need < available:
+        return
+    candidates = [bundle for bundle in _oldest_first(_digests(world.home)) if bundle != keep]
+    missing = need - available
+    if sum(disks.size(bundle) for bundle in candidates) < missing:
+        return
+    for bundle in candidates:
+        if missing <= 0:
+            break
+        missing -= disks.size(bundle)
+        bundles.remove(bundle)
+    collect(world.home)
+
+
+def _digests(home: str) -> list[str]:
+    return [os.path.realpath(row.folder) for row in layout.cached(home) if not row.is_tag]
+
+
+def _oldest_first(found: list[str]) -> list[str]:
+    return sorted(found, key=bundles.accessed)
+
+
+def collect(home: str) -> None:
+    """Remove dangling tags, and digests with neither a tag nor the mark of an explicit pull."""
+    tagged = set()
+    for link in list(layout.links(home)):
+        if layout.is_whole(link):
+            tagged.add(os.path.realpath(link))
+        else:
+            bundles.remove(link)
+    for bundle in _digests(home):
+        if bundle not in tagged and not os.path.exists(os.path.join(bundle, layout.MARKER)):
+            bundles.remove(bundle)
+
+
+def prune(arguments: Arguments, world: World) -> Steps:
+    """Delete by age or to keep within a budget."""
+    older, budget = arguments.integer("older-than"), arguments.integer("space-budget")
+    if older is None and budget is None and not arguments.has("gc"):
+        raise WrongUsage("at least one criteria must be specified")
+    if arguments.has("gc"):
+        collect(world.home)
+    if (arguments.find("entries") or "caches") == "vms":
+        candidates = yield from _idle_vms(world)
+    else:
+        candidates = _digests(world.home)
+    for bundle in _too_much(candidates, world, older=older, budget=budget):
+        bundles.remove(bundle)
+    collect(world.home)
+    return 0
+
+
+def _idle_vms(world: World) -> Generator[Effect, Any, list[str]]:
+    idle = []
+    for name in layout.names(world.home):
+        bundle = layout.vm(world.home, name)
+        holder: int | None = yield RunHolder(os.path.join(bundle, layout.CONFIG))
+        if holder is None:
+            idle.append(bundle)
+    return idle
+
+
+def _too_much(
+    candidates: list[str], world: World, *, older: int | None, budget: int | None
+) -> list[str]:
+    doomed = []
+    left = None if budget is None else budget * GIB
+    for bundle in reversed(_oldest_first(candidates)):
+        age = world.around.now() - bundles.accessed(bundle)
+        if older is not None and age > older * DAY:
+            doomed.append(bundle)
+        elif left is not None:
+            left -= disks.size(bundle)
+            if left < 0:
+                doomed.append(bundle)
+    return doomed

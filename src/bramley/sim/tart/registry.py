@@ -1,0 +1,170 @@
+"""The registry as tart sees it: images that the settings describe, and images that somebody pushed.
+
+A manifest is real JSON of the real shape, and its hash is the image's digest unless the settings give one. Pushed images lie in
+a folder that several simulated Macs may share.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from bramley.sim.tart.failures import Failed
+from bramley.sim.tart.references import Reference, find
+from bramley.sim.tart.settings import IMAGE
+from bramley.sim.tart.world import World
+
+CHUNK = 512 << 20
+PREFIX = "org.cirruslabs.tart."
+MEDIA = "application/vnd.cirruslabs.tart."
+OCI = "application/vnd.oci.image."
+
+
+class Remote(NamedTuple):
+    """An image as the registry has it; `facts` are what the settings say, or said when it was pushed."""
+
+    digest: str
+    manifest: Mapping[str, Any]
+    facts: Mapping[str, Any]
+
+
+def look_up(world: World, reference: Reference) -> Remote | None:
+    """Return the image that a name means now."""
+    return _pushed(world, reference) or next(_described(world, reference), None)
+
+
+def _described(world: World, wanted: Reference) -> Iterator[Remote]:
+    for name, facts in world.settings.images.items():
+        reference = find(name)
+        if reference is None or reference.base != wanted.base:
+            continue
+        if wanted.tag and reference.tag != wanted.tag:
+            continue
+        remote = _from_facts(world, name, facts, reference.digest)
+        if wanted.tag or remote.digest == wanted.digest:
+            yield remote
+
+
+def _from_facts(world: World, name: str, facts: Mapping[str, Any], digest: str) -> Remote:
+    manifest = manifest_of(facts, chunks(world, name, facts), labels={})
+    return Remote(facts["digest"] or digest or digest_of(manifest), manifest, facts)
+
+
+def chunks(world: World, name: str, facts: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """Return digest and compressed size of each part of the disk; images with a common base share the first ones."""
+    count = max(1, -(-int(facts["disk_bytes"]) // CHUNK))
+    each = compressed(facts) // count
+    own = [(_hash(f"{name}#{index}".encode()), each) for index in range(count)]
+    base = world.settings.images.get(facts["base"] or "")
+    if base is None:
+        return own
+    shared = min(count, int(facts["shared_bytes"]) // max(1, each))
+    return chunks(world, facts["base"], base)[:shared] + own[shared:]
+
+
+def compressed(facts: Mapping[str, Any]) -> int:
+    """Return how many bytes of disk travel."""
+    return int(facts["compressed_bytes"] or facts["size_bytes"] // 2)
+
+
+def manifest_of(
+    facts: Mapping[str, Any], parts: list[tuple[str, int]], *, labels: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the manifest: configuration, disk, NVRAM, in this order."""
+    disk_kind = "disk.v1" if facts["format"] == "v1" else "disk.v2"
+    disk = [
+        {
+            "mediaType": MEDIA + disk_kind,
+            "digest": digest,
+            "size": size,
+            "annotations": {
+                f"{PREFIX}uncompressed-size": str(CHUNK),
+                f"{PREFIX}uncompressed-content-digest": digest,
+            },
+        }
+        for digest, size in parts
+    ]
+    return {
+        "schemaVersion": 2,
+        "mediaType": f"{OCI}manifest.v1+json",
+        "config": {
+            "mediaType": f"{OCI}config.v1+json",
+            **_blob(json.dumps([facts["os"], dict(labels)])),
+        },
+        "layers": [
+            {"mediaType": f"{MEDIA}config.v1", **_blob(f"{facts['cpu']} {facts['memory_mb']}")},
+            *disk,
+            {"mediaType": f"{MEDIA}nvram.v1", **_blob("nvram")},
+        ],
+        "annotations": {f"{PREFIX}uncompressed-disk-size": str(facts["disk_bytes"])},
+    }
+
+
+def _blob(content: str) -> dict[str, Any]:
+    return {"digest": _hash(content.encode()), "size": len(content)}
+
+
+def parts_of(manifest: Mapping[str, Any]) -> dict[str, int]:
+    """Return the disk's parts of a manifest by digest."""
+    layers = manifest["layers"]
+    return {each["digest"]: each["size"] for each in layers if MEDIA + "disk." in each["mediaType"]}
+
+
+def digest_of(manifest: Mapping[str, Any]) -> str:
+    """Return the digest of a manifest."""
+    return _hash(json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode())
+
+
+def _hash(content: bytes) -> str:
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+def _pushed(world: World, reference: Reference) -> Remote | None:
+    folder = _folder(world, reference)
+    digest = reference.digest
+    try:
+        if not digest:
+            with open(os.path.join(folder, "tags", reference.tag), encoding="utf-8") as tag:
+                digest = tag.read()
+        with open(os.path.join(folder, "manifests", digest), encoding="utf-8") as file:
+            stored = json.load(file)
+    except FileNotFoundError:
+        return None
+    return Remote(digest, stored["manifest"], {**IMAGE, **stored["facts"]})
+
+
+def store(world: World, reference: Reference, remote: Remote) -> None:
+    """Keep an image under this name."""
+    folder = _folder(world, reference)
+    for kind in ("tags", "manifests"):
+        os.makedirs(os.path.join(folder, kind), exist_ok=True)
+    content = json.dumps({"manifest": remote.manifest, "facts": dict(remote.facts)})
+    _replace(os.path.join(folder, "manifests", remote.digest), content, world)
+    if reference.tag:
+        _replace(os.path.join(folder, "tags", reference.tag), remote.digest, world)
+
+
+def _replace(path: str, content: str, world: World) -> None:
+    unfinished = f"{path}.{world.around.entropy(4).hex()}"
+    with open(unfinished, "w", encoding="utf-8") as file:
+        file.write(content)
+    os.replace(unfinished, path)
+
+
+def _folder(world: World, reference: Reference) -> str:
+    return os.path.join(
+        world.settings.registry, reference.host.replace(":", "%3A"), reference.repository
+    )
+
+
+def check_login(world: World, reference: Reference, facts: Mapping[str, Any]) -> None:
+    """Refuse who has no credentials, or wrong ones, for an image that needs them."""
+    wanted = facts["needs_login"]
+    if not wanted:
+        return
+    from bramley.sim.tart import credentials
+
+    given = credentials.find(world, reference.host)
+    if given is None or (isinstance(wanted, str) and given != wanted):
+        raise Failed(1, 'Error: AuthFailed(why: "received unexpected HTTP 401", details: "")')

@@ -1,0 +1,217 @@
+"""What a simulated Mac is like: version, timings, disk, registry, guests and faults, read anew by every call.
+
+The file is `$BRAMLEY_SIM_TART` or `$TART_HOME/sim.json`; it may change at any time, and without it everything has its default.
+A misspelt key is an error: a fault that nobody reads would make a test pass for nothing.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from bramley.sim.tart.effects import Surroundings
+
+FILE_VARIABLE = "BRAMLEY_SIM_TART"
+
+# Seconds as measured on fleets; sizes in bytes per second.
+TIMINGS: Mapping[str, float] = {
+    "query": 0.03,
+    "manifest": 0.3,
+    "clone": 0.5,
+    "set": 0.05,
+    "delete": 0.1,
+    "start": 1.0,
+    "address": 9.0,
+    "agent": 10.0,
+    "ready": 32.0,
+    "halt": 3.0,
+    "stop": 0.5,
+    "snapshot": 2.0,
+    "bytes_per_second": 125e6,
+    "stream_bytes_per_second": 29e6,
+    "push_bytes_per_second": 140e6,
+    "push_stream_bytes_per_second": 17.6e6,
+}
+HOST: Mapping[str, Any] = {
+    "disk_bytes": None,  # None: what the real volume has
+    "other_bytes": 0,
+    "has_session": True,
+    "macos_guests": 2,
+    "leaked_slots": 0,
+    "subnet": "192.168.64",
+    "lease_seconds": 86400,
+    "leases": None,  # the lease file; None: in the folder of the simulation
+}
+IMAGE: Mapping[str, Any] = {
+    "digest": None,
+    "os": "darwin",
+    "disk_bytes": 50_000_000_000,
+    "size_bytes": 20_000_000_000,
+    "compressed_bytes": None,  # None: half of size_bytes
+    "cpu": 4,
+    "memory_mb": 8192,
+    "cpu_min": 2,
+    "memory_min_mb": 2048,
+    "base": None,  # another image, the first chunks of which are the same
+    "shared_bytes": 0,
+    "format": "v2",
+    "needs_login": False,
+    "is_too_new": False,
+    "guest": {},
+}
+GUEST: Mapping[str, Any] = {
+    "address": None,  # seconds from power on; None: as in timings
+    "agent": None,
+    "ready": None,
+    "wait": 0.0,
+    "work": 60.0,
+    "lines": ["job started on {HOSTNAME}", "job ended"],
+    "code": 0,  # None: ends without a report
+    "halt": None,
+    "then": "halt",  # halt, stay, crash or disconnect
+    "writes_bytes": 0,
+    "disk_percent": 40,
+    "has_agent": True,
+    "has_address": True,
+    "ignores_shutdown": False,
+    "commands": {},  # command line -> {"code": …, "stdout": …, "stderr": …, "seconds": …}
+    "plants": {},  # file in the status share -> "link:<to>", "fifo", "folder" or "bytes:<count>": what a hostile guest leaves
+}
+TOP: Mapping[str, Any] = {
+    "version": "2.32.1",
+    "scale": 1.0,  # every duration of the simulation is multiplied by it
+    "clone_overwrites": True,
+    "site": None,  # a folder shared by the Macs behind one uplink
+    "registry": None,  # a folder for pushed images; None: in the folder of the simulation
+    "timings": {},
+    "host": {},
+    "images": {},
+    "guests": {},  # VM name, or pattern -> script of its guest, over that of its image
+    "faults": [],
+}
+FAULT: Mapping[str, Any] = {
+    "on": "",
+    "do": "",
+    "target": "*",
+    "at": "start",
+    "seconds": 0.0,
+    "code": 1,
+    "stderr": "",
+    "times": None,
+    "id": None,
+    "percent": 50,
+    "says": "",
+}
+ANY_FAULTS = frozenset({"hang", "slow", "fail"})
+FAULTS: Mapping[str, frozenset[str]] = {
+    "pull": frozenset({"no_space", "stall", "status", "reset"}),
+    "push": frozenset({"stall", "status", "reset"}),
+    "clone": frozenset({"no_space", "half", "stall", "status", "reset"}),
+    "set": frozenset({"no_space"}),
+    "run": frozenset(
+        {"no_session", "nvram_locked", "limit", "outlives", "ignores_stop", "softnet_died"}
+    ),
+    "list": frozenset({"state"}),
+    "get": frozenset({"state"}),
+    "exec": frozenset({"no_agent"}),
+}
+PLACES = frozenset({"start", "end"})
+
+
+class BadSettings(Exception):
+    """The file of the simulation cannot be meant."""
+
+
+class Fault(NamedTuple):
+    """One thing that goes wrong: `do` it when command `on` meets a `target`, at most `times` times."""
+
+    on: str
+    do: str
+    target: str
+    at: str
+    seconds: float
+    code: int
+    stderr: str
+    times: int | None
+    id: str
+    percent: float
+    says: str
+
+
+class Settings(NamedTuple):
+    """The whole file with every default filled in."""
+
+    version: str
+    scale: float
+    clone_overwrites: bool
+    site: str | None
+    registry: str
+    timings: Mapping[str, float]
+    host: Mapping[str, Any]
+    images: Mapping[str, Mapping[str, Any]]
+    guests: Mapping[str, Mapping[str, Any]]
+    faults: tuple[Fault, ...]
+
+    def seconds(self, timing: str) -> float:
+        """Return how long something takes here."""
+        return self.timings[timing] * self.scale
+
+    def is_at_least(self, version: str) -> bool:
+        """Tell whether the simulated release is this one or newer."""
+        return _numbers(self.version) >= _numbers(version)
+
+
+def load(around: Surroundings) -> Settings:
+    """Read the file of this simulated Mac."""
+    path = around.environment.get(FILE_VARIABLE) or os.path.join(around.home, "sim.json")
+    try:
+        with open(path, encoding="utf-8") as file:
+            content = json.load(file)
+    except FileNotFoundError:
+        content = {}
+    except ValueError as error:
+        raise BadSettings(f"{path}: {error}") from error
+    return read(content, around.home)
+
+
+def read(content: Any, home: str) -> Settings:
+    """Fill in the defaults and refuse what nobody would read."""
+    top = _filled(content, TOP, "the file")
+    images = {name: _filled(facts, IMAGE, f"image {name}") for name, facts in top["images"].items()}
+    for name, image in images.items():
+        _filled(image["guest"], GUEST, f"guest of image {name}")
+    for name, script in top["guests"].items():
+        _filled(script, GUEST, f"guest {name}")
+    return Settings(
+        version=top["version"],
+        scale=top["scale"],
+        clone_overwrites=top["clone_overwrites"],
+        site=top["site"],
+        registry=top["registry"] or os.path.join(home, ".sim", "registry"),
+        timings=_filled(top["timings"], TIMINGS, "timings"),
+        host=_filled(top["host"], HOST, "host"),
+        images=images,
+        guests=top["guests"],
+        faults=tuple(_fault(each, index) for index, each in enumerate(top["faults"])),
+    )
+
+
+def _filled(given: Any, defaults: Mapping[str, Any], place: str) -> dict[str, Any]:
+    if not isinstance(given, dict):
+        raise BadSettings(f"{place}: not a JSON object")
+    if unknown := set(given) - set(defaults):
+        raise BadSettings(f"{place}: unknown {', '.join(sorted(unknown))}")
+    return {**defaults, **given}
+
+
+def _fault(given: Any, index: int) -> Fault:
+    filled = _filled(given, FAULT, f"fault {index}")
+    filled["id"] = filled["id"] or f"{index}-{filled['on']}-{filled['do']}"
+    fault = Fault(**filled)
+    if fault.do not in ANY_FAULTS | FAULTS.get(fault.on, frozenset()) or fault.at not in PLACES:
+        raise BadSettings(f"fault {index}: tart {fault.on} cannot {fault.do} at {fault.at}")
+    return fault
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
