@@ -109,7 +109,7 @@ async def _process(settings: Settings, kubeconfig: str | None) -> None:
             kube=kube,
             programs=SystemPrograms(os.environ),
             runs=SupervisedRuns(folders.state, folders.vm_logs, clock),
-            host=platform.current(),
+            host=platform.current(tart_home=folders.tart_home),
             clock=clock,
             rng=random.Random(),
             registry=CollectorRegistry(),

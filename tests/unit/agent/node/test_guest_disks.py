@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+
+import pytest
+
+from bramley.agent.node import guest_disks
+from bramley.agent.programs import Finished
+from bramley.base import errors
+
+MACOS = """\
+Filesystem     1024-blocks     Used Available Capacity iused     ifree %iused  Mounted on
+/dev/disk3s1s1    48828125 10747904  33554432    25%  404167 335544320    0%   /
+"""
+FULL = MACOS.replace("25%", "93%")
+LINUX = "Filesystem 1K-blocks Used Available Use% Mounted on\n/dev/vda1 100 91 9 91% /\n"
+
+
+class Guests:
+    """Answers by VM; None hangs until the limit."""
+
+    def __init__(self, **told: str | int | None) -> None:
+        self.told = told
+
+    async def exec(self, vm: str, argv: Sequence[str], *, limit: timedelta) -> Finished:
+        assert tuple(argv) == ("/bin/df", "-k", "/")
+        answer = self.told[vm]
+        if answer is None:
+            await asyncio.sleep(limit.total_seconds())
+            raise errors.TimedOut("no answer")
+        if isinstance(answer, int):
+            return Finished(answer)
+        return Finished(0, answer)
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        (MACOS, 25.0),
+        (FULL, 93.0),
+        (LINUX, 91.0),
+        ("", None),
+        ("Filesystem\n", None),
+        ("a\nb c d\n", None),
+    ],
+)
+def test_the_fill_of_blocks_is_read_and_not_that_of_inodes(
+    told: str, expected: float | None
+) -> None:
+    assert guest_disks.used_percent(told) == expected
+
+
+async def test_guests_are_asked_at_once_and_the_silent_have_no_say() -> None:
+    guests = Guests(a=MACOS, b=None, c=FULL, d=1)
+    began = asyncio.get_running_loop().time()
+
+    measured = await guest_disks.measure(guests, lambda: ["a", "b", "c", "d"])
+
+    assert measured == {"a": 25.0, "c": 93.0}
+    assert asyncio.get_running_loop().time() - began == 15.0

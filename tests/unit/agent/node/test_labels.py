@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bramley.agent.ledger.records import ImageRecord
+from bramley.agent.node import labels
+from bramley.agent.settings import NodeSettings
+from bramley.api.core import Node, NodeSpec, Taint
+from bramley.api.meta import ObjectMeta
+from bramley.api.names import labels as names
+
+SETTINGS = NodeSettings("mac-1", provider_id="scw-applesilicon://par/1", labels={names.FLEET: "a"})
+IMAGE = "ghcr.io/tuist/tuist-runner@sha256:" + 64 * "a"
+GOLDEN = ImageRecord(digest="sha256:1", references=(IMAGE, "ghcr.io/x:1"), golden="g")
+
+
+def a_node(provider_id: str = "", taints: list[Taint] | None = None, **more: str) -> Node:
+    wanted = labels.wanted(SETTINGS, [])
+    return Node(
+        metadata=ObjectMeta(name="mac-1", labels={**wanted, **more}),
+        spec=NodeSpec(
+            provider_id=provider_id or SETTINGS.provider_id,
+            taints=[labels.TAINT] if taints is None else taints,
+        ),
+    )
+
+
+def patch(node: Node) -> dict[str, Any]:
+    return labels.patch(node, SETTINGS, [])
+
+
+def test_node_that_is_as_wanted_is_left_alone() -> None:
+    assert patch(a_node()) == {}
+
+
+def test_provider_id_is_filled_in_where_there_is_none() -> None:
+    node = Node(
+        metadata=ObjectMeta(labels=labels.wanted(SETTINGS, [])),
+        spec=NodeSpec(taints=[labels.TAINT]),
+    )
+
+    assert patch(node) == {"spec": {"providerID": SETTINGS.provider_id}}
+
+
+def test_provider_id_is_never_overwritten() -> None:
+    assert patch(a_node(provider_id="scw-applesilicon://par/other")) == {}
+
+
+def test_no_provider_id_leaves_the_field_alone() -> None:
+    node = a_node()
+
+    assert labels.patch(node, NodeSettings("mac-1", labels=SETTINGS.labels), []) == {}
+
+
+def test_labels_of_ours_that_are_not_said_any_more_are_pruned() -> None:
+    stale = {"tuist.dev/old": "1", names.golden("gone"): "true"}
+    node = Node(
+        metadata=ObjectMeta(labels={**a_node().metadata.labels, **stale}), spec=a_node().spec
+    )
+
+    assert patch(node) == {"metadata": {"labels": dict.fromkeys(stale)}}
+
+
+def test_labels_of_others_are_not_touched() -> None:
+    node = Node(
+        metadata=ObjectMeta(labels={**a_node().metadata.labels, "example.com/x": "1"}),
+        spec=a_node().spec,
+    )
+
+    assert patch(node) == {}
+
+
+def test_what_the_agent_is_cannot_be_talked_over_by_a_flag() -> None:
+    settings = NodeSettings("mac-1", labels={names.OS: "linux", names.RUNTIME: "none"})
+
+    wanted = labels.wanted(settings, [])
+
+    assert (wanted[names.OS], wanted[names.RUNTIME]) == ("darwin", "tart")
+
+
+def test_every_reference_of_a_golden_base_has_its_label() -> None:
+    assert labels.golden([GOLDEN]) == {
+        "tuist.dev/golden-9c8af651fdf30b10": "true",
+        names.golden("ghcr.io/x:1"): "true",
+    }
+
+
+def test_image_without_a_golden_base_has_no_label() -> None:
+    assert labels.golden([ImageRecord(digest="sha256:1", references=("x",))]) == {}
+
+
+@pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
+def test_taint_of_the_same_key_is_enough(effect: str) -> None:
+    assert patch(a_node(taints=[Taint(key=names.MACOS_TAINT, effect=effect)])) == {}
+
+
+def test_taint_is_added_to_those_of_others() -> None:
+    other = Taint(key="example.com/cordon", effect="NoSchedule")
+
+    added = patch(a_node(taints=[other]))["spec"]["taints"]
+
+    assert [taint["key"] for taint in added] == ["example.com/cordon", "tuist.dev/macos"]

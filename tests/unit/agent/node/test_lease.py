@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import asyncio
+import random
+from datetime import timedelta
+from itertools import pairwise
+
+from bramley.agent.node.lease import Heartbeat
+from bramley.api.coordination import Lease
+from bramley.api.meta import moment
+from bramley.base import virtual_time
+from bramley.kube.client import Client
+from tests.unit.agent.node.worlds import NAME, Deaf, an_api, beside
+
+NAMESPACE = "kube-node-lease"
+
+
+def a_heartbeat(kube: Client, uid: str = "uid-1") -> Heartbeat:
+    clock = virtual_time.clock()
+    return Heartbeat(NAME, kube, uid=lambda: uid, clock=clock, rng=random.Random(1))
+
+
+async def lease(kube: Client) -> Lease:
+    return await kube.get(Lease, NAME, namespace=NAMESPACE)
+
+
+async def test_the_lease_is_renewed_every_10_seconds() -> None:
+    async with an_api() as kube, beside(a_heartbeat(kube).run):
+        renewed = []
+        await asyncio.sleep(1)
+        for _ in range(6):
+            told = (await lease(kube)).spec.renew_time
+            assert told
+            renewed.append(moment(told))
+            await asyncio.sleep(10)
+
+    pauses = {later - sooner for sooner, later in pairwise(renewed)}
+    assert pauses == {timedelta(seconds=10)}
+
+
+async def test_the_lease_says_whose_it_is_and_for_how_long() -> None:
+    async with an_api() as kube:
+        await a_heartbeat(kube).beat()
+
+        made = await lease(kube)
+
+    assert (made.spec.holder_identity, made.spec.lease_duration_seconds) == (NAME, 40)
+    assert [owner.uid for owner in made.metadata.owner_references] == ["uid-1"]
+
+
+async def test_a_lease_that_is_gone_is_made_again() -> None:
+    async with an_api() as kube:
+        heartbeat = a_heartbeat(kube)
+        await heartbeat.beat()
+        await kube.delete(Lease, NAME, namespace=NAMESPACE)
+
+        await heartbeat.beat()
+
+        assert (await lease(kube)).spec.holder_identity == NAME
+
+
+async def test_the_lease_follows_a_node_that_was_registered_anew() -> None:
+    async with an_api() as kube:
+        await a_heartbeat(kube).beat()
+
+        await a_heartbeat(kube, uid="uid-2").beat()
+
+        assert [owner.uid for owner in (await lease(kube)).metadata.owner_references] == ["uid-2"]
+
+
+async def test_a_deaf_server_is_asked_again_well_within_the_lease() -> None:
+    server = Deaf()
+    kube = Client(server, clock=virtual_time.clock())
+    async with beside(a_heartbeat(kube).run):
+        await asyncio.sleep(300)
+
+    assert max(server.pauses()) <= 12

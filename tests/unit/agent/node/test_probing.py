@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+from bramley.agent.node.probing import Probe, Timings
+from bramley.base import errors
+from tests.unit.agent.node.worlds import beside
+
+TIMINGS = Timings(
+    every=timedelta(seconds=30), doubt=timedelta(seconds=5), limit=timedelta(seconds=20)
+)
+
+
+class Thing:
+    """Answers as it is told."""
+
+    def __init__(self) -> None:
+        self.answer: object = 1
+        self.looks = 0
+        self.changes = 0
+
+    async def look(self) -> object:
+        self.looks += 1
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        if self.answer is None:
+            await asyncio.Event().wait()
+        return self.answer
+
+    def changed(self) -> None:
+        self.changes += 1
+
+    def probe(self) -> Probe[object]:
+        return Probe("thing", self.look, changed=self.changed, timings=TIMINGS)
+
+
+async def test_before_the_first_look_nothing_is_known() -> None:
+    probe = Thing().probe()
+
+    assert (probe.answer, probe.trouble) == (None, None)
+
+
+async def test_only_what_is_new_is_told() -> None:
+    thing = Thing()
+    async with beside(thing.probe().run):
+        await asyncio.sleep(301)
+
+    assert (thing.looks, thing.changes) == (11, 1)
+
+
+async def test_the_first_failure_after_good_answers_is_doubted_the_second_is_believed() -> None:
+    thing = Thing()
+    probe = thing.probe()
+    await probe.once()
+    thing.answer = errors.TimedOut("it hangs")
+
+    await probe.once()
+    assert probe.trouble == ""
+    await probe.once()
+    assert probe.trouble == "it hangs"
+
+
+async def test_a_failure_from_the_start_is_believed() -> None:
+    thing = Thing()
+    thing.answer = OSError("no such device")
+    probe = thing.probe()
+
+    await probe.once()
+
+    assert probe.trouble == "no such device"
+
+
+async def test_a_look_that_hangs_ends_as_trouble_and_is_repeated() -> None:
+    thing = Thing()
+    thing.answer = None
+    probe = thing.probe()
+    async with beside(probe.run):
+        await asyncio.sleep(21)
+        assert probe.trouble
+
+        thing.answer = 2
+        await asyncio.sleep(30)
+
+    assert (probe.answer, probe.trouble) == (2, "")
+
+
+async def test_the_last_good_answer_outlives_a_failure() -> None:
+    thing = Thing()
+    probe = thing.probe()
+    await probe.once()
+    thing.answer = errors.TimedOut("it hangs")
+
+    for _ in range(3):
+        await probe.once()
+
+    assert probe.answer == 1

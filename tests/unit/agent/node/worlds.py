@@ -1,0 +1,166 @@
+"""A Node's surroundings under virtual time: the embedded API in memory, and a host and programs that answer as they are told."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from bramley.agent.host import GuestProcess, HostProcess, Space, Usage
+from bramley.agent.node.facts import Facts
+from bramley.agent.node.keeping import NodeKeeper
+from bramley.agent.programs import Finished, ProgramMissing
+from bramley.agent.settings import NodeSettings
+from bramley.api.core import Node
+from bramley.app import embedded
+from bramley.base import errors, virtual_time
+from bramley.kube.client import Client
+from bramley.kube.transport import Request, Response, Stream
+
+NAME = "mac-1"
+Answer = Finished | BaseException | Callable[[], Finished]
+
+
+@dataclass
+class Host:
+    """A host of a few facts."""
+
+    guests: list[GuestProcess] = field(default_factory=list)
+    room: Space | OSError = field(default_factory=lambda: Space(total=1000, free=500))
+    ip: str | None = "10.0.0.7"
+
+    def boot_id(self) -> str:
+        return "boot-1"
+
+    def lock_holder(self, path: Path) -> int | None:  # noqa: ARG002
+        return None
+
+    def space(self, path: Path) -> Space:  # noqa: ARG002
+        if isinstance(self.room, OSError):
+            raise self.room
+        return self.room
+
+    def guest_processes(self) -> list[GuestProcess]:
+        return self.guests
+
+    def processes(self) -> list[HostProcess]:
+        return []
+
+    def usage(self, pid: int) -> Usage | None:  # noqa: ARG002
+        return None
+
+    def address(self) -> str | None:
+        return self.ip
+
+
+@dataclass
+class Programs:
+    """Answers command lines by what they contain; `hang` lets one wait for ever."""
+
+    answers: dict[str, Answer] = field(default_factory=dict)
+    hanging: set[str] = field(default_factory=set)
+    calls: list[str] = field(default_factory=list)
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,  # noqa: ARG002
+        stdin: bytes = b"",  # noqa: ARG002
+        on_line: Callable[[str], None] | None = None,  # noqa: ARG002
+        gate: asyncio.Event | None = None,  # noqa: ARG002
+    ) -> Finished:
+        line = " ".join(argv)
+        self.calls.append(line)
+        if any(part in line for part in self.hanging):
+            await asyncio.Event().wait()
+        for part, answer in self.answers.items():
+            if part in line:
+                return _given(answer)
+        raise ProgramMissing(f"{argv[0]}: no such program")
+
+    def count(self, part: str) -> int:
+        return sum(part in line for line in self.calls)
+
+
+def _given(answer: Answer) -> Finished:
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer() if callable(answer) else answer
+
+
+@asynccontextmanager
+async def an_api() -> AsyncIterator[Client]:
+    clock = virtual_time.clock()
+    async with (
+        embedded.running(clock=clock) as (api, token),
+        Client(api.transport(token), clock=clock) as kube,
+    ):
+        yield kube
+
+
+def a_keeper(kube: Client, facts: Callable[[], Facts], **settings: Any) -> NodeKeeper:
+    chosen = NodeSettings(NAME, **{"address": "10.0.0.7", **settings})
+    return NodeKeeper(chosen, kube, facts=facts, clock=virtual_time.clock(), rng=random.Random(1))
+
+
+@asynccontextmanager
+async def beside(*jobs: Callable[[], Coroutine[Any, Any, object]]) -> AsyncIterator[None]:
+    """Run these while the block lasts."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(job()) for job in jobs]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+async def until(holds: Callable[[], object], *, within: timedelta = timedelta(minutes=5)) -> None:
+    async with asyncio.timeout(within.total_seconds()):
+        while not holds():
+            await asyncio.sleep(0.1)
+
+
+async def find(kube: Client, name: str = NAME) -> Node | None:
+    with suppress(errors.NotFound):
+        return await kube.get(Node, name)
+    return None
+
+
+def conditions(node: Node) -> dict[str, tuple[str, str]]:
+    return {one.type: (one.status, one.reason) for one in node.status.conditions}
+
+
+class Deaf:
+    """A server that never answers, and when it was asked."""
+
+    def __init__(self) -> None:
+        self.asked_at: list[float] = []
+
+    async def send(self, request: Request) -> Response:
+        self.asked_at.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(request.deadline.total_seconds())
+        raise errors.TimedOut("no answer")
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[Stream]:
+        await self.send(request)
+        yield Stream(200, {}, _nothing())
+
+    async def close(self) -> None:
+        return
+
+    def pauses(self) -> list[float]:
+        return [later - sooner for sooner, later in pairwise(self.asked_at)]
+
+
+async def _nothing() -> AsyncIterator[bytes]:
+    for chunk in list[bytes]():
+        yield chunk
