@@ -153,9 +153,9 @@ class Stock:
         """Return the image of a golden base."""
         return next((each for each in self.records() if each.golden == golden), None)
 
-    def forget(self, record: ImageRecord) -> None:
+    def forget(self, digest: str) -> None:
         """Drop the record of an image of which nothing is left on disk."""
-        self._ledger.drop_image(record.digest)
+        self._ledger.drop_image(digest)
 
     def _note(
         self, image: str, reference: Reference, digest: str, *, is_pulled: bool

@@ -1,0 +1,95 @@
+"""Leases: somebody works with VMs of this host by hand, and the collector keeps away for as long as that process lives.
+
+A lease is a file that its holder keeps locked (`flock`), so that it ends with the holder, however that ends. It gets its name only
+when it is locked and written. The guard is a second lock: whoever deletes holds it, and so does whoever takes a lease, so that no
+deletion that was decided before a lease is carried out after it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+_SUFFIX = ".lease"
+_DRAFT = ".taking"
+_GUARD = "guard.lock"
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """What is leased; no name means everything on this host."""
+
+    vms: tuple[str, ...] = ()
+    command: str = ""
+    pid: int = 0
+
+    @property
+    def is_for_all(self) -> bool:
+        """Tell whether nothing at all may be deleted."""
+        return not self.vms
+
+
+def take(folder: Path, lease: Lease) -> int:
+    """Take a lease and return the descriptor that holds it; waits while something is being deleted."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    name = f"{lease.pid}-{secrets.token_hex(4)}"
+    draft = folder / f"{name}{_DRAFT}"
+    handle = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    os.write(handle, msgspec.json.encode(lease))
+    guard = os.open(folder / _GUARD, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(guard, fcntl.LOCK_EX)
+        draft.rename(draft.with_suffix(_SUFFIX))
+    finally:
+        os.close(guard)
+    return handle
+
+
+@contextlib.contextmanager
+def guarding(folder: Path) -> Iterator[bool]:
+    """Keep new leases waiting meanwhile; False if somebody is just taking one."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    guard = os.open(folder / _GUARD, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        yield _try_lock(guard)
+    finally:
+        os.close(guard)
+
+
+def held(folder: Path) -> list[Lease]:
+    """Return the leases whose holders live; those of the dead are removed."""
+    found = (_read(path) for path in sorted(folder.glob(f"*{_SUFFIX}")))
+    return [lease for lease in found if lease is not None]
+
+
+def _read(path: Path) -> Lease | None:
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        return Lease()
+    try:
+        if _try_lock(handle):
+            path.unlink(missing_ok=True)
+            return None
+        return msgspec.json.decode(os.read(handle, 1 << 16), type=Lease)
+    except msgspec.DecodeError:
+        # It is held, whatever for.
+        return Lease()
+    finally:
+        os.close(handle)
+
+
+def _try_lock(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

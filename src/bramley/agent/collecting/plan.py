@@ -1,0 +1,180 @@
+"""What to delete: a pure function of the facts, and the only place where that is decided.
+
+Nothing that the ledger does not know is ever in a plan. An image goes when nobody has needed it for a day; sooner, the longest
+unused first, when the disk is low. Then even bases that Pods name go, but never one that a VM was cloned from: its blocks are the
+VM's too and would not come free. One base always stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from bramley.agent.collecting.facts import Facts
+from bramley.agent.ledger import ImageRecord, VmRecord
+from bramley.agent.tart import references
+
+KEPT_UNUSED = timedelta(hours=24)
+# A record may be younger than the list of Pods that it is judged by.
+YOUNG = timedelta(minutes=5)
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteVm:
+    """A VM of ours whose Pod is gone."""
+
+    vm: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteImage:
+    """An image of ours: its golden base and what we pulled for it."""
+
+    digest: str
+    golden: str
+    cached: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteCached:
+    """What we pulled for an image whose golden base stays."""
+
+    digest: str
+    cached: tuple[str, ...]
+
+
+Step = DeleteVm | DeleteImage | DeleteCached
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Steps in their order; `held_back` says why there are none although there might be."""
+
+    steps: tuple[Step, ...] = ()
+    held_back: str = ""
+
+
+def decide(facts: Facts) -> Plan:
+    """Return what to delete."""
+    held_back = _held_back(facts)
+    if held_back:
+        return Plan(held_back=held_back)
+    return Plan(tuple(_orphans(facts)) + tuple(_images(facts)))
+
+
+def _held_back(facts: Facts) -> str:
+    if facts.pods is None:
+        return "there is no complete list of Pods"
+    if facts.listed is None:
+        return "there is no complete list of VMs"
+    if facts.processes is None:
+        return "the process table cannot be read"
+    if not facts.pods and facts.vms:
+        # A right that was lost, or a wrong selector, looks just like this.
+        return "there are VMs and not one Pod"
+    if any(lease.is_for_all for lease in facts.leases):
+        return "everything is leased"
+    return ""
+
+
+def _orphans(facts: Facts) -> Iterator[DeleteVm]:
+    present = {pod.uid for pod in facts.pods or ()}
+    owners = {vm: record.uid for vm, record in facts.vms.items()}
+    local = facts.listed.vms if facts.listed else frozenset()
+    for vm in sorted(local | owners.keys()):
+        if vm not in owners:
+            # Somebody else's: a bake, or a VM made by hand.
+            continue
+        if owners.get(vm) not in present and not _is_spared(vm, facts):
+            yield DeleteVm(vm)
+
+
+def _is_spared(vm: str, facts: Facts) -> bool:
+    is_leased = any(vm in lease.vms for lease in facts.leases)
+    is_named = facts.processes is None or vm in facts.processes.words
+    return is_leased or is_named or vm in facts.live or _is_young(facts.vms.get(vm), facts.now)
+
+
+def _is_young(record: VmRecord | None, now: datetime) -> bool:
+    made = record.created_at if record is not None else None
+    return made is not None and now - made < YOUNG
+
+
+def _images(facts: Facts) -> Iterator[Step]:
+    if facts.leases or facts.processes is None or facts.processes.has_push:
+        # A bake or a push reads images that it never named to us.
+        return
+    free = [record for record in _oldest_first(facts) if not _is_in_use(record, facts)]
+    unused = [record for record in free if not _is_needed(record, facts)]
+    for record in unused:
+        if facts.is_low or facts.is_asked or _is_stale(record, facts.now):
+            yield _whole(record, facts)
+    if facts.is_low:
+        yield from _relief(facts, [record for record in free if record not in unused])
+
+
+def _relief(facts: Facts, needed: list[ImageRecord]) -> Iterator[Step]:
+    """Yield what hurts, for a disk that is low with nothing unused on it: what is only staged before what a Pod names."""
+    bases = [record for record in needed if record.golden in facts.goldens]
+    for record in bases:
+        if cached := _cached(record, facts):
+            yield DeleteCached(record.digest, cached)
+    idle = [record for record in bases if not _is_cloned(record, facts)]
+    idle.sort(key=lambda record: _is_named(record, facts))
+    # One base stays, whatever is left besides.
+    spare = len(facts.goldens & {record.golden for record in facts.images}) - 1
+    for record in idle[: max(spare, 0)]:
+        yield _whole(record, facts)
+
+
+def _is_in_use(record: ImageRecord, facts: Facts) -> bool:
+    """Tell whether somebody works with this image, or did so after the Pods were listed."""
+    is_new = record.last_used is not None and facts.now - record.last_used < YOUNG
+    words = facts.processes.words if facts.processes is not None else frozenset()
+    is_touched = record.golden in facts.live or record.golden in words
+    return is_new or is_touched or record.digest in facts.in_hand
+
+
+def _oldest_first(facts: Facts) -> list[ImageRecord]:
+    return sorted(facts.images, key=lambda each: (each.last_used or _LONG_AGO, each.digest))
+
+
+def _is_stale(record: ImageRecord, now: datetime) -> bool:
+    return now - (record.last_used or _LONG_AGO) >= KEPT_UNUSED
+
+
+def _is_needed(record: ImageRecord, facts: Facts) -> bool:
+    return record.is_staged or _is_named(record, facts) or _is_cloned(record, facts)
+
+
+def _is_named(record: ImageRecord, facts: Facts) -> bool:
+    """Tell whether a Pod names this image, by tag or by digest: tart lists digests and Pods name tags."""
+    return any(_names(pod.image, record) for pod in facts.pods or ())
+
+
+def _names(image: str, record: ImageRecord) -> bool:
+    reference = references.parse(image)
+    digest = reference.digest if reference is not None else ""
+    return image in record.references or digest == record.digest
+
+
+def _is_cloned(record: ImageRecord, facts: Facts) -> bool:
+    return any(
+        record.digest == vm.digest or (record.golden and record.golden == vm.golden)
+        for vm in facts.vms.values()
+    )
+
+
+def _whole(record: ImageRecord, facts: Facts) -> DeleteImage:
+    return DeleteImage(record.digest, record.golden, _cached(record, facts))
+
+
+def _cached(record: ImageRecord, facts: Facts) -> tuple[str, ...]:
+    """Return the cached images of this digest under names of ours; what somebody else pulled stays."""
+    if not record.is_pulled or facts.listed is None:
+        return ()
+    parsed = (references.parse(name) for name in record.references)
+    ours = {reference.at(record.digest) for reference in parsed if reference is not None}
+    return tuple(sorted(ours & facts.listed.images))
