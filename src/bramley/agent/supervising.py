@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from bramley.agent import platform
 from bramley.agent.ledger import files
 from bramley.agent.platform import System, exits
 from bramley.agent.processes import signal_group
@@ -48,15 +49,15 @@ class SupervisedRuns:
     def __init__(
         self,
         state_dir: Path,
-        *,
-        logs: VmLogs,
-        system: System,
+        log_dir: Path,
         clock: Clock,
+        *,
         environment: Mapping[str, str],
+        system: System | None = None,
     ) -> None:
         self._folder = state_dir / "runs"
-        self._logs = logs
-        self._system = system
+        self._logs = VmLogs(log_dir, clock=clock)
+        self._system = system or platform.current()
         self._clock = clock
         self._environment = dict(environment)
         self._children: set[int] = set()

@@ -108,7 +108,7 @@ async def _process(settings: Settings, kubeconfig: str | None) -> None:
         around = Around(
             kube=kube,
             programs=SystemPrograms(os.environ),
-            runs=SupervisedRuns(folders.state, folders.vm_logs, clock),
+            runs=SupervisedRuns(folders.state, folders.vm_logs, clock, environment=os.environ),
             host=platform.current(tart_home=folders.tart_home),
             clock=clock,
             rng=random.Random(),
