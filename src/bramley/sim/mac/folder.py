@@ -1,0 +1,135 @@
+"""A simulated Mac for real processes: a folder with programs that answer like a Mac's, and the folders of its agent.
+
+An agent whose PATH is `programs` finds these and a few harmless tools of the real machine, and none that could reach its
+sessions, its loginwindow or its root.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bramley.agent import platform
+from bramley.agent.settings import Folders
+from bramley.sim.mac import shim
+from bramley.sim.mac.script import Script
+
+# What the agent's supervisor and its certificate need, and a person who looks around.
+TOOLS = ("sh", "cat", "date", "head", "mkdir", "mv", "openssl", "rm", "sleep", "tail", "wc", "ps")
+INTERPRETERS = ("python", "sh", "dash", "bash", "zsh")
+_INTERPRETER_S = frozenset({"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "SSL_CERT_FILE"})
+
+
+def folders(root: Path) -> Folders:
+    """Return where the agent and the tart of a simulated Mac keep things."""
+    return Folders(
+        state=root / "state",
+        user_data=root / "userdata",
+        vm_logs=root / "vm-logs",
+        tart_home=root / "tart",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class MacFolder:
+    """One simulated Mac on this machine; it is called as its folder."""
+
+    root: Path
+
+    @property
+    def name(self) -> str:
+        """Return the name of the Mac."""
+        return self.root.name
+
+    @property
+    def folders(self) -> Folders:
+        """Return where its agent and its tart keep things."""
+        return folders(self.root)
+
+    @property
+    def programs(self) -> Path:
+        """Return the folder that is all of its PATH."""
+        return self.root / "bin"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """Return where its agent's way into the cluster is kept."""
+        return self.root / "kubeconfig"
+
+    @property
+    def log(self) -> Path:
+        """Return where its agent writes."""
+        return self.root / "agent.log"
+
+    def lay_out(self, content: Mapping[str, Any] | None = None) -> Script:
+        """Make the folder, or bring its programs up to date; what is on its disk stays, `content` is for a new one."""
+        for folder in (self.programs, self.folders.tart_home, self.folders.vm_logs):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name in shim.NAMES:
+            _install(self.programs / name, self._shim(name))
+        for tool in TOOLS:
+            _link(self.programs / tool)
+        file = self.folders.tart_home / "sim.json"
+        return Script.open(file) if file.exists() else Script(file, dict(content or {}))
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment of its agent: none of ours but what the interpreter needs to find itself."""
+        kept = {key: value for key, value in os.environ.items() if key in _INTERPRETER_S}
+        return {**kept, "PATH": str(self.programs), "HOME": str(self.root), "LC_ALL": "C.UTF-8"}
+
+    def agents(self) -> list[int]:
+        """Return the processes that are its agent."""
+        state = str(self.folders.state)
+        return [pid for pid, argv in self._running() if "--state-dir" in argv and state in argv]
+
+    def vms(self) -> list[int]:
+        """Return the processes that hold its VMs; not their supervisors."""
+        programs = f"{self.programs}/"
+        return [pid for pid, argv in self._running() if _script(argv).startswith(programs)]
+
+    def processes(self) -> list[int]:
+        """Return all processes of this Mac."""
+        return [pid for pid, _ in self._running()]
+
+    def _running(self) -> list[tuple[int, tuple[str, ...]]]:
+        """Return what runs with a file of this Mac among its arguments; a person's pager or editor is not meant."""
+        inside = f"{self.root}/"
+        return [
+            (each.pid, each.argv)
+            for each in platform.current().processes()
+            if _is_ours(each.argv) and any(word.startswith(inside) for word in each.argv)
+        ]
+
+    def _shim(self, name: str) -> str:
+        words = (sys.executable, "-I", "-S", shim.__file__, str(self.root), name)
+        return f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n'
+
+
+def _is_ours(argv: tuple[str, ...]) -> bool:
+    return argv[0].rpartition("/")[2].lstrip("-").startswith(INTERPRETERS)
+
+
+def _script(argv: tuple[str, ...]) -> str:
+    """Return what an interpreter was told to run."""
+    return next((word for word in argv[1:] if not word.startswith("-")), "")
+
+
+def _install(path: Path, content: str) -> None:
+    """Write a program whole: another process may be about to start it."""
+    written = path.with_name(f".{path.name}.new")
+    written.write_text(content)
+    written.chmod(0o700)
+    written.replace(path)
+
+
+def _link(path: Path) -> None:
+    tool = shutil.which(path.name)
+    if tool is not None and not path.exists():
+        path.unlink(missing_ok=True)
+        path.symlink_to(tool)
