@@ -93,19 +93,15 @@ class Images:
 
     def want(self, request: ImageRequest, *, on_change: OnChange) -> Answer:
         """Say how it stands with an image, and see to it that it comes."""
-        return self._ask(request, on_change, limit=None, is_staged=False)
+        return self._ask(request, on_change, watched=None)
 
     def stage(self, request: ImageRequest, *, on_change: OnChange, watched: Watched) -> Answer:
         """Say how it stands with an image that nobody needs yet; `watched` holds its pull back."""
-        return self._ask(request, on_change, limit=watched, is_staged=True)
+        return self._ask(request, on_change, watched=watched)
 
     def present(self) -> Sequence[ImageRecord]:
         """Return the images that a VM can be cloned from at once."""
         return self._stock.present()
-
-    def labels(self) -> dict[str, str]:
-        """Return the Node's labels for these images."""
-        return self._stock.labels()
 
     async def clone(self, golden: str, vm: str) -> None:
         """Make a VM's disk of a golden base. A clone of ours that never ran is replaced, anything else is AlreadyExists."""
@@ -137,7 +133,7 @@ class Images:
             await self._around.tart.list()
 
     def _ask(
-        self, request: ImageRequest, on_change: OnChange, *, limit: Watched | None, is_staged: bool
+        self, request: ImageRequest, on_change: OnChange, *, watched: Watched | None
     ) -> Answer:
         reference = references.parse(request.image)
         if reference is None:
@@ -147,8 +143,8 @@ class Images:
             answer = self._known(request, reference)
             if answer is not None:
                 return answer
-            flight = self._start(request, reference, limit)
-        flight.join(request.owner, on_change, is_staged=is_staged)
+            flight = self._start(request, reference, watched)
+        flight.join(request.owner, on_change, is_staged=watched is not None)
         self._around.owners.waits(request.image, request.owner)
         return Pulling(flight.percent, flight.since)
 
@@ -164,8 +160,10 @@ class Images:
             return Failed(NotPresent(f"{image} is not on this host"), _NEVER_AGAIN)
         return self._around.failures.of(request)
 
-    def _start(self, request: ImageRequest, reference: Reference, limit: Watched | None) -> Flight:
-        order = Order(reference, is_staged=limit is not None, watched=limit or Watched())
+    def _start(
+        self, request: ImageRequest, reference: Reference, watched: Watched | None
+    ) -> Flight:
+        order = Order(reference, is_staged=watched is not None, watched=watched or Watched())
         flight = Flight(request, reference, order, self._around.clock.now())
         self._flights[request.image] = flight
         self._stock.coming.add(request.image)

@@ -52,12 +52,6 @@ class Stock:
         """Return the images whose golden base is whole on disk."""
         return [record for record in self.records() if self.is_whole(record.golden)]
 
-    def labels(self) -> dict[str, str]:
-        """Return the labels that a Node carries for these images: one for every name they were asked for."""
-        present = self.present()
-        names = {name for record in present for name in record.references}
-        return {labels.golden(name): labels.TRUE for name in sorted(names)}
-
     def find(self, reference: Reference, image: str) -> ImageRecord | None:
         """Return the record that a name stands for."""
         if reference.digest:

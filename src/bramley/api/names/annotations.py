@@ -27,6 +27,10 @@ VNC_RELAY_HOST = "tuist.dev/vnc-relay-host"
 VNC_RELAY_PORT = "tuist.dev/vnc-relay-port"
 VNC_RELAY_READY_AT = "tuist.dev/vnc-relay-ready-at"
 
+# On Nodes, as JSON: images to have ready before a Pod asks, and what became of them.
+STAGE_IMAGES = "tuist.dev/stage-images"
+STAGED_IMAGES = "tuist.dev/staged-images"
+
 # On the egress Service of a Mac, for the Tailscale operator.
 TAILNET_FQDN = "tailscale.com/tailnet-fqdn"
 TAILNET_PROXY_GROUP = "tailscale.com/proxy-group"
