@@ -35,7 +35,7 @@ def run(arguments: Sequence[str]) -> int:
     return _become(command)
 
 
-def _become(command: Sequence[str]) -> int:
+def _become(command: list[str]) -> int:
     try:
         os.execvp(command[0], command)  # noqa: S606 - the user's own command, without a shell
     except FileNotFoundError:

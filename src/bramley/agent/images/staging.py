@@ -18,8 +18,8 @@ from bramley.agent.images.images import Images
 from bramley.agent.images.stock import Stock
 from bramley.agent.images.watching import Watched
 from bramley.agent.images.wishes import Report, StagedImage, State, Wish
-from bramley.api.core import Node
 from bramley.api import names
+from bramley.api.core import Node
 from bramley.base import errors, log
 from bramley.base.clock import Clock
 from bramley.kube.client import Client
