@@ -1,0 +1,28 @@
+"""Pods for tests of what a guest is given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from bramley.api.pod import Pod
+
+
+def a_pod(*, status: dict[str, Any] | None = None, **container: Any) -> Pod:
+    body = {
+        "metadata": {
+            "name": "build",
+            "namespace": "ns",
+            "uid": "u-1",
+            "labels": {"tuist.dev/runner-pool": "large"},
+            "annotations": {"example.com/a": "b"},
+        },
+        "spec": {
+            "nodeName": "mac",
+            "serviceAccountName": "runner",
+            "containers": [{"name": "vm", "image": "macos", **container}],
+        },
+        "status": status or {},
+    }
+    return msgspec.convert(body, Pod)

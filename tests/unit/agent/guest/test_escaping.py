@@ -1,0 +1,64 @@
+"""The file of variables: reversible, sorted, and read by older guests as before."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bramley.agent.guest import escaping
+
+# Mostly of the characters that matter.
+VALUES = st.text(st.sampled_from("\\nr\n\rx=#") | st.characters(codec="utf-8"), max_size=12)
+NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
+
+
+def read_by_an_old_guest(value: str) -> str:
+    return value.replace("\\n", "\n").replace("\\r", "\r")
+
+
+@given(st.dictionaries(NAMES, VALUES))
+def test_what_is_written_is_read_again(values: dict[str, str]) -> None:
+    assert escaping.parse(escaping.render(values)) == values
+
+
+@given(VALUES)
+def test_a_value_stays_on_one_line(value: str) -> None:
+    assert not {"\n", "\r"} & set(escaping.escape(value))
+
+
+@pytest.mark.parametrize(
+    ("value", "line"),
+    [
+        ("plain", "plain"),
+        ("two\nlines\r", "two\\nlines\\r"),
+        ("C:\\Users", "C:\\Users"),
+        ("a\\\\b", "a\\\\b"),
+        ("ends with \\", "ends with \\"),
+        ("C:\\new", "C:\\\\new"),
+        ("\\\n", "\\\\\\n"),
+        ("a=b #c", "a=b #c"),
+        ("", ""),
+    ],
+)
+def test_the_form_is(value: str, line: str) -> None:
+    assert escaping.escape(value) == line
+
+
+@given(VALUES.filter(lambda value: "\\" not in value))
+def test_older_guests_read_the_same(value: str) -> None:
+    assert read_by_an_old_guest(escaping.escape(value)) == value
+
+
+@pytest.mark.parametrize("value", ["C:\\Users\\me", "\\d+\\.\\w", "a\\\\b", "\\"])
+def test_older_guests_read_lone_backslashes_as_ever(value: str) -> None:
+    assert read_by_an_old_guest(escaping.escape(value)) == value
+
+
+def test_the_same_variables_give_the_same_file() -> None:
+    assert escaping.render({"B": "2", "A": "1"}) == escaping.render({"A": "1", "B": "2"})
+    assert escaping.render({"B": "2", "A": "1"}) == "A=1\nB=2\n"
+
+
+def test_comments_and_blank_lines_say_nothing() -> None:
+    assert escaping.parse("# of the host\n\nA=1\n") == {"A": "1"}

@@ -1,0 +1,113 @@
+"""A guest's share over the life of its Pod."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from bramley.agent.guest import escaping, references
+from bramley.agent.guest.folders import UserData
+from bramley.agent.guest.guests import Guests
+from bramley.agent.guest.references import Unresolved
+from bramley.agent.guest.tokens import Tokens
+from bramley.agent.metrics import AgentMetrics
+from bramley.api.pod import Pod
+from bramley.base import virtual_time
+from tests.unit.agent.guest.pods import a_pod
+from tests.unit.agent.guest.test_environment import Objects, from_field, from_secret
+from tests.unit.agent.guest.test_tokens import Issuer
+
+VM = "ns-build-0123456789ab"
+
+
+def guests(root: Path, *, issuer: Issuer, objects: Objects | None = None) -> Guests:
+    folders = UserData(root)
+    tokens = Tokens(
+        issuer,
+        folders,
+        clock=virtual_time.clock(),
+        rng=random.Random(1),
+        counted=AgentMetrics(CollectorRegistry()),
+    )
+    place = references.Place(node="mac")
+    return Guests(objects or Objects(), folders, tokens, place=place)
+
+
+def wanting_a_token(pod: Pod, wants: bool | None) -> Pod:
+    spec = msgspec.structs.replace(pod.spec, automount_service_account_token=wants)
+    return msgspec.structs.replace(pod, spec=spec)
+
+
+def variable(source: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"name": "A", "valueFrom": source}]
+
+
+async def test_a_guest_gets_its_variables_and_the_token_it_asks_for(tmp_path: Path) -> None:
+    pod = wanting_a_token(a_pod(env=[{"name": "A", "value": "1\n2"}]), wants=True)
+
+    shares = await guests(tmp_path, issuer=Issuer()).prepare(pod, VM)
+
+    assert (shares.env / "tuist.env").read_text() == "A=1\\n2\n"
+    assert (shares.env / "sa_token").exists()
+    assert shares.status.is_dir()
+
+
+@pytest.mark.parametrize("wants", [None, False])
+async def test_a_guest_that_asks_for_no_token_gets_none(tmp_path: Path, wants: bool | None) -> None:
+    issuer = Issuer()
+    all_guests = guests(tmp_path, issuer=issuer)
+    pod = wanting_a_token(a_pod(), wants=wants)
+
+    shares = await all_guests.prepare(pod, VM)
+    all_guests.keep(pod, VM)
+
+    assert not (shares.env / "sa_token").exists()
+    assert issuer.minted == []
+
+
+async def test_nothing_is_written_before_every_variable_is_there(tmp_path: Path) -> None:
+    pod = a_pod(env=variable(from_secret("gone", "k")))
+
+    with pytest.raises(Unresolved):
+        await guests(tmp_path, issuer=Issuer()).prepare(pod, VM)
+
+    assert UserData(tmp_path).vms() == []
+
+
+async def test_the_address_is_written_once_it_is_known(tmp_path: Path) -> None:
+    all_guests = guests(tmp_path, issuer=Issuer())
+    env = variable(from_field("status.podIP"))
+    shares = await all_guests.prepare(a_pod(env=env), VM)
+    before = (shares.env / "tuist.env").read_text()
+
+    await all_guests.tell_address(a_pod(env=env, status={"podIP": "192.168.64.9"}), VM)
+
+    assert before == ""
+    assert escaping.parse((shares.env / "tuist.env").read_text()) == {"A": "192.168.64.9"}
+
+
+async def test_an_address_that_nobody_asks_for_is_not_written(tmp_path: Path) -> None:
+    all_guests = guests(tmp_path, issuer=Issuer())
+
+    await all_guests.tell_address(a_pod(status={"podIP": "192.168.64.9"}), VM)
+
+    assert UserData(tmp_path).vms() == []
+
+
+async def test_a_guest_that_ended_is_heard_and_then_forgotten(tmp_path: Path) -> None:
+    all_guests = guests(tmp_path, issuer=Issuer())
+    shares = await all_guests.prepare(wanting_a_token(a_pod(), wants=True), VM)
+    (shares.status / "runner-rc").write_text("3")
+    (shares.status / "runner.log").write_text("bye\n")
+
+    assert (all_guests.report(VM).code, all_guests.log_tail(VM)) == (3, "bye\n")
+    await all_guests.forget(VM)
+    await all_guests.forget(VM)
+
+    assert UserData(tmp_path).vms() == []
+    assert (all_guests.report(VM).code, all_guests.log_tail(VM)) == (None, "")

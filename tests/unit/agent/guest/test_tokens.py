@@ -1,0 +1,278 @@
+"""Tokens of guests: minted for the Pod, renewed in time, whatever happens in between."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import random
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from bramley.agent.guest.folders import UserData
+from bramley.agent.guest.tokens import Settings, Tokens
+from bramley.agent.metrics import AgentMetrics
+from bramley.api.meta import Object
+from bramley.base import errors, virtual_time
+from bramley.base.secret import Secret
+from bramley.kube.bodies import IssuedToken
+from tests.unit.agent.guest.pods import a_pod
+
+VM = "ns-build-0123456789ab"
+HOUR = timedelta(hours=1)
+POD = a_pod()
+
+
+def a_token(issued: datetime, life: timedelta) -> Secret:
+    times = {"iat": int(issued.timestamp()), "exp": int((issued + life).timestamp())}
+    claims = base64.urlsafe_b64encode(json.dumps(times).encode()).decode().rstrip("=")
+    return Secret(f"head.{claims}.signature-{issued.isoformat()}")
+
+
+@dataclass
+class Issuer:
+    """Mints tokens of one life, as long as it is up; its clock may differ from ours."""
+
+    life: timedelta = 8 * HOUR
+    ahead: timedelta = timedelta(0)
+    is_up: bool = True
+    minted: list[tuple[str, ...]] = field(default_factory=list)
+    times: list[timedelta] = field(default_factory=list)
+
+    async def request_token(
+        self,
+        service_account: str,
+        namespace: str,
+        *,
+        audiences: Sequence[str],
+        expires: timedelta,
+        bound_to: Object | None = None,
+    ) -> IssuedToken:
+        if not self.is_up:
+            raise errors.ApiUnavailable("down")
+        assert bound_to is not None
+        self.minted.append((namespace, service_account, *audiences, str(expires), bound_to.uid))
+        now = virtual_time.clock().now()
+        self.times.append(now - virtual_time.EPOCH)
+        return IssuedToken(a_token(now + self.ahead, self.life), now + self.ahead + self.life)
+
+
+@dataclass
+class Place:
+    folders: UserData
+    issuer: Issuer
+    metrics: AgentMetrics = field(default_factory=lambda: AgentMetrics(CollectorRegistry()))
+
+    def tokens(self, settings: Settings | None = None) -> Tokens:
+        return Tokens(
+            self.issuer,
+            self.folders,
+            clock=virtual_time.clock(),
+            rng=random.Random(1),
+            counted=self.metrics,
+            settings=settings,
+        )
+
+    def in_share(self) -> str:
+        return (self.folders.shares(VM).env / "sa_token").read_text()
+
+    def renewals(self, result: str) -> float | None:
+        return self.metrics.registry.get_sample_value(
+            "tart_kubelet_token_renewals_total", {"result": result}
+        )
+
+
+def a_place(tmp_path: Path, issuer: Issuer | None = None) -> Place:
+    folders = UserData(tmp_path)
+    folders.prepare(VM)
+    return Place(folders, issuer or Issuer())
+
+
+@asynccontextmanager
+async def kept_fresh(tokens: Tokens) -> AsyncIterator[None]:
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(tokens.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+
+
+async def test_a_token_is_of_the_pods_account_and_bound_to_the_pod(tmp_path: Path) -> None:
+    place = a_place(tmp_path)
+
+    await place.tokens().give(POD, VM)
+
+    assert place.issuer.minted == [("ns", "runner", "tuist-runners-dispatch", "8:00:00", "u-1")]
+    assert place.in_share().startswith("head.")
+
+
+async def test_a_token_is_renewed_before_it_ends(tmp_path: Path) -> None:
+    place = a_place(tmp_path)
+    tokens = place.tokens()
+
+    async with kept_fresh(tokens):
+        await tokens.give(POD, VM)
+        first = place.in_share()
+        await asyncio.sleep(24 * 3600)
+
+    assert place.issuer.times == [HOUR * 6.4 * number for number in range(4)]
+    assert place.in_share() != first
+    assert place.renewals("done") == 3
+
+
+async def test_a_token_that_the_server_made_shorter_is_renewed_sooner(tmp_path: Path) -> None:
+    place = a_place(tmp_path, Issuer(life=HOUR))
+    tokens = place.tokens()
+
+    async with kept_fresh(tokens):
+        await tokens.give(POD, VM)
+        await asyncio.sleep(2 * 3600)
+
+    assert place.issuer.times == [HOUR * 0.8 * number for number in range(3)]
+
+
+async def test_a_clock_that_differs_from_the_servers_renews_neither_late_nor_always(
+    tmp_path: Path,
+) -> None:
+    for ahead in (-9 * HOUR, 9 * HOUR):
+        place = a_place(tmp_path, Issuer(ahead=ahead))
+        tokens = place.tokens()
+        await place.folders.remove(VM)
+        place.folders.prepare(VM)
+
+        async with kept_fresh(tokens):
+            await tokens.give(POD, VM)
+            await asyncio.sleep(10 * 3600)
+
+        assert len(place.issuer.minted) == 2
+
+
+async def test_a_token_that_lives_shorter_than_a_breath_does_not_flood_the_server(
+    tmp_path: Path,
+) -> None:
+    place = a_place(tmp_path, Issuer(life=timedelta(0)))
+    tokens = place.tokens()
+
+    async with kept_fresh(tokens):
+        await tokens.give(POD, VM)
+        await asyncio.sleep(60)
+
+    assert len(place.issuer.minted) <= 7
+
+
+async def test_a_failed_renewal_is_tried_again_and_the_old_token_stays(tmp_path: Path) -> None:
+    place = a_place(tmp_path)
+    tokens = place.tokens()
+
+    async with kept_fresh(tokens):
+        await tokens.give(POD, VM)
+        first = place.in_share()
+        place.issuer.is_up = False
+        await asyncio.sleep(7 * 3600)
+        assert place.in_share() == first
+        place.issuer.is_up = True
+        await asyncio.sleep(600)
+
+    assert place.in_share() != first
+    assert len(place.issuer.minted) == 2
+    assert (place.renewals("failed") or 0) > 3
+
+
+async def test_a_new_agent_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
+    place = a_place(tmp_path)
+    await place.tokens().give(POD, VM)
+    await asyncio.sleep(3600)
+    tokens = place.tokens()
+
+    async with kept_fresh(tokens):
+        tokens.keep(POD, VM)
+        tokens.keep(POD, VM)
+        await asyncio.sleep(6 * 3600)
+
+    assert place.issuer.times == [timedelta(0), HOUR * 6.4]
+
+
+async def test_a_token_that_became_old_while_no_agent_ran_is_renewed_at_once(
+    tmp_path: Path,
+) -> None:
+    place = a_place(tmp_path)
+    await place.tokens().give(POD, VM)
+    await asyncio.sleep(20 * 3600)
+    tokens = place.tokens()
+
+    async with kept_fresh(tokens):
+        tokens.keep(POD, VM)
+        await asyncio.sleep(1)
+
+    assert place.issuer.times == [timedelta(0), 20 * HOUR]
+
+
+async def test_a_token_that_cannot_be_read_is_renewed_at_once(tmp_path: Path) -> None:
+    for content in ("", "garbage", "a.!.c", "a.e30.c"):
+        place = a_place(tmp_path)
+        place.folders.write_token(VM, Secret(content))
+        tokens = place.tokens()
+
+        async with kept_fresh(tokens):
+            tokens.keep(POD, VM)
+            await asyncio.sleep(1)
+
+        assert len(place.issuer.minted) == 1
+
+
+async def test_preparing_again_does_not_mint_again(tmp_path: Path) -> None:
+    place = a_place(tmp_path)
+    tokens = place.tokens()
+
+    await tokens.give(POD, VM)
+    await tokens.give(POD, VM)
+    await asyncio.sleep(7 * 3600)
+    await tokens.give(POD, VM)
+
+    assert place.issuer.times == [timedelta(0), 7 * HOUR]
+
+
+async def test_nothing_is_minted_for_a_vm_that_is_gone(tmp_path: Path) -> None:
+    place = a_place(tmp_path)
+    tokens = place.tokens()
+
+    async with kept_fresh(tokens):
+        await tokens.give(POD, VM)
+        tokens.forget(VM)
+        await place.folders.remove(VM)
+        await asyncio.sleep(24 * 3600)
+
+    assert len(place.issuer.minted) == 1
+    assert place.folders.vms() == []
+
+
+async def test_a_renewal_that_comes_too_late_makes_no_folder(tmp_path: Path) -> None:
+    place = a_place(tmp_path)
+    tokens = place.tokens()
+
+    async with kept_fresh(tokens):
+        await tokens.give(POD, VM)
+        await place.folders.remove(VM)
+        await asyncio.sleep(8 * 3600)
+
+    assert place.folders.vms() == []
+
+
+async def test_two_vms_are_renewed_each_in_its_time(tmp_path: Path) -> None:
+    place = a_place(tmp_path)
+    place.folders.prepare("second")
+    tokens = place.tokens()
+
+    async with kept_fresh(tokens):
+        await tokens.give(POD, VM)
+        await asyncio.sleep(3600)
+        await tokens.give(POD, "second")
+        await asyncio.sleep(7 * 3600)
+
+    assert place.issuer.times == [timedelta(0), HOUR, HOUR * 6.4, HOUR * 7.4]

@@ -1,0 +1,303 @@
+"""What the agent says of a Pod."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from bramley.agent.pods import status
+from bramley.agent.pods.status import Exit, Facts
+from bramley.agent.runs import Ended
+from bramley.api import conditions
+from bramley.api.pod import Pod, PodStatus
+
+Json = dict[str, Any]
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+LATER = NOON + timedelta(minutes=5)
+VM = "ns-build-0123456789ab"
+FACTS = Facts(host="10.0.0.7", now=NOON, vm=VM, digest="sha256:abc")
+SUCCESS = Exit("Succeeded", 0, "Completed")
+
+
+def a_pod(**said: Any) -> Pod:
+    body = {
+        "metadata": {"name": "build", "namespace": "ns", "uid": "u-1"},
+        "spec": {"nodeName": "mac", "containers": [{"name": "vm", "image": "macos"}]},
+        "status": said,
+    }
+    return msgspec.convert(body, Pod)
+
+
+def bearing(pod: Pod, said: PodStatus) -> Pod:
+    return msgspec.structs.replace(pod, status=said)
+
+
+def at(when: datetime) -> Facts:
+    return Facts("10.0.0.7", when, VM, "sha256:abc")
+
+
+def conditions_of(said: PodStatus) -> dict[str, tuple[str, str]]:
+    return {one.type: (one.status, one.reason) for one in said.conditions}
+
+
+def wire(said: PodStatus) -> Json:
+    found: Json = status.body(a_pod(), said)["status"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("reported", "ended", "exit"),
+    [
+        (0, Ended(0, NOON), Exit("Succeeded", 0, "Completed")),
+        (3, Ended(0, NOON), Exit("Failed", 3, "Error")),
+        (143, Ended(-15, NOON), Exit("Failed", 143, "Error")),
+        (0, Ended(1, NOON), Exit("Succeeded", 0, "Completed")),
+        (0, None, Exit("Succeeded", 0, "Completed")),
+        (None, Ended(0, NOON), Exit("Succeeded", 0, "TartRunExited")),
+        (None, Ended(2, NOON), Exit("Failed", 2, "TartRunFailed")),
+        (None, Ended(-9, NOON), Exit("Failed", 137, "TartRunFailed", signal=9)),
+        (None, Ended(None, None), Exit("Failed", 1, "TartRunLost")),
+        (None, None, Exit("Failed", 1, "TartRunLost")),
+        (256, Ended(0, NOON), Exit("Succeeded", 0, "TartRunExited")),
+        (-1, Ended(0, NOON), Exit("Succeeded", 0, "TartRunExited")),
+    ],
+)
+def test_an_end_means(reported: int | None, ended: Ended | None, exit: Exit) -> None:
+    assert status.exit_of(reported, ended) == exit
+
+
+def test_a_pod_that_waits_says_why() -> None:
+    said = status.waiting(a_pod(), FACTS, reason="PullingImage", message="40 %")
+
+    assert wire(said) == {
+        "phase": "Pending",
+        "hostIP": "10.0.0.7",
+        "hostIPs": [{"ip": "10.0.0.7"}],
+        "startTime": "2026-03-01T12:00:00Z",
+        "conditions": [
+            {"type": "Initialized", "status": "True", "lastTransitionTime": "2026-03-01T12:00:00Z"},
+            {
+                "type": "ContainersReady",
+                "status": "False",
+                "reason": "ContainersNotReady",
+                "lastTransitionTime": "2026-03-01T12:00:00Z",
+            },
+            {
+                "type": "Ready",
+                "status": "False",
+                "reason": "ContainersNotReady",
+                "lastTransitionTime": "2026-03-01T12:00:00Z",
+            },
+        ],
+        "containerStatuses": [
+            {
+                "name": "vm",
+                "image": "macos",
+                "imageID": "sha256:abc",
+                "ready": False,
+                "started": False,
+                "restartCount": 0,
+                "lastState": {},
+                "state": {"waiting": {"reason": "PullingImage", "message": "40 %"}},
+            }
+        ],
+    }
+
+
+def test_a_failure_on_the_way_stands_above_the_container_too() -> None:
+    said = status.waiting(
+        a_pod(), FACTS, reason="TartCreateFailed", message="no space", is_failing=True
+    )
+
+    assert (said.phase, said.reason, said.message) == ("Pending", "TartCreateFailed", "no space")
+
+
+def test_a_vm_with_an_address_is_ready() -> None:
+    said = status.running(a_pod(), FACTS, started_at=NOON, ip="192.168.64.9")
+
+    (container,) = said.container_statuses
+    assert (said.phase, said.pod_ip, said.pod_ips[0].ip) == (
+        "Running",
+        "192.168.64.9",
+        "192.168.64.9",
+    )
+    assert (container.ready, container.started, container.container_id) == (
+        True,
+        True,
+        f"tart://{VM}",
+    )
+    assert container.state.running is not None
+    assert container.state.running.started_at == NOON
+    assert conditions_of(said) == {
+        "Initialized": ("True", ""),
+        "ContainersReady": ("True", ""),
+        "Ready": ("True", ""),
+    }
+
+
+def test_a_vm_without_an_address_still_boots() -> None:
+    said = status.running(a_pod(), FACTS, started_at=NOON)
+
+    (container,) = said.container_statuses
+    assert said.phase == "Pending"
+    assert container.state.waiting is not None
+    assert container.state.waiting.reason == "BootingVM"
+
+
+def test_an_address_that_was_known_stays() -> None:
+    pod = a_pod(podIP="192.168.64.9", podIPs=[{"ip": "192.168.64.9"}])
+
+    assert status.running(pod, FACTS, started_at=NOON).phase == "Running"
+    ended = status.terminated(pod, FACTS, exit=SUCCESS, started_at=NOON, finished_at=LATER)
+    assert ended.pod_ip == "192.168.64.9"
+
+
+def test_the_start_of_a_pod_is_said_once() -> None:
+    pod = a_pod(startTime="2026-03-01T11:00:00Z")
+
+    said = status.running(pod, FACTS, started_at=NOON, ip="192.168.64.9")
+
+    assert said.start_time == NOON - timedelta(hours=1)
+
+
+def test_an_ended_vm_says_how_and_when() -> None:
+    exit = Exit("Failed", 137, "TartRunFailed", signal=9)
+
+    said = status.terminated(
+        a_pod(), FACTS, exit=exit, started_at=NOON, finished_at=LATER, message="see the log"
+    )
+
+    (container,) = said.container_statuses
+    end = container.state.terminated
+    assert end is not None
+    assert (end.exit_code, end.signal, end.reason) == (137, 9, "TartRunFailed")
+    assert (end.started_at, end.finished_at, end.container_id) == (NOON, LATER, f"tart://{VM}")
+    assert (said.phase, said.reason, said.message) == ("Failed", "TartRunExited", "see the log")
+    assert not container.ready
+    assert conditions_of(said)["Ready"] == ("False", "PodFailed")
+
+
+def test_a_pod_that_succeeded_is_complete() -> None:
+    said = status.terminated(a_pod(), FACTS, exit=SUCCESS, started_at=NOON, finished_at=LATER)
+
+    assert said.phase == "Succeeded"
+    assert conditions_of(said) == {
+        "Initialized": ("True", "PodCompleted"),
+        "ContainersReady": ("False", "PodCompleted"),
+        "Ready": ("False", "PodCompleted"),
+    }
+
+
+def test_an_exit_code_of_zero_is_written_out() -> None:
+    said = status.terminated(a_pod(), FACTS, exit=SUCCESS, started_at=NOON, finished_at=LATER)
+
+    assert wire(said)["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
+
+
+def test_a_rejected_pod_failed_before_its_containers_were_anything() -> None:
+    said = status.rejected(a_pod(), FACTS, message="a VM has no init containers")
+
+    assert (said.phase, said.reason) == ("Failed", "UnsupportedPod")
+    assert said.container_statuses == []
+
+
+def test_a_host_that_has_only_a_name_has_no_addresses() -> None:
+    said = status.waiting(a_pod(), Facts(host="mac", now=NOON), reason="CreatingVM")
+
+    assert (said.host_ip, said.host_ips) == ("mac", [])
+
+
+def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
+    pod = a_pod()
+    first = status.waiting(pod, at(NOON), reason="CreatingVM")
+    second = status.waiting(bearing(pod, first), at(LATER), reason="PullingImage")
+    third = status.running(bearing(pod, second), at(LATER), started_at=LATER, ip="192.168.64.9")
+
+    def since(said: PodStatus, type: str) -> datetime | None:
+        found = conditions.find(said.conditions, type)
+        return None if found is None else found.last_transition_time
+
+    assert [since(said, "Ready") for said in (first, second, third)] == [NOON, NOON, LATER]
+    assert [since(said, "Initialized") for said in (first, second, third)] == [NOON] * 3
+
+
+def test_only_our_own_conditions_and_fields_are_applied() -> None:
+    pod = a_pod(
+        qosClass="Burstable",
+        nominatedNodeName="mac",
+        observedGeneration=3,
+        conditions=[{"type": "PodScheduled", "status": "True"}],
+    )
+
+    said = status.body(pod, status.running(pod, FACTS, started_at=NOON, ip="192.168.64.9"))
+
+    assert said["metadata"] == {"uid": "u-1"}
+    assert not {"qosClass", "nominatedNodeName", "observedGeneration"} & said["status"].keys()
+    assert [one["type"] for one in said["status"]["conditions"]] == list(status.OWN_CONDITIONS)
+
+
+def test_a_long_message_is_cut() -> None:
+    said = status.waiting(a_pod(), FACTS, reason="TartCreateFailed", message="x" * 9000)
+
+    (container,) = said.container_statuses
+    assert container.state.waiting is not None
+    assert len(container.state.waiting.message) == status.LONGEST_MESSAGE
+
+
+def test_times_are_said_in_whole_seconds() -> None:
+    """A server keeps no more, so a status would never be found said."""
+    odd = NOON + timedelta(microseconds=123456)
+    pod = a_pod()
+    said = status.running(pod, at(odd), started_at=odd, ip="192.168.64.9")
+
+    seen = msgspec.convert({"spec": msgspec.to_builtins(pod.spec), "status": wire(said)}, Pod)
+
+    assert said.start_time == NOON
+    assert status.is_said(seen, said)
+
+
+def test_what_the_pod_says_already_is_known() -> None:
+    pod = a_pod(qosClass="Burstable", conditions=[{"type": "PodScheduled", "status": "True"}])
+    said = status.running(pod, at(NOON), started_at=NOON, ip="192.168.64.9")
+    everything = msgspec.structs.replace(
+        said, qos_class="Burstable", conditions=[*pod.status.conditions, *said.conditions]
+    )
+    seen = bearing(pod, everything)
+
+    assert not status.is_said(pod, said)
+    assert status.is_said(seen, said)
+    assert status.is_said(seen, status.running(seen, at(LATER), started_at=NOON, ip="192.168.64.9"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"phase": "Failed"},
+        {"reason": "Evicted"},
+        {"pod_ip": "192.168.64.10"},
+        {"conditions": []},
+        {"container_statuses": []},
+    ],
+)
+def test_what_others_changed_is_said_again(change: Json) -> None:
+    pod = a_pod()
+    said = status.running(pod, FACTS, started_at=NOON, ip="192.168.64.9")
+
+    assert not status.is_said(bearing(pod, msgspec.structs.replace(said, **change)), said)
+
+
+@pytest.mark.parametrize(
+    ("phase", "terminal"),
+    [
+        ("Pending", False),
+        ("Running", False),
+        ("Succeeded", True),
+        ("Failed", True),
+        ("", False),
+    ],
+)
+def test_a_pod_has_ended_when_it_succeeded_or_failed(phase: str, terminal: bool) -> None:
+    assert status.is_terminal(a_pod(phase=phase)) is terminal
