@@ -72,14 +72,14 @@ def _clear(seen: Observation) -> Step:
 
 def _leave(seen: Observation) -> Step:
     """Stop, tell how it ended, remove everything, and let the Pod go."""
-    told = _quench(seen) or (None if seen.phase.is_finished else _tell(seen))
+    told = _inherit(seen) or _quench(seen) or (None if seen.phase.is_finished else _tell(seen))
     return told or _remove(seen) or _let_go(seen) or Step.COMPLETE
 
 
 def _finish(seen: Observation) -> Step:
     """Remove everything of a Pod that has ended; its status is told already, by whomever."""
     rest = Step.AWAIT_REMAINS if seen.may_appear else Step.REST
-    return _quench(seen) or _remove(seen) or _let_go(seen) or rest
+    return _inherit(seen) or _quench(seen) or _remove(seen) or _let_go(seen) or rest
 
 
 def _begin(seen: Observation) -> Step:
@@ -164,6 +164,11 @@ _PROGRESS = {
 }
 
 
+def _inherit(seen: Observation) -> Step | None:
+    """Take what an older agent made into the ledger, so that it goes the way of everything else."""
+    return Step.ADOPT if seen.has_legacy and seen.record is None else None
+
+
 def _quench(seen: Observation) -> Step | None:
     """Bring a VM to its end: by its guest within the grace, then by force."""
     if seen.process is not Process.ALIVE:
@@ -192,7 +197,7 @@ def _remove(seen: Observation) -> Step | None:
         return Step.REMOVE_DATA
     if seen.has_run:
         return Step.FORGET_RUN
-    if seen.record is None:
+    if seen.record is None and not seen.was_lost:
         return None
     if not seen.may_appear:
         return Step.DROP_RECORD

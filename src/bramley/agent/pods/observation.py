@@ -54,7 +54,9 @@ class Observation:
 
     # The ledger.
     record: VmState | None = None
-    is_adopted: bool = False  # the VM was begun by an agent without a ledger, or its record was lost
+    is_adopted: bool = (
+        False  # the VM was begun by an agent without a ledger, or its record was lost
+    )
     is_same_boot: bool = True  # the host has not been rebooted since the record was written
     may_appear: bool = False  # an earlier agent may have left a clone under way
     was_lost: bool = False  # there was a record, and it cannot be read

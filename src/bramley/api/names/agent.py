@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from bramley.api.names.labels import golden_hash
 
 NAME = "tart-kubelet"
@@ -29,9 +31,15 @@ RUN_EXITED = "TartRunExited"
 RUN_FAILED = "TartRunFailed"
 RUN_LOST = "TartRunLost"
 BOOTING = "BootingVM"
+AWAITING_SLOT = "AwaitingSlot"
+HOST_REBOOTED = "HostRebooted"
+DEADLINE_EXCEEDED = "DeadlineExceeded"
 UNSUPPORTED = "UnsupportedPod"
 COMPLETED = "Completed"
 ERROR = "Error"
+
+# How long a time the agent's figures of CPU are an average of.
+USAGE_WINDOW = timedelta(seconds=10)
 
 # The pool label of metrics when a Pod names no pool.
 UNKNOWN_POOL = "unknown"

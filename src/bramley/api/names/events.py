@@ -12,6 +12,14 @@ WARNING = "Warning"
 
 # The agent, on Pods.
 CREATING_VM = "CreatingVM"
+PULLING_IMAGE = "PullingImage"
+CLONED_VM = "ClonedVM"
+STARTED_VM = "StartedVM"
+STOPPING_VM = "StoppingVM"
+ADOPTED_VM = "AdoptedVM"
+CREATE_FAILED = "TartCreateFailed"
+RUN_EXITED = "TartRunExited"
+RUNS_ONCE = "RunsOnce"
 IDENTITY_REGEN_SKIPPED = "IdentityRegenSkipped"
 CACHE_VOLUME_SKIPPED = "CacheVolumeSkipped"
 

@@ -22,3 +22,6 @@ GUEST_TOKEN_FILE = "/etc/tuist-sa-token"  # noqa: S105  the path of a file
 CLAIM_MARKER = "/tmp/tuist-runner-shell-claimed"  # noqa: S108  fixed by the guest image
 WORK_FOLDER_MACOS = "/Users/runner/work"
 WORK_FOLDER_LINUX = "/home/runner/work"
+
+# How a guest is asked to end by itself; its user may do this without a password.
+SHUTDOWN = ("sudo", "-n", "/sbin/shutdown", "-h", "now")

@@ -1,0 +1,152 @@
+"""Looks at a Pod, the ledger and the host, and says what is there in the words of `observation`; changes nothing.
+
+The one exception is the image: asking for it begins its pull, so it is asked for only when a clone is what comes next.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from bramley.agent import vm_names
+from bramley.agent.images import asking
+from bramley.agent.ledger.records import VmRecord, VmState
+from bramley.agent.pods import fields
+from bramley.agent.pods.means import Means
+from bramley.agent.pods.observation import Image, Observation, Phase, Process
+from bramley.agent.pods.subject import Subject
+from bramley.agent.tart import failures
+from bramley.api.names import finalizers
+from bramley.api.pod import Pod
+
+# A `tart run` that ends by itself within this time, and with an error, has started nothing.
+SANITY = timedelta(seconds=5)
+
+
+def observe(subject: Subject, means: Means) -> Observation:
+    """Return what is there now; `image` is left unasked."""
+    record = means.ledger.find_by_uid(subject.uid)
+    process = process_of(subject.vm, record, means)
+    pod = subject.pod
+    return Observation(
+        is_gone=pod is None,
+        is_deleting=pod is not None and pod.deleting,
+        phase=_phase(pod),
+        has_finalizer=pod is not None and finalizers.VM_CLEANUP in pod.metadata.finalizers,
+        is_unsupported=pod is not None and fields.unsupported(pod) is not None,
+        is_late=is_late(pod, means.clock.now()),
+        record=record.state if record else None,
+        is_adopted=record is not None and record.is_adopted,
+        is_same_boot=record is None or record.boot_id == means.host.boot_id(),
+        may_appear=_may_appear(record, means),
+        was_lost=record is None and _is_unreadable(subject.vm, means),
+        process=process,
+        has_clone=has_bundle(subject.vm, means),
+        has_run=means.runs.is_begun(subject.vm),
+        has_data=subject.vm in means.data.vms(),
+        has_slot=_has_slot(subject.vm, record, means),
+        has_legacy=pod is not None and legacy_of(pod, record, means) is not None,
+        has_predecessor=_has_predecessor(subject, means),
+        is_backing_off=means.memory.hold_off(subject.uid) > timedelta(),
+        was_asked=means.memory.of(subject.uid).asked_at is not None,
+        is_out_of_grace=_is_out_of_grace(subject, means),
+    )
+
+
+def image_of(answer: asking.Answer) -> Image:
+    """Return what an answer means for the next step."""
+    if isinstance(answer, asking.Ready):
+        return Image.READY
+    return Image.PULLING if isinstance(answer, asking.Pulling) else Image.FAILED
+
+
+def process_of(vm: str, record: VmRecord | None, means: Means) -> Process:
+    """Return what became of a VM's run. Only the lock tells of a VM that no supervisor of ours started."""
+    if means.runs.is_alive(vm) or means.slots.is_held(vm):
+        return Process.ALIVE
+    ended = means.runs.ended(vm)
+    if ended is None:
+        return Process.NONE
+    return Process.REFUSED if start_failure(vm, record, means) else Process.ENDED
+
+
+def start_failure(vm: str, record: VmRecord | None, means: Means) -> failures.TartFailed | None:
+    """Return why a run came to nothing, if it ended at once and its guest has said nothing."""
+    ended = means.runs.ended(vm)
+    if ended is None or ended.code is None or ended.code <= 0 or ended.at is None:
+        return None
+    if record is None or record.started_at is None or ended.at - record.started_at >= SANITY:
+        return None
+    if means.guests.report(vm).code is not None:
+        return None
+    return failures.start_failure(ended.code, means.runs.said(vm))
+
+
+def has_bundle(vm: str, means: Means) -> bool:
+    """Tell whether there is a folder of this VM, whole or not."""
+    return (means.tart.home / "vms" / vm).exists()
+
+
+def is_late(pod: Pod | None, now: datetime) -> bool:
+    """Tell whether a Pod's active deadline has passed."""
+    deadline = fields.deadline(pod) if pod is not None else None
+    return deadline is not None and now >= deadline
+
+
+def legacy_of(pod: Pod, record: VmRecord | None, means: Means) -> str | None:
+    """Return the VM that an older agent made for this Pod, unless a record or another Pod may claim it.
+
+    Such names join namespace and Pod by a dash, so two Pods may mean the same one. Only a Pod that an agent has held before
+    can have such a VM.
+    """
+    if record is not None or finalizers.VM_CLEANUP not in pod.metadata.finalizers:
+        return None
+    vm = vm_names.of_old(pod.namespace or "", pod.name)
+    if means.ledger.vm(vm) is not None or not has_bundle(vm, means):
+        return None
+    claims = [
+        each for each in means.pods.all() if vm_names.of_old(each.namespace or "", each.name) == vm
+    ]
+    return vm if len(claims) <= 1 else None
+
+
+def _phase(pod: Pod | None) -> Phase:
+    phase = pod.status.phase if pod is not None else ""
+    return Phase(phase) if phase in set(Phase) else Phase.PENDING
+
+
+def _may_appear(record: VmRecord | None, means: Means) -> bool:
+    """Tell whether a clone that an earlier agent began may still come: killed agents leave their programs behind."""
+    if record is None or record.state is not VmState.CLAIMED or record.created_at is None:
+        return False
+    if means.memory.of(record.uid).claimed_at is not None:
+        return False
+    return means.clock.now() - record.created_at < means.tart.deadlines.clone
+
+
+def _is_unreadable(vm: str, means: Means) -> bool:
+    return any(each.name == vm for each in means.ledger.unreadable())
+
+
+def _has_slot(vm: str, record: VmRecord | None, means: Means) -> bool:
+    return means.slots.has_room_for_claim(vm) if record is None else means.slots.has_room(vm)
+
+
+def _has_predecessor(subject: Subject, means: Means) -> bool:
+    return any(
+        (record.namespace, record.pod) == subject.key and record.uid != subject.uid
+        for record in means.ledger.vms().values()
+    )
+
+
+def _is_out_of_grace(subject: Subject, means: Means) -> bool:
+    """Tell whether the guest has had its time: since we asked it, or, if agents came and went, since twice that time."""
+    pod = subject.pod
+    if pod is None:
+        return True
+    grace = fields.grace(pod)
+    asked_at = means.memory.of(subject.uid).asked_at
+    if asked_at is not None and means.clock.monotonic() - asked_at >= grace.total_seconds():
+        return True
+    ends = pod.metadata.deletion_timestamp
+    is_overdue = ends is not None and means.clock.now() >= ends + grace
+    return grace <= timedelta() or is_overdue
