@@ -1,0 +1,91 @@
+"""A tart that says what a test tells it to, or nothing at all for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, Counter
+
+from bramley.agent.programs import Finished
+from bramley.agent.tart.driver import Deadlines, Tart
+from bramley.api.names import metrics as names
+from bramley.base import metrics
+from bramley.base.metrics import Labelled
+
+BINARY = "/usr/local/bin/tart"
+
+
+class Hung:
+    """Instead of an answer."""
+
+
+class Programs:
+    """Answers by the verb of the command line; a list is used up one by one."""
+
+    def __init__(self, **answers: Finished | Hung | list[Finished]) -> None:
+        self.answers = answers
+        self.calls: list[tuple[str, ...]] = []
+        self.environments: list[Mapping[str, str]] = []
+        self.killed: list[tuple[str, ...]] = []
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        stdin: bytes = b"",  # noqa: ARG002
+        on_line: Callable[[str], None] | None = None,
+        gate: asyncio.Event | None = None,  # noqa: ARG002
+    ) -> Finished:
+        self.calls.append(tuple(argv))
+        self.environments.append(environment or {})
+        answer = self.answers.get(argv[1].removeprefix("--"), Finished(0))
+        if isinstance(answer, Hung):
+            try:
+                await asyncio.get_running_loop().create_future()
+            except asyncio.CancelledError:
+                self.killed.append(tuple(argv))
+                raise
+        if isinstance(answer, list):
+            answer = answer.pop(0)
+        assert isinstance(answer, Finished)
+        for line in answer.stdout.splitlines():
+            if on_line:
+                on_line(line)
+        return answer
+
+
+class Metrics:
+    """Counts as the agent does."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.tart_timeouts: Labelled[Counter] = metrics.counter(
+            self.registry, names.TART_TIMEOUTS.name, "Timeouts.", *names.TART_TIMEOUTS.labels
+        )
+
+    def timeouts(self, operation: str) -> float:
+        labels = {"operation": operation}
+        return self.registry.get_sample_value(names.TART_TIMEOUTS.name, labels) or 0.0
+
+
+def a_tart(
+    home: Path,
+    programs: Programs,
+    *,
+    metrics: Metrics | None = None,
+    deadlines: Deadlines | None = None,
+) -> Tart:
+    return Tart(
+        programs, binary=BINARY, home=home, metrics=metrics or Metrics(), deadlines=deadlines
+    )
+
+
+def a_vm_on_disk(home: Path, name: str, *files: str) -> Path:
+    folder = home / "vms" / name
+    folder.mkdir(parents=True)
+    for file in files or ("config.json", "disk.img", "nvram.bin"):
+        (folder / file).write_text("{}")
+    return folder

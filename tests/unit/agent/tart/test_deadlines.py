@@ -1,0 +1,115 @@
+"""No command of tart is waited for without a limit; each has its own, and each miss is counted under its name."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from bramley.agent.tart.driver import PATIENCE, Deadlines, Tart
+from bramley.base import errors
+from tests.unit.agent.tart.fakes import Hung, Metrics, Programs, a_tart
+
+LIMITS = Deadlines(
+    pull=timedelta(seconds=11),
+    clone=timedelta(seconds=12),
+    set=timedelta(seconds=13),
+    delete=timedelta(seconds=14),
+    get=timedelta(seconds=15),
+    list=timedelta(seconds=16),
+    version=timedelta(seconds=17),
+    stop_margin=timedelta(seconds=18),
+    ip_margin=timedelta(seconds=19),
+)
+Calling = Callable[[Tart], Awaitable[object]]
+CALLS: dict[str, tuple[Calling, float]] = {
+    "pull": (lambda tart: tart.pull("registry/image:1"), 11),
+    "clone": (lambda tart: tart.clone("golden", "vm"), 12),
+    "set": (lambda tart: tart.set("vm", random_serial=True), 13),
+    "delete": (lambda tart: tart.delete("vm"), 14),
+    "get": (lambda tart: tart.get("vm"), 15),
+    "list": (lambda tart: tart.list(), 16),
+    "version": (lambda tart: tart.answers(), 17),
+    # As long as the grace and some more, but no less than two minutes.
+    "stop": (lambda tart: tart.stop("vm", timedelta(seconds=300)), 318),
+    "ip": (lambda tart: tart.ip("vm", timedelta(seconds=30)), 49),
+    "exec": (lambda tart: tart.exec("vm", ["/bin/df"], timedelta(seconds=20)), 20),
+}
+
+
+@pytest.mark.parametrize("operation", CALLS)
+async def test_a_command_that_hangs_is_killed_at_its_deadline_and_counted(
+    operation: str, tmp_path: Path
+) -> None:
+    programs = Programs(**{operation: Hung()})
+    metrics = Metrics()
+    tart = a_tart(tmp_path, programs, metrics=metrics, deadlines=LIMITS)
+    call, limit = CALLS[operation]
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+
+    with pytest.raises(errors.TimedOut):
+        await call(tart)
+
+    assert loop.time() - began == pytest.approx(limit)
+    assert programs.killed == programs.calls[-1:]
+    assert metrics.timeouts(operation) == 1
+
+
+def test_every_command_of_the_driver_is_in_this_table() -> None:
+    commands = {
+        name
+        for name, member in inspect.getmembers(Tart, inspect.iscoroutinefunction)
+        if not name.startswith("_")
+    }
+
+    assert {"version" if name == "answers" else name for name in commands} == set(CALLS)
+
+
+async def test_a_short_grace_still_leaves_tart_two_minutes_to_stop(tmp_path: Path) -> None:
+    tart = a_tart(tmp_path, Programs(stop=Hung()))
+    loop = asyncio.get_running_loop()
+
+    with pytest.raises(errors.TimedOut):
+        await tart.stop("vm", timedelta(seconds=1))
+
+    assert loop.time() == pytest.approx(120)
+
+
+async def test_a_clone_that_hangs_does_not_hold_up_the_deletion_of_another_vm(
+    tmp_path: Path,
+) -> None:
+    tart = a_tart(tmp_path, Programs(clone=Hung()))
+    loop = asyncio.get_running_loop()
+
+    async with asyncio.TaskGroup() as group:
+        hanging = group.create_task(tart.clone("golden", "one"))
+        await asyncio.sleep(0)
+        await tart.delete("two")
+        hanging.cancel()
+
+    assert loop.time() == pytest.approx(PATIENCE.total_seconds())
+
+
+async def test_commands_that_change_vms_take_turns(tmp_path: Path) -> None:
+    seen = []
+
+    class Slow(Programs):
+        async def run(self, argv, **rest):  # type: ignore[no-untyped-def]  # noqa: ANN001,ANN003,ANN202
+            seen.append(("begins", argv[1]))
+            await asyncio.sleep(1)
+            seen.append(("ends", argv[1]))
+            return await super().run(argv, **rest)
+
+    tart = a_tart(tmp_path, Slow())
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(tart.clone("golden", "one"))
+        group.create_task(tart.set("two", cpu=4))
+        group.create_task(tart.delete("three"))
+
+    assert [what for what, _ in seen] == ["begins", "ends"] * 3

@@ -1,0 +1,82 @@
+"""Each fragment that tart is known for, with the exit code it comes with, means what it means and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from bramley.agent.programs import Finished
+from bramley.agent.tart import failures, references
+from bramley.agent.tart.failures import (
+    AlreadyRuns,
+    HalfMade,
+    IsRunning,
+    LimitReached,
+    NoSession,
+    NoSpace,
+    TartFailed,
+    Throttled,
+    Unusable,
+)
+
+SAID: list[tuple[int, str, type[TartFailed]]] = [
+    (1, "Error: No space left on device", NoSpace),
+    (1, "Error: There isn\N{RIGHT SINGLE QUOTATION MARK}t enough space.", NoSpace),
+    (1, "Error: there isn't enough space", NoSpace),
+    (1, "The number of VMs exceeds the system limit (other running VMs: a, b)", LimitReached),
+    (1, 'Error Domain=VZErrorDomain Code=6 "The maximum supported number of active virtual machines"', LimitReached),
+    (1, 'Error Domain=VZErrorDomain Code=1 "Internal error: failed to start"', NoSession),
+    (1, 'Error Domain=VZErrorDomain Code=-9 "HostKey"', NoSession),
+    (1, "Keychain returned unsuccessful status -25308", NoSession),
+    (2, 'VM "a" is already running!', AlreadyRuns),
+    (1, 'Error Domain=VZErrorDomain Code=2 "Failed to lock auxiliary storage"', AlreadyRuns),
+    (1, 'VM "a" is running', IsRunning),
+    (1, "VM is missing some of its files", HalfMade),
+    (1, 'Error: UnexpectedHTTPStatusCode(when: "pulling manifest", code: 429, details: "")', Throttled),
+    (1, 'Error: UnexpectedHTTPStatusCode(when: "pulling blob", code: 503, details: "")', Throttled),
+    (1, 'Error: UnexpectedHTTPStatusCode(when: "pulling manifest", code: 404, details: "")', TartFailed),
+    (1, "unsupported legacy disk media type", Unusable),
+    (1, "host macOS version is outdated", Unusable),
+    (1, "VM should have 4 CPU cores at minimum (requested 2)", Unusable),
+    (64, "Error: Unknown option", Unusable),
+    (1, "Error: something new", TartFailed),
+    (-9, "No space left on device", TartFailed),
+    (2, "VM does not exist", TartFailed),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "text", "kind"), SAID)
+def test_a_failure_is_known_by_code_and_fragment(
+    code: int, text: str, kind: type[TartFailed]
+) -> None:
+    found = failures.failure("clone", Finished(code, stderr=text))
+
+    assert type(found) is kind
+    assert (found.operation, found.code, found.stderr) == ("clone", code, text)
+    assert text in str(found)
+
+
+def test_a_run_that_ended_well_did_not_fail_to_start() -> None:
+    assert failures.start_failure(0, "guest has stopped the virtual machine") is None
+    assert isinstance(failures.start_failure(1, "exceeds the system limit"), TartFailed)
+
+
+@pytest.mark.parametrize(
+    ("image", "repository", "spelt"),
+    [
+        ("ghcr.io/a/b", "ghcr.io/a/b", "ghcr.io/a/b:latest"),
+        ("ghcr.io/a/b:1", "ghcr.io/a/b", "ghcr.io/a/b:1"),
+        ("localhost:5000/a:1", "localhost:5000/a", "localhost:5000/a:1"),
+        ("h:5000/a/b@sha256:" + "0" * 64, "h:5000/a/b", "h:5000/a/b@sha256:" + "0" * 64),
+        ("h/a:1@sha256:" + "0" * 64, "h/a", "h/a@sha256:" + "0" * 64),
+    ],
+)
+def test_a_remote_name_has_its_parts(image: str, repository: str, spelt: str) -> None:
+    reference = references.parse(image)
+
+    assert reference is not None
+    assert (reference.repository, reference.spelt) == (repository, spelt)
+
+
+@pytest.mark.parametrize("image", ["vm", "", "/a", "h/", "h/a@sha256:1", "h/../a", "h//a", "h/ä"])
+def test_other_names_are_not_remote(image: str) -> None:
+    assert references.parse(image) is None
