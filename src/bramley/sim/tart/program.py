@@ -205,6 +205,10 @@ def _told(word: str, words: Sequence[str], view: world.World) -> Steps:
     except Failed as failed:
         yield Err(failed.message)
         return failed.code
+    except OSError as error:
+        # Another process took a file away, or the real volume is full: told as the system tells it.
+        yield Err(f"Error: {error.strerror}: {error.filename}")
+        return 1
     except Interrupted:
         yield Err("Error: CancellationError()")
         return 1

@@ -67,9 +67,11 @@ def limit(world: World, name: str) -> Generator[Effect, Any, Failed]:
         )
     seen = []
     for other in layout.names(world.home):
+        if other == name:  # ours: to look at it would be to lose it
+            continue
         config = os.path.join(layout.vm(world.home, other), layout.CONFIG)
         holder: int | None = yield RunHolder(config)
-        if holder is not None and other != name:
+        if holder is not None:
             seen.append(other)
     hint = f" (other running VMs: {', '.join(seen)})" if seen else ""
     return Failed(1, f"The number of VMs exceeds the system limit{hint}")
