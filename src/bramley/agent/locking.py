@@ -19,13 +19,7 @@ class AnotherAgent(errors.Refused):
 @contextlib.contextmanager
 def held(path: Path) -> Iterator[None]:
     """Hold the lock of this host; AnotherAgent if somebody else does."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-    except OSError as error:
-        raise errors.BadConfiguration(
-            f"{flags.STATE_DIR.name} {path.parent}: {error.strerror}; give a folder that this user may write"
-        ) from error
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         _take(descriptor, path)
         yield

@@ -10,11 +10,12 @@ import asyncio
 import os
 import random
 import signal
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from bramley.agent import locking
+from bramley.agent import locking, preparing
 from bramley.agent.node import addressing
 from bramley.app.agent_parts import Parts
 from bramley.base import log
@@ -44,6 +45,8 @@ class Around:
     rng: random.Random
     registry: CollectorRegistry
     has_sockets: bool = True
+    # What the real side of a host does in the background, such as cutting logs.
+    beside: tuple[Callable[[], Coroutine[Any, Any, object]], ...] = ()
 
 
 class Agent:
@@ -66,6 +69,7 @@ class Agent:
         settings = await addressing.settled(
             self._settings, self._around.programs, self._around.host
         )
+        preparing.make(settings.folders)
         with locking.held(settings.folders.lock):
             self.parts = parts = Parts(settings, self._around)
             logger.info("Starting", node=settings.node.name, address=settings.node.address)
@@ -100,19 +104,25 @@ async def _process(settings: Settings, kubeconfig: str | None) -> None:
     from bramley.agent import platform
     from bramley.agent.processes import SystemPrograms
     from bramley.agent.supervising import SupervisedRuns
+    from bramley.agent.vm_logs import VmLogs
     from bramley.kube import connecting
 
-    clock = SystemClock()
-    folders = settings.folders
+    clock, folders = SystemClock(), settings.folders
+    preparing.make(folders)
+    logs = VmLogs(folders.vm_logs, clock=clock)
+    host = platform.current(tart_home=folders.tart_home)
     async with connecting.connect(Path(kubeconfig) if kubeconfig else None, clock=clock) as kube:
         around = Around(
             kube=kube,
             programs=SystemPrograms(os.environ),
-            runs=SupervisedRuns(folders.state, folders.vm_logs, clock, environment=os.environ),
-            host=platform.current(tart_home=folders.tart_home),
+            runs=SupervisedRuns(
+                folders.state, folders.vm_logs, clock, environment=os.environ, system=host
+            ),
+            host=host,
             clock=clock,
             rng=random.Random(),
             registry=CollectorRegistry(),
+            beside=(logs.run,),
         )
         agent = build(settings, around)
         loop = asyncio.get_running_loop()

@@ -85,6 +85,7 @@ class Parts:
         yield self.node.run()
         yield from self.view.jobs()
         yield self.manager.run()
+        yield from (job() for job in self._around.beside)
 
     async def stop(self) -> None:
         """End what has to end in order, before the rest is cancelled."""
