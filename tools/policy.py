@@ -42,6 +42,14 @@ EVENT_RULES = [
         "verbs": ["delete", "get", "list", "watch"],
     }
 ]
+# Who the API is to the agents on nodes, as clusters made by kubeadm call it; `auth.bootstrap` knows it too.
+KUBELET_CLIENT = "kube-apiserver-kubelet-client"
+# What a metrics server brings along: whoever may look at Pods may look at what they use.
+METRICS_READER = "system:aggregated-metrics-reader"
+METRICS_RULES = [
+    {"apiGroups": ["metrics.k8s.io"], "resources": ["pods", "nodes"], "verbs": ["get", "list"]}
+]
+METRICS_LABELS = {f"{GROUP}/aggregate-to-{role}": "true" for role in ("admin", "edit", "view")}
 LABELS = {"kubernetes.io/bootstrapping": "rbac-defaults"}
 ANNOTATIONS = {"rbac.authorization.kubernetes.io/autoupdate": "true"}
 
@@ -80,15 +88,30 @@ def _own() -> list[Json]:
         EVENTS: EVENTS,
         **{f"bramley:controller:{each}": f"system:controller:{each}" for each in OURS},
     }
-    return [role, *(_binding(name, given) for name, given in roles.items())]
+    bindings = [_binding(name, given, CONTROLLERS) for name, given in roles.items()]
+    return [role, *bindings, *_of_agents()]
 
 
-def _binding(name: str, role: str) -> Json:
+def _of_agents() -> list[Json]:
+    """Return what the API needs to speak to agents, and others to read what it hears from them."""
+    meta = _meta(METRICS_READER)
+    labels = {**meta["labels"], **METRICS_LABELS}
+    return [
+        _binding("bramley:kubelet-client", "system:kubelet-api-admin", KUBELET_CLIENT),
+        {
+            "kind": "ClusterRole",
+            "metadata": {**meta, "labels": labels},
+            "rules": METRICS_RULES,
+        },
+    ]
+
+
+def _binding(name: str, role: str, user: str) -> Json:
     return {
         "kind": "ClusterRoleBinding",
         "metadata": _meta(name),
         "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": role},
-        "subjects": [{"apiGroup": GROUP, "kind": "User", "name": CONTROLLERS}],
+        "subjects": [{"apiGroup": GROUP, "kind": "User", "name": user}],
     }
 
 

@@ -15,11 +15,20 @@ from bramley.apiserver.auth.attributes import Attributes
 from bramley.apiserver.auth.authenticator import Authenticate, Authenticator
 from bramley.apiserver.auth.authorizer import Authorizer
 from bramley.apiserver.auth.users import User
-from bramley.apiserver.limits import Limits, Seat
+from bramley.apiserver.limits import Lane, Limits, Seat
 from bramley.apiserver.paths import Target
-from bramley.apiserver.rest import bootstrap, listing, negotiation, options, showing, watching
+from bramley.apiserver.rest import (
+    bootstrap,
+    listing,
+    negotiation,
+    options,
+    showing,
+    streaming,
+    watching,
+)
 from bramley.apiserver.rest.exchange import (
     Answer,
+    Chunks,
     Disconnected,
     Receive,
     Request,
@@ -39,6 +48,8 @@ logger = log.get(__name__)
 __all__ = ["Api", "Authenticate", "Callers", "translated"]
 
 _READS = frozenset({"GET", "HEAD"})
+# What may take as long as a watch.
+_LASTING = frozenset({"log"})
 _TARGETS_KEPT = 10_000
 # No address of an object is longer; what is would only fill the memory.
 _LONGEST_KEPT = 1024
@@ -124,23 +135,44 @@ class Api:
             return self._documents.answer(request)
         if target.resource.rules.warning:
             request.warnings.append(target.resource.rules.warning)
-        reads = request.method in _READS
-        if reads and (not target.name or target.legacy_watch) and not target.subresource:
+        is_many = (not target.name or target.legacy_watch) and not target.subresource
+        if request.method in _READS and is_many and not target.resource.is_computed:
             return await self._many(request, target, seat, send)
         if target.legacy_watch:
             # Its rights were asked for a watch; nothing else may be done there.
             raise status.method_not_allowed()
-        seat.take(
-            _counted(request), self._limits.lane_of(request.method, target.resource.stored_name)
-        )
+        return await self._one(request, target, asked, seat, send)
+
+    async def _one(
+        self, request: Request, target: Target, asked: Attributes | None, seat: Seat, send: Send
+    ) -> Answer | None:
+        seat.take(_counted(request), self._lane(request, target))
         server = self._server
-        if asked is not None and not reads:
+        if asked is not None and request.method not in _READS:
             server = escalation.guarded(server.overseen(asked), asked)
         handler, view = handler_of(request.method, target), negotiation.view_of(request)
         answer = await handler(server, request, target)
+        if answer.chunks is not None:
+            await self._stream(request, answer, answer.chunks, seat, send)
+            return None
         if view is negotiation.PLAIN:
             return answer
         return showing.reshaped(answer, request, target.resource, view, server.clock)
+
+    def _lane(self, request: Request, target: Target) -> Lane:
+        # A log may be followed for hours.
+        if target.subresource in _LASTING:
+            return self._limits.watches
+        return self._limits.lane_of(request.method, target.resource.stored_name)
+
+    async def _stream(
+        self, request: Request, answer: Answer, chunks: Chunks, seat: Seat, send: Send
+    ) -> None:
+        self._note(request, answer)
+        seat.has_begun = True
+        may = partial(self._callers.still_lets, request)
+        clock = self._server.clock
+        await streaming.send_streamed(request, answer, chunks, send=send, clock=clock, may=may)
 
     def _target(self, path: str) -> Target | None:
         """Return what a path names, None for a discovery document; kept, because clients ask for the same again."""

@@ -30,6 +30,7 @@ from bramley.base.clock import Clock, SystemClock
 if TYPE_CHECKING:
     from bramley.apiserver.audit import Log
     from bramley.apiserver.backups import Backups
+    from bramley.apiserver.nodes.reaching import Nodes
     from bramley.apiserver.openapi.pages import Pages
 
 
@@ -63,10 +64,11 @@ def build(  # noqa: PLR0913 - the one place where an API is put together
     keys: Keys | None = None,
     backups: Backups | None = None,
     audit: Log | None = None,
+    nodes: Nodes | None = None,
 ) -> App:
     """Return the application over a store; `authenticate` knows the tokens that are not those of ServiceAccounts.
 
-    `keys` sign the latter; left out, they live as long as the process.
+    `keys` sign the latter; left out, they live as long as the process. Without `nodes` no agent is asked for logs.
     """
     clock = clock or SystemClock()
     accounts = Accounts(store, keys or Keys.in_memory(), clock=clock)
@@ -81,6 +83,7 @@ def build(  # noqa: PLR0913 - the one place where an API is put together
         authorizer=Authorizer(Rbac(store), [agents.opinion]),
         authenticator=authenticator,
         agents=agents,
+        nodes=nodes,
     )
     bootstrap.install_definitions(server)
     callers = Callers(authenticator, server.authorizer)

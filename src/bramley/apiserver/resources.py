@@ -119,7 +119,10 @@ CUSTOM = Rules(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedResource:
-    """One kind as one version of the API serves it; a virtual one is answered when it is created, and never stored."""
+    """One kind as one version of the API serves it.
+
+    Two sorts are never stored: a virtual one is answered when it is created, a computed one is made when it is read.
+    """
 
     group: str
     version: str
@@ -138,6 +141,7 @@ class ServedResource:
     verbs: tuple[str, ...] = VERBS
     is_custom: bool = True
     is_virtual: bool = False
+    is_computed: bool = False
     stored_version: str = ""
     stored_name: str = ""
     conversion: Conversion | None = None

@@ -19,6 +19,8 @@ from bramley.apiserver import kubeconfigs, private_files, tls
 from bramley.apiserver.audit import Log
 from bramley.apiserver.auth.signing import Keys
 from bramley.apiserver.backups import Backups
+from bramley.apiserver.nodes import reaching
+from bramley.apiserver.nodes.reaching import Nodes
 from bramley.apiserver.settings import Settings as ApiSettings
 from bramley.apiserver.store.store import Store
 from bramley.apiserver.tls import Certificates
@@ -97,13 +99,13 @@ async def serve(
             tokens = Tokens.open(settings.data_dir)
             certificates = _certificates(settings, clock)
             token = kubeconfigs.admin_token(settings.kubeconfig, tokens)
-            api = _api(settings, store, tokens, clock=clock, audit=audit)
+            agents = _agents(certificates, clock)
+            api = _api(settings, store, tokens, clock=clock, audit=audit, agents=agents)
             await embedded.prepare(api, token)
             tell_way_in = partial(_write_kubeconfig, settings, address, certificates, token)
             tell_way_in()
-            process = _Process(
-                settings, api, _https_server(settings, api, certificates, bound), certificates
-            )
+            server = _https_server(settings, api, certificates, bound)
+            process = _Process(settings, api, server, certificates, agents)
             await process.run(
                 stop, clock=clock, started=partial(started, address), renewed=tell_way_in
             )
@@ -118,6 +120,7 @@ class _Process:
     api: embedded.Api
     server: HttpsServer
     certificates: Certificates
+    agents: Nodes
 
     async def run(
         self,
@@ -145,11 +148,27 @@ class _Process:
 
     async def _end_streams(self, beside: cluster.Cluster) -> None:
         await _stop_controllers(beside)
+        await self.agents.close()
         await self.api.store.close()
 
 
+def _agents(certificates: Certificates, clock: Clock) -> Nodes:
+    """Return the ways to agents: the API proves itself by its own authority, and does not check their certificates."""
+
+    def issue(name: str, lifetime: timedelta) -> tls.Identity:
+        return certificates.issue(name, lifetime=lifetime)
+
+    return reaching.nodes(issue, authority=certificates.authority.decode(), clock=clock)
+
+
 def _api(
-    settings: Settings, store: Store, tokens: Tokens, *, clock: Clock, audit: Log | None
+    settings: Settings,
+    store: Store,
+    tokens: Tokens,
+    *,
+    clock: Clock,
+    audit: Log | None,
+    agents: Nodes,
 ) -> embedded.Api:
     return embedded.build(
         store,
@@ -162,6 +181,7 @@ def _api(
             store, folder=settings.data_dir, kubeconfig=settings.kubeconfig, clock=clock
         ),
         audit=audit,
+        nodes=agents,
     )
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from bramley.apiserver.audit import Log
     from bramley.apiserver.backups import Backups
     from bramley.apiserver.controllers.timings import Timings
+    from bramley.apiserver.nodes.reaching import Nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Api:
         return InProcessTransport(self.application, token=token)
 
 
-def build(
+def build(  # noqa: PLR0913 - one parameter per part that differs between servers
     store: Store,
     tokens: Tokens,
     *,
@@ -55,6 +56,7 @@ def build(
     keys: Keys | None = None,
     backups: Backups | None = None,
     audit: Log | None = None,
+    nodes: Nodes | None = None,
 ) -> Api:
     """Build the API over a store: what is built in, and what its definitions add; `keys` sign ServiceAccounts' tokens."""
     insiders = Tokens.in_memory()
@@ -72,6 +74,7 @@ def build(
         keys=keys,
         backups=backups,
         audit=audit,
+        nodes=nodes,
     )
     return Api(application, store, tokens, insiders)
 

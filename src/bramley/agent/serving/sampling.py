@@ -17,9 +17,10 @@ from bramley.agent.host import Host, Space, Usage
 from bramley.agent.ledger.records import VmRecord, VmState
 from bramley.agent.serving.sources import NodeUsage, PodUsage, Used
 from bramley.api.core import Pod
+from bramley.api.names import agent
 from bramley.base.clock import Clock
 
-SAMPLE_EVERY = timedelta(seconds=10)
+SAMPLE_EVERY = agent.USAGE_WINDOW
 # The first rates are wanted soon.
 FIRST_AFTER = timedelta(seconds=1)
 

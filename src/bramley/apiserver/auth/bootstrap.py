@@ -24,6 +24,8 @@ from bramley.apiserver.store.store import Store
 from bramley.base.clock import Clock
 
 AUTOUPDATE = "rbac.authorization.kubernetes.io/autoupdate"
+# Who the API is to the agents on nodes; the policy gives it the rights to speak to them, and no others.
+KUBELET_CLIENT = "kube-apiserver-kubelet-client"
 _FILE = "policy.json"
 
 

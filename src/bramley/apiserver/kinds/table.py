@@ -18,6 +18,7 @@ from bramley.apiserver.kinds import (
     services,
     small,
     stored_table,
+    usages,
     workload_table,
 )
 from bramley.apiserver.kinds.entries import kind
@@ -50,6 +51,7 @@ _GROUPS = (
     "coordination.k8s.io",
     "node.k8s.io",
     "discovery.k8s.io",
+    usages.GROUP,
 )
 _USUAL = Settings()
 
@@ -62,7 +64,7 @@ def catalog(settings: Settings = _USUAL) -> Catalog:
 def builtin(settings: Settings = _USUAL) -> tuple[ServedResource, ...]:
     """Return what is served without any CustomResourceDefinition."""
     own = (*_core(settings), *_events(), *reviews.reviews(), *_rbac(), *_others())
-    served = (*own, *workload_table.builtin(), *stored_table.builtin())
+    served = (*own, *workload_table.builtin(), *stored_table.builtin(), *usages.usages())
     return tuple(sorted(served, key=lambda each: _GROUPS.index(each.group)))
 
 

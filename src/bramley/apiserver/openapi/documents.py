@@ -118,7 +118,7 @@ def _built(served: list[ServedResource], version: str) -> bytes:
             continue
         paths |= operations.paths(each, names)
         roots |= _roots(each, names)
-        own |= custom.schemas(each) if each.is_custom else {}
+        own |= custom.schemas(each) if _has_own(each) else {}
     is_custom = any(each.is_custom for each in served)
     title = ("Kubernetes CRD Swagger", "v0.1.0") if is_custom else ("Kubernetes", version)
     security = {} if is_custom else {"securitySchemes": _SECURITY}
@@ -133,13 +133,18 @@ def _built(served: list[ServedResource], version: str) -> bytes:
 
 def _names(resource: ServedResource) -> Names | None:
     """Return the names of a resource's schemas, or None for a built-in kind of which no schema is known."""
-    if resource.is_custom:
+    if _has_own(resource):
         return Names(
             custom.name_of(resource, resource.kind), custom.name_of(resource, resource.list_kind)
         )
     own = packaged.name_of(resource.group, resource.version, resource.kind)
     lists = packaged.name_of(resource.group, resource.version, resource.list_kind)
     return None if own is None else Names(own, lists or own)
+
+
+def _has_own(resource: ServedResource) -> bool:
+    """Tell whether a resource brings its schema along, instead of having a packaged one."""
+    return resource.is_custom or resource.schema is not None
 
 
 def _roots(resource: ServedResource, names: Names) -> set[str]:

@@ -1,15 +1,15 @@
 """One request and its answer, between ASGI's messages and the handlers.
 
-Handlers get a `Request` and return an `Answer`; only watches send for themselves. Nothing here knows a resource.
+Handlers get a `Request` and return an `Answer`; only watches send for themselves, and `streaming` what comes in pieces. Nothing here knows a resource.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -123,15 +123,28 @@ class Request:
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
+class Chunks(Protocol):
+    """A body that comes in pieces; it ends instead of raising once the first piece was asked for."""
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        """Return itself."""
+        ...
+
+    async def aclose(self) -> None:
+        """Give back what the source holds, whether or not a piece was asked for."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A whole answer; warnings become headers."""
+    """An answer: with its whole body, or with `chunks` instead; warnings become headers."""
 
     body: bytes
     code: int = 200
     content_type: Header = JSON
     headers: tuple[Header, ...] = ()
     cache: Header = _NO_CACHE
+    chunks: Chunks | None = None
 
 
 def parse_query(query_string: bytes) -> tuple[dict[str, str], dict[str, list[str]]]:

@@ -1,13 +1,16 @@
-"""Subresources of Pods that the agent on a Pod's node would answer: logs, exec, attach, port-forward and proxy.
+"""Subresources of Pods that the agent on a Pod's node answers: logs, and, so far refused, exec, attach, port-forward and proxy.
 
-The server looks up Pod, container and node as a real one does, and refuses in its words. It does not reach out to nodes yet.
+The server looks up Pod, container and node as a real one does, and refuses in its words. Where it has no way to nodes, under
+virtual time and in tests, it says so.
 """
 
 from __future__ import annotations
 
 from bramley.apiserver import causes, status
+from bramley.apiserver.nodes import places
 from bramley.apiserver.paths import Target
 from bramley.apiserver.resources import Json
+from bramley.apiserver.rest import node_logs
 from bramley.apiserver.rest.exchange import Answer, Request
 from bramley.apiserver.rest.server import Server, decoded, served
 from bramley.apiserver.status import ApiError, Details
@@ -16,17 +19,20 @@ from bramley.apiserver.store.records import Key
 _CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 _DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 _COUNTS = ("tailLines", "sinceSeconds", "limitBytes")
-_PORT = 10250
 
 
 async def log(server: Server, request: Request, target: Target) -> Answer:
-    """Refuse to show a container's log; of a Pod that runs nowhere there is none."""
+    """Show a container's log as its agent sends it; of a Pod that runs nowhere there is none."""
     _check_log_options(request, target.name)
     pod = _pod(server, target)
     container = _container(pod, request.query.get("container", ""))
     if not pod["spec"].get("nodeName"):
         return Answer(b"", 204)
-    raise _unreachable(server, pod, f"containerLogs/{_path(pod)}/{container}")
+    path = f"/containerLogs/{_path(pod)}/{container}"
+    url = _agent(server, pod)
+    if server.nodes is None:
+        raise _unreachable(url + path)
+    return await node_logs.opened(server.nodes.lines, url, path, request, name=target.name)
 
 
 async def stream(server: Server, request: Request, target: Target) -> Answer:
@@ -34,14 +40,15 @@ async def stream(server: Server, request: Request, target: Target) -> Answer:
     pod = _pod(server, target)
     container = _container(pod, request.query.get("container", ""))
     _check_placed(pod)
-    raise _unreachable(server, pod, f"{target.subresource}/{_path(pod)}/{container}")
+    url = _agent(server, pod)
+    raise _unreachable(f"{url}/{target.subresource}/{_path(pod)}/{container}")
 
 
 async def forward(server: Server, _request: Request, target: Target) -> Answer:
     """Refuse to forward a port."""
     pod = _pod(server, target)
     _check_placed(pod)
-    raise _unreachable(server, pod, f"portForward/{_path(pod)}")
+    raise _unreachable(f"{_agent(server, pod)}/portForward/{_path(pod)}")
 
 
 async def proxy(server: Server, _request: Request, target: Target) -> Answer:
@@ -102,16 +109,16 @@ def _check_placed(pod: Json) -> None:
         raise status.bad_request(message)
 
 
-def _unreachable(server: Server, pod: Json, path: str) -> ApiError:
+def _agent(server: Server, pod: Json) -> str:
+    """Return where the agent of a Pod's node listens."""
     name = pod["spec"]["nodeName"]
     record = server.store.get(Key("nodes", "", name))
     if record is None:
         # A real server says so of a Node, too.
-        return status.not_found(Details(kind="pods", name=name))
-    addresses = decoded(record).get("status", {}).get("addresses", [])
-    if not addresses:
-        message = "no preferred addresses found; known addresses: []"
-        return ApiError(500, "", message)
-    where = f"https://{addresses[0].get('address', '')}:{_PORT}/{path}"
+        raise status.not_found(Details(kind="pods", name=name))
+    return places.url(decoded(record))
+
+
+def _unreachable(where: str) -> ApiError:
     message = f'Get "{where}": the embedded API does not reach out to nodes'
     return ApiError(500, "InternalError", f"Internal error occurred: {message}")

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from bramley.apiserver import status
 from bramley.apiserver.paths import Target
 from bramley.apiserver.rest import creating, deleting, listing, scaling, updating
-from bramley.apiserver.rest.subresources import EXTRA, VERBS, VIRTUAL, Handler
+from bramley.apiserver.rest.subresources import COMPUTED, EXTRA, VERBS, VIRTUAL, Handler
 from bramley.apiserver.status import ApiError
 
 __all__ = ["Handler", "handler_of"]
@@ -41,6 +41,8 @@ def handler_of(method: str, target: Target) -> Handler:
     method = "GET" if method == "HEAD" else method
     if target.subresource:
         handler = _subresource(target).get(method)
+    elif target.resource.is_computed:
+        handler = COMPUTED[target.resource.qualified] if method == "GET" else None
     elif target.resource.is_virtual:
         handler = _virtual(method, target)
     else:

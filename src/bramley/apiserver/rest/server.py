@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import msgspec
@@ -21,6 +22,9 @@ from bramley.apiserver.store.records import Key, Record
 from bramley.apiserver.store.store import Store
 from bramley.base.clock import Clock
 
+if TYPE_CHECKING:
+    from bramley.apiserver.nodes.reaching import Nodes
+
 Admit = Callable[[Json, Json | None], None]
 
 NAMESPACES = "namespaces"
@@ -35,7 +39,7 @@ class Server:
     to the disk, and nothing may be created in them from then on. `reserved` are addresses of Services
     that are on their way. `guard` looks at what one caller wants to write, new and
     old, besides the kind's rules; it belongs to one request and raises a refusal. `oversee` sees each state that an agent's
-    request would store, whichever way it came about.
+    request would store, whichever way it came about. `nodes` is the way to the agents on nodes; without it they are not asked.
     """
 
     store: Store
@@ -46,6 +50,7 @@ class Server:
     authorizer: Authorizer
     authenticator: Authenticator
     agents: Agents
+    nodes: Nodes | None = None
     closing: set[str] = field(default_factory=set)
     reserved: set[str] = field(default_factory=set)
     guard: Admit | None = None

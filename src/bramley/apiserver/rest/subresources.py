@@ -1,6 +1,6 @@
-"""What is served beside plain objects: subresources of built-in kinds, and kinds that are only ever created, never stored.
+"""What is served beside plain objects: subresources of built-in kinds, and kinds that are only ever created, or only read.
 
-Two registries, and nothing else decides what exists: routes look handlers up here, and discovery lists what it finds here.
+Three registries, and nothing else decides what exists: routes look handlers up here, and discovery lists what it finds here.
 Status and scale are not among them, because a resource says by itself whether it has these.
 """
 
@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from bramley.apiserver.auth import access_reviews, reviews, token_requests
 from bramley.apiserver.paths import Target
-from bramley.apiserver.rest import binding, evicting, finalizing, node_agents, pod_parts
+from bramley.apiserver.rest import binding, evicting, finalizing, metrics, node_agents, pod_parts
 from bramley.apiserver.rest.exchange import Answer, Request
 from bramley.apiserver.rest.server import Server
 
@@ -88,5 +88,13 @@ VIRTUAL: Mapping[str, Handler] = MappingProxyType(
         "selfsubjectrulesreviews.authorization.k8s.io": access_reviews.review_rules,
         "subjectaccessreviews.authorization.k8s.io": access_reviews.review_subject,
         "tokenreviews.authentication.k8s.io": reviews.review_token,
+    }
+)
+
+# By the qualified name of a kind that is made when somebody reads it: what a GET does. Its ServedResource says `is_computed`.
+COMPUTED: Mapping[str, Handler] = MappingProxyType(
+    {
+        "nodes.metrics.k8s.io": metrics.read_nodes,
+        "pods.metrics.k8s.io": metrics.read_pods,
     }
 )

@@ -1,0 +1,28 @@
+"""All ways to the agents, as the handlers see them: open a log, ask what is used. Built once per server, closed with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bramley.apiserver.nodes.identity import Issue, NodeIdentity
+from bramley.apiserver.nodes.lines import NodeLines
+from bramley.apiserver.nodes.usages import Usages
+from bramley.base.clock import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """The lines to agents, and what they said of late."""
+
+    lines: NodeLines
+    usages: Usages
+
+    async def close(self) -> None:
+        """End what is under way, such as logs that are followed."""
+        await self.lines.close()
+
+
+def nodes(issue: Issue, *, authority: str, clock: Clock, checked: bool = False) -> Nodes:
+    """Return the ways to agents; `issue` makes our client certificates, `authority` is told to NodeLines."""
+    lines = NodeLines(NodeIdentity(issue, clock), authority=authority, checked=checked)
+    return Nodes(lines, Usages(lines, clock))

@@ -1,0 +1,152 @@
+"""metrics.k8s.io: what Nodes and Pods use, made of what their agents say when somebody asks.
+
+Nothing is stored. What an agent tells counts only for its own Node and for the very Pods that are bound to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+import msgspec
+
+from bramley.api.names import agent
+from bramley.apiserver import status
+from bramley.apiserver.metadata import timestamp
+from bramley.apiserver.nodes import places
+from bramley.apiserver.nodes.reaching import Nodes
+from bramley.apiserver.nodes.usages import Summary, Used
+from bramley.apiserver.paths import Target
+from bramley.apiserver.resources import Json, ServedResource
+from bramley.apiserver.rest import options
+from bramley.apiserver.rest.exchange import Answer, Request
+from bramley.apiserver.rest.server import Server, decoded
+from bramley.apiserver.status import ApiError
+from bramley.apiserver.store.records import Key, Record
+
+_NODES, _PODS = "nodes", "pods"
+_NODE_NAME = "spec.nodeName"
+
+
+async def read_nodes(server: Server, request: Request, target: Target) -> Answer:
+    """Return what Nodes use; one that does not say is not listed."""
+    records = _chosen(server, request, target, Key(_NODES, "", target.name))
+    said = await _summaries(server, {each.key.name for each in records})
+    found = [
+        _node(server, each, said[each.key.name].node) for each in records if each.key.name in said
+    ]
+    return _answer([each for each in found if each], target)
+
+
+async def read_pods(server: Server, request: Request, target: Target) -> Answer:
+    """Return what Pods use; one whose agent does not say is not listed."""
+    records = _chosen(server, request, target, Key(_PODS, target.namespace, target.name))
+    said = await _summaries(server, {each.fields.get(_NODE_NAME, "") for each in records})
+    found = [_pod(server, each, said.get(each.fields.get(_NODE_NAME, ""))) for each in records]
+    return _answer([each for each in found if each], target)
+
+
+def _chosen(server: Server, request: Request, target: Target, key: Key) -> list[Record]:
+    """Return the objects that are asked about."""
+    if key.name:
+        record = server.store.get(key)
+        return [record] if record is not None else []
+    asked = options.listing(request, target.resource)
+    if asked.watch:
+        raise status.method_not_allowed()
+    records = server.store.list(key.resource, key.namespace or None)
+    return [each for each in records if asked.selection.wants(each)]
+
+
+async def _summaries(server: Server, names: Iterable[str]) -> dict[str, Summary]:
+    """Return what the agents of these Nodes say, by Node."""
+    urls: dict[str, str] = {}
+    for name in names:
+        record = server.store.get(Key(_NODES, "", name)) if name else None
+        url = _url(record) if record is not None else ""
+        if url:
+            urls[name] = url
+    said = await _reached(server).usages.of(urls.values())
+    return {name: said[url] for name, url in urls.items() if url in said}
+
+
+def _reached(server: Server) -> Nodes:
+    if server.nodes is None:
+        raise status.unavailable("the embedded API does not reach out to nodes")
+    return server.nodes
+
+
+def _url(record: Record) -> str:
+    try:
+        return places.url(decoded(record))
+    except ApiError:
+        # A Node that tells no address yet is one that says nothing.
+        return ""
+
+
+def _node(server: Server, record: Record, used: Used) -> Json | None:
+    usage = _usage(used)
+    if usage is None:
+        return None
+    return {**_head(server, record, usage[0]), "usage": usage[1]}
+
+
+def _pod(server: Server, record: Record, said: Summary | None) -> Json | None:
+    whole = decoded(record)
+    own = (record.key.namespace, record.key.name, whole["metadata"]["uid"])
+    for each in said.pods if said else ():
+        if (each.pod_ref.namespace, each.pod_ref.name, each.pod_ref.uid) == own:
+            usages = [(one.name, _usage(one)) for one in each.containers]
+            known = [(name, usage) for name, usage in usages if usage is not None]
+            if not known:
+                return None
+            containers = [{"name": name, "usage": usage[1]} for name, usage in known]
+            oldest = min(usage[0] for _, usage in known)
+            return {**_head(server, record, oldest), "containers": containers}
+    return None
+
+
+def _usage(used: Used) -> tuple[datetime, Json] | None:
+    """Return when and what, None while either is not known."""
+    cpu, memory = used.cpu, used.memory
+    if cpu is None or memory is None:
+        return None
+    if cpu.usage_nano_cores is None or memory.working_set_bytes is None:
+        return None
+    amounts = {
+        "cpu": f"{max(0, cpu.usage_nano_cores)}n",
+        "memory": f"{max(0, memory.working_set_bytes) // 1024}Ki",
+    }
+    return cpu.time, amounts
+
+
+def _head(server: Server, record: Record, at: datetime) -> Json:
+    key = record.key
+    return {
+        "metadata": {
+            "name": key.name,
+            **({"namespace": key.namespace} if key.namespace else {}),
+            "creationTimestamp": timestamp(server.clock.now()),
+            **({"labels": dict(record.labels)} if record.labels else {}),
+        },
+        "timestamp": timestamp(at),
+        "window": _duration(agent.USAGE_WINDOW),
+    }
+
+
+def _duration(span: timedelta) -> str:
+    return f"{span.total_seconds():g}s"
+
+
+def _answer(found: list[Json], target: Target) -> Answer:
+    resource = target.resource
+    if not target.name:
+        whole = {**_typed(resource, resource.list_kind), "metadata": {}, "items": found}
+        return Answer(msgspec.json.encode(whole))
+    if not found:
+        raise status.not_found(resource.details(target.name))
+    return Answer(msgspec.json.encode({**_typed(resource, resource.kind), **found[0]}))
+
+
+def _typed(resource: ServedResource, kind: str) -> Json:
+    return {"kind": kind, "apiVersion": resource.api_version}
