@@ -99,7 +99,7 @@ def _begin(seen: Observation) -> Step:
 
 
 def _claimed(seen: Observation) -> Step:
-    if seen.process is not Process.NONE:
+    if _may_have_worked(seen):
         return Step.ADOPT
     if seen.is_late:
         return Step.END
@@ -112,7 +112,7 @@ def _claimed(seen: Observation) -> Step:
 
 
 def _cloned(seen: Observation) -> Step:
-    if seen.process is not Process.NONE:
+    if _may_have_worked(seen):
         return Step.ADOPT
     if seen.is_late:
         return Step.END
@@ -184,7 +184,7 @@ def _tell(seen: Observation) -> Step | None:
         return Step.REPORT
     if seen.record is VmState.STARTED and not _never_booted(seen):
         return Step.END
-    if seen.record in {VmState.CLAIMED, VmState.CLONED} and seen.process is not Process.NONE:
+    if seen.record in {VmState.CLAIMED, VmState.CLONED} and _may_have_worked(seen):
         return Step.ADOPT
     return None
 
@@ -211,15 +211,13 @@ def _let_go(seen: Observation) -> Step | None:
 
 def _has_trace(seen: Observation) -> bool:
     """Tell whether there was a VM for this Pod although there is no record of it."""
-    return (
-        seen.phase is Phase.RUNNING
-        or seen.was_lost
-        or seen.has_legacy
-        or seen.has_clone
-        or seen.has_run
-        or seen.has_data
-        or seen.process is not Process.NONE
-    )
+    traces = (seen.was_lost, seen.has_legacy, seen.has_clone, seen.has_data)
+    return any(traces) or _may_have_worked(seen)
+
+
+def _may_have_worked(seen: Observation) -> bool:
+    """Tell whether a guest may have come up, whatever the record says."""
+    return seen.phase is Phase.RUNNING or seen.has_run or seen.process is not Process.NONE
 
 
 def _never_booted(seen: Observation) -> bool:

@@ -1,0 +1,96 @@
+"""Every combination of what decides over a Pod, and what each step makes of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from bramley.agent.ledger.records import VmState
+from bramley.agent.pods.deciding import Step
+from bramley.agent.pods.observation import Image, Observation, Phase, Process
+
+# The seven that the state machine stands on.
+CORE: Mapping[str, tuple[Any, ...]] = {
+    "is_deleting": (False, True),
+    "phase": tuple(Phase),
+    "has_finalizer": (False, True),
+    "record": (None, *VmState),
+    "process": tuple(Process),
+    "has_clone": (False, True),
+    "image": tuple(Image),
+}
+FLAGS = tuple(
+    each.name
+    for each in dataclasses.fields(Observation)
+    if each.name not in CORE and each.type == "bool"
+)
+
+
+def every_core() -> Iterator[Observation]:
+    for values in itertools.product(*CORE.values()):
+        yield Observation(**dict(zip(CORE, values, strict=True)))
+
+
+def _same(_seen: Observation) -> dict[str, Any]:
+    return {}
+
+
+# What the world is like after a step that has worked; a step that waits is not here.
+EFFECTS: Mapping[Step, Callable[[Observation], dict[str, Any]]] = {
+    Step.REJECT: lambda _: {"phase": Phase.FAILED},
+    Step.EXPIRE: lambda _: {"phase": Phase.FAILED},
+    Step.HOLD: lambda _: {"has_finalizer": True},
+    Step.ADOPT: lambda seen: {
+        "record": VmState.STARTED,
+        "is_adopted": True,
+        "is_same_boot": True,
+        "has_legacy": False,
+        "was_lost": False,
+        "may_appear": False,
+        "has_clone": seen.has_clone or seen.has_legacy,
+    },
+    Step.CLAIM: lambda _: {"record": VmState.CLAIMED, "is_same_boot": True, "is_adopted": False},
+    Step.CLONE: lambda _: {"record": VmState.CLONED, "has_clone": True, "may_appear": False},
+    Step.START: lambda _: {
+        "record": VmState.STARTED,
+        "is_same_boot": True,
+        "has_data": True,
+        "has_run": True,
+        "process": Process.ALIVE,
+    },
+    Step.REGRET: lambda _: {"has_clone": False},
+    Step.ASK: lambda _: {"was_asked": True},
+    Step.STOP: lambda _: {"process": Process.ENDED},
+    Step.END: lambda _: {"record": VmState.ENDED, "may_appear": False},
+    Step.REPORT: lambda _: {"record": VmState.REPORTED, "phase": Phase.SUCCEEDED},
+    Step.DELETE_VM: lambda _: {"has_clone": False},
+    Step.REMOVE_DATA: lambda _: {"has_data": False},
+    Step.FORGET_RUN: lambda _: {"has_run": False, "process": Process.NONE},
+    Step.DROP_RECORD: lambda _: {
+        "record": None,
+        "was_lost": False,
+        "is_adopted": False,
+        "is_same_boot": True,
+        # Without a run's folder nobody remembers how the run ended.
+        "process": Process.NONE,
+    },
+    Step.RELEASE: lambda _: {"has_finalizer": False},
+}
+
+
+def after(seen: Observation, step: Step) -> Observation:
+    return dataclasses.replace(seen, **EFFECTS.get(step, _same)(seen))
+
+
+def plausible(seen: Observation) -> Observation:
+    """Return what can be: a run that ended has a folder, and a record is there, lost, or was never made."""
+    return dataclasses.replace(
+        seen,
+        has_run=seen.has_run or seen.process in {Process.ENDED, Process.REFUSED},
+        may_appear=seen.may_appear and seen.record is VmState.CLAIMED,
+        was_lost=seen.was_lost and seen.record is None,
+        is_adopted=seen.is_adopted and seen.record is not None,
+        is_same_boot=seen.is_same_boot or seen.record is None,
+    )
