@@ -53,7 +53,7 @@ class Runs(Protocol):
         ...
 
     async def wait(self, vm: str) -> Ended:
-        """Wait until the run has ended; also for runs that an earlier agent began."""
+        """Wait until the run has ended; also for runs that an earlier agent began. NotFound if it was never begun."""
         ...
 
     def kill(self, vm: str) -> None:
@@ -65,5 +65,5 @@ class Runs(Protocol):
         ...
 
     def forget(self, vm: str) -> None:
-        """Drop the folder of a run that has ended; the log stays for as long as logs are kept."""
+        """Drop the folder of a run that has ended; Conflict while it lives. The log stays for as long as logs are kept."""
         ...

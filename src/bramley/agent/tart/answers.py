@@ -1,10 +1,9 @@
-"""Reading what tart prints: lists and facts in JSON, whose types differ between commands and releases, and progress."""
+"""Reading what tart prints: lists and facts in JSON, whose types differ between commands and releases."""
 
 from __future__ import annotations
 
 import ipaddress
 import json
-import re
 from typing import Any
 
 from bramley.agent.tart.failures import Unintelligible
@@ -12,7 +11,6 @@ from bramley.agent.tart.listing import ListedVm, VmFacts
 
 _LOCAL = "local"
 _SUSPENDED = "suspended"
-_PERCENT = re.compile(r"^\s*(\d{1,3})%")
 _SHOWN = 200
 
 
@@ -47,12 +45,6 @@ def address(text: str) -> str:
         return str(ipaddress.IPv4Address(text.strip()))
     except ValueError as error:
         raise _unreadable("ip", text) from error
-
-
-def percent(line: str) -> int | None:
-    """Return how far a pull or push has come, if this line tells."""
-    match = _PERCENT.match(line)
-    return min(int(match[1]), 100) if match else None
 
 
 def _row(row: dict[str, Any]) -> ListedVm:

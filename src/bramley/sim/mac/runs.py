@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from bramley.agent.runs import Ended, Run
+from bramley.agent.vm_logs import redacted
 from bramley.base import errors
 from bramley.sim.mac.calls import Call
 from bramley.sim.mac.processes import Process
@@ -89,12 +90,15 @@ class SimulatedRuns:
     def said(self, vm: str) -> str:
         """Return the last lines of tart."""
         supervised = self._runs.get(vm)
-        return "\n".join(supervised.lines) if supervised else ""
+        return redacted("\n".join(supervised.lines)) if supervised else ""
 
     def forget(self, vm: str) -> None:
-        """Drop the folder of a run."""
-        if self._side.lives:
-            self._runs.pop(vm, None)
+        """Drop the folder of a run; Conflict while it lives."""
+        if not self._side.lives:
+            return
+        if self.is_alive(vm):
+            raise errors.Conflict(f"the run of {vm} has not ended")
+        self._runs.pop(vm, None)
 
 
 def supervise(mac: SimulatedMac, supervised: Supervised) -> None:
