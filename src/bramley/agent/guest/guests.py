@@ -5,7 +5,9 @@ Each act may be repeated. What the guest is given is written before its VM runs;
 
 from __future__ import annotations
 
-from bramley.agent.guest import environment, escaping, report
+from pathlib import Path
+
+from bramley.agent.guest import environment, escaping, keeping, report
 from bramley.agent.guest.environment import Reads
 from bramley.agent.guest.folders import Shares, UserData
 from bramley.agent.guest.references import Place
@@ -18,11 +20,21 @@ from bramley.api.pod import Pod
 class Guests:
     """The guests of this host."""
 
-    def __init__(self, kube: Reads, folders: UserData, tokens: Tokens, *, place: Place) -> None:
+    def __init__(
+        self,
+        kube: Reads,
+        folders: UserData,
+        tokens: Tokens,
+        *,
+        place: Place,
+        logs: Path | None = None,
+    ) -> None:
+        """Work in these folders; `logs` is where the logs of guests are kept when their folders go."""
         self._kube = kube
         self._folders = folders
         self._tokens = tokens
         self._place = place
+        self._logs = logs
 
     async def prepare(self, pod: Pod, vm: str) -> Shares:
         """Give a guest its variables and, if its Pod wants one, a token; Unresolved when something is not to be had yet."""
@@ -60,4 +72,6 @@ class Guests:
     async def forget(self, vm: str) -> None:
         """Remove everything that host and guest shared; done if there is nothing."""
         self._tokens.forget(vm)
+        if self._logs is not None:
+            keeping.keep_log(self._folders, vm, self._logs)
         await self._folders.remove(vm)

@@ -1,6 +1,6 @@
 """The seams below the endpoints: where a Pod's log comes from, and what this Node and its Pods use.
 
-`vm_logs` and `sampling` have the real sides. A source knows the Pods of this Node only: of every other it says NotFound.
+`pod_logs` and `sampling` have the real sides. A source knows the Pods of this Node only: of every other it says NotFound.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The logs of this Node's Pods: what tart printed and what the guest wrote, as one log by time.
 
-The guest's own file goes with the VM's user data, so it is kept beside tart's when a VM has ended: who looks for why a job
-failed comes later. A container has one life here, so there is never a previous log.
+Once a VM has ended its guest's file is found where `guest.keeping` put it. A container has one life here, so there is never a
+previous log.
 """
 
 from __future__ import annotations
@@ -21,18 +21,16 @@ from pathlib import Path
 from typing import BinaryIO
 
 from bramley.agent import vm_names
+from bramley.agent.guest import keeping
 from bramley.agent.guest.folders import UserData
-from bramley.agent.ledger import files
 from bramley.agent.ledger.records import VmRecord, VmState
 from bramley.agent.serving.line_times import LineTimes
 from bramley.agent.serving.log_files import FARTHEST_BACK_BYTES, LogFile
 from bramley.agent.serving.sources import Line, LogRequest
 from bramley.api.core import Pod
 from bramley.api.names import guest
-from bramley.base import errors, log
+from bramley.base import errors
 from bramley.base.clock import Clock
-
-logger = log.get(__name__)
 
 LOOK_EVERY = timedelta(seconds=1)
 _FOLLOW_SECONDS = 0.3
@@ -54,8 +52,8 @@ class _Notes:
 
 
 @dataclass(slots=True)
-class VmLogs:
-    """Finds the logs of Pods; `run` has to run beside it for lines to be dated and logs to be kept.
+class PodLogs:
+    """Finds the logs of Pods; `run` has to run beside it for lines to be dated.
 
     `pods` finds a Pod that is bound to this Node, `records` are the ledger's.
     """
@@ -87,26 +85,8 @@ class VmLogs:
         vm = record.vm if record else vm_names.of_pod(wanted.namespace, wanted.pod, pod.uid)
         return self._told(vm, wanted)
 
-    def keep(self, vm: str) -> None:
-        """Keep the guest's log beside tart's before it is removed with the rest; done if there is none, or it was kept."""
-        kept = self._kept_path(vm)
-        with contextlib.ExitStack() as opened:
-            file = self.user_data.open_guests_file(vm, guest.LOG_FILE)
-            if file is None:
-                return
-            opened.enter_context(file)
-            facts = os.fstat(file.fileno())
-            start = max(0, facts.st_size - FARTHEST_BACK_BYTES)
-            content = os.pread(file.fileno(), FARTHEST_BACK_BYTES, start)
-        try:
-            self.log_dir.mkdir(parents=True, exist_ok=True)
-            files.replace(kept, content, durable=False)
-            os.utime(kept, (facts.st_mtime, facts.st_mtime))
-        except OSError as error:
-            logger.warning("A guest's log cannot be kept", vm=vm, reason=error.strerror)
-
     async def run(self) -> None:
-        """Note how far logs have come, and keep those of VMs that have ended, until cancelled."""
+        """Note how far logs have come until cancelled, and keep those of guests as soon as their VMs have ended."""
         while True:
             self.look()
             await asyncio.sleep(LOOK_EVERY.total_seconds())
@@ -119,7 +99,7 @@ class VmLogs:
                 self._note(vm)
             if record.state in _OVER and vm not in self._kept:
                 self._kept.add(vm)
-                self.keep(vm)
+                keeping.keep_log(self.user_data, vm, self.log_dir)
         for vm in [vm for vm in self._notes if vm not in records]:
             del self._notes[vm]
         self._kept &= records.keys()
@@ -173,15 +153,12 @@ class VmLogs:
         record = self.records().get(vm)
         return record is None or record.state in _OVER
 
-    def _kept_path(self, vm: str) -> Path:
-        return self.log_dir / f"{vm}.guest.log"
-
     def _open_tart(self, vm: str) -> BinaryIO | None:
         return _opened(self.log_dir / f"{vm}.log")
 
     def _open_guest(self, vm: str) -> BinaryIO | None:
         found = self.user_data.open_guests_file(vm, guest.LOG_FILE)
-        return found or _opened(self._kept_path(vm))
+        return found or _opened(keeping.kept_path(self.log_dir, vm))
 
 
 def _merged(sources: Iterable[Iterator[Line]]) -> Iterator[Line]:
