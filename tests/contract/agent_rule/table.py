@@ -68,7 +68,7 @@ def post(name: str, path: str, body: Json, code: int = 201) -> Row:
 
 
 def patch(name: str, path: str, body: Json, code: int = 200, *, media: str = MERGE) -> Row:
-    query = {**DRY, "fieldManager": "agent"} if media == APPLY else DRY
+    query = {**DRY, "fieldManager": "agent", "force": "true"} if media == APPLY else DRY
     return Row(name, "PATCH", path, code, query, body, media)
 
 
@@ -100,6 +100,10 @@ def nodes() -> Iterator[Row]:
     heard = {"status": {"phase": "Running"}}
     yield patch("writes its node's status", f"{NODE}/{{node}}/status", heard)
     yield patch("writes another node's status", f"{NODE}/{{other}}/status", heard, 403)
+    for whose, code in (("node", 200), ("other", 403)):
+        told = applied("Node", f"{{{whose}}}", heard)
+        path = f"{NODE}/{{{whose}}}/status"
+        yield patch(f"applies the status of {whose}", path, told, code, media=APPLY)
     yield delete("deletes its node", f"{NODE}/{{node}}", 403)
     yield delete("deletes another node", f"{NODE}/{{other}}", 403)
     yield delete("deletes all nodes", NODE, 403)
@@ -208,8 +212,15 @@ def pod_writes() -> Iterator[Row]:
     yield patch("resizes its pod", f"{mine}/resize", {"spec": {}}, 403)
     yield patch("takes a free pod by its status", f"{POD}/free/status", {"spec": taken}, 403)
     yield patch("writes a status of no pod", f"{POD}/nobodys/status", running, 404)
-    applied = {"apiVersion": "v1", "kind": "Pod", **a_pod("applied", "{node}")}
-    yield patch("applies a new pod", f"{POD}/applied", applied, 403, media=APPLY)
+    for name, code in (("mine", 200), ("theirs", 403), ("free", 403), ("nobodys", 404)):
+        told = applied("Pod", name, running)
+        yield patch(f"applies a status of {name}", f"{POD}/{name}/status", told, code, media=APPLY)
+    told = applied("Pod", "applied", a_pod("applied", "{node}"))
+    yield patch("applies a new pod", f"{POD}/applied", told, 403, media=APPLY)
+
+
+def applied(kind: str, name: str, body: Json) -> Json:
+    return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, **body}
 
 
 def events() -> Iterator[Row]:

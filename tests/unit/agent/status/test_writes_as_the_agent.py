@@ -1,0 +1,267 @@
+"""Every kind of write that the agent makes, made under its own token by the code that makes it; and none of a stranger's."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from bramley.access import identity
+from bramley.agent.guest import references
+from bramley.agent.guest.folders import UserData
+from bramley.agent.guest.guests import Guests
+from bramley.agent.guest.tokens import Tokens
+from bramley.agent.metrics import AgentMetrics
+from bramley.agent.node.facts import Facts
+from bramley.agent.node.keeping import NodeKeeper
+from bramley.agent.node.lease import Heartbeat
+from bramley.agent.pods import status
+from bramley.agent.settings import NodeSettings
+from bramley.api import names
+from bramley.api.auth import TokenReview, TokenReviewSpec
+from bramley.api.coordination import Lease
+from bramley.api.core import ConfigMap, Event, Node, Secret, ServiceAccount
+from bramley.api.meta import ObjectMeta, Resource
+from bramley.api.names import events, finalizers
+from bramley.api.pod import Pod
+from bramley.base import errors, virtual_time
+from bramley.kube.client import Client
+from bramley.runtime import finalizers as finalizing
+from bramley.runtime.events import Recorder
+from bramley.runtime.metrics import RuntimeMetrics
+from tests.unit.access.serving import a_node, bind_pod, served
+
+HOUR = timedelta(hours=1)
+VM = "ns-build-0123456789ab"
+SUBJECT_ACCESS_REVIEWS = Resource(
+    "authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False
+)
+
+
+@dataclass(frozen=True)
+class World:
+    admin: Client
+    agent: Client
+    # The agent of another Mac.
+    stranger: Client
+
+    async def pod(self) -> Pod:
+        return await self.agent.get(Pod, "build", namespace="ns")
+
+
+@asynccontextmanager
+async def a_world() -> AsyncIterator[World]:
+    async with served("ns") as server:
+        await a_node(server.kube, "mac-b")
+        await server.kube.create(ServiceAccount(metadata=ObjectMeta(name="runner", namespace="ns")))
+        await server.kube.create(
+            Secret(metadata=ObjectMeta(name="s", namespace="ns"), data={"A": b"hidden"})
+        )
+        await server.kube.create(
+            ConfigMap(metadata=ObjectMeta(name="c", namespace="ns"), data={"B": "seen"})
+        )
+        await bind_pod(server.kube, "build", "mac-a", namespace="ns", **a_spec())
+        clients = []
+        for node in ("mac-a", "mac-b"):
+            made = await identity.create(server.kube, node, expires=HOUR)
+            clients.append(Client(server.api.transport(made.token), clock=virtual_time.clock()))
+        yield World(server.kube, *clients)
+
+
+def a_spec() -> dict[str, Any]:
+    sources = [{"secretRef": {"name": "s"}}, {"configMapRef": {"name": "c"}}]
+    container = {"name": "vm", "image": "macos", "envFrom": sources}
+    return {
+        "serviceAccountName": "runner",
+        "automountServiceAccountToken": True,
+        "containers": [container],
+    }
+
+
+def facts() -> status.Facts:
+    return status.Facts(host="10.0.0.7", now=virtual_time.clock().now(), vm=VM)
+
+
+def chance() -> random.Random:
+    return random.Random(1)
+
+
+def keeper(kube: Client, node: str) -> NodeKeeper:
+    return NodeKeeper(
+        NodeSettings(name=node, provider_id="scw-applesilicon://fr-par-1/1"),
+        kube,
+        facts=Facts,
+        clock=virtual_time.clock(),
+        rng=chance(),
+    )
+
+
+def heartbeat(kube: Client, node: str, uid: str = "") -> Heartbeat:
+    return Heartbeat(node, kube, uid=lambda: uid, clock=virtual_time.clock(), rng=chance())
+
+
+def guests(kube: Client, root: Path) -> Guests:
+    folders = UserData(root)
+    tokens = Tokens(
+        kube,
+        folders,
+        clock=virtual_time.clock(),
+        rng=chance(),
+        counted=AgentMetrics(CollectorRegistry()),
+    )
+    return Guests(kube, folders, tokens, place=references.Place(node="mac-a"))
+
+
+async def tell(kube: Client, about: Pod | Node, times: int) -> None:
+    recorder = Recorder(
+        kube,
+        events.AGENT_COMPONENT,
+        clock=virtual_time.clock(),
+        rng=chance(),
+        metrics=RuntimeMetrics(CollectorRegistry()),
+    )
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(recorder.run())
+        for _ in range(times):
+            recorder.event(about, events.CREATING_VM, "creating")
+            await recorder.flushed(timedelta(seconds=5))
+        task.cancel()
+
+
+async def test_the_node_is_registered_mended_and_told() -> None:
+    async with a_world() as world:
+        await keeper(world.agent, "mac-a").beat()
+        await world.admin.merge_patch(Node, "mac-a", {"metadata": {"labels": {"tuist.dev/x": "1"}}})
+        await keeper(world.agent, "mac-a").beat()
+        staged = {"metadata": {"annotations": {names.annotations.STAGED_IMAGES: "{}"}}}
+        node = await world.agent.merge_patch(Node, "mac-a", staged)
+
+        assert "tuist.dev/x" not in node.metadata.labels
+        assert node.status.conditions
+
+
+async def test_the_lease_is_made_and_renewed() -> None:
+    async with a_world() as world:
+        node = await a_node(world.admin, "mac-a")
+        beating = heartbeat(world.agent, "mac-a", node.uid)
+        for _ in range(3):
+            await beating.beat()
+
+        lease = await world.agent.get(Lease, "mac-a", namespace="kube-node-lease")
+        assert lease.spec.holder_identity == "mac-a"
+
+
+async def test_a_pod_is_taken_told_and_let_go() -> None:
+    async with a_world() as world:
+        pod = await finalizing.add(world.agent, await world.pod(), finalizers.VM_CLEANUP)
+        for said in (
+            status.waiting(pod, facts(), reason="CreatingVM"),
+            status.running(pod, facts(), started_at=None, ip="192.168.64.9"),
+        ):
+            assert await status.publish(world.agent, pod, said) is not None
+        await world.admin.delete(Pod, "build", namespace="ns")
+
+        # A Pod that has not ended stays for its grace, unless the agent says that it is over.
+        await finalizing.remove(world.agent, await world.pod(), finalizers.VM_CLEANUP)
+        await world.agent.delete(Pod, "build", namespace="ns", uid=pod.uid, grace=timedelta())
+
+        with pytest.raises(errors.NotFound):
+            await world.pod()
+
+
+async def test_an_unsupported_pod_is_told_and_never_held() -> None:
+    """One of a DaemonSet: many containers, volumes of every kind."""
+    async with a_world() as world:
+        container = {"name": "other", "image": "linux"}
+        spec = {"containers": [container, {**container, "name": "more"}]}
+        await bind_pod(world.admin, "daemon", "mac-a", namespace="ns", **spec)
+        pod = await world.agent.get(Pod, "daemon", namespace="ns")
+
+        said = status.rejected(pod, facts(), message="the Pod has 2 containers, a VM is one")
+        found = await status.publish(world.agent, pod, said)
+
+        assert found is not None
+        assert found.status.reason == "UnsupportedPod"
+
+
+async def test_a_guest_gets_what_its_pod_refers_to(tmp_path: Path) -> None:
+    async with a_world() as world:
+        shares = await guests(world.agent, tmp_path).prepare(await world.pod(), VM)
+
+        assert (shares.env / "tuist.env").read_text() == "A=hidden\nB=seen\n"
+        assert (shares.env / "sa_token").read_text().count(".") == 2
+
+
+async def test_events_of_pods_and_of_the_node_are_told_and_counted() -> None:
+    async with a_world() as world:
+        node = await a_node(world.admin, "mac-a")
+        await tell(world.agent, await world.pod(), times=3)
+        await tell(world.agent, node, times=2)
+
+        counts = [
+            event.count
+            for namespace in ("ns", "default")
+            for event in (await world.admin.list(Event, namespace=namespace)).items
+        ]
+        assert counts == [3, 2]
+
+
+async def test_callers_of_the_agent_are_looked_up() -> None:
+    async with a_world() as world:
+        review = await world.agent.create(TokenReview(spec=TokenReviewSpec(token="nobodys")))
+        wish = {"verb": "get", "resource": "nodes", "subresource": "proxy", "name": "mac-a"}
+        body = {
+            "apiVersion": SUBJECT_ACCESS_REVIEWS.api_version,
+            "kind": SUBJECT_ACCESS_REVIEWS.kind,
+            "spec": {"user": "somebody", "resourceAttributes": wish},
+        }
+        answer = await world.agent.create_wire(SUBJECT_ACCESS_REVIEWS, body)
+
+        assert review.status.authenticated is False
+        assert answer["status"]["allowed"] is False
+
+
+async def test_pods_and_the_node_are_followed_by_what_selects_them() -> None:
+    async with a_world() as world:
+        await a_node(world.admin, "mac-a")
+
+        pods = await world.agent.list(Pod, fields={"spec.nodeName": "mac-a"})
+        nodes = await world.agent.list(Node, fields={"metadata.name": "mac-a"})
+
+        assert [one.name for one in pods.items] == ["build"]
+        assert [one.name for one in nodes.items] == ["mac-a"]
+
+
+async def test_another_agent_may_do_none_of_it() -> None:
+    async with a_world() as world:
+        pod, stranger = await world.pod(), world.stranger
+        await keeper(world.agent, "mac-a").beat()
+        await heartbeat(world.agent, "mac-a").beat()
+        said = status.rejected(pod, facts(), message="mine now")
+
+        for act in (
+            lambda: keeper(stranger, "mac-a").beat(),
+            lambda: heartbeat(stranger, "mac-a").beat(),
+            lambda: finalizing.add(stranger, pod, finalizers.VM_CLEANUP),
+            lambda: status.publish(stranger, pod, said),
+            lambda: stranger.delete(Pod, "build", namespace="ns", grace=timedelta()),
+            lambda: stranger.get(Secret, "s", namespace="ns"),
+            lambda: stranger.request_token(
+                "runner", "ns", audiences=["x"], expires=HOUR, bound_to=pod
+            ),
+            lambda: stranger.list(Pod, fields={"spec.nodeName": "mac-a"}),
+        ):
+            with pytest.raises(errors.Forbidden):
+                await act()
+        await tell(stranger, pod, times=1)
+
+        assert (await world.admin.list(Event, namespace="ns")).items == []
+        assert await world.pod() == pod
