@@ -26,8 +26,7 @@ def clone(arguments: Arguments, world: World) -> Steps:
     """Copy a VM or an image, pulling the image if it is not cached; a cached tag is never refreshed."""
     source, name = arguments["source-name"], arguments["new-name"]
     _check_local(name)
-    if not world.settings.clone_overwrites and layout.is_whole(layout.vm(world.home, name)):
-        raise Failed(1, f'VM "{name}" already exists, use --overwrite to replace it')
+    _check_target(arguments, world, name)
     reference = find(source)
     if reference is not None and not layout.is_whole(layout.image(world.home, reference)):
         wanted = Wanted("clone", reference, arguments.whole("concurrency", 4))
@@ -44,6 +43,15 @@ def clone(arguments: Arguments, world: World) -> Steps:
 def _check_local(name: str) -> None:
     if "/" in name:
         raise WrongUsage("<new-name> should be a local name")
+
+
+def _check_target(arguments: Arguments, world: World, name: str) -> None:
+    """Refuse an existing target where the release does so; older ones do not know the option that allows it."""
+    if world.settings.clone_overwrites:
+        if arguments.has("overwrite"):
+            raise WrongUsage("Unknown option '--overwrite'")
+    elif layout.is_whole(layout.vm(world.home, name)) and not arguments.has("overwrite"):
+        raise Failed(1, f'VM "{name}" already exists, use --overwrite to replace it')
 
 
 def _make_room(world: World, bundle: str, limit_gib: int) -> None:
@@ -107,7 +115,9 @@ def create(arguments: Arguments, world: World) -> Steps:
     facts = {**IMAGE, "os": "linux" if is_linux else "darwin"}
     if is_linux:
         facts |= {"memory_mb": 4096}
-    bundles.write_config(staged, bundles.new_config(world, facts))
+    config = bundles.new_config(world, facts)
+    config["diskFormat"] = arguments.find("disk-format") or "raw"
+    bundles.write_config(staged, config)
     virtual = arguments.whole("disk-size", 50) * GB
     content = {"image": "", "size": 0, "taken": 0, "facts": facts, "boots": 0}
     disks.write(staged, content, virtual=virtual)

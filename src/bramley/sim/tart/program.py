@@ -71,7 +71,7 @@ _RUN = Syntax(
 )
 _SET = Syntax(
     ("name",),
-    options=("cpu", "memory", "display", "disk", "disk-size"),
+    options=("cpu", "memory", "display", "disk-size"),
     flags=("random-mac", "random-serial", "display-refit", "no-display-refit"),
 )
 _NAME = ("name",)

@@ -82,6 +82,8 @@ def collect(home: str) -> None:
 def prune(arguments: Arguments, world: World) -> Steps:
     """Delete by age or to keep within a budget."""
     older, budget = arguments.integer("older-than"), arguments.integer("space-budget")
+    if budget is None:  # by its old name
+        budget = arguments.integer("cache-budget")
     if older is None and budget is None and not arguments.has("gc"):
         raise WrongUsage("at least one criteria must be specified")
     if arguments.has("gc"):

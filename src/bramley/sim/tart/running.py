@@ -56,6 +56,7 @@ def run(arguments: Arguments, world: World) -> Steps:
     name = arguments["name"]
     bundle = _validated(arguments, world, name)
     shares = [_share(text) for text in arguments.every("dir")]
+    _check_disks(arguments)
     yield Flock(world.home, wait=True)
     config = bundles.read_config(bundle)
     yield from _separate_macs(world, name, bundle, config)
@@ -101,6 +102,14 @@ def _check_disk_options(arguments: Arguments) -> None:
     for option in (arguments.find("root-disk-opts") or "ro").split(","):
         if option not in known:
             raise WrongUsage(f"unsupported root disk option '{option}'")
+
+
+def _check_disks(arguments: Arguments) -> None:
+    """Refuse further disks that are not there; what is on them is nothing to the simulated guest."""
+    for text in arguments.every("disk"):
+        path = text.partition(",")[0].removesuffix(":ro")
+        if not os.path.exists(path):
+            raise Failed(1, f"disk {path} does not exist")
 
 
 def _share(text: str) -> tuple[str, dict[str, Any]]:

@@ -4,8 +4,10 @@ import os
 
 _LONGEST_SHEBANG = 120
 
+# Loading leaves no garbage worth looking for.
 _SCRIPT = """\
-import sys
+import gc, sys
+gc.disable()
 sys.path.insert(0, {root!r})
 from bramley.sim.tart import process
 process.main({home!r})
