@@ -59,6 +59,9 @@ def _run(given: Given, variables: Mapping[str, str], *, only_show: bool) -> int:
     )
     for name in agent_flags.without_effect(given):
         log.get(__name__).warning("Flag has no effect", flag=name)
+    from bramley.cli import lean
+
+    lean.load_http()
     from bramley.app import agent as process
 
     explicit = not given.is_default(flags.KUBECONFIG) and given.told(flags.KUBECONFIG).startswith(
@@ -94,3 +97,7 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
     sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()
