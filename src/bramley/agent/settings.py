@@ -98,5 +98,6 @@ class Settings:
     health: Endpoint | None = None
     serving: Serving | None = None
     registry_credentials: Path | None = None
-    stage_concurrency: int = 1
+    # None: as fast as it goes.
+    stage_megabytes_per_second: float | None = None
     scrape_allowed: tuple[str, ...] = ()

@@ -45,6 +45,8 @@ class Around:
     rng: random.Random
     registry: CollectorRegistry
     has_sockets: bool = True
+    # Whether records must outlive a loss of power; a simulated disk has none.
+    is_durable: bool = True
     # What the real side of a host does in the background, such as cutting logs.
     beside: tuple[Callable[[], Coroutine[Any, Any, object]], ...] = ()
 

@@ -6,22 +6,31 @@ from collections.abc import Coroutine, Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from bramley.agent.collecting import collector
+from bramley.agent.collecting.collector import Collector
 from bramley.agent.gui import Session
+from bramley.agent.images import composing, staging
+from bramley.agent.images.credentials import Keyring
+from bramley.agent.images.images import Images
+from bramley.agent.images.stock import Stock
 from bramley.agent.ledger.ledger import Ledger
 from bramley.agent.ledger.records import VmState
 from bramley.agent.metrics import AgentMetrics
 from bramley.agent.node import lease
 from bramley.agent.node.keeping import NodeKeeper
-from bramley.agent.node.view import View
+from bramley.agent.node.view import Others, View
+from bramley.agent.pods import joining
 from bramley.agent.settings import Endpoint, Settings
 from bramley.agent.slots import Slots
 from bramley.agent.tart.driver import Tart
 from bramley.api.core import Node
+from bramley.app.agent_guests import GuestParts, endpoints, serving_jobs
 from bramley.runtime.manager import Manager, ManagerSettings
 from bramley.runtime.probes import ProbeSettings
 from bramley.runtime.source import Selection
 
 if TYPE_CHECKING:
+    from bramley.agent.serving.endpoints import Endpoints
     from bramley.app.agent import Around
 
 # A reconcile under way may end; what takes longer is taken up again by the next agent.
@@ -35,33 +44,24 @@ class Parts:
         self._settings = settings
         self._around = around
         self.metrics = AgentMetrics(around.registry)
-        self.ledger = Ledger(settings.folders.ledger)
+        self.ledger = Ledger(settings.folders.ledger, durable=around.is_durable)
         self.tart = Tart(
             around.programs,
             binary=settings.tart_binary,
             home=settings.folders.tart_home,
             metrics=self.metrics,
         )
-        self.slots = Slots(
-            self.ledger,
-            runs=around.runs,
-            tart=self.tart,
-            host=around.host,
-            clock=around.clock,
-            most=settings.node.max_pods,
-        )
+        self.slots = self._new_slots()
         self.session = self._new_session()
         self.manager = self._new_manager()
-        self.view = View(
-            self.tart,
-            around.host,
-            session=self.session,
-            disk=settings.folders.tart_home,
-            running=self._running,
-            leaks=self.slots.leaks,
-            metrics=self.metrics,
-            changed=self._changed,
-        )
+        self.stock = Stock(self.ledger, settings.folders.tart_home, around.clock)
+        # Where there is no collector nothing else may delete on a full disk either.
+        self.collector = self._new_collector() if settings.collects else None
+        self.images = self._new_images()
+        self.staging = self._new_staging()
+        self.guests = GuestParts(settings, around, self.metrics)
+        self.pods = self._join_pods()
+        self.view = self._new_view()
         self.node = NodeKeeper(
             settings.node,
             around.kube,
@@ -76,20 +76,38 @@ class Parts:
             clock=around.clock,
             rng=around.rng,
         )
-        own = Selection.of(fields={"metadata.name": settings.node.name})
-        self.manager.informer(Node, own).on_change(self.node.on_change)
+        self._watch_node()
+        self.endpoints = self._new_endpoints()
 
     def jobs(self) -> Iterator[Coroutine[Any, Any, object]]:
         """Yield what runs side by side; each of them runs until it is cancelled."""
         yield self.heartbeat.run()
         yield self.node.run()
         yield from self.view.jobs()
+        yield self.images.run()
+        yield self.staging.run()
+        yield self.guests.tokens.run()
+        if self.endpoints is not None:
+            yield from serving_jobs(self.endpoints, self._on_serving)
+        if self.collector is not None:
+            yield self.collector.run()
         yield self.manager.run()
         yield from (job() for job in self._around.beside)
 
     async def stop(self) -> None:
         """End what has to end in order, before the rest is cancelled."""
         self.manager.stop()
+
+    def _new_slots(self) -> Slots:
+        around = self._around
+        return Slots(
+            self.ledger,
+            runs=around.runs,
+            tart=self.tart,
+            host=around.host,
+            clock=around.clock,
+            most=self._settings.node.max_pods,
+        )
 
     def _new_session(self) -> Session | None:
         if self._settings.session_of is None:
@@ -118,11 +136,95 @@ class Parts:
             settings=ManagerSettings(probes=probes, drain=DRAIN, calm_collector=around.has_sockets),
         )
 
+    def _new_collector(self) -> Collector:
+        around, settings = self._around, self._settings
+        return Collector(
+            collector.Around(
+                tart=self.tart,
+                stock=self.stock,
+                ledger=self.ledger,
+                host=around.host,
+                clock=around.clock,
+                list_pods=collector.pods_of(around.kube, settings.node.name),
+                remove_vm=self._remove_vm,
+                leases=settings.folders.leases,
+                binary=settings.tart_binary,
+            )
+        )
+
+    def _new_images(self) -> Images:
+        around = self._around
+        return composing.build(
+            composing.Means(
+                tart=self.tart,
+                ledger=self.ledger,
+                stock=self.stock,
+                keys=Keyring(around.kube, self._settings.registry_credentials),
+                host=around.host,
+                clock=around.clock,
+                rng=around.rng,
+                metrics=self.metrics,
+                reclaim=self.collector.reclaim if self.collector else None,
+            )
+        )
+
+    def _new_staging(self) -> staging.Staging:
+        around, settings = self._around, self._settings
+        return staging.Staging(
+            staging.Around(
+                node=settings.node.name,
+                kube=around.kube,
+                images=self.images,
+                stock=self.stock,
+                host=around.host,
+                clock=around.clock,
+            ),
+            staging.StagingSettings(megabytes_per_second=settings.stage_megabytes_per_second),
+        )
+
+    def _join_pods(self) -> joining.Joined:
+        around, node = self._around, self._settings.node
+        return joining.join(
+            self.manager,
+            joining.Parts(
+                node=node.name,
+                host_address=node.address or node.name,
+                ledger=self.ledger,
+                tart=self.tart,
+                runs=around.runs,
+                host=around.host,
+                images=self.images,
+                data=self.guests.folders,
+                guests=self.guests.guests,
+                session=self.session,
+                slots=self.slots,
+                metrics=self.metrics,
+                clock=around.clock,
+                rng=around.rng,
+            ),
+        )
+
+    def _new_view(self) -> View:
+        return View(
+            self.tart,
+            self._around.host,
+            session=self.session,
+            disk=self._settings.folders.tart_home,
+            others=Others(self._running, self.slots.leaks, self.images.present),
+            metrics=self.metrics,
+            changed=self._changed,
+        )
+
+    def _watch_node(self) -> None:
+        own = Selection.of(fields={"metadata.name": self._settings.node.name})
+        informer = self.manager.informer(Node, own)
+        informer.on_change(self.node.on_change)
+        informer.on_change(self.staging.on_change)
+
     def _running(self) -> list[str]:
         """Return the VMs of ours whose guest may answer."""
-        started = (
-            vm for vm, record in self.ledger.vms().items() if record.state is VmState.STARTED
-        )
+        vms = self.ledger.vms().values()
+        started = (record.vm for record in vms if record.state is VmState.STARTED)
         return [vm for vm in started if self._around.runs.is_alive(vm)]
 
     def _runs_a_vm(self) -> bool:
@@ -132,7 +234,21 @@ class Parts:
         except OSError:
             return True
 
+    async def _remove_vm(self, vm: str) -> None:
+        await self.pods.remove(vm)
+
+    def _new_endpoints(self) -> Endpoints | None:
+        serving = self._settings.serving
+        if serving is None or not self._around.has_sockets:
+            return None
+        pods = self.pods.means.pods
+        return endpoints(self._settings, self._around, serving, ledger=self.ledger, pods=pods)
+
     def _changed(self) -> None:
+        self.node.wake()
+
+    def _on_serving(self, port: int) -> None:
+        self.view.kubelet_port = lambda: port
         self.node.wake()
 
 

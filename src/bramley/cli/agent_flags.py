@@ -7,6 +7,7 @@ that the property lists of existing Macs start this one; a warning says that the
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -79,7 +80,12 @@ VMS = (
         "FILE",
         "Docker configuration with credentials of registries, for Pods without imagePullSecrets.",
     ),
-    Known(flags.STAGE_CONCURRENCY, "COUNT", "Connections of a pull that stages an image ahead."),
+    Known(
+        flags.STAGE_MEGABYTES_PER_SECOND,
+        "NUMBER",
+        "The most that staging images ahead may take of the line.",
+        "no limit",
+    ),
 )
 SERVING = (
     Known(flags.KUBELET_BIND_ADDRESS, "HOST:PORT", "Logs and stats over HTTPS; 0 serves none."),
@@ -157,6 +163,15 @@ class Given:
                 f"{self.told(flag)} {text!r} is not a whole number from {least} on"
             )
         return int(text)
+
+    def amount(self, flag: Flag) -> float | None:
+        """Return the value as a positive number; None where nothing was given."""
+        text = self.text(flag)
+        if not text:
+            return None
+        if not re.fullmatch(r"\d+(\.\d+)?", text) or float(text) <= 0:
+            raise BadConfiguration(f"{self.told(flag)} {text!r} is not a number above 0")
+        return float(text)
 
     def is_on(self, flag: Flag) -> bool:
         """Return the value as a yes or no, in the spellings that Go knows."""

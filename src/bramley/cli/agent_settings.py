@@ -40,7 +40,7 @@ def settings(given: Given, environment: Mapping[str, str]) -> Settings:
         health=_endpoint(given, flags.HEALTH_PROBE_BIND_ADDRESS),
         serving=_serving(given),
         registry_credentials=_file(given, flags.REGISTRY_CREDENTIALS_FILE),
-        stage_concurrency=given.number(flags.STAGE_CONCURRENCY, least=1),
+        stage_megabytes_per_second=given.amount(flags.STAGE_MEGABYTES_PER_SECOND),
         scrape_allowed=_networks(given),
     )
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
@@ -38,6 +39,15 @@ class Metrics(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Others:
+    """What other parts of the agent know: VMs whose guest may answer, evidence of leaked slots, images on disk."""
+
+    running: Callable[[], list[str]]
+    leaks: Callable[[], Sequence[str]]
+    images: Callable[[], Sequence[ImageRecord]]
+
+
 class View:
     """Looks at the host in the background."""
 
@@ -48,24 +58,22 @@ class View:
         *,
         session: Session | None,
         disk: Path,
-        running: Callable[[], list[str]],
-        leaks: Callable[[], Sequence[str]],
+        others: Others,
         metrics: Metrics,
         changed: Callable[[], None],
     ) -> None:
-        # Told by the parts that know, once they are there.
-        self.images: Callable[[], Sequence[ImageRecord]] = tuple
+        # Told by the server, once it is there.
         self.kubelet_port: Callable[[], int] = int
         self._host = host
         self._tart = tart
         self._disk = disk
-        self._running = running
-        self._leaks = leaks
+        self._others = others
         self._metrics = metrics
         self._answers = Probe("tart", tart.answers, changed=changed)
         self._space = Probe("host disk", self._measure_host, changed=_nothing)
         self._guests = Probe("guest disks", self._measure_guests, changed=_nothing)
         self._slots = Probe("slots", self._look_for_leaks, changed=changed, timings=SOON)
+        self._images = Probe("images", self._look_for_images, changed=changed, timings=SOON)
         # Not only looked at: a Node that is not ready gets no Pods, so nobody else would revive it.
         self._session = Probe("GUI session", session.ensure, changed=changed) if session else None
 
@@ -75,6 +83,7 @@ class View:
         yield self._space.run()
         yield self._guests.run()
         yield self._slots.run()
+        yield self._images.run()
         if self._session is not None:
             yield self._session.run()
 
@@ -86,7 +95,7 @@ class View:
             session=None if session is None else Check(session.trouble),
             space=self._space.answer if not self._space.trouble else None,
             guest_disks=self._guests.answer or {},
-            images=self.images(),
+            images=self._images.answer or (),
             leaks=self._slots.answer or (),
             boot_id=self._boot_id(),
             kubelet_port=self.kubelet_port(),
@@ -100,12 +109,15 @@ class View:
         return self._host.space(place)
 
     async def _measure_guests(self) -> Mapping[str, float]:
-        measured = await guest_disks.measure(self._tart, self._running)
+        measured = await guest_disks.measure(self._tart, self._others.running)
         self._metrics.guest_disks(measured)
         return measured
 
     async def _look_for_leaks(self) -> Sequence[str]:
-        return tuple(self._leaks())
+        return tuple(self._others.leaks())
+
+    async def _look_for_images(self) -> Sequence[ImageRecord]:
+        return tuple(self._others.images())
 
     def _boot_id(self) -> str:
         try:

@@ -11,6 +11,7 @@ from bramley.agent.guest.guests import Guests
 from bramley.agent.host import Host
 from bramley.agent.ledger.ledger import Ledger
 from bramley.agent.metrics import AgentMetrics
+from bramley.agent.pods import subject
 from bramley.agent.pods.departures import Departures
 from bramley.agent.pods.exits import Exits
 from bramley.agent.pods.means import Images, Means, Preflight
@@ -56,8 +57,22 @@ class Parts:
     rng: random.Random
 
 
-def join(manager: Manager, parts: Parts) -> Means:
-    """Have the manager make this Node's Pods VMs; return what that works with."""
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """What makes this Node's Pods VMs, and what it works with."""
+
+    means: Means
+    reconciler: PodReconciler
+
+    async def remove(self, vm: str) -> None:
+        """Tear down a VM whose Pod is gone, with all that belongs to it; done if it is not ours any more."""
+        record = self.means.ledger.vm(vm)
+        if record is not None:
+            await self.reconciler.take_turn(subject.of_record(record))
+
+
+def join(manager: Manager, parts: Parts) -> Joined:
+    """Have the manager make this Node's Pods VMs."""
     selection = Selection.of(fields={"spec.nodeName": parts.node})
     informer = manager.informer(Pod, selection)
     means = _means(manager, parts, selection)
@@ -73,7 +88,7 @@ def join(manager: Manager, parts: Parts) -> Means:
     )
     manager.beside(means.exits.run)
     manager.beside(Orphans(means, reconciler).run)
-    return means
+    return Joined(means, reconciler)
 
 
 def _means(manager: Manager, parts: Parts, selection: Selection) -> Means:

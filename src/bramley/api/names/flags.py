@@ -52,7 +52,9 @@ CLIENT_CA_FILE = Flag("--client-ca-file", env="TART_KUBELET_CLIENT_CA_FILE")
 REGISTRY_CREDENTIALS_FILE = Flag(
     "--registry-credentials-file", env="TART_KUBELET_REGISTRY_CREDENTIALS_FILE"
 )
-STAGE_CONCURRENCY = Flag("--stage-concurrency", "1", env="TART_KUBELET_STAGE_CONCURRENCY")
+STAGE_MEGABYTES_PER_SECOND = Flag(
+    "--stage-megabytes-per-second", env="TART_KUBELET_STAGE_MEGABYTES_PER_SECOND"
+)
 AGENT_LOG_LEVEL = Flag("--log-level", "info", env="TART_KUBELET_LOG_LEVEL")
 AGENT_LOG_FORMAT = Flag("--log-format", "json", env="TART_KUBELET_LOG_FORMAT")
 
