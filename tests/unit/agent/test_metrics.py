@@ -1,0 +1,78 @@
+"""The agent's metrics: the names that dashboards know, and values that end with what they tell of."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from bramley.agent import metrics
+from bramley.agent.metrics import AgentMetrics
+from bramley.api.names import metrics as names
+
+OLD = [
+    names.VM_BOOT_DURATION,
+    names.POD_PROVISION_DELAY,
+    names.VM_PROVISION_WORK,
+    names.GOLDEN_BASE_MATERIALIZED,
+    names.GOLDEN_BASE_REUSED,
+    names.GUEST_DISK_USAGE,
+]
+
+
+def sample(registry: CollectorRegistry, name: str, **labels: str) -> float | None:
+    return registry.get_sample_value(name, labels)
+
+
+@pytest.mark.parametrize("metric", OLD, ids=lambda metric: metric.name)
+def test_what_existing_dashboards_read_is_there(metric: names.Metric) -> None:
+    registry = CollectorRegistry()
+    AgentMetrics(registry)
+
+    families = {family.name: family.type for family in registry.collect()}
+
+    assert families[metric.name.removesuffix("_total")] == metric.type
+
+
+def test_buckets_are_those_of_the_contract() -> None:
+    registry = CollectorRegistry()
+    counted = AgentMetrics(registry)
+
+    counted.provision_delay.of("large").observe(1700)
+
+    name = f"{names.POD_PROVISION_DELAY.name}_bucket"
+    for edge, count in (("1200.0", 0), ("1800.0", 1), ("3600.0", 1)):
+        assert sample(registry, name, pool="large", le=edge) == count
+
+
+@pytest.mark.parametrize(("is_warm", "path"), [(True, "warm"), (False, "cold")])
+def test_a_vm_is_counted_by_how_it_came_to_its_disk(is_warm: bool, path: str) -> None:
+    registry = CollectorRegistry()
+
+    AgentMetrics(registry).provisioned("large", 3, is_warm=is_warm)
+
+    work = f"{names.VM_PROVISION_WORK.name}_sum"
+    assert sample(registry, work, pool="large", path=path) == 3
+    reused = sample(registry, names.GOLDEN_BASE_REUSED.name, pool="large")
+    made = sample(registry, names.GOLDEN_BASE_MATERIALIZED.name, pool="large")
+    assert (reused, made) == ((1, None) if is_warm else (None, 1))
+
+
+def test_a_guest_that_is_gone_has_no_disk() -> None:
+    registry = CollectorRegistry()
+    counted = AgentMetrics(registry)
+
+    counted.guest_disks({"a": 40, "b": 50})
+    counted.guest_disks({"b": 60})
+
+    assert sample(registry, names.GUEST_DISK_USAGE.name, vm="a") is None
+    assert sample(registry, names.GUEST_DISK_USAGE.name, vm="b") == 60
+
+
+def test_what_alerts_look_at_begins_at_zero() -> None:
+    registry = CollectorRegistry()
+    AgentMetrics(registry)
+
+    for operation in metrics.OPERATIONS:
+        assert sample(registry, names.TART_TIMEOUTS.name, operation=operation) == 0
+    for result in ("done", "failed"):
+        assert sample(registry, names.TOKEN_RENEWALS.name, result=result) == 0
