@@ -101,3 +101,7 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+
+
+if __name__ == "__main__":
+    main()
