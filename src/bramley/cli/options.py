@@ -16,6 +16,7 @@ import typer
 
 LISTEN = "127.0.0.1:6443"
 OFF = "off"
+MACS = 3
 
 
 class LogLevel(StrEnum):
@@ -80,6 +81,16 @@ AuditLog = Annotated[
         help="File for the audit log, or off; it never holds a body.",
         show_default="audit.log in the data folder",
         metavar="FILE|off",
+    ),
+]
+Macs = Annotated[
+    int,
+    typer.Option(
+        "--macs",
+        envvar="BRAMLEY_MACS",
+        min=0,
+        help="How many simulated Macs join, each with a real agent; 0 is none.",
+        metavar="COUNT",
     ),
 ]
 Context = Annotated[

@@ -1,4 +1,4 @@
-"""`bramley up`: everything on one machine; for now a cluster in one process, and what to try with it."""
+"""`bramley up`: everything on one machine: a cluster in one process, simulated Macs beside it, and what to try with them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from bramley.api.names import groups
 from bramley.cli.apiserver import effective, shown
 from bramley.cli.options import (
     LISTEN,
+    MACS,
     AuditLog,
     DataDir,
     Format,
@@ -23,13 +24,18 @@ from bramley.cli.options import (
     Listen,
     LogFormat,
     LogLevel,
+    Macs,
     ShowSettings,
     show,
 )
+from bramley.cli.screen import Screen
 
 if TYPE_CHECKING:
     from bramley.app.apiserver import Settings
-    from bramley.app.listening import Address
+
+MACS_FOLDER = "macs"
+# As `bramley up` calls the Pod that it starts.
+SAMPLE = "sample"
 
 POOL = f"""\
 apiVersion: {groups.RUNNERS}/{groups.VERSION}
@@ -44,13 +50,13 @@ spec:
   runnerLabels: [self-hosted, macOS, ARM64]
 """
 
-# What a Mac's agent will say of itself; until then a person may say it.
+# A machine that nobody runs anything on; enough for the scheduler.
 NODE = """\
 apiVersion: v1
 kind: Node
 metadata:
-  name: mac-1
-  labels: {kubernetes.io/hostname: mac-1, kubernetes.io/os: darwin}
+  name: pretended-1
+  labels: {kubernetes.io/hostname: pretended-1, kubernetes.io/os: linux}
 status:
   capacity: {cpu: "8", memory: 16Gi, pods: "10"}
   allocatable: {cpu: "8", memory: 16Gi, pods: "10"}
@@ -58,55 +64,72 @@ status:
 """
 
 _SCHEDULED = "--for condition=PodScheduled"
+_RUNNING = "--for 'jsonpath={.status.phase}=Running' --timeout 2m"
 
 
-def up(
+def up(  # noqa: PLR0913 - one parameter a flag
     context: typer.Context,
     *,
     data_dir: DataDir = None,
     listen: Listen = LISTEN,
     kubeconfig_out: KubeconfigOut = None,
     audit_log: AuditLog = None,
+    macs: Macs = MACS,
     log_level: Level = LogLevel.WARNING,
     log_format: Format = LogFormat.AUTO,
     show_settings: ShowSettings = False,
 ) -> None:
     """Start everything on this machine and print what to try next.
 
+    Simulated Macs join with real agents, and one of them runs a sample Pod; no Mac is needed, and none is touched.
+
     \b
     Examples:
       bramley up
+      bramley up --macs 1
       bramley up --data-dir ./data --listen 127.0.0.1:0 --kubeconfig-out ./kubeconfig
     """  # noqa: D301 - click keeps the lines of a paragraph that starts so
     settings = effective(data_dir, listen, kubeconfig_out, audit_log)
     if show_settings:
-        show(context, shown(settings, log_level, log_format))
+        show(context, {**shown(settings, log_level, log_format), "macs": macs})
         return
-    from bramley.app import apiserver as process
     from bramley.base import log
 
     log.configure(level=log_level, form=log_format)
-    process.run(settings, started=lambda address: _welcome(address, settings))
+    if macs:
+        _with_macs(settings, macs)
+    else:
+        _alone(settings)
 
 
-def next_steps(kubeconfig: Path, program: str) -> Iterator[tuple[str, str]]:
+def _alone(settings: Settings) -> None:
+    from bramley.app import apiserver as process
+
+    process.run(settings, started=_screen(settings, 0).started)
+
+
+def _with_macs(settings: Settings, count: int) -> None:
+    from bramley.app import up as process
+
+    screen = _screen(settings, count)
+    macs = process.MacSettings(settings.data_dir / MACS_FOLDER, count)
+    process.run(process.Settings(settings, macs), process.Teller(screen.started, screen.hear))
+
+
+def _screen(settings: Settings, macs: int) -> Screen:
+    return Screen(settings, macs=macs, steps=next_steps(settings.kubeconfig, _program(), macs=macs))
+
+
+def next_steps(kubeconfig: Path, program: str, *, macs: int = MACS) -> Iterator[tuple[str, str]]:
     """Yield what to try, as a sentence and the command for it; in this order each one works."""
     yield (
         "Use this server in a second terminal",
         f"export KUBECONFIG={shlex.quote(str(kubeconfig))}",
     )
     yield "See what is there", "kubectl get namespaces"
-    yield (
-        "Run something, by a Deployment",
-        "kubectl create deployment web --image nginx --replicas 2",
-    )
-    yield "Pretend that a Mac joined", f"kubectl apply -f - <<'END'\n{NODE}END"
-    yield "Wait until the scheduler has seen it", f"kubectl wait pod -l app=web {_SCHEDULED}"
-    yield "See where its Pods went", "kubectl get pods -o wide"
-    yield "Roll it over to another image", "kubectl set image deployment/web nginx=nginx:2"
-    yield "Clear the Node, without waiting for Pods to stop", "kubectl drain mac-1 --grace-period 0"
-    yield "Ask what somebody may do", "kubectl auth can-i create pods"
-    yield "Let it all go", "kubectl delete deployment/web node/mac-1"
+    if macs:
+        yield from _steps_with_macs()
+    yield from _steps_with_a_deployment()
     yield "Teach it our kinds", f"{program} crds | kubectl apply -f -"
     yield "Ask for a pool of runners", f"kubectl apply -f - <<'END'\n{POOL}END"
     yield "Watch it in the background", "kubectl get runnerpools --watch &"
@@ -116,43 +139,34 @@ def next_steps(kubeconfig: Path, program: str) -> Iterator[tuple[str, str]]:
     yield "End the watch", "kill $!"
 
 
-def _welcome(address: Address, settings: Settings) -> None:
-    facts = [
-        ("Serving", f"the Kubernetes API at {address.url}"),
-        ("Data", str(settings.data_dir)),
-        ("Kubeconfig", f"{settings.kubeconfig} (holds the administrator's token)"),
-    ]
-    steps = list(next_steps(settings.kubeconfig, _program()))
-    if sys.stdout.isatty():
-        _print_painted(facts, steps)
-    else:
-        _print_plain(facts, steps)
+def _steps_with_macs() -> Iterator[tuple[str, str]]:
+    yield "See the Macs", "kubectl get nodes -o wide"
+    yield (
+        "Watch the sample Pod in the background: a virtual machine of its own",
+        "kubectl get pods -w &",
+    )
+    yield "Wait until it works", f"kubectl wait pod {SAMPLE} {_RUNNING}"
+    yield "Read what it says; -f follows it to its end", f"kubectl logs {SAMPLE}"
+    yield "See where it is and what became of it", f"kubectl describe pod {SAMPLE}"
+    yield "See what it uses", f"kubectl top pod {SAMPLE}"
+    yield "End the watch", "kill $!"
+    yield "End it early: its machine is shut down and deleted", f"kubectl delete pod {SAMPLE}"
 
 
-def _print_plain(facts: list[tuple[str, str]], steps: list[tuple[str, str]]) -> None:
-    for name, value in facts:
-        typer.echo(f"{name:<10}  {value}")
-    for sentence, command in steps:
-        typer.echo(f"\n# {sentence}\n{command}")
-    typer.echo("\n# Stop with Ctrl-C; the data stays and is there with the next start")
-    sys.stdout.flush()
-
-
-def _print_painted(facts: list[tuple[str, str]], steps: list[tuple[str, str]]) -> None:
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(highlight=False)
-    for name, value in facts:
-        console.print(Text.assemble((f"{name:<10}  ", "bold green"), value), soft_wrap=True)
-    for sentence, command in steps:
-        console.print()
-        console.print(Text(f"# {sentence}", "dim"))
-        # Commands are never wrapped or indented: what is copied must run.
-        console.print(Text(command, "cyan"), soft_wrap=True)
-    console.print()
-    stop = Text("# Stop with Ctrl-C; the data stays and is there with the next start", "dim")
-    console.print(stop, soft_wrap=True)
+def _steps_with_a_deployment() -> Iterator[tuple[str, str]]:
+    deployment = "kubectl create deployment web --image nginx --replicas 2"
+    yield "Ask for something by a Deployment", deployment
+    yield (
+        "Pretend that a machine joined that could run it",
+        f"kubectl apply -f - <<'END'\n{NODE}END",
+    )
+    yield "Wait until the scheduler has seen it", f"kubectl wait pod -l app=web {_SCHEDULED}"
+    yield "See where its Pods went", "kubectl get pods -o wide"
+    yield "Roll it over to another image", "kubectl set image deployment/web nginx=nginx:2"
+    drain = "kubectl drain pretended-1 --grace-period 0"
+    yield "Clear the Node, without waiting for Pods to stop", drain
+    yield "Ask what somebody may do", "kubectl auth can-i create pods"
+    yield "Let it all go", "kubectl delete deployment/web node/pretended-1"
 
 
 def _program() -> str:

@@ -19,6 +19,7 @@ from bramley.agent import platform
 from bramley.agent.settings import Folders
 from bramley.sim.mac import shim
 from bramley.sim.mac.script import Script
+from bramley.sim.tart import shim as tart_shim
 
 # What the agent's supervisor and its certificate need, and a person who looks around.
 TOOLS = ("sh", "cat", "date", "head", "mkdir", "mv", "openssl", "rm", "sleep", "tail", "wc", "ps")
@@ -67,16 +68,16 @@ class MacFolder:
         """Return where its agent writes."""
         return self.root / "agent.log"
 
-    def lay_out(self, content: Mapping[str, Any] | None = None) -> Script:
-        """Make the folder, or bring its programs up to date; what is on its disk stays, `content` is for a new one."""
+    def lay_out(self, content: Mapping[str, Any]) -> Script:
+        """Make the folder, or bring its programs and its script up to date; what is on its disk stays."""
         for folder in (self.programs, self.folders.tart_home, self.folders.vm_logs):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        tart_shim.install(str(self.programs / "tart"), str(self.folders.tart_home), sys.executable)
         for name in shim.NAMES:
             _install(self.programs / name, self._shim(name))
         for tool in TOOLS:
             _link(self.programs / tool)
-        file = self.folders.tart_home / "sim.json"
-        return Script.open(file) if file.exists() else Script(file, dict(content or {}))
+        return Script(self.folders.tart_home / "sim.json", dict(content))
 
     def environment(self) -> dict[str, str]:
         """Return the environment of its agent: none of ours but what the interpreter needs to find itself."""
@@ -90,8 +91,8 @@ class MacFolder:
 
     def vms(self) -> list[int]:
         """Return the processes that hold its VMs; not their supervisors."""
-        programs = f"{self.programs}/"
-        return [pid for pid, argv in self._running() if _script(argv).startswith(programs)]
+        places = (f"{self.programs}/", f"{self.folders.tart_home}/")
+        return [pid for pid, argv in self._running() if _script(argv).startswith(places)]
 
     def processes(self) -> list[int]:
         """Return all processes of this Mac."""

@@ -24,6 +24,8 @@ from bramley.sim.mac.side import AgentSide
 from bramley.sim.tart import in_process
 
 DISK_BYTES = 460_000_000_000
+# As a fleet sets it: with macOS' own day, the addresses of a busy Mac run out.
+LEASE_SECONDS = 600
 ADDRESS = "10.20.0.11"
 TAILNET_ADDRESS = "100.64.0.11"
 _LAUNCHD_S_CHILD = 100
@@ -41,7 +43,8 @@ class SimulatedMac:
         self.boots = 1
         self.folders = folders(root)
         self.script = Script(
-            self.folders.tart_home / "sim.json", {"host": {"disk_bytes": DISK_BYTES}}
+            self.folders.tart_home / "sim.json",
+            {"host": {"disk_bytes": DISK_BYTES, "lease_seconds": LEASE_SECONDS}},
         )
         self.faults = Faults(self.script)
         self.table = Table(group, clock)

@@ -19,11 +19,6 @@ class Script:
         self._faults = 0
         self.save()
 
-    @classmethod
-    def open(cls, file: Path) -> Script:
-        """Take up the settings of a Mac that exists."""
-        return cls(file, json.loads(file.read_text()))
-
     def image(self, name: str, **facts: Any) -> None:
         """Put an image into the registry, or change one; `guest` says what its VMs do."""
         self._update("images", name, facts)

@@ -1,0 +1,136 @@
+"""The process of `bramley up`: the server of `bramley apiserver` and simulated Macs beside it, which stop before it does."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bramley.app import apiserver
+from bramley.app.listening import Address
+from bramley.app.serving import Stop
+from bramley.base.clock import Clock, SystemClock
+
+if TYPE_CHECKING:
+    from bramley.app.macs import Macs
+
+_MACS = "bramley.app.macs"
+
+
+@dataclass(frozen=True, slots=True)
+class MacSettings:
+    """How many Macs there are, where they are kept, and how long they may take."""
+
+    folder: Path
+    count: int = 3
+    start_within: timedelta = timedelta(seconds=60)
+    stop_within: timedelta = timedelta(seconds=10)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The server, and the Macs beside it."""
+
+    server: apiserver.Settings
+    macs: MacSettings
+
+
+@dataclass(frozen=True, slots=True)
+class CameUp:
+    """A Mac's Node is Ready."""
+
+    name: str
+    after: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A Mac did not come up, and why."""
+
+    name: str
+    why: str
+
+
+News = CameUp | Failed
+
+
+@dataclass(frozen=True, slots=True)
+class Teller:
+    """Who hears how it goes: that clients can connect, and each Mac's news."""
+
+    started: Callable[[Address], None]
+    news: Callable[[News], None]
+
+
+def run(settings: Settings, teller: Teller) -> None:
+    """Serve until a signal comes."""
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_until_signalled(settings, teller))
+
+
+async def _until_signalled(settings: Settings, teller: Teller) -> None:
+    stop = Stop()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.ask)
+    await serve(settings, teller, stop=stop, clock=SystemClock())
+
+
+async def serve(settings: Settings, teller: Teller, *, stop: Stop, clock: Clock) -> None:
+    """Serve until asked to stop: first the Macs end, then the server; asked twice, everything ends at once."""
+    server_s_stop, serving = Stop(), asyncio.Event()
+
+    def started(address: Address) -> None:
+        apiserver.begin_collecting()
+        teller.started(address)
+        serving.set()
+
+    beside = _Beside(settings, teller, clock)
+    async with asyncio.TaskGroup() as group:
+        server = group.create_task(
+            apiserver.serve(settings.server, stop=server_s_stop, started=started, clock=clock)
+        )
+        forcing = group.create_task(_force(stop, beside, server_s_stop))
+        await beside.run(serving, stop)
+        server_s_stop.ask()
+        await asyncio.wait((server,))
+        forcing.cancel()
+
+
+@dataclass(slots=True)
+class _Beside:
+    """The Macs, from when the server serves until somebody asks to stop."""
+
+    settings: Settings
+    teller: Teller
+    clock: Clock
+    macs: Macs | None = None
+
+    async def run(self, serving: asyncio.Event, stop: Stop) -> None:
+        await serving.wait()
+        # Loading the client takes a moment, in a thread so that nobody has to wait for it.
+        loaded = await asyncio.to_thread(importlib.import_module, _MACS)
+        way_in = self.settings.server.kubeconfig
+        self.macs = running = loaded.Macs(self.settings.macs, way_in, clock=self.clock)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(running.run(self.teller.news))
+            await stop.asked.wait()
+            running.stop()
+
+    def kill(self) -> None:
+        if self.macs is not None:
+            self.macs.kill()
+
+
+async def _force(stop: Stop, beside: _Beside, server_s_stop: Stop) -> None:
+    await stop.forced.wait()
+    beside.kill()
+    server_s_stop.ask()
+    server_s_stop.ask()
