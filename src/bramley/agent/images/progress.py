@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from bramley.agent.tart import answers
-
+_PERCENT = re.compile(r"^\s*(\d{1,3})%")
 _SIZE = re.compile(r"pulling disk \(([0-9.]+)\s*([KMGT]?)B compressed\)", re.IGNORECASE)
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _QUEUED = "waiting for lock"
@@ -25,9 +24,8 @@ class Progress:
         """Take in one line."""
         self.lines += 1
         self.is_queued = line.startswith(_QUEUED)
-        percent = answers.percent(line)
-        if percent is not None:
-            self.percent = percent
+        if match := _PERCENT.match(line):
+            self.percent = min(int(match[1]), 100)
         elif match := _SIZE.search(line):
             self.size = _bytes(match[1], match[2])
 

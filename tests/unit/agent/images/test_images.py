@@ -1,0 +1,311 @@
+"""Images as Pods meet them: asked for without waiting, fetched once, kept by digest, and never lost to an error of a clone."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from bramley.agent.images.asking import Failed, ImageRequest, Pulling, PullPolicy, Ready, policy_of
+from bramley.agent.images.images import NotPresent
+from bramley.agent.ledger import VmRecord, VmState
+from bramley.agent.tart.driver import Credentials
+from bramley.agent.tart.failures import NoSpace, TartFailed
+from bramley.api.names import agent
+from bramley.base import errors
+from bramley.base.secret import Secret
+from tests.unit.agent.images.shelves import GB, TAGGED, assemble, digest, pinned, shelves, until
+
+B = pinned("b")
+
+
+async def test_image_is_pulled_made_a_golden_base_and_then_warm(tmp_path: Path) -> None:
+    async with shelves(tmp_path) as world:
+        first = world.ask(B)
+        assert isinstance(first, Pulling)
+        answer = await world.ready(B)
+
+        assert answer == Ready(agent.golden_vm(B), digest("b"), is_warm=False)
+        assert world.ask(B, "pod-2") == Ready(answer.golden, digest("b"), is_warm=True)
+        assert world.vms() == {answer.golden}
+        assert [record.digest for record in world.images.present()] == [digest("b")]
+
+
+async def test_asking_never_waits_and_tells_progress(tmp_path: Path) -> None:
+    async with shelves(tmp_path) as world:
+        began = asyncio.get_running_loop().time()
+        world.ask(B)
+        assert asyncio.get_running_loop().time() == began
+
+        await asyncio.sleep(60)
+        answer = world.ask(B)
+        assert isinstance(answer, Pulling)
+        assert answer.percent is not None
+        assert 0 < answer.percent < 100
+        assert "pod-1" in world.changes
+
+
+async def test_two_pods_that_want_one_image_cause_one_pull(tmp_path: Path) -> None:
+    async with shelves(tmp_path) as world:
+        world.ask(B, "pod-1")
+        world.ask(B, "pod-2")
+        await asyncio.gather(world.ready(B, "pod-1"), world.ready(B, "pod-2"))
+
+        assert len(world.called("pull")) == 1
+        assert len(world.called("clone")) == 1
+
+
+async def test_second_registry_is_not_kept_waiting_by_the_first(tmp_path: Path) -> None:
+    other = pinned("c", "quay.io/tuist/runner")
+    async with shelves(tmp_path) as world:
+        world.mac.script.image(other, size_bytes=GB)
+        world.ask(B)
+        await asyncio.sleep(1)
+        await world.ready(other, "pod-2")
+
+        assert isinstance(world.ask(B), Pulling)
+
+
+async def test_tag_is_one_name_of_its_digest(tmp_path: Path) -> None:
+    async with shelves(tmp_path) as world:
+        by_tag = await world.ready(TAGGED)
+        by_digest = await world.ready(pinned("a"), "pod-2")
+
+        assert by_tag.golden == by_digest.golden == agent.golden_vm(pinned("a"))
+        record = world.ledger.image(digest("a"))
+        assert record is not None
+        assert set(record.references) >= {TAGGED, pinned("a")}
+        assert record.is_pulled
+        assert len(world.called("pull")) == 1
+
+
+async def test_moved_tag_is_looked_at_again_under_always_and_only_then(tmp_path: Path) -> None:
+    async with shelves(tmp_path) as world:
+        old = await world.ready(TAGGED)
+        world.mac.script.image(TAGGED, digest=digest("e"))
+
+        kept = await world.ready(TAGGED, "pod-2")
+        fresh = await world.ready(TAGGED, "pod-3", policy=PullPolicy.ALWAYS)
+
+        assert kept.golden == old.golden
+        assert fresh.digest == digest("e")
+        assert (await world.ready(TAGGED, "pod-4")).digest == digest("e")
+        assert world.vms() == {old.golden, fresh.golden}
+
+
+async def test_always_asks_the_registry_once_for_each_pod(tmp_path: Path) -> None:
+    async with shelves(tmp_path) as world:
+        for owner in ("pod-1", "pod-1", "pod-2"):
+            await world.ready(TAGGED, owner, policy=PullPolicy.ALWAYS)
+
+        assert len(world.called("pull")) == 2
+        assert len(world.called("clone")) == 1
+
+
+async def test_always_does_not_look_again_at_a_digest(tmp_path: Path) -> None:
+    async with shelves(tmp_path) as world:
+        await world.ready(B, policy=PullPolicy.ALWAYS)
+        await world.ready(B, "pod-2", policy=PullPolicy.ALWAYS)
+
+        assert len(world.called("pull")) == 1
+
+
+async def test_never_takes_what_is_here_and_fails_otherwise(tmp_path: Path) -> None:
+    async with shelves(tmp_path) as world:
+        answer = world.ask(B, policy=PullPolicy.NEVER)
+        assert isinstance(answer, Failed)
+        assert isinstance(answer.error, NotPresent)
+        await world.ready(B, "pod-2")
+
+        assert isinstance(world.ask(B, policy=PullPolicy.NEVER), Ready)
+
+
+@pytest.mark.parametrize(
+    ("image", "given", "expected"),
+    [
+        ("ghcr.io/a/b", "", PullPolicy.ALWAYS),
+        ("ghcr.io/a/b:latest", "", PullPolicy.ALWAYS),
+        ("ghcr.io:5000/a/b:1", "", PullPolicy.IF_NOT_PRESENT),
+        (B, "", PullPolicy.IF_NOT_PRESENT),
+        (B, "Always", PullPolicy.ALWAYS),
+        ("ghcr.io/a/b", "Never", PullPolicy.NEVER),
+    ],
+)
+def test_policy_that_is_not_given_follows_the_tag(
+    image: str, given: str, expected: PullPolicy
+) -> None:
+    assert policy_of(image, given) is expected
+
+
+async def test_local_name_is_no_image(tmp_path: Path) -> None:
+    async with shelves(tmp_path) as world:
+        answer = world.ask("my-vm")
+
+        assert isinstance(answer, Failed)
+        assert isinstance(answer.error, errors.InvalidSpec)
+
+
+async def test_credentials_reach_tart_by_environment_only(tmp_path: Path) -> None:
+    async with shelves(tmp_path) as world:
+        world.mac.script.image(B, needs_login=True)
+        world.keys.found = Credentials("ghcr.io", "robot", Secret("hunter2"))
+        await world.ready(B, namespace="team", pull_secrets=("one", "two"))
+
+        assert world.keys.asked == [("team", ("one", "two"))]
+        assert not any("hunter2" in call for call in world.calls)
+
+
+async def test_another_pods_credentials_are_tried_although_the_first_ones_failed(
+    tmp_path: Path,
+) -> None:
+    async with shelves(tmp_path) as world:
+        world.mac.script.image(B, needs_login=True)
+        await world.failed(B, namespace="poor")
+        world.keys.found = Credentials("ghcr.io", "robot", Secret("hunter2"))
+
+        assert isinstance(world.ask(B, namespace="poor"), Failed)
+        await world.ready(B, "pod-2", namespace="rich")
+
+
+async def test_failure_is_not_tried_again_too_soon(tmp_path: Path) -> None:
+    async with shelves(tmp_path) as world:
+        answer = await world.failed("ghcr.io/tuist/none:1")
+        assert timedelta() < answer.retry_after <= timedelta(seconds=10)
+        pulls = len(world.called("pull"))
+
+        world.ask("ghcr.io/tuist/none:1")
+        assert len(world.called("pull")) == pulls
+        await asyncio.sleep(answer.retry_after.total_seconds())
+        assert isinstance(world.ask("ghcr.io/tuist/none:1"), Pulling)
+
+
+async def test_golden_base_that_was_deleted_by_hand_is_made_again_without_a_pull(
+    tmp_path: Path,
+) -> None:
+    async with shelves(tmp_path) as world:
+        answer = await world.ready(B)
+        shutil.rmtree(world.mac.folders.tart_home / "vms" / answer.golden)
+
+        assert world.images.present() == []
+        await world.ready(B, "pod-2")
+        assert len(world.called("pull")) == 1
+
+
+async def test_half_made_golden_base_is_removed_and_made_again(tmp_path: Path) -> None:
+    async with shelves(tmp_path) as world:
+        world.mac.script.fault("clone", "half", times=1)
+        failed = await world.failed(B)
+        assert isinstance(failed.error, TartFailed)
+        assert world.vms() == set()
+
+        assert (await world.ready(B)).golden in world.vms()
+        assert len(world.called("pull")) == 1
+
+
+async def test_base_of_an_agent_without_a_ledger_is_taken_over(tmp_path: Path) -> None:
+    async with shelves(tmp_path) as world:
+        await world.tart.pull(B)
+        await world.tart.clone(B, agent.golden_vm(B))
+        world.calls.clear()
+        await world.ready(B)
+
+        assert world.called("pull") == world.called("clone") == []
+
+
+async def test_image_that_somebody_else_pulled_is_used_and_not_ours(tmp_path: Path) -> None:
+    async with shelves(tmp_path) as world:
+        await world.tart.pull(B)
+        await world.tart.pull(TAGGED)
+        world.calls.clear()
+        await world.ready(B)
+        await world.ready(TAGGED, policy=PullPolicy.ALWAYS)
+
+        records = [world.ledger.image(digest(letter)) for letter in "ba"]
+        assert [record.is_pulled for record in records if record] == [False, False]
+
+
+async def test_pull_by_tag_that_an_agent_did_not_survive_is_still_known_as_ours(
+    tmp_path: Path,
+) -> None:
+    def die_after_the_pull(moment: str) -> None:
+        if moment == "after tart pull":
+            world.side.die()
+
+    async with shelves(tmp_path) as world:
+        world.side.on_moment = die_after_the_pull
+        world.ask(TAGGED)
+        await until(lambda: not world.side.lives)
+        successor = assemble(world.mac)
+        assert successor.ledger.image(digest("a")) is None
+        successor.images._settle_unfinished()
+
+        record = successor.ledger.image(digest("a"))
+        assert record is not None
+        assert record.is_pulled
+        assert successor.stock.unfinished() == []
+
+
+async def test_clone_makes_a_vm(tmp_path: Path) -> None:
+    async with shelves(tmp_path) as world:
+        answer = await world.ready(B)
+        await world.images.clone(answer.golden, "vm-1")
+
+        assert world.vms() == {answer.golden, "vm-1"}
+
+
+@pytest.mark.parametrize("do", ["fail", "no_space", "half"])
+async def test_error_of_a_clone_leaves_the_golden_base_alone(tmp_path: Path, do: str) -> None:
+    async with shelves(tmp_path) as world:
+        answer = await world.ready(B)
+        world.mac.script.fault("clone", do)
+        with pytest.raises(TartFailed):
+            await world.images.clone(answer.golden, "vm-1")
+
+        assert world.stock.is_whole(answer.golden)
+        assert isinstance(world.ask(B), Ready)
+
+
+async def test_clone_without_space_makes_room_and_tries_once_more(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    async def reclaim() -> bool:
+        asked.append("room")
+        return True
+
+    async with shelves(tmp_path, reclaim=reclaim) as world:
+        answer = await world.ready(B)
+        world.mac.script.fault("clone", "no_space", times=1)
+        await world.images.clone(answer.golden, "vm-1")
+        assert asked == ["room"]
+
+        world.mac.script.fault("clone", "no_space", times=2)
+        with pytest.raises(NoSpace):
+            await world.images.clone(answer.golden, "vm-2")
+
+
+async def test_clone_replaces_only_a_clone_of_ours_that_never_ran(tmp_path: Path) -> None:
+    async with shelves(tmp_path) as world:
+        answer = await world.ready(B)
+        golden = answer.golden
+        for vm, state in (("claimed", VmState.CLAIMED), ("used", VmState.STARTED)):
+            await world.images.clone(golden, vm)
+            world.ledger.put(VmRecord(vm=vm, namespace="n", pod="p", uid=vm, image=B, state=state))
+        await world.images.clone(golden, "by-hand")
+
+        await world.images.clone(golden, "claimed")
+        for vm in ("used", "by-hand"):
+            with pytest.raises(errors.AlreadyExists):
+                await world.images.clone(golden, vm)
+
+
+async def test_request_joins_before_its_flight_has_begun(tmp_path: Path) -> None:
+    async with shelves(tmp_path) as world:
+        request = ImageRequest(B, "pod-1")
+        answers = [world.images.want(request, on_change=lambda: None) for _ in range(3)]
+        await world.ready(B)
+
+        assert all(isinstance(answer, Pulling) for answer in answers)
+        assert len(world.called("pull")) == 1
