@@ -59,11 +59,13 @@ class VmLogs:
         """Return the last lines, without passwords; empty if there are none."""
         try:
             with self.path(vm).open("rb") as file:
-                file.seek(max(0, os.fstat(file.fileno()).st_size - _READ))
+                skipped = file.seek(max(0, os.fstat(file.fileno()).st_size - _READ))
                 text = file.read(_READ).decode(errors="replace")
         except FileNotFoundError:
             return ""
-        return redacted("\n".join(text.splitlines()[-lines:]))
+        whole = text.splitlines()
+        # Half a line may be half an address, whose password nobody would know as one.
+        return redacted("\n".join(whole[1 if skipped and len(whole) > 1 else 0 :][-lines:]))
 
     async def run(self) -> None:
         """Keep the folder within its limits for ever."""

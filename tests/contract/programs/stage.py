@@ -83,7 +83,7 @@ class RealStage:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._system = platform.current()
+        self._system: Any = platform.current()
         self._marker = f"play-{random.getrandbits(64):x}"
         self.next_agent()
 
@@ -119,7 +119,7 @@ class RealStage:
             os.kill(int(noted.split()[0]), signal.SIGKILL)
 
     def reboot(self) -> None:
-        self._system = Rebooted()  # type: ignore[assignment]
+        self._system = Rebooted()
 
     def clear(self) -> None:
         for each in self._system.processes():
@@ -137,14 +137,14 @@ class SimulatedStage:
         self.mac = SimulatedMac(folder, clock=SystemClock(), rng=random.Random(0), group=group)
         self._plays: list[Play] = []
         self.mac._programs["play"] = self._play
+        self._side = self.mac.agent_side()
         self.next_agent()
 
     def next_agent(self) -> None:
-        if hasattr(self, "side"):
-            self.side.die()
-        self.side = self.mac.agent_side()
-        self.programs: Programs = self.side.programs
-        self.runs: Runs = self.side.runs
+        self._side.die()
+        self._side = self.mac.agent_side()
+        self.programs: Programs = self._side.programs
+        self.runs: Runs = self._side.runs
 
     def argv(self, play: Play) -> list[str]:
         self._plays.append(play)

@@ -1,0 +1,188 @@
+"""What only real processes can get wrong; what both sides promise is in the contract suite."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import signal
+import stat
+import time
+from pathlib import Path
+
+import pytest
+
+from bramley.agent import platform, processes
+from bramley.agent.output import HEAD, TAIL
+from bramley.agent.platform import exits, linux
+from bramley.agent.processes import SystemPrograms
+from bramley.agent.programs import ProgramMissing
+
+pytestmark = pytest.mark.real_time
+PATH = {"PATH": os.environ["PATH"]}
+
+
+def a_shell(script: str) -> list[str]:
+    return ["/bin/sh", "-c", script]
+
+
+def open_descriptors() -> int:
+    return len(list(Path("/dev/fd").iterdir()))
+
+
+def zombies() -> list[str]:
+    """Return our children that wait to be reaped, where the system shows them as files."""
+    lines = [path.read_text() for path in Path("/proc").glob("[0-9]*/stat")]
+    told = [linux.parse_stat(line) for line in lines]
+    return [each.start_ticks for each in told if each.state == "Z" and each.parent == os.getpid()]
+
+
+def number(path: Path) -> int | None:
+    text = path.read_text().strip() if path.exists() else ""
+    return int(text) if text else None
+
+
+async def number_in(path: Path) -> int:
+    async with asyncio.timeout(10):
+        while (found := number(path)) is None:
+            await asyncio.sleep(0.005)
+    return found
+
+
+async def ends(pid: int) -> None:
+    async with asyncio.timeout(10):
+        await exits.gone(pid)
+
+
+async def test_a_grandchild_that_keeps_the_pipes_is_waited_for_two_seconds_at_most() -> None:
+    began = time.monotonic()
+
+    said = await SystemPrograms(PATH).run(a_shell("sleep 20 & echo $!; exit 3"))
+
+    assert said.code == 3
+    assert time.monotonic() - began < 2 * processes.PATIENCE_SECONDS
+    os.kill(int(said.stdout), signal.SIGKILL)
+
+
+async def test_cancelling_kills_grandchildren_too_at_once(tmp_path: Path) -> None:
+    told = tmp_path / "pid"
+    script = f"sleep 600 & echo $! > {shlex.quote(str(told))}; wait"
+
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(SystemPrograms(PATH).run(a_shell(script)))
+        grandchild = await number_in(told)
+        began = time.monotonic()
+        running.cancel()
+
+    assert time.monotonic() - began < processes.PATIENCE_SECONDS
+    await ends(grandchild)
+
+
+async def test_a_program_that_ignores_signals_is_killed_all_the_same(tmp_path: Path) -> None:
+    told = tmp_path / "pid"
+    script = f"trap '' TERM INT HUP; echo $$ > {shlex.quote(str(told))}; while :; do sleep 1; done"
+
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(SystemPrograms(PATH).run(a_shell(script)))
+        pid = await number_in(told)
+        running.cancel()
+
+    assert platform.current().began(pid) is None
+
+
+async def test_no_descriptor_and_no_zombie_is_left() -> None:
+    programs = SystemPrograms(PATH)
+    await programs.run(["true"])
+    before = open_descriptors()
+
+    for _ in range(5):
+        await programs.run(a_shell("cat >/dev/null; exit 1"), stdin=b"x")
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(programs.run(["sleep", "600"]))
+            await asyncio.sleep(0.02)
+            running.cancel()
+    with pytest.raises(ProgramMissing):
+        await programs.run(["/no/such/program"])
+
+    assert open_descriptors() == before
+    assert zombies() == []
+
+
+async def test_output_without_end_is_kept_within_bounds() -> None:
+    script = (
+        f"head -c {HEAD + 1000} /dev/zero; (head -c {2 * TAIL} /dev/zero; printf end) >&2; exit 0"
+    )
+
+    said = await SystemPrograms(PATH).run(a_shell(script))
+
+    assert len(said.stdout) == HEAD
+    assert len(said.stderr) == TAIL
+    assert said.stderr.endswith("end")
+
+
+async def test_large_input_passes_while_output_comes_back() -> None:
+    content = b"0123456789abcdef" * 20_000
+
+    said = await SystemPrograms(PATH).run(["cat"], stdin=content)
+
+    assert said.stdout == content.decode()
+
+
+async def test_a_program_need_not_read_its_input() -> None:
+    said = await SystemPrograms(PATH).run(a_shell("exec <&-; exit 4"), stdin=b"x" * 1_000_000)
+
+    assert said.code == 4
+
+
+async def test_a_program_has_a_session_of_its_own() -> None:
+    said = await SystemPrograms(PATH).run(a_shell("echo $$; ps -o sid= -p $$ 2>/dev/null || :"))
+
+    pid, *session = said.stdout.split()
+    assert session in ([], [pid])
+    assert int(pid) != os.getsid(0)
+
+
+async def test_programs_are_looked_for_on_the_path_that_we_were_told(tmp_path: Path) -> None:
+    program = tmp_path / "only-here"
+    program.write_text("#!/bin/sh\necho found\n")
+    program.chmod(0o755)
+
+    said = await SystemPrograms({"PATH": str(tmp_path)}).run(["only-here"])
+
+    assert said.stdout == "found\n"
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o755])
+async def test_what_cannot_be_executed_is_missing(tmp_path: Path, mode: int) -> None:
+    program = tmp_path / "broken"
+    program.write_text("no program at all")
+    program.chmod(stat.S_IFREG | mode)
+
+    with pytest.raises(ProgramMissing):
+        await SystemPrograms(PATH).run([str(program)])
+
+
+async def test_a_script_whose_own_program_is_missing_says_so_by_its_code() -> None:
+    said = await SystemPrograms(PATH).run(a_shell("exec /no/such/tart get vm"))
+
+    assert said.code == 127
+
+
+async def test_a_signal_is_told_as_a_negative_code() -> None:
+    said = await SystemPrograms(PATH).run(a_shell("kill -TERM $$"))
+
+    assert said.code == -signal.SIGTERM
+
+
+async def test_the_end_of_a_process_is_heard_where_no_handle_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_: int) -> int:
+        raise OSError(24, "Too many open files")
+
+    if hasattr(os, "pidfd_open"):
+        monkeypatch.setattr(os, "pidfd_open", refuse)
+
+    said = await SystemPrograms(PATH).run(a_shell("sleep 0.1; exit 5"))
+
+    assert said.code == 5

@@ -1,0 +1,260 @@
+"""What only real supervisors can get wrong; what both sides promise is in the contract suite."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bramley.agent import platform, supervising
+from bramley.agent.runs import Run
+from bramley.agent.supervising import SupervisedRuns
+from bramley.base import errors
+from bramley.base.clock import SystemClock
+
+pytestmark = pytest.mark.real_time
+VM = "ns-pod-0123456789ab"
+SHELLS = [name for name in ("dash", "bash") if shutil.which(name)] or ["sh"]
+
+
+def an_agent(folder: Path) -> SupervisedRuns:
+    environment = {"PATH": os.environ["PATH"]}
+    return SupervisedRuns(folder / "state", folder / "logs", SystemClock(), environment=environment)
+
+
+def a_run(script: str) -> Run:
+    return Run(VM, ["/bin/sh", "-c", script])
+
+
+def noted(folder: Path, name: str) -> int:
+    return int((folder / "state/runs" / VM / name).read_text().split()[0])
+
+
+async def until_gone(pid: int) -> None:
+    system = platform.current()
+    async with asyncio.timeout(10):
+        while system.began(pid) is not None:
+            await asyncio.sleep(0.005)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left(tmp_path: Path) -> Iterator[None]:
+    yield
+    for name in ("tart", "supervisor"):
+        with contextlib.suppress(OSError, ValueError):
+            os.kill(noted(tmp_path, name), signal.SIGKILL)
+
+
+async def test_a_supervisor_has_a_session_of_its_own(tmp_path: Path) -> None:
+    await an_agent(tmp_path).start(a_run("sleep 600"))
+
+    supervisor, tart = noted(tmp_path, "supervisor"), noted(tmp_path, "tart")
+
+    assert os.getsid(supervisor) == os.getsid(tart) == supervisor
+    assert os.getsid(0) != supervisor
+
+
+async def test_what_is_noted_is_for_us_alone(tmp_path: Path) -> None:
+    runs = an_agent(tmp_path)
+    await runs.start(a_run("echo hello"))
+    await runs.wait(VM)
+
+    folder = tmp_path / "state/runs" / VM
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
+
+    assert {path.name for path in folder.iterdir()} == {"run", "supervisor", "tart", "ended"}
+    assert modes == {0o600}
+    assert stat.S_IMODE((tmp_path / "logs" / f"{VM}.log").stat().st_mode) == 0o600
+
+
+async def test_the_log_of_an_older_agent_becomes_private(tmp_path: Path) -> None:
+    log = tmp_path / "logs" / f"{VM}.log"
+    log.parent.mkdir()
+    log.write_text("older\n")
+    log.chmod(0o644)
+    runs = an_agent(tmp_path)
+
+    await runs.start(a_run("echo newer"))
+    await runs.wait(VM)
+
+    assert log.read_text() == "older\nnewer\n"
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+
+
+async def test_the_signal_that_stops_tart_reaches_it_and_its_code_is_kept(tmp_path: Path) -> None:
+    """Programs that a shell starts in the background are deaf to this signal; a tart would then never stop in peace."""
+    runs = an_agent(tmp_path)
+    await runs.start(a_run("trap 'exit 7' INT; echo ready; while :; do sleep 0.05; done"))
+    async with asyncio.timeout(10):
+        while not runs.said(VM):
+            await asyncio.sleep(0.005)
+
+    os.kill(noted(tmp_path, "tart"), signal.SIGINT)
+
+    assert (await asyncio.wait_for(runs.wait(VM), timeout=10)).code == 7
+
+
+async def test_a_supervisor_that_is_told_to_end_stays_until_it_has_written(tmp_path: Path) -> None:
+    runs = an_agent(tmp_path)
+    await runs.start(a_run("sleep 0.3; exit 5"))
+
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        os.kill(noted(tmp_path, "supervisor"), number)
+
+    assert (await asyncio.wait_for(runs.wait(VM), timeout=10)).code == 5
+
+
+async def test_what_tart_started_ends_with_it(tmp_path: Path) -> None:
+    told = tmp_path / "pid"
+    runs = an_agent(tmp_path)
+    await runs.start(a_run(f"sleep 600 & echo $! > {told}; exit 0"))
+    await runs.wait(VM)
+
+    await until_gone(int(told.read_text()))
+
+
+async def test_a_kill_without_a_supervisor_takes_the_whole_group(tmp_path: Path) -> None:
+    told = tmp_path / "pid"
+    runs = an_agent(tmp_path)
+    await runs.start(a_run(f"sleep 600 & echo $! > {told}; wait"))
+    async with asyncio.timeout(10):
+        while not told.exists() or not told.read_text():
+            await asyncio.sleep(0.005)
+    os.kill(noted(tmp_path, "supervisor"), signal.SIGKILL)
+    await until_gone(noted(tmp_path, "supervisor"))
+    assert runs.is_alive(VM)
+
+    runs.kill(VM)
+
+    assert (await asyncio.wait_for(runs.wait(VM), timeout=10)).code is None
+    await until_gone(int(told.read_text()))
+
+
+async def test_a_later_process_with_the_same_number_is_not_taken_for_ours(tmp_path: Path) -> None:
+    runs = an_agent(tmp_path)
+    await runs.start(a_run("sleep 600"))
+    folder = tmp_path / "state/runs" / VM
+    pids = {name: noted(tmp_path, name) for name in ("supervisor", "tart")}
+    for name in pids:
+        (folder / name).write_text(f"{os.getpid()} 1\n")
+
+    assert not runs.is_alive(VM)
+    runs.kill(VM)  # must not be the end of this test
+    for name, pid in pids.items():
+        (folder / name).write_text(f"{pid}\n")
+    assert runs.is_alive(VM)
+
+
+async def test_a_run_whose_supervisor_has_not_spoken_yet_may_live(tmp_path: Path) -> None:
+    """The agent may have died between the start of a supervisor and its first note."""
+    runs = an_agent(tmp_path)
+    runs._claim(VM)
+
+    assert runs.is_begun(VM)
+    assert runs.is_alive(VM)
+    assert runs.ended(VM) is None
+
+    long_ago = SystemClock().now().timestamp() - 60
+    os.utime(tmp_path / "state/runs" / VM / "run", (long_ago, long_ago))
+    assert not runs.is_alive(VM)
+    ended = runs.ended(VM)
+    assert ended is not None
+    assert ended.code is None
+
+
+async def test_a_program_that_is_not_there_ends_with_the_shells_code(tmp_path: Path) -> None:
+    runs = an_agent(tmp_path)
+    await runs.start(Run(VM, ["/no/such/tart", "run", VM]))
+
+    assert (await asyncio.wait_for(runs.wait(VM), timeout=10)).code == 127
+    assert "/no/such/tart" in runs.said(VM)
+
+
+async def test_a_supervisor_that_does_not_come_to_the_point_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck = tmp_path / "stuck.sh"
+    stuck.write_text('echo $$ > "$1/pid"; sleep 600\n')
+    monkeypatch.setattr(supervising, "SCRIPT", stuck)
+    monkeypatch.setattr(supervising, "START_LIMIT", supervising.START_LIMIT / 20)
+    runs = an_agent(tmp_path)
+
+    with pytest.raises(errors.TimedOut):
+        await runs.start(a_run("true"))
+
+    await until_gone(noted(tmp_path, "pid"))
+
+
+async def test_supervisors_leave_no_zombie_behind(tmp_path: Path) -> None:
+    runs = an_agent(tmp_path)
+    await runs.start(a_run("exit 0"))
+    supervisor = noted(tmp_path, "supervisor")
+    await runs.wait(VM)
+    async with asyncio.timeout(10):
+        while runs.is_alive(VM):
+            await asyncio.sleep(0.005)
+    runs.forget(VM)
+
+    with pytest.raises(ProcessLookupError):
+        os.kill(supervisor, 0)
+
+
+async def test_half_forgotten_runs_are_cleared_by_the_next_agent(tmp_path: Path) -> None:
+    left = tmp_path / "state/runs" / f".forgotten-{VM}"
+    left.mkdir(parents=True)
+    (left / "ended").write_text("0 1\n")
+
+    an_agent(tmp_path)
+
+    assert not left.exists()
+
+
+@pytest.mark.parametrize("name", ["", "../x", "a/b", ".x"])
+async def test_no_run_leaves_its_folder(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match="no VM"):
+        await an_agent(tmp_path).start(Run(name, ["true"]))
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_script_works_in_every_shell(shell: str, tmp_path: Path) -> None:
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    words = ["sh", "-c", 'printf "%s|" "$@"; exit 9', "sh", "a b", "", "*", "c'd"]
+
+    done = subprocess.run(
+        [shell, str(supervising.SCRIPT), str(folder), *words],
+        start_new_session=True,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=20,
+    )
+
+    assert done.stdout == "a b||*|c'd|"
+    assert done.stderr == ""
+    assert (folder / "ended").read_text().split()[0] == "9"
+    pid, began = (folder / "tart").read_text().split(maxsplit=1)
+    assert int(pid) > 1
+    assert began.strip()
+    assert [path.name for path in folder.glob("*.tmp")] == []
+
+
+def test_what_the_script_notes_is_what_the_agent_sees(tmp_path: Path) -> None:
+    script = f'{supervising.SCRIPT.read_text().split("trap")[0]}\nbegan "$2"'
+    told = subprocess.run(
+        ["/bin/sh", "-c", script, "sh", str(tmp_path), "x", str(os.getpid())],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=20,
+    )
+
+    assert told.stdout == platform.current().began(os.getpid())

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from bramley.agent.vm_logs import Limits, VmLogs, redacted
+from bramley.base.clock import SystemClock
+
+LIMITS = Limits(one_bytes=1000, all_bytes=2500, age=timedelta(days=7))
+
+
+def some_logs(folder: Path) -> VmLogs:
+    return VmLogs(folder, clock=SystemClock(), limits=LIMITS)
+
+
+def a_log(folder: Path, vm: str, content: bytes, *, days_old: float = 0) -> Path:
+    path = folder / f"{vm}.log"
+    path.write_bytes(content)
+    then = SystemClock().now().timestamp() - days_old * 86400
+    os.utime(path, (then, then))
+    return path
+
+
+def test_a_log_that_grew_too_long_keeps_its_later_half_aside(tmp_path: Path) -> None:
+    path = a_log(tmp_path, "vm", b"a" * 1000 + b"b" * 500)
+
+    some_logs(tmp_path).tend()
+
+    older = tmp_path / "vm.log.1"
+    assert path.read_bytes() == b""
+    assert older.read_bytes() == b"b" * 500
+    assert stat.S_IMODE(older.stat().st_mode) == 0o600
+
+
+def test_who_appends_goes_on_at_the_new_end(tmp_path: Path) -> None:
+    logs = some_logs(tmp_path)
+    handle = logs.open("vm")
+    os.write(handle, b"x" * 1500)
+
+    logs.tend()
+    os.write(handle, b"later\n")
+    os.close(handle)
+
+    assert (tmp_path / "vm.log").read_bytes() == b"later\n"
+
+
+def test_a_log_within_its_limit_is_left_alone(tmp_path: Path) -> None:
+    path = a_log(tmp_path, "vm", b"a" * 1000)
+
+    some_logs(tmp_path).tend()
+
+    assert path.read_bytes() == b"a" * 1000
+
+
+def test_old_logs_and_then_the_oldest_go(tmp_path: Path) -> None:
+    ancient = a_log(tmp_path, "ancient", b"a", days_old=8)
+    older = a_log(tmp_path, "older", b"a" * 900, days_old=3)
+    others = [a_log(tmp_path, f"vm-{day}", b"a" * 900, days_old=day) for day in (1, 2)]
+    foreign = tmp_path / "notes.txt"
+    foreign.write_text("x" * 5000)
+
+    some_logs(tmp_path).tend()
+
+    assert not ancient.exists()
+    assert not older.exists()
+    assert all(path.exists() for path in [*others, foreign])
+
+
+def test_a_link_in_place_of_a_log_is_not_followed(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.write_text("precious")
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs/vm.log").symlink_to(target)
+
+    with pytest.raises(OSError, match="symbolic links"):
+        some_logs(tmp_path / "logs").open("vm")
+
+
+def test_no_folder_is_no_error(tmp_path: Path) -> None:
+    logs = some_logs(tmp_path / "none")
+
+    logs.tend()
+
+    assert logs.tail("vm") == ""
+
+
+def test_a_tail_is_bounded_also_within_one_line(tmp_path: Path) -> None:
+    a_log(tmp_path, "vm", b"x" * 1_000_000)
+
+    assert len(some_logs(tmp_path).tail("vm")) == 64 * 1024
+
+
+def test_a_line_of_which_only_the_end_was_read_is_not_shown(tmp_path: Path) -> None:
+    line = b"vnc://:secret-words@127.0.0.1:5900\n"
+    a_log(tmp_path, "vm", line + b"x" * (64 * 1024 - 29) + b"\nend\n")
+
+    shown = some_logs(tmp_path).tail("vm")
+
+    assert "words" not in shown
+    assert shown.endswith("end")
+
+
+async def test_logs_are_tended_again_and_again(tmp_path: Path) -> None:
+    async with asyncio.TaskGroup() as group:
+        tending = group.create_task(some_logs(tmp_path).run())
+        await asyncio.sleep(1)
+        path = a_log(tmp_path, "vm", b"a" * 1500)
+        await asyncio.sleep(60)
+        tending.cancel()
+
+    assert path.read_bytes() == b""
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("vnc://:a-b-c-d@127.0.0.1:5900", "vnc://:REDACTED@127.0.0.1:5900"),
+        ("at vnc://user:pw@h:1 and vnc://:x@h:2", "at vnc://:REDACTED@h:1 and vnc://:REDACTED@h:2"),
+        ("vnc://127.0.0.1:5900", "vnc://127.0.0.1:5900"),
+        ("mail a@b", "mail a@b"),
+    ],
+)
+def test_passwords_of_screen_sharing_are_never_shown(text: str, shown: str) -> None:
+    assert redacted(text) == shown
