@@ -166,13 +166,13 @@ async def test_pod_that_wants_a_staged_image_lifts_its_limit(tmp_path: Path) -> 
 
 async def test_pod_does_not_wait_behind_an_image_that_is_only_staged(tmp_path: Path) -> None:
     async with shelves(tmp_path) as world:
-        stage(world, B, 1e6)
+        stage(world, B, 15e6)
         await asyncio.sleep(60)
         began = asyncio.get_running_loop().time()
         await world.ready(C, "pod-1")
         assert asyncio.get_running_loop().time() - began < 100
 
-        await until(lambda: isinstance(stage(world, B, 1e6), Ready), seconds=20_000)
+        await until(lambda: isinstance(stage(world, B, 15e6), Ready), seconds=20_000)
         assert [call.split()[2] for call in world.called("pull")] == [B, C, B]
 
 
