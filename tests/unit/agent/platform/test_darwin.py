@@ -1,0 +1,137 @@
+"""The Darwin side over a C library that answers from tables, with the structs of the layout vectors."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from bramley.agent.platform.darwin import DarwinHost
+from tests.unit.agent.platform.test_layouts import a_bsd_info
+
+BOOT = b"0B2B1F3C-0000-4000-8000-000000000001"
+
+
+class Library:
+    """Fills buffers as macOS does; a pid that is not in a table does not exist."""
+
+    def __init__(self) -> None:
+        self.bsd: dict[int, bytes] = {}
+        self.tasks: dict[int, bytes] = {}
+        self.arguments: dict[int, bytes] = {}
+        self.fails = False
+
+    def sysctlbyname(self, name: bytes, answer: Any, size: Any, _new: None, _length: int) -> int:
+        if self.fails or name != b"kern.bootsessionuuid":
+            return -1
+        ctypes.memmove(answer, BOOT + b"\0", len(BOOT) + 1)
+        size._obj.value = len(BOOT) + 1
+        return 0
+
+    def proc_listallpids(self, answer: Any, _size: int) -> int:
+        if self.fails:
+            return -1
+        pids = [0, *self.bsd]
+        for place, pid in enumerate(pids):
+            answer[place] = pid
+        return len(pids)
+
+    def proc_pidinfo(self, pid: int, flavour: int, _arg: Any, answer: Any, size: int) -> int:
+        told = {3: self.bsd, 4: self.tasks}[flavour].get(pid, b"")
+        assert len(told) in (0, size)
+        ctypes.memmove(answer, told, len(told))
+        return len(told)
+
+    def sysctl(self, question: Any, _length: int, answer: Any, size: Any, *_: object) -> int:
+        assert list(question)[:2] == [1, 49]
+        told = self.arguments.get(question[2])
+        if told is None:
+            return -1
+        ctypes.memmove(answer, told, len(told))
+        size._obj.value = len(told)
+        return 0
+
+    def mach_timebase_info(self, answer: Any) -> int:
+        answer[0], answer[1] = 125, 3
+        return 0
+
+
+@pytest.fixture
+def library() -> Library:
+    return Library()
+
+
+@pytest.fixture
+def host(library: Library) -> DarwinHost:
+    host = DarwinHost()
+    host._library = library  # type: ignore[assignment]
+    return host
+
+
+def a_task(resident: int, ticks: int) -> bytes:
+    return struct.pack("<6Q12i", 0, resident, ticks, 0, 0, 0, *[0] * 12)
+
+
+def some_arguments(*words: str) -> bytes:
+    told = b"".join(word.encode() + b"\0" for word in words)
+    return struct.pack("<i", len(words)) + b"/path/to/program\0\0\0" + told + b"HOME=/\0"
+
+
+def test_a_boot_is_told_by_the_system(host: DarwinHost) -> None:
+    assert host.boot_id() == BOOT.decode()
+
+
+def test_a_system_that_does_not_answer_is_an_error(host: DarwinHost, library: Library) -> None:
+    library.fails = True
+
+    with pytest.raises(OSError, match="boot"):
+        host.boot_id()
+    with pytest.raises(OSError, match="list of processes"):
+        host.processes()
+
+
+def test_only_processes_that_hold_a_vm_are_guests(host: DarwinHost, library: Library) -> None:
+    library.bsd = {pid: a_bsd_info() for pid in (10, 11, 12, 13)}
+    library.arguments = {
+        10: some_arguments("/usr/local/bin/tart", "run", "vm"),
+        11: some_arguments("/x/com.apple.Virtualization.VirtualMachine"),
+        12: some_arguments("/usr/local/bin/tart", "list"),
+    }
+
+    assert [each.pid for each in host.guest_processes()] == [10, 11]
+    assert [each.pid for each in host.processes()] == [10, 11, 12]
+
+
+def test_a_process_is_charged_with_its_descendants(host: DarwinHost, library: Library) -> None:
+    library.bsd = {10: a_bsd_info(), 11: a_bsd_info(parent=10), 12: a_bsd_info(parent=1)}
+    library.tasks = {10: a_task(100, 24_000_000), 11: a_task(20, 24_000_000), 12: a_task(3, 1)}
+
+    usage = host.usage(10)
+
+    assert usage is not None
+    assert (usage.cpu, usage.resident_bytes) == (timedelta(seconds=2), 120)
+    assert host.usage(99) is None
+
+
+def test_a_process_is_told_from_a_later_one_of_the_same_number(
+    host: DarwinHost, library: Library
+) -> None:
+    library.bsd = {10: a_bsd_info(start=1_794_801_293), 11: a_bsd_info(status=5)}
+
+    assert host.began(10) == "Mon Nov 16 03:54:53 2026"
+    assert host.is_same(10, "Mon Nov 16 03:54:53 2026")
+    assert host.is_same(10, "Mon Nov 16 03:54:52 2026")
+    assert not host.is_same(10, "Mon Nov 16 03:50:00 2026")
+    assert not host.is_same(11, "Mon Nov 16 03:54:53 2026")
+    assert not host.is_same(12, "")
+
+
+def test_a_start_that_cannot_be_read_proves_nothing_against_a_living_process(
+    host: DarwinHost, library: Library
+) -> None:
+    library.bsd = {10: a_bsd_info()}
+
+    assert host.is_same(10, "Mo 16 Nov")

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import pytest
+
+from bramley.agent.host import GuestProcess, HostProcess
+from bramley.agent.platform import guests
+
+SERVICE = "/System/Library/Frameworks/Virtualization.framework/Versions/A/XPCServices/com.apple.Virtualization.VirtualMachine.xpc/Contents/MacOS/com.apple.Virtualization.VirtualMachine"
+
+HOLDING = [
+    ("/usr/local/bin/tart", "run", "vm", "--no-graphics"),
+    ("tart", "run", "vm"),
+    (SERVICE,),
+]
+OTHERS = [
+    (),
+    ("tart", "list"),
+    ("tart",),
+    ("vi", "tart", "run"),
+    ("grep", "tart run vm"),
+    ("/bin/sh", "-c", "tart run vm"),
+    ("/bin/sh", "/lib/supervisor.sh", "/var/lib/runs/vm", "/usr/local/bin/tart", "run", "vm"),
+    ("start", "run", "vm"),
+    ("python3",),
+]
+
+
+@pytest.mark.parametrize("argv", HOLDING)
+def test_a_process_that_holds_a_vm_is_known_by_its_words(argv: tuple[str, ...]) -> None:
+    assert guests.among([HostProcess(7, argv)]) == [GuestProcess(7, argv)]
+
+
+@pytest.mark.parametrize("argv", OTHERS)
+def test_others_are_not(argv: tuple[str, ...]) -> None:
+    assert guests.among([HostProcess(7, argv)]) == []
+
+
+@pytest.mark.parametrize(
+    "interpreter", [("/bin/sh",), ("/opt/python3.11", "-ISE"), ("bash", "-e", "-u")]
+)
+def test_a_script_is_known_by_its_own_words(interpreter: tuple[str, ...]) -> None:
+    argv = (*interpreter, "/sim/bin/tart", "run", "vm")
+
+    assert guests.among([HostProcess(7, argv)]) == [GuestProcess(7, ("/sim/bin/tart", "run", "vm"))]

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from bramley.agent import platform
+from bramley.agent.platform import linux, system
+from bramley.agent.platform.linux import LinuxHost
+
+needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads this machine's /proc")
+STAT = "4242 (a (tricky) name) S 17 4242 4242 0 -1 4194560 100 0 0 0 5 7 11 13 20 0 1 0 987654 1000 250 18446744073709551615"
+LOCKING = """
+import fcntl, sys
+file = open(sys.argv[1], "r+")
+fcntl.lockf(file, fcntl.LOCK_EX)
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def locked(tmp_path: Path) -> Iterator[tuple[Path, int]]:
+    path = tmp_path / "config.json"
+    path.write_text("{}")
+    with subprocess.Popen(
+        [sys.executable, "-c", LOCKING, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"locked\n"
+        yield path, holder.pid
+
+
+def test_the_holder_of_a_lock_is_told_and_the_lock_not_taken(locked: tuple[Path, int]) -> None:
+    path, holder = locked
+    host = platform.current()
+
+    assert [host.lock_holder(path) for _ in range(2)] == [holder, holder]
+
+
+def test_nobody_holds_a_free_or_a_missing_file(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text("{}")
+    host = platform.current()
+
+    assert host.lock_holder(path) is None
+    assert host.lock_holder(tmp_path / "none") is None
+
+
+def test_a_flock_is_no_sign_of_a_running_vm(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text("{}")
+    with path.open("r+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+
+        assert platform.current().lock_holder(path) is None
+
+
+def test_room_is_told_also_for_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
+    room = platform.current().space(tmp_path / "not/yet")
+
+    assert 0 < room.free <= room.total
+    assert room.total == platform.current().space(tmp_path).total
+
+
+def test_a_boot_has_one_id() -> None:
+    assert platform.current().boot_id() == platform.current().boot_id() != ""
+
+
+def test_we_are_among_the_processes_and_use_something() -> None:
+    host = platform.current()
+
+    assert os.getpid() in {each.pid for each in host.processes()}
+    usage = host.usage(os.getpid())
+    assert usage is not None
+    assert usage.resident_bytes > 1_000_000
+    assert usage.cpu > timedelta(0)
+
+
+def test_a_process_is_itself_and_no_other() -> None:
+    host = platform.current()
+    began = host.began(os.getpid())
+
+    assert began is not None
+    assert host.is_same(os.getpid(), began)
+    assert not host.is_same(os.getppid(), began)
+
+
+@needs_linux
+def test_a_process_that_waits_to_be_reaped_has_ended() -> None:
+    host = platform.current()
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+
+    assert host.began(child.pid) is None
+    assert not host.is_same(child.pid, "")
+    child.wait()
+
+
+def test_a_process_is_read_though_its_name_is_tricky() -> None:
+    stat = linux.parse_stat(STAT)
+
+    assert (stat.state, stat.parent, stat.start_ticks) == ("S", 17, "987654")
+    assert (stat.cpu_ticks, stat.resident_pages) == (5 + 7 + 11 + 13, 250)
+
+
+def test_arguments_may_be_empty() -> None:
+    assert linux.split_arguments(b"tart\0run\0\0") == ("tart", "run", "")
+    assert linux.split_arguments(b"") == ()
+
+
+def test_descendants_are_found_at_any_depth() -> None:
+    parents = {2: 1, 3: 1, 4: 3, 5: 4, 6: 2, 9: 8}
+
+    assert sorted(system.descendants(3, parents)) == [3, 4, 5]
+    assert system.descendants(7, parents) == [7]
+
+
+def a_process(proc: Path, pid: int, argv: list[str], home: str) -> None:
+    folder = proc / str(pid)
+    folder.mkdir()
+    (folder / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in argv))
+    (folder / "environ").write_bytes(f"A=b\0TART_HOME={home}\0".encode())
+
+
+def test_vms_of_other_simulated_macs_are_not_ours(tmp_path: Path) -> None:
+    a_process(tmp_path, 10, ["tart", "run", "mine"], "/one")
+    a_process(tmp_path, 11, ["tart", "run", "theirs"], "/two")
+    a_process(tmp_path, 12, ["tart", "list"], "/one")
+    (tmp_path / "10" / "stat").touch()
+    (tmp_path / "self").mkdir()
+
+    ours = LinuxHost(proc=tmp_path, tart_home=Path("/one")).guest_processes()
+    everybody = LinuxHost(proc=tmp_path).guest_processes()
+
+    assert [each.pid for each in ours] == [10]
+    assert sorted(each.pid for each in everybody) == [10, 11]
+
+
+@needs_linux
+def test_a_process_that_is_gone_is_told_as_such() -> None:
+    host = LinuxHost()
+
+    assert host.usage(2**22 + 1) is None
+    assert host.began(2**22 + 1) is None
+    assert not host.is_same(2**22 + 1, "")
