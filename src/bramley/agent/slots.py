@@ -122,7 +122,8 @@ class Slots:
         strangers = [each for name, each in named.items() if name not in known]
         # The framework's own processes do not tell whose they are; there is one for each VM that runs.
         nameless = [each for each in processes if not _vm_of(each)]
-        return strangers + nameless[len(named) :]
+        # The oldest are those that were left behind.
+        return nameless[: max(len(nameless) - len(named), 0)] + strangers
 
     def _note_strangers(self, now: float) -> None:
         present = {each.pid for each in self._strangers()}

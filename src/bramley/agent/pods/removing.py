@@ -70,8 +70,8 @@ async def release(turn: Turn) -> Outcome | None:
 async def complete(turn: Turn) -> Outcome:
     """End the Pod's grace: a Pod that is bound to a Node stays until the Node's agent says so."""
     pod = turn.pod
-    # With no grace left only the finalizers of others keep it.
-    if pod.metadata.deletion_grace_period_seconds != 0 or not pod.metadata.finalizers:
+    # With no grace left the server ends it itself, as soon as nobody else's finalizer keeps it.
+    if pod.metadata.deletion_grace_period_seconds != 0:
         with contextlib.suppress(errors.NotFound, errors.Conflict):
             await turn.means.kube.delete(pod, grace=timedelta())
     turn.means.memory.forget(turn.uid)

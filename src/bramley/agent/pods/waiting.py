@@ -86,9 +86,15 @@ async def follow(turn: Turn) -> Outcome:
     means.exits.follow(turn.vm, turn.key)
     means.guests.keep(turn.pod, turn.vm)
     is_new = not turn.notes.address
+    if is_new:
+        # Told before it is asked for, because that takes a second.
+        await turn.say(status.running(turn.pod, turn.facts(), started_at=record.started_at))
+    if turn.subject.pod is None:
+        return Settled()
     address = turn.notes.address = turn.notes.address or await _address(turn)
-    said = status.running(turn.pod, turn.facts(), started_at=record.started_at, ip=address or None)
-    await turn.say(said)
+    if address:
+        said = status.running(turn.pod, turn.facts(), started_at=record.started_at, ip=address)
+        await turn.say(said)
     if address and is_new and turn.subject.pod is not None:
         await _tell_booted(turn)
     poll = _poll(turn) if address else BOOT_POLL

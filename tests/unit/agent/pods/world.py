@@ -1,0 +1,285 @@
+"""One simulated Mac, the embedded API and the Pods' part of an agent, in one process under virtual time.
+
+`kill` is `kill -9`: the agent is gone, its VMs and supervisors are not; `start` is the next agent on the same disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from bramley.agent.guest.folders import UserData
+from bramley.agent.guest.guests import Guests
+from bramley.agent.guest.references import Place
+from bramley.agent.guest.tokens import Tokens
+from bramley.agent.gui import Session
+from bramley.agent.images import composing
+from bramley.agent.images.credentials import Keyring
+from bramley.agent.images.stock import Stock
+from bramley.agent.ledger.ledger import Ledger
+from bramley.agent.metrics import AgentMetrics
+from bramley.agent.platform.guests import GUEST_SERVICE
+from bramley.agent.pods import joining
+from bramley.agent.pods.means import Means
+from bramley.agent.slots import Slots
+from bramley.agent.tart.driver import Tart
+from bramley.api.core import Event, Pod
+from bramley.api.meta import ObjectMeta
+from bramley.api.pod import Container, PodSpec
+from bramley.app import embedded
+from bramley.base import errors, virtual_time
+from bramley.kube.client import Client
+from bramley.runtime.manager import Manager, ManagerSettings
+from bramley.sim.mac.mac import SimulatedMac
+from bramley.sim.mac.side import AgentSide
+
+NODE = "mac-1"
+NAMESPACE = "default"
+IMAGE = "registry.example/runner@sha256:" + "a" * 64
+UID_OF_USER = 501
+
+
+@dataclass
+class Life:
+    """One life of the agent."""
+
+    side: AgentSide
+    manager: Manager
+    means: Means
+    metrics: AgentMetrics
+    task: asyncio.Task[Any]
+
+    def value(self, name: str, **labels: str) -> float:
+        return self.metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+@dataclass
+class World:
+    api: embedded.Api
+    kube: Client
+    transport: Callable[[], Any]
+    mac: SimulatedMac
+    group: asyncio.TaskGroup
+    lives: list[Life] = field(default_factory=list)
+    most: int = 2
+    # How many guests were ever switched on, and how many ran each time.
+    boots: int = 0
+    crowds: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        spawn = self.mac.table.spawn
+
+        def counted(argv: tuple[str, ...], *rest: Any, **more: Any) -> Any:
+            if argv == (GUEST_SERVICE,):
+                self.boots += 1
+                self.crowds.append(len(self.mac.world.guests) + 1)
+            return spawn(argv, *rest, **more)
+
+        self.mac.table.spawn = counted  # type: ignore[method-assign]
+
+    @property
+    def life(self) -> Life:
+        return self.lives[-1]
+
+    @property
+    def means(self) -> Means:
+        return self.life.means
+
+    def start(self) -> Life:
+        """Start an agent."""
+        clock, rng = self.mac.clock, random.Random(len(self.lives))
+        side = self.mac.agent_side()
+        kube = Client(side.transport(self.transport()), clock=clock)
+        registry = CollectorRegistry()
+        manager = Manager(
+            kube,
+            clock=clock,
+            rng=rng,
+            registry=registry,
+            settings=ManagerSettings(calm_collector=False),
+        )
+        metrics = AgentMetrics(registry)
+        means, jobs = self._join(side, kube, manager, metrics)
+        task = self.group.create_task(_together(manager.run(), *(job() for job in jobs)))
+        self.lives.append(Life(side, manager, means, metrics, task))
+        return self.life
+
+    async def kill(self) -> None:
+        """Kill the agent; what it made lives on."""
+        await self.life.side.bury(self.life.task)
+
+    async def pod(self, name: str = "runner", *, image: str = IMAGE, **spec: Any) -> Pod:
+        """Create a Pod on this Node."""
+        return await self.kube.create(a_pod(name, image=image, **spec))
+
+    async def find(self, name: str = "runner") -> Pod | None:
+        try:
+            return await self.kube.get(Pod, name, namespace=NAMESPACE)
+        except errors.NotFound:
+            return None
+
+    async def see(self, name: str = "runner") -> Pod:
+        return await self.kube.get(Pod, name, namespace=NAMESPACE)
+
+    async def delete(self, name: str = "runner", *, grace: timedelta | None = None) -> None:
+        await self.kube.delete(Pod, name, namespace=NAMESPACE, grace=grace)
+
+    async def phase(self, name: str = "runner") -> str:
+        pod = await self.find(name)
+        return pod.status.phase if pod is not None else "gone"
+
+    async def until_phase(self, *phases: str, name: str = "runner", within: float = 600.0) -> Pod:
+        """Let time pass until the Pod is in one of these phases."""
+        async with asyncio.timeout(within):
+            while True:
+                pod = await self.find(name)
+                if pod is not None and pod.status.phase in phases:
+                    return pod
+                await asyncio.sleep(0.25)
+
+    async def until_gone(self, name: str = "runner", within: float = 600.0) -> None:
+        async with asyncio.timeout(within):
+            while await self.find(name) is not None:
+                await asyncio.sleep(0.25)
+
+    async def until(self, fact: Callable[[], object], within: float = 600.0) -> None:
+        async with asyncio.timeout(within):
+            while not fact():
+                await asyncio.sleep(0.25)
+
+    async def events(self) -> list[str]:
+        listed = await self.kube.list(Event, namespace=NAMESPACE)
+        return [event.reason for event in listed.items]
+
+    async def told(self, reason: str) -> list[str]:
+        listed = await self.kube.list(Event, namespace=NAMESPACE)
+        return [event.message for event in listed.items if event.reason == reason]
+
+    def vms(self) -> list[str]:
+        """Return the VMs on disk, without golden bases."""
+        folder = self.mac.folders.tart_home / "vms"
+        names = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+        return [name for name in names if not name.startswith("tuist-golden-")]
+
+    def running(self) -> list[str]:
+        return sorted(self.mac.world.guests)
+
+    def user_data(self) -> list[str]:
+        return UserData(self.mac.folders.user_data).vms()
+
+    def nothing_left(self) -> bool:
+        """Tell whether the Mac has nothing of any Pod."""
+        return not (
+            self.vms()
+            or self.running()
+            or self.user_data()
+            or self.mac.supervised
+            or Ledger(self.mac.folders.ledger, durable=False).vms()
+        )
+
+    def _join(
+        self, side: AgentSide, kube: Client, manager: Manager, metrics: AgentMetrics
+    ) -> tuple[Means, list[Callable[[], Any]]]:
+        clock, rng, folders = self.mac.clock, random.Random(7), self.mac.folders
+        tart = Tart(side.programs, binary="tart", home=folders.tart_home, metrics=metrics)
+        ledger = Ledger(folders.ledger, durable=False)
+        slots = Slots(
+            ledger, runs=side.runs, tart=tart, host=side.host, clock=clock, most=self.most
+        )
+        images = composing.build(
+            composing.Means(
+                tart=tart,
+                ledger=ledger,
+                stock=Stock(ledger, folders.tart_home, clock),
+                keys=Keyring(kube),
+                host=side.host,
+                clock=clock,
+                rng=rng,
+                metrics=metrics,
+            )
+        )
+        data = UserData(folders.user_data)
+        tokens = Tokens(kube, data, clock=clock, rng=rng, counted=metrics)
+        session = Session(
+            UID_OF_USER,
+            side.programs,
+            clock=clock,
+            rng=rng,
+            runs_a_vm=lambda: bool(slots.occupied()),
+        )
+        means = joining.join(
+            manager,
+            joining.Parts(
+                node=NODE,
+                host_address="10.20.0.11",
+                ledger=ledger,
+                tart=tart,
+                runs=side.runs,
+                host=side.host,
+                images=images,
+                data=data,
+                guests=Guests(kube, data, tokens, place=Place(NODE, "10.20.0.11")),
+                session=session,
+                slots=slots,
+                metrics=metrics,
+                clock=clock,
+                rng=rng,
+            ),
+        )
+        return means, [images.run, tokens.run]
+
+
+def a_pod(name: str = "runner", *, image: str = IMAGE, **spec: Any) -> Pod:
+    # The server's default is another; this is what runner Pods have.
+    wanted = {"restart_policy": "Never", "containers": [Container(name="runner", image=image)]}
+    return Pod(
+        metadata=ObjectMeta(name=name, namespace=NAMESPACE),
+        spec=PodSpec(node_name=NODE, **{**wanted, **spec}),
+    )
+
+
+async def _together(*jobs: Any) -> None:
+    async with asyncio.TaskGroup() as group:
+        for job in jobs:
+            group.create_task(job)
+
+
+@asynccontextmanager
+async def a_world(
+    folder: Path, *, starts: bool = True, most: int = 2, **guest: Any
+) -> AsyncIterator[World]:
+    """Give a Mac with an image in the registry; `guest` is what its VMs do."""
+    clock = virtual_time.clock()
+    async with (
+        embedded.running(clock=clock) as (api, token),
+        asyncio.TaskGroup() as machines,
+        asyncio.TaskGroup() as group,
+    ):
+        mac = SimulatedMac(folder / "mac", clock=clock, rng=random.Random(5), group=machines)
+        script = {"work": 60.0, "code": 0, **guest}
+        mac.script.image(IMAGE, size_bytes=2_000_000_000, guest=script)
+        world = World(
+            api,
+            Client(api.transport(token), clock=clock),
+            lambda: api.transport(token),
+            mac,
+            group,
+            most=most,
+        )
+        if starts:
+            world.start()
+        try:
+            yield world
+        finally:
+            for life in world.lives:
+                if not life.task.done():
+                    await life.side.bury(life.task)
+            mac.table.clear()
