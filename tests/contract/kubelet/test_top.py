@@ -1,0 +1,68 @@
+"""`kubectl top` on our server, and the same figures where a scraper of a real cluster finds them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+from tests.contract.kubelet.stage import Stage, Target, staged
+
+RAW = "/apis/metrics.k8s.io/v1beta1"
+
+
+async def figures(stage: Stage, *arguments: str) -> list[str]:
+    """Return the row that `kubectl top` shows, once there is one."""
+    async with asyncio.timeout(30):
+        while True:
+            done = stage.kubectl("top", *arguments, "--no-headers")
+            if done.returncode == 0 and done.stdout:
+                return done.stdout.split()
+            await asyncio.sleep(0.2)
+
+
+async def test_top_shows_what_nodes_and_pods_use(embedded: Target, tmp_path: Path) -> None:
+    async with staged(embedded, tmp_path) as stage:
+        await stage.begin()
+
+        name, cpu, cpu_share, memory, memory_share = await figures(stage, "node", stage.node)
+        assert (name, cpu[-1], cpu_share[-1], memory_share[-1]) == (stage.node, "m", "%", "%")
+        assert int(memory.removesuffix("Mi")) > 0
+        pod, cpu, memory = await figures(stage, "pod", "p")
+        assert (pod, cpu[-1]) == ("p", "m")
+        assert int(memory.removesuffix("Mi")) > 0
+        container = await figures(stage, "pod", "--containers")
+        assert container[:2] == ["p", "vm"]
+        assert stage.shown("top", "pod", "-l", "no=such", "--no-headers") == ""
+
+
+async def test_the_group_is_discovered_explained_and_read_raw(
+    embedded: Target, tmp_path: Path
+) -> None:
+    async with staged(embedded, tmp_path) as stage:
+        await stage.begin()
+        await figures(stage, "pod", "p")
+
+        listed = json.loads(stage.shown("get", "--raw", f"{RAW}/namespaces/{stage.namespace}/pods"))
+        assert (listed["kind"], listed["items"][0]["metadata"]["name"]) == ("PodMetricsList", "p")
+        one = json.loads(stage.shown("get", "--raw", f"{RAW}/nodes/{stage.node}"))
+        assert (one["kind"], one["window"]) == ("NodeMetrics", "10s")
+        named = stage.shown("get", "nodes.metrics.k8s.io", "-o", "name")
+        assert f"nodemetrics.metrics.k8s.io/{stage.node}\n" in named
+        assert "usage" in stage.shown("explain", "nodes", "--api-version=metrics.k8s.io/v1beta1")
+        gone = stage.refused("get", "--raw", f"{RAW}/nodes/nobody")
+        assert 'nodes.metrics.k8s.io "nobody" not found' in gone
+
+
+async def test_a_node_that_does_not_answer_is_left_out(embedded: Target, tmp_path: Path) -> None:
+    from tests.unit.access.serving import a_node
+
+    async with staged(embedded, tmp_path) as stage:
+        silent = await a_node(stage.kube, f"{stage.node}-silent")
+        await figures(stage, "node", stage.node)
+
+        shown = stage.shown("get", "--raw", f"{RAW}/nodes")
+
+        names = [each["metadata"]["name"] for each in json.loads(shown)["items"]]
+        assert stage.node in names
+        assert silent.name not in names
