@@ -83,6 +83,7 @@ def test_we_are_among_the_processes_and_use_something() -> None:
     assert usage.cpu > timedelta(0)
 
 
+@needs_linux
 def test_a_process_is_itself_and_no_other() -> None:
     host = platform.current()
     began = host.began(os.getpid())
