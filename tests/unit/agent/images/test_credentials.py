@@ -1,0 +1,131 @@
+"""Credentials for registries, as docker's files and Secrets hold them."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bramley.agent.images.credentials import Keyring
+from bramley.agent.tart import references
+from bramley.api.core import Secret
+from bramley.api.meta import ObjectMeta, to_wire
+from bramley.app import embedded
+from bramley.base import virtual_time
+from bramley.kube.client import Client
+
+IMAGE = "ghcr.io/tuist/runner:1"
+
+
+def entry(name: str, password: str) -> dict[str, str]:
+    return {"auth": base64.b64encode(f"{name}:{password}".encode()).decode()}
+
+
+def config(**auths: Any) -> bytes:
+    return json.dumps({"auths": auths}).encode()
+
+
+async def found(
+    tmp_path: Path,
+    *,
+    secrets: dict[str, dict[str, bytes]] | None = None,
+    host: bytes | None = None,
+    image: str = IMAGE,
+    names: tuple[str, ...] = (),
+) -> tuple[str, str] | None:
+    file = tmp_path / "host.json"
+    if host is not None:
+        file.write_bytes(host)
+    clock = virtual_time.clock()
+    async with (
+        embedded.running(clock=clock) as (api, token),
+        Client(api.transport(token), clock=clock) as kube,
+    ):
+        for name, data in (secrets or {}).items():
+            secret = Secret(metadata=ObjectMeta(name=name, namespace="default"), data=data)
+            await kube.create_wire(Secret.resource, to_wire(secret), namespace="default")
+        reference = references.parse(image)
+        assert reference is not None
+        keyring = Keyring(kube, file if host is not None else None)
+        credentials = await keyring.find(reference, namespace="default", secrets=names)
+    return (credentials.username, credentials.password.reveal()) if credentials else None
+
+
+DOCKER = ".dockerconfigjson"
+
+
+async def test_pods_secrets_come_before_the_hosts_file(tmp_path: Path) -> None:
+    secrets = {"one": {DOCKER: config(**{"ghcr.io": entry("pod", "p:w")})}}
+    host = config(**{"ghcr.io": entry("host", "h")})
+
+    assert await found(tmp_path, secrets=secrets, host=host, names=("one",)) == ("pod", "p:w")
+    assert await found(tmp_path, secrets=secrets, host=host) == ("host", "h")
+
+
+async def test_secret_for_another_registry_is_passed_over(tmp_path: Path) -> None:
+    secrets = {
+        "other": {DOCKER: config(**{"quay.io": entry("q", "q")})},
+        "ours": {DOCKER: config(**{"https://ghcr.io/v2/": {"username": "u", "password": "w"}})},
+    }
+
+    assert await found(tmp_path, secrets=secrets, names=("other", "ours")) == ("u", "w")
+
+
+@pytest.mark.parametrize(
+    ("keys", "image", "expected"),
+    [
+        (("ghcr.io", "ghcr.io/tuist"), IMAGE, "ghcr.io/tuist"),
+        (("ghcr.io", "ghcr.io/tui"), IMAGE, "ghcr.io"),
+        (("*.example.com",), "eu.example.com/a/b:1", "*.example.com"),
+        (("*.com",), "eu.example.com/a/b:1", None),
+        (("localhost:5000",), "localhost:5000/a/b:1", "localhost:5000"),
+        (("localhost",), "localhost:5000/a/b:1", None),
+    ],
+)
+async def test_longest_key_that_fits_wins(
+    tmp_path: Path, keys: tuple[str, ...], image: str, expected: str | None
+) -> None:
+    host = config(**{key: entry("u", key) for key in keys})
+    told = await found(tmp_path, host=host, image=image)
+
+    assert (told[1] if told else None) == expected
+
+
+async def test_old_format_of_secrets_is_read(tmp_path: Path) -> None:
+    secrets = {"old": {".dockercfg": json.dumps({"ghcr.io": entry("u", "w")}).encode()}}
+
+    assert await found(tmp_path, secrets=secrets, names=("old",)) == ("u", "w")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {DOCKER: b"hunter2"},
+        {DOCKER: config(**{"ghcr.io": {"auth": "%%%"}})},
+        {DOCKER: config(**{"ghcr.io": {"auth": base64.b64encode(b"nameless").decode()}})},
+        {"unrelated": b"x"},
+    ],
+)
+async def test_secret_that_cannot_be_used_is_no_failure_and_is_not_shown(
+    tmp_path: Path, data: dict[str, bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert await found(tmp_path, secrets={"bad": data}, names=("bad", "missing")) is None
+    assert "hunter2" not in caplog.text
+
+
+async def test_hosts_file_that_cannot_be_read_is_no_failure(tmp_path: Path) -> None:
+    assert await found(tmp_path, host=b"{") is None
+    (tmp_path / "host.json").unlink()
+    (tmp_path / "host.json").mkdir()
+    async with Client(_Nobody()) as kube:  # type: ignore[arg-type]
+        reference = references.parse(IMAGE)
+        assert reference is not None
+        keyring = Keyring(kube, tmp_path / "host.json")
+        assert await keyring.find(reference, namespace="", secrets=()) is None
+
+
+class _Nobody:
+    async def close(self) -> None: ...

@@ -1,0 +1,75 @@
+"""The arithmetic of paced pulls, over lines of every speed."""
+
+from __future__ import annotations
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bramley.agent.images.pacing import Pace
+from bramley.agent.images.progress import Progress
+
+TICK = 0.25
+
+
+def loaded_after(seconds: float, *, limit: float, line: float, size: int) -> list[int]:
+    """Return what a pull on a line of constant speed has loaded at each tick, as whole percents are heard."""
+    pace, now, loaded, running = Pace(0.0), 0.0, 0.0, True
+    told: list[int] = []
+    step = size // 100
+    while now < seconds and loaded < size:
+        now += TICK
+        loaded += line * TICK if running else 0.0
+        pace.passed(TICK, running=running)
+        running = pace.may_run(now, limit, loaded=int(loaded // step) * step, step=step)
+        told.append(int(loaded))
+    return told
+
+
+@given(
+    limit=st.floats(1e6, 200e6),
+    line=st.floats(1e6, 1250e6),
+    size=st.integers(10**9, 100 * 10**9),
+)
+def test_no_line_gets_more_than_the_limit(limit: float, line: float, size: int) -> None:
+    told = loaded_after(600, limit=limit, line=line, size=size)
+
+    # Ahead by what is allowed in a second, what came in a tick, and at most a percent that was not heard yet.
+    ahead = limit + line * TICK + size / 100
+    assert all(loaded <= limit * TICK * (tick + 1) + ahead for tick, loaded in enumerate(told))
+
+
+@given(limit=st.floats(1e6, 200e6), line=st.floats(1e6, 1250e6))
+def test_limit_is_used_as_far_as_the_line_can(limit: float, line: float) -> None:
+    size = 50 * 10**9
+    told = loaded_after(900, limit=limit, line=line, size=size)
+
+    possible = min(min(limit, line) * TICK * len(told), size)
+    assert told[-1] >= 0.8 * possible - size / 100 - line * TICK
+
+
+def test_halts_stay_short_on_a_fast_line() -> None:
+    """A registry closes connections that stay silent for a minute."""
+    told = loaded_after(3600, limit=5e6, line=125e6, size=60 * 10**9)
+    moves = [tick for tick in range(1, len(told)) if told[tick] != told[tick - 1]]
+
+    gaps = [(after - before) * TICK for before, after in itertools.pairwise(moves)]
+    assert max(gaps[20:]) < 30
+
+
+def test_progress_is_read_from_tarts_lines() -> None:
+    progress = Progress()
+    for line in ("pulling manifest...", "pulling disk (27.5 GB compressed)...", "0%", "41%"):
+        progress.hear(line)
+
+    assert (progress.percent, progress.size, progress.lines) == (41, 27_500_000_000, 4)
+    assert progress.loaded == 41 * progress.step
+
+
+def test_queue_of_tart_is_known_as_such() -> None:
+    progress = Progress()
+    progress.hear("waiting for lock...")
+    assert progress.is_queued
+    progress.hear("pulling disk (1.0 GB compressed)...")
+    assert not progress.is_queued
