@@ -1,0 +1,66 @@
+"""Leases: held by a lock, ended with their holder, and never overtaken by a deletion."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+
+from bramley.agent.collecting import leases, table
+from bramley.agent.collecting.leases import Lease
+from bramley.agent.host import HostProcess
+
+
+def test_lease_is_seen_while_it_is_held_and_removed_afterwards(tmp_path: Path) -> None:
+    lease = Lease(vms=("bake",), command="packer", pid=7)
+    handle = leases.take(tmp_path, lease)
+    assert leases.held(tmp_path) == [lease]
+
+    os.close(handle)
+    assert leases.held(tmp_path) == []
+    assert list(tmp_path.glob("*.lease")) == []
+
+
+def test_lease_without_names_is_for_all() -> None:
+    assert Lease().is_for_all
+    assert not Lease(vms=("bake",)).is_for_all
+
+
+def test_lease_that_cannot_be_read_protects_everything(tmp_path: Path) -> None:
+    file = tmp_path / "1-x.lease"
+    file.write_text("{")
+    handle = os.open(file, os.O_RDWR)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+
+    assert leases.held(tmp_path) == [Lease()]
+    os.close(handle)
+
+
+def test_no_lease_is_taken_while_something_is_deleted(tmp_path: Path) -> None:
+    with leases.guarding(tmp_path) as is_quiet, leases.guarding(tmp_path) as is_quiet_too:
+        assert is_quiet
+        assert not is_quiet_too
+
+
+def test_folder_that_does_not_exist_has_no_leases(tmp_path: Path) -> None:
+    assert leases.held(tmp_path / "none") == []
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (("/usr/local/bin/tart", "push", "vm", "ghcr.io/a/b:1"), True),
+        (("/bin/bash", "/usr/local/bin/tart", "push", "--concurrency", "8", "vm"), True),
+        (("/opt/mytart", "push", "vm"), True),
+        (("git", "push", "tart"), False),
+        (("tart", "run", "push"), False),
+        (("tart",), False),
+    ],
+)
+def test_open_push_is_known_by_its_command_line(line: tuple[str, ...], *, expected: bool) -> None:
+    evidence = table.read([HostProcess(1, line)], tart="/opt/mytart")
+
+    assert evidence.has_push is expected
+    assert evidence.words == set(line)

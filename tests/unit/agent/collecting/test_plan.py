@@ -1,0 +1,320 @@
+"""What the collector deletes and what it never does, as a table over the pure plan."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bramley.agent.collecting.facts import Facts, Listed, PodFact
+from bramley.agent.collecting.leases import Lease
+from bramley.agent.collecting.plan import (
+    KEPT_UNUSED,
+    DeleteCached,
+    DeleteImage,
+    DeleteVm,
+    Step,
+    decide,
+)
+from bramley.agent.collecting.table import Evidence
+from bramley.agent.ledger import ImageRecord, VmRecord, VmState
+
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
+DAY = timedelta(days=1)
+REPOSITORY = "ghcr.io/tuist/runner"
+
+
+def digest(letter: str) -> str:
+    return "sha256:" + 64 * letter
+
+
+def pinned(letter: str) -> str:
+    return f"{REPOSITORY}@{digest(letter)}"
+
+
+def a_vm(name: str, **changes: Any) -> VmRecord:
+    record = VmRecord(
+        vm=name,
+        namespace="n",
+        pod=name,
+        uid=f"uid-{name}",
+        image=pinned("a"),
+        state=VmState.ENDED,
+        created_at=NOW - DAY,
+    )
+    return msgspec.structs.replace(record, **changes)
+
+
+def an_image(letter: str, **changes: Any) -> ImageRecord:
+    record = ImageRecord(
+        digest=digest(letter),
+        references=(pinned(letter), f"{REPOSITORY}:{letter}"),
+        golden=f"golden-{letter}",
+        is_pulled=True,
+        last_used=NOW - timedelta(hours=1),
+    )
+    return msgspec.structs.replace(record, **changes)
+
+
+OTHER = PodFact("uid-other")
+
+
+def facts(**changes: Any) -> Facts:
+    """Return a quiet host with one Pod of no consequence, so that its list is believed."""
+    seen = Facts(
+        now=NOW,
+        pods=[OTHER],
+        listed=Listed(frozenset(), frozenset()),
+        processes=Evidence(),
+    )
+    return dataclasses.replace(seen, **changes)
+
+
+def with_images(*images: ImageRecord, **changes: Any) -> Facts:
+    cached = {f"{REPOSITORY}@{image.digest}" for image in images}
+    return facts(
+        images=images,
+        goldens=frozenset(image.golden for image in images),
+        listed=Listed(frozenset(image.golden for image in images), frozenset(cached)),
+        **changes,
+    )
+
+
+def steps(seen: Facts) -> tuple[Step, ...]:
+    return decide(seen).steps
+
+
+def whole(letter: str) -> DeleteImage:
+    return DeleteImage(digest(letter), f"golden-{letter}", (pinned(letter),))
+
+
+ORPHAN = {"vms": {"mine": a_vm("mine")}, "listed": Listed(frozenset({"mine"}), frozenset())}
+STALE = an_image("a", last_used=NOW - DAY)
+
+
+def test_vm_of_ours_whose_pod_is_gone_goes() -> None:
+    assert steps(facts(**ORPHAN)) == (DeleteVm("mine"),)
+
+
+def test_record_without_a_vm_goes_too() -> None:
+    assert steps(facts(vms={"mine": a_vm("mine")})) == (DeleteVm("mine"),)
+
+
+def test_vm_that_is_not_in_the_ledger_is_never_deleted() -> None:
+    listed = Listed(
+        frozenset({"tuist-runner", "ns-pod", "tuist-golden-0123456789abcdef"}), frozenset()
+    )
+
+    assert steps(facts(listed=listed, is_low=True, is_asked=True)) == ()
+
+
+def test_image_that_is_not_in_the_ledger_is_never_deleted() -> None:
+    listed = Listed(frozenset(), frozenset({pinned("a"), f"{REPOSITORY}:a"}))
+
+    assert steps(facts(listed=listed, is_low=True, is_asked=True)) == ()
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        {"pods": None},
+        {"listed": None},
+        {"processes": None},
+        {"pods": []},
+        {"leases": [Lease()]},
+    ],
+    ids=["no list of Pods", "no list of VMs", "no processes", "empty list", "lease for all"],
+)
+def test_nothing_is_deleted_on_half_a_picture(unknown: dict[str, Any]) -> None:
+    seen = facts(**{**ORPHAN, "images": [STALE], "is_low": True, "is_asked": True, **unknown})
+    plan = decide(seen)
+
+    assert plan.steps == ()
+    assert plan.held_back
+
+
+@pytest.mark.parametrize(
+    "spared",
+    [
+        {"pods": [PodFact("uid-mine")]},
+        {"live": frozenset({"mine"})},
+        {"leases": [Lease(vms=("mine",))]},
+        {"processes": Evidence(frozenset({"tart", "push", "mine"}), has_push=True)},
+        {"vms": {"mine": a_vm("mine", created_at=NOW - timedelta(minutes=1))}},
+    ],
+    ids=["its Pod is here", "it lives", "it is leased", "a process names it", "it is young"],
+)
+def test_vm_is_spared(spared: dict[str, Any]) -> None:
+    assert steps(facts(**{**ORPHAN, **spared})) == ()
+
+
+def test_lease_of_another_vm_spares_nothing_else() -> None:
+    assert steps(facts(**ORPHAN, leases=[Lease(vms=("other",))])) == (DeleteVm("mine"),)
+
+
+def test_similar_name_in_the_process_table_spares_nothing() -> None:
+    named = Evidence(frozenset({"tart", "run", "mine-2"}))
+
+    assert steps(facts(**ORPHAN, processes=named)) == (DeleteVm("mine"),)
+
+
+def test_image_that_nobody_used_for_a_day_goes_with_base_and_cache() -> None:
+    assert steps(with_images(STALE)) == (whole("a"),)
+
+
+def test_unused_image_stays_for_a_day() -> None:
+    young = an_image("a", last_used=NOW - KEPT_UNUSED + timedelta(seconds=1))
+
+    assert steps(with_images(young)) == ()
+
+
+@pytest.mark.parametrize("pressure", [{"is_low": True}, {"is_asked": True}])
+def test_unused_image_goes_at_once_when_space_is_short(pressure: dict[str, bool]) -> None:
+    assert steps(with_images(an_image("a"), **pressure)) == (whole("a"),)
+
+
+def test_longest_unused_goes_first() -> None:
+    images = [
+        an_image(letter, last_used=NOW - hours)
+        for letter, hours in (
+            ("a", timedelta(hours=2)),
+            ("b", timedelta(hours=9)),
+            ("c", timedelta(hours=4)),
+        )
+    ]
+
+    assert steps(with_images(*images, is_low=True)) == (whole("b"), whole("c"), whole("a"))
+
+
+@pytest.mark.parametrize(
+    "used",
+    [
+        {"pods": [PodFact("u", pinned("a"))]},
+        {"pods": [PodFact("u", f"{REPOSITORY}:a")]},
+        {"pods": [PodFact("u", f"quay.io/copy@{digest('a')}")]},
+        {"pods": [PodFact("uid-vm")], "vms": {"vm": a_vm("vm", digest=digest("a"))}},
+        {"pods": [PodFact("uid-vm")], "vms": {"vm": a_vm("vm", golden="golden-a")}},
+        {"in_hand": frozenset({digest("a")})},
+        {"live": frozenset({"golden-a"})},
+        {"processes": Evidence(frozenset({"golden-a"}))},
+        {"leases": [Lease(vms=("any",))]},
+        {"processes": Evidence(has_push=True)},
+    ],
+    ids=[
+        "named by digest",
+        "named by tag",
+        "named in another repository",
+        "cloned, by digest",
+        "cloned, by base",
+        "in hand",
+        "somebody runs it",
+        "a process names it",
+        "any lease",
+        "any push",
+    ],
+)
+def test_image_in_use_stays_however_old(used: dict[str, Any]) -> None:
+    assert steps(with_images(STALE, **used)) == ()
+
+
+def test_staged_image_stays() -> None:
+    assert steps(with_images(msgspec.structs.replace(STALE, is_staged=True))) == ()
+
+
+def test_image_that_came_after_the_list_of_pods_stays() -> None:
+    new = an_image("a", last_used=NOW - timedelta(minutes=1))
+
+    assert steps(with_images(new, is_low=True, is_asked=True)) == ()
+
+
+def test_what_somebody_else_pulled_stays_when_our_base_of_it_goes() -> None:
+    foreign = msgspec.structs.replace(STALE, is_pulled=False)
+
+    assert steps(with_images(foreign)) == (DeleteImage(digest("a"), "golden-a"),)
+
+
+NEEDED = {"pods": [PodFact("u", pinned(letter)) for letter in "abc"]}
+THREE = [an_image(letter) for letter in "abc"]
+
+
+def test_low_disk_costs_idle_bases_in_the_end_but_never_the_last() -> None:
+    taken = steps(with_images(*THREE, **NEEDED, is_low=True))
+
+    assert taken[:3] == tuple(DeleteCached(digest(each), (pinned(each),)) for each in "abc")
+    assert taken[3:] == (whole("a"), whole("b"))
+
+
+def test_no_space_alone_costs_no_base_that_a_pod_names() -> None:
+    assert steps(with_images(*THREE, **NEEDED, is_asked=True)) == ()
+
+
+def test_base_behind_a_vm_is_never_taken() -> None:
+    vms = {"vm": a_vm("vm", digest=digest("a"), golden="golden-a")}
+    pods = [*NEEDED["pods"], PodFact("uid-vm")]
+    taken = steps(with_images(*THREE, pods=pods, vms=vms, is_low=True))
+
+    assert whole("a") not in taken
+    assert taken[3:] == (whole("b"), whole("c"))
+
+
+def test_only_base_stays_on_a_low_disk() -> None:
+    taken = steps(with_images(THREE[0], **NEEDED, is_low=True))
+
+    assert taken == (DeleteCached(digest("a"), (pinned("a"),)),)
+
+
+def test_staged_bases_go_before_those_that_pods_name() -> None:
+    staged = an_image("c", is_staged=True, last_used=NOW - timedelta(minutes=30))
+    pods = [PodFact("u", pinned(letter)) for letter in "ab"]
+    taken = steps(with_images(*THREE[:2], staged, pods=pods, is_low=True))
+
+    assert [step for step in taken if isinstance(step, DeleteImage)] == [whole("c"), whole("a")]
+
+
+def test_rest_is_quiet() -> None:
+    assert steps(with_images(*THREE, **NEEDED)) == ()
+    assert steps(facts()) == ()
+
+
+LETTERS = st.sampled_from("abcd")
+
+
+@given(
+    images=st.lists(
+        st.builds(
+            an_image,
+            LETTERS,
+            last_used=st.integers(0, 50).map(lambda hours: NOW - timedelta(hours=hours)),
+            is_staged=st.booleans(),
+            is_pulled=st.booleans(),
+        ),
+        unique_by=lambda image: image.digest,
+        max_size=4,
+    ),
+    by_tag=st.lists(LETTERS),
+    by_digest=st.lists(LETTERS),
+    is_low=st.booleans(),
+    is_asked=st.booleans(),
+)
+def test_image_of_a_pod_is_never_taken_but_from_a_low_disk(
+    images: list[ImageRecord],
+    by_tag: list[str],
+    by_digest: list[str],
+    *,
+    is_low: bool,
+    is_asked: bool,
+) -> None:
+    named = [f"{REPOSITORY}:{letter}" for letter in by_tag] + [pinned(each) for each in by_digest]
+    pods = [OTHER, *(PodFact(f"u{index}", image) for index, image in enumerate(named))]
+    seen = with_images(*images, pods=pods, is_low=is_low, is_asked=is_asked)
+    taken = [step for step in steps(seen) if isinstance(step, DeleteImage)]
+
+    lost = {step.digest for step in taken} & {digest(each) for each in by_tag + by_digest}
+    assert not lost or is_low
+    if lost:
+        assert len(seen.goldens - {step.golden for step in taken}) >= 1
