@@ -65,9 +65,10 @@ class Joined:
     reconciler: PodReconciler
 
     async def remove(self, vm: str) -> None:
-        """Tear down a VM whose Pod is gone, with all that belongs to it; done if it is not ours any more."""
+        """Tear down a VM whose Pod is gone, with all that belongs to it; done if it is not ours any more, or its Pod is here."""
         record = self.means.ledger.vm(vm)
-        if record is not None:
+        here = {pod.uid for pod in self.means.pods.all()}
+        if record is not None and record.uid not in here:
             await self.reconciler.take_turn(subject.of_record(record))
 
 

@@ -153,7 +153,7 @@ class World:
     async def until(self, fact: Callable[[], object], within: float = 600.0) -> None:
         async with asyncio.timeout(within):
             while not fact():
-                await asyncio.sleep(0.25)
+                await asyncio.sleep(0.5)
 
     async def events(self) -> list[str]:
         listed = await self.kube.list(Event, namespace=NAMESPACE)
@@ -215,7 +215,7 @@ class World:
             rng=rng,
             runs_a_vm=lambda: bool(slots.occupied()),
         )
-        means = joining.join(
+        joined = joining.join(
             manager,
             joining.Parts(
                 node=NODE,
@@ -234,7 +234,7 @@ class World:
                 rng=rng,
             ),
         )
-        return means, [images.run, tokens.run]
+        return joined.means, [images.run, tokens.run]
 
 
 def a_pod(name: str = "runner", *, image: str = IMAGE, **spec: Any) -> Pod:
