@@ -6,6 +6,8 @@ The Macs know one image; guests made of it boot quickly, work for a while and en
 
 from __future__ import annotations
 
+import asyncio
+from datetime import datetime, timedelta
 from typing import Any
 
 from bramley.api.core import Pod
@@ -20,6 +22,8 @@ IMAGE = "ghcr.io/example/macos-runner:latest"
 NAMESPACE = "default"
 NAME = "sample"
 _WORK_SECONDS = 90
+_LOOK_EVERY = timedelta(milliseconds=200)
+_MAKE_WAY_WITHIN = timedelta(minutes=1)
 
 SCRIPT: dict[str, Any] = {
     # Sizes are what a real one has, the transfer is that of a very small one; nothing of it is taken from the real disk.
@@ -64,11 +68,28 @@ SAMPLE: dict[str, Any] = {
 }
 
 
-async def start_sample(kube: Client) -> None:
-    """Ask for the sample Pod; one that an earlier start asked for stays as it is."""
+async def start_sample(kube: Client, since: datetime) -> None:
+    """Ask for the sample Pod; that of an earlier start, whose machine is gone, makes way for it."""
     try:
-        await kube.create_wire(Pod.resource, SAMPLE, namespace=NAMESPACE)
+        async with asyncio.timeout(_MAKE_WAY_WITHIN.total_seconds()):
+            while await _is_old_one_there(kube, since):  # noqa: ASYNC110 - the deadline ends it
+                await asyncio.sleep(_LOOK_EVERY.total_seconds())
+            await kube.create_wire(Pod.resource, SAMPLE, namespace=NAMESPACE)
     except errors.AlreadyExists:
         logger.info("Sample Pod is there already", pod=NAME)
-    except errors.BramleyError as error:
-        logger.warning("Sample Pod refused", pod=NAME, error=str(error))
+    except (errors.BramleyError, TimeoutError) as error:
+        logger.warning("Sample Pod not started", pod=NAME, error=str(error))
+
+
+async def _is_old_one_there(kube: Client, since: datetime) -> bool:
+    """Tell whether a sample Pod of an earlier start is there; have it deleted if so."""
+    try:
+        old = await kube.get(Pod, NAME, namespace=NAMESPACE)
+        created = old.metadata.creation_timestamp
+        if created is None or created >= since:
+            return False
+        if old.metadata.deletion_timestamp is None:
+            await kube.delete(Pod, NAME, namespace=NAMESPACE, uid=old.uid)
+    except errors.NotFound:
+        return False
+    return True

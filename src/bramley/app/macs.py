@@ -44,6 +44,7 @@ _LOOK_EVERY = timedelta(milliseconds=200)
 _RESTART_AFTER = timedelta(seconds=10)
 _SUPERVISORS_END_WITHIN = timedelta(seconds=2)
 _TOLD_CHARACTERS = 300
+_LONGEST_LOG = 5_000_000
 
 
 class Macs:
@@ -80,10 +81,12 @@ class Macs:
     async def _run(self, kube: Client, found: Access, tell: Callable[[News], None]) -> None:
         for mac in self._others():
             await _retire(kube, mac)
-        keepers = [_Keeper(mac, kube, self._clock, tell) for mac in self._macs]
+        since, first_up = self._clock.now().replace(microsecond=0), asyncio.Event()
+        keepers = [_Keeper(mac, kube, self._clock, tell, first_up) for mac in self._macs]
         async with asyncio.TaskGroup() as group:
             limit = self._settings.start_within
             tasks = [group.create_task(keeper.keep(found, limit)) for keeper in keepers]
+            tasks.append(group.create_task(_show_sample(kube, first_up, since)))
             await self._stopping.wait()
             for task in tasks:
                 task.cancel()
@@ -106,6 +109,7 @@ class _Keeper:
     kube: Client
     clock: Clock
     tell: Callable[[News], None]
+    first_up: asyncio.Event
 
     async def keep(self, found: Access, start_within: timedelta) -> None:
         """Make the Mac, start its agent, tell how that went, and start it again whenever it ends."""
@@ -125,6 +129,7 @@ class _Keeper:
                 process = await self._start()
 
     async def _start(self) -> asyncio.subprocess.Process:
+        _rotate(self.mac.log)
         with self.mac.log.open("ab") as out:
             # A session of its own: Ctrl-C is for us, and we end the agent in order.
             return await asyncio.create_subprocess_exec(
@@ -144,7 +149,7 @@ class _Keeper:
             taken = timedelta(seconds=self.clock.monotonic() - begun)
             if await self._is_ready(since):
                 self.tell(CameUp(self.mac.name, taken))
-                await demo.start_sample(self.kube)
+                self.first_up.set()
                 return
             if taken > limit:
                 self._fail(f"its Node is not Ready after {limit.total_seconds():g} s")
@@ -185,6 +190,11 @@ def agent_command(mac: MacFolder) -> list[str]:
     }
     words = [word for flag, value in given.items() for word in (flag.name, str(value))]
     return [sys.executable, "-m", AGENT_MODULE, *words]
+
+
+async def _show_sample(kube: Client, first_up: asyncio.Event, since: datetime) -> None:
+    await first_up.wait()
+    await demo.start_sample(kube, since)
 
 
 async def _give_identity(kube: Client, found: Access, mac: MacFolder) -> None:
@@ -228,6 +238,11 @@ def _signal(
     for pid in [pid for mac in macs for pid in which(mac)]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
+
+
+def _rotate(log_file: Path) -> None:
+    if log_file.exists() and log_file.stat().st_size > _LONGEST_LOG:
+        log_file.replace(log_file.with_name(f"{log_file.name}.1"))
 
 
 def _last_words(log_file: Path) -> str:
