@@ -1,0 +1,181 @@
+"""A cluster, a simulated Mac and its agent in one process under virtual time; the agent may die at any moment.
+
+The agent is the real one, built as for a real process, and speaks with its own token under the agent's rule.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from bramley.access import identity
+from bramley.agent.settings import NodeSettings, Settings
+from bramley.api.core import Node, Pod
+from bramley.apiserver.auth.signing import Keys
+from bramley.app import agent as agents
+from bramley.app import embedded
+from bramley.base import errors, virtual_time
+from bramley.base.clock import Clock
+from bramley.base.secret import Secret
+from bramley.kube.client import Client
+from bramley.kube.transport import Transport
+from bramley.sim.mac.mac import SimulatedMac
+from bramley.sim.mac.side import AgentSide
+
+NODE = "mac-1"
+NAMESPACE = "default"
+IMAGE = "ghcr.io/example/runner@sha256:" + "1" * 64
+TAGGED = "ghcr.io/example/runner:1"
+USER = 501
+
+
+@dataclass(slots=True)
+class World:
+    """All of it; `side` is the life that the agent has now, None while it is dead."""
+
+    kube: Client
+    mac: SimulatedMac
+    clock: Clock
+    rng: random.Random
+    transport: Callable[[], Transport]
+    group: asyncio.TaskGroup
+    collects: bool = True
+    side: AgentSide | None = None
+    agent: agents.Agent | None = None
+    task: asyncio.Task[None] | None = None
+    lives: int = 0
+    registries: list[CollectorRegistry] = field(default_factory=list)
+
+    def start(self, *, on_moment: Callable[[str], None] | None = None) -> None:
+        """Start the agent, as launchd does."""
+        side = self.side = self.mac.agent_side()
+        side.on_moment = on_moment
+        registry = CollectorRegistry()
+        around = agents.Around(
+            kube=Client(side.transport(self.transport()), clock=self.clock),
+            programs=side.programs,
+            runs=side.runs,
+            host=side.host,
+            clock=self.clock,
+            rng=random.Random(self.rng.random()),
+            registry=registry,
+            has_sockets=False,
+            is_durable=False,
+        )
+        settings = Settings(
+            node=NodeSettings(name=NODE, address="10.20.0.11"),
+            folders=self.mac.folders,
+            tart_binary="tart",
+            session_of=USER,
+            collects=self.collects,
+        )
+        self.registries.append(registry)
+        self.lives += 1
+        self.agent = agents.build(settings, around)
+        self.task = self.group.create_task(self.agent.run())
+
+    async def kill(self) -> None:
+        """Kill the agent with -9, wherever it is."""
+        if self.side is not None and self.task is not None:
+            await self.side.bury(self.task)
+        self.side = self.agent = self.task = None
+
+    async def reboot(self) -> None:
+        """Reboot the Mac; its agent is not started."""
+        await self.kill()
+        self.mac.reboot()
+
+    async def pod(self, name: str, **changes: Any) -> Pod:
+        """Create a Pod that is bound to the Mac already."""
+        wire = pod_wire(name, **changes)
+        await self.kube.create_wire(Pod.resource, wire, namespace=NAMESPACE)
+        return await self.kube.get(Pod, name, namespace=NAMESPACE)
+
+    async def find(self, name: str) -> Pod | None:
+        """Return a Pod, or None."""
+        try:
+            return await self.kube.get(Pod, name, namespace=NAMESPACE)
+        except errors.NotFound:
+            return None
+
+    async def delete(self, name: str, *, grace: timedelta | None = None) -> None:
+        """Ask for a Pod's deletion; one that is gone is fine."""
+        try:
+            await self.kube.delete(Pod, name, namespace=NAMESPACE, grace=grace)
+        except errors.NotFound:
+            return
+
+    async def until(
+        self, true: Callable[[], Awaitable[bool]], *, within: timedelta, what: str
+    ) -> None:
+        """Let time pass until this is so."""
+        ends = self.clock.monotonic() + within.total_seconds()
+        while not await true():
+            if self.clock.monotonic() >= ends:
+                raise AssertionError(f"not within {within}: {what}")
+            await asyncio.sleep(0.25)
+
+
+def pod_wire(
+    name: str, *, image: str = IMAGE, spec: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return a Pod as somebody would write it, with the Node that a scheduler would add."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {
+            "nodeName": NODE,
+            "restartPolicy": "Never",
+            "containers": [{"name": "vm", "image": image}],
+            "tolerations": [{"operator": "Exists"}],
+            **(spec or {}),
+        },
+    }
+
+
+@asynccontextmanager
+async def a_world(root: Path, *, seed: int = 0, collects: bool = True) -> AsyncIterator[World]:
+    """Give a world with an image in its registry and an agent that has not started."""
+    clock = virtual_time.clock()
+    rng = random.Random(seed)
+    async with embedded.running(clock=clock, keys=Keys.in_memory()) as (api, token):
+        kube = Client(api.transport(token), clock=clock)
+        secret = await _enrol(kube)
+        async with asyncio.TaskGroup() as group:
+            mac = SimulatedMac(root, clock=clock, rng=rng, group=group)
+            mac.script.image(TAGGED, digest=IMAGE.partition("@")[2], size_bytes=2_000_000_000)
+            world = World(
+                kube=kube,
+                mac=mac,
+                clock=clock,
+                rng=rng,
+                transport=lambda: api.transport(secret),
+                group=group,
+                collects=collects,
+            )
+            yield world
+            await world.kill()
+            mac.table.clear()
+
+
+async def _enrol(kube: Client) -> Secret:
+    issued = await identity.create(kube, NODE, expires=timedelta(days=1))
+    return issued.token
+
+
+async def is_ready(kube: Client) -> bool:
+    """Tell whether the Node is there and Ready."""
+    try:
+        node = await kube.get(Node, NODE)
+    except errors.NotFound:
+        return False
+    return any(each.type == "Ready" and each.status == "True" for each in node.status.conditions)
