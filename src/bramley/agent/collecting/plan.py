@@ -112,10 +112,11 @@ def _images(facts: Facts) -> Iterator[Step]:
         if facts.is_low or facts.is_asked or _is_stale(record, facts.now):
             yield _whole(record, facts)
     if facts.is_low:
-        yield from _relief(facts, [record for record in free if record not in unused])
+        left = facts.goldens - {record.golden for record in unused}
+        yield from _relief(facts, [each for each in free if each not in unused], len(left))
 
 
-def _relief(facts: Facts, needed: list[ImageRecord]) -> Iterator[Step]:
+def _relief(facts: Facts, needed: list[ImageRecord], bases_left: int) -> Iterator[Step]:
     """Yield what hurts, for a disk that is low with nothing unused on it: what is only staged before what a Pod names."""
     bases = [record for record in needed if record.golden in facts.goldens]
     for record in bases:
@@ -123,9 +124,8 @@ def _relief(facts: Facts, needed: list[ImageRecord]) -> Iterator[Step]:
             yield DeleteCached(record.digest, cached)
     idle = [record for record in bases if not _is_cloned(record, facts)]
     idle.sort(key=lambda record: _is_named(record, facts))
-    # One base stays, whatever is left besides.
-    spare = len(facts.goldens & {record.golden for record in facts.images}) - 1
-    for record in idle[: max(spare, 0)]:
+    # One base stays.
+    for record in idle[: max(bases_left - 1, 0)]:
         yield _whole(record, facts)
 
 
