@@ -1,0 +1,96 @@
+"""The agent as a process of its own: how it starts, whom it refuses, and what outlives it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.process.agent.agents import NODE, an_agent
+from tests.process.serving.processes import PATIENCE, until
+
+# What the issue of its footprint asks for, with the room that a loaded machine needs.
+MOST_KIB = 50 * 1024
+
+
+def resident_kib(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+
+
+def test_a_mac_is_a_node_that_beats_and_tells_how_it_is(tmp_path: Path) -> None:
+    with an_agent(tmp_path) as agent:
+        status, lease = agent.server.request(
+            "GET", f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{NODE}"
+        )
+        assert (status, lease["spec"]["holderIdentity"]) == (200, NODE)
+        assert until(lambda: agent.page("/healthz")) == "ok"
+        assert until(lambda: agent.page("/readyz")) == "ok"
+        assert "tart_kubelet_tart_timeouts_total" in agent.page("/metrics")
+        assert agent.process is not None
+        assert resident_kib(agent.process.pid) <= MOST_KIB
+
+        assert agent.stop() == 0
+
+
+def test_a_second_agent_of_a_host_is_refused(tmp_path: Path) -> None:
+    with an_agent(tmp_path) as agent:
+        second = subprocess.run(
+            agent.command(),
+            env=agent.mac.environment(),
+            capture_output=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+
+        told = second.stderr.decode()
+        assert second.returncode == 2
+        assert agent.process is not None
+        assert f"another agent (process {agent.process.pid})" in told
+        assert "--state-dir" in told
+        assert agent.alive()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_vm_outlives_its_agent_and_the_next_one_tells_how_it_ended(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    with an_agent(tmp_path) as agent:
+        agent.create()
+        until(lambda: agent.phase() == "Running")
+        agent.stop(number)
+        assert agent.mac.vms()
+        until(lambda: not agent.mac.vms())
+        assert agent.phase() == "Running"
+
+        agent.start()
+
+        until(lambda: agent.phase() == "Failed")
+        pod = agent.pod()
+        assert pod is not None
+        ended = pod["status"]["containerStatuses"][0]["state"]["terminated"]
+        assert ended["exitCode"] == 3
+        agent.server.request("DELETE", "/api/v1/namespaces/default/pods/job")
+        until(lambda: agent.pod() is None)
+        assert list(agent.mac.folders.user_data.iterdir()) == []
+
+
+def test_a_node_that_is_deleted_comes_back_at_once_and_its_vm_never_notices(tmp_path: Path) -> None:
+    with an_agent(tmp_path) as agent:
+        agent.create()
+        until(lambda: agent.phase() == "Running")
+        vms, old = agent.mac.vms(), agent.node()
+        assert old is not None
+
+        agent.server.request("DELETE", f"/api/v1/nodes/{NODE}")
+
+        def is_new() -> bool:
+            node = agent.node()
+            return node is not None and node["metadata"]["uid"] != old["metadata"]["uid"]
+
+        until(is_new, seconds=5)
+        assert agent.mac.vms() == vms
+        until(lambda: agent.phase() == "Failed")
+        until(lambda: agent.beat() is not None)
