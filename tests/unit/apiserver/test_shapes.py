@@ -79,7 +79,8 @@ def test_a_time_is_refused_where_it_goes_wrong(text: str, said: str) -> None:
 
 
 def test_every_built_in_kind_has_a_shape() -> None:
-    for resource in table.builtin():
+    # What is only ever read has none to be written in.
+    for resource in (each for each in table.builtin() if not each.is_computed):
         assert checker(resource.rules.shape)({}, "", []) == {}
 
 

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from bramley.agent.ledger import files
-from bramley.agent.programs import Programs, within
+from bramley.agent.programs import ProgramMissing, Programs, within
 from bramley.api.names import agent
 from bramley.base import errors, log
 from bramley.base.clock import Clock
@@ -40,6 +40,10 @@ keyUsage = critical,digitalSignature
 extendedKeyUsage = serverAuth
 subjectAltName = {hosts}
 """
+
+
+class NotMade(errors.Unavailable):
+    """The system's openssl makes no certificate; this says nothing about what was given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +119,12 @@ class SelfSigned:
         return _REQUEST.format(agent=agent.NAME, node=node[:64], hosts=names)
 
     async def _openssl(self, *arguments: str) -> str:
-        done = await within(_WITHIN, self.programs, (OPENSSL, *arguments))
+        try:
+            done = await within(_WITHIN, self.programs, (OPENSSL, *arguments))
+        except ProgramMissing as error:
+            raise NotMade(f"{error}; give a certificate with --tls-cert-file") from error
         if done.code or "-----BEGIN" not in done.stdout:
-            raise errors.BadConfiguration(
+            raise NotMade(
                 f"{OPENSSL} {arguments[0]} made no certificate ({done.stderr.strip()[-200:]}); "
                 "give one with --tls-cert-file and --tls-key-file"
             )

@@ -54,6 +54,7 @@ class Settings:
     send_deadline: timedelta = timedelta(seconds=30)
     handshake_deadline: timedelta = timedelta(seconds=10)
     look_every: timedelta = timedelta(hours=1)
+    retry_after: timedelta = timedelta(seconds=30)
 
 
 class Server:
@@ -83,7 +84,7 @@ class Server:
 
     async def run(self) -> None:
         """Serve until cancelled."""
-        self._context = await self._new_context()
+        self._context = await self._first_context()
         runner = web.AppRunner(
             self._app(),
             access_log=None,
@@ -126,6 +127,15 @@ class Server:
             listening.close()
 
     # TLS
+
+    async def _first_context(self) -> ssl.SSLContext:
+        """Return a context; a Mac without a certificate of its own still runs VMs, so what may get better is waited for."""
+        while True:
+            try:
+                return await self._new_context()
+            except (errors.Unavailable, OSError) as error:
+                logger.warning("The kubelet's endpoints are not served yet", reason=str(error))
+            await asyncio.sleep(self._settings.retry_after.total_seconds())
 
     async def _new_context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bramley.apiserver import crds, discovery
-from bramley.apiserver.kinds import table
+from bramley.apiserver.kinds import table, usages
 from bramley.apiserver.openapi.documents import Documents
 from bramley.apiserver.resources import Catalog
 from tests.unit.apiserver.published.record import GROUP, definition, operations
@@ -48,7 +48,9 @@ def ours() -> dict[tuple[str, str, str], Json]:
     groups = [
         group for root in ("api", "apis") for group in discovery.aggregated(root, catalog)["items"]
     ]
-    return resources(json.loads(json.dumps(groups)))
+    # A metrics server brings that group; the recorded cluster has none.
+    found = resources(json.loads(json.dumps(groups)))
+    return {key: each for key, each in found.items() if key[0] != usages.GROUP}
 
 
 def without_kubelets(resource: Json) -> Json:
@@ -99,7 +101,7 @@ def test_every_document_has_the_schemas_that_its_own_refer_to() -> None:
 def test_every_document_is_made_of_what_a_real_one_has() -> None:
     documents = Documents(a_catalog(), "1.34")
 
-    for path in json.loads(documents.index())["paths"]:
+    for path in json.loads(documents.index())["paths"].keys() - {f"apis/{usages.GROUP}/v1beta1"}:
         found = json.loads(documents.document(path))
         assert found["components"]["schemas"].keys() <= set(recorded()["schemas"][path]), path
         for name, methods in operations(found).items():
