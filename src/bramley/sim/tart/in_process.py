@@ -52,6 +52,9 @@ class World:
     flocks: Locks = field(default_factory=Locks)
     run_locks: Locks = field(default_factory=Locks)
     guests: dict[str, Guest] = field(default_factory=dict)
+    # For those who check what must never happen: each VM that was switched on, in order, and the most guests at once.
+    switched_on: list[str] = field(default_factory=list)
+    most_at_once: int = 0
     asked: int = 0
 
     async def tart(self, process: Process, call: Call) -> int:
@@ -172,6 +175,8 @@ class Driver:
             (guests.GUEST_SERVICE,), lambda started: _run_guest(world, plan, started)
         )
         self._guest = world.guests[plan.vm] = Guest(plan, process)
+        world.switched_on.append(plan.vm)
+        world.most_at_once = max(world.most_at_once, len(world.guests))
         world.flocks.hand_over(effect.slot, self._process, process)
         process.leaving.append(lambda: _switch_off(world, plan.vm, process))
         if not plan.outlives:
