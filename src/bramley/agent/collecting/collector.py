@@ -91,12 +91,19 @@ class Collector:
             with leases.guarding(self._around.leases) as is_quiet:
                 plan = decide(self._look(pods, listed, is_asked=is_asked)) if is_quiet else Plan()
                 self._tell_held_back(plan)
+                self._note_use(plan)
                 step = next((step for step in plan.steps if step not in taken), None)
                 if step is None:
                     return bool(taken)
                 taken.add(step)
                 await self._take(step)
                 listed = _without(listed, step)
+
+    def _note_use(self, plan: Plan) -> None:
+        """Let the day after which an image goes begin when the last Pod that needed it is gone."""
+        for record in self._around.stock.records():
+            if record.digest in plan.needed:
+                self._around.stock.used(record)
 
     async def _take(self, step: Step) -> None:
         logger.info("Deleting", step=step)

@@ -50,9 +50,10 @@ Step = DeleteVm | DeleteImage | DeleteCached
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Steps in their order; `held_back` says why there are none although there might be."""
+    """Steps in their order, and the digests that a Pod or a VM needs; `held_back` says why there are no steps at all."""
 
     steps: tuple[Step, ...] = ()
+    needed: frozenset[str] = frozenset()
     held_back: str = ""
 
 
@@ -61,7 +62,8 @@ def decide(facts: Facts) -> Plan:
     held_back = _held_back(facts)
     if held_back:
         return Plan(held_back=held_back)
-    return Plan(tuple(_orphans(facts)) + tuple(_images(facts)))
+    needed = frozenset(each.digest for each in facts.images if _is_needed(each, facts))
+    return Plan(tuple(_orphans(facts)) + tuple(_images(facts, needed)), needed)
 
 
 def _held_back(facts: Facts) -> str:
@@ -98,27 +100,31 @@ def _is_spared(vm: str, facts: Facts) -> bool:
 
 
 def _is_young(record: VmRecord | None, now: datetime) -> bool:
-    made = record.created_at if record is not None else None
-    return made is not None and now - made < YOUNG
+    return record is not None and _is_new(record.created_at, now)
 
 
-def _images(facts: Facts) -> Iterator[Step]:
+def _images(facts: Facts, needed: frozenset[str]) -> Iterator[Step]:
     if facts.leases or facts.processes is None or facts.processes.has_push:
         # A bake or a push reads images that it never named to us.
         return
-    free = [record for record in _oldest_first(facts) if not _is_in_use(record, facts)]
-    unused = [record for record in free if not _is_needed(record, facts)]
+    free = [each for each in _oldest_first(facts) if not _is_touched(each, facts)]
+    unused = [each for each in free if each.digest not in needed and not each.is_staged]
+    # Somebody may have come for it after the Pods were listed.
+    unused = [each for each in unused if not _is_new(each.last_used, facts.now)]
     for record in unused:
         if facts.is_low or facts.is_asked or _is_stale(record, facts.now):
             yield _whole(record, facts)
     if facts.is_low:
         left = facts.goldens - {record.golden for record in unused}
-        yield from _relief(facts, [each for each in free if each not in unused], len(left))
+        kept = [each for each in free if each.digest in needed or each.is_staged]
+        yield from _relief(facts, kept, bases_left=len(left))
 
 
-def _relief(facts: Facts, needed: list[ImageRecord], bases_left: int) -> Iterator[Step]:
+def _relief(facts: Facts, kept: list[ImageRecord], *, bases_left: int) -> Iterator[Step]:
     """Yield what hurts, for a disk that is low with nothing unused on it: what is only staged before what a Pod names."""
-    bases = [record for record in needed if record.golden in facts.goldens]
+    bases = [each for each in kept if each.golden in facts.goldens]
+    # What was only just made is about to be cloned.
+    bases = [each for each in bases if not _is_new(each.pulled_at, facts.now)]
     for record in bases:
         if cached := _cached(record, facts):
             yield DeleteCached(record.digest, cached)
@@ -129,12 +135,15 @@ def _relief(facts: Facts, needed: list[ImageRecord], bases_left: int) -> Iterato
         yield _whole(record, facts)
 
 
-def _is_in_use(record: ImageRecord, facts: Facts) -> bool:
-    """Tell whether somebody works with this image, or did so after the Pods were listed."""
-    is_new = record.last_used is not None and facts.now - record.last_used < YOUNG
+def _is_touched(record: ImageRecord, facts: Facts) -> bool:
+    """Tell whether somebody works with this image at this moment."""
     words = facts.processes.words if facts.processes is not None else frozenset()
-    is_touched = record.golden in facts.live or record.golden in words
-    return is_new or is_touched or record.digest in facts.in_hand
+    is_seen = record.golden in facts.live or record.golden in words
+    return is_seen or record.digest in facts.in_hand
+
+
+def _is_new(moment: datetime | None, now: datetime) -> bool:
+    return moment is not None and now - moment < YOUNG
 
 
 def _oldest_first(facts: Facts) -> list[ImageRecord]:
@@ -146,7 +155,7 @@ def _is_stale(record: ImageRecord, now: datetime) -> bool:
 
 
 def _is_needed(record: ImageRecord, facts: Facts) -> bool:
-    return record.is_staged or _is_named(record, facts) or _is_cloned(record, facts)
+    return _is_named(record, facts) or _is_cloned(record, facts)
 
 
 def _is_named(record: ImageRecord, facts: Facts) -> bool:

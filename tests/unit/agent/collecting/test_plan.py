@@ -232,6 +232,12 @@ def test_image_that_came_after_the_list_of_pods_stays() -> None:
     assert steps(with_images(new, is_low=True, is_asked=True)) == ()
 
 
+def test_base_that_was_only_just_made_stays_on_a_low_disk() -> None:
+    made = [msgspec.structs.replace(each, pulled_at=NOW) for each in THREE]
+
+    assert steps(with_images(*made, **NEEDED, is_low=True)) == ()
+
+
 def test_what_somebody_else_pulled_stays_when_our_base_of_it_goes() -> None:
     foreign = msgspec.structs.replace(STALE, is_pulled=False)
 

@@ -1,0 +1,361 @@
+"""The collector at work on a simulated Mac: with leases, pushes, clones and full disks around it."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from bramley.agent.collecting import leases
+from bramley.agent.collecting.collector import Around, Collector
+from bramley.agent.collecting.leases import Lease
+from bramley.agent.host import HostProcess
+from bramley.agent.ledger import VmRecord, VmState
+from bramley.api.core import Pod, PodSpec
+from bramley.api.meta import ObjectMeta
+from bramley.api.pod import Container
+from bramley.base import errors
+from tests.unit.agent.images.shelves import GB, Shelves, assemble, digest, pinned, shelves
+
+A, B, C = pinned("b"), pinned("c"), pinned("d")
+DAY = 24 * 3600
+
+
+def a_pod(uid: str, image: str = "ghcr.io/none/none:1") -> Pod:
+    return Pod(
+        metadata=ObjectMeta(name=uid, namespace="n", uid=uid),
+        spec=PodSpec(containers=[Container(name="c", image=image)]),
+    )
+
+
+@dataclass
+class House:
+    shelves: Shelves
+    collector: Collector
+    leases: Path
+    pods: list[Pod] | errors.BramleyError = field(default_factory=lambda: [a_pod("other")])
+    removed: list[str] = field(default_factory=list)
+
+    async def list_pods(self) -> Sequence[Pod]:
+        if isinstance(self.pods, errors.BramleyError):
+            raise self.pods
+        return self.pods
+
+    async def remove_vm(self, vm: str) -> None:
+        self.removed.append(vm)
+        await self.shelves.tart.delete(vm)
+        self.shelves.ledger.drop(vm)
+
+    async def a_vm(self, vm: str, golden: str, *, of: str = "gone") -> None:
+        """Make a VM of ours that was cloned and has ended long ago."""
+        await self.shelves.images.clone(golden, vm)
+        now = self.shelves.mac.clock.now()
+        record = self.shelves.stock.by_golden(golden)
+        assert record is not None
+        self.shelves.ledger.put(
+            VmRecord(
+                vm=vm,
+                namespace="n",
+                pod=vm,
+                uid=of,
+                image=A,
+                digest=record.digest,
+                golden=golden,
+                state=VmState.ENDED,
+                created_at=now - timedelta(hours=1),
+            )
+        )
+
+
+@asynccontextmanager
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    async with shelves(tmp_path) as world:
+        folder = world.mac.folders.leases
+        made: list[House] = []
+        around = Around(
+            tart=world.tart,
+            stock=world.stock,
+            ledger=world.ledger,
+            host=world.side.host,
+            clock=world.mac.clock,
+            list_pods=lambda: made[0].list_pods(),
+            remove_vm=lambda vm: made[0].remove_vm(vm),
+            leases=folder,
+            binary="tart",
+        )
+        made.append(House(world, Collector(around), folder))
+        yield made[0]
+
+
+async def test_orphan_of_ours_goes_and_a_vm_made_by_hand_stays(tmp_path: Path) -> None:
+    async with house(tmp_path) as here:
+        golden = (await here.shelves.ready(A)).golden
+        await here.a_vm("mine", golden)
+        await here.shelves.tart.clone(golden, "tuist-runner")
+        assert await here.collector.collect()
+
+        assert here.removed == ["mine"]
+        assert here.shelves.vms() == {golden, "tuist-runner"}
+
+
+@pytest.mark.parametrize("pods", [errors.ApiUnavailable("away"), []], ids=["no answer", "empty"])
+async def test_nothing_goes_while_the_pods_are_unknown(
+    tmp_path: Path, pods: list[Pod] | errors.BramleyError
+) -> None:
+    async with house(tmp_path) as here:
+        await here.a_vm("mine", (await here.shelves.ready(A)).golden)
+        here.pods = pods
+        await asyncio.sleep(2 * DAY)
+
+        assert not await here.collector.collect()
+        assert not await here.collector.reclaim()
+        here.pods = [a_pod("other")]
+        assert await here.collector.collect()
+
+
+async def test_nothing_goes_while_tart_cannot_list(tmp_path: Path) -> None:
+    async with house(tmp_path) as here:
+        await here.a_vm("mine", (await here.shelves.ready(A)).golden)
+        here.shelves.mac.script.fault("list", "fail", times=2)
+
+        assert not await here.collector.collect()
+        assert await here.collector.collect()
+
+
+@pytest.mark.parametrize("vms", [(), ("mine",)])
+async def test_lease_is_honoured_until_it_ends(tmp_path: Path, vms: tuple[str, ...]) -> None:
+    async with house(tmp_path) as here:
+        await here.a_vm("mine", (await here.shelves.ready(A)).golden)
+        await asyncio.sleep(2 * DAY)
+        handle = leases.take(here.leases, Lease(vms=vms))
+        assert not await here.collector.reclaim()
+
+        os.close(handle)
+        assert await here.collector.reclaim()
+        assert here.removed == ["mine"]
+
+
+async def test_every_step_is_planned_anew(tmp_path: Path) -> None:
+    """What was leased while the first VM went is not deleted after it."""
+    async with house(tmp_path) as here:
+        golden = (await here.shelves.ready(A)).golden
+        for vm in ("mine-1", "mine-2"):
+            await here.a_vm(vm, golden)
+        handles: list[int] = []
+
+        async def lease_the_other(vm: str) -> None:
+            here.removed.append(vm)
+            here.shelves.ledger.drop(vm)
+            handles.append(a_lease_on_disk(here.leases, Lease(vms=("mine-2",))))
+
+        here.remove_vm = lease_the_other  # type: ignore[method-assign]
+        await here.collector.collect()
+
+        assert here.removed == ["mine-1"]
+        os.close(handles[0])
+
+
+def a_lease_on_disk(folder: Path, lease: Lease) -> int:
+    """Hold a lease without the guard, which the collector has."""
+    handle = os.open(folder / "1-x.lease", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    os.write(handle, msgspec.json.encode(lease))
+    return handle
+
+
+async def test_pass_waits_for_whoever_takes_a_lease(tmp_path: Path) -> None:
+    async with house(tmp_path) as here:
+        await here.a_vm("mine", (await here.shelves.ready(A)).golden)
+        with leases.guarding(here.leases):
+            assert not await here.collector.collect()
+
+        assert await here.collector.collect()
+
+
+async def test_nobody_leases_while_something_is_deleted(tmp_path: Path) -> None:
+    async with house(tmp_path) as here:
+        await here.a_vm("mine", (await here.shelves.ready(A)).golden)
+        seen: list[bool] = []
+
+        async def look_at_the_guard(vm: str) -> None:
+            here.shelves.ledger.drop(vm)
+            with leases.guarding(here.leases) as is_quiet:
+                seen.append(is_quiet)
+
+        here.remove_vm = look_at_the_guard  # type: ignore[method-assign]
+        await here.collector.collect()
+
+        assert seen == [False]
+
+
+async def test_open_push_holds_all_images_and_its_vm(tmp_path: Path) -> None:
+    async with house(tmp_path) as here:
+        golden = (await here.shelves.ready(A)).golden
+        await here.a_vm("mine", golden)
+        await asyncio.sleep(2 * DAY)
+        push = asyncio.create_task(
+            here.shelves.side.programs.run(["tart", "push", "mine", "ghcr.io/tuist/new:1"])
+        )
+        await asyncio.sleep(10)
+        assert not await here.collector.reclaim()
+
+        assert (await push).code == 0
+        assert await here.collector.reclaim()
+
+
+async def test_process_table_that_cannot_be_read_holds_everything(tmp_path: Path) -> None:
+    async with house(tmp_path) as here:
+        await here.a_vm("mine", (await here.shelves.ready(A)).golden)
+
+        def fail() -> list[HostProcess]:
+            raise OSError("no table")
+
+        here.shelves.side.host.processes = fail  # type: ignore[method-assign]
+        assert not await here.collector.reclaim()
+
+
+@pytest.mark.parametrize("probe", ["runs", "error"])
+async def test_live_vm_is_spared_and_so_is_one_that_cannot_be_asked(
+    tmp_path: Path, probe: str
+) -> None:
+    async with house(tmp_path) as here:
+        await here.a_vm("mine", (await here.shelves.ready(A)).golden)
+
+        def holder(path: Path) -> int | None:
+            if probe == "error":
+                raise PermissionError("no answer")
+            return 99
+
+        here.shelves.side.host.lock_holder = holder  # type: ignore[method-assign]
+        assert not await here.collector.collect()
+
+
+async def test_unused_image_goes_after_a_day_with_all_that_we_pulled(tmp_path: Path) -> None:
+    async with house(tmp_path) as here:
+        await here.shelves.ready(A)
+        assert not await here.collector.collect()
+        await asyncio.sleep(DAY)
+        assert await here.collector.collect()
+
+        assert here.shelves.vms() == set()
+        assert await here.shelves.tart.list() == []
+        assert here.shelves.ledger.images() == {}
+
+
+async def test_image_that_is_asked_for_again_is_used_again(tmp_path: Path) -> None:
+    async with house(tmp_path) as here:
+        for _ in range(3):
+            await here.shelves.ready(A)
+            await asyncio.sleep(DAY - 60)
+            assert not await here.collector.collect()
+
+
+async def test_day_of_an_image_begins_when_its_last_pod_is_gone(tmp_path: Path) -> None:
+    async with house(tmp_path) as here, asyncio.TaskGroup() as group:
+        await here.shelves.ready(A)
+        here.pods = [a_pod("u", A)]
+        running = group.create_task(here.collector.run())
+        await asyncio.sleep(3 * DAY)
+        here.pods = [a_pod("other")]
+        await asyncio.sleep(DAY - 900)
+        assert len(here.shelves.images.present()) == 1
+        await asyncio.sleep(1200)
+        assert here.shelves.images.present() == []
+        running.cancel()
+
+
+async def test_age_of_an_image_survives_the_agent(tmp_path: Path) -> None:
+    async with house(tmp_path) as here:
+        await here.shelves.ready(A)
+        await asyncio.sleep(DAY)
+        successor = assemble(here.shelves.mac)
+
+        assert successor.ledger.images() == here.shelves.ledger.images()
+        assert await here.collector.collect()
+
+
+async def test_collecting_is_idempotent_at_rest(tmp_path: Path) -> None:
+    async with house(tmp_path) as here:
+        here.pods = [a_pod("u", A)]
+        await here.shelves.ready(A)
+        for _ in range(24):
+            await asyncio.sleep(DAY / 4)
+            assert not await here.collector.collect()
+
+        assert len(here.shelves.called("pull")) == 1
+        assert here.shelves.called("delete") == []
+
+
+async def test_low_disk_is_relieved_until_it_is_above_the_floor_and_no_further(
+    tmp_path: Path,
+) -> None:
+    async with house(tmp_path) as here:
+        for image in (A, B, C):
+            await here.shelves.ready(image)
+            await asyncio.sleep(3600)
+        # Each image takes 20 GB, 69 GB must stay free: two images too much.
+        here.shelves.mac.script.host(other_bytes=(460 - 69 - 30) * GB)
+        assert await here.collector.collect()
+
+        left = {record.digest for record in here.shelves.images.present()}
+        assert left == {digest("d")}
+        assert here.shelves.mac.space().free_share >= 0.15
+
+
+async def test_base_that_is_being_cloned_is_not_taken(tmp_path: Path) -> None:
+    async with house(tmp_path) as here:
+        golden = (await here.shelves.ready(A)).golden
+        await asyncio.sleep(2 * DAY)
+        here.shelves.mac.script.timings(clone=60)
+        cloning = asyncio.create_task(here.shelves.images.clone(golden, "vm-1"))
+        await asyncio.sleep(5)
+        assert not await here.collector.reclaim()
+
+        await cloning
+        assert here.shelves.stock.is_whole(golden)
+
+
+async def test_image_on_its_way_is_not_taken(tmp_path: Path) -> None:
+    async with house(tmp_path) as here:
+        golden = (await here.shelves.ready(A)).golden
+        await here.shelves.tart.delete(golden)
+        await asyncio.sleep(2 * DAY)
+        here.shelves.mac.script.timings(clone=60)
+        here.shelves.ask(A, "pod-2")
+        await asyncio.sleep(1)
+        assert not await here.collector.reclaim()
+
+        await here.shelves.ready(A, "pod-2")
+
+
+async def test_collector_runs_at_once_and_every_five_minutes(tmp_path: Path) -> None:
+    async with house(tmp_path) as here, asyncio.TaskGroup() as group:
+        golden = (await here.shelves.ready(A)).golden
+        running = group.create_task(here.collector.run())
+        await asyncio.sleep(10)
+        await here.a_vm("mine", golden)
+        await asyncio.sleep(280)
+        assert here.removed == []
+        await asyncio.sleep(20)
+        assert here.removed == ["mine"]
+        running.cancel()
+
+
+async def test_deletion_that_fails_ends_the_pass_and_not_the_collector(tmp_path: Path) -> None:
+    async with house(tmp_path) as here, asyncio.TaskGroup() as group:
+        await here.shelves.ready(A)
+        await asyncio.sleep(DAY)
+        here.shelves.mac.script.fault("delete", "fail", times=1)
+        running = group.create_task(here.collector.run())
+        await asyncio.sleep(400)
+
+        assert here.shelves.vms() == set()
+        running.cancel()
