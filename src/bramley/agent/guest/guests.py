@@ -70,8 +70,9 @@ class Guests:
         report.tell_log(self._folders, vm)
 
     async def forget(self, vm: str) -> None:
-        """Remove everything that host and guest shared; done if there is nothing."""
+        """Remove everything that host and guest shared, and what earlier guests would not let go; done if there is nothing."""
         self._tokens.forget(vm)
         if self._logs is not None:
             keeping.keep_log(self._folders, vm, self._logs)
         await self._folders.remove(vm)
+        await self._folders.sweep()

@@ -23,6 +23,11 @@ def test_what_is_written_is_read_again(values: dict[str, str]) -> None:
 
 
 @given(VALUES)
+def test_a_value_is_read_again(value: str) -> None:
+    assert escaping.unescape(escaping.escape(value)) == value
+
+
+@given(VALUES)
 def test_a_value_stays_on_one_line(value: str) -> None:
     assert not {"\n", "\r"} & set(escaping.escape(value))
 

@@ -28,8 +28,9 @@ def folders(tmp_path: Path) -> UserData:
     return UserData(tmp_path / "userdata")
 
 
-def test_only_the_guests_place_is_open_to_others(folders: UserData) -> None:
-    before = os.umask(0o077)
+@pytest.mark.parametrize("mask", [0o000, 0o077])
+def test_only_the_guests_place_is_open_to_others(folders: UserData, mask: int) -> None:
+    before = os.umask(mask)
     try:
         shares = folders.prepare(VM)
         folders.write_environment(VM, "A=1\n")
@@ -152,7 +153,7 @@ async def test_removing_follows_no_link(folders: UserData, tmp_path: Path) -> No
     await folders.remove(VM)
 
     assert (precious / "file").read_text() == "kept"
-    assert folders.vms() == []
+    assert names(folders.root) == []
 
 
 def dig(folder: Path, *, depth: int) -> None:

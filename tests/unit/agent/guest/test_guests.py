@@ -111,3 +111,11 @@ async def test_a_guest_that_ended_is_heard_and_then_forgotten(tmp_path: Path) ->
 
     assert UserData(tmp_path).vms() == []
     assert (all_guests.report(VM).code, all_guests.log_tail(VM)) == (None, "")
+
+
+async def test_what_one_guest_would_not_let_go_goes_with_the_next(tmp_path: Path) -> None:
+    (tmp_path / ".aside-1" / "status" / "deep").mkdir(parents=True)
+
+    await guests(tmp_path, issuer=Issuer()).forget(VM)
+
+    assert not (tmp_path / ".aside-1").exists()

@@ -43,7 +43,7 @@ def test_an_exit_code_is_read(folders: UserData, text: str, code: int) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "\n", "-1", "256", "2147483648", "4294967296", "3.0", "three", "0x3", "٣", "1" * 65],
+    ["", "\n", "-1", "256", "2147483648", "4294967296", "3.0", "three", "0x3", "٣", "0" * 65],
 )
 def test_what_is_no_exit_code_is_not_reported(folders: UserData, text: str) -> None:
     assert report_text(folders, text) == Report()

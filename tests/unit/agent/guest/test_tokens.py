@@ -98,6 +98,8 @@ async def kept_fresh(tokens: Tokens) -> AsyncIterator[None]:
     async with asyncio.TaskGroup() as group:
         task = group.create_task(tokens.run())
         try:
+            # It waits for its first token by now.
+            await asyncio.sleep(0)
             yield
         finally:
             task.cancel()
@@ -156,7 +158,7 @@ async def test_a_clock_that_differs_from_the_servers_renews_neither_late_nor_alw
 async def test_a_token_that_lives_shorter_than_a_breath_does_not_flood_the_server(
     tmp_path: Path,
 ) -> None:
-    place = a_place(tmp_path, Issuer(life=timedelta(0)))
+    place = a_place(tmp_path, Issuer(life=timedelta(seconds=1)))
     tokens = place.tokens()
 
     async with kept_fresh(tokens):
