@@ -7,7 +7,7 @@ last change for what was written before it came.
 from __future__ import annotations
 
 from bisect import bisect_right
-from datetime import datetime
+from datetime import datetime, timedelta
 
 _MOST = 4096
 
@@ -15,11 +15,12 @@ _MOST = 4096
 class LineTimes:
     """The notes about one file, sizes and times both growing."""
 
-    __slots__ = ("_sizes", "_times")
+    __slots__ = ("_apart", "_sizes", "_times")
 
     def __init__(self) -> None:
         self._sizes: list[int] = []
         self._times: list[datetime] = []
+        self._apart = timedelta(seconds=1)
 
     def note(self, size: int, at: datetime) -> None:
         """Know that the file had this size at this time; a smaller one means that it was begun anew."""
@@ -27,11 +28,16 @@ class LineTimes:
             self._sizes, self._times = [], []
         if self._sizes and size == self._sizes[-1]:
             return
+        at = max(at, self._times[-1]) if self._times else at
+        if len(self._times) > 1 and at - self._times[-2] < self._apart:
+            self._sizes[-1], self._times[-1] = size, at
+            return
         self._sizes.append(size)
-        self._times.append(max(at, self._times[-1]) if self._times else at)
+        self._times.append(at)
         if len(self._sizes) > _MOST:
-            # Half as exact, for as long a log as it takes.
+            # Half as exact, for twice as long.
             self._sizes, self._times = self._sizes[1::2], self._times[1::2]
+            self._apart *= 2
 
     def at(self, offset: int, now: datetime) -> datetime:
         """Return when what begins here was first seen."""

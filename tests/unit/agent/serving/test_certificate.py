@@ -34,8 +34,8 @@ class Clock:
 class Broken:
     """An openssl that does not work."""
 
-    async def run(self, _argv: Sequence[str], **_options: Any) -> Finished:
-        return Finished(1, stderr="unknown option")
+    async def run(self, argv: Sequence[str], **_options: Any) -> Finished:
+        return Finished(1, stderr=f"{argv[1]}: unknown option")
 
 
 def a_pair(folder: Path, clock: Clock, hosts: tuple[str, ...] = HOSTS) -> SelfSigned:
