@@ -108,7 +108,7 @@ class World:
         )
         metrics = AgentMetrics(registry)
         means, jobs = self._join(side, kube, manager, metrics)
-        task = self.group.create_task(_together(manager.run(), *(job() for job in jobs)))
+        task = self.group.create_task(_together(manager.run, *jobs))
         self.lives.append(Life(side, manager, means, metrics, task))
         return self.life
 
@@ -246,10 +246,10 @@ def a_pod(name: str = "runner", *, image: str = IMAGE, **spec: Any) -> Pod:
     )
 
 
-async def _together(*jobs: Any) -> None:
+async def _together(*jobs: Callable[[], Any]) -> None:
     async with asyncio.TaskGroup() as group:
         for job in jobs:
-            group.create_task(job)
+            group.create_task(job())
 
 
 @asynccontextmanager

@@ -1,0 +1,237 @@
+"""Agents come and go, hosts are rebooted, the API is away: VMs are adopted, and a used disk never boots again."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from bramley.agent import vm_names
+from bramley.agent.ledger.records import VmState
+from bramley.api.core import Namespace
+from bramley.api.meta import ObjectMeta
+from bramley.api.names import agent, events, finalizers
+from bramley.api.pod import Pod
+from bramley.base import errors
+from bramley.kube.transport import Request, Response, Transport
+from bramley.sim.mac.calls import Call
+from tests.unit.agent.pods.world import IMAGE, NAMESPACE, World, a_pod, a_world
+
+
+async def test_restarted_agent_adopts_the_vm_and_changes_nothing(tmp_path: Path) -> None:
+    async with a_world(tmp_path, work=1000.0) as world:
+        await world.pod()
+        before = await world.until_phase("Running")
+        await asyncio.sleep(5)
+        await world.kill()
+        world.start()
+        await asyncio.sleep(120)
+        after = await world.see()
+
+        assert world.boots == 1
+        assert after.metadata.resource_version == before.metadata.resource_version
+        assert world.life.value("tart_kubelet_vm_boot_duration_seconds_count", pool="unknown") == 0
+
+
+async def test_exit_while_no_agent_was_there_is_told_by_the_next(tmp_path: Path) -> None:
+    async with a_world(tmp_path, code=7) as world:
+        await world.pod()
+        await world.until_phase("Running")
+        await world.kill()
+        await asyncio.sleep(300)
+        assert not world.running()
+        world.start()
+        ended = await world.until_phase("Failed", within=10)
+        await world.until(world.nothing_left)
+
+    terminated = ended.status.container_statuses[0].state.terminated
+    assert terminated is not None
+    assert terminated.exit_code == 7
+    assert terminated.finished_at is not None
+    assert terminated.started_at is not None
+    assert (terminated.finished_at - terminated.started_at).total_seconds() < 200
+    assert world.boots == 1
+
+
+async def test_reboot_of_the_host_fails_its_pods_with_a_reason(tmp_path: Path) -> None:
+    async with a_world(tmp_path, work=1000.0) as world:
+        await world.pod("one")
+        await world.pod("two")
+        for name in ("one", "two"):
+            await world.until_phase("Running", name=name)
+        world.life.side.die()
+        world.mac.reboot()
+        await world.kill()
+        world.start()
+        failed = [await world.until_phase("Failed", name=name) for name in ("one", "two")]
+        await world.until(world.nothing_left)
+
+    assert {pod.status.reason for pod in failed} == {agent.HOST_REBOOTED}
+    assert world.boots == 2
+
+
+async def test_report_that_the_guest_wrote_before_a_reboot_counts(tmp_path: Path) -> None:
+    async with a_world(tmp_path, work=5.0, code=4, halt=1000.0) as world:
+        await world.pod()
+        await world.until_phase("Running")
+        await asyncio.sleep(60)
+        world.life.side.die()
+        world.mac.reboot()
+        await world.kill()
+        world.start()
+        failed = await world.until_phase("Failed")
+
+    terminated = failed.status.container_statuses[0].state.terminated
+    assert terminated is not None
+    assert terminated.exit_code == 4
+
+
+async def test_clone_that_never_ran_starts_after_a_reboot(tmp_path: Path) -> None:
+    async with a_world(tmp_path) as world:
+        world.mac.session.end()
+        world.mac.session.logs_in = False
+        await world.pod()
+        await world.until(lambda: VmState.CLONED in states(world))
+        world.life.side.die()
+        world.mac.session.logs_in = True
+        world.mac.reboot()
+        await world.kill()
+        world.start()
+        await world.until_phase("Running", within=60)
+
+    assert world.boots == 1
+
+
+def states(world: World) -> set[VmState]:
+    return {record.state for record in world.means.ledger.vms().values()}
+
+
+async def clone_by_hand(world: World, vm: str) -> None:
+    """Make a VM as an agent without a ledger did."""
+    for argv in (("tart", "pull", IMAGE), ("tart", "clone", IMAGE, vm)):
+        process = world.mac.start(call(argv), parent=1)
+        assert await process.ended == 0
+
+
+def call(argv: tuple[str, ...]) -> Call:
+    def hear(_line: str) -> None:
+        return
+
+    return Call(argv, hear, hear, {})
+
+
+def held(name: str = "runner", namespace: str = NAMESPACE) -> Pod:
+    place = ObjectMeta(name=name, namespace=namespace, finalizers=[finalizers.VM_CLEANUP])
+    return Pod(metadata=place, spec=a_pod().spec)
+
+
+async def test_running_vm_of_an_older_agent_is_adopted(tmp_path: Path) -> None:
+    async with a_world(tmp_path, starts=False, work=100.0, code=5) as world:
+        vm = vm_names.of_old(NAMESPACE, "runner")
+        await world.kube.create(held())
+        await clone_by_hand(world, vm)
+        world.mac.start(call(("tart", "run", vm, "--no-graphics")), parent=1)
+        await asyncio.sleep(20)
+        world.start()
+        running = await world.until_phase("Running")
+        names = list(world.means.ledger.vms())
+        ended = await world.until_phase("Failed", "Succeeded")
+        await world.until(world.nothing_left)
+        told = await world.events()
+
+    assert names == [vm]
+    assert running.status.container_statuses[0].ready
+    # The old agent shared no folder with this guest, so nobody knows how it ended.
+    assert ended.status.phase == "Failed"
+    assert world.boots == 1
+    assert events.ADOPTED_VM in told
+
+
+async def test_stopped_vm_of_an_older_agent_never_boots_again(tmp_path: Path) -> None:
+    async with a_world(tmp_path, starts=False) as world:
+        await world.kube.create(held())
+        await clone_by_hand(world, vm_names.of_old(NAMESPACE, "runner"))
+        world.start()
+        await world.until_phase("Failed")
+        await world.until(world.nothing_left)
+
+    assert world.boots == 0
+
+
+async def test_vm_that_two_pods_could_have_had_is_left_alone(tmp_path: Path) -> None:
+    """Old names join namespace and Pod by a dash: `a-b/c` and `a/b-c` meant the same VM."""
+    async with a_world(tmp_path, starts=False, work=1000.0) as world:
+        for namespace in ("a", "a-b"):
+            await world.kube.create(Namespace(metadata=ObjectMeta(name=namespace)))
+        await world.kube.create(held("b-c", "a"))
+        await world.kube.create(held("c", "a-b"))
+        await clone_by_hand(world, "a-b-c")
+        world.start()
+        await world.until(lambda: len(world.running()) == 2)
+        vms = world.vms()
+
+    assert "a-b-c" in vms
+    assert len(vms) == 3
+
+
+async def test_vm_of_a_lost_record_is_never_booted(tmp_path: Path) -> None:
+    async with a_world(tmp_path, work=1000.0) as world:
+        await world.pod()
+        await world.until_phase("Running")
+        await world.kill()
+        (record,) = (world.mac.folders.ledger / "vms").glob("*.json")
+        record.write_text("{broken")
+        world.start()
+        await asyncio.sleep(60)
+        still = await world.phase()
+        adopted = [each.is_adopted for each in world.means.ledger.vms().values()]
+        await world.delete()
+        await world.until_gone()
+        await world.until(world.nothing_left)
+
+    assert still == "Running"
+    assert adopted == [True]
+    assert world.boots == 1
+
+
+class Line:
+    """A way to the API that can be cut."""
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+        self.is_cut = False
+        self.stream = inner.stream
+        self.close = inner.close
+
+    async def send(self, request: Request) -> Response:
+        if self.is_cut:
+            raise errors.ApiUnavailable("nobody answers")
+        return await self._inner.send(request)
+
+
+async def test_api_away_for_an_hour_costs_no_vm_and_no_exit_code(tmp_path: Path) -> None:
+    async with a_world(tmp_path, starts=False, code=9) as world:
+        transport = world.transport
+        lines: list[Line] = []
+
+        def cuttable() -> Line:
+            lines.append(Line(transport()))
+            return lines[-1]
+
+        world.transport = cuttable
+        world.start()
+        await world.pod()
+        await world.until_phase("Running")
+        lines[0].is_cut = True
+        await asyncio.sleep(3600)
+        kept = list(world.vms())
+        lines[0].is_cut = False
+        ended = await world.until_phase("Failed", within=120)
+        await world.until(world.nothing_left)
+
+    # The VM ended long ago, and nothing of it went before the server had heard how.
+    assert len(kept) == 1
+    terminated = ended.status.container_statuses[0].state.terminated
+    assert terminated is not None
+    assert terminated.exit_code == 9
+    assert world.boots == 1
+

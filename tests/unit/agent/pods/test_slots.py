@@ -1,0 +1,136 @@
+"""Two VMs at most, whoever holds them; what holds a slot without a reason is told and not built upon."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+
+from bramley.agent.slots import RETRY_AFTER_REFUSAL, SETTLING
+from bramley.api.names import agent, events
+from bramley.sim.mac.calls import Call
+from tests.unit.agent.pods.world import IMAGE, World, a_world
+
+
+async def test_third_pod_waits_for_a_slot_and_says_so(tmp_path: Path) -> None:
+    async with a_world(tmp_path, work=1000.0) as world:
+        for name in ("one", "two", "three"):
+            await world.pod(name)
+        await world.until(lambda: len(world.running()) == 2)
+        await asyncio.sleep(60)
+        phases = {name: await world.phase(name) for name in ("one", "two", "three")}
+        waiting = next(name for name, phase in phases.items() if phase == "Pending")
+        state = (await world.see(waiting)).status.container_statuses[0].state
+        loser = next(name for name, phase in phases.items() if phase == "Running")
+        await world.delete(loser)
+        await world.until_phase("Running", name=waiting, within=60)
+
+    assert sorted(phases.values()) == ["Pending", "Running", "Running"]
+    assert state.waiting is not None
+    assert state.waiting.reason == agent.AWAITING_SLOT
+    assert max(world.crowds) == 2
+
+
+async def test_advertised_slots_bind_below_the_systems_limit(tmp_path: Path) -> None:
+    async with a_world(tmp_path, most=1, work=20.0) as world:
+        await world.pod("one")
+        await world.pod("two")
+        for name in ("one", "two"):
+            await world.until_phase("Succeeded", name=name)
+
+    assert world.boots == 2
+    assert max(world.crowds) == 1
+
+
+async def test_vm_that_stops_still_takes_its_slot(tmp_path: Path) -> None:
+    async with a_world(tmp_path, most=1, work=1000.0, ignores_shutdown=True) as world:
+        await world.pod("old", termination_grace_period_seconds=30)
+        await world.until_phase("Running", name="old")
+        await world.delete("old")
+        await world.pod("new")
+        await asyncio.sleep(25)
+        still = await world.phase("new")
+        await world.until_phase("Running", name="new", within=60)
+
+    assert still == "Pending"
+    assert max(world.crowds) == 1
+
+
+async def leak(world: World) -> None:
+    """Let a VM's guest go on when its tart is gone, and its Pod with all its records too."""
+    world.mac.faults.add("tart run", "outlives")
+    await world.pod("leaky", termination_grace_period_seconds=0)
+    await world.until_phase("Running", name="leaky")
+    world.mac.faults.heal()
+    (supervised,) = world.mac.supervised.values()
+    assert supervised.tart is not None
+    world.mac.table.kill(supervised.tart.pid)
+    await world.until_phase("Failed", name="leaky")
+    await world.delete("leaky")
+    await world.until_gone("leaky")
+
+
+async def test_guest_that_outlives_its_tart_is_told_as_a_leak(tmp_path: Path) -> None:
+    async with a_world(tmp_path, work=100_000.0) as world:
+        await leak(world)
+        slots = world.means.slots
+        slots.leaks()
+        await asyncio.sleep(SETTLING.total_seconds() + 1)
+        leaks = slots.leaks()
+        await world.pod("one")
+        await world.until_phase("Running", name="one")
+        await world.pod("two")
+        await asyncio.sleep(120)
+
+        assert len(leaks) == 1
+        assert "no record explains" in leaks[0]
+        assert await world.phase("two") == "Pending"
+        assert max(world.crowds) == 2
+
+
+async def test_guest_that_dies_a_moment_after_its_tart_is_no_leak(tmp_path: Path) -> None:
+    async with a_world(tmp_path, work=100_000.0) as world:
+        await leak(world)
+
+        assert not world.means.slots.leaks()
+
+
+async def test_refusal_that_nothing_explains_is_a_leak(tmp_path: Path) -> None:
+    async with a_world(tmp_path, work=1000.0) as world:
+        world.mac.script.host(leaked_slots=2)
+        await world.pod()
+        await world.until(lambda: world.means.slots.leaks())
+        leaks = list(world.means.slots.leaks())
+        pending = await world.phase()
+        told = await world.told(events.CREATE_FAILED)
+        await asyncio.sleep(RETRY_AFTER_REFUSAL.total_seconds() / 2)
+        tries = len(await world.told(events.CLONED_VM))
+        world.mac.script.host(leaked_slots=0)
+        await world.until_phase("Running")
+
+        assert len(leaks) == 2
+        assert "refused" in leaks[0]
+        assert pending == "Pending"
+        assert any("exceeds the system limit" in message for message in told)
+        assert tries == 1
+        assert not world.means.slots.leaks()
+        assert world.boots == 1
+
+
+async def test_vm_of_somebody_else_takes_a_slot_and_is_left_alone(tmp_path: Path) -> None:
+    def hear(_line: str) -> None:
+        return
+
+    async with a_world(tmp_path, starts=False, work=1000.0) as world:
+        for argv in (("tart", "pull", IMAGE), ("tart", "clone", IMAGE, "bake")):
+            assert await world.mac.start(Call(argv, hear, hear, {}), parent=1).ended == 0
+        world.mac.start(Call(("tart", "run", "bake"), hear, hear, {}), parent=1)
+        await asyncio.sleep(15)
+        world.start()
+        await world.pod("one")
+        await world.pod("two")
+        await world.until(lambda: len(world.running()) == 2)
+        await asyncio.sleep(timedelta(minutes=10).total_seconds())
+
+        assert "bake" in world.running()
+        assert max(world.crowds) == 2
