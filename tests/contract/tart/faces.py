@@ -26,7 +26,11 @@ from bramley.sim.mac.processes import Process
 from bramley.sim.tart import shim
 
 IMAGE = "ghcr.io/tuist/runner:1"
-SMALL = {"disk_bytes": 5_000_000_000, "size_bytes": 1_000_000_000}
+SMALL: dict[str, Any] = {
+    "disk_bytes": 5_000_000_000,
+    "size_bytes": 1_000_000_000,
+    "guest": {"then": "stay"},
+}
 PATIENCE = 20
 
 
@@ -42,7 +46,8 @@ class Ended:
 class Started(Protocol):
     """A call that goes on."""
 
-    pid: int
+    @property
+    def pid(self) -> int: ...
 
     def lines(self) -> list[str]:
         """Return the lines of stdout so far."""
@@ -129,7 +134,7 @@ class Tart:
         end = self.face.now() + seconds
         while not is_true():
             assert self.face.now() < end, "it never came true"
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01 if self.face.scale < 1 else 0.2)
 
     async def a_vm(self, name: str = "one", image: str = IMAGE) -> Path:
         """Make a VM."""

@@ -94,7 +94,7 @@ def copy_disk(source: str, target: str) -> None:
         content, virtual = disks.content(source), disks.virtual(source)
     except FileNotFoundError:
         raise no_file(disks.FILE) from None
-    disks.write(target, {**content, "taken": 0}, virtual=virtual)
+    disks.write(target, content, virtual=virtual)
 
 
 def remove(path: str) -> None:

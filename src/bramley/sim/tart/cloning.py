@@ -119,7 +119,7 @@ def create(arguments: Arguments, world: World) -> Steps:
     config["diskFormat"] = arguments.find("disk-format") or "raw"
     bundles.write_config(staged, config)
     virtual = arguments.whole("disk-size", 50) * GB
-    content = {"image": "", "size": 0, "taken": 0, "facts": facts, "boots": 0}
+    content = {"image": "", "blocks": {}, "facts": facts, "boots": 0}
     disks.write(staged, content, virtual=virtual)
     with open(os.path.join(staged, layout.NVRAM), "wb") as file:
         file.write(b"nvram")

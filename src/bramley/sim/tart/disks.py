@@ -1,7 +1,7 @@
 """Disks of VMs: sparse files of the size that the guest sees, with a first line that says what is on them.
 
 The line travels with every copy, as the content of a real disk does: which image it came from, what its guest does, how often
-it was booted, and how many bytes it takes. `taken` counts what is this disk's own; a clone shares its source's blocks.
+it was booted, and which blocks it has. A clone has its source's blocks: they come free when the last disk that has them is gone.
 """
 
 import json
@@ -48,14 +48,15 @@ def change(bundle: str, **changes: Any) -> None:
     write(bundle, {**content(bundle), **changes}, virtual=virtual(bundle))
 
 
+def blocks(bundle: str) -> dict[str, int]:
+    """Return the bytes of a disk by where they were written; a folder without a disk has none."""
+    try:
+        found: dict[str, int] = content(bundle).get("blocks", {})
+    except FileNotFoundError:
+        return {}
+    return found
+
+
 def size(bundle: str) -> int:
     """Return the allocated bytes, shared blocks included."""
-    return int(content(bundle).get("size", 0))
-
-
-def taken(bundle: str) -> int:
-    """Return the bytes that would come free without this disk; a folder without a disk takes none."""
-    try:
-        return int(content(bundle).get("taken", 0))
-    except FileNotFoundError:
-        return 0
+    return sum(blocks(bundle).values())

@@ -28,7 +28,10 @@ def free(world: World) -> int:
 
 def taken(home: str) -> int:
     """Return the bytes of all disks under TART_HOME, unfinished ones too; shared blocks count once."""
-    return sum(disks.taken(bundle) for bundle in _bundles(home))
+    distinct: dict[str, int] = {}
+    for bundle in _bundles(home):
+        distinct |= disks.blocks(bundle)
+    return sum(distinct.values())
 
 
 def _bundles(home: str) -> list[str]:

@@ -184,13 +184,15 @@ def _reuse(world: World, remote: Remote) -> Generator[Effect, Any, int]:
 def _write_disk(world: World, wanted: Wanted, remote: Remote, staged: str, share: float) -> None:
     size = int(remote.facts["size_bytes"] * share)
     fault = world.fault(wanted.on, str(wanted.reference), "no_space") if share else None
-    if fault or size - disks.taken(staged) > pruning.free(world):
+    before = disks.blocks(staged)
+    if fault or size - sum(before.values()) > pruning.free(world):
         raise no_space(disks.FILE)
+    # Pulled again, it has other blocks than the clones of its first time have.
+    (place,) = before or {world.around.entropy(8).hex()}
     content = {
         "image": str(wanted.reference),
         "digest": remote.digest,
-        "size": size,
-        "taken": size,
+        "blocks": {place: size},
         "fetched": int(registry.compressed(remote.facts) * share),
         "facts": dict(remote.facts),
         "boots": 0,

@@ -82,10 +82,10 @@ def _described(
         "cpu": config["cpuCount"],
         "memory_mb": config["memorySize"] // bundles.MIB,
         "disk_bytes": virtual,
-        "size_bytes": int(disk.get("size", 0)),
+        "size_bytes": sum(disk.get("blocks", {}).values()),
         "compressed_bytes": None,
     }
-    origin = f"{name} {disk.get('boots', 0)} {disk.get('size', 0)}"
+    origin = f"{name} {disk.get('boots', 0)} {facts['size_bytes']}"
     manifest = registry.manifest_of(facts, registry.chunks(world, origin, facts), labels=labels)
     return Remote(registry.digest_of(manifest), manifest, facts)
 

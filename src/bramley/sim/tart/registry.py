@@ -93,12 +93,17 @@ def manifest_of(
             **_blob(json.dumps([facts["os"], dict(labels)])),
         },
         "layers": [
-            {"mediaType": f"{MEDIA}config.v1", **_blob(f"{facts['cpu']} {facts['memory_mb']}")},
+            {"mediaType": f"{MEDIA}config.v1", **_blob(_config(facts))},
             *disk,
             {"mediaType": f"{MEDIA}nvram.v1", **_blob("nvram")},
         ],
         "annotations": {f"{PREFIX}uncompressed-disk-size": str(facts["disk_bytes"])},
     }
+
+
+def _config(facts: Mapping[str, Any]) -> str:
+    """Return what else makes two images differ; another script of the guest is another image."""
+    return json.dumps([facts["cpu"], facts["memory_mb"], facts["guest"]], sort_keys=True)
 
 
 def _blob(content: str) -> dict[str, Any]:

@@ -1,0 +1,96 @@
+"""`tart push`, and the lock that it loses (row 4)."""
+
+from __future__ import annotations
+
+import json
+
+from tests.contract.tart.faces import VIRTUAL, Started, Tart, both, on
+
+TARGET = "ghcr.io/tuist/baked:1"
+SLOW = {"push_bytes_per_second": 2e6}
+
+
+async def pushing(tart: Tart) -> Started:
+    """Start a slow push and return once the disk is on its way."""
+    tart.configure(timings=SLOW)
+    push = await tart.start("push", "one", TARGET, env={"CI": "1"})
+    await tart.until(lambda: "0%" in push.lines())
+    return push
+
+
+@both
+async def test_a_pushed_vm_can_be_pulled_elsewhere(tart: Tart) -> None:
+    await tart.a_vm()
+    await tart.done("set", "one", "--cpu", "6")
+
+    told = await tart.done("push", "one", TARGET, "ghcr.io/tuist/baked:latest")
+    await tart.done("clone", TARGET, "two")
+
+    said = [line for line in told.splitlines() if line.startswith("pushing")]
+    assert said == [
+        "pushing config...",
+        "pushing disk... this will take a while...",
+        "pushing NVRAM...",
+        f"pushing manifest for {TARGET}...",
+        "pushing manifest for ghcr.io/tuist/baked:latest...",
+    ]
+    assert json.loads((tart.vm("two") / "config.json").read_text())["cpuCount"] == 6
+
+
+@both
+async def test_a_vm_that_is_pushed_looks_stopped_and_can_be_deleted(tart: Tart) -> None:
+    """How a collector killed a bake: the push fails at the very end, for want of nvram.bin."""
+    await tart.a_vm()
+    push = await pushing(tart)
+    assert tart.face.holder("one") is None
+
+    await tart.done("delete", "one")
+    ended = await push.end()
+
+    assert (ended.code, "file “nvram.bin” doesn’t exist" in ended.stderr) == (1, True)  # noqa: RUF001
+
+
+@both
+async def test_a_running_vm_is_not_pushed(tart: Tart) -> None:
+    await tart.a_vm()
+    await tart.running("one")
+
+    pushed = await tart("push", "one", TARGET)
+
+    assert (pushed.code, '" is running' in pushed.stderr) == (1, True)
+
+
+@both
+async def test_a_cached_image_gets_further_names_without_its_disk(tart: Tart) -> None:
+    await tart.a_vm()
+    await tart.done("push", "one", TARGET, "--populate-cache")
+
+    told = await tart.done("push", TARGET, "ghcr.io/tuist/baked:2")
+
+    assert "pushing disk" not in told
+    await tart.done("pull", "ghcr.io/tuist/baked:2")
+
+
+@both
+async def test_the_registry_may_refuse_a_push(tart: Tart) -> None:
+    await tart.a_vm()
+    tart.fault("push", "status", code=500, percent=70)
+
+    pushed = await tart("push", "one", TARGET)
+
+    assert (pushed.code, "code: 500" in pushed.stderr) == (1, True)
+
+
+@on(VIRTUAL)
+async def test_a_push_takes_long_with_one_stream(tart: Tart) -> None:
+    """58 GB took 55 minutes with one stream and 7 with eight."""
+    tart.configure(images={"ghcr.io/tuist/big:1": {"size_bytes": 116_000_000_000}})
+    await tart.a_vm(image="ghcr.io/tuist/big:1")
+    began = tart.face.now()
+
+    await tart.done("push", "one", TARGET, "--concurrency", "1")
+    one = tart.face.now()
+    await tart.done("push", "one", "docker.io/tuist/baked:1", "--concurrency", "8")
+
+    assert 50 <= (one - began) / 60 <= 60
+    assert 6 <= (tart.face.now() - one) / 60 <= 8
