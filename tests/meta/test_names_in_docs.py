@@ -62,7 +62,7 @@ def test_flags_exist(path: Path) -> None:
         flag for code in inline_code(path) for flag in re.findall(r"(?<!\S)--[a-z][\w-]+", code)
     }
     known = set().union(*OTHERS_FLAGS.values())
-    code = source_text("src/bramley/cli", "tools", "bench")
+    code = source_text("src/bramley/cli", "src/bramley/api/names", "tools", "bench")
 
     # A switch is written with its opposite behind a slash.
     assert {
