@@ -19,6 +19,8 @@ from bramley.agent.node.facts import Check, Facts
 from bramley.agent.node.guest_disks import Guests
 from bramley.agent.node.probing import Probe, Timings
 
+# Every so many looks at tart one goes deeper than its version: once in five minutes.
+LIST_EVERY = 10
 # Cheap to look at, and soon to be known: each leak costs half of a Mac.
 SOON = Timings(every=timedelta(seconds=10))
 
@@ -28,6 +30,10 @@ class Tart(Guests, Protocol):
 
     async def answers(self) -> str:
         """Return tart's version, or raise what keeps it from answering."""
+        ...
+
+    async def list(self) -> Sequence[object]:
+        """Return what tart has, or raise what keeps it from looking."""
         ...
 
 
@@ -68,8 +74,9 @@ class View:
         self._tart = tart
         self._disk = disk
         self._others = others
+        self._asked = 0
         self._metrics = metrics
-        self._answers = Probe("tart", tart.answers, changed=changed)
+        self._answers = Probe("tart", self._ask_tart, changed=changed)
         self._space = Probe("host disk", self._measure_host, changed=_nothing)
         self._guests = Probe("guest disks", self._measure_guests, changed=_nothing)
         self._slots = Probe("slots", self._look_for_leaks, changed=changed, timings=SOON)
@@ -100,6 +107,15 @@ class View:
             boot_id=self._boot_id(),
             kubelet_port=self.kubelet_port(),
         )
+
+    async def _ask_tart(self) -> str:
+        version = await self._tart.answers()
+        self._asked += 1
+        # Listing takes tart through all of its folders and locks. It also sweeps what a pull that was cut off has left,
+        # so it is never the first thing that an agent does.
+        if self._asked % LIST_EVERY == 0:
+            await self._tart.list()
+        return version
 
     async def _measure_host(self) -> Space:
         place = self._disk

@@ -1,0 +1,185 @@
+"""What the Node of a Mac says and does while the Mac has its troubles; the whole agent on a simulated Mac."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from bramley.agent.host import GuestProcess
+from bramley.api import conditions
+from bramley.api.coordination import Lease
+from bramley.api.core import Node
+from bramley.api.meta import moment
+from bramley.api.names import labels
+from bramley.base import errors
+from bramley.sim.mac.faults import Fault
+from tests.scenarios.agent_life.world import IMAGE, NODE, TAGGED, World, a_world, is_ready
+
+SOON = timedelta(minutes=3)
+OTHER = "ghcr.io/example/other:1"
+
+
+async def node(world: World) -> Node:
+    return await world.kube.get(Node, NODE)
+
+
+async def condition(world: World, kind: str) -> tuple[str, str]:
+    found = conditions.find((await node(world)).status.conditions, kind)
+    return (found.status, found.reason) if found else ("", "")
+
+
+async def renewed(world: World) -> datetime:
+    lease = await world.kube.get(Lease, NODE, namespace="kube-node-lease")
+    assert lease.spec.renew_time
+    return moment(lease.spec.renew_time)
+
+
+def says(world: World, kind: str, status: str, reason: str = "") -> Callable[[], Awaitable[bool]]:
+    async def ask() -> bool:
+        told = await condition(world, kind)
+        return told[0] == status and reason in {"", told[1]}
+
+    return ask
+
+
+def phase(world: World, wanted: str, name: str = "job") -> Callable[[], Awaitable[bool]]:
+    async def ask() -> bool:
+        pod = await world.find(name)
+        return pod is not None and pod.status.phase == wanted
+
+    return ask
+
+
+async def until(world: World, true: Callable[[], Awaitable[bool]], what: str) -> None:
+    await world.until(true, within=SOON, what=what)
+
+
+async def started(world: World) -> None:
+    world.start()
+    await until(world, lambda: is_ready(world.kube), "Ready")
+
+
+async def test_a_hung_tart_is_told_while_the_node_goes_on_beating(tmp_path: Path) -> None:
+    async with a_world(tmp_path) as world:
+        await started(world)
+        world.mac.faults._others.append(Fault("tart", "hang"))
+        worst = timedelta()
+        for _ in range(300):
+            await asyncio.sleep(1)
+            ready = conditions.find((await node(world)).status.conditions, "Ready")
+            assert ready
+            assert ready.last_heartbeat_time
+            worst = max(worst, world.clock.now() - await renewed(world))
+            assert world.clock.now() - ready.last_heartbeat_time < timedelta(seconds=35)
+
+        assert worst < timedelta(seconds=15)
+        assert await condition(world, "Ready") == ("False", "TartNotAnswering")
+
+        world.mac.faults.heal()
+        await until(world, says(world, "Ready", "True"), "Ready again")
+
+
+async def test_a_dead_session_is_told_and_never_revived_over_a_running_vm(tmp_path: Path) -> None:
+    async with a_world(tmp_path) as world:
+        world.mac.script.image(TAGGED, guest={"work": 400.0})
+        await started(world)
+        await world.pod("job", image=IMAGE)
+        await until(world, phase(world, "Running"), "Running")
+
+        world.mac.session.end()
+        await until(world, says(world, "Ready", "False", "NoGuiSession"), "told")
+        await asyncio.sleep(120)
+
+        assert world.mac.session.kicks == []
+        assert await phase(world, "Running")()
+        await world.until(
+            says(world, "Ready", "True"),
+            within=timedelta(minutes=10),
+            what="Ready once the VM is over",
+        )
+        assert len(world.mac.session.kicks) == 1
+        assert "kickstart -k system/com.apple.loginwindow" in world.mac.session.kicks[0]
+
+
+async def test_a_deleted_node_is_back_at_once_and_its_vm_lives_on(tmp_path: Path) -> None:
+    async with a_world(tmp_path) as world:
+        world.mac.script.image(TAGGED, guest={"work": 100.0})
+        await started(world)
+        await world.pod("job", image=IMAGE)
+        await until(world, phase(world, "Running"), "Running")
+        old, guests = await node(world), set(world.mac.world.guests)
+
+        await world.kube.delete(Node, NODE)
+
+        async def is_back() -> bool:
+            try:
+                return (await node(world)).uid != old.uid
+            except errors.NotFound:
+                return False
+
+        await world.until(is_back, within=timedelta(seconds=1), what="registered again")
+        assert set(world.mac.world.guests) == guests
+        await until(world, phase(world, "Succeeded"), "the Pod ends as if nothing had been")
+
+
+async def test_what_is_on_disk_is_told_by_labels_and_images(tmp_path: Path) -> None:
+    async with a_world(tmp_path) as world:
+        world.mac.script.image(TAGGED, guest={"work": 100.0})
+        await started(world)
+        await world.pod("job", image=IMAGE)
+        await until(world, phase(world, "Running"), "Running")
+        await asyncio.sleep(11)
+
+        now = await node(world)
+
+    assert now.metadata.labels[labels.golden(IMAGE)] == "true"
+    assert IMAGE in [name for image in now.status.images for name in image.names or []]
+
+
+async def test_a_vm_that_nobody_can_explain_costs_a_slot_and_is_told(tmp_path: Path) -> None:
+    async with a_world(tmp_path) as world:
+        await started(world)
+        assert world.side is not None
+        known = world.side.host.guest_processes
+        stranger = GuestProcess(4711, ("tart", "run", "somebodys-vm"))
+        world.side.host.guest_processes = lambda: [*known(), stranger]  # type: ignore[method-assign]
+
+        await until(world, says(world, "SlotLeaked", "True"), "told")
+
+        now = await node(world)
+        assert (now.status.capacity["pods"], now.status.allocatable["pods"]) == ("2", "1")
+        world.side.host.guest_processes = known  # type: ignore[method-assign]
+        await until(world, says(world, "SlotLeaked", "False"), "taken back")
+
+
+@pytest.mark.parametrize("collects", [True, False])
+async def test_a_full_disk_makes_room_only_where_there_is_a_collector(
+    tmp_path: Path, *, collects: bool
+) -> None:
+    async with a_world(tmp_path, collects=collects) as world:
+        world.mac.script.image(OTHER, size_bytes=2_000_000_000)
+        await started(world)
+        await world.pod("first", image=IMAGE)
+        await until(world, phase(world, "Succeeded", "first"), "first is over")
+        await world.delete("first")
+        golden = (
+            world.agent.parts.images.present()[0].golden
+            if world.agent and world.agent.parts
+            else ""
+        )
+        assert golden
+        # What was used just now is spared in any case.
+        await asyncio.sleep(3600)
+        world.mac.faults.add("tart pull", "no_space", times=1)
+
+        await world.pod("second", image=OTHER)
+        await world.until(
+            phase(world, "Succeeded", "second"), within=timedelta(minutes=20), what="second"
+        )
+
+        is_there = (world.mac.folders.tart_home / "vms" / golden).exists()
+        assert is_there is not collects
