@@ -80,8 +80,9 @@ async def test_a_program_that_misses_its_deadline_is_killed(target: str, tmp_pat
     async with stages.on(target, tmp_path) as stage:
         argv = stage.argv(Play(hangs=True))
 
-        with pytest.raises(errors.TimedOut, match=r"0\.2 s"):
-            await programs.within(timedelta(seconds=0.2), stage.programs, argv)
+        async with asyncio.timeout(10):
+            with pytest.raises(errors.TimedOut, match=r"0\.2 s"):
+                await programs.within(timedelta(seconds=0.2), stage.programs, argv)
 
         await until(lambda: stage.living() == 0)
 

@@ -9,6 +9,7 @@ import shutil
 import signal
 import stat
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -140,17 +141,32 @@ async def test_a_kill_without_a_supervisor_takes_the_whole_group(tmp_path: Path)
 
 async def test_a_later_process_with_the_same_number_is_not_taken_for_ours(tmp_path: Path) -> None:
     runs = an_agent(tmp_path)
-    await runs.start(a_run("sleep 600"))
+    await runs.start(a_run("exit 0"))
+    await runs.wait(VM)
     folder = tmp_path / "state/runs" / VM
-    pids = {name: noted(tmp_path, name) for name in ("supervisor", "tart")}
-    for name in pids:
-        (folder / name).write_text(f"{os.getpid()} 1\n")
+    (folder / "ended").unlink()
+    with subprocess.Popen(["sleep", "600"]) as later:
+        for name in ("supervisor", "tart"):
+            (folder / name).write_text(f"{later.pid} 1\n")
 
-    assert not runs.is_alive(VM)
-    runs.kill(VM)  # must not be the end of this test
-    for name, pid in pids.items():
-        (folder / name).write_text(f"{pid}\n")
-    assert runs.is_alive(VM)
+        is_alive = runs.is_alive(VM)
+        runs.kill(VM)
+        await asyncio.sleep(0.05)
+        survived = later.poll() is None
+        later.kill()
+
+    assert not is_alive
+    assert survived
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a start is always noted")
+async def test_a_process_whose_start_could_not_be_noted_counts_as_ours(tmp_path: Path) -> None:
+    runs = an_agent(tmp_path)
+    await runs.start(a_run("sleep 600"))
+
+    (tmp_path / "state/runs" / VM / "tart").write_text(f"{noted(tmp_path, 'tart')} \n")
+
+    assert runs._noted_alive(VM, "tart") is not None
 
 
 async def test_a_run_whose_supervisor_has_not_spoken_yet_may_live(tmp_path: Path) -> None:
