@@ -139,24 +139,28 @@ async def test_a_kill_without_a_supervisor_takes_the_whole_group(tmp_path: Path)
     await until_gone(int(told.read_text()))
 
 
-async def test_a_later_process_with_the_same_number_is_not_taken_for_ours(tmp_path: Path) -> None:
+@pytest.fixture
+def later() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "600"]) as process:
+        yield process
+        process.kill()
+
+
+async def test_a_later_process_with_the_same_number_is_not_taken_for_ours(
+    later: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
     runs = an_agent(tmp_path)
     await runs.start(a_run("exit 0"))
     await runs.wait(VM)
     folder = tmp_path / "state/runs" / VM
     (folder / "ended").unlink()
-    with subprocess.Popen(["sleep", "600"]) as later:
-        for name in ("supervisor", "tart"):
-            (folder / name).write_text(f"{later.pid} 1\n")
+    for name in ("supervisor", "tart"):
+        (folder / name).write_text(f"{later.pid} 1\n")
 
-        is_alive = runs.is_alive(VM)
-        runs.kill(VM)
-        await asyncio.sleep(0.05)
-        survived = later.poll() is None
-        later.kill()
-
-    assert not is_alive
-    assert survived
+    assert not runs.is_alive(VM)
+    runs.kill(VM)
+    await asyncio.sleep(0.05)
+    assert later.poll() is None
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a start is always noted")
