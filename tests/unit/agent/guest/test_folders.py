@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from bramley.base import errors
 from bramley.base.secret import Secret
 
 VM = "ns-build-0123456789ab"
+NOBODY = 65534
 
 
 def mode(path: Path) -> int:
@@ -188,14 +191,32 @@ async def test_a_folder_may_be_full_and_bear_our_own_names(folders: UserData) ->
     assert names(folders.root) == []
 
 
+@contextlib.contextmanager
+def as_nobody(folder: Path) -> Iterator[UserData]:
+    """Work in a folder as somebody whom modes keep out; root is kept out by none."""
+    before, is_root = Path.cwd(), os.geteuid() == 0
+    os.chdir(folder)
+    if is_root:
+        for path in (folder, *folder.rglob("*")):
+            os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+        os.seteuid(NOBODY)
+    try:
+        # The path to the folder may be closed to nobody.
+        yield UserData(Path())
+    finally:
+        if is_root:
+            os.seteuid(0)
+        os.chdir(before)
+
+
 async def test_a_locked_folder_is_opened_and_removed(folders: UserData) -> None:
-    """As a user who is not root; root is kept out by no mode, so this then shows nothing."""
     status = folders.prepare(VM).status
     (status / "a" / "b" / "c").mkdir(parents=True)
-    for folder in ("a/b/c", "a/b", "a"):
-        (status / folder).chmod(0o000)
+    with as_nobody(folders.root) as seen:
+        for folder in ("a/b/c", "a/b", "a"):
+            (seen.shares(VM).status / folder).chmod(0o000)
 
-    await folders.remove(VM)
+        await seen.remove(VM)
 
     assert names(folders.root) == []
 
