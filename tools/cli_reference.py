@@ -40,6 +40,7 @@ def _helps() -> Iterator[tuple[Sequence[str], str]]:
             called = [name, command.name or ""]
             yield ("bramley", *called), _printed(bramley.run, [*called, "--help"])
     yield ("tart-kubelet",), _printed(tart_kubelet.run, ["--help"])
+    yield ("tart-kubelet", "lease"), _printed(tart_kubelet.run, ["lease", "--help"])
 
 
 def _printed(run: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> str:

@@ -10,6 +10,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from bramley.agent.collecting import leases
@@ -48,6 +49,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=f"{agent.NAME} lease",
         description="Run a command while nothing that it needs is garbage collected on this host.",
+        # One width everywhere, so that docs/reference/cli.md is what people see.
+        formatter_class=partial(argparse.HelpFormatter, width=100),
     )
     parser.add_argument(
         "--vm",

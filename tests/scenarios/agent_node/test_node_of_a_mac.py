@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bramley.agent.collecting.plan import YOUNG
 from bramley.agent.host import GuestProcess
 from bramley.api import conditions
 from bramley.api.coordination import Lease
@@ -173,7 +174,7 @@ async def test_a_full_disk_makes_room_only_where_there_is_a_collector(
         )
         assert golden
         # What was used just now is spared in any case.
-        await asyncio.sleep(3600)
+        await asyncio.sleep(2 * YOUNG.total_seconds())
         world.mac.faults.add("tart pull", "no_space", times=1)
 
         await world.pod("second", image=OTHER)

@@ -10,7 +10,7 @@ import yaml
 
 from bramley.base import log
 from bramley.base.errors import ApiUnavailable, BadConfiguration, Forbidden, InvalidSpec
-from bramley.cli import failing, main, options, tart_kubelet, up
+from bramley.cli import failing, main, options, up
 
 Captured = pytest.CaptureFixture[str]
 
@@ -154,20 +154,3 @@ def test_next_steps_quote_the_path_of_the_kubeconfig() -> None:
     steps = list(up.next_steps(Path("/a b/kubeconfig"), "bramley"))
 
     assert steps[0][1] == "export KUBECONFIG='/a b/kubeconfig'"
-
-
-@pytest.mark.parametrize("arguments", [[], ["--node-name", "mac-1"], ["lease", "--", "sleep", "1"]])
-def test_agent_says_that_it_is_not_there_yet(arguments: list[str], capsys: Captured) -> None:
-    assert tart_kubelet.run(arguments) == 2
-
-    told = capsys.readouterr().err
-    assert told.startswith("tart-kubelet: the agent is not part of this release")
-
-
-@pytest.mark.parametrize("flag", ["--help", "--version"])
-def test_agent_answers_help_and_version(flag: str, capsys: Captured) -> None:
-    with pytest.raises(SystemExit) as done:
-        tart_kubelet.run([flag])
-
-    assert done.value.code == 0
-    assert "tart-kubelet" in capsys.readouterr().out

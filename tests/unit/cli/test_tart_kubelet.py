@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bramley.agent.settings import Endpoint, Settings
+from bramley.api.names import flags
+from bramley.api.names.flags import Flag
+from bramley.base.errors import BadConfiguration
+from bramley.cli import agent_flags, agent_settings, tart_kubelet
+
+Captured = pytest.CaptureFixture[str]
+# Everything that the agent must not load, because it would not fit into its footprint.
+HEAVY = ("typer", "rich", "click", "cryptography", "starlette", "uvicorn", "uvloop", "sqlite3")
+HEAVY_TOO = ("jwt", "cel", "bramley.apiserver", "bramley.access", "bramley.sim")
+
+
+@pytest.fixture(autouse=True)
+def _same_logging_afterwards() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def settings(*arguments: str, **environment: str) -> Settings:
+    given, _ = agent_flags.read(arguments, environment)
+    return agent_settings.settings(given, environment)
+
+
+def test_without_a_word_the_agent_is_as_the_contract_says() -> None:
+    chosen = settings(HOME="/Users/m1")
+
+    assert (chosen.node.cpu, chosen.node.memory_mb, chosen.node.max_pods) == (8, 16384, 2)
+    assert chosen.tart_binary == "/usr/local/bin/tart"
+    assert chosen.collects
+    assert chosen.folders.state == Path("/var/lib/tart-kubelet")
+    assert chosen.folders.user_data == Path("/var/lib/tart-userdata")
+    assert chosen.folders.vm_logs == Path("/var/log/tart-vms")
+    assert chosen.folders.tart_home == Path("/Users/m1/.tart")
+    assert chosen.metrics == Endpoint("", 8080, is_default=True)
+    assert chosen.health == Endpoint("", 8081, is_default=True)
+    assert chosen.session_of is None
+
+
+def test_zeroes_mean_the_defaults() -> None:
+    chosen = settings("--host-cpu", "0", "--host-memory-mb=0", "--max-pods", "0")
+
+    assert (chosen.node.cpu, chosen.node.memory_mb, chosen.node.max_pods) == (8, 16384, 2)
+
+
+def test_the_hosts_name_is_made_one_that_a_node_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "Mac-Mini.local")
+
+    assert settings().node.name == "mac-mini.local"
+
+
+def test_labels_are_read_and_blanks_skipped() -> None:
+    assert settings("--node-labels", "a=1, b=2,,c=").node.labels == {"a": "1", "b": "2", "c": ""}
+
+
+def test_a_flag_wins_over_its_variable_and_that_over_the_default() -> None:
+    variables = {"TART_KUBELET_NODE_NAME": "from-env", "TART_KUBELET_STATE_DIR": "/e"}
+
+    chosen = settings("--node-name", "from-flag", **variables)
+
+    assert (chosen.node.name, chosen.folders.state) == ("from-flag", Path("/e"))
+
+
+@pytest.mark.parametrize("known", list(agent_flags.everything()), ids=lambda known: known.flag.name)
+def test_every_flag_has_its_variable_where_it_names_one(known: agent_flags.Known) -> None:
+    if not known.flag.env:
+        return
+
+    given, _ = agent_flags.read([], {known.flag.env: "said"})
+
+    assert given.text(known.flag) == "said"
+    assert given.told(known.flag) == known.flag.env
+
+
+def test_every_flag_of_the_names_is_one_of_the_program() -> None:
+    named = {value.name for value in vars(flags).values() if isinstance(value, Flag)}
+
+    # Of controllers, not of agents.
+    assert named - {known.flag.name for known in agent_flags.everything()} == {"--leader-elect"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--max-pods", "two"], "--max-pods 'two'"),
+        (["--host-cpu", "-1"], "--host-cpu '-1'"),
+        (["--node-labels", "=x"], "--node-labels"),
+        (["--node-labels", "novalue"], "--node-labels"),
+        (["--node-labels", "bad key=x"], "--node-labels"),
+        (["--node-name", "Not A Name"], "--node-name"),
+        (["--node-ip", "1.2.3"], "--node-ip '1.2.3'"),
+        (
+            ["--node-ip-source", "wifi"],
+            "--node-ip-source 'wifi' is unknown; choose auto or tailscale",
+        ),
+        (["--gui-preflight", "maybe"], "--gui-preflight"),
+        (["--disable-vm-gc=perhaps"], "--disable-vm-gc"),
+        (["--metrics-bind-address", "8080"], "--metrics-bind-address '8080'"),
+        (["--health-probe-bind-address", ":70000"], "--health-probe-bind-address"),
+        (["--kubelet-bind-address", "::1:10250"], "--kubelet-bind-address"),
+        (["--tls-cert-file", "/nowhere"], "--tls-cert-file"),
+        (["--client-ca-file", "/nowhere"], "--client-ca-file '/nowhere' cannot be read"),
+        (["--registry-credentials-file", "/nowhere"], "--registry-credentials-file"),
+        (["--stage-megabytes-per-second", "fast"], "--stage-megabytes-per-second"),
+        (["--scrape-allowed-cidr", "everybody"], "--scrape-allowed-cidr"),
+        (["--log-level", "loud"], "--log-level"),
+    ],
+)
+def test_what_is_unusable_is_told_in_one_line_by_its_flag(
+    arguments: list[str], told: str, capsys: Captured
+) -> None:
+    assert tart_kubelet.run(arguments, {}) == 2
+
+    line = capsys.readouterr().err
+    assert line.startswith("tart-kubelet: ")
+    assert told in line
+    assert line.count("\n") == 1
+
+
+def test_what_is_unusable_in_a_variable_is_told_by_the_variable(capsys: Captured) -> None:
+    assert tart_kubelet.run([], {"TART_KUBELET_NODE_IP": "here"}) == 2
+
+    assert "TART_KUBELET_NODE_IP 'here'" in capsys.readouterr().err
+
+
+def test_a_certificate_needs_its_key(tmp_path: Path) -> None:
+    certificate = tmp_path / "c.pem"
+    certificate.write_text("")
+
+    with pytest.raises(BadConfiguration, match="--tls-key-file"):
+        settings("--tls-cert-file", str(certificate))
+
+
+@pytest.mark.parametrize("arguments", [["--nope"], ["--max-pods"], ["--node", "x"], ["surplus"]])
+def test_an_unknown_word_is_wrong_usage(arguments: list[str], capsys: Captured) -> None:
+    with pytest.raises(SystemExit) as ended:
+        tart_kubelet.run(arguments, {})
+
+    assert ended.value.code == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        (["--disable-vm-gc"], False),
+        (["--disable-vm-gc=true"], False),
+        (["--disable-vm-gc=false"], True),
+        ([], True),
+    ],
+)
+def test_the_collector_is_switched_off_in_all_spellings(written: list[str], expected: bool) -> None:
+    assert settings(*written).collects is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (":9000", Endpoint("", 9000)),
+        ("127.0.0.1:0", Endpoint("127.0.0.1", 0)),
+        ("[::1]:9000", Endpoint("::1", 9000)),
+        ("0", None),
+    ],
+)
+def test_addresses_to_listen_on(text: str, expected: Endpoint | None) -> None:
+    assert settings("--metrics-bind-address", text).metrics == expected
+
+
+def test_the_session_is_looked_after_where_launchctl_is_on_the_path(tmp_path: Path) -> None:
+    launchctl = tmp_path / "launchctl"
+    launchctl.write_text("")
+    launchctl.chmod(0o755)
+
+    assert settings(PATH=str(tmp_path)).session_of is not None
+    assert settings(PATH="/nowhere").session_of is None
+    assert settings("--gui-preflight", "off", PATH=str(tmp_path)).session_of is None
+    assert settings("--gui-preflight", "on", PATH="/nowhere").session_of is not None
+
+
+def test_flags_of_older_agents_are_accepted_and_said_to_do_nothing() -> None:
+    given, _ = agent_flags.read(
+        ["--vnc-relay-port", "5900", "--zap-log-level=debug"],
+        {"TART_KUBELET_RUNNER_CACHE_ROOT": "/c"},
+    )
+
+    told = agent_flags.without_effect(given)
+    assert told == ["--vnc-relay-port", "TART_KUBELET_RUNNER_CACHE_ROOT", "--zap-log-level"]
+
+
+def test_settings_are_shown_with_value_and_source(capsys: Captured) -> None:
+    variables = {"TART_KUBELET_NODE_IP": "10.0.0.7", "HOME": "/Users/m1"}
+
+    assert tart_kubelet.run(["--max-pods", "3", "--show-settings"], variables) == 0
+
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    shown = {line[0]: line[1:] for line in lines}
+    assert shown["--max-pods"] == ["3", "flag"]
+    assert shown["--node-ip"] == ["10.0.0.7", "environment", "TART_KUBELET_NODE_IP"]
+    assert shown["--tart-home"] == ["/Users/m1/.tart", "default"]
+
+
+def test_a_kubeconfig_that_is_not_there_is_told(tmp_path: Path, capsys: Captured) -> None:
+    folders = [
+        f"--{name}={tmp_path / name}" for name in ("state-dir", "userdata-dir", "vm-log-dir")
+    ]
+    missing = tmp_path / "kubeconfig"
+
+    assert tart_kubelet.run([*folders, f"--kubeconfig={missing}"], {}) == 2
+
+    assert str(missing) in capsys.readouterr().err
+
+
+def test_version_and_help_are_given(capsys: Captured) -> None:
+    assert tart_kubelet.run(["--version"], {}) == 0
+    assert capsys.readouterr().out.startswith("tart-kubelet 0.")
+    with pytest.raises(SystemExit) as ended:
+        tart_kubelet.run(["--help"], {})
+    assert ended.value.code == 0
+    out = capsys.readouterr().out
+    assert "Examples:" in out
+    assert all(known.flag.name in out for known in agent_flags.everything())
+
+
+def test_the_agent_loads_nothing_that_it_does_not_need() -> None:
+    modules = "bramley.cli.agent_settings, bramley.app.agent, bramley.agent.serving.endpoints"
+    more = "bramley.agent.supervising, bramley.agent.processes, bramley.kube.connecting"
+    code = f"import sys, {modules}, {more}; print('\\n'.join(sys.modules))"
+
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+
+    loaded = done.stdout.split()
+    assert [name for name in loaded if name.startswith((*HEAVY, *HEAVY_TOO))] == []
