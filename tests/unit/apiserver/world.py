@@ -12,6 +12,7 @@ from typing import Any
 
 from bramley.apiserver import app
 from bramley.apiserver.kinds import table
+from bramley.apiserver.nodes.reaching import Nodes
 from bramley.apiserver.rest.exchange import Message, Send
 from bramley.apiserver.settings import Settings
 from bramley.apiserver.store.settings import Settings as StoreSettings
@@ -111,7 +112,7 @@ class Watcher:
 class World:
     """The application, its store and its clock."""
 
-    def __init__(self, store: Store, settings: Settings) -> None:
+    def __init__(self, store: Store, settings: Settings, nodes: Nodes | None = None) -> None:
         self.store = store
         # Further tokens, and whose they are.
         self.users: dict[str, str] = {}
@@ -124,6 +125,7 @@ class World:
             clock=virtual_time.clock(),
             settings=settings,
             chance=random.Random(1),
+            nodes=nodes,
         )
 
     def _identify(self, token: str | None) -> User | None:
@@ -225,11 +227,13 @@ class World:
 
 @asynccontextmanager
 async def a_world(
-    settings: Settings | None = None, store: StoreSettings | None = None
+    settings: Settings | None = None,
+    store: StoreSettings | None = None,
+    nodes: Nodes | None = None,
 ) -> AsyncIterator[World]:
     """Give a fresh world with the namespace `t`."""
     async with Store.in_memory(store, clock=virtual_time.clock()) as opened:
-        world = World(opened, settings or Settings())
+        world = World(opened, settings or Settings(), nodes)
         await world.create("/api/v1/namespaces", {"metadata": {"name": "t"}})
         yield world
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from bramley.base import errors
 from bramley.kube.credentials import Credentials
@@ -27,8 +27,29 @@ _LONGEST_ANSWER_BYTES = 4 * 1024 * 1024
 ANSWER_WITHIN = timedelta(seconds=15)
 
 
+class Lines(Protocol):
+    """Speaks to agents as the API.
+
+    Errors: ApiUnavailable or TimedOut where no agent answers; an answer of any status is returned.
+    """
+
+    async def get(self, url: str, path: str, *, within: timedelta) -> Response:
+        """Return a short answer of the agent there."""
+        ...
+
+    def stream(
+        self, url: str, path: str, query: Mapping[str, str]
+    ) -> AbstractAsyncContextManager[Stream]:
+        """Open an answer of the agent there; leaving closes it."""
+        ...
+
+    async def close(self) -> None:
+        """End all streams; there will be no more."""
+        ...
+
+
 class NodeLines:
-    """Speaks to agents as the API."""
+    """Lines over sockets."""
 
     def __init__(self, credentials: Credentials, *, authority: str, checked: bool = False) -> None:
         """Prove ourselves by `credentials`; check agents by `authority` if they are to be `checked`."""

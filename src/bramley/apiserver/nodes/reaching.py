@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bramley.apiserver.nodes.identity import Issue, NodeIdentity
-from bramley.apiserver.nodes.lines import NodeLines
+from bramley.apiserver.nodes.lines import Lines, NodeLines
 from bramley.apiserver.nodes.usages import Usages
 from bramley.base.clock import Clock
 
@@ -14,7 +14,7 @@ from bramley.base.clock import Clock
 class Nodes:
     """The lines to agents, and what they said of late."""
 
-    lines: NodeLines
+    lines: Lines
     usages: Usages
 
     async def close(self) -> None:

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from bramley.apiserver.nodes.lines import NodeLines
+from bramley.apiserver.nodes.lines import Lines
 from bramley.base import errors, log
 from bramley.base.clock import Clock
 
@@ -80,7 +80,7 @@ _DECODER = msgspec.json.Decoder(Summary)
 class Usages:
     """Asks agents and remembers their answers for a moment."""
 
-    lines: NodeLines
+    lines: Lines
     clock: Clock
     _known: dict[str, tuple[float, Summary | None]] = field(default_factory=dict)
     _asking: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_ASKED_AT_ONCE))

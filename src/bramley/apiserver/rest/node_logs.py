@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from bramley.apiserver import status
-from bramley.apiserver.nodes.lines import NodeLines
+from bramley.apiserver.nodes.lines import Lines
 from bramley.apiserver.rest.exchange import TEXT, Answer, Request
 from bramley.apiserver.status import ApiError, Details
 from bramley.base import errors, log
@@ -67,7 +67,7 @@ class Pieces:
         await self.held.aclose()
 
 
-async def opened(lines: NodeLines, url: str, path: str, request: Request, *, name: str) -> Answer:
+async def opened(lines: Lines, url: str, path: str, request: Request, *, name: str) -> Answer:
     """Return the log that a request asks for, from the agent at this address."""
     query = passed_on(request.query)
     async with AsyncExitStack() as held:

@@ -1,0 +1,162 @@
+"""Logs through the API: what is passed on, what comes back, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from bramley.apiserver.rest import node_logs
+from bramley.apiserver.settings import Settings
+from tests.unit.apiserver.nodes.agents import Agents, bind, place
+from tests.unit.apiserver.world import PODS, a_world
+
+URL = "https://192.0.2.7:10251"
+LOG = f"{PODS}/p/log"
+
+
+async def test_a_log_is_asked_for_at_the_nodes_own_port_and_passed_on() -> None:
+    agents = Agents()
+    async with a_world(nodes=agents.nodes) as world:
+        await place(world, "n", "192.0.2.7")
+        await bind(world, "p", "n")
+
+        asked = f"{LOG}?container=vm&follow=false&timestamps=1&tailLines=3&pretty=true"
+        async with world.watching(asked) as reading:
+            await reading.ended.wait()
+
+        assert reading.chunks == [b"one\n", b"two\n"]
+        passed = {"timestamps": "true", "tailLines": "3"}
+        assert agents.asked == [(URL, "/containerLogs/t/p/vm", passed)]
+        assert agents.open == 0
+
+
+async def test_a_followed_log_ends_with_its_client() -> None:
+    agents = Agents(goes_on=True)
+    async with a_world(nodes=agents.nodes) as world:
+        await place(world, "n", "192.0.2.7")
+        await bind(world, "p", "n")
+        async with world.watching(f"{LOG}?follow=true") as reading:
+            # Longer than any request and any silence may last.
+            await asyncio.sleep(7200)
+            assert (reading.ended.is_set(), agents.open) == (False, 1)
+        assert agents.open == 0
+
+
+async def test_an_agent_that_falls_silent_ends_a_log_that_nobody_follows() -> None:
+    agents = Agents(goes_on=True)
+    async with a_world(nodes=agents.nodes) as world:
+        await place(world, "n", "192.0.2.7")
+        await bind(world, "p", "n")
+        async with world.watching(LOG) as reading:
+            await asyncio.sleep(node_logs.SILENCE.total_seconds() + 1)
+            assert reading.ended.is_set()
+        assert agents.open == 0
+
+
+async def test_an_agent_that_goes_away_ends_the_log() -> None:
+    agents = Agents(breaks=True)
+    async with a_world(nodes=agents.nodes) as world:
+        await place(world, "n", "192.0.2.7")
+        await bind(world, "p", "n")
+        async with world.watching(f"{LOG}?follow=true") as reading:
+            await reading.ended.wait()
+        assert (reading.code, reading.chunks) == (200, [b"one\n", b"two\n"])
+
+
+async def test_a_client_that_takes_nothing_is_let_go() -> None:
+    agents = Agents(goes_on=True, pause_seconds=1)
+    settings = Settings(send_deadline=timedelta(seconds=20))
+    async with a_world(settings, nodes=agents.nodes) as world:
+        await place(world, "n", "192.0.2.7")
+        await bind(world, "p", "n")
+        async with world.watching(f"{LOG}?follow=true") as reading:
+            reading.paused = asyncio.Event()
+            await asyncio.sleep(30)
+            assert (reading.ended.is_set(), agents.open) == (True, 0)
+
+
+async def test_a_client_that_loses_its_right_loses_the_log() -> None:
+    agents = Agents(goes_on=True)
+    async with a_world(nodes=agents.nodes) as world:
+        await place(world, "n", "192.0.2.7")
+        await bind(world, "p", "n")
+        async with world.watching(f"{LOG}?follow=true") as reading:
+            world.is_admin_known = False
+            await asyncio.sleep(60)
+            assert (reading.ended.is_set(), agents.open) == (True, 0)
+
+
+async def test_who_may_not_read_logs_reaches_no_agent() -> None:
+    agents = Agents()
+    async with a_world(nodes=agents.nodes) as world:
+        world.users["their-token"] = "somebody"
+        await place(world, "n", "192.0.2.7")
+        await bind(world, "p", "n")
+
+        assert (await world.ask("GET", LOG, token="their-token")).code == 403
+        assert agents.asked == []
+
+
+@pytest.mark.parametrize(
+    ("code", "answered", "reason", "message"),
+    [
+        (400, 400, "BadRequest", "it says why"),
+        (500, 500, "InternalError", "Internal error occurred: it says why"),
+        (403, 403, "Forbidden", "it says why ( pods/log p)"),
+        (
+            404,
+            404,
+            "NotFound",
+            "the server could not find the requested resource ( pods/log p)",
+        ),
+        (
+            401,
+            401,
+            "Unauthorized",
+            "the server has asked for the client to provide credentials ( pods/log p)",
+        ),
+        (
+            502,
+            502,
+            "InternalError",
+            'an error on the server ("it says why") has prevented the request from succeeding ( pods/log p)',
+        ),
+    ],
+)
+async def test_an_agents_refusal_is_told_as_a_real_server_tells_it(
+    code: int, answered: int, reason: str, message: str
+) -> None:
+    agents = Agents(status=code, chunks=[b"it says why\n"])
+    async with a_world(nodes=agents.nodes) as world:
+        await place(world, "n", "192.0.2.7")
+        await bind(world, "p", "n")
+
+        refused = await world.get(LOG)
+
+        assert (refused.code, refused.json["reason"]) == (answered, reason)
+        assert refused.message == message
+        assert agents.open == 0
+
+
+async def test_a_refusal_without_an_end_is_cut() -> None:
+    agents = Agents(status=400, chunks=[b"x" * 10_000] * 50, goes_on=True)
+    async with a_world(nodes=agents.nodes) as world:
+        await place(world, "n", "192.0.2.7")
+        await bind(world, "p", "n")
+
+        assert len((await world.get(LOG)).message) == 16 * 1024
+
+
+async def test_a_node_that_cannot_be_reached_is_told_with_its_address() -> None:
+    agents = Agents(status=0)
+    async with a_world(nodes=agents.nodes) as world:
+        await place(world, "n", "192.0.2.7")
+        await bind(world, "p", "n")
+
+        refused = await world.get(f"{LOG}?tailLines=1")
+
+        where = f"{URL}/containerLogs/t/p/vm?tailLines=1"
+        assert refused.message == f'Get "{where}": Cannot connect to host'
+        assert (refused.code, "reason" in refused.json) == (500, False)

@@ -1,0 +1,74 @@
+"""Where agents are, who the API is to them, and the lines between."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bramley.apiserver import tls
+from bramley.apiserver.auth.bootstrap import KUBELET_CLIENT
+from bramley.apiserver.nodes import places
+from bramley.apiserver.nodes.identity import LIFETIME, NodeIdentity
+from bramley.apiserver.nodes.lines import NodeLines
+from bramley.apiserver.status import ApiError
+from bramley.base import errors, virtual_time
+from bramley.base.secret import Secret
+from bramley.kube.credentials import Fixed
+
+
+def a_node(*addresses: tuple[str, str], port: int = 0) -> dict[str, Any]:
+    listed = [{"type": kind, "address": address} for kind, address in addresses]
+    ports = {"kubeletEndpoint": {"Port": port}} if port else {}
+    return {"status": {"addresses": listed, "daemonEndpoints": ports}}
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [
+        (a_node(("InternalIP", "10.0.0.1")), "https://10.0.0.1:10250"),
+        (a_node(("Hostname", "mac"), ("InternalIP", "10.0.0.1"), port=7), "https://10.0.0.1:7"),
+        (a_node(("Hostname", "mac"), ("ExternalIP", "1.2.3.4")), "https://1.2.3.4:10250"),
+        (a_node(("InternalIP", "fd00::1"), port=7), "https://[fd00::1]:7"),
+        (a_node(("Hostname", "mac")), "https://mac:10250"),
+    ],
+)
+def test_an_agent_is_where_its_node_says(node: dict[str, Any], expected: str) -> None:
+    assert places.url(node) == expected
+
+
+def test_a_node_without_an_address_is_told_as_a_real_server_tells_it() -> None:
+    with pytest.raises(ApiError, match=r"known addresses: \[\{Pigeon home\}\]") as refusal:
+        places.url(a_node(("Pigeon", "home")))
+    assert refusal.value.code == 500
+
+
+async def test_the_apis_certificate_is_renewed_in_time() -> None:
+    made: list[tuple[str, timedelta]] = []
+
+    def issue(name: str, lifetime: timedelta) -> tls.Identity:
+        made.append((name, lifetime))
+        return tls.Identity(b"certificate", Secret(f"key {len(made)}"))
+
+    identity = NodeIdentity(issue, virtual_time.clock())
+    first = await identity.current()
+    assert await identity.current() == first
+    await asyncio.sleep(LIFETIME.total_seconds() / 2)
+
+    assert await identity.current() != first
+    assert made == [(KUBELET_CLIENT, LIFETIME)] * 2
+    assert not await identity.refused(await identity.current())
+
+
+@pytest.mark.real_time
+async def test_closed_lines_are_used_no_more(tmp_path: Path) -> None:
+    certificates = tls.Certificates(tmp_path)
+    certificates.ensure()
+    lines = NodeLines(Fixed(), authority=certificates.authority.decode())
+    await lines.close()
+
+    with pytest.raises(errors.ApiUnavailable):
+        await lines.get("https://127.0.0.1:1", "/", within=timedelta(seconds=1))

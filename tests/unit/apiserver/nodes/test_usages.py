@@ -1,0 +1,145 @@
+"""metrics.k8s.io: made of what agents say, each about its own, and what is not said is left out."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.unit.apiserver.nodes.agents import AT, Agents, bind, place, used
+from tests.unit.apiserver.world import a_world
+
+NODES = "/apis/metrics.k8s.io/v1beta1/nodes"
+PODS = "/apis/metrics.k8s.io/v1beta1/namespaces/t/pods"
+ONE, TWO = "https://192.0.2.1:10251", "https://192.0.2.2:10251"
+
+
+def said(uid: str, name: str = "p", cores: int | None = 250_000_000) -> dict[str, object]:
+    reference = {"name": name, "namespace": "t", "uid": uid}
+    return {"podRef": reference, "containers": [{"name": "vm", **used(cores)}]}
+
+
+async def test_nodes_and_pods_are_told_as_a_metrics_server_tells_them() -> None:
+    agents = Agents()
+    async with a_world(nodes=agents.nodes) as world:
+        await place(world, "n", "192.0.2.1", zone="a")
+        uid = await bind(world, "p", "n", app="x")
+        agents.summaries[ONE] = {"node": used(1_500_000_000), "pods": [said(uid)]}
+
+        node = (await world.get(f"{NODES}/n")).json
+        assert node["usage"] == {"cpu": "1500000000n", "memory": "2Ki"}
+        assert (node["timestamp"], node["window"]) == (AT, "10s")
+        assert node["metadata"]["labels"] == {"zone": "a"}
+        listed = (await world.get(PODS)).json
+        assert (listed["kind"], listed["apiVersion"]) == (
+            "PodMetricsList",
+            "metrics.k8s.io/v1beta1",
+        )
+        (pod,) = listed["items"]
+        usage = {"cpu": "250000000n", "memory": "2Ki"}
+        assert pod["containers"] == [{"name": "vm", "usage": usage}]
+        assert (await world.get(f"{PODS}?labelSelector=app%3Dx")).names == ["p"]
+        assert (await world.get(f"{PODS}?labelSelector=app%3Dy")).names == []
+        everywhere = await world.get("/apis/metrics.k8s.io/v1beta1/pods")
+        assert everywhere.names == ["p"]
+
+
+async def test_an_agent_is_believed_about_its_own_pods_only() -> None:
+    agents = Agents()
+    async with a_world(nodes=agents.nodes) as world:
+        await place(world, "one", "192.0.2.1")
+        await place(world, "two", "192.0.2.2")
+        mine, theirs = await bind(world, "mine", "one"), await bind(world, "theirs", "two")
+        claims = [said(mine, "mine"), said(theirs, "theirs"), said("older", "mine")]
+        agents.summaries[ONE] = {"node": used(1), "pods": claims}
+        agents.summaries[TWO] = {"node": used(1), "pods": []}
+
+        assert (await world.get(PODS)).names == ["mine"]
+        assert (await world.get(f"{PODS}/theirs")).code == 404
+
+
+async def test_a_node_that_does_not_answer_delays_nobody_for_long() -> None:
+    agents = Agents()
+    async with a_world(nodes=agents.nodes) as world:
+        await place(world, "one", "192.0.2.1")
+        await place(world, "two", "192.0.2.2")
+        await world.create("/api/v1/nodes", {"metadata": {"name": "without-an-address"}})
+        agents.summaries[ONE] = {"node": used(1), "pods": []}
+        began = asyncio.get_running_loop().time()
+
+        assert (await world.get(NODES)).names == ["one"]
+        assert asyncio.get_running_loop().time() - began <= 5.1
+        # Nor is it asked again at once.
+        assert (await world.get(NODES)).names == ["one"]
+        assert [url for url, _, _ in agents.asked].count(TWO) == 1
+
+
+@pytest.mark.parametrize("answer", [b"no json", b"{}", b'{"node":{"cpu":"much"}}'])
+async def test_an_agent_that_talks_nonsense_is_left_out(answer: bytes) -> None:
+    agents = Agents(summaries={ONE: answer})
+    async with a_world(nodes=agents.nodes) as world:
+        await place(world, "one", "192.0.2.1")
+
+        assert (await world.get(NODES)).names == []
+        assert (await world.get(f"{NODES}/one")).code == 404
+
+
+async def test_what_has_no_rate_yet_is_left_out() -> None:
+    agents = Agents()
+    async with a_world(nodes=agents.nodes) as world:
+        await place(world, "n", "192.0.2.1")
+        uid = await bind(world, "p", "n")
+        agents.summaries[ONE] = {"node": used(None), "pods": [said(uid, cores=None)]}
+
+        assert ((await world.get(NODES)).names, (await world.get(PODS)).names) == ([], [])
+
+
+async def test_answers_are_believed_for_a_moment_and_asked_for_once() -> None:
+    agents = Agents(summaries={ONE: {"node": used(1), "pods": []}})
+    async with a_world(nodes=agents.nodes) as world:
+        await place(world, "n", "192.0.2.1")
+
+        await asyncio.gather(*(world.get(NODES) for _ in range(20)))
+        assert len(agents.asked) == 1
+        await asyncio.sleep(6)
+        await world.get(NODES)
+        assert len(agents.asked) == 2
+
+
+async def test_they_can_only_be_read() -> None:
+    agents = Agents()
+    async with a_world(nodes=agents.nodes) as world:
+        body = {"metadata": {"name": "x"}}
+
+        codes = [
+            (await world.ask(method, path, body)).code
+            for method, path in (("POST", NODES), ("PUT", f"{NODES}/x"), ("DELETE", f"{NODES}/x"))
+        ]
+        assert codes == [405, 405, 405]
+        assert (await world.get(f"{NODES}?watch=true")).code == 405
+
+
+async def test_without_a_way_to_nodes_it_says_so() -> None:
+    async with a_world() as world:
+        refused = await world.get(NODES)
+
+        assert (refused.code, refused.json["reason"]) == (503, "ServiceUnavailable")
+        assert "does not reach out to nodes" in refused.message
+
+
+async def test_who_may_view_pods_may_see_what_they_use() -> None:
+    agents = Agents()
+    async with a_world(nodes=agents.nodes) as world:
+        world.users["their-token"] = "somebody"
+
+        assert (await world.ask("GET", NODES, token="their-token")).code == 403
+        role = {"kind": "ClusterRole", "name": "system:aggregated-metrics-reader"}
+        group = "rbac.authorization.k8s.io"
+        subject = {"kind": "User", "name": "somebody", "apiGroup": group}
+        binding = {
+            "metadata": {"name": "b"},
+            "roleRef": {**role, "apiGroup": group},
+            "subjects": [subject],
+        }
+        await world.create(f"/apis/{group}/v1/clusterrolebindings", binding)
+        assert (await world.ask("GET", NODES, token="their-token")).code == 200
