@@ -1,11 +1,11 @@
 """Questions: `list`, `get` and `ip`, with fields that come and go by release and sizes in two types."""
 
 import os
+import time
 from collections.abc import Generator, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
-from bramley.sim.tart import bundles, disks, layout, leases, printing
+from bramley.sim.tart import bundles, disks, layout, printing
 from bramley.sim.tart.arguments import Arguments
 from bramley.sim.tart.effects import Answer, Ask, Effect, Out, RunHolder, Sleep, Steps
 from bramley.sim.tart.failures import Failed, WrongUsage
@@ -65,7 +65,7 @@ def _row(world: World, source: str, name: str, bundle: str, state: str) -> dict[
 
 
 def _iso(moment: float) -> str:
-    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment))
 
 
 def _as_table(rows: list[dict[str, Any]]) -> str:
@@ -147,4 +147,6 @@ def _address(
     if resolver == "agent":
         answer: Answer | None = yield Ask(name, ("address",), "", 1.0)
         return answer.stdout.strip() or None if answer else None
+    from bramley.sim.tart import leases
+
     return leases.address(world, mac, only_valid=resolver == "dhcp")

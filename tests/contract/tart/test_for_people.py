@@ -1,0 +1,34 @@
+"""`bramley sim tart`: the same program, for people."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+CODE = "import sys; from bramley.cli.main import run; sys.exit(run(sys.argv[1:]))"
+
+
+def bramley(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", CODE, *words],
+        env={"PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_people_call_the_same_program(tmp_path: Path) -> None:
+    made = bramley("sim", "tart", "--home", str(tmp_path), "create", "one", "--linux")
+    listed = bramley("sim", "tart", "--home", str(tmp_path), "list", "--quiet")
+    missing = bramley("sim", "tart", "--home", str(tmp_path), "get", "two")
+
+    assert (made.returncode, listed.stdout) == (0, "one\n")
+    assert (missing.returncode, missing.stderr) == (2, 'the specified VM "two" does not exist\n')
+
+
+def test_help_of_a_command_is_the_program_s_own() -> None:
+    assert "Answer as tart does" in bramley("sim", "tart", "--help").stdout
+    assert "USAGE: tart clone" in bramley("sim", "tart", "clone", "--help").stdout

@@ -1,0 +1,82 @@
+"""Real locks between real processes, and the layout of the system's answer on both systems."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from bramley.sim.tart.locks import Locks
+
+HOLD = """
+import sys
+sys.path.insert(0, {root!r})
+from bramley.sim.tart.locks import Locks
+locks = Locks()
+print(locks.{kind}({path!r}), flush=True)
+sys.stdin.read()
+"""
+ROOT = str(Path(__file__).parents[3] / "src")
+
+
+def holding(kind: str, path: Path) -> subprocess.Popen[str]:
+    code = HOLD.format(root=ROOT, kind=kind, path=str(path))
+    process = subprocess.Popen(
+        [sys.executable, "-ISE", "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout
+    assert process.stdout.readline() == "True\n"
+    return process
+
+
+def test_the_holder_of_a_lock_can_be_asked_for(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text("{}")
+    locks = Locks()
+    assert locks.holder(str(file)) is None
+
+    with holding("lock", file) as other:
+        assert locks.holder(str(file)) == other.pid
+        assert not locks.lock(str(file))
+        other.communicate("")
+
+    assert locks.holder(str(file)) is None
+
+
+def test_asking_for_the_holder_of_our_own_lock_does_not_lose_it(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text("{}")
+    locks = Locks()
+    assert locks.lock(str(file))
+
+    assert locks.holder(str(file)) is None
+
+    code = HOLD.format(root=ROOT, kind="lock", path=str(file)).replace("sys.stdin.read()", "")
+    done = subprocess.run(
+        [sys.executable, "-ISE", "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "False\n"
+
+
+def test_an_flock_is_seen_by_others_and_given_with_its_descriptor(tmp_path: Path) -> None:
+    locks = Locks()
+    with holding("flock", tmp_path) as other:
+        assert locks.is_flocked(str(tmp_path))
+        assert not locks.flock(str(tmp_path))
+        other.communicate("")
+
+    assert locks.flock(str(tmp_path))
+    descriptor = locks.give(str(tmp_path))
+    assert Locks().is_flocked(str(tmp_path))
+    os.close(descriptor)
+    assert not Locks().is_flocked(str(tmp_path))
+
+
+def test_what_is_gone_cannot_be_locked(tmp_path: Path) -> None:
+    assert not Locks().flock(str(tmp_path / "nothing"))
+    assert not Locks().is_flocked(str(tmp_path / "nothing"))
+    assert Locks().holder(str(tmp_path / "nothing")) is None

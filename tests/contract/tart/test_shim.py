@@ -1,0 +1,66 @@
+"""The program that is installed: cheap to start, and alone with the standard library."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bramley.sim.tart import shim
+
+# Each of these would cost a call a tenth of its time or more.
+HEAVY = {"pathlib", "dataclasses", "argparse", "asyncio", "subprocess", "inspect", "datetime"}
+
+
+def call(path: Path, *words: str, env: dict[str, str] | None = None) -> str:
+    done = subprocess.run(
+        [path, *words], env=env or {}, capture_output=True, text=True, timeout=60, check=True
+    )
+    return done.stdout
+
+
+@pytest.mark.parametrize("folder", ["bin", "a folder with blanks", "long" * 30])
+def test_it_starts_wherever_it_and_its_interpreter_are(folder: str, tmp_path: Path) -> None:
+    python = tmp_path / folder / "python"
+    python.parent.mkdir()
+    python.symlink_to(sys.executable)
+    path = tmp_path / folder / "tart"
+
+    shim.install(str(path), str(tmp_path / "home"), str(python))
+
+    assert call(path, "--version") == "2.32.1\n"
+
+
+def test_its_home_is_the_environment_s_or_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "tart"
+    shim.install(str(path), str(tmp_path / "own"), sys.executable)
+
+    call(path, "list")
+    call(path, "list", env={"TART_HOME": str(tmp_path / "given")})
+
+    assert (tmp_path / "own/vms").is_dir()
+    assert (tmp_path / "given/vms").is_dir()
+
+
+def test_a_call_loads_nothing_heavy_and_nothing_installed(tmp_path: Path) -> None:
+    path = tmp_path / "tart"
+    shim.install(str(path), str(tmp_path / "home"), sys.executable)
+    text = path.read_text().replace("process.main(", "process.run(['list'], ")
+    asked = (
+        text + '\nprint(*(f\'{n}={getattr(m, "__file__", "")}\' for n, m in sys.modules.items()))'
+    )
+
+    told = subprocess.run(
+        [sys.executable, "-ISE", "-c", asked],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    ).stdout.split()
+
+    loaded = {name for name, _, _ in (word.partition("=") for word in told)}
+    assert "bramley.sim.tart.asking" in loaded
+    assert loaded & HEAVY == set()
+    assert not any("site-packages" in word for word in told)
