@@ -49,14 +49,17 @@ class Orphans:
 
     def found(self) -> list[Subject]:
         """Return what belongs to no Pod that we know."""
-        means = self.means
-        pods = means.pods.all()
+        pods = self.means.pods.all()
         uids = {pod.uid for pod in pods}
-        for uid in means.memory.uids() - uids - {each.uid for each in means.ledger.vms().values()}:
-            if uid not in self.reconciler.busy:
-                means.memory.forget(uid)
-        known = [each for each in means.ledger.vms().values() if each.uid not in uids]
-        return [*map(subject.of_record, known), *self._unreadable(pods)]
+        known = [each for each in self.means.ledger.vms().values() if each.uid not in uids]
+        orphans = [*map(subject.of_record, known), *self._unreadable(pods)]
+        self._forget_all_but(uids | {orphan.uid for orphan in orphans})
+        return orphans
+
+    def _forget_all_but(self, uids: set[str]) -> None:
+        """Keep the memory of Pods that are gone from growing."""
+        for uid in self.means.memory.uids() - uids - self.reconciler.busy:
+            self.means.memory.forget(uid)
 
     def _unreadable(self, pods: list[Pod]) -> list[Subject]:
         """Return the VMs of which only the name of an unreadable record is known, and that no Pod here can have."""

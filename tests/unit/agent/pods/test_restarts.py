@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from pathlib import Path
+from typing import NoReturn
 
 from bramley.agent import vm_names
 from bramley.agent.ledger.records import VmState
@@ -14,7 +16,7 @@ from bramley.api.pod import Pod
 from bramley.base import errors
 from bramley.kube.transport import Request, Response, Transport
 from bramley.sim.mac.calls import Call
-from tests.unit.agent.pods.world import IMAGE, NAMESPACE, World, a_pod, a_world
+from tests.unit.agent.pods.world import IMAGE, NAMESPACE, NODE, World, a_pod, a_world
 
 
 async def test_restarted_agent_adopts_the_vm_and_changes_nothing(tmp_path: Path) -> None:
@@ -235,3 +237,96 @@ async def test_api_away_for_an_hour_costs_no_vm_and_no_exit_code(tmp_path: Path)
     assert terminated.exit_code == 9
     assert world.boots == 1
 
+
+class Behind:
+    """A way to the API that shows an old list of Pods, and never a watch: a server that is behind."""
+
+    def __init__(self, inner: Transport, listed: Response) -> None:
+        self._inner = inner
+        self._listed = listed
+        self.close = inner.close
+
+    async def send(self, request: Request) -> Response:
+        if request.method == "GET" and request.path == "/api/v1/pods":
+            return self._listed
+        return await self._inner.send(request)
+
+    def stream(self, _request: Request) -> NoReturn:
+        raise errors.ApiUnavailable("no watch today")
+
+
+async def the_list(world: World) -> Response:
+    query = (("fieldSelector", f"spec.nodeName={NODE}"), ("limit", "500"))
+    return await world.transport().send(Request("GET", "/api/v1/pods", query=query))
+
+
+async def test_finished_pod_of_an_old_list_is_not_booted_again(tmp_path: Path) -> None:
+    """Its record and its VM are gone, its finalizer is still there in the old list."""
+    async with a_world(tmp_path, work=5.0) as world:
+        transport = world.transport
+        await world.pod()
+        await world.until(lambda: world.boots == 1)
+        old = await the_list(world)
+        await world.until_phase("Succeeded")
+        await world.until(world.nothing_left)
+        await world.kill()
+        world.transport = lambda: Behind(transport(), old)
+        world.start()
+        await asyncio.sleep(120)
+
+        assert world.boots == 1
+        assert world.nothing_left()
+        assert await world.phase() == "Succeeded"
+
+
+async def test_empty_list_takes_no_vm(tmp_path: Path) -> None:
+    """A server that lists nothing, though the Pod is there, has lost its mind and not the Pod."""
+    async with a_world(tmp_path, work=10_000.0) as world:
+        transport = world.transport
+        empty = await the_list(world)
+        await world.pod()
+        await world.until_phase("Running")
+        await world.kill()
+        world.transport = lambda: Behind(transport(), empty)
+        world.start()
+        await asyncio.sleep(600)
+
+        assert len(world.running()) == 1
+
+
+async def test_clone_that_a_killed_agent_left_under_way_is_cleared(tmp_path: Path) -> None:
+    async with a_world(tmp_path) as world:
+        await world.pod("first")
+        await world.until_phase("Succeeded", name="first")
+        await world.until(world.nothing_left)
+        world.mac.script.timings(clone=30.0)
+        await world.pod()
+        await world.until(lambda: clones(world))
+        await world.kill()
+        world.start()
+        await world.delete()
+        await world.until_gone(within=10)
+        await asyncio.sleep(60)
+        await world.until(world.nothing_left, within=600)
+
+        assert not clones(world)
+        assert world.boots == 1
+
+
+def clones(world: World) -> list[tuple[str, ...]]:
+    return [each.argv for each in world.mac.table.living() if "clone" in each.argv[:2]]
+
+
+async def test_vm_of_an_unreadable_record_without_a_pod_is_cleared(tmp_path: Path) -> None:
+    async with a_world(tmp_path, work=1000.0) as world:
+        await world.pod()
+        await world.until_phase("Running")
+        await world.kill()
+        (record,) = (world.mac.folders.ledger / "vms").glob("*.json")
+        record.write_text("{broken")
+        patch = {"metadata": {"finalizers": []}}
+        await world.kube.merge_patch(Pod, "runner", patch, namespace=NAMESPACE)
+        await world.delete(grace=timedelta())
+        world.start()
+        await world.until(world.nothing_left, within=120)
+        assert not world.means.ledger.unreadable()

@@ -216,3 +216,25 @@ async def test_deleted_vm_is_kept_until_its_end_is_acknowledged(tmp_path: Path) 
 
     assert len(kept) == 1
     assert not ran
+
+
+async def test_error_after_a_while_is_an_end_and_no_refusal(tmp_path: Path) -> None:
+    """A guest may have worked on this disk: nothing is tried again."""
+    async with a_world(tmp_path, work=1000.0, code=None) as world:
+        await world.pod()
+        await world.until_phase("Running")
+        await asyncio.sleep(30)
+        (supervised,) = world.mac.supervised.values()
+        assert supervised.tart is not None
+        # As tart ends when its network helper dies.
+        supervised.tart.ended.set_result(1)
+        for let_go in supervised.tart.leaving:
+            let_go()
+        del world.mac.table._processes[supervised.tart.pid]
+        failed = await world.until_phase("Failed", within=30)
+        await asyncio.sleep(60)
+
+    terminated = failed.status.container_statuses[0].state.terminated
+    assert terminated is not None
+    assert terminated.exit_code == 1
+    assert world.boots == 1

@@ -1,0 +1,109 @@
+"""How an end is written into a record, and read out of it by an agent that has not seen it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from bramley.agent.guest.report import Report
+from bramley.agent.ledger.records import VmRecord, VmState
+from bramley.agent.pods import endings, status
+from bramley.agent.pods.endings import End
+from bramley.agent.runs import Ended
+from bramley.api.names import agent
+
+BEGAN = datetime(2026, 7, 1, 12, tzinfo=UTC)
+NOW = BEGAN + timedelta(hours=1)
+RECORD = VmRecord(
+    vm="default-runner-0123456789ab",
+    namespace="default",
+    pod="runner",
+    uid="u-1",
+    image="runner",
+    state=VmState.STARTED,
+    started_at=BEGAN,
+)
+
+
+def end(
+    code: int | None = None,
+    reported: int | None = None,
+    *,
+    minutes: int = 30,
+    deadline: int | None = None,
+    was_rebooted: bool = False,
+) -> VmRecord:
+    at = BEGAN + timedelta(minutes=minutes)
+    known = End(
+        ended=None if code is None else Ended(code, at),
+        reported=Report(reported, at if reported is not None else None),
+        now=NOW,
+        deadline=None if deadline is None else BEGAN + timedelta(minutes=deadline),
+        was_rebooted=was_rebooted,
+    )
+    return endings.ended(RECORD, known)
+
+
+CASES = [
+    pytest.param(end(0, 0), "Succeeded", 0, agent.COMPLETED, agent.RUN_EXITED, id="well"),
+    pytest.param(end(0, 3), "Failed", 3, agent.ERROR, agent.RUN_EXITED, id="the guest says 3"),
+    pytest.param(end(0), "Succeeded", 0, agent.RUN_EXITED, agent.RUN_EXITED, id="silent halt"),
+    pytest.param(end(1), "Failed", 1, agent.RUN_FAILED, agent.RUN_EXITED, id="tart fails"),
+    pytest.param(end(-9), "Failed", 137, agent.RUN_FAILED, agent.RUN_EXITED, id="tart killed"),
+    pytest.param(end(), "Failed", 1, agent.RUN_LOST, agent.RUN_EXITED, id="nobody saw it"),
+    pytest.param(
+        end(was_rebooted=True),
+        "Failed",
+        1,
+        agent.HOST_REBOOTED,
+        agent.HOST_REBOOTED,
+        id="the host was rebooted",
+    ),
+    pytest.param(
+        end(0, 0, minutes=11, deadline=10),
+        "Failed",
+        0,
+        agent.DEADLINE_EXCEEDED,
+        agent.DEADLINE_EXCEEDED,
+        id="too late, even if well",
+    ),
+    pytest.param(
+        end(0, 0, minutes=9, deadline=10),
+        "Succeeded",
+        0,
+        agent.COMPLETED,
+        agent.RUN_EXITED,
+        id="just in time",
+    ),
+]
+
+
+@pytest.mark.parametrize(("record", "phase", "code", "reason", "pod_reason"), CASES)
+def test_record_tells_the_whole_end(
+    record: VmRecord, phase: str, code: int, reason: str, pod_reason: str
+) -> None:
+    exit = endings.exit_of(record)
+
+    assert record.state is VmState.ENDED
+    assert (exit.phase, exit.code, exit.reason) == (phase, code, reason)
+    assert endings.pod_reason(record) == pod_reason
+
+
+def test_signal_that_killed_tart_is_kept() -> None:
+    assert endings.exit_of(end(-9)) == status.Exit("Failed", 137, agent.RUN_FAILED, signal=9)
+
+
+def test_what_the_guest_reported_counts_more_than_a_reboot() -> None:
+    record = end(reported=4, was_rebooted=True)
+
+    assert (record.exit_code, record.exit_reason) == (4, agent.ERROR)
+
+
+def test_end_is_dated_by_who_saw_it() -> None:
+    assert end(0).ended_at == BEGAN + timedelta(minutes=30)
+    assert end().ended_at == NOW
+
+
+def test_message_names_the_log() -> None:
+    assert RECORD.vm + ".log" in end(1).exit_message
