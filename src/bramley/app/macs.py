@@ -177,6 +177,7 @@ def agent_command(mac: MacFolder) -> list[str]:
         flags.NODE_NAME: mac.name,
         flags.NODE_IP: _ADDRESS,
         flags.KUBECONFIG: mac.kubeconfig,
+        flags.CLIENT_CA_FILE: mac.authority,
         flags.TART_BINARY: mac.programs / "tart",
         flags.TART_HOME: mac.folders.tart_home,
         flags.STATE_DIR: mac.folders.state,
@@ -202,6 +203,8 @@ async def _give_identity(kube: Client, found: Access, mac: MacFolder) -> None:
     server = kubeconfig.reachable(found, None)
     content = kubeconfig.render(mac.name, made.token, server=server, trust=found.trust)
     private_files.write(mac.kubeconfig, content.reveal().encode())
+    # By this the server proves itself when it asks for logs and figures.
+    private_files.write(mac.authority, (found.trust.authorities or "").encode())
 
 
 async def _retire(kube: Client, mac: MacFolder) -> None:

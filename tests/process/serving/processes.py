@@ -123,7 +123,8 @@ def running(
         yield server
     finally:
         if process.poll() is None:
-            process.kill()
+            # Whoever has processes of its own must be asked to end them.
+            process.send_signal(signal.SIGTERM if command == "up" else signal.SIGKILL)
         process.wait(PATIENCE)
 
 

@@ -64,6 +64,11 @@ class MacFolder:
         return self.root / "kubeconfig"
 
     @property
+    def authority(self) -> Path:
+        """Return the certificate of those whom its agent lets in."""
+        return self.root / "ca.crt"
+
+    @property
     def log(self) -> Path:
         """Return where its agent writes."""
         return self.root / "agent.log"

@@ -1,0 +1,144 @@
+"""`bramley up` with simulated Macs: they join, run Pods, and leave nothing behind, however it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from bramley.app import demo
+from bramley.sim.mac.folder import MacFolder
+from tests.process.serving.processes import Bramley, running, until
+
+PODS = "/api/v1/namespaces/default/pods"
+
+
+@contextmanager
+def up(place: Path, *, macs: int) -> Iterator[Bramley]:
+    """Run it until the Macs have come up or failed."""
+    try:
+        with running(place, "--macs", str(macs), command="up") as server:
+            until(lambda: "Ctrl-C" in server.out.read_text())
+            yield server
+    finally:
+        for pid in left(place):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def left(place: Path) -> list[int]:
+    """Return the processes of all Macs of a start."""
+    macs = (place / "data" / "macs").glob("mac-*")
+    return [pid for mac in macs if mac.is_dir() for pid in MacFolder(mac).processes()]
+
+
+def pod(server: Bramley, name: str = demo.NAME) -> dict[str, Any]:
+    found: dict[str, Any] = server.request("GET", f"{PODS}/{name}")[1]
+    return found
+
+
+def phase(server: Bramley, name: str = demo.NAME) -> str:
+    found = pod(server, name)
+    return str(found["status"].get("phase", "")) if found["kind"] == "Pod" else ""
+
+
+def nodes(server: Bramley) -> list[str]:
+    items = server.request("GET", "/api/v1/nodes")[1]["items"]
+    return [node["metadata"]["name"] for node in items]
+
+
+def test_macs_join_and_run_the_sample_and_other_pods_to_their_end(tmp_path: Path) -> None:
+    with up(tmp_path, macs=2) as server:
+        printed = server.out.read_text()
+        assert printed.count("Ready after") == 2
+        assert nodes(server) == ["mac-1", "mac-2"]
+        kubeconfig = tmp_path / "data" / "macs" / "mac-1" / "kubeconfig"
+        assert stat.S_IMODE(kubeconfig.stat().st_mode) == 0o600
+
+        until(lambda: phase(server) == "Running")
+        mine = {**demo.SAMPLE, "metadata": {"name": "mine"}, "spec": dict(demo.SAMPLE["spec"])}
+        script = {"BRAMLEY_SIM_WORK": "1", "BRAMLEY_SIM_CODE": "3"}
+        mine["spec"]["containers"] = [
+            {
+                **demo.SAMPLE["spec"]["containers"][0],
+                "env": [{"name": name, "value": value} for name, value in script.items()],
+            }
+        ]
+        assert server.request("POST", PODS, mine)[0] == 201
+        until(lambda: phase(server, "mine") == "Failed")
+        ended = pod(server, "mine")["status"]["containerStatuses"][0]["state"]["terminated"]
+        assert (ended["exitCode"], ended["reason"]) == (3, "Error")
+
+        for name in ("mine", demo.NAME):
+            server.request("DELETE", f"{PODS}/{name}")
+        until(lambda: server.request("GET", PODS)[1]["items"] == [])
+        assert list((tmp_path / "data" / "macs").glob("mac-*/tart/vms/default-*")) == []
+
+
+def test_a_signal_ends_macs_and_vms_before_the_server(tmp_path: Path) -> None:
+    with up(tmp_path, macs=1) as server:
+        until(lambda: phase(server) == "Running")
+        assert len(left(tmp_path)) >= 4
+
+        assert server.stop(signal.SIGINT) == 0
+
+        assert left(tmp_path) == []
+
+
+def test_what_a_killed_start_left_does_not_hold_up_the_next_one(tmp_path: Path) -> None:
+    with up(tmp_path, macs=1) as server:
+        until(lambda: phase(server) == "Running")
+        server.stop(signal.SIGKILL)
+        orphans = left(tmp_path)
+        assert len(orphans) >= 4
+
+        with up(tmp_path, macs=1) as again:
+            assert "Ready after" in again.out.read_text()
+            assert set(orphans) & set(left(tmp_path)) == set()
+            until(lambda: phase(again) == "Running")
+
+
+def test_a_mac_that_fails_is_told_and_the_others_come_up(tmp_path: Path) -> None:
+    place = tmp_path / "data" / "macs"
+    place.mkdir(parents=True, mode=0o700)
+    (tmp_path / "data").chmod(0o700)
+    (place / "mac-1").write_text("no folder")
+
+    with up(tmp_path, macs=2) as server:
+        printed = server.out.read_text()
+
+    assert "mac-1       did not come up: " in printed
+    assert "mac-2       Ready after" in printed
+    assert "kubectl get nodes" in printed
+
+
+def test_an_agent_that_ends_is_told_and_started_again(tmp_path: Path) -> None:
+    with up(tmp_path, macs=1) as server:
+        mac = MacFolder(tmp_path / "data" / "macs" / "mac-1")
+        (first,) = mac.agents()
+
+        os.kill(first, signal.SIGKILL)
+
+        until(lambda: mac.agents() and mac.agents() != [first])
+        assert "Agent ended" in server.err.read_text()
+
+
+def test_fewer_macs_than_before_leave_no_node_behind(tmp_path: Path) -> None:
+    with up(tmp_path, macs=2) as server:
+        assert nodes(server) == ["mac-1", "mac-2"]
+
+    with up(tmp_path, macs=1) as server:
+        until(lambda: nodes(server) == ["mac-1"])
+
+
+def test_no_macs_are_made_where_none_are_wanted(tmp_path: Path) -> None:
+    with up(tmp_path, macs=0) as server:
+        printed = server.out.read_text()
+
+        assert nodes(server) == []
+    assert not (tmp_path / "data" / "macs").exists()
+    assert demo.NAME not in printed
