@@ -14,7 +14,19 @@ from bramley.base.metrics import Labelled, counter, gauge, histogram
 
 WARM, COLD = "warm", "cold"
 DONE, FAILED, CANCELLED = "done", "failed", "cancelled"
-OPERATIONS = ("pull", "clone", "set", "run", "stop", "delete", "get", "list", "ip", "exec", "fqn")
+OPERATIONS = (
+    "pull",
+    "clone",
+    "set",
+    "run",
+    "stop",
+    "delete",
+    "get",
+    "list",
+    "ip",
+    "exec",
+    "version",
+)
 
 
 class AgentMetrics:

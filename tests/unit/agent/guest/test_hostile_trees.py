@@ -1,0 +1,67 @@
+"""Whatever a guest puts into its place: the agent reads nothing of the host for it, waits for nothing, and removes all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bramley.agent.guest import report
+from bramley.agent.guest.folders import UserData
+from bramley.base import virtual_time
+
+VM = "ns-build-0123456789ab"
+SECRET = "secret of the host"
+NAMES = st.sampled_from(["runner-rc", "runner.log", ".moved-1", "a", "b", "ü", "x\ny"])
+KINDS = st.sampled_from(["file", "folder", "link", "folder link", "loop", "pipe", "hole"])
+TREES = st.lists(st.tuples(st.lists(NAMES, min_size=1, max_size=4), KINDS), max_size=12)
+
+
+def make_hole(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 2**33)
+
+
+def grow(path: Path, outside: Path, kind: str) -> None:
+    """Make one entry as far as what is there allows it."""
+    make: dict[str, Callable[[], object]] = {
+        "file": lambda: path.write_text("3\n"),
+        "folder": path.mkdir,
+        "link": lambda: path.symlink_to(outside / "secret"),
+        "folder link": lambda: path.symlink_to(outside),
+        "loop": lambda: path.symlink_to(path),
+        "pipe": lambda: os.mkfifo(path),
+        "hole": lambda: make_hole(path),
+    }
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        make[kind]()
+
+
+@given(TREES)
+def test_nothing_that_a_guest_makes_reaches_beyond_its_place(
+    tree: list[tuple[list[str], str]],
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        outside = Path(folder, "outside")
+        outside.mkdir()
+        (outside / "secret").write_text(SECRET)
+        folders = UserData(Path(folder, "userdata"))
+        status = folders.prepare(VM).status
+        for parts, kind in tree:
+            # A guest cannot write through its links: they lead nowhere inside its VM.
+            if not any(status.joinpath(*parts[:end]).is_symlink() for end in range(len(parts))):
+                grow(status.joinpath(*parts), outside, kind)
+
+        told, code = report.log_tail(folders, VM), report.read(folders, VM).code
+        virtual_time.run(folders.remove(VM))
+
+        assert code in {None, 3}
+        assert SECRET not in told
+        assert (outside / "secret").read_text() == SECRET
+        assert list(folders.root.iterdir()) == []
