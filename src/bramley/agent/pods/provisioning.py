@@ -14,7 +14,6 @@ from bramley.agent.images import asking
 from bramley.agent.ledger.records import VmRecord, VmState
 from bramley.agent.pods import fields, observing, status
 from bramley.agent.pods.turn import Turn
-from bramley.agent.runs import Run
 from bramley.agent.tart import failures
 from bramley.agent.tart.running import RunOptions, Share
 from bramley.api.names import agent, events, finalizers, guest
@@ -127,9 +126,8 @@ async def start(turn: Turn) -> Outcome | None:
         )
     )
     turn.notes.started_at = means.clock.monotonic()
-    argv, environment = means.tart.run_argv(turn.vm, RunOptions(shares=_shares(turn)))
     with contextlib.suppress(errors.AlreadyExists):
-        await means.runs.start(Run(turn.vm, argv, environment))
+        await means.tart.start(means.runs, turn.vm, RunOptions(shares=_shares(turn)))
     turn.tell(events.STARTED_VM, f"Started VM {turn.vm}")
     return None
 

@@ -20,6 +20,7 @@ from prometheus_client import Counter
 from bramley.agent import programs
 from bramley.agent.host import Host
 from bramley.agent.programs import Finished, Programs
+from bramley.agent.runs import Run, Runs
 from bramley.agent.tart import answers, failures, references, running
 from bramley.agent.tart.listing import ListedVm, VmFacts
 from bramley.agent.tart.running import RunOptions
@@ -46,6 +47,7 @@ class Deadlines:
     delete: timedelta = timedelta(minutes=5)
     get: timedelta = timedelta(seconds=30)
     list: timedelta = timedelta(seconds=30)
+    run: timedelta = timedelta(seconds=15)
     version: timedelta = timedelta(seconds=10)
     stop_margin: timedelta = timedelta(seconds=30)
     ip_margin: timedelta = timedelta(seconds=10)
@@ -209,6 +211,16 @@ class Tart:
         said = await self._run("version", (), limit=self.deadlines.version)
         _expect_well("version", said)
         return said.stdout.strip()
+
+    async def start(self, runs: Runs, vm: str, options: RunOptions | None = None) -> None:
+        """Begin to run a VM under a supervisor; AlreadyExists if it was begun before."""
+        argv, environment = self.run_argv(vm, options)
+        try:
+            async with asyncio.timeout(self.deadlines.run.total_seconds()):
+                await runs.start(Run(vm, argv, environment))
+        except (TimeoutError, errors.TimedOut) as error:
+            self._metrics.tart_timeouts.of("run").inc()
+            raise errors.TimedOut(f"the run of {vm} did not begin in time") from error
 
     def run_argv(
         self, vm: str, options: RunOptions | None = None
