@@ -73,19 +73,20 @@ class Slots:
 
     def leaks(self) -> Sequence[str]:
         """Return the evidence for each slot that is taken for no reason that we know."""
-        now = self._clock.monotonic()
-        self._note_strangers(now)
-        settling = SETTLING.total_seconds()
+        now, settling = self._clock.monotonic(), SETTLING.total_seconds()
+        strangers = self._strangers(self._host.guest_processes())
+        known = self._strangers_since
+        self._strangers_since = {each.pid: known.get(each.pid, now) for each in strangers}
         told = [
             f"process {stranger.pid} holds a VM that no record explains: {' '.join(stranger.argv)[:200]}"
-            for stranger in self._strangers()
-            if now - self._strangers_since.get(stranger.pid, now) >= settling
+            for stranger in strangers
+            if now - self._strangers_since[stranger.pid] >= settling
         ]
         return [*told, *self._unexplained_refusal()]
 
     def occupied(self) -> set[str]:
         """Return the VMs of the ledger that run, stop, or are about to start."""
-        return {record.vm for record in self._ledger.vms().values() if self._occupies(record)}
+        return self._occupied(self._host.guest_processes())
 
     def is_held(self, vm: str) -> bool:
         """Tell whether somebody holds tart's lock of a VM; where that cannot be told, somebody does."""
@@ -102,32 +103,31 @@ class Slots:
 
     def _taken_by_others(self, vm: str, claims: set[str] | None = None) -> int:
         # A stranger counts at once, though it may be told as a leak only later.
-        others = (self.occupied() | (claims or set())) - {vm}
-        return len(others) + len(self._strangers())
+        processes = self._host.guest_processes()
+        others = (self._occupied(processes) | (claims or set())) - {vm}
+        return len(others) + len(self._strangers(processes))
+
+    def _occupied(self, processes: Sequence[GuestProcess]) -> set[str]:
+        named = {_vm_of(each) for each in processes}
+        records = self._ledger.vms().values()
+        return {each.vm for each in records if each.vm in named or self._occupies(each)}
 
     def _occupies(self, record: VmRecord) -> bool:
         vm = record.vm
         if self._runs.is_alive(vm) or self.is_held(vm):
             return True
         is_starting = record.state is VmState.STARTED and not self._runs.is_begun(vm)
-        if is_starting and not record.is_adopted and record.boot_id == self._host.boot_id():
-            return True
-        return any(vm in process.argv for process in self._host.guest_processes())
+        return is_starting and not record.is_adopted and record.boot_id == self._host.boot_id()
 
-    def _strangers(self) -> list[GuestProcess]:
+    def _strangers(self, processes: Sequence[GuestProcess]) -> list[GuestProcess]:
         """Return one process for each VM that no record explains."""
         known = self._ledger.vms()
-        processes = self._host.guest_processes()
         named = {name: each for each in processes if (name := _vm_of(each))}
         strangers = [each for name, each in named.items() if name not in known]
         # The framework's own processes do not tell whose they are; there is one for each VM that runs.
         nameless = [each for each in processes if not _vm_of(each)]
         # The oldest are those that were left behind.
         return nameless[: max(len(nameless) - len(named), 0)] + strangers
-
-    def _note_strangers(self, now: float) -> None:
-        present = {each.pid for each in self._strangers()}
-        self._strangers_since = {pid: self._strangers_since.get(pid, now) for pid in present}
 
     def _current_refusal(self) -> _Refusal | None:
         refusal = self._refusal

@@ -43,7 +43,7 @@ def observe(subject: Subject, means: Means) -> Observation:
         has_clone=has_bundle(subject.vm, means),
         has_run=means.runs.is_begun(subject.vm),
         has_data=subject.vm in means.data.vms(),
-        has_slot=_has_slot(subject.vm, record, means),
+        has_slot=_has_slot(subject, record, process, means),
         has_legacy=pod is not None and legacy_of(pod, record, means) is not None,
         has_predecessor=_has_predecessor(subject, means),
         is_backing_off=means.memory.hold_off(subject.uid) > timedelta(),
@@ -127,8 +127,13 @@ def _is_unreadable(vm: str, means: Means) -> bool:
     return any(each.name == vm for each in means.ledger.unreadable())
 
 
-def _has_slot(vm: str, record: VmRecord | None, means: Means) -> bool:
-    return means.slots.has_room_for_claim(vm) if record is None else means.slots.has_room(vm)
+def _has_slot(subject: Subject, record: VmRecord | None, process: Process, means: Means) -> bool:
+    """Tell whether one more VM may run; not looked for where none can be started, because it reads all processes."""
+    pod = subject.pod
+    if pod is None or pod.deleting or _phase(pod).is_finished or process is not Process.NONE:
+        return True
+    slots, vm = means.slots, subject.vm
+    return slots.has_room_for_claim(vm) if record is None else slots.has_room(vm)
 
 
 def _has_predecessor(subject: Subject, means: Means) -> bool:

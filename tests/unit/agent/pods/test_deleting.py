@@ -114,15 +114,14 @@ async def test_pull_of_one_pod_delays_neither_deletion_nor_boot_of_another(tmp_p
 async def test_504_pods_finished_and_deleted_are_gone(tmp_path: Path) -> None:
     """Finished Pods that are deleted later, by a server that gives them a grace, do not stay in Terminating."""
     async with a_world(tmp_path, work=5.0) as world:
-        made = await world.kube.create(with_finalizers(a_pod(), finalizers.VM_CLEANUP, OTHERS))
+        await world.kube.create(with_finalizers(a_pod(), finalizers.VM_CLEANUP, OTHERS))
         await world.until_phase("Running")
         await world.delete(grace=timedelta(seconds=300))
         await world.until_phase("Succeeded")
         await world.until(world.nothing_left)
         await asyncio.sleep(5)
         left = await world.see()
-        patch = {"metadata": {"finalizers": []}}
-        await world.kube.merge_patch(Pod, made.name, patch, namespace=NAMESPACE)
+        await world.free()
         await world.until_gone(within=5)
 
     assert left.metadata.finalizers == [OTHERS]
@@ -186,8 +185,7 @@ async def test_what_a_pod_that_was_torn_from_us_has_left_is_cleared(tmp_path: Pa
     async with a_world(tmp_path, work=1000.0) as world:
         await world.pod()
         await world.until_phase("Running")
-        patch = {"metadata": {"finalizers": []}}
-        await world.kube.merge_patch(Pod, "runner", patch, namespace=NAMESPACE)
+        await world.free()
         await world.delete(grace=timedelta())
         await world.until(world.nothing_left, within=60)
 
@@ -197,8 +195,7 @@ async def test_pod_of_the_same_name_gets_a_disk_of_its_own(tmp_path: Path) -> No
         await world.pod()
         await world.until_phase("Running")
         before = world.running()
-        patch = {"metadata": {"finalizers": []}}
-        await world.kube.merge_patch(Pod, "runner", patch, namespace=NAMESPACE)
+        await world.free()
         await world.delete(grace=timedelta())
         await world.pod()
         await world.until_phase("Running")

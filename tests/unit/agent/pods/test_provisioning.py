@@ -6,7 +6,7 @@ import asyncio
 from datetime import timedelta
 from pathlib import Path
 
-from bramley.agent.ledger.records import VmState
+from bramley.agent.ledger.records import VmRecord, VmState
 from bramley.agent.pods import provisioning, subject
 from bramley.agent.pods.turn import Turn
 from bramley.api.pod import Container, ResourceRequirements
@@ -40,8 +40,8 @@ async def test_pod_that_was_deleted_while_its_start_was_prepared_is_not_started(
         assert not world.means.runs.is_begun(turn.vm)
 
 
-def _cloned(turn: Turn) -> provisioning.VmRecord:
-    return provisioning.VmRecord(
+def _cloned(turn: Turn) -> VmRecord:
+    return VmRecord(
         vm=turn.vm,
         namespace=turn.key.namespace,
         pod=turn.key.name,

@@ -256,8 +256,9 @@ class Behind:
 
 
 async def the_list(world: World) -> Response:
-    query = (("fieldSelector", f"spec.nodeName={NODE}"), ("limit", "500"))
-    return await world.transport().send(Request("GET", "/api/v1/pods", query=query))
+    query = {"fieldSelector": f"spec.nodeName={NODE}", "limit": "500"}
+    transport: Transport = world.transport()
+    return await transport.send(Request("GET", "/api/v1/pods", query=query))
 
 
 async def test_finished_pod_of_an_old_list_is_not_booted_again(tmp_path: Path) -> None:
@@ -324,8 +325,7 @@ async def test_vm_of_an_unreadable_record_without_a_pod_is_cleared(tmp_path: Pat
         await world.kill()
         (record,) = (world.mac.folders.ledger / "vms").glob("*.json")
         record.write_text("{broken")
-        patch = {"metadata": {"finalizers": []}}
-        await world.kube.merge_patch(Pod, "runner", patch, namespace=NAMESPACE)
+        await world.free()
         await world.delete(grace=timedelta())
         world.start()
         await world.until(world.nothing_left, within=120)

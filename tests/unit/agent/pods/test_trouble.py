@@ -165,7 +165,11 @@ class Refusing:
         self.asked = 0
 
     async def send(self, request: Request) -> Response:
-        if self.refuses and request.path.endswith("/status") and b"terminated" in request.body:
+        if (
+            self.refuses
+            and request.path.endswith("/status")
+            and b"terminated" in (request.body or b"")
+        ):
             self.asked += 1
             raise errors.ApiUnavailable("no answer")
         return await self._inner.send(request)

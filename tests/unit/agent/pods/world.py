@@ -132,6 +132,11 @@ class World:
     async def delete(self, name: str = "runner", *, grace: timedelta | None = None) -> None:
         await self.kube.delete(Pod, name, namespace=NAMESPACE, grace=grace)
 
+    async def free(self, name: str = "runner") -> None:
+        """Take all finalizers off a Pod, as somebody does who has lost his patience."""
+        patch: dict[str, Any] = {"metadata": {"finalizers": []}}
+        await self.kube.merge_patch(Pod, name, patch, namespace=NAMESPACE)
+
     async def phase(self, name: str = "runner") -> str:
         pod = await self.find(name)
         return pod.status.phase if pod is not None else "gone"
