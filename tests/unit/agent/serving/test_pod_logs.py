@@ -9,13 +9,14 @@ from contextlib import aclosing, closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from bramley.agent import vm_names
 from bramley.agent.guest import keeping
 from bramley.agent.guest.folders import UserData
+from bramley.agent.guest.guests import Guests
 from bramley.agent.ledger.records import VmRecord, VmState
 from bramley.agent.serving import log_files
 from bramley.agent.serving.line_times import LineTimes
@@ -136,6 +137,44 @@ async def test_a_followed_log_ends_with_the_vm_and_loses_nothing(tmp_path: Path)
         host.state = None
 
     assert found == ["old", "new", "half", "why it failed"]
+
+
+async def test_a_guests_log_is_not_told_twice_when_it_is_kept(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    logs, found = host.logs, list[str]()
+    write(host.guest, "once\n")
+
+    async def follow() -> None:
+        async with aclosing(logs.batches(asking(follow=True))) as batches:
+            found.extend([line.text.decode() async for each in batches for line in each])
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(follow())
+        await asyncio.sleep(5)
+        keeping.keep_log(host.data, VM, tmp_path)
+        await host.data.remove(VM)
+        await asyncio.sleep(5)
+        host.state = VmState.ENDED
+
+    assert found == ["once"]
+
+
+class NoTokens:
+    """Tokens of guests that have none."""
+
+    def forget(self, vm: str) -> None:
+        """Know of none."""
+
+
+async def test_forgetting_a_guest_keeps_its_log(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    write(host.guest, "why\n")
+    tokens, kube, place = cast("Any", NoTokens()), cast("Any", None), cast("Any", None)
+
+    await Guests(kube, host.data, tokens, place=place, logs=tmp_path).forget(VM)
+
+    assert keeping.kept_path(tmp_path, VM).read_text() == "why\n"
+    assert host.data.vms() == []
 
 
 async def test_the_log_of_a_finished_pod_is_there_when_its_vm_is_gone(tmp_path: Path) -> None:
