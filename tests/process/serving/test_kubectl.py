@@ -89,6 +89,7 @@ def test_refusal_reaches_the_person_at_kubectl(tmp_path: Path, kubectl: Path) ->
 
 def test_commands_that_up_prints_work_in_their_order(tmp_path: Path, kubectl: Path) -> None:
     with running(tmp_path, command="up") as server:
+        until(lambda: "Ctrl-C" in server.out.read_text())
         steps = [command for _, command in up.next_steps(server.kubeconfig, str(BRAMLEY))]
         # A person is slower than a shell: the watch is open before the change.
         script = "\n".join(["set -e", *steps]).replace("--watch &", "--watch & sleep 1")
@@ -97,10 +98,14 @@ def test_commands_that_up_prints_work_in_their_order(tmp_path: Path, kubectl: Pa
             env={**os.environ, "PATH": f"{kubectl.parent}:{os.environ['PATH']}"},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=240,
             check=False,
         )
 
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "pod/sample condition met" in done.stdout
+    assert "sample   1/1     Running" in done.stdout
+    assert "StartedVM" in done.stdout
+    assert "CPU(cores)" in done.stdout
     assert "runnerpool.tuist.dev/demo patched" in done.stdout
     assert 'runnerpool.tuist.dev "demo" deleted' in done.stdout

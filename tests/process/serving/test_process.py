@@ -223,7 +223,7 @@ def test_idle_server_is_small(tmp_path: Path) -> None:
 
 
 def test_up_prints_what_to_try_with_the_real_port(tmp_path: Path) -> None:
-    with running(tmp_path, command="up") as server:
+    with running(tmp_path, "--macs", "0", command="up") as server:
         printed = until(lambda: text if "Ctrl-C" in (text := server.out.read_text()) else "")
         address, _, _ = server.access
 
