@@ -27,6 +27,7 @@ async def two_images(tart: Tart) -> None:
 @both
 async def test_a_pull_deletes_what_was_not_used_for_longest(tart: Tart) -> None:
     await two_images(tart)
+    assert await cached(tart) == [A, B]  # and a moment later
     await tart.done("clone", B, "one")
 
     await tart.done("pull", C)

@@ -52,10 +52,9 @@ def _unpadded(mac: str) -> str:
 
 def address(world: World, mac: str, *, only_valid: bool = True) -> str | None:
     """Return the newest address of a MAC."""
-    now = world.around.now()
-    known = [
-        lease for lease in read(world) if lease.mac == mac and (lease.until > now or not only_valid)
-    ]
+    known = [lease for lease in read(world) if lease.mac == mac]
+    if only_valid:
+        known = [lease for lease in known if lease.until > world.around.now()]
     return max(known, key=lambda lease: lease.until).address if known else None
 
 

@@ -151,7 +151,7 @@ def _check_start(
     if world.fault("run", name, "softnet_died"):
         raise Failed(1, "Softnet process terminated prematurely")
     if world.fault("run", name, "limit"):
-        raise (yield from slots.limit(world, name))
+        raise (yield from slots.limit(world))
     if not all(os.path.isdir(share["path"]) for _, share in shares):
         raise virtualization(2, "The directory sharing device configuration is invalid.")
     if disks.content(layout.vm(world.home, name)).get("facts", {}).get("is_too_new"):

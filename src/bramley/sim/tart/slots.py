@@ -37,7 +37,7 @@ def take(world: World, name: str, *, is_macos: bool) -> Generator[Effect, Any, s
     used = yield from _used(world)
     allowed = int(world.settings.host["macos_guests"])
     if is_macos and used + int(world.settings.host["leaked_slots"]) >= allowed:
-        raise (yield from limit(world, name))
+        raise (yield from limit(world))
     slot = os.path.join(place, world.around.entropy(8).hex())
     with open(slot, "w", encoding="utf-8") as file:
         json.dump({"vm": name, "is_macos": is_macos}, file)
@@ -59,7 +59,7 @@ def _used(world: World) -> Generator[Effect, Any, int]:
     return used
 
 
-def limit(world: World, name: str) -> Generator[Effect, Any, Failed]:
+def limit(world: World) -> Generator[Effect, Any, Failed]:
     """Return the refusal of a third VM; it names those that tart can see, which a leaked one is not."""
     if not world.settings.is_at_least("2.18.1"):
         return virtualization(
@@ -67,8 +67,6 @@ def limit(world: World, name: str) -> Generator[Effect, Any, Failed]:
         )
     seen = []
     for other in layout.names(world.home):
-        if other == name:  # ours: to look at it would be to lose it
-            continue
         config = os.path.join(layout.vm(world.home, other), layout.CONFIG)
         holder: int | None = yield RunHolder(config)
         if holder is not None:
