@@ -39,6 +39,7 @@ AGENT_MODULE = "bramley.cli.tart_kubelet"
 TOKENS_LIVE = timedelta(days=30)
 # On this machine only, and each on a port of its own.
 _ADDRESS = "127.0.0.1"
+_ANY_PORT = "127.0.0.1:0"
 _LOOK_EVERY = timedelta(milliseconds=200)
 # As launchd waits between two starts.
 _RESTART_AFTER = timedelta(seconds=10)
@@ -185,9 +186,9 @@ def agent_command(mac: MacFolder) -> list[str]:
         flags.VM_LOG_DIR: mac.folders.vm_logs,
         flags.NODE_LABELS: f"{labels.FLEET}={demo.FLEET}",
         flags.GUI_PREFLIGHT: "on",
-        flags.KUBELET_BIND_ADDRESS: f"{_ADDRESS}:0",
-        flags.METRICS_BIND_ADDRESS: f"{_ADDRESS}:0",
-        flags.HEALTH_PROBE_BIND_ADDRESS: f"{_ADDRESS}:0",
+        flags.KUBELET_BIND_ADDRESS: _ANY_PORT,
+        flags.METRICS_BIND_ADDRESS: _ANY_PORT,
+        flags.HEALTH_PROBE_BIND_ADDRESS: _ANY_PORT,
     }
     words = [word for flag, value in given.items() for word in (flag.name, str(value))]
     return [sys.executable, "-m", AGENT_MODULE, *words]

@@ -6,7 +6,6 @@ sessions, its loginwindow or its root.
 
 from __future__ import annotations
 
-import os
 import shlex
 import shutil
 import sys
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import bramley
 from bramley.agent import platform
 from bramley.agent.settings import Folders
 from bramley.sim.mac import shim
@@ -24,7 +24,6 @@ from bramley.sim.tart import shim as tart_shim
 # What the agent's supervisor and its certificate need, and a person who looks around.
 TOOLS = ("sh", "cat", "date", "head", "mkdir", "mv", "openssl", "rm", "sleep", "tail", "wc", "ps")
 INTERPRETERS = ("python", "sh", "dash", "bash", "zsh")
-_INTERPRETER_S = frozenset({"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "SSL_CERT_FILE"})
 
 
 def folders(root: Path) -> Folders:
@@ -85,9 +84,14 @@ class MacFolder:
         return Script(self.folders.tart_home / "sim.json", dict(content))
 
     def environment(self) -> dict[str, str]:
-        """Return the environment of its agent: none of ours but what the interpreter needs to find itself."""
-        kept = {key: value for key, value in os.environ.items() if key in _INTERPRETER_S}
-        return {**kept, "PATH": str(self.programs), "HOME": str(self.root), "LC_ALL": "C.UTF-8"}
+        """Return the whole environment of its agent: its own programs, its own home, and where our package is."""
+        package = Path(bramley.__file__).parents[1]
+        return {
+            "PATH": str(self.programs),
+            "HOME": str(self.root),
+            "LC_ALL": "C.UTF-8",
+            "PYTHONPATH": str(package),
+        }
 
     def agents(self) -> list[int]:
         """Return the processes that are its agent."""
