@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import ssl
 import time
@@ -13,7 +14,7 @@ import aiohttp
 import pytest
 
 from bramley.agent.processes import SystemPrograms
-from bramley.agent.serving.connections import Bounds
+from bramley.agent.serving.connections import Bounds, Guard
 from bramley.agent.serving.server import Server, Settings
 from bramley.app import embedded
 from bramley.base import errors
@@ -33,6 +34,15 @@ from tests.unit.agent.serving.scene import (
 pytestmark = pytest.mark.real_time
 
 LOG = "/containerLogs/ns/p/vm"
+
+
+class Line:
+    """A connection."""
+
+    is_closed = False
+
+    def force_close(self) -> None:
+        self.is_closed = True
 
 
 @pytest.mark.parametrize("path", [LOG, "/stats/summary", "/metrics/resource", "/healthz", "/no"])
@@ -194,7 +204,7 @@ async def test_no_more_logs_are_read_than_allowed(tmp_path: Path) -> None:
         assert (await stage.get(LOG))[0] == 200
 
 
-async def test_who_sends_nothing_is_hung_up_on(tmp_path: Path) -> None:
+async def test_who_sends_a_request_byte_by_byte_is_hung_up_on(tmp_path: Path) -> None:
     bounds = Bounds(most=2, idle=timedelta(seconds=1))
     async with scene(tmp_path, connections=bounds) as stage:
         began = time.monotonic()
@@ -202,10 +212,33 @@ async def test_who_sends_nothing_is_hung_up_on(tmp_path: Path) -> None:
             "127.0.0.1", stage.server.port, ssl=trusting()
         )
         writer.write(b"GET / HTTP/1.1\r\nHo")
+        while not reader.at_eof() and time.monotonic() - began < 8:
+            writer.write(b"o")
+            with contextlib.suppress(TimeoutError, ConnectionError):
+                await asyncio.wait_for(reader.read(1), 0.05)
 
-        assert await asyncio.wait_for(reader.read(), 10) == b""
         assert time.monotonic() - began < 8
         writer.close()
+
+
+def test_a_connection_without_a_request_goes_when_its_time_is_over() -> None:
+    guard, line = Guard(Bounds(idle=timedelta(seconds=10))), Line()
+
+    assert [guard.look([line], now) for now in (0.0, 9.9)] == [0, 0]
+    with guard.busy(line):
+        assert guard.look([line], 60.0) == 0
+    assert [guard.look([line], now) for now in (61.0, 70.0, 71.0)] == [0, 0, 1]
+    assert line.is_closed
+
+
+def test_of_too_many_connections_the_longest_waiting_go() -> None:
+    guard, there = Guard(Bounds(most=2, idle=timedelta(seconds=10))), [Line() for _ in range(4)]
+    guard.look(there[:1], 0.0)
+    with guard.busy(there[1]):
+        closed = guard.look(there, 1.0)
+
+    assert closed == 2
+    assert (there[0].is_closed, there[1].is_closed) == (True, False)
 
 
 async def test_headers_are_bounded(tmp_path: Path) -> None:
