@@ -82,6 +82,7 @@ async def test_guest_that_outlives_its_tart_is_told_as_a_leak(tmp_path: Path) ->
         await world.pod("two")
         await asyncio.sleep(120)
 
+        assert not await world.told(events.CREATE_FAILED)
         assert len(leaks) == 1
         assert "no record explains" in leaks[0]
         assert await world.phase("two") == "Pending"
@@ -117,20 +118,47 @@ async def test_refusal_that_nothing_explains_is_a_leak(tmp_path: Path) -> None:
         assert world.boots == 1
 
 
-async def test_vm_of_somebody_else_takes_a_slot_and_is_left_alone(tmp_path: Path) -> None:
-    def hear(_line: str) -> None:
-        return
+async def run_by_hand(world: World, vm: str) -> None:
+    """Run a VM that is none of ours."""
+    for argv in (("tart", "pull", IMAGE), ("tart", "clone", IMAGE, vm)):
+        assert await world.mac.start(Call(argv, hear, hear, {}), parent=1).ended == 0
+    world.mac.start(Call(("tart", "run", vm), hear, hear, {}), parent=1)
+    await asyncio.sleep(15)
 
+
+def hear(_line: str) -> None:
+    return
+
+
+async def test_vm_of_somebody_else_takes_a_slot_and_is_left_alone(tmp_path: Path) -> None:
     async with a_world(tmp_path, starts=False, work=1000.0) as world:
-        for argv in (("tart", "pull", IMAGE), ("tart", "clone", IMAGE, "bake")):
-            assert await world.mac.start(Call(argv, hear, hear, {}), parent=1).ended == 0
-        world.mac.start(Call(("tart", "run", "bake"), hear, hear, {}), parent=1)
-        await asyncio.sleep(15)
+        await run_by_hand(world, "bake")
         world.start()
         await world.pod("one")
         await world.pod("two")
         await world.until(lambda: len(world.running()) == 2)
         await asyncio.sleep(timedelta(minutes=10).total_seconds())
 
+        assert not await world.told(events.CREATE_FAILED)
         assert "bake" in world.running()
         assert max(world.crowds) == 2
+
+
+async def test_clone_looks_for_room_again_before_it_starts(tmp_path: Path) -> None:
+    async with a_world(tmp_path, work=1000.0) as world:
+        world.mac.session.end()
+        world.mac.session.logs_in = False
+        await world.pod("one")
+        await world.pod("two")
+        await world.until(lambda: len(world.vms()) == 2)
+        world.mac.session.logs_in = True
+        world.mac.session.log_in()
+        world.life.side.die()
+        await run_by_hand(world, "bake")
+        await world.kill()
+        world.start()
+        await world.until(lambda: len(world.running()) == 2)
+        await asyncio.sleep(60)
+        told = await world.told(events.CREATE_FAILED)
+
+    assert not any("limit" in message for message in told)

@@ -224,9 +224,9 @@ async def test_deleted_vm_is_kept_until_its_end_is_acknowledged(tmp_path: Path) 
 
 async def test_error_after_a_while_is_an_end_and_no_refusal(tmp_path: Path) -> None:
     """A guest may have worked on this disk: nothing is tried again."""
-    async with a_world(tmp_path, work=1000.0, code=None) as world:
+    async with a_world(tmp_path, work=1000.0, code=None, has_address=False) as world:
         await world.pod()
-        await world.until_phase("Running")
+        await world.until(lambda: world.boots == 1)
         await asyncio.sleep(30)
         (supervised,) = world.mac.supervised.values()
         assert supervised.tart is not None
