@@ -27,6 +27,15 @@ OTHERS_FLAGS = {
     },
     "pytest": {"--randomly-seed"},
     "pip": {"--require-hashes"},
+    "tart": {
+        "--chunk-size",
+        "--deduplicate",
+        "--disk",
+        "--insecure",
+        "--no-validate",
+        "--overwrite",
+        "--stacked",
+    },
 }
 # Words of other projects in the same shape as our kinds and reasons.
 OTHERS_WORDS = {"TaskGroup", "StrEnum", "ConfigMap", "ServiceAccount"}
