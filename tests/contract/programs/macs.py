@@ -1,0 +1,103 @@
+"""The driver with all that it works through, on a simulated Mac: as real processes, and in process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from bramley.agent import platform
+from bramley.agent.host import Host
+from bramley.agent.processes import SystemPrograms
+from bramley.agent.runs import Runs
+from bramley.agent.supervising import SupervisedRuns
+from bramley.agent.tart.driver import Deadlines, Tart
+from bramley.base.clock import SystemClock
+from bramley.sim.mac.folder import MacFolder
+from bramley.sim.mac.mac import SimulatedMac
+from bramley.sim.mac.script import Script
+from tests.contract.programs.stage import REAL
+from tests.unit.agent.tart.fakes import Metrics
+
+IMAGE = "ghcr.io/tuist/runner:1"
+CONTENT: dict[str, Any] = {
+    "scale": 0.02,
+    "timings": {"bytes_per_second": 1e12, "stream_bytes_per_second": 1e12},
+    "images": {
+        IMAGE: {
+            "disk_bytes": 5_000_000_000,
+            "size_bytes": 1_000_000_000,
+            "guest": {"then": "stay", "work": 1},
+        }
+    },
+}
+
+
+@dataclass(frozen=True)
+class Mac:
+    """A Mac and its agent's means."""
+
+    tart: Tart
+    runs: Runs
+    host: Host
+    script: Script
+    metrics: Metrics
+
+
+@contextlib.asynccontextmanager
+async def on(target: str, root: Path) -> AsyncIterator[Mac]:
+    """Build a Mac, and leave nothing of it running."""
+    build = _real if target == REAL else _simulated
+    async with build(root / "mac") as mac:
+        yield mac
+
+
+@contextlib.asynccontextmanager
+async def _real(root: Path) -> AsyncIterator[Mac]:
+    folder = MacFolder(root)
+    script = folder.lay_out(CONTENT)
+    places = folder.folders
+    environment = folder.environment()
+    runs = SupervisedRuns(places.state, places.vm_logs, SystemClock(), environment=environment)
+    host = platform.current(tart_home=places.tart_home)
+    metrics = Metrics()
+    programs = SystemPrograms(environment)
+    try:
+        tart = Tart(programs, binary="tart", home=places.tart_home, metrics=metrics)
+        yield Mac(tart, runs, host, script, metrics)
+    finally:
+        for pid in folder.vms():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+@contextlib.asynccontextmanager
+async def _simulated(root: Path) -> AsyncIterator[Mac]:
+    async with asyncio.TaskGroup() as group:
+        mac = SimulatedMac(root, clock=SystemClock(), rng=random.Random(0), group=group)
+        script = Script(mac.folders.tart_home / "sim.json", dict(CONTENT))
+        side = mac.agent_side()
+        metrics = Metrics()
+        tart = Tart(side.programs, binary="tart", home=mac.folders.tart_home, metrics=metrics)
+        yield Mac(tart, side.runs, side.host, script, metrics)
+        mac.reboot()
+
+
+def impatient(mac: Mac, seconds: float) -> Tart:
+    """Return the driver with a short deadline on every command."""
+    limit = timedelta(seconds=seconds)
+    deadlines = Deadlines(pull=limit, clone=limit, set=limit, delete=limit, get=limit, list=limit)
+    return Tart(
+        mac.tart._programs,
+        binary="tart",
+        home=mac.tart.home,
+        metrics=mac.metrics,
+        deadlines=deadlines,
+    )

@@ -1,0 +1,197 @@
+"""The driver on a tart that answers as the real one does: what it says is understood, and what it does is seen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from bramley.agent.tart import failures
+from bramley.agent.tart.listing import VmFacts
+from bramley.base import errors
+from tests.contract.programs import macs
+from tests.contract.programs.macs import IMAGE, Mac
+from tests.contract.programs.stage import until
+
+SOON = timedelta(seconds=20)
+VM = "ns-pod-0123456789ab"
+
+
+async def a_running_vm(mac: Mac, vm: str = VM) -> None:
+    await mac.tart.clone(IMAGE, vm)
+    await mac.tart.start(mac.runs, vm)
+    await until(lambda: mac.tart.is_running(vm, mac.host), seconds=20)
+
+
+async def test_an_image_is_pulled_and_known_by_its_digest(target: str, tmp_path: Path) -> None:
+    async with macs.on(target, tmp_path) as mac:
+        assert mac.tart.resolve(IMAGE) is None
+        heard: list[str] = []
+
+        await mac.tart.pull(IMAGE, on_line=heard.append)
+
+        digest = mac.tart.resolve(IMAGE)
+        assert digest is not None
+        assert mac.tart.resolve(f"ghcr.io/tuist/runner@{digest}") == digest
+        assert "100%" in [line.strip() for line in heard]
+        names = {each.name for each in await mac.tart.list() if not each.is_local}
+        assert names == {IMAGE, f"ghcr.io/tuist/runner@{digest}"}
+
+
+async def test_a_clone_gets_its_size_and_is_deleted_once_and_again(
+    target: str, tmp_path: Path
+) -> None:
+    async with macs.on(target, tmp_path) as mac:
+        assert await mac.tart.get(VM) is None
+
+        await mac.tart.clone(IMAGE, VM)
+        await mac.tart.set(VM, cpu=6, memory_mb=12288, random_mac=True, random_serial=True)
+
+        assert mac.tart.has(VM)
+        assert await mac.tart.get(VM) == VmFacts(cpu=6, memory_mb=12288, disk_gb=5)
+        with pytest.raises(errors.AlreadyExists):
+            await mac.tart.clone(IMAGE, VM)
+        for _ in range(2):
+            await mac.tart.delete(VM)
+            assert not mac.tart.has(VM)
+
+
+async def test_a_vm_runs_under_its_supervisor_until_it_is_stopped(
+    target: str, tmp_path: Path
+) -> None:
+    async with macs.on(target, tmp_path) as mac:
+        await a_running_vm(mac)
+
+        assert await mac.tart.ip(VM, SOON) is not None
+        assert any(VM in each.argv for each in mac.host.guest_processes())
+        assert (await mac.tart.exec(VM, ["/bin/df", "-k", "/"], SOON)).code == 0
+        with pytest.raises(failures.IsRunning):
+            await mac.tart.delete(VM)
+
+        await mac.tart.stop(VM, timedelta(seconds=10))
+
+        assert (await asyncio.wait_for(mac.runs.wait(VM), timeout=20)).code == 0
+        assert not mac.tart.is_running(VM, mac.host)
+        await mac.tart.stop(VM, timedelta(seconds=1))
+        await mac.tart.delete(VM)
+        await until(lambda: mac.host.guest_processes() == [])
+
+
+async def test_a_killed_run_frees_its_vm(target: str, tmp_path: Path) -> None:
+    async with macs.on(target, tmp_path) as mac:
+        await a_running_vm(mac)
+
+        mac.runs.kill(VM)
+
+        assert (await asyncio.wait_for(mac.runs.wait(VM), timeout=20)).code == -9
+        assert not mac.tart.is_running(VM, mac.host)
+        await mac.tart.delete(VM)
+
+
+async def test_a_third_vm_is_refused_by_a_name_that_we_know(target: str, tmp_path: Path) -> None:
+    async with macs.on(target, tmp_path) as mac:
+        for vm in ("one", "two"):
+            await a_running_vm(mac, vm)
+        await mac.tart.clone(IMAGE, "three")
+
+        await mac.tart.start(mac.runs, "three")
+        ended = await asyncio.wait_for(mac.runs.wait("three"), timeout=20)
+
+        assert ended.code == 1
+        why = failures.start_failure(ended.code, mac.runs.said("three"))
+        assert isinstance(why, failures.LimitReached)
+
+
+async def test_the_end_of_a_guest_is_the_end_of_its_run(target: str, tmp_path: Path) -> None:
+    async with macs.on(target, tmp_path) as mac:
+        mac.script.guest(VM, then="halt", code=0)
+        await mac.tart.clone(IMAGE, VM)
+        await mac.tart.start(mac.runs, VM)
+
+        assert (await asyncio.wait_for(mac.runs.wait(VM), timeout=20)).code == 0
+        assert "guest has stopped the virtual machine" in mac.runs.said(VM)
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [("no_session", failures.NoSession), ("limit", failures.LimitReached)],
+)
+async def test_a_start_that_fails_is_known_by_what_tart_said(
+    fault: str, kind: type[failures.TartFailed], target: str, tmp_path: Path
+) -> None:
+    async with macs.on(target, tmp_path) as mac:
+        mac.script.fault("run", fault)
+        await mac.tart.clone(IMAGE, VM)
+        await mac.tart.start(mac.runs, VM)
+
+        ended = await asyncio.wait_for(mac.runs.wait(VM), timeout=20)
+
+        assert ended.code is not None
+        assert isinstance(failures.start_failure(ended.code, mac.runs.said(VM)), kind)
+
+
+async def test_a_full_disk_is_known_as_one(target: str, tmp_path: Path) -> None:
+    async with macs.on(target, tmp_path) as mac:
+        await mac.tart.clone(IMAGE, "golden")
+        mac.script.fault("clone", "no_space")
+        mac.script.fault("pull", "no_space")
+
+        with pytest.raises(failures.NoSpace):
+            await mac.tart.clone("golden", VM)
+        mac.script.image("ghcr.io/tuist/other:1", size_bytes=1_000_000_000)
+        with pytest.raises(failures.NoSpace):
+            await mac.tart.pull("ghcr.io/tuist/other:1")
+
+
+async def test_a_registry_that_wants_less_is_known_as_one(target: str, tmp_path: Path) -> None:
+    async with macs.on(target, tmp_path) as mac:
+        mac.script.fault("pull", "status", code=429)
+
+        with pytest.raises(failures.Throttled):
+            await mac.tart.pull(IMAGE)
+
+
+async def test_a_half_made_clone_is_cleared_away(target: str, tmp_path: Path) -> None:
+    async with macs.on(target, tmp_path) as mac:
+        folder = mac.tart.home / "vms" / VM
+        folder.mkdir(parents=True)
+        (folder / "disk.img").write_bytes(b"")
+        assert VM not in {each.name for each in await mac.tart.list()}
+
+        await mac.tart.delete(VM)
+
+        assert not folder.exists()
+
+
+@pytest.mark.parametrize("operation", ["list", "get", "clone", "delete", "pull"])
+async def test_a_command_that_hangs_is_killed_and_counted(
+    operation: str, target: str, tmp_path: Path
+) -> None:
+    async with macs.on(target, tmp_path) as mac:
+        mac.script.fault(operation, "hang")
+        tart = macs.impatient(mac, 0.3)
+        calls: dict[str, Callable[[], Awaitable[object]]] = {
+            "list": tart.list,
+            "get": lambda: tart.get(VM),
+            "clone": lambda: tart.clone(IMAGE, VM),
+            "delete": lambda: tart.delete(VM),
+            "pull": lambda: tart.pull(IMAGE),
+        }
+
+        async with asyncio.timeout(20):
+            with pytest.raises(errors.TimedOut):
+                await calls[operation]()
+
+        assert mac.metrics.timeouts(operation) == 1
+        home = str(mac.tart.home)
+        await until(
+            lambda: not [each for each in mac.host.processes() if _is_tart(each.argv, home)]
+        )
+
+
+def _is_tart(argv: tuple[str, ...], home: str) -> bool:
+    inside = home.removesuffix("/tart")
+    return any(word.startswith(inside) and word.endswith("/bin/tart") for word in argv)
