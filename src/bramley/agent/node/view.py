@@ -19,8 +19,10 @@ from bramley.agent.node.facts import Check, Facts
 from bramley.agent.node.guest_disks import Guests
 from bramley.agent.node.probing import Probe, Timings
 
+# What starts programs costs more than all else that an idle agent does.
+RARELY = Timings(every=timedelta(minutes=1))
 # Every so many looks at tart one goes deeper than its version: once in five minutes.
-LIST_EVERY = 10
+LIST_EVERY = 5
 # Cheap to look at, and soon to be known: each leak costs half of a Mac.
 SOON = Timings(every=timedelta(seconds=10))
 
@@ -76,13 +78,15 @@ class View:
         self._others = others
         self._asked = 0
         self._metrics = metrics
-        self._answers = Probe("tart", self._ask_tart, changed=changed)
+        self._answers = Probe("tart", self._ask_tart, changed=changed, timings=RARELY)
         self._space = Probe("host disk", self._measure_host, changed=_nothing)
-        self._guests = Probe("guest disks", self._measure_guests, changed=_nothing)
+        self._guests = Probe("guest disks", self._measure_guests, changed=_nothing, timings=RARELY)
         self._slots = Probe("slots", self._look_for_leaks, changed=changed, timings=SOON)
         self._images = Probe("images", self._look_for_images, changed=changed, timings=SOON)
         # Not only looked at: a Node that is not ready gets no Pods, so nobody else would revive it.
-        self._session = Probe("GUI session", session.ensure, changed=changed) if session else None
+        self._session: Probe[None] | None = None
+        if session is not None:
+            self._session = Probe("GUI session", session.ensure, changed=changed, timings=RARELY)
 
     def jobs(self) -> Iterator[Coroutine[Any, Any, object]]:
         """Yield the probes; each runs until it is cancelled."""
