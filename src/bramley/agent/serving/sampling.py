@@ -7,7 +7,9 @@ counters differ between macOS and Linux.
 from __future__ import annotations
 
 import asyncio
-import os
+import resource
+import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -35,7 +37,8 @@ class _Sample:
 class Sampler:
     """Measures; `run` has to run beside it.
 
-    `process` finds the process that runs a VM, `pods` a Pod of this Node, `disk` is where the VMs' disks are.
+    `process` finds the process that runs a VM, `pods` a Pod of this Node, `disk` is where the VMs' disks are, `own` tells what
+    the agent itself uses.
     """
 
     node: str
@@ -45,6 +48,7 @@ class Sampler:
     pods: Callable[[str, str], Pod | None]
     clock: Clock
     disk: Path | None = None
+    own: Callable[[], Usage] = field(default_factory=lambda: own_usage)
     _samples: dict[str, _Sample] = field(default_factory=dict)
     _own: _Sample | None = None
     _ended_cpu: float = 0.0
@@ -74,7 +78,8 @@ class Sampler:
             if now is None or now.pid != last.pid:
                 # The Node's counter must not fall when a VM ends.
                 self._ended_cpu += last.used.cpu_seconds
-        self._own = self._measured(os.getpid(), self._own) or self._own
+        own = self._own.used if self._own else None
+        self._own = _Sample(0, _used(self.own(), own, self.clock.now()))
 
     def usage(self) -> NodeUsage:
         """Return the last measurement."""
@@ -130,6 +135,13 @@ class Sampler:
             return self.host.space(self.disk)
         except OSError:
             return None
+
+
+def own_usage() -> Usage:
+    """Return what this process alone has used: what it started is counted with the VMs."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return Usage(timedelta(seconds=time.process_time()), most)
 
 
 def _used(found: Usage, last: Used | None, at: datetime) -> Used:

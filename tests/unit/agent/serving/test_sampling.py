@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from pathlib import Path
 
 from bramley.agent.host import GuestProcess, HostProcess, Space, Usage
 from bramley.agent.ledger.records import VmRecord, VmState
-from bramley.agent.serving.sampling import Sampler
+from bramley.agent.serving.sampling import Sampler, own_usage
 from bramley.base import virtual_time
 
 
@@ -25,12 +24,12 @@ class Host:
     rate: float = 0.5
 
     def usage(self, pid: int) -> Usage | None:
-        if pid not in {*self.pids.values(), os.getpid()}:
+        if pid not in self.pids.values():
             return None
-        now = asyncio.get_running_loop().time()
-        own = pid == os.getpid()
-        rate = 0.01 if own else self.rate
-        return Usage(timedelta(seconds=rate * now), 100 if own else 1000)
+        return Usage(timedelta(seconds=self.rate * asyncio.get_running_loop().time()), 1000)
+
+    def own(self) -> Usage:
+        return Usage(timedelta(seconds=0.01 * asyncio.get_running_loop().time()), 100)
 
     def space(self, _path: Path) -> Space:
         return Space(10, 5)
@@ -61,7 +60,14 @@ class Host:
 async def sampling(host: Host) -> AsyncIterator[Sampler]:
     clock = virtual_time.clock()
     sampler = Sampler(
-        "mac-1", host, host.records, host.pids.get, lambda *_: None, clock, disk=Path("/")
+        "mac-1",
+        host,
+        host.records,
+        host.pids.get,
+        lambda *_: None,
+        clock,
+        disk=Path("/"),
+        own=host.own,
     )
     async with asyncio.TaskGroup() as group:
         running = group.create_task(sampler.run())
@@ -113,3 +119,10 @@ async def test_a_counter_that_falls_is_no_negative_work() -> None:
 
         (pod,) = sampler.usage().pods
         assert pod.used.cores == 0.0
+
+
+def test_the_agent_knows_what_it_uses_itself() -> None:
+    used = own_usage()
+
+    assert used.cpu > timedelta()
+    assert 10 * 2**20 < used.resident_bytes < 4 * 2**30
