@@ -16,6 +16,7 @@ from bramley.base.backoff import Backoff
 from bramley.base.clock import Clock
 
 _MOST = 512
+_SHORTEST_WAIT = 0.001
 _BACKOFF = Backoff(timedelta(seconds=10), timedelta(minutes=5))
 
 Wish = tuple[str, str, tuple[str, ...]]
@@ -72,7 +73,10 @@ class Failures:
         """Return the failure of a wish while it is too early to try again."""
         failure = self._failures.get(_wish(request))
         left = failure.until - self._clock.monotonic() if failure is not None else 0.0
-        return Failed(failure.error, timedelta(seconds=left)) if failure and left > 0 else None
+        # A wait that a clock cannot tell from none would be waited for for ever.
+        if failure is None or left < _SHORTEST_WAIT:
+            return None
+        return Failed(failure.error, timedelta(seconds=left))
 
     def note(self, request: ImageRequest, error: errors.BramleyError) -> None:
         """Remember a failure; each one in a row is waited out longer."""

@@ -1,0 +1,153 @@
+"""The seed incident: a VM made by hand is pushed for longer than the collector's period, and must be whole to the end.
+
+Tart drops its own lock early in a push, so nothing but us protects the VM: it is not in the ledger, its push is in the process
+table, and a lease can be held on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from bramley.agent.collecting import leases
+from bramley.agent.collecting.leases import Lease
+from bramley.agent.ledger import VmRecord, VmState
+from bramley.api.core import Node
+from bramley.api.names import annotations as names
+from bramley.app.agent_parts import Parts
+from bramley.sim.mac.calls import Call
+from tests.scenarios.agent_life.world import IMAGE, NODE, World, a_world, is_ready
+
+BAKED = "tuist-runner"
+TARGET = "ghcr.io/example/baked:1"
+GB = 10**9
+TWELVE_MINUTES = 12 * 60
+
+
+@dataclasses.dataclass
+class Hand:
+    """Somebody at the host's shell; `said` is what the programs printed."""
+
+    world: World
+    said: list[str] = dataclasses.field(default_factory=list)
+
+    async def run(self, *argv: str) -> int:
+        home = str(self.world.mac.folders.tart_home)
+        call = Call(argv, self.said.append, self.said.append, {"TART_HOME": home, "CI": "1"})
+        return await asyncio.shield(self.world.mac.start(call, parent=1).ended)
+
+
+@asynccontextmanager
+async def a_builder(tmp_path: Path, *, collects: bool) -> AsyncIterator[tuple[World, Hand]]:
+    """Give a Mac with an agent, and a VM that was made by hand and takes twelve minutes to push."""
+    async with a_world(tmp_path, collects=collects) as world:
+        world.mac.script.image("ghcr.io/example/base:1", size_bytes=20 * GB)
+        world.mac.script.timings(push_bytes_per_second=10 * GB / TWELVE_MINUTES)
+        hand = Hand(world)
+        assert await hand.run("tart", "clone", "ghcr.io/example/base:1", BAKED) == 0
+        world.start()
+        await world.until(lambda: is_ready(world.kube), within=timedelta(minutes=2), what="Ready")
+        yield world, hand
+
+
+async def pushed(world: World, hand: Hand) -> int:
+    began = world.clock.monotonic()
+    code = await hand.run("tart", "push", BAKED, TARGET)
+    assert world.clock.monotonic() - began >= TWELVE_MINUTES
+    return code
+
+
+@pytest.mark.parametrize("collects", [True, False], ids=["collector on", "--disable-vm-gc"])
+async def test_bake_is_pushed_for_twelve_minutes(tmp_path: Path, *, collects: bool) -> None:
+    async with a_builder(tmp_path, collects=collects) as (world, hand):
+        assert await pushed(world, hand) == 0
+
+        assert (world.mac.folders.tart_home / "vms" / BAKED / "nvram.bin").exists()
+        assert "pushing NVRAM..." in hand.said
+
+
+async def test_bake_is_left_alone_by_a_collector_that_has_work(tmp_path: Path) -> None:
+    """Pods are here, an orphan is collected, the disk is low, and everything around the bake goes on."""
+    async with a_builder(tmp_path, collects=True) as (world, hand):
+        await world.pod("job", image=IMAGE)
+        assert await hand.run("tart", "clone", "ghcr.io/example/base:1", "orphan") == 0
+        orphaned(world, "orphan")
+        world.mac.script.host(other_bytes=400 * GB)
+        push = world.group.create_task(pushed(world, hand))
+        collector = parts_of(world).collector
+        assert collector is not None
+        for _ in range(11):
+            await asyncio.sleep(60)
+            await collector.reclaim()
+
+        assert await push == 0
+        assert not (world.mac.folders.tart_home / "vms" / "orphan").exists()
+
+
+def orphaned(world: World, vm: str) -> None:
+    """Say that a VM is ours, of a Pod that was here long ago."""
+    parts_of(world).ledger.put(
+        VmRecord(
+            vm=vm,
+            namespace="default",
+            pod="gone",
+            uid="gone",
+            image=IMAGE,
+            state=VmState.REPORTED,
+            created_at=world.clock.now() - timedelta(days=1),
+        )
+    )
+
+
+async def test_leased_bake_keeps_the_images_that_it_was_made_of(tmp_path: Path) -> None:
+    async with a_builder(tmp_path, collects=True) as (world, _):
+        parts = parts_of(world)
+        assert parts.collector is not None
+
+        async def is_staged() -> bool:
+            return bool(parts.images.present())
+
+        await stage(world, [IMAGE])
+        await world.until(is_staged, within=timedelta(minutes=9), what="staged")
+        await stage(world, [])
+        handle = leases.take(world.mac.folders.leases, Lease(vms=(BAKED,)))
+        await asyncio.sleep(600)
+        assert not await parts.collector.reclaim()
+
+        os.close(handle)
+        assert await parts.collector.reclaim()
+        assert not await is_staged()
+        assert (world.mac.folders.tart_home / "vms" / BAKED).exists()
+
+
+def parts_of(world: World) -> Parts:
+    assert world.agent is not None
+    assert world.agent.parts is not None
+    return world.agent.parts
+
+
+async def stage(world: World, images: list[str]) -> None:
+    noted = {names.STAGE_IMAGES: json.dumps({"images": images})}
+    await world.kube.merge_patch(Node, NODE, {"metadata": {"annotations": noted}})
+
+
+async def test_agent_without_a_collector_deletes_nothing_when_the_disk_is_full(
+    tmp_path: Path,
+) -> None:
+    async with a_builder(tmp_path, collects=False) as (world, hand):
+        assert parts_of(world).collector is None
+        world.mac.script.fault("pull", "no_space")
+        await world.pod("job", image=IMAGE)
+        before = {each.name for each in (world.mac.folders.tart_home / "vms").iterdir()}
+        await asyncio.sleep(900)
+
+        assert {each.name for each in (world.mac.folders.tart_home / "vms").iterdir()} == before
+        assert await hand.run("tart", "delete", BAKED) == 0
