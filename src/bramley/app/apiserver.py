@@ -31,6 +31,7 @@ from bramley.app.listening import Address, bind, bound_address
 from bramley.app.serving import HttpsServer, Stop
 from bramley.base import log
 from bramley.base.clock import Clock, SystemClock
+from bramley.base.errors import BadConfiguration
 from bramley.base.secret import Secret
 
 logger = log.get(__name__)
@@ -51,6 +52,8 @@ class Settings:
     api: ApiSettings = field(default_factory=ApiSettings)
     cluster: cluster.Settings = field(default_factory=cluster.Settings)
     audit: Path | None = None
+    # By whom the certificates of agents must be signed; without it they are not checked, as on a kube-apiserver.
+    agents_authority: Path | None = None
 
 
 def run(settings: Settings, *, started: Callable[[Address], None]) -> None:
@@ -99,7 +102,7 @@ async def serve(
             tokens = Tokens.open(settings.data_dir)
             certificates = _certificates(settings, clock)
             token = kubeconfigs.admin_token(settings.kubeconfig, tokens)
-            agents = _agents(certificates, clock)
+            agents = _agents(settings, certificates, clock)
             api = _api(settings, store, tokens, clock=clock, audit=audit, agents=agents)
             await embedded.prepare(api, token)
             tell_way_in = partial(_write_kubeconfig, settings, address, certificates, token)
@@ -152,13 +155,27 @@ class _Process:
         await self.api.store.close()
 
 
-def _agents(certificates: Certificates, clock: Clock) -> Nodes:
-    """Return the ways to agents: the API proves itself by its own authority, and does not check their certificates."""
+def _agents(settings: Settings, certificates: Certificates, clock: Clock) -> Nodes:
+    """Return the ways to agents, to whom the API proves itself by its own authority."""
 
     def issue(name: str, lifetime: timedelta) -> tls.Identity:
         return certificates.issue(name, lifetime=lifetime)
 
-    return reaching.nodes(issue, authority=certificates.authority.decode(), clock=clock)
+    file = settings.agents_authority
+    checked_by = _read_authority(file) if file is not None else None
+    own = certificates.authority.decode()
+    return reaching.nodes(
+        issue, authority=checked_by or own, clock=clock, checked=checked_by is not None
+    )
+
+
+def _read_authority(file: Path) -> str:
+    try:
+        return file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadConfiguration(
+            f"{file} cannot be read ({error}); --kubelet-certificate-authority needs a PEM file"
+        ) from error
 
 
 def _api(

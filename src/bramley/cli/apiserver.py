@@ -18,6 +18,7 @@ from bramley.cli.options import (
     DataDir,
     Format,
     KubeconfigOut,
+    KubeletAuthority,
     Level,
     Listen,
     LogFormat,
@@ -44,6 +45,7 @@ def apiserver(  # noqa: PLR0913 - one parameter a flag
     listen: Listen = LISTEN,
     kubeconfig_out: KubeconfigOut = None,
     audit_log: AuditLog = None,
+    kubelet_certificate_authority: KubeletAuthority = None,
     controllers: Controllers = True,
     log_level: Level = LogLevel.INFO,
     log_format: Format = LogFormat.AUTO,
@@ -62,8 +64,15 @@ def apiserver(  # noqa: PLR0913 - one parameter a flag
     settings = _with_controllers(
         effective(data_dir, listen, kubeconfig_out, audit_log), controllers
     )
+    settings = dataclasses.replace(
+        settings, agents_authority=_absolute(kubelet_certificate_authority)
+    )
     if show_settings:
-        show(context, {**shown(settings, log_level, log_format), "controllers": controllers})
+        own = {
+            "kubelet_certificate_authority": settings.agents_authority or "not checked",
+            "controllers": controllers,
+        }
+        show(context, {**shown(settings, log_level, log_format), **own})
         return
     from bramley.app import apiserver as process
     from bramley.base import log
@@ -88,6 +97,10 @@ def _refuse_flags_in_front(context: typer.Context, command: str) -> None:
                 f"{flag} before {command!r} is for serving only; "
                 f"see what {command!r} takes with: bramley apiserver {command} -h"
             )
+
+
+def _absolute(path: Path | None) -> Path | None:
+    return path.expanduser().absolute() if path is not None else None
 
 
 def _with_controllers(settings: Settings, enabled: Controllers) -> Settings:

@@ -83,6 +83,16 @@ AuditLog = Annotated[
         metavar="FILE|off",
     ),
 ]
+KubeletAuthority = Annotated[
+    Path | None,
+    typer.Option(
+        "--kubelet-certificate-authority",
+        envvar="BRAMLEY_KUBELET_CERTIFICATE_AUTHORITY",
+        help="Authority (PEM) by which the certificates of agents are checked when their logs and figures are asked for.",
+        show_default="they are not checked",
+        metavar="FILE",
+    ),
+]
 Macs = Annotated[
     int,
     typer.Option(

@@ -1,7 +1,7 @@
 """Lines to agents: one transport per address, kept for a while, with bounds on each answer.
 
-Like a kube-apiserver without `--kubelet-certificate-authority` it does not check the certificates of agents, which are
-self-signed, unless it is given an authority to check them by. Redirects are not followed.
+Like a kube-apiserver it checks the certificates of agents only if it is given an authority to check them by: most are
+self-signed. Redirects are not followed.
 """
 
 from __future__ import annotations

@@ -13,11 +13,14 @@ from bramley.apiserver import tls
 from bramley.apiserver.auth.bootstrap import KUBELET_CLIENT
 from bramley.apiserver.nodes import places
 from bramley.apiserver.nodes.identity import LIFETIME, NodeIdentity
-from bramley.apiserver.nodes.lines import NodeLines
+from bramley.apiserver.nodes.lines import Lines, NodeLines
+from bramley.apiserver.nodes.reaching import nodes
 from bramley.apiserver.status import ApiError
 from bramley.base import errors, virtual_time
+from bramley.base.clock import SystemClock
 from bramley.base.secret import Secret
 from bramley.kube.credentials import Fixed
+from tests.unit.agent.serving.scene import scene
 
 
 def a_node(*addresses: tuple[str, str], port: int = 0) -> dict[str, Any]:
@@ -72,3 +75,36 @@ async def test_closed_lines_are_used_no_more(tmp_path: Path) -> None:
 
     with pytest.raises(errors.ApiUnavailable):
         await lines.get("https://127.0.0.1:1", "/", within=timedelta(seconds=1))
+
+
+@pytest.mark.real_time
+async def test_agents_are_checked_by_an_authority_if_one_is_given(tmp_path: Path) -> None:
+    ours, theirs = tls.Certificates(tmp_path / "authority"), tls.Certificates(tmp_path / "theirs")
+    for each in (ours, theirs):
+        each.ensure()
+    folder = tmp_path / "authority" / "tls"
+    pair = {"certificate": folder / "serving.crt", "key": folder / "serving.key"}
+
+    async with scene(tmp_path, **pair) as stage:
+
+        def issue(name: str, lifetime: timedelta) -> tls.Identity:
+            return stage.certificates.issue(name, lifetime=lifetime)
+
+        url = stage.url("")
+        for authority, checked, reached in (
+            (ours, True, True),
+            (theirs, True, False),
+            (theirs, False, True),
+        ):
+            text = authority.authority.decode()
+            found = nodes(issue, authority=text, clock=SystemClock(), checked=checked)
+            assert (await answers(found.lines, url)) is reached
+            await found.close()
+
+
+async def answers(lines: Lines, url: str) -> bool:
+    try:
+        answer = await lines.get(url, "/healthz", within=timedelta(seconds=5))
+    except errors.ApiUnavailable:
+        return False
+    return answer.body == b"ok"
