@@ -19,6 +19,7 @@ import pytest
 
 from bramley.agent.collecting import leases
 from bramley.agent.collecting.leases import Lease
+from bramley.agent.images.asking import ImageRequest, Ready
 from bramley.agent.ledger import VmRecord, VmState
 from bramley.api.core import Node
 from bramley.api.names import annotations as names
@@ -139,15 +140,25 @@ async def stage(world: World, images: list[str]) -> None:
     await world.kube.merge_patch(Node, NODE, {"metadata": {"annotations": noted}})
 
 
-async def test_agent_without_a_collector_deletes_nothing_when_the_disk_is_full(
-    tmp_path: Path,
+@pytest.mark.parametrize("collects", [True, False], ids=["collector on", "--disable-vm-gc"])
+async def test_full_disk_costs_nothing_where_nothing_is_collected(
+    tmp_path: Path, *, collects: bool
 ) -> None:
-    async with a_builder(tmp_path, collects=False) as (world, hand):
-        assert parts_of(world).collector is None
-        world.mac.script.fault("pull", "no_space")
-        await world.pod("job", image=IMAGE)
-        before = {each.name for each in (world.mac.folders.tart_home / "vms").iterdir()}
-        await asyncio.sleep(900)
+    async with a_builder(tmp_path, collects=collects) as (world, _):
+        parts = parts_of(world)
+        assert (parts.collector is not None) is collects
 
-        assert {each.name for each in (world.mac.folders.tart_home / "vms").iterdir()} == before
-        assert await hand.run("tart", "delete", BAKED) == 0
+        async def is_here() -> bool:
+            request = ImageRequest("ghcr.io/example/base:1", "nobody")
+            return isinstance(parts.images.want(request, on_change=lambda: None), Ready)
+
+        await world.until(is_here, within=timedelta(minutes=5), what="an image that nobody needs")
+        await asyncio.sleep(600)
+        world.mac.script.fault("pull", "no_space", times=1)
+        await world.pod("job", image=IMAGE)
+        await asyncio.sleep(60)
+
+        bases = {image.digest for image in parts.images.present()}
+        assert (world.mac.folders.tart_home / "vms" / BAKED).exists()
+        assert len(bases) == (1 if collects else 2)
+        assert IMAGE.partition("@")[2] in bases

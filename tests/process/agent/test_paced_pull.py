@@ -1,0 +1,48 @@
+"""A bandwidth limit on real processes: the simulated tart is halted and let go by signals, and takes as long as it should."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from bramley.agent.images.pulling import Order, Puller
+from bramley.agent.images.watching import Watched
+from bramley.agent.metrics import AgentMetrics
+from bramley.agent.processes import SystemPrograms
+from bramley.agent.tart import references
+from bramley.agent.tart.driver import Tart
+from bramley.base.clock import SystemClock
+from bramley.sim.mac.folder import MacFolder
+
+IMAGE = "ghcr.io/example/runner:1"
+SIZE = 200_000_000
+
+
+@pytest.mark.parametrize(("limit", "least"), [(None, 0.8), (50e6, 3.2)])
+async def test_paced_pull_takes_its_time(tmp_path: Path, limit: float | None, least: float) -> None:
+    mac = MacFolder(tmp_path / "mac-1")
+    mac.lay_out(
+        {
+            "timings": {"bytes_per_second": 200e6, "stream_bytes_per_second": 200e6},
+            "images": {IMAGE: {"size_bytes": 2 * SIZE, "compressed_bytes": SIZE}},
+        }
+    )
+    metrics = AgentMetrics(CollectorRegistry())
+    tart = Tart(
+        SystemPrograms(mac.environment()),
+        binary=str(mac.programs / "tart"),
+        home=mac.folders.tart_home,
+        metrics=metrics,
+    )
+    puller = Puller(tart, clock=SystemClock(), rng=random.Random(1), metrics=metrics)
+    reference = references.parse(IMAGE)
+    assert reference is not None
+    began = time.monotonic()
+    await puller.fetch(Order(reference, is_staged=True, watched=Watched(limit=limit)))
+
+    assert time.monotonic() - began >= least
+    assert tart.resolve(IMAGE) is not None
