@@ -34,7 +34,8 @@ def test_the_code_map_is_in_the_order_of_the_layers() -> None:
 
     named = re.findall(r"^### `(\w+)/`", text, re.MULTILINE)
 
-    assert named == re.findall(r'"(\w+)"', drawn[1])
+    # Siblings of one layer share a line there.
+    assert named == re.findall(r"\w+", drawn[1])
 
 
 def test_the_architecture_stays_one_sitting_long() -> None:

@@ -28,7 +28,7 @@ _MAKE_WAY_WITHIN = timedelta(minutes=1)
 SCRIPT: dict[str, Any] = {
     # Sizes are what a real one has, the transfer is that of a very small one; nothing of it is taken from the real disk.
     "host": {"disk_bytes": 460_000_000_000, "lease_seconds": 600},
-    "timings": {"address": 2.0, "agent": 2.0, "ready": 3.0, "halt": 1.0},
+    "timings": {"address": 2.0, "agent": 2.0, "ready": 2.0, "halt": 1.0},
     "images": {
         IMAGE: {
             "size_bytes": 30_000_000_000,
