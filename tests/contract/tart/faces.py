@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from bramley.agent.platform import locks
+from bramley.agent.platform import guests, locks
 from bramley.base import virtual_time
 from bramley.sim.mac.calls import Call
 from bramley.sim.mac.mac import SimulatedMac
@@ -274,7 +274,8 @@ class VirtualTime:
         return process.pid if process else None
 
     def guests(self) -> list[int]:
-        return [guest.process.pid for guest in self.mac.world.guests.values()]
+        living = self.mac.table.living()
+        return [each.pid for each in living if guests.GUEST_SERVICE in each.argv[0]]
 
     def now(self) -> float:
         return self.mac.clock.now().timestamp()
@@ -301,7 +302,7 @@ Case = Callable[[Tart], Coroutine[Any, Any, None]]
 REAL, VIRTUAL = "processes", "virtual time"
 
 
-def _run(case: Case, target: str, root: Path) -> None:
+def run_case(case: Case, target: str, root: Path) -> None:
     async def main() -> None:
         async with (_real if target == REAL else _virtual)(root) as face:
             tart = Tart(face)
@@ -319,7 +320,7 @@ def on(*targets: str) -> Callable[[Case], Callable[[str, Path], None]]:
 
     def decorate(case: Case) -> Callable[[str, Path], None]:
         def test(target: str, tmp_path: Path) -> None:
-            _run(case, target, tmp_path)
+            run_case(case, target, tmp_path)
 
         # Its own signature, not the case's, is what pytest has to see.
         functools.update_wrapper(test, case)
