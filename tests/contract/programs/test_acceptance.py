@@ -1,0 +1,55 @@
+"""The acceptance script for owners of a Mac is itself tried, on a simulated one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from bramley.sim.mac.folder import MacFolder
+from tests.contract.programs.macs import CONTENT, IMAGE
+
+ROOT = Path(__file__).parents[3]
+
+
+def accept(mac: MacFolder, *more: str) -> subprocess.CompletedProcess[str]:
+    tart = str(mac.programs / "tart")
+    command = [sys.executable, "-m", "tools.acceptance", "--tart", tart, "--folder", str(mac.root)]
+    return subprocess.run(
+        [*command, *more],
+        cwd=ROOT,
+        env={**mac.environment(), "PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def test_a_machine_that_is_as_it_should_be_is_accepted(tmp_path: Path) -> None:
+    mac = MacFolder(tmp_path / "mac")
+    mac.lay_out(CONTENT)
+
+    done = accept(mac, "--image", IMAGE)
+
+    assert done.stderr == ""
+    assert [line for line in done.stdout.splitlines() if not line.startswith("ok ")] == [
+        "all as it should be"
+    ]
+    assert done.returncode == 0
+    assert mac.vms() == []
+
+
+def test_what_is_wrong_is_told_and_the_rest_is_tried_all_the_same(tmp_path: Path) -> None:
+    mac = MacFolder(tmp_path / "mac")
+    script = mac.lay_out(CONTENT)
+    script.fault("run", "no_session")
+
+    done = accept(mac, "--image", IMAGE)
+
+    wrong = [line.split(":")[0] for line in done.stdout.splitlines() if line.startswith("WRONG")]
+    assert wrong == ["WRONG vm boots", "WRONG vm stops"]
+    assert "ok    vm is deleted: twice" in done.stdout
+    assert done.returncode == 1
+    assert mac.vms() == []

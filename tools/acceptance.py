@@ -1,0 +1,324 @@
+"""Try the agent's host side on the machine it is meant for: what no test on Linux can prove, one line for each fact.
+
+`python -m tools.acceptance` asks the system only. With `--image REF` it also pulls that image into a TART_HOME of its own,
+boots one VM of it under the agent's supervisor, stops it and deletes it; no VM of anybody else is touched.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import fcntl
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from bramley.agent import platform
+from bramley.agent.metrics import AgentMetrics
+from bramley.agent.platform import System, exits
+from bramley.agent.processes import SystemPrograms
+from bramley.agent.runs import Run
+from bramley.agent.supervising import SupervisedRuns
+from bramley.agent.tart.driver import Tart
+from bramley.base import errors
+from bramley.base.clock import SystemClock
+
+VM = "bramley-acceptance"
+BOOT = timedelta(minutes=3)
+IS_MAC = sys.platform == "darwin"
+_HOLD = "import fcntl,sys; f=open(sys.argv[1],'r+'); fcntl.lockf(f,fcntl.LOCK_EX); print(flush=True); sys.stdin.read()"
+
+
+@dataclass
+class Scene:
+    """What the checks work with."""
+
+    folder: Path
+    host: System
+    tart: Tart
+    runs: SupervisedRuns
+    image: str
+    failed: list[str] = field(default_factory=list)
+
+
+class Wrong(Exception):
+    """The fact is not as it should be."""
+
+
+Check = Callable[[Scene], Awaitable[str]]
+
+
+def expect(holds: object, told: str) -> None:
+    """Fail the check unless this holds."""
+    if not holds:
+        raise Wrong(told)
+
+
+def said(*argv: str) -> str:
+    """Return what a program of the system prints in the C locale and UTC."""
+    environment = {**os.environ, "LC_ALL": "C", "TZ": "UTC0"}
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+async def boot_has_an_id(scene: Scene) -> str:
+    """Compare the id of this boot with what sysctl tells."""
+    told = scene.host.boot_id()
+    expect(told and told == scene.host.boot_id(), f"told {told!r} and then something else")
+    if IS_MAC:
+        known = said("sysctl", "-n", "kern.bootsessionuuid")
+        expect(told == known, f"told {told}, and sysctl {known}")
+    return told
+
+
+async def starts_of_processes_agree(scene: Scene) -> str:
+    """Compare the start of this process with the words that the supervisor notes."""
+    began = scene.host.began(os.getpid())
+    expect(began, "our own start is unknown")
+    if IS_MAC:
+        noted = said("ps", "-o", "lstart=", "-p", str(os.getpid()))
+        expect(noted.split() == str(began).split(), f"told {began!r}, and ps {noted!r}")
+    expect(scene.host.is_same(os.getpid(), str(began)), "we are not taken for ourselves")
+    return str(began)
+
+
+@contextlib.contextmanager
+def held(path: Path) -> Iterator[int]:
+    """Let another process hold the POSIX lock of a file."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        if holder.stdout is not None:
+            holder.stdout.readline()
+        yield holder.pid
+        holder.kill()
+
+
+async def holders_of_locks_are_seen(scene: Scene) -> str:
+    """Ask for the holder of a lock, which is how a running VM is known."""
+    path = scene.folder / "locked"
+    path.write_text("{}")
+    expect(scene.host.lock_holder(path) is None, "a free file has a holder")
+    with held(path) as pid:
+        found = scene.host.lock_holder(path)
+        expect(found == pid, f"told {found}, and {pid} holds it")
+    with path.open("r+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        expect(scene.host.lock_holder(path) is None, "an flock is taken for tart's lock")
+    return f"pid {pid}"
+
+
+async def processes_are_listed(scene: Scene) -> str:
+    """Look for this process and its arguments in the table."""
+    found = {each.pid: each.argv for each in scene.host.processes()}
+    expect(os.getpid() in found, "we are not in the table of processes")
+    expect(any("acceptance" in word for word in found[os.getpid()]), f"{found[os.getpid()]}")
+    return f"{len(found)} processes"
+
+
+async def cpu_time_is_in_seconds(scene: Scene) -> str:
+    """Compare the processor time of this process with what Python knows of it."""
+    until = time.process_time() + 0.5
+    while time.process_time() < until:
+        pass
+    usage = scene.host.usage(os.getpid())
+    known = time.process_time()
+    expect(usage, "nothing is told of us")
+    told = usage.cpu.total_seconds() if usage else 0.0
+    expect(abs(told - known) < 0.3, f"told {told:.2f} s, and it is {known:.2f} s")
+    return f"{told:.2f} s, {usage.resident_bytes // 2**20 if usage else 0} MiB"
+
+
+async def address_is_ours(scene: Scene) -> str:
+    """Look for the told address among those of the interfaces."""
+    told = scene.host.address()
+    if IS_MAC:
+        expect(told and f"inet {told} " in said("ifconfig", "-a"), f"{told} is none of ours")
+    return str(told)
+
+
+async def room_is_that_of_df(scene: Scene) -> str:
+    """Compare the size of the volume with what df tells."""
+    told = scene.host.space(scene.folder)
+    blocks = int(said("df", "-Pk", str(scene.folder)).splitlines()[-1].split()[-5])
+    expect(abs(told.total - blocks * 1024) < 2**20, f"told {told.total}, and df {blocks * 1024}")
+    return f"{told.free // 10**9} of {told.total // 10**9} GB free"
+
+
+async def ends_are_heard_at_once(_: Scene) -> str:
+    """Wait for a process that is no child of ours."""
+    pid = int(said("/bin/sh", "-c", "sleep 0.5 >/dev/null 2>&1 & echo $!"))
+    began = time.monotonic()
+    async with asyncio.timeout(10):
+        await exits.gone(pid)
+    waited = time.monotonic() - began
+    expect(waited < 0.8, f"heard after {waited:.2f} s of a process that took 0.5 s")
+    return f"{waited:.2f} s"
+
+
+async def runs_are_supervised(scene: Scene) -> str:
+    """Run a small program under a supervisor, as if the agent were replaced meanwhile."""
+    await scene.runs.start(Run("acceptance-run", ["/bin/sh", "-c", "sleep 0.5; exit 3"]))
+    expect(scene.runs.is_alive("acceptance-run"), "it is not known to live")
+    ended = await asyncio.wait_for(scene.runs.wait("acceptance-run"), timeout=20)
+    expect(ended.code == 3, f"it ended with {ended.code}")
+    scene.runs.forget("acceptance-run")
+    return "code 3"
+
+
+async def session_is_there(_: Scene) -> str:
+    """Look for the GUI session without which no VM starts."""
+    if not IS_MAC:
+        return "not asked: this is no Mac"
+    told = said("launchctl", "print", f"gui/{os.getuid()}")
+    expect("session = Aqua" in told, "nobody is logged in at the screen")
+    return "session = Aqua"
+
+
+async def tart_answers(scene: Scene) -> str:
+    """Ask for tart's version, its list, and a VM that is not there."""
+    version = await scene.tart.answers()
+    expect(await scene.tart.get("no-such-vm") is None, "a missing VM is not known as missing")
+    await scene.tart.delete("no-such-vm")
+    return f"{version}, {len(await scene.tart.list())} listed"
+
+
+async def image_is_pulled(scene: Scene) -> str:
+    """Pull the image and resolve its digest from the disk."""
+    lines: list[str] = []
+    await scene.tart.pull(scene.image, on_line=lines.append, limit=timedelta(hours=2))
+    digest = scene.tart.resolve(scene.image)
+    expect(digest, "the digest is not found in the cache")
+    return f"{digest}, {sum('%' in line for line in lines)} lines of progress"
+
+
+async def clone_has_its_size(scene: Scene) -> str:
+    """Clone a VM, give it an identity and a size, and read them back."""
+    began = time.monotonic()
+    await scene.tart.clone(scene.image, VM)
+    took = time.monotonic() - began
+    before = await scene.tart.get(VM)
+    expect(before and scene.tart.has(VM), "the clone is not there")
+    cpu = before.cpu if before else 0
+    await scene.tart.set(VM, cpu=cpu + 1, random_mac=True, random_serial=True)
+    after = await scene.tart.get(VM)
+    expect(after and after.cpu == cpu + 1, f"the size is {after}")
+    return f"cloned in {took:.1f} s"
+
+
+async def vm_boots(scene: Scene) -> str:
+    """Run the VM under a supervisor; see its lock, its processes and its address."""
+    began = time.monotonic()
+    await scene.tart.start(scene.runs, VM)
+    async with asyncio.timeout(BOOT.total_seconds()):
+        while not scene.tart.is_running(VM, scene.host):
+            expect_alive(scene)
+            await asyncio.sleep(0.2)
+        while (address := await scene.tart.ip(VM, timedelta(seconds=2))) is None:
+            expect_alive(scene)
+    guests = scene.host.guest_processes()
+    expect(any(VM in each.argv for each in guests), f"tart is not among {guests}")
+    if IS_MAC:
+        expect(len(guests) > 1, "the framework's own process is not seen")
+    return f"{address} after {time.monotonic() - began:.0f} s"
+
+
+def expect_alive(scene: Scene) -> None:
+    """Fail with tart's last words if the run is over."""
+    ended = scene.runs.ended(VM)
+    expect(ended is None, f"it ended with {ended}: {scene.runs.said(VM)}")
+
+
+async def vm_stops(scene: Scene) -> str:
+    """Stop the VM; its end is noted, and its lock and processes are gone."""
+    await scene.tart.stop(VM, timedelta(seconds=30))
+    ended = await asyncio.wait_for(scene.runs.wait(VM), timeout=60)
+    expect(ended.code == 0, f"tart ended with {ended.code}: {scene.runs.said(VM)}")
+    expect(not scene.tart.is_running(VM, scene.host), "its lock is still held")
+    left = [each for each in scene.host.guest_processes() if VM in each.argv]
+    expect(not left, f"left: {left}")
+    return f"code 0 at {ended.at}"
+
+
+async def vm_is_deleted(scene: Scene) -> str:
+    """Delete the VM, and once more."""
+    for _ in range(2):
+        await scene.tart.delete(VM)
+    expect(not scene.tart.has(VM), "it is still there")
+    scene.runs.forget(VM)
+    return "twice"
+
+
+SYSTEM: Sequence[Check] = (
+    boot_has_an_id,
+    starts_of_processes_agree,
+    holders_of_locks_are_seen,
+    processes_are_listed,
+    cpu_time_is_in_seconds,
+    address_is_ours,
+    room_is_that_of_df,
+    ends_are_heard_at_once,
+    runs_are_supervised,
+    session_is_there,
+)
+TART: Sequence[Check] = (
+    tart_answers,
+    image_is_pulled,
+    clone_has_its_size,
+    vm_boots,
+    vm_stops,
+    vm_is_deleted,
+)
+
+
+async def judged(check: Check, scene: Scene) -> None:
+    """Run one check and print its line."""
+    name = check.__name__.replace("_", " ")
+    try:
+        print(f"ok    {name}: {await check(scene)}", flush=True)
+    except (Wrong, errors.BramleyError, OSError, subprocess.CalledProcessError) as error:
+        scene.failed.append(name)
+        print(f"WRONG {name}: {error}", flush=True)
+
+
+async def accept(binary: str, image: str, folder: Path) -> int:
+    """Run the checks and return how many failed; what runs at the end is killed."""
+    host = platform.current(tart_home=folder / "tart")
+    programs = SystemPrograms(os.environ)
+    metrics = AgentMetrics(CollectorRegistry())
+    tart = Tart(programs, binary=binary, home=folder / "tart", metrics=metrics)
+    runs = SupervisedRuns(folder / "state", folder / "logs", SystemClock(), environment=os.environ)
+    scene = Scene(folder, host, tart, runs, image)
+    try:
+        for check in (*SYSTEM, *(TART if image else ())):
+            await judged(check, scene)
+    finally:
+        runs.kill(VM)
+    return len(scene.failed)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Try the host side of the agent on this machine."""
+    parser = argparse.ArgumentParser(prog="python -m tools.acceptance", description=main.__doc__)
+    parser.add_argument("--tart", default="tart", help="the tart to be used")
+    parser.add_argument("--image", default="", help="an image to pull, boot and delete again")
+    parser.add_argument("--folder", type=Path, help="where to work; by default a temporary folder")
+    given = parser.parse_args(arguments)
+    with contextlib.ExitStack() as stack:
+        made = given.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        failed = asyncio.run(accept(given.tart, given.image, made))
+    print(f"{failed} wrong" if failed else "all as it should be")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
