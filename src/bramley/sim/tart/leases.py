@@ -36,7 +36,7 @@ def read(world: World) -> list[Lease]:
     found = []
     for block in blocks:
         fields = dict(line.strip().split("=", 1) for line in block.splitlines() if "=" in line)
-        if "ip_address" in fields:
+        if {"ip_address", "hw_address", "lease"} <= set(fields):
             mac = _padded(fields["hw_address"].partition(",")[2])
             found.append(Lease(fields["ip_address"], mac, int(fields["lease"], 16)))
     return found
