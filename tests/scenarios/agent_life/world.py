@@ -29,12 +29,14 @@ from bramley.kube.client import Client
 from bramley.kube.transport import Transport
 from bramley.sim.mac.mac import SimulatedMac
 from bramley.sim.mac.side import AgentSide
+from tests.scenarios.agent_life.invariants import Invariants
 
 NODE = "mac-1"
 NAMESPACE = "default"
 IMAGE = "ghcr.io/example/runner@sha256:" + "1" * 64
 TAGGED = "ghcr.io/example/runner:1"
 USER = 501
+POLL = 0.5
 
 
 @dataclass(slots=True)
@@ -47,6 +49,7 @@ class World:
     rng: random.Random
     transport: Callable[[], Transport]
     group: asyncio.TaskGroup
+    invariants: Invariants
     collects: bool = True
     side: AgentSide | None = None
     agent: agents.Agent | None = None
@@ -57,7 +60,8 @@ class World:
     def start(self, *, on_moment: Callable[[str], None] | None = None) -> None:
         """Start the agent, as launchd does."""
         side = self.side = self.mac.agent_side()
-        side.on_moment = on_moment
+        side.on_moment = self._passing(on_moment)
+        self.invariants.up_since = self.clock.now()
         registry = CollectorRegistry()
         around = agents.Around(
             kube=Client(side.transport(self.transport()), clock=self.clock),
@@ -87,6 +91,7 @@ class World:
         if self.side is not None and self.task is not None:
             await self.side.bury(self.task)
         self.side = self.agent = self.task = None
+        self.invariants.up_since = None
 
     async def reboot(self) -> None:
         """Reboot the Mac; its agent is not started."""
@@ -100,11 +105,9 @@ class World:
         return await self.kube.get(Pod, name, namespace=NAMESPACE)
 
     async def find(self, name: str) -> Pod | None:
-        """Return a Pod, or None."""
-        try:
-            return await self.kube.get(Pod, name, namespace=NAMESPACE)
-        except errors.NotFound:
-            return None
+        """Return a Pod, or None; straight from the store, because it is asked for all the time."""
+        pods = self.invariants.current().values()
+        return next((pod for pod in pods if pod.name == name), None)
 
     async def delete(self, name: str, *, grace: timedelta | None = None) -> None:
         """Ask for a Pod's deletion; one that is gone is fine."""
@@ -116,12 +119,30 @@ class World:
     async def until(
         self, true: Callable[[], Awaitable[bool]], *, within: timedelta, what: str
     ) -> None:
-        """Let time pass until this is so."""
+        """Let time pass until this is so, while nothing is broken."""
         ends = self.clock.monotonic() + within.total_seconds()
         while not await true():
+            self.invariants.check()
             if self.clock.monotonic() >= ends:
                 raise AssertionError(f"not within {within}: {what}")
-            await asyncio.sleep(0.25)
+            await asyncio.sleep(POLL)
+
+    async def until_rest(self, *, within: timedelta = timedelta(minutes=3)) -> None:
+        """Let time pass until nothing is left of Pods that have ended or are gone."""
+
+        async def is_at_rest() -> bool:
+            return not self.invariants.left()
+
+        await self.until(is_at_rest, within=within, what="nothing is left")
+        self.invariants.check()
+
+    def _passing(self, on_moment: Callable[[str], None] | None) -> Callable[[str], None]:
+        def passing(moment: str) -> None:
+            self.invariants.look()
+            if on_moment is not None:
+                on_moment(moment)
+
+        return passing
 
 
 def pod_wire(
@@ -160,6 +181,7 @@ async def a_world(root: Path, *, seed: int = 0, collects: bool = True) -> AsyncI
                 rng=rng,
                 transport=lambda: api.transport(secret),
                 group=group,
+                invariants=Invariants(api.store, mac, NODE),
                 collects=collects,
             )
             yield world

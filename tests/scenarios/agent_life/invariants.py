@@ -1,0 +1,188 @@
+"""What must hold at every moment of an agent's life, and what may be left when everything has come to rest.
+
+`look` is taken at each moment of the agent and whenever time has passed. It notes what is broken and never raises, because it
+often runs inside the agent, which would take the error for one of its own; `check` raises.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import msgspec
+
+from bramley.agent import vm_names
+from bramley.agent.ledger.ledger import Ledger
+from bramley.api.core import Pod
+from bramley.api.names import agent, finalizers, guest
+from bramley.apiserver.store.store import Store
+from bramley.sim.mac.mac import SimulatedMac
+
+MOST_GUESTS = 2
+# L1 and L2: what a Pod and its VM may take beyond the grace.
+BOUND = timedelta(seconds=60)
+FINISHED = frozenset({"Succeeded", "Failed"})
+
+_pods = msgspec.json.Decoder(Pod)
+
+
+@dataclass(slots=True)
+class Invariants:
+    """Watches one Mac and its Pods; `excused` are uids that somebody took away from under the agent by force."""
+
+    store: Store
+    mac: SimulatedMac
+    node: str
+    # When the agent last came up, None while there is none; L2 counts from then on.
+    up_since: datetime | None = None
+    has_bounds: bool = True
+    broken: list[str] = field(default_factory=list)
+    excused: set[str] = field(default_factory=set)
+    # By uid: the Pods of the last look, and the code of the first terminal status that the server acknowledged.
+    pods: dict[str, Pod] = field(default_factory=dict)
+    ends: dict[str, int | None] = field(default_factory=dict)
+    # By VM: what its guest reported.
+    reports: dict[str, int] = field(default_factory=dict)
+    started: set[str] = field(default_factory=set)
+    present: set[str] = field(default_factory=set)
+    _decoded: dict[int, Pod] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """Look, and raise if anything was ever broken."""
+        self.look()
+        assert not self.broken, "\n".join(dict.fromkeys(self.broken))
+
+    def look(self) -> None:
+        """Note what is broken now."""
+        before, self.pods = self.pods, self.current()
+        self._hear_guests()
+        self._look_at_starts()
+        for uid, pod in self.pods.items():
+            self._look_at_end(uid, pod)
+            self._look_at_time(pod)
+        self._look_at_disks(before)
+        for uid, pod in before.items():
+            self._look_at_release(uid, pod)
+
+    def current(self) -> dict[str, Pod]:
+        """Return the Pods of this Mac by uid, as the server has them."""
+        records = self.store.list("pods")
+        kept = {each.rv: self._decoded.get(each.rv) or _pods.decode(each.body) for each in records}
+        self._decoded = kept
+        return {pod.uid: pod for pod in kept.values() if pod.spec.node_name == self.node}
+
+    def vms(self) -> set[str]:
+        """Return the VMs on disk that are no golden bases."""
+        return {each for each in _names(self.mac.folders.tart_home / "vms") if not _is_golden(each)}
+
+    def _hear_guests(self) -> None:
+        folder = self.mac.folders.user_data
+        for vm in _names(folder):
+            code = _number(folder / vm / guest.STATUS_SHARE / guest.EXIT_CODE_FILE)
+            if code is not None:
+                self.reports[vm] = code
+
+    def _look_at_starts(self) -> None:
+        """S1, S2, S3: one start for each VM's name, which carries the Pod's uid, and two guests at once."""
+        world = self.mac.world
+        if len(world.switched_on) != len(self.started):
+            self.started = set(world.switched_on)
+            for vm in self.started:
+                self._must(world.switched_on.count(vm) == 1, f"S2: {vm} was booted again")
+        self._must(world.most_at_once <= MOST_GUESTS, f"S3: {world.most_at_once} guests at once")
+
+    def _look_at_end(self, uid: str, pod: Pod) -> None:
+        """Check that the first terminal status has the guest's code, comes after the guest's end and is the last."""
+        if pod.status.phase not in FINISHED:
+            self._must(uid not in self.ends, f"{pod.name} came back from its end")
+            return
+        vm, code = vm_of(pod), _code(pod)
+        said = self.reports.get(vm, code)
+        self._must(code == said, f"{pod.name}: its guest said {said}, the server has {code}")
+        self._must(self.ends.setdefault(uid, code) == code, f"{pod.name}: its end changed")
+        self._must(vm not in self.mac.world.guests, f"{pod.name} has ended and its VM runs")
+
+    def _look_at_disks(self, before: Mapping[str, Pod]) -> None:
+        """Check that nothing was torn down before the server had acknowledged the end."""
+        was, self.present = self.present, self.vms()
+        owners = {vm_of(pod): uid for uid, pod in [*before.items(), *self.pods.items()]}
+        for vm in (was - self.present) & self.started:
+            uid = owners.get(vm, "")
+            told = uid in self.ends or uid not in self.pods
+            self._must(told, f"{vm} was torn down before its end was told")
+
+    def _look_at_release(self, uid: str, before: Pod) -> None:
+        """S10: the finalizer goes after the VM; and no Pod goes untold."""
+        now = self.pods.get(uid)
+        if uid in self.excused:
+            return
+        vm = vm_of(before)
+        if finalizers.VM_CLEANUP in before.metadata.finalizers and not _is_held(now):
+            is_there = vm in self.present or vm in self.mac.world.guests
+            self._must(not is_there, f"S10: {vm} is there and its Pod was let go")
+        if now is None and vm in self.started:
+            self._must(uid in self.ends, f"{before.name} is gone and its end was never told")
+
+    def _look_at_time(self, pod: Pod) -> None:
+        """L2: a Pod that is to go is gone within its grace and a minute, counted with the agent up."""
+        due = pod.metadata.deletion_timestamp
+        if due is None or self.up_since is None or not self.has_bounds:
+            return
+        grace = timedelta(seconds=pod.metadata.deletion_grace_period_seconds or 0)
+        latest = max(due, self.up_since + grace) + BOUND
+        self._must(self.mac.clock.now() <= latest, f"L2: {pod.name} is still there")
+
+    def _must(self, holds: bool, what: str) -> None:
+        if not holds:
+            self.broken.append(f"{what} (at {self.mac.clock.monotonic():.2f} s)")
+
+    def left(self) -> list[str]:
+        """Return what is left of Pods that have ended or are gone; empty at rest."""
+        folders = self.mac.folders
+        ledger = Ledger(folders.ledger, durable=False)
+        found = {
+            "VM": self.vms(),
+            "user data": _names(folders.user_data),
+            "record": ledger.vms().keys(),
+            "unreadable record": {each.name for each in ledger.unreadable()},
+            "run": self.mac.supervised.keys(),
+            "guest": self.mac.world.guests.keys(),
+            "unfinished work": _names(folders.tart_home / "tmp"),
+            "held Pod": {pod.name for pod in self.current().values() if _is_held(pod)},
+        }
+        return [f"{kind} {name}" for kind, names in found.items() for name in sorted(names)]
+
+
+def vm_of(pod: Pod) -> str:
+    """Return the name of a Pod's VM."""
+    return vm_names.of_pod(pod.metadata.namespace or "", pod.name, pod.uid)
+
+
+def _is_held(pod: Pod | None) -> bool:
+    return pod is not None and finalizers.VM_CLEANUP in pod.metadata.finalizers
+
+
+def _is_golden(vm: str) -> bool:
+    return vm.startswith(agent.GOLDEN_VM_PREFIX)
+
+
+def _code(pod: Pod) -> int | None:
+    ended = [each.state.terminated for each in pod.status.container_statuses]
+    return next((each.exit_code for each in ended if each is not None), None)
+
+
+def _names(folder: Path) -> set[str]:
+    try:
+        return set(os.listdir(folder))  # noqa: PTH208 - called at every moment, and twice as fast
+    except FileNotFoundError:
+        return set()
+
+
+def _number(file: Path) -> int | None:
+    try:
+        return int(file.read_text()) if file.is_file() and not file.is_symlink() else None
+    except (OSError, ValueError):
+        return None
