@@ -1,0 +1,123 @@
+"""The programs of a folder's Mac, as real processes: they answer, and reach nothing of the machine they run on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bramley.sim.mac import shim
+from bramley.sim.mac.folder import MacFolder
+from tests.process.serving.processes import until
+
+PRINT = ("sudo", "-n", "launchctl", "print", "gui/501")
+KICK = ("sudo", "-n", "launchctl", "kickstart", "-k", "system/com.apple.loginwindow")
+
+
+@pytest.fixture
+def mac(tmp_path: Path) -> MacFolder:
+    made = MacFolder(tmp_path / "mac-1")
+    made.lay_out({"scale": 0.01})
+    return made
+
+
+def said(mac: MacFolder, *argv: str) -> subprocess.CompletedProcess[str]:
+    environment = mac.environment()
+    program = shutil.which(argv[0], path=environment["PATH"])
+    assert program is not None
+    return subprocess.run(
+        [program, *argv[1:]],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_the_session_is_told_lost_and_brought_back_by_a_kick(mac: MacFolder) -> None:
+    assert "session = Aqua" in said(mac, *PRINT).stdout
+    lost = mac.root / shim.NO_SESSION
+    lost.parent.mkdir(parents=True, exist_ok=True)
+    lost.touch()
+    assert said(mac, *PRINT).returncode == 113
+
+    assert said(mac, *KICK).returncode == 0
+
+    assert said(mac, *PRINT).returncode == 0
+    assert (mac.root / shim.KICKS).read_text() == " ".join(["launchctl", *KICK[3:]]) + "\n"
+
+
+def test_a_kick_brings_no_session_where_nobody_is_logged_in_by_itself(mac: MacFolder) -> None:
+    (mac.root / shim.NO_LOGIN).touch()
+
+    assert said(mac, *KICK).returncode == 0
+
+    assert said(mac, *PRINT).returncode == 113
+
+
+def test_a_hang_up_is_noted_and_changes_nothing(mac: MacFolder) -> None:
+    assert said(mac, "sudo", "-n", "killall", "-HUP", "loginwindow").returncode == 0
+
+    assert (mac.root / shim.KICKS).read_text() == "killall -HUP loginwindow\n"
+
+
+def test_only_root_may_kick_and_root_has_only_this_mac_s_programs(mac: MacFolder) -> None:
+    assert said(mac, *KICK[2:]).returncode == 1
+
+    refused = said(mac, "sudo", "-n", sys.executable, "-c", "print('reached')")
+
+    assert refused.returncode == 1
+    assert "command not found" in refused.stderr
+    assert "reached" not in refused.stdout
+
+
+def test_its_programs_hide_those_of_the_machine_they_run_on(mac: MacFolder) -> None:
+    path = mac.environment()["PATH"]
+
+    found = {name: shutil.which(name, path=path) for name in (*shim.NAMES, "tart")}
+
+    assert found == {name: str(mac.programs / name) for name in found}
+    for name in ("launchctl", "sudo", "killall", "tailscale", "tart"):
+        assert not (mac.programs / name).is_symlink()
+    assert shutil.which("python3", path=path) is None
+    assert said(mac, "tailscale", "ip", "-4").stdout == "100.64.0.11\n"
+
+
+def test_its_tart_keeps_to_its_own_home(mac: MacFolder) -> None:
+    assert said(mac, "tart", "create", "--linux", "vm").returncode == 0
+
+    assert said(mac, "tart", "list", "-q").stdout == "vm\n"
+    assert (mac.folders.tart_home / "vms" / "vm").is_dir()
+
+
+def test_its_processes_are_known_and_a_person_s_are_not(mac: MacFolder) -> None:
+    said(mac, "tart", "create", "--linux", "vm")
+    environment = {**mac.environment(), "PATH": os.environ["PATH"]}
+    run = subprocess.Popen([mac.programs / "tart", "run", "vm"], env=environment)
+    mac.log.touch()
+    person = subprocess.Popen(["tail", "-f", str(mac.log)], stdout=subprocess.DEVNULL)
+    try:
+        until(lambda: len(mac.vms()) == 2)
+
+        assert run.pid in mac.vms()
+        assert person.pid not in mac.processes()
+        assert mac.agents() == []
+    finally:
+        for process in (run, person):
+            process.kill()
+            process.wait()
+    until(lambda: mac.processes() == [])
+
+
+def test_a_mac_that_is_laid_out_again_keeps_its_disk(mac: MacFolder) -> None:
+    said(mac, "tart", "create", "--linux", "vm")
+
+    mac.lay_out({"scale": 0.01, "version": "2.35.0"})
+
+    assert said(mac, "tart", "list", "-q").stdout == "vm\n"
+    assert said(mac, "tart", "--version").stdout == "2.35.0\n"
