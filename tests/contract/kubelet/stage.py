@@ -7,7 +7,7 @@ import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,6 +20,7 @@ from bramley.agent.guest.folders import UserData
 from bramley.agent.ledger import Ledger, VmRecord, VmState
 from bramley.api.core import Namespace, Node, Pod, ServiceAccount
 from bramley.api.meta import ObjectMeta
+from bramley.base import errors
 from bramley.kube import connecting
 from bramley.kube.client import Client
 from tests.unit.access.serving import a_node, bind_pod
@@ -128,16 +129,14 @@ async def staged(target: Target, folder: Path) -> AsyncIterator[Stage]:
         with running(target, node, folder) as port:
             await kube.merge_patch(Node, made.name, {"status": status(port)}, subresource="status")
             yield Stage(target, kube, folder, namespace, node, port)
-        await kube.delete(Node, node)
+        # A test may have stopped the server.
+        with suppress(errors.BramleyError):
+            await kube.delete(Node, node)
 
 
 async def _ensured(kube: Client, account: ServiceAccount) -> None:
-    from bramley.base import errors
-
-    try:
+    with suppress(errors.AlreadyExists):
         await kube.create(account)
-    except errors.AlreadyExists:
-        return
 
 
 def status(port: int) -> dict[str, object]:

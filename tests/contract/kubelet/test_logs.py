@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from contextlib import ExitStack
 from pathlib import Path
 
 from bramley.agent.ledger import VmState
+from bramley.api.core import Node
+from tests.contract.kube_client.targets import serving
 from tests.contract.kubelet.stage import PATIENCE, Target, staged, until
 
 
@@ -74,10 +77,26 @@ async def test_an_agent_that_is_gone_is_told_with_its_address(
         port = stage.port
         url = f"https://127.0.0.1:{port}/containerLogs/{stage.namespace}/p/vm"
         # Another port, at which nobody listens.
-        from bramley.api.core import Node
-
         body = {"status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": 1}}}}
         await stage.kube.merge_patch(Node, stage.node, body, subresource="status")
 
         told = stage.refused("logs", "p")
         assert f'Error from server: Get "{url.replace(str(port), "1")}": ' in told
+
+
+async def test_a_server_that_stops_ends_followed_logs(kubectl: Path, tmp_path: Path) -> None:
+    server, folder = tmp_path / "server", tmp_path / "mac"
+    for each in (server, folder):
+        each.mkdir()
+    output = tmp_path / "followed"
+    with ExitStack() as stack:
+        running = stack.enter_context(serving(server))
+        target = Target("own", running, server / "data" / "tls" / "ca.crt", kubectl)
+        async with staged(target, folder) as stage:
+            await stage.begin()
+            stage.log.write_text("first\n")
+            with stage.following(output, "p") as following:
+                until(output, "first")
+                stack.close()
+
+                assert following.wait(PATIENCE) == 0

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 from tests.contract.kubelet.stage import Stage, Target, staged
+from tests.unit.access.serving import a_node
 
 RAW = "/apis/metrics.k8s.io/v1beta1"
 
@@ -55,8 +56,6 @@ async def test_the_group_is_discovered_explained_and_read_raw(
 
 
 async def test_a_node_that_does_not_answer_is_left_out(embedded: Target, tmp_path: Path) -> None:
-    from tests.unit.access.serving import a_node
-
     async with staged(embedded, tmp_path) as stage:
         silent = await a_node(stage.kube, f"{stage.node}-silent")
         await figures(stage, "node", stage.node)

@@ -6,6 +6,8 @@ self-signed. Redirects are not followed.
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -57,6 +59,8 @@ class NodeLines:
         # An authority stands there in any case: without one the system's would be read, for nothing.
         self._trust = Trust(authority, verify=checked, source="the agents' authority")
         self._transports: OrderedDict[str, HttpTransport] = OrderedDict()
+        # Of everybody who waits for the next piece of a stream.
+        self._patience: set[asyncio.Timeout] = set()
         self._closed = False
 
     async def get(self, url: str, path: str, *, within: timedelta) -> Response:
@@ -70,11 +74,28 @@ class NodeLines:
         request = Request("GET", path, query, accept="*/*", deadline=ANSWER_WITHIN)
         transport = await self._transport(url)
         async with transport.stream(request) as found:
-            yield found
+            yield dataclasses.replace(found, chunks=self._until_closed(found.chunks))
+
+    async def _until_closed(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        while True:
+            try:
+                async with asyncio.timeout(None) as patience:
+                    self._patience.add(patience)
+                    chunk = await anext(chunks, None)
+            except TimeoutError as error:
+                raise errors.ApiUnavailable("the server is shutting down") from error
+            finally:
+                self._patience.discard(patience)
+            if chunk is None:
+                return
+            yield chunk
 
     async def close(self) -> None:
         """End all streams; there will be no more."""
         self._closed = True
+        # A connection that is closed says goodbye first, and its reader would wait for that.
+        for patience in self._patience:
+            patience.reschedule(asyncio.get_running_loop().time())
         while self._transports:
             _, transport = self._transports.popitem()
             await transport.close()
