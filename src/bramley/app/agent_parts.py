@@ -20,6 +20,7 @@ from bramley.agent.node import lease
 from bramley.agent.node.keeping import NodeKeeper
 from bramley.agent.node.view import Others, View
 from bramley.agent.pods import joining
+from bramley.agent.scraping import Scraping
 from bramley.agent.settings import Endpoint, Settings
 from bramley.agent.slots import Slots
 from bramley.agent.tart.driver import Tart
@@ -60,6 +61,7 @@ class Parts:
         self.images = self._new_images()
         self.staging = self._new_staging()
         self.guests = GuestParts(settings, around, self.metrics)
+        self.scraping = self._new_scraping()
         self.pods = self._join_pods()
         self.view = self._new_view()
         self.node = NodeKeeper(
@@ -97,6 +99,8 @@ class Parts:
     async def stop(self) -> None:
         """End what has to end in order, before the rest is cancelled."""
         self.manager.stop()
+        if self.scraping is not None:
+            self.scraping.close()
 
     def _new_slots(self) -> Slots:
         around = self._around
@@ -201,7 +205,19 @@ class Parts:
                 metrics=self.metrics,
                 clock=around.clock,
                 rng=around.rng,
+                scraping=self.scraping,
             ),
+        )
+
+    def _new_scraping(self) -> Scraping | None:
+        if not self._around.has_sockets:
+            return None
+        return Scraping(
+            host=self._settings.node.address,
+            find=lambda vm: self.tart.ip(vm, timedelta()),
+            vms=self.ledger.vms,
+            clock=self._around.clock,
+            allowed=self._settings.scrape_allowed,
         )
 
     def _new_view(self) -> View:

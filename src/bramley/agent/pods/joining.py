@@ -14,7 +14,7 @@ from bramley.agent.metrics import AgentMetrics
 from bramley.agent.pods import subject
 from bramley.agent.pods.departures import Departures
 from bramley.agent.pods.exits import Exits
-from bramley.agent.pods.means import Images, Means, Preflight
+from bramley.agent.pods.means import Images, Means, Preflight, Scraping
 from bramley.agent.pods.memory import Memory
 from bramley.agent.pods.orphans import Orphans
 from bramley.agent.pods.reconciler import PodReconciler
@@ -55,6 +55,7 @@ class Parts:
     metrics: AgentMetrics
     clock: Clock
     rng: random.Random
+    scraping: Scraping | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,4 +115,5 @@ def _means(manager: Manager, parts: Parts, selection: Selection) -> Means:
         exits=Exits(parts.runs, bell),
         departures=Departures(pods),
         clock=parts.clock,
+        scraping=parts.scraping,
     )

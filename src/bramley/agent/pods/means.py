@@ -46,6 +46,14 @@ class Preflight(Protocol):
         ...
 
 
+class Scraping(Protocol):
+    """Makes the metrics of guests reachable."""
+
+    async def shown(self, pod: Pod, vm: str, address: str) -> str:
+        """Return the address to tell of a Pod: the Node's if its metrics are passed on, else the guest's own."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Means:
     """All that is needed to make Pods VMs; `host_address` is what statuses tell of the host, `session` is None where no GUI session is looked after."""
@@ -69,3 +77,4 @@ class Means:
     exits: Exits
     departures: Departures
     clock: Clock
+    scraping: Scraping | None = None

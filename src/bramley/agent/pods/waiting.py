@@ -93,7 +93,8 @@ async def follow(turn: Turn) -> Outcome:
         return Settled()
     address = turn.notes.address = turn.notes.address or await _address(turn)
     if address:
-        said = status.running(turn.pod, turn.facts(), started_at=record.started_at, ip=address)
+        shown = await _shown(turn, address)
+        said = status.running(turn.pod, turn.facts(), started_at=record.started_at, ip=shown)
         await turn.say(said)
     if address and is_new and turn.subject.pod is not None:
         await _tell_booted(turn)
@@ -103,13 +104,21 @@ async def follow(turn: Turn) -> Outcome:
 
 async def _address(turn: Turn) -> str:
     pod = turn.pod
-    if pod.status.phase == status.RUNNING and pod.status.pod_ip:
-        return pod.status.pod_ip
+    known = pod.status.pod_ip
+    # The Node's own is told where it passes metrics on; it is no address of the guest.
+    if pod.status.phase == status.RUNNING and known not in {"", turn.means.host_address}:
+        return known
     try:
         return await turn.means.tart.ip(turn.vm, timedelta()) or ""
     except (errors.BramleyError, OSError) as error:
         logger.info("No address yet", vm=turn.vm, error=str(error))
         return ""
+
+
+async def _shown(turn: Turn, address: str) -> str:
+    """Return the address that others are told: the Node's, if it passes the guest's metrics on."""
+    scraping = turn.means.scraping
+    return address if scraping is None else await scraping.shown(turn.pod, turn.vm, address)
 
 
 async def _tell_booted(turn: Turn) -> None:
