@@ -37,6 +37,7 @@ from bramley.api.pod import Container, PodSpec
 from bramley.app import embedded
 from bramley.base import errors, virtual_time
 from bramley.kube.client import Client
+from bramley.kube.transport import Request, Response, Transport
 from bramley.runtime.manager import Manager, ManagerSettings
 from bramley.sim.mac.mac import SimulatedMac
 from bramley.sim.mac.side import AgentSide
@@ -70,6 +71,8 @@ class World:
     group: asyncio.TaskGroup
     lives: list[Life] = field(default_factory=list)
     most: int = 2
+    # The agent gets no answer from the API.
+    is_cut: bool = False
     # How many guests were ever switched on, and how many ran each time.
     boots: int = 0
     crowds: list[int] = field(default_factory=list)
@@ -97,7 +100,7 @@ class World:
         """Start an agent."""
         clock, rng = self.mac.clock, random.Random(len(self.lives))
         side = self.mac.agent_side()
-        kube = Client(side.transport(self.transport()), clock=clock)
+        kube = Client(side.transport(_Line(self, self.transport())), clock=clock)
         registry = CollectorRegistry()
         manager = Manager(
             kube,
@@ -240,6 +243,21 @@ class World:
             ),
         )
         return joined.means, [images.run, tokens.run]
+
+
+class _Line:
+    """The agent's way to the API, which can be cut."""
+
+    def __init__(self, world: World, inner: Transport) -> None:
+        self._world = world
+        self._inner = inner
+        self.stream = inner.stream
+        self.close = inner.close
+
+    async def send(self, request: Request) -> Response:
+        if self._world.is_cut:
+            raise errors.ApiUnavailable("nobody answers")
+        return await self._inner.send(request)
 
 
 def a_pod(name: str = "runner", *, image: str = IMAGE, **spec: Any) -> Pod:
