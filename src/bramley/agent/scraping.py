@@ -117,6 +117,7 @@ class Scraping:
             if refusal:
                 writer.write(_plain(refusal))
                 await self._within(writer.drain())
+                writer.write_eof()
                 # What was not read yet would make the system throw our answer away.
                 async with asyncio.timeout(_LAST_WORDS.total_seconds()):
                     await reader.read(_HEAD_BYTES)
