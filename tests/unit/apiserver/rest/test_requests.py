@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bramley.apiserver.kinds import table
+from bramley.apiserver.rest import bodies
 from bramley.apiserver.rest.exchange import Answer, send_answer
 from bramley.apiserver.rest.subresources import EXTRA
 from bramley.apiserver.settings import Settings
@@ -188,6 +189,14 @@ async def test_bytes_that_are_no_protobuf_are_refused_in_words() -> None:
 
         assert refused.code == 400
         assert "empty body" in refused.message
+
+
+def test_json_that_comes_as_yaml_is_read_as_json() -> None:
+    assert bodies.from_yaml(b'{"most": 1e3, "when": "2026-01-01"}') == {
+        "most": 1000,
+        "when": "2026-01-01",
+    }
+    assert bodies.from_yaml(b"{least: 1}") == {"least": 1}
 
 
 async def test_yaml_with_aliases_is_refused() -> None:
