@@ -49,7 +49,7 @@ async def test_a_stopped_vm_is_not_stopped_again(tart: Tart) -> None:
     assert (ended.code, "is not running" in ended.stderr) == (2, True)
 
 
-@both
+@on(VIRTUAL)
 async def test_suspend_nests_its_sentence(tart: Tart) -> None:
     await tart.a_vm()
 
@@ -106,7 +106,7 @@ async def test_wrong_usage_has_code_64_and_a_hint(tart: Tart) -> None:
         assert "--help' for more information." in ended.stderr
 
 
-@both
+@on(VIRTUAL)
 async def test_the_version_is_bare(tart: Tart) -> None:
     tart.configure(version="2.28.6")
 
@@ -143,7 +143,7 @@ async def test_keys_come_in_no_order(tart: Tart) -> None:
     assert len(orders) > 1
 
 
-@both
+@on(VIRTUAL)
 async def test_an_image_is_listed_by_tag_and_by_digest(tart: Tart) -> None:
     await tart.a_vm()
 
@@ -183,7 +183,7 @@ async def test_fields_come_and_go_with_releases(tart: Tart) -> None:
         assert (row["Source"], set(row), "OS" in got) == (source, fields, has_system)
 
 
-@both
+@on(VIRTUAL)
 async def test_a_table_has_columns(tart: Tart) -> None:
     await tart.a_vm()
 
@@ -193,7 +193,7 @@ async def test_a_table_has_columns(tart: Tart) -> None:
     assert second.split()[:4] == ["local", "one", "5", "1"]
 
 
-@both
+@on(VIRTUAL)
 async def test_state_may_lie(tart: Tart) -> None:
     await tart.a_vm()
     tart.fault("list", "state", says="running")
@@ -215,7 +215,7 @@ async def test_fqn_tells_the_digest_of_a_cached_tag_only(tart: Tart) -> None:
     assert (other.code, "is not a digest" in other.stderr) == (1, True)
 
 
-@both
+@on(VIRTUAL)
 async def test_misspelt_settings_are_refused(tart: Tart) -> None:
     tart.configure(images={IMAGE: {**SMALL, "sise": 1}})
 
@@ -224,7 +224,7 @@ async def test_misspelt_settings_are_refused(tart: Tart) -> None:
     assert (ended.code, "unknown sise" in ended.stderr) == (78, True)
 
 
-@both
+@on(VIRTUAL)
 async def test_a_home_that_cannot_be_made_is_invalid(tart: Tart) -> None:
     (tart.home / "cache").write_text("")
 

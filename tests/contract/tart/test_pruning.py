@@ -35,7 +35,7 @@ async def test_a_pull_deletes_what_was_not_used_for_longest(tart: Tart) -> None:
     assert await cached(tart) == [B, C]
 
 
-@both
+@on(VIRTUAL)
 async def test_no_room_even_without_the_cache_deletes_nothing(tart: Tart) -> None:
     await two_images(tart)
     tart.configure(images={A: SIZED, B: SIZED, C: {"disk_bytes": 50 * GB, "size_bytes": 9 * GB}})
@@ -46,7 +46,7 @@ async def test_no_room_even_without_the_cache_deletes_nothing(tart: Tart) -> Non
     assert await cached(tart) == [A, B]
 
 
-@both
+@on(VIRTUAL)
 async def test_pruning_can_be_switched_off(tart: Tart) -> None:
     await two_images(tart)
     tart.configure(images={A: SIZED, B: SIZED, C: {"disk_bytes": 8 * GB, "size_bytes": 7 * GB}})
@@ -57,7 +57,7 @@ async def test_pruning_can_be_switched_off(tart: Tart) -> None:
     assert await cached(tart) == [A, B]
 
 
-@both
+@on(VIRTUAL)
 async def test_what_a_clone_shares_comes_free_with_the_last_of_them(tart: Tart) -> None:
     """So deleting an image whose golden stays gives no room."""
     await two_images(tart)
@@ -86,7 +86,7 @@ async def test_a_moved_tag_loses_its_old_image_at_once(tart: Tart) -> None:
     assert old.strip() not in await tart.done("list", "--quiet")
 
 
-@both
+@on(VIRTUAL)
 async def test_an_image_pulled_by_digest_survives_its_tag(tart: Tart) -> None:
     tart.configure(images={A: SMALL})
     await tart.done("pull", A)
@@ -98,7 +98,7 @@ async def test_an_image_pulled_by_digest_survives_its_tag(tart: Tart) -> None:
     assert await tart.done("list", "--quiet") == f"{digest}\n"
 
 
-@both
+@on(VIRTUAL)
 async def test_deleting_the_only_tag_deletes_the_image(tart: Tart) -> None:
     tart.configure(images={A: SMALL})
     await tart.done("pull", A)

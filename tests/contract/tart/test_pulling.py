@@ -108,7 +108,7 @@ async def test_one_registry_serves_one_pull_at_a_time(tart: Tart) -> None:
     await tart.until(lambda: any("pulling disk" in line for line in second.lines()))
 
 
-@both
+@on(VIRTUAL)
 async def test_a_linked_image_needs_no_lock(tart: Tart) -> None:
     tart.configure(images={IMAGE: SMALL, OTHER: SMALL})
     await tart.done("pull", OTHER)
@@ -119,7 +119,7 @@ async def test_a_linked_image_needs_no_lock(tart: Tart) -> None:
     assert told.splitlines()[-1].endswith("image is already cached and linked!")
 
 
-@both
+@on(VIRTUAL)
 async def test_a_name_of_a_local_vm_is_not_pulled(tart: Tart) -> None:
     await tart.a_vm()
 
@@ -146,7 +146,7 @@ async def test_a_refusal_of_the_registry_is_not_tried_again(tart: Tart) -> None:
     assert "Error: UnexpectedHTTPStatusCode(" in pulled.stderr
 
 
-@both
+@on(VIRTUAL)
 async def test_a_refusal_in_the_middle_ends_the_pull(tart: Tart) -> None:
     tart.fault("pull", "status", code=503, percent=40, times=1)
 
@@ -156,7 +156,7 @@ async def test_a_refusal_in_the_middle_ends_the_pull(tart: Tart) -> None:
     await tart.done("pull", IMAGE)
 
 
-@both
+@on(VIRTUAL)
 async def test_four_lost_connections_are_survived_and_the_fifth_is_not(tart: Tart) -> None:
     tart.fault("pull", "reset", percent=30, times=4)
     await tart.done("pull", IMAGE)
@@ -168,7 +168,7 @@ async def test_four_lost_connections_are_survived_and_the_fifth_is_not(tart: Tar
     assert (pulled.code, "connection was lost" in pulled.stderr) == (1, True)
 
 
-@both
+@on(VIRTUAL)
 async def test_an_image_that_is_not_there_is_a_404(tart: Tart) -> None:
     pulled = await tart("pull", "ghcr.io/tuist/nothing:1")
 
@@ -186,7 +186,7 @@ async def test_a_stalled_registry_stalls_the_pull(tart: Tart) -> None:
     pull.send(signal.SIGKILL)
 
 
-@both
+@on(VIRTUAL)
 async def test_an_image_of_the_old_format_is_refused_by_new_releases(tart: Tart) -> None:
     tart.configure(images={IMAGE: {**SMALL, "format": "v1"}})
 

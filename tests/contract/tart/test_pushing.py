@@ -60,7 +60,7 @@ async def test_a_running_vm_is_not_pushed(tart: Tart) -> None:
     assert (pushed.code, '" is running' in pushed.stderr) == (1, True)
 
 
-@both
+@on(VIRTUAL)
 async def test_a_cached_image_gets_further_names_without_its_disk(tart: Tart) -> None:
     await tart.a_vm()
     await tart.done("push", "one", TARGET, "--populate-cache")
@@ -71,7 +71,7 @@ async def test_a_cached_image_gets_further_names_without_its_disk(tart: Tart) ->
     await tart.done("pull", "ghcr.io/tuist/baked:2")
 
 
-@both
+@on(VIRTUAL)
 async def test_the_registry_may_refuse_a_push(tart: Tart) -> None:
     await tart.a_vm()
     tart.fault("push", "status", code=500, percent=70)

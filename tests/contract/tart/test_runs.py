@@ -77,7 +77,7 @@ ENDINGS = {
 }
 
 
-@both
+@on(VIRTUAL)
 async def test_crashes_and_lost_networks_have_code_0(tart: Tart) -> None:
     for then, fragment in ENDINGS.items():
         guest(tart, then=then, code=None)
@@ -240,7 +240,7 @@ async def test_without_a_session_nothing_starts(tart: Tart) -> None:
     await tart.running("one")
 
 
-@both
+@on(VIRTUAL)
 async def test_a_start_may_fail_with_a_given_text(tart: Tart) -> None:
     await tart.a_vm()
     tart.fault("run", "fail", code=1, stderr="something odd", times=1)
@@ -249,7 +249,7 @@ async def test_a_start_may_fail_with_a_given_text(tart: Tart) -> None:
     await tart.running("one")
 
 
-@both
+@on(VIRTUAL)
 async def test_a_share_that_is_not_there_stops_the_start(tart: Tart) -> None:
     await tart.a_vm()
 

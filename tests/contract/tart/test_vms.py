@@ -22,7 +22,7 @@ async def test_a_clone_pulls_what_is_not_cached(tart: Tart) -> None:
     assert "pulling" not in await tart.done("clone", IMAGE, "two")
 
 
-@both
+@on(VIRTUAL)
 async def test_a_cached_tag_is_never_refreshed_by_a_clone(tart: Tart) -> None:
     await tart.done("clone", IMAGE, "one")
     tart.configure(images={IMAGE: {**SMALL, "cpu": 8}})
@@ -57,7 +57,7 @@ async def test_set_gives_a_vm_its_own_identity_and_size(tart: Tart) -> None:
     assert after["macAddress"] != before["macAddress"]
 
 
-@both
+@on(VIRTUAL)
 async def test_set_refuses_less_than_the_image_needs(tart: Tart) -> None:
     await tart.a_vm()
 
@@ -71,7 +71,7 @@ async def test_set_refuses_less_than_the_image_needs(tart: Tart) -> None:
     assert "should be larger" in shrunk.stderr
 
 
-@both
+@on(VIRTUAL)
 async def test_a_disk_grows(tart: Tart) -> None:
     await tart.a_vm()
 
@@ -81,7 +81,7 @@ async def test_a_disk_grows(tart: Tart) -> None:
     assert json.loads(await tart.done("get", "one", "--format", "json"))["Disk"] == 60
 
 
-@both
+@on(VIRTUAL)
 async def test_leaving_out_display_refit_clears_it(tart: Tart) -> None:
     await tart.a_vm()
     await tart.done("set", "one", "--display-refit", "--display", "1200x800px")
@@ -114,7 +114,7 @@ async def test_a_clone_replaces_even_a_running_vm(tart: Tart) -> None:
     assert tart.face.guests()
 
 
-@both
+@on(VIRTUAL)
 async def test_a_later_release_refuses_to_replace(tart: Tart) -> None:
     tart.configure(clone_overwrites=False)
     await tart.a_vm()
@@ -137,7 +137,7 @@ async def test_half_a_clone_can_be_left_behind(tart: Tart) -> None:
     await tart.done("clone", IMAGE, "one")
 
 
-@both
+@on(VIRTUAL)
 async def test_a_clone_may_find_no_space(tart: Tart) -> None:
     tart.fault("clone", "no_space", target="one")
     await tart.done("pull", IMAGE)
@@ -169,7 +169,7 @@ async def test_rename_keeps_everything_but_the_name(tart: Tart) -> None:
     assert not tart.vm("one").exists()
 
 
-@both
+@on(VIRTUAL)
 async def test_delete_stops_at_the_first_that_fails(tart: Tart) -> None:
     for name in ("one", "two"):
         await tart.done("clone", IMAGE, name)
