@@ -7,15 +7,15 @@ process: real programs and supervisors of this machine, and signals. Stopping en
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bramley.agent import locking, preparing
+from bramley.agent.ledger.ledger import Ledger
 from bramley.agent.node import addressing
 from bramley.app.agent_parts import Parts
 from bramley.base import log
@@ -45,8 +45,8 @@ class Around:
     rng: random.Random
     registry: CollectorRegistry
     has_sockets: bool = True
-    # Whether records must outlive a loss of power; a simulated disk has none.
-    is_durable: bool = True
+    # How records are kept: by default so that they outlive a loss of power, which a simulated Mac does not know.
+    open_ledger: Callable[[Path], Ledger] = Ledger
     # What the real side of a host does in the background, such as cutting logs.
     beside: tuple[Callable[[], Coroutine[Any, Any, object]], ...] = ()
 
@@ -95,12 +95,14 @@ def build(settings: Settings, around: Around) -> Agent:
     return Agent(settings, around)
 
 
-def run(settings: Settings, *, kubeconfig: str | None) -> None:
-    """Run the agent of this machine until a signal comes."""
-    asyncio.run(_process(settings, kubeconfig))
+def run(settings: Settings, *, kubeconfig: str | None, environment: Mapping[str, str]) -> None:
+    """Run the agent of this machine until a signal comes; programs that it starts inherit the environment."""
+    asyncio.run(_process(settings, kubeconfig, environment))
 
 
-async def _process(settings: Settings, kubeconfig: str | None) -> None:
+async def _process(
+    settings: Settings, kubeconfig: str | None, environment: Mapping[str, str]
+) -> None:
     from prometheus_client import CollectorRegistry
 
     from bramley.agent import platform
@@ -113,12 +115,13 @@ async def _process(settings: Settings, kubeconfig: str | None) -> None:
     preparing.make(folders)
     logs = VmLogs(folders.vm_logs, clock=clock)
     host = platform.current(tart_home=folders.tart_home)
-    async with connecting.connect(Path(kubeconfig) if kubeconfig else None, clock=clock) as kube:
+    explicit = Path(kubeconfig) if kubeconfig else None
+    async with connecting.connect(explicit, clock=clock, environment=environment) as kube:
         around = Around(
             kube=kube,
-            programs=SystemPrograms(os.environ),
+            programs=SystemPrograms(environment),
             runs=SupervisedRuns(
-                folders.state, folders.vm_logs, clock, environment=os.environ, system=host
+                folders.state, folders.vm_logs, clock, environment=environment, system=host
             ),
             host=host,
             clock=clock,

@@ -13,7 +13,6 @@ from bramley.agent.images import composing, staging
 from bramley.agent.images.credentials import Keyring
 from bramley.agent.images.images import Images
 from bramley.agent.images.stock import Stock
-from bramley.agent.ledger.ledger import Ledger
 from bramley.agent.ledger.records import VmState
 from bramley.agent.metrics import AgentMetrics
 from bramley.agent.node import lease
@@ -45,7 +44,7 @@ class Parts:
         self._settings = settings
         self._around = around
         self.metrics = AgentMetrics(around.registry)
-        self.ledger = Ledger(settings.folders.ledger, durable=around.is_durable)
+        self.ledger = around.open_ledger(settings.folders.ledger)
         self.tart = Tart(
             around.programs,
             binary=settings.tart_binary,

@@ -11,13 +11,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 
 from bramley.access import identity
+from bramley.agent.ledger.ledger import Ledger
+from bramley.agent.ledger.records import ImageRecord, VmRecord
 from bramley.agent.settings import NodeSettings, Settings
+from bramley.agent.tart.driver import Deadlines
 from bramley.api.core import Node, Pod
 from bramley.apiserver.auth.signing import Keys
 from bramley.app import agent as agents
@@ -37,6 +41,8 @@ IMAGE = "ghcr.io/example/runner@sha256:" + "1" * 64
 TAGGED = "ghcr.io/example/runner:1"
 USER = 501
 POLL = 0.5
+# A clone that a killed agent had begun may come for as long as tart has time for it; so long its record is kept.
+REST = Deadlines().clone + timedelta(minutes=2)
 
 
 @dataclass(slots=True)
@@ -72,7 +78,7 @@ class World:
             rng=random.Random(self.rng.random()),
             registry=registry,
             has_sockets=False,
-            is_durable=False,
+            open_ledger=partial(_ToldLedger, side),
         )
         settings = Settings(
             node=NodeSettings(name=NODE, address="10.20.0.11"),
@@ -127,7 +133,7 @@ class World:
                 raise AssertionError(f"not within {within}: {what}")
             await asyncio.sleep(POLL)
 
-    async def until_rest(self, *, within: timedelta = timedelta(minutes=3)) -> None:
+    async def until_rest(self, *, within: timedelta = REST) -> None:
         """Let time pass until nothing is left of Pods that have ended or are gone."""
 
         async def is_at_rest() -> bool:
@@ -143,6 +149,30 @@ class World:
                 on_moment(moment)
 
         return passing
+
+
+class _ToldLedger(Ledger):
+    """A ledger whose every write is a moment of the agent's life; nothing is synced, for no power is lost."""
+
+    def __init__(self, side: AgentSide, folder: Path) -> None:
+        super().__init__(folder, durable=False)
+        self._side = side
+
+    def put(self, record: VmRecord) -> None:
+        super().put(record)
+        self._side.pass_by(f"after writing {record.state}")
+
+    def drop(self, vm: str) -> None:
+        super().drop(vm)
+        self._side.pass_by("after dropping a record")
+
+    def put_image(self, record: ImageRecord) -> None:
+        super().put_image(record)
+        self._side.pass_by("after writing an image")
+
+    def drop_image(self, digest: str) -> None:
+        super().drop_image(digest)
+        self._side.pass_by("after dropping an image")
 
 
 def pod_wire(

@@ -86,6 +86,7 @@ class SimulatedRuns:
         supervised = self._runs.get(vm)
         if self._side.lives and supervised is not None and supervised.tart is not None:
             self._side.mac.table.kill(supervised.tart.pid)
+            self._side.pass_by("after kill")
 
     def said(self, vm: str) -> str:
         """Return the last lines of tart."""
@@ -99,6 +100,7 @@ class SimulatedRuns:
         if self.is_alive(vm):
             raise errors.Conflict(f"the run of {vm} has not ended")
         self._runs.pop(vm, None)
+        self._side.pass_by("after forgetting a run")
 
 
 def supervise(mac: SimulatedMac, supervised: Supervised) -> None:

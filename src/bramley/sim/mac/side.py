@@ -56,9 +56,13 @@ class AgentSide:
         if not self.lives:
             # Its task is on its way out already.
             raise asyncio.CancelledError
-        if self.on_moment is not None:
-            self.on_moment(moment)
+        self.pass_by(moment)
         await self.outlive()
+
+    def pass_by(self, moment: str) -> None:
+        """Pass a point at which the agent does not wait; if it dies here, what it still does on disk is undone."""
+        if self.lives and self.on_moment is not None:
+            self.on_moment(moment)
 
     async def outlive(self) -> None:
         """Go on if the agent lives, else never: whoever buries it cancels the wait."""
