@@ -93,6 +93,19 @@ async def test_bake_is_left_alone_by_a_collector_that_has_work(tmp_path: Path) -
         assert not (world.mac.folders.tart_home / "vms" / "orphan").exists()
 
 
+async def test_vm_made_by_hand_outlives_every_collection(tmp_path: Path) -> None:
+    """It stands there between bake and push: no process names it and nobody leased it."""
+    async with a_builder(tmp_path, collects=True) as (world, _):
+        await world.pod("job", image=IMAGE)
+        collector = parts_of(world).collector
+        assert collector is not None
+        for _ in range(3):
+            await asyncio.sleep(360)
+            await collector.reclaim()
+
+        assert (world.mac.folders.tart_home / "vms" / BAKED / "nvram.bin").exists()
+
+
 def orphaned(world: World, vm: str) -> None:
     """Say that a VM is ours, of a Pod that was here long ago."""
     parts_of(world).ledger.put(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import secrets
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -121,6 +122,15 @@ async def test_nothing_goes_while_the_pods_are_unknown(
         assert await here.collector.collect()
 
 
+async def test_no_image_goes_while_the_pods_are_unknown(tmp_path: Path) -> None:
+    async with house(tmp_path) as here:
+        await here.shelves.ready(A)
+        here.pods = errors.ApiUnavailable("away")
+        await asyncio.sleep(2 * DAY)
+
+        assert not await here.collector.reclaim()
+
+
 async def test_nothing_goes_while_tart_cannot_list(tmp_path: Path) -> None:
     async with house(tmp_path) as here:
         await here.a_vm("mine", (await here.shelves.ready(A)).golden)
@@ -160,12 +170,13 @@ async def test_every_step_is_planned_anew(tmp_path: Path) -> None:
         await here.collector.collect()
 
         assert here.removed == ["mine-1"]
-        os.close(handles[0])
+        for handle in handles:
+            os.close(handle)
 
 
 def a_lease_on_disk(folder: Path, lease: Lease) -> int:
     """Hold a lease without the guard, which the collector has."""
-    handle = os.open(folder / "1-x.lease", os.O_RDWR | os.O_CREAT)
+    handle = os.open(folder / f"{secrets.token_hex(4)}.lease", os.O_RDWR | os.O_CREAT)
     fcntl.flock(handle, fcntl.LOCK_EX)
     os.write(handle, msgspec.json.encode(lease))
     return handle
@@ -320,6 +331,14 @@ async def test_base_that_is_being_cloned_is_not_taken(tmp_path: Path) -> None:
 
         await cloning
         assert here.shelves.stock.is_whole(golden)
+
+
+async def test_base_that_somebody_has_in_hand_is_not_taken(tmp_path: Path) -> None:
+    async with house(tmp_path) as here:
+        golden = (await here.shelves.ready(A)).golden
+        await asyncio.sleep(2 * DAY)
+        async with here.shelves.stock.lock(golden), asyncio.timeout(60):
+            assert not await here.collector.reclaim()
 
 
 async def test_image_on_its_way_is_not_taken(tmp_path: Path) -> None:
