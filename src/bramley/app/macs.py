@@ -19,8 +19,8 @@ from pathlib import Path
 from bramley.access import identity, kubeconfig
 from bramley.api import conditions
 from bramley.api.core import Node
+from bramley.api.names import agent, flags, labels
 from bramley.api.names import conditions as names
-from bramley.api.names import flags, labels
 from bramley.apiserver import private_files
 from bramley.app import demo
 from bramley.app.up import CameUp, Failed, MacSettings, News
@@ -34,7 +34,6 @@ from bramley.sim.mac.folder import MacFolder
 
 logger = log.get(__name__)
 
-AGENT_MODULE = "bramley.cli.tart_kubelet"
 # A new one is made with each start.
 TOKENS_LIVE = timedelta(days=30)
 # On this machine only, and each on a port of its own.
@@ -191,7 +190,7 @@ def agent_command(mac: MacFolder) -> list[str]:
         flags.HEALTH_PROBE_BIND_ADDRESS: _ANY_PORT,
     }
     words = [word for flag, value in given.items() for word in (flag.name, str(value))]
-    return [sys.executable, "-m", AGENT_MODULE, *words]
+    return [sys.executable, "-m", agent.MODULE, *words]
 
 
 async def _show_sample(kube: Client, first_up: asyncio.Event, since: datetime) -> None:

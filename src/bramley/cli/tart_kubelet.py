@@ -67,7 +67,8 @@ def _run(given: Given, variables: Mapping[str, str], *, only_show: bool) -> int:
     explicit = not given.is_default(flags.KUBECONFIG) and given.told(flags.KUBECONFIG).startswith(
         "-"
     )
-    process.run(settings, kubeconfig=given.text(flags.KUBECONFIG) if explicit else None)
+    kubeconfig = given.text(flags.KUBECONFIG) if explicit else None
+    process.run(settings, kubeconfig=kubeconfig, environment=variables)
     return 0
 
 

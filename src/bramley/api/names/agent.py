@@ -7,6 +7,7 @@ from datetime import timedelta
 from bramley.api.names.labels import golden_hash
 
 NAME = "tart-kubelet"
+MODULE = "bramley.cli.tart_kubelet"
 KUBELET_VERSION = "tart-kubelet-v0"
 RUNTIME_VERSION = "tart"
 CONTAINER_ID_SCHEME = "tart://"
