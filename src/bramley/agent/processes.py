@@ -15,7 +15,8 @@ import subprocess
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import IO, Protocol
 
-from bramley.agent import descriptors
+from bramley.agent import descriptors, groups
+from bramley.agent.leftovers import Leftovers
 from bramley.agent.output import Head, Lines, Tail
 from bramley.agent.platform import exits
 from bramley.agent.programs import Finished, ProgramMissing
@@ -42,8 +43,11 @@ class Sink(Protocol):
 class SystemPrograms:
     """Runs programs of this machine; implements `Programs`. `environment` is ours, told by who started us."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, environment: Mapping[str, str], *, leftovers: Leftovers | None = None
+    ) -> None:
         self._environment = dict(environment)
+        self._leftovers = leftovers
         self._unreaped: list[subprocess.Popen[bytes]] = []
 
     async def run(
@@ -57,6 +61,8 @@ class SystemPrograms:
     ) -> Finished:
         """Run a program to its end; see `Programs`."""
         process = self._start(argv, environment or {}, has_input=bool(stdin))
+        if self._leftovers:
+            self._leftovers.note(process.pid)
         try:
             return await _followed(process, stdin=stdin, on_line=on_line, gate=gate)
         finally:
@@ -83,7 +89,7 @@ class SystemPrograms:
         """Kill what is left when nobody waits any more, reap it and close the pipes."""
         try:
             if process.poll() is None:
-                signal_group(process.pid, signal.SIGKILL)
+                groups.send(process.pid, signal.SIGKILL)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(PATIENCE_SECONDS):
                         await exits.gone(process.pid)
@@ -95,12 +101,8 @@ class SystemPrograms:
                 # The system holds it in a call that cannot be broken; the next start looks again.
                 logger.warning("A killed program does not go away", pid=process.pid)
                 self._unreaped.append(process)
-
-
-def signal_group(leader: int, number: signal.Signals) -> None:
-    """Send a signal to a process group; it may be gone, which macOS tells as a lack of permission."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(leader, number)
+            elif self._leftovers:
+                self._leftovers.strike(process.pid)
 
 
 async def _followed(
@@ -182,9 +184,9 @@ async def _stand_at(gate: asyncio.Event, leader: int) -> None:
             # An Event does not tell when it is cleared.
             await asyncio.sleep(GATE_SECONDS)
             continue
-        signal_group(leader, signal.SIGSTOP)
+        groups.send(leader, signal.SIGSTOP)
         await gate.wait()
-        signal_group(leader, signal.SIGCONT)
+        groups.send(leader, signal.SIGCONT)
 
 
 def _told(program: str, error: OSError) -> errors.BramleyError:

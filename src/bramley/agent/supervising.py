@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from bramley.agent import platform
+from bramley.agent import groups, platform
 from bramley.agent.ledger import files
 from bramley.agent.platform import System, exits
-from bramley.agent.processes import signal_group
 from bramley.agent.runs import Ended, Run
 from bramley.agent.vm_logs import VmLogs
 from bramley.base import errors, log
@@ -75,7 +74,7 @@ class SupervisedRuns:
                 while self._noted(run.vm, "tart") is None and self._system.began(supervisor):  # noqa: ASYNC110
                     await asyncio.sleep(_LOOK_SECONDS)
         except TimeoutError as error:
-            signal_group(supervisor, signal.SIGKILL)
+            groups.send(supervisor, signal.SIGKILL)
             raise errors.TimedOut(f"the run of {run.vm} did not begin in time") from error
 
     def is_begun(self, vm: str) -> bool:
@@ -115,9 +114,9 @@ class SupervisedRuns:
             if tart and supervisor:
                 os.kill(tart.pid, signal.SIGKILL)
             elif tart:
-                signal_group(os.getpgid(tart.pid), signal.SIGKILL)
+                groups.send(os.getpgid(tart.pid), signal.SIGKILL)
             elif supervisor:
-                signal_group(supervisor.pid, signal.SIGKILL)
+                groups.send(supervisor.pid, signal.SIGKILL)
 
     def said(self, vm: str) -> str:
         """Return the last lines of what tart printed, without passwords."""

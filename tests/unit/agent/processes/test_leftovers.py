@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bramley.agent import platform
+from bramley.agent.leftovers import Leftovers
+from bramley.agent.platform import exits
+from bramley.agent.processes import SystemPrograms
+
+pytestmark = pytest.mark.real_time
+ENVIRONMENT = {"PATH": os.environ["PATH"]}
+AGENT = """
+import asyncio, os, sys
+from pathlib import Path
+from bramley.agent import platform
+from bramley.agent.leftovers import Leftovers
+from bramley.agent.processes import SystemPrograms
+
+leftovers = Leftovers(Path(sys.argv[1]), platform.current())
+programs = SystemPrograms(os.environ, leftovers=leftovers)
+asyncio.run(programs.run(["/bin/sh", "-c", "sleep 600 & wait"]))
+"""
+
+
+def leftovers_in(folder: Path) -> Leftovers:
+    return Leftovers(folder, platform.current())
+
+
+def notes(folder: Path) -> list[int]:
+    return [int(path.name) for path in folder.iterdir()] if folder.exists() else []
+
+
+async def noted(folder: Path) -> int:
+    async with asyncio.timeout(20):
+        while not notes(folder):
+            await asyncio.sleep(0.01)
+    return notes(folder)[0]
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """An agent in the midst of a program, to be killed."""
+    with subprocess.Popen([sys.executable, "-c", AGENT, str(tmp_path / "programs")]) as agent:
+        yield agent
+        agent.kill()
+
+
+@pytest.fixture
+def later() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as process:
+        yield process
+        process.kill()
+
+
+async def test_what_a_killed_agent_left_is_ended_by_the_next(
+    killed: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    folder = tmp_path / "programs"
+    left = await noted(folder)
+    killed.send_signal(signal.SIGKILL)
+    await exits.gone(killed.pid)
+    assert platform.current().began(left) is not None
+
+    await leftovers_in(folder).clear()
+
+    async with asyncio.timeout(10):
+        await exits.gone(left)
+    assert notes(folder) == []
+
+
+async def test_a_program_that_has_ended_leaves_no_note(tmp_path: Path) -> None:
+    programs = SystemPrograms(ENVIRONMENT, leftovers=leftovers_in(tmp_path))
+
+    await programs.run(["true"])
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(programs.run(["sleep", "600"]))
+        await noted(tmp_path)
+        running.cancel()
+
+    assert notes(tmp_path) == []
+
+
+async def test_what_this_agent_runs_is_spared(tmp_path: Path) -> None:
+    leftovers = leftovers_in(tmp_path)
+    programs = SystemPrograms(ENVIRONMENT, leftovers=leftovers)
+
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(programs.run(["/bin/sh", "-c", "sleep 0.3; exit 4"]))
+        await noted(tmp_path)
+        await leftovers.clear()
+
+    assert running.result().code == 4
+
+
+@pytest.mark.parametrize("note", ["{boot} 1", "another-boot {began}", "", "{boot}"])
+async def test_a_later_process_with_the_same_number_is_spared(
+    note: str, later: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    system = platform.current()
+    text = note.format(boot=system.boot_id(), began=system.began(later.pid))
+    (tmp_path / str(later.pid)).write_text(text)
+
+    await leftovers_in(tmp_path).clear()
+    await asyncio.sleep(0.05)
+
+    assert later.poll() is None
+    assert notes(tmp_path) == []
+
+
+async def test_no_notes_are_no_error(tmp_path: Path) -> None:
+    await leftovers_in(tmp_path / "none").clear()
