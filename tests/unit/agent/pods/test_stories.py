@@ -108,14 +108,16 @@ def killing_at(moments: int) -> Deed:
     """Let the agent die after so many of its effects, wherever that is."""
 
     async def deed(world: World) -> None:
-        side, left = world.life.side, [moments]
+        life, left = world.life, [moments]
 
         def pass_by(_moment: str) -> None:
             left[0] -= 1
             if left[0] < 0:
-                side.die()
+                life.side.die()
+                # At once, for what is dead must not go on in no time at all.
+                life.task.cancel()
 
-        side.on_moment = pass_by
+        life.side.on_moment = pass_by
 
     return deed
 
