@@ -24,6 +24,8 @@ async def die_at(world: World, moment: str, agent: asyncio.Task[object]) -> None
 
     side.on_moment = hear
     await reached.wait()
+    # Nobody hurries to bury it; it does nothing meanwhile.
+    await asyncio.sleep(10)
     await side.bury(agent)
 
 
