@@ -106,6 +106,7 @@ async def _process(
     from prometheus_client import CollectorRegistry
 
     from bramley.agent import platform
+    from bramley.agent.leftovers import Leftovers
     from bramley.agent.processes import SystemPrograms
     from bramley.agent.supervising import SupervisedRuns
     from bramley.agent.vm_logs import VmLogs
@@ -115,11 +116,12 @@ async def _process(
     preparing.make(folders)
     logs = VmLogs(folders.vm_logs, clock=clock)
     host = platform.current(tart_home=folders.tart_home)
+    leftovers = Leftovers(folders.state / "programs", host)
     explicit = Path(kubeconfig) if kubeconfig else None
     async with connecting.connect(explicit, clock=clock, environment=environment) as kube:
         around = Around(
             kube=kube,
-            programs=SystemPrograms(environment),
+            programs=SystemPrograms(environment, leftovers=leftovers),
             runs=SupervisedRuns(
                 folders.state, folders.vm_logs, clock, environment=environment, system=host
             ),
@@ -127,7 +129,7 @@ async def _process(
             clock=clock,
             rng=random.Random(),
             registry=CollectorRegistry(),
-            beside=(logs.run,),
+            beside=(leftovers.clear, logs.run),
         )
         agent = build(settings, around)
         loop = asyncio.get_running_loop()
