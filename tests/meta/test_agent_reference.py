@@ -1,0 +1,39 @@
+"""The page about the agent's Node tells every condition and every pause as the code has them."""
+
+from __future__ import annotations
+
+import pytest
+
+from bramley.agent.node import keeping, lease, probing, view
+from bramley.api.names import agent, conditions
+from tests.meta.documents import ROOT
+
+PAGE = (ROOT / "docs/reference/agent.md").read_text()
+REASONS = [value for name, value in vars(agent).items() if name.startswith("NODE_")]
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_every_reason_is_explained(reason: str) -> None:
+    assert f"`{reason}`" in PAGE
+
+
+@pytest.mark.parametrize(
+    "kind", [conditions.READY, conditions.DISK_PRESSURE, conditions.SLOT_LEAKED]
+)
+def test_every_condition_is_explained(kind: str) -> None:
+    assert f"| `{kind}` |" in PAGE
+
+
+def test_pauses_are_the_codes() -> None:
+    told = {
+        "| Lease renewed | every 10 s": lease.Timings().every.total_seconds() == 10,
+        "| Node written | every 30 s": keeping.Timings().every.total_seconds() == 30,
+        "disks looked at | every minute": view.RARELY.every.total_seconds() == 60,
+        "every fifth time": view.LIST_EVERY == 5,
+        "| host's disk | every 30 s": probing.Timings().every.total_seconds() == 30,
+        "| slots and images | every 10 s": view.SOON.every.total_seconds() == 10,
+        "looked at again after 5 s": probing.Timings().doubt.total_seconds() == 5,
+    }
+
+    assert {text for text in told if text not in PAGE} == set()
+    assert all(told.values())
