@@ -91,12 +91,13 @@ async def healing(world: World) -> None:
     world.mac.faults.heal()
 
 
-async def cutting(world: World) -> None:
-    world.is_cut = True
+def cutting(seconds: float) -> Deed:
+    async def deed(world: World) -> None:
+        world.is_cut = True
+        await asyncio.sleep(seconds)
+        world.is_cut = False
 
-
-async def joining(world: World) -> None:
-    world.is_cut = False
+    return deed
 
 
 async def killing(world: World) -> None:
@@ -133,13 +134,14 @@ def deeds() -> st.SearchStrategy[Deed]:
     names = st.sampled_from(NAMES)
     return st.one_of(
         names.map(creating),
+        names.map(creating),
         st.builds(deleting, names, st.sampled_from([None, timedelta(seconds=2)])),
         names.map(tearing),
-        st.sampled_from([0.3, 2.0, 15.0, 90.0]).map(passing),
+        st.sampled_from([0.3, 2.0, 15.0]).map(passing),
+        st.sampled_from([30.0, 90.0]).map(passing),
         st.integers(0, len(FAULTS) - 1).map(failing),
         st.just(healing),
-        st.just(cutting),
-        st.just(joining),
+        st.sampled_from([5.0, 60.0]).map(cutting),
         st.just(killing),
         st.integers(0, 25).map(killing_at),
         st.just(rebooting),
@@ -170,7 +172,6 @@ async def live(story: list[Deed], folder: Path) -> None:
             check(world)
             await check_pods(world)
         world.mac.faults.heal()
-        world.is_cut = False
         if world.life.side.on_moment is not None:
             await killing(world)
         for name in NAMES:
