@@ -54,6 +54,11 @@ class Folders:
         return self.state / "ledger"
 
     @property
+    def own_token(self) -> Path:
+        """Return the file of the agent's own token, once it was renewed."""
+        return self.state / "token"
+
+    @property
     def leases(self) -> Path:
         """Return the folder of the leases that keep the collector away."""
         return self.state / "leases"

@@ -10,13 +10,14 @@ import asyncio
 import random
 import signal
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bramley.agent import locking, preparing
 from bramley.agent.ledger.ledger import Ledger
 from bramley.agent.node import addressing
+from bramley.agent.own_token import OwnToken, Renewal
 from bramley.app.agent_parts import Parts
 from bramley.base import log
 from bramley.base.clock import Clock, SystemClock
@@ -66,6 +67,11 @@ class Agent:
         """Begin to stop; VMs go on."""
         self._stopping.set()
 
+    @property
+    def node_uid(self) -> str:
+        """Return the id of the Node as it was seen last; empty before that."""
+        return self.parts.node.uid if self.parts else ""
+
     async def run(self) -> None:
         """Make this host a Node and its Pods VMs; AnotherAgent if one does already."""
         settings = await addressing.settled(
@@ -103,6 +109,43 @@ def run(settings: Settings, *, kubeconfig: str | None, environment: Mapping[str,
 async def _process(
     settings: Settings, kubeconfig: str | None, environment: Mapping[str, str]
 ) -> None:
+    clock, rng = SystemClock(), random.Random()
+    preparing.make(settings.folders)
+    own, kube = _way_in(settings, kubeconfig, environment, clock=clock)
+    async with kube:
+        around = _here(settings, kube, environment, clock=clock, rng=rng)
+        node = settings.node.name
+        renewal = Renewal(own, kube, node=node, uid=lambda: agent.node_uid, clock=clock, rng=rng)
+        agent = build(settings, replace(around, beside=(*around.beside, renewal.run)))
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, agent.stop)
+        await agent.run()
+
+
+def _way_in(
+    settings: Settings, kubeconfig: str | None, environment: Mapping[str, str], *, clock: Clock
+) -> tuple[OwnToken, Client]:
+    """Return the agent's own credentials and a client that shows them."""
+    from bramley.kube import connecting
+    from bramley.kube.client import Client
+    from bramley.kube.http import HttpTransport
+
+    explicit = Path(kubeconfig) if kubeconfig else None
+    found = connecting.find(explicit, environment=environment, clock=clock)
+    own = OwnToken(found.credentials, settings.folders.own_token, clock=clock)
+    return own, Client(HttpTransport(replace(found, credentials=own)), clock=clock)
+
+
+def _here(
+    settings: Settings,
+    kube: Client,
+    environment: Mapping[str, str],
+    *,
+    clock: Clock,
+    rng: random.Random,
+) -> Around:
+    """Return this machine, with its real programs and supervisors."""
     from prometheus_client import CollectorRegistry
 
     from bramley.agent import platform
@@ -110,29 +153,20 @@ async def _process(
     from bramley.agent.processes import SystemPrograms
     from bramley.agent.supervising import SupervisedRuns
     from bramley.agent.vm_logs import VmLogs
-    from bramley.kube import connecting
 
-    clock, folders = SystemClock(), settings.folders
-    preparing.make(folders)
+    folders = settings.folders
     logs = VmLogs(folders.vm_logs, clock=clock)
     host = platform.current(tart_home=folders.tart_home)
     leftovers = Leftovers(folders.state / "programs", host)
-    explicit = Path(kubeconfig) if kubeconfig else None
-    async with connecting.connect(explicit, clock=clock, environment=environment) as kube:
-        around = Around(
-            kube=kube,
-            programs=SystemPrograms(environment, leftovers=leftovers),
-            runs=SupervisedRuns(
-                folders.state, folders.vm_logs, clock, environment=environment, system=host
-            ),
-            host=host,
-            clock=clock,
-            rng=random.Random(),
-            registry=CollectorRegistry(),
-            beside=(leftovers.clear, logs.run),
-        )
-        agent = build(settings, around)
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, agent.stop)
-        await agent.run()
+    return Around(
+        kube=kube,
+        programs=SystemPrograms(environment, leftovers=leftovers),
+        runs=SupervisedRuns(
+            folders.state, folders.vm_logs, clock, environment=environment, system=host
+        ),
+        host=host,
+        clock=clock,
+        rng=rng,
+        registry=CollectorRegistry(),
+        beside=(leftovers.clear, logs.run),
+    )
