@@ -79,8 +79,8 @@ class Collector:
             try:
                 pods, listed = await self._pods(), await self._listed()
                 return await self._steps(pods, listed, is_asked=is_asked)
-            except errors.BramleyError as error:
-                logger.warning("Ended a collection", reason=error.reason, error=str(error))
+            except (errors.BramleyError, OSError) as error:
+                logger.warning("Ended a collection", reason=type(error).__name__, error=str(error))
                 return False
 
     async def _steps(

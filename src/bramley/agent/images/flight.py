@@ -8,6 +8,7 @@ from datetime import datetime
 
 from bramley.agent.images.asking import ImageRequest, OnChange, PullPolicy
 from bramley.agent.images.pulling import Order
+from bramley.agent.images.watching import Watched
 from bramley.agent.tart.references import Reference
 
 
@@ -39,13 +40,15 @@ class Flight:
         """Tell whether the registry has to be asked although the tag may be in the cache."""
         return self.request.policy is PullPolicy.ALWAYS and not self.reference.digest
 
-    def join(self, owner: str, on_change: OnChange, *, is_staged: bool) -> None:
-        """Wait for it too; with the first Pod it is no longer held back."""
+    def join(self, owner: str, on_change: OnChange, watched: Watched | None) -> None:
+        """Wait for it too; the newest stage decides about its limit, and with the first Pod it is no longer held back."""
         self.listeners[owner] = on_change
-        if not is_staged:
+        if watched is None:
             self.order.is_staged = False
             self.order.watched.limit = None
             self.order.watched.objection = lambda: None
+        elif self.order.is_staged:
+            self.order.watched.limit = watched.limit
 
     def tell(self) -> None:
         """Tell everybody that the answer may have changed."""

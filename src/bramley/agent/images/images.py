@@ -144,7 +144,7 @@ class Images:
             if answer is not None:
                 return answer
             flight = self._start(request, reference, watched)
-        flight.join(request.owner, on_change, is_staged=watched is not None)
+        flight.join(request.owner, on_change, watched)
         self._around.owners.waits(request.image, request.owner)
         return Pulling(flight.percent, flight.since)
 
@@ -197,6 +197,8 @@ class Images:
                 await self._materialise(flight)
             except errors.BramleyError as error:
                 failure = error
+            except OSError as error:
+                failure = errors.Unavailable(f"{flight.image} cannot be kept on this disk: {error}")
             telling.cancel()
         if failure is not None:
             raise failure
@@ -282,12 +284,11 @@ class Images:
             return True
 
     def _settle_unfinished(self) -> None:
+        """Take over what pulls have brought whose agent did not see their end; others may still be under way."""
         for image in self._stock.unfinished():
             reference, digest = references.parse(image), self._around.tart.resolve(image)
-            if reference is None or digest is None:
-                self._stock.gave_up(image)
-            else:
-                self._stock.fetched(reference, image, digest)
+            if reference is not None and digest is not None:
+                self._stock.settle(reference, image, digest)
 
 
 async def _tell_progress(flight: Flight) -> None:

@@ -7,17 +7,21 @@ every quarrel over a base meet at its lock: who makes it, who clones from it, an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 
 import msgspec
 
-from bramley.agent.ledger import ImageRecord, Ledger
+from bramley.agent.ledger import ImageRecord, Ledger, LedgerUnavailable
 from bramley.agent.tart import references
 from bramley.agent.tart.references import Reference
 from bramley.api.names import agent, labels
+from bramley.base import log
 from bramley.base.clock import Clock
+
+logger = log.get(__name__)
 
 # What makes a folder a VM to tart.
 _PARTS = ("config.json", "disk.img", "nvram.bin")
@@ -98,7 +102,8 @@ class Stock:
         """Write down that an image is in use, but not more often than it matters."""
         now = self._clock.now()
         if record.last_used is None or now - record.last_used >= _TOUCH:
-            self._ledger.put_image(msgspec.structs.replace(record, last_used=now))
+            with _tolerated():
+                self._ledger.put_image(msgspec.structs.replace(record, last_used=now))
 
     def began(self, reference: Reference, image: str) -> None:
         """Write down a pull before it is issued, and what was there before: that was not fetched by us."""
@@ -123,9 +128,17 @@ class Stock:
         images = self._ledger.images().values()
         return [each.references[0] for each in images if each.digest.startswith(_PENDING)]
 
+    def settle(self, reference: Reference, image: str, digest: str) -> None:
+        """Write down what an unfinished pull has brought after all, if this digest is news."""
+        pending = self._ledger.image(_pending(image))
+        with _tolerated():
+            if pending is not None and reference.at(digest) not in pending.references:
+                self.fetched(reference, image, digest)
+
     def gave_up(self, image: str) -> None:
         """Forget a pull by tag that brought nothing."""
-        self._ledger.drop_image(_pending(image))
+        with _tolerated():
+            self._ledger.drop_image(_pending(image))
 
     def promise(self, record: ImageRecord, reference: Reference) -> ImageRecord:
         """Write down the golden base of an image before it is made, and return the record with its name."""
@@ -174,6 +187,15 @@ class Stock:
         if changed != record or self._ledger.image(record.digest) is None:
             self._ledger.put_image(changed)
         return changed
+
+
+@contextlib.contextmanager
+def _tolerated() -> Iterator[None]:
+    """Go on where a disk takes no record of what is only good to know: a full one is in need of whoever writes it."""
+    try:
+        yield
+    except LedgerUnavailable as error:
+        logger.warning("Not written down", error=str(error))
 
 
 def _is_bundle(folder: Path) -> bool:

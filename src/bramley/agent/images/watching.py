@@ -53,6 +53,7 @@ class Watch:
         self._stall = stall
         self._home = home
         self._pace: Pace | None = None
+        self._paced_to: float | None = None
         self._last = clock.monotonic()
         self._quiet = 0.0
         self._seen = (-1, -1)
@@ -104,8 +105,10 @@ class Watch:
             self._pace = None
             watched.gate.set()
             return
-        if self._pace is None:
-            self._pace = Pace(now)
+        if self._pace is None or self._paced_to != watched.limit:
+            # What came under another limit is no debt under this one: a halt of minutes would cost the connection.
+            self._pace = Pace(now, loaded=progress.loaded, credit=progress.spared)
+            self._paced_to = watched.limit
         self._pace.passed(passed, running=watched.gate.is_set())
         if self._pace.may_run(now, watched.limit, loaded=progress.loaded, step=progress.step):
             watched.gate.set()

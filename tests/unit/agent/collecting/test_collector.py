@@ -19,7 +19,7 @@ from bramley.agent.collecting import leases
 from bramley.agent.collecting.collector import Around, Collector
 from bramley.agent.collecting.leases import Lease
 from bramley.agent.host import HostProcess
-from bramley.agent.ledger import VmRecord, VmState
+from bramley.agent.ledger import ImageRecord, LedgerUnavailable, VmRecord, VmState
 from bramley.api.core import Pod, PodSpec
 from bramley.api.meta import ObjectMeta
 from bramley.api.pod import Container
@@ -365,6 +365,21 @@ async def test_collector_runs_at_once_and_every_five_minutes(tmp_path: Path) -> 
         await asyncio.sleep(20)
         assert here.removed == ["mine"]
         running.cancel()
+
+
+async def test_full_disk_that_takes_no_record_is_still_cleared(tmp_path: Path) -> None:
+    def refuse(record: ImageRecord) -> None:
+        raise LedgerUnavailable("no space left on device")
+
+    async with house(tmp_path) as here:
+        here.pods = [a_pod("u", A)]
+        await here.shelves.ready(A)
+        await here.shelves.ready(B)
+        await asyncio.sleep(3600)
+        here.shelves.ledger.put_image = refuse  # type: ignore[method-assign]
+        assert await here.collector.reclaim()
+
+        assert [each.digest for each in here.shelves.images.present()] == [digest("b")]
 
 
 async def test_deletion_that_fails_ends_the_pass_and_not_the_collector(tmp_path: Path) -> None:

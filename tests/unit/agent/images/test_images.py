@@ -11,7 +11,7 @@ import pytest
 
 from bramley.agent.images.asking import Failed, ImageRequest, Pulling, PullPolicy, Ready, policy_of
 from bramley.agent.images.images import NotPresent
-from bramley.agent.ledger import VmRecord, VmState
+from bramley.agent.ledger import ImageRecord, LedgerUnavailable, VmRecord, VmState
 from bramley.agent.tart.driver import Credentials
 from bramley.agent.tart.failures import NoSpace, TartFailed
 from bramley.api.names import agent
@@ -246,6 +246,20 @@ async def test_pull_by_tag_that_an_agent_did_not_survive_is_still_known_as_ours(
         assert record is not None
         assert record.is_pulled
         assert successor.stock.unfinished() == []
+
+
+async def test_disk_that_takes_no_record_of_its_use_spoils_no_warm_image(tmp_path: Path) -> None:
+    def refuse(record: ImageRecord) -> None:
+        raise LedgerUnavailable("no space left on device")
+
+    async with shelves(tmp_path) as world:
+        await world.ready(B)
+        await asyncio.sleep(3600)
+        world.ledger.put_image = refuse  # type: ignore[method-assign]
+
+        assert isinstance(world.ask(B, "pod-2"), Ready)
+        failed = await world.failed(pinned("c"), "pod-3")
+        assert isinstance(failed.error, LedgerUnavailable)
 
 
 async def test_clone_makes_a_vm(tmp_path: Path) -> None:

@@ -58,6 +58,41 @@ def test_halts_stay_short_on_a_fast_line() -> None:
     assert max(gaps[20:]) < 30
 
 
+def test_bytes_that_never_crossed_the_line_are_not_held_against_it() -> None:
+    pace = Pace(0.0, credit=50 * 10**9)
+    pace.passed(TICK, running=True)
+
+    assert pace.may_run(TICK, 5e6, loaded=50 * 10**9, step=10**8)
+
+
+def test_without_credit_every_byte_counts() -> None:
+    pace = Pace(0.0)
+    pace.passed(TICK, running=True)
+
+    assert not pace.may_run(TICK, 5e6, loaded=50 * 10**9, step=10**8)
+
+
+def test_what_came_before_the_pace_began_is_no_debt() -> None:
+    pace = Pace(100.0, loaded=12 * 10**9)
+    pace.passed(TICK, running=True)
+
+    assert pace.may_run(100.0 + TICK, 5e6, loaded=12 * 10**9, step=10**6)
+
+
+def test_what_need_not_be_loaded_is_read_too() -> None:
+    progress = Progress()
+    for line in (
+        "found an image x that will allow us to skip 7.5 GB",
+        "pulling disk (10.0 GB compressed)...",
+    ):
+        progress.hear(line)
+    assert progress.spared == 7_500_000_000
+
+    progress.hear("80%")
+    progress.begin_anew()
+    assert (progress.spared, progress.loaded) == (8 * 10**9, 0)
+
+
 def test_progress_is_read_from_tarts_lines() -> None:
     progress = Progress()
     for line in ("pulling manifest...", "pulling disk (27.5 GB compressed)...", "0%", "41%"):

@@ -152,6 +152,31 @@ async def test_limit_of_a_staged_pull_is_kept_and_used(tmp_path: Path, megabytes
         )
 
 
+async def test_paced_pull_that_stalled_goes_on_without_a_debt(tmp_path: Path) -> None:
+    async with shelves(tmp_path) as world:
+        world.mac.script.fault("pull", "stall", percent=90, times=1)
+        began = asyncio.get_running_loop().time()
+        stage(world, B, 20e6)
+        await until(lambda: isinstance(stage(world, B, 20e6), Ready), seconds=20_000)
+
+        assert len(world.called("pull")) == 2
+        assert asyncio.get_running_loop().time() - began < 500 + 300 + 60
+
+
+async def test_new_limit_counts_from_now_on(tmp_path: Path) -> None:
+    async with shelves(tmp_path) as world:
+        stage(world, B, 20e6)
+        await asyncio.sleep(250)
+        halfway = stage(world, B, 5e6)
+        await asyncio.sleep(200)
+        later = stage(world, B, 5e6)
+
+        assert isinstance(halfway, Pulling)
+        assert isinstance(later, Pulling)
+        # A gigabyte of the ten in 200 s.
+        assert 8 <= (later.percent or 0) - (halfway.percent or 0) <= 12
+
+
 async def test_pod_that_wants_a_staged_image_lifts_its_limit(tmp_path: Path) -> None:
     async with shelves(tmp_path) as world:
         stage(world, B, 1e6)
