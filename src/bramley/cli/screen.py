@@ -42,7 +42,8 @@ class Screen:
         self._tell("Data", str(settings.data_dir))
         self._tell("Kubeconfig", f"{settings.kubeconfig} (holds the administrator's token)")
         if self._macs:
-            self._tell("Macs", f"{self._macs} simulated ones are starting, with real agents")
+            them = "one is" if self._macs == 1 else "ones are"
+            self._tell("Macs", f"{self._macs} simulated {them} starting, with real agents")
         else:
             self._tell_steps()
 
