@@ -78,6 +78,15 @@ class Invariants:
         """Return the VMs on disk that are no golden bases."""
         return {each for each in _names(self.mac.folders.tart_home / "vms") if not _is_golden(each)}
 
+    def left_behind(self) -> set[str]:
+        """Return the VMs whose guests go on though their tart is gone; no agent can tell whose they are."""
+        locks, home = self.mac.world.run_locks, self.mac.folders.tart_home
+        files = {vm: home / "vms" / vm / "config.json" for vm in self.mac.world.guests}
+        return {vm for vm, file in files.items() if locks.holder(str(file)) is None}
+
+    def _running(self) -> set[str]:
+        return self.mac.world.guests.keys() - self.left_behind()
+
     def _hear_guests(self) -> None:
         folder = self.mac.folders.user_data
         for vm in _names(folder):
@@ -103,7 +112,7 @@ class Invariants:
         said = self.reports.get(vm, code)
         self._must(code == said, f"{pod.name}: its guest said {said}, the server has {code}")
         self._must(self.ends.setdefault(uid, code) == code, f"{pod.name}: its end changed")
-        self._must(vm not in self.mac.world.guests, f"{pod.name} has ended and its VM runs")
+        self._must(vm not in self._running(), f"{pod.name} has ended and its VM runs")
 
     def _look_at_disks(self, before: Mapping[str, Pod]) -> None:
         """Check that nothing was torn down before the server had acknowledged the end."""
@@ -121,7 +130,7 @@ class Invariants:
             return
         vm = vm_of(before)
         if finalizers.VM_CLEANUP in before.metadata.finalizers and not _is_held(now):
-            is_there = vm in self.present or vm in self.mac.world.guests
+            is_there = vm in self.present or vm in self._running()
             self._must(not is_there, f"S10: {vm} is there and its Pod was let go")
         if now is None and vm in self.started:
             self._must(uid in self.ends, f"{before.name} is gone and its end was never told")

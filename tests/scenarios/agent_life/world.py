@@ -57,16 +57,23 @@ class World:
     group: asyncio.TaskGroup
     invariants: Invariants
     collects: bool = True
+    # Hears of every point at which a death would be a different one, in all lives of the agent.
+    on_moment: Callable[[str], None] | None = None
     side: AgentSide | None = None
     agent: agents.Agent | None = None
     task: asyncio.Task[None] | None = None
     lives: int = 0
     registries: list[CollectorRegistry] = field(default_factory=list)
 
-    def start(self, *, on_moment: Callable[[str], None] | None = None) -> None:
+    def ensure_started(self) -> None:
+        """Start the agent unless there is one."""
+        if self.side is None:
+            self.start()
+
+    def start(self) -> None:
         """Start the agent, as launchd does."""
         side = self.side = self.mac.agent_side()
-        side.on_moment = self._passing(on_moment)
+        side.on_moment = self._pass
         self.invariants.up_since = self.clock.now()
         registry = CollectorRegistry()
         around = agents.Around(
@@ -142,13 +149,10 @@ class World:
         await self.until(is_at_rest, within=within, what="nothing is left")
         self.invariants.check()
 
-    def _passing(self, on_moment: Callable[[str], None] | None) -> Callable[[str], None]:
-        def passing(moment: str) -> None:
-            self.invariants.look()
-            if on_moment is not None:
-                on_moment(moment)
-
-        return passing
+    def _pass(self, moment: str) -> None:
+        self.invariants.look()
+        if self.on_moment is not None:
+            self.on_moment(moment)
 
 
 class _ToldLedger(Ledger):

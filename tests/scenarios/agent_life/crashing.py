@@ -1,0 +1,108 @@
+"""Tells a life with one death of the agent in it, at any point that the life has."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from bramley.sim.mac.side import AgentSide
+from tests.scenarios.agent_life.lives import Life
+from tests.scenarios.agent_life.world import World, a_world
+
+# As launchd waits, or nearly so.
+DOWN = 1.0
+# What parts two lives is begun a few points before it shows.
+BEFORE_PARTING = 4
+
+
+class Point(NamedTuple):
+    """A moment of an agent's life, and the how manieth of its name."""
+
+    moment: str
+    number: int
+
+
+@dataclass(slots=True)
+class Fate:
+    """Sees the moments go by, does what is to be done at them, and lets the agent die at one of them."""
+
+    world: World
+    life: Life
+    dies_at: Point | None
+    passed: list[Point] = field(default_factory=list)
+    dead: AgentSide | None = None
+    _seen: Counter[str] = field(default_factory=Counter)
+    _struck: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def meet(self, moment: str) -> None:
+        """Note a moment of the agent that lives now."""
+        point = Point(moment, self._seen[moment])
+        self._seen[moment] += 1
+        self.passed.append(point)
+        if point.number == 0 and moment in self.life.on:
+            self.world.group.create_task(_do(self.life, moment, self.world))
+        if point == self.dies_at and self.world.side is not None:
+            self.dead = self.world.side
+            self.dead.die()
+            self._struck.set()
+
+    async def bury(self) -> None:
+        """Wait for the death, and start the next agent as launchd does."""
+        await self._struck.wait()
+        if self.world.side is self.dead:
+            await self.world.kill()
+            await asyncio.sleep(DOWN)
+        self.world.ensure_started()
+
+
+async def _do(life: Life, moment: str, world: World) -> None:
+    await life.on[moment](world)
+
+
+async def tell(life: Life, folder: Path, *, dies_at: Point | None = None) -> list[Point]:
+    """Tell a life to its end and beyond, until nothing is left of it; return the points it had."""
+    async with a_world(folder) as world:
+        await life.set_up(world)
+        fate = Fate(world, life, dies_at)
+        world.on_moment = fate.meet
+        undertaker = world.group.create_task(fate.bury())
+        world.ensure_started()
+        await life.tell(world)
+        await world.until_rest()
+        undertaker.cancel()
+        assert dies_at is None or fate.dead is not None, f"it has no point {dies_at}"
+        return fate.passed
+
+
+def own(life: Life, points: Sequence[Point], first: Sequence[Point]) -> list[Point]:
+    """Leave out the points that a life has in common with the first one: there the agent would die in the same state."""
+    pairs = enumerate(zip(points, first, strict=False))
+    shown = next((place for place, (one, other) in pairs if one != other), len(first))
+    told = (place for place, point in enumerate(points) if point.moment == life.parts_at)
+    return list(points[max(min(shown - BEFORE_PARTING, next(told, shown)), 0) :])
+
+
+def thinned(points: Iterable[Point]) -> list[Point]:
+    """Leave out what the agent does over and over without being in another state: of each such kind the first stays."""
+    return [point for point in points if point.number == 0 or not _is_background(point.moment)]
+
+
+def _is_background(moment: str) -> bool:
+    return any(part in moment for part in BACKGROUND)
+
+
+BACKGROUND = (
+    "/leases/",
+    "/nodes/",
+    "/events",
+    "tart ip",
+    "tart list",
+    "tart --version",
+    "launchctl",
+    "df",
+    "an image",
+)

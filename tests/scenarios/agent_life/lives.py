@@ -1,0 +1,219 @@
+"""Lives that Pods have on a Mac, each told as by a user who looks on: they hold whether or not the agent dies meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from bramley.api.core import Pod, ServiceAccount
+from bramley.api.meta import ObjectMeta
+from bramley.api.names import agent
+from tests.scenarios.agent_life.invariants import FINISHED, vm_of
+from tests.scenarios.agent_life.world import IMAGE, NAMESPACE, TAGGED, World
+
+CODE = 3
+ACCOUNT = "runner"
+PATIENCE = timedelta(minutes=15)
+# Short, so that a life is as few heartbeats long as may be; still each stage can be told from the next.
+TIMINGS = {"address": 2.0, "agent": 2.5, "ready": 3.0, "halt": 1.0, "start": 0.3}
+WORK = 3.0
+GRACE = 20
+SIZE = 250_000_000
+
+Tell = Callable[[World], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """One life: what the guest does, what goes wrong, and what the user sees and does; `on` deeds happen at a moment."""
+
+    tell: Tell
+    guest: Mapping[str, Any] = field(default_factory=dict)
+    faults: tuple[tuple[str, str, Mapping[str, Any]], ...] = ()
+    on: Mapping[str, Tell] = field(default_factory=dict)
+    # The moment from which on it differs from the first life, where that does not show by itself.
+    parts_at: str = ""
+
+    async def set_up(self, world: World) -> None:
+        """Make the cluster and the Mac such that this life can be had."""
+        await world.kube.create(
+            ServiceAccount(metadata=ObjectMeta(name=ACCOUNT, namespace=NAMESPACE))
+        )
+        world.mac.script.timings(**TIMINGS)
+        script = {"code": CODE, "work": WORK, **self.guest}
+        world.mac.script.image(TAGGED, size_bytes=SIZE, guest=script)
+        for program, do, details in self.faults:
+            world.mac.faults.add(program, do, **details)
+
+
+async def ended(world: World, name: str = "job") -> Pod:
+    """Wait for a Pod's end, and return it as it then is."""
+
+    async def has_ended() -> bool:
+        pod = await world.find(name)
+        return pod is not None and pod.status.phase in FINISHED
+
+    await world.until(has_ended, within=PATIENCE, what=f"{name} has ended")
+    pod = await world.find(name)
+    assert pod is not None
+    return pod
+
+
+async def gone(world: World, name: str = "job") -> None:
+    """Wait until a Pod is gone."""
+
+    async def is_gone() -> bool:
+        return await world.find(name) is None
+
+    await world.until(is_gone, within=PATIENCE, what=f"{name} is gone")
+
+
+async def leave(world: World, name: str = "job") -> None:
+    """Delete a Pod, and wait until it is gone."""
+    await world.delete(name)
+    await gone(world, name)
+
+
+async def deletion(world: World) -> None:
+    """Ask for a deletion without waiting for it."""
+    await world.delete("job")
+
+
+def works(code: int | None) -> Tell:
+    """Tell of a Pod that ends by itself, with this code, and is then deleted."""
+
+    async def tell(world: World) -> None:
+        await job(world)
+        expect(world, await ended(world), code)
+        await world.until_rest()
+        await leave(world)
+
+    return tell
+
+
+async def job(world: World, name: str = "job", **spec: Any) -> Pod:
+    """Create a Pod."""
+    usual = {
+        "terminationGracePeriodSeconds": GRACE,
+        "serviceAccountName": ACCOUNT,
+        "automountServiceAccountToken": True,
+    }
+    return await world.pod(name, image=IMAGE, spec=usual | spec)
+
+
+def expect(world: World, pod: Pod, code: int | None) -> None:
+    """Check how a Pod ended: as its guest said, unless the supervisor died before there was a guest."""
+    terminated = pod.status.container_statuses[0].state.terminated
+    assert terminated is not None
+    if vm_of(pod) not in world.invariants.started:
+        assert terminated.reason == agent.RUN_LOST
+    elif code is not None:
+        assert terminated.exit_code == code
+    assert (pod.status.phase == "Succeeded") == (terminated.exit_code == 0)
+
+
+async def deleted_at_once(world: World) -> None:
+    """Tell of a Pod that is deleted before anybody has seen it."""
+    await job(world)
+    await leave(world)
+
+
+async def deleted_by_a_deed(world: World) -> None:
+    """Tell of a Pod that is deleted at a moment."""
+    await job(world)
+    await gone(world)
+
+
+async def deleted_while_it_runs(world: World) -> None:
+    """Tell of a Pod that is deleted when it has an address."""
+    await job(world)
+    await until_running(world)
+    await leave(world)
+
+
+async def until_running(world: World) -> None:
+    """Wait until the Pod runs with an address, or has ended before."""
+
+    async def runs() -> bool:
+        pod = await world.find("job")
+        status = pod.status if pod is not None else None
+        return status is not None and (bool(status.pod_ip) or status.phase in FINISHED)
+
+    await world.until(runs, within=PATIENCE, what="job runs")
+
+
+async def refused(world: World) -> None:
+    """Tell of a Pod that can never be a VM."""
+    more: dict[str, Any] = {"initContainers": [{"name": "before", "image": IMAGE}]}
+    await job(world, **more)
+    assert (await ended(world)).status.reason == agent.UNSUPPORTED
+    assert not world.mac.world.switched_on
+    await leave(world)
+
+
+async def comes_again(world: World) -> None:
+    """Tell of a Pod that is deleted while it runs, and of its successor of the same name."""
+    await deleted_while_it_runs(world)
+    await job(world)
+    expect(world, await ended(world), CODE)
+    await leave(world)
+
+
+async def reboots(world: World) -> None:
+    """Tell of a Pod whose Mac is rebooted under it."""
+    await job(world)
+    await until_running(world)
+    was_running = bool(world.mac.world.guests)
+    await world.reboot()
+    await asyncio.sleep(5)
+    world.ensure_started()
+    pod = await ended(world)
+    assert pod.status.phase == "Failed"
+    assert not was_running or pod.status.reason == agent.HOST_REBOOTED
+    await leave(world)
+
+
+async def two_at_once(world: World) -> None:
+    """Tell of two Pods that want the same image at once, one of which is deleted while it runs."""
+    await job(world)
+    await job(world, "other")
+    await until_running(world)
+    await world.delete("job")
+    expect(world, await ended(world, "other"), CODE)
+    await gone(world)
+    await leave(world, "other")
+
+
+JOB = f"/api/v1/namespaces/{NAMESPACE}/pods/job"
+FIRST = "ends with 3"
+LIVES: Mapping[str, Life] = {
+    FIRST: Life(works(CODE)),
+    "ends with 0": Life(works(0), {"code": 0}, parts_at="after run"),
+    "crashes without a word": Life(
+        works(None), {"code": None, "then": "crash"}, parts_at="after run"
+    ),
+    "deleted before it is seen": Life(deleted_at_once),
+    "deleted when it is held": Life(deleted_by_a_deed, on={f"after PATCH {JOB}": deletion}),
+    "deleted while it is pulled": Life(deleted_by_a_deed, on={"before tart pull": deletion}),
+    "deleted while it is cloned": Life(deleted_by_a_deed, on={"before tart clone": deletion}),
+    "deleted when it is cloned": Life(deleted_by_a_deed, on={"after writing cloned": deletion}),
+    "deleted when it is started": Life(deleted_by_a_deed, on={"after writing started": deletion}),
+    "deleted while it runs": Life(deleted_while_it_runs, {"work": 60.0}),
+    "deleted and deaf": Life(deleted_while_it_runs, {"work": 90.0, "ignores_shutdown": True}),
+    "deleted when it is told": Life(deleted_by_a_deed, on={"after writing reported": deletion}),
+    "deleted while its VM is deleted": Life(deleted_by_a_deed, on={"before tart delete": deletion}),
+    "deleted when it has ended": Life(deleted_by_a_deed, on={"after writing ended": deletion}),
+    "pulled at the third try": Life(
+        works(CODE), faults=(("tart pull", "status", {"code": 503, "times": 2}),)
+    ),
+    "started at the second try": Life(
+        works(CODE), faults=(("tart run", "nvram_locked", {"times": 1}),)
+    ),
+    "refused": Life(refused),
+    "comes again": Life(comes_again),
+    "rebooted under": Life(reboots, {"work": 600.0}),
+    "two at once": Life(two_at_once, {"work": 8.0}),
+}
