@@ -101,10 +101,7 @@ async def clone(turn: Turn) -> Outcome | None:
             turn.record, state=VmState.CLONED, golden=answer.golden, digest=answer.digest
         )
     )
-    began = turn.notes.claimed_at
-    if began is not None:
-        seconds = means.clock.monotonic() - began
-        means.metrics.provisioned(fields.pool(turn.pod), seconds, is_warm=answer.is_warm)
+    means.metrics.provisioned(fields.pool(turn.pod), _seconds_of_work(turn), is_warm=answer.is_warm)
     turn.tell(events.CLONED_VM, f"Cloned VM {turn.vm} from {answer.golden}")
     return None
 
@@ -164,6 +161,14 @@ async def _prepare(turn: Turn) -> None:
     if means.session is not None:
         await means.session.ensure()
     await means.guests.prepare(turn.pod, turn.vm)
+
+
+def _seconds_of_work(turn: Turn) -> float:
+    """Return how long image and clone took; from the record, if an earlier agent began."""
+    clock, began, claimed = turn.means.clock, turn.record.created_at, turn.notes.claimed_at
+    if claimed is not None:
+        return clock.monotonic() - claimed
+    return max((clock.now() - began).total_seconds(), 0.0) if began is not None else 0.0
 
 
 def _shares(turn: Turn) -> tuple[Share, ...]:

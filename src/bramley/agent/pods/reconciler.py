@@ -108,7 +108,10 @@ class PodReconciler:
         return CheckAgain(timedelta(seconds=1), "there is more to do")
 
     def _next(self, turn: Turn) -> Step:
-        seen = observing.observe(turn.subject, self.means)
+        try:
+            seen = observing.observe(turn.subject, self.means)
+        except OSError as error:
+            raise errors.Unavailable(f"the host does not tell: {error}") from error
         if _needs_image(seen):
             request = asking.request_of(turn.pod)
             key, bell = turn.key, self.means.bell
@@ -120,9 +123,13 @@ class PodReconciler:
         try:
             return await ACTS[step](turn)
         except TROUBLE as error:
-            if step not in _PROVISIONING:
+            if step in _PROVISIONING or (step is Step.HOLD and isinstance(error, errors.Refused)):
+                return await turn.failed(error)
+            if not isinstance(error, errors.Refused):
                 raise
-            return await turn.failed(error)
+            # A right may come a moment after the Pod, and a program may be installed again: no change of the Pod tells.
+            logger.warning("Step refused", step=step, vm=turn.vm, error=str(error))
+            return CheckAgain(self.means.memory.failed(turn.uid), str(error))
 
     async def _confirm(self, turn: Turn) -> None:
         key = turn.key

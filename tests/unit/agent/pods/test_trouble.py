@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -242,3 +242,58 @@ async def test_error_after_a_while_is_an_end_and_no_refusal(tmp_path: Path) -> N
     assert terminated is not None
     assert terminated.exit_code == 1
     assert world.boots == 1
+
+
+class Forbidding:
+    """A way to the API on which some writes are forbidden for a while."""
+
+    def __init__(self, inner: Transport, is_forbidden: Callable[[Request], bool]) -> None:
+        self._inner = inner
+        self._is_forbidden = is_forbidden
+        self.stream = inner.stream
+        self.close = inner.close
+
+    async def send(self, request: Request) -> Response:
+        if self._is_forbidden(request):
+            raise errors.Forbidden("not yours yet")
+        return await self._inner.send(request)
+
+
+async def test_right_that_comes_late_is_waited_for(tmp_path: Path) -> None:
+    """On a real cluster the right to a Pod follows its binding a moment later."""
+    async with a_world(tmp_path, starts=False, work=5.0) as world:
+        transport, lacks = world.transport, ["/pods/runner"]
+        world.transport = lambda: Forbidding(
+            transport(),
+            lambda asked: asked.method == "PATCH" and asked.path.endswith(tuple(lacks)),
+        )
+        world.start()
+        await world.pod()
+        await asyncio.sleep(30)
+        pending = await world.see()
+        lacks[:] = ["/status"]
+        await world.until(lambda: world.boots == 1, within=120)
+        await asyncio.sleep(300)
+        kept = world.vms()
+        lacks.clear()
+        await world.until_phase("Succeeded", within=120)
+        await world.until(world.nothing_left)
+
+    assert pending.status.reason == agent.CREATE_FAILED
+    assert "not yours yet" in pending.status.message
+    assert len(kept) == 1
+
+
+async def test_removal_goes_on_when_tart_is_there_again(tmp_path: Path) -> None:
+    async with a_world(tmp_path, work=5.0) as world:
+        await world.pod()
+        await world.until_phase("Running")
+        programs = world.mac._programs
+        tart = programs.pop("tart")
+        await world.until_phase("Succeeded")
+        await asyncio.sleep(60)
+        kept = world.vms()
+        programs["tart"] = tart
+        await world.until(world.nothing_left, within=90)
+
+    assert len(kept) == 1
