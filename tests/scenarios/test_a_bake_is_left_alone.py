@@ -129,8 +129,13 @@ async def test_leased_bake_keeps_the_images_that_it_was_made_of(tmp_path: Path) 
         async def is_staged() -> bool:
             return bool(parts.images.present())
 
+        async def is_told() -> bool:
+            noted = (await world.kube.get(Node, NODE)).metadata.annotations
+            return '"Staged"' in noted.get(names.STAGED_IMAGES, "")
+
         await stage(world, [IMAGE])
-        await world.until(is_staged, within=timedelta(minutes=9), what="staged")
+        await world.until(is_told, within=timedelta(minutes=9), what="staged")
+        assert await is_staged()
         await stage(world, [])
         handle = leases.take(world.mac.folders.leases, Lease(vms=(BAKED,)))
         await asyncio.sleep(600)

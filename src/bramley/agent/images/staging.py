@@ -29,6 +29,8 @@ logger = log.get(__name__)
 
 _MEGABYTE = 1e6
 _OWNER = "staging:"
+# Less is no wait to any clock.
+_SHORTEST_WAIT = 0.001
 
 
 class BelowFloor(errors.Refused):
@@ -98,7 +100,7 @@ class Staging:
 
     async def _wait(self, pause: timedelta | None) -> None:
         try:
-            async with asyncio.timeout(pause.total_seconds() if pause else None):
+            async with asyncio.timeout(None if pause is None else pause.total_seconds()):
                 await self._woken.wait()
         except TimeoutError:
             return
@@ -190,7 +192,7 @@ class Staging:
             return None
         now = self._around.clock.monotonic()
         left = self._shown_at + self._settings.tell.total_seconds() - now
-        if left > 0:
+        if left > _SHORTEST_WAIT:
             return timedelta(seconds=left)
         self._shown_at = now
         noted = {names.annotations.STAGED_IMAGES: text or None}

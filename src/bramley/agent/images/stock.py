@@ -156,10 +156,6 @@ class Stock:
         if record.is_staged != is_staged:
             self._put(record, is_staged=is_staged)
 
-    def by_golden(self, golden: str) -> ImageRecord | None:
-        """Return the image of a golden base."""
-        return next((each for each in self.records() if each.golden == golden), None)
-
     def forget(self, digest: str) -> None:
         """Drop the record of an image of which nothing is left on disk."""
         self._ledger.drop_image(digest)
