@@ -182,7 +182,8 @@ async def test_a_stalled_registry_stalls_the_pull(tart: Tart) -> None:
 
     await asyncio.sleep(3600)
 
-    assert fetched(tart) == SMALL["size_bytes"] / 2 * 0.19
+    # Chunks are whole or not there.
+    assert fetched(tart) == SMALL["size_bytes"] / 2 * 0.15
     pull.send(signal.SIGKILL)
 
 

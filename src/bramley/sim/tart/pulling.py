@@ -19,6 +19,7 @@ from bramley.sim.tart.world import World
 
 RESERVE = 128 << 20
 LEAST_REUSE = 1 << 30
+_CHUNK_PERCENT = 5
 
 
 class Wanted(NamedTuple):
@@ -141,7 +142,9 @@ def _fill(world: World, wanted: Wanted, remote: Remote, staged: str) -> Waits:
 
     def keep(count: int) -> None:
         share = count / max(1, total)
-        _write_disk(world, wanted, remote, staged, share)
+        # Chunk by chunk: what a cut pull has of the next one is lost.
+        if round(100 * share) % _CHUNK_PERCENT == 0:
+            _write_disk(world, wanted, remote, staged, share)
 
     transfer = Transfer(wanted.on, str(wanted.reference), total, done, wanted.concurrency)
     yield from move(world, transfer, keep, "pulling blob")
