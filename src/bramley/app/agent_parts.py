@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Coroutine, Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 # A reconcile under way may end; what takes longer is taken up again by the next agent.
 DRAIN = timedelta(seconds=5)
+STOP_WITHIN = timedelta(seconds=8)
 
 
 class Parts:
@@ -43,6 +46,7 @@ class Parts:
     def __init__(self, settings: Settings, around: Around) -> None:
         self._settings = settings
         self._around = around
+        self._managed = asyncio.Event()
         self.metrics = AgentMetrics(around.registry)
         self.ledger = around.open_ledger(settings.folders.ledger)
         self.tart = Tart(
@@ -92,14 +96,23 @@ class Parts:
             yield from serving_jobs(self.endpoints, self._on_serving)
         if self.collector is not None:
             yield self.collector.run()
-        yield self.manager.run()
+        yield self._manage()
         yield from (job() for job in self._around.beside)
 
     async def stop(self) -> None:
-        """End what has to end in order, before the rest is cancelled."""
+        """End what has to end in order, before the rest is cancelled: steps under way, then events that are not told yet."""
         self.manager.stop()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOP_WITHIN.total_seconds()):
+                await self._managed.wait()
         if self.scraping is not None:
             self.scraping.close()
+
+    async def _manage(self) -> None:
+        try:
+            await self.manager.run()
+        finally:
+            self._managed.set()
 
     def _new_slots(self) -> Slots:
         around = self._around

@@ -13,7 +13,7 @@ from bramley.agent.collecting.plan import YOUNG
 from bramley.agent.host import GuestProcess
 from bramley.api import conditions
 from bramley.api.coordination import Lease
-from bramley.api.core import Node
+from bramley.api.core import Event, Node
 from bramley.api.meta import moment
 from bramley.api.names import labels
 from bramley.base import errors
@@ -184,3 +184,24 @@ async def test_a_full_disk_makes_room_only_where_there_is_a_collector(
 
         is_there = (world.mac.folders.tart_home / "vms" / golden).exists()
         assert is_there is not collects
+
+
+async def test_an_agent_that_is_asked_to_stop_leaves_its_vms_and_loses_no_event(
+    tmp_path: Path,
+) -> None:
+    async with a_world(tmp_path) as world:
+        world.mac.script.image(TAGGED, guest={"work": 400.0})
+        await started(world)
+        await world.pod("job", image=IMAGE)
+        await until(world, phase(world, "Running"), "Running")
+        assert world.agent
+        assert world.task
+        began = world.clock.monotonic()
+
+        world.agent.stop()
+        await asyncio.wait((world.task,))
+
+        assert world.clock.monotonic() - began < 10
+        assert len(world.mac.world.guests) == 1
+        told = {event.reason for event in (await world.kube.list(Event)).items}
+        assert {"CreatingVM", "StartedVM"} <= told
