@@ -20,6 +20,7 @@ from bramley.base import errors, virtual_time
 from bramley.base.clock import SystemClock
 from bramley.base.secret import Secret
 from bramley.kube.credentials import Fixed
+from bramley.kube.transport import Stream
 from tests.unit.agent.serving.scene import scene
 
 
@@ -108,3 +109,32 @@ async def answers(lines: Lines, url: str) -> bool:
     except errors.ApiUnavailable:
         return False
     return answer.body == b"ok"
+
+
+@pytest.mark.real_time
+async def test_closing_ends_followed_logs_at_once(tmp_path: Path) -> None:
+    async with scene(tmp_path) as stage:
+
+        def issue(name: str, lifetime: timedelta) -> tls.Identity:
+            return stage.certificates.issue(name, lifetime=lifetime)
+
+        authority = stage.certificates.authority.decode()
+        lines = nodes(issue, authority=authority, clock=SystemClock()).lines
+        path, asked = "/containerLogs/ns/p/vm", {"follow": "true"}
+        async with lines.stream(stage.url(""), path, asked) as stream:
+            assert (await anext(stream.chunks)).startswith(b"one\n")
+            async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+                reading = group.create_task(rest(stream))
+                await asyncio.sleep(0.1)
+                await lines.close()
+            assert await reading == "the server is shutting down"
+
+
+async def rest(stream: Stream) -> str:
+    """Return why a stream ended."""
+    try:
+        async for _ in stream.chunks:
+            pass
+    except errors.ApiUnavailable as error:
+        return str(error)
+    return ""
