@@ -1,0 +1,176 @@
+"""Situations that people would name, and the step that each asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bramley.agent.ledger.records import VmState
+from bramley.agent.pods.deciding import Step
+from bramley.agent.pods.observation import Phase, Process
+
+CLASSES: tuple[tuple[str, Mapping[str, Any], Step], ...] = (
+    ("a new Pod is held before anything is made", {}, Step.HOLD),
+    (
+        "the 504 Pods: finished, deleted, held by our finalizer",
+        {"is_deleting": True, "phase": Phase.SUCCEEDED, "has_finalizer": True},
+        Step.RELEASE,
+    ),
+    (
+        "a deleted Pod without a record may have left user data",
+        {"is_deleting": True, "has_finalizer": True, "has_data": True},
+        Step.REMOVE_DATA,
+    ),
+    (
+        "a deleted Pod without a record may have left a VM",
+        {"is_deleting": True, "has_finalizer": True, "has_clone": True, "has_data": True},
+        Step.DELETE_VM,
+    ),
+    (
+        "a running VM of a deleted Pod is asked first",
+        {"is_deleting": True, "record": VmState.STARTED, "process": Process.ALIVE},
+        Step.ASK,
+    ),
+    (
+        "its guest has time to end",
+        {
+            "is_deleting": True,
+            "record": VmState.STARTED,
+            "process": Process.ALIVE,
+            "was_asked": True,
+        },
+        Step.AWAIT_END,
+    ),
+    (
+        "then it is stopped",
+        {
+            "is_deleting": True,
+            "record": VmState.STARTED,
+            "process": Process.ALIVE,
+            "was_asked": True,
+            "is_out_of_grace": True,
+        },
+        Step.STOP,
+    ),
+    (
+        "a VM that ran while the host was rebooted never boots again",
+        {
+            "record": VmState.STARTED,
+            "has_finalizer": True,
+            "has_clone": True,
+            "is_same_boot": False,
+        },
+        Step.END,
+    ),
+    (
+        "a clone that was never started may be, also after a reboot",
+        {
+            "record": VmState.CLONED,
+            "has_finalizer": True,
+            "has_clone": True,
+            "is_same_boot": False,
+        },
+        Step.START,
+    ),
+    (
+        "a VM of an older agent is taken into the ledger",
+        {"has_finalizer": True, "has_legacy": True},
+        Step.ADOPT,
+    ),
+    (
+        "an older agent's VM of a deleted Pod too, so that it can be removed",
+        {"has_finalizer": True, "has_legacy": True, "is_deleting": True},
+        Step.ADOPT,
+    ),
+    (
+        "an adopted VM that runs no more is never started",
+        {
+            "record": VmState.STARTED,
+            "is_adopted": True,
+            "has_finalizer": True,
+            "has_clone": True,
+        },
+        Step.END,
+    ),
+    (
+        "a Pod whose record is unreadable may have had a VM",
+        {"has_finalizer": True, "was_lost": True},
+        Step.ADOPT,
+    ),
+    ("an unsupported Pod is rejected untouched", {"is_unsupported": True}, Step.REJECT),
+    (
+        "an unsupported Pod that is deleted goes",
+        {"is_unsupported": True, "is_deleting": True},
+        Step.COMPLETE,
+    ),
+    (
+        "a Pod that becomes unsupported while its VM runs is left alone",
+        {"is_unsupported": True, "record": VmState.STARTED, "process": Process.ALIVE},
+        Step.FOLLOW,
+    ),
+    (
+        "no VM on a slot that is taken",
+        {"has_finalizer": True, "has_slot": False},
+        Step.AWAIT_SLOT,
+    ),
+    (
+        "a clone waits for its slot",
+        {"record": VmState.CLONED, "has_clone": True, "has_slot": False},
+        Step.AWAIT_SLOT,
+    ),
+    (
+        "what a Pod of the same name left goes first",
+        {"has_finalizer": True, "has_predecessor": True},
+        Step.AWAIT_PREDECESSOR,
+    ),
+    (
+        "a failed try is not repeated at once",
+        {"has_finalizer": True, "is_backing_off": True},
+        Step.AWAIT_RETRY,
+    ),
+    (
+        "a deletion does not wait for the next try",
+        {"is_deleting": True, "has_finalizer": True, "is_backing_off": True},
+        Step.RELEASE,
+    ),
+    (
+        "a Pod beyond its deadline gets no VM",
+        {"has_finalizer": True, "is_late": True},
+        Step.EXPIRE,
+    ),
+    (
+        "a VM beyond its deadline is asked to end",
+        {"record": VmState.STARTED, "process": Process.ALIVE, "is_late": True},
+        Step.ASK,
+    ),
+    (
+        "the record outlives a deleted Pod while a clone may still come",
+        {
+            "is_deleting": True,
+            "has_finalizer": True,
+            "record": VmState.CLAIMED,
+            "may_appear": True,
+        },
+        Step.RELEASE,
+    ),
+    (
+        "and is kept until none can come any more",
+        {"is_gone": True, "record": VmState.CLAIMED, "may_appear": True},
+        Step.AWAIT_REMAINS,
+    ),
+    (
+        "killed between the record and the run: the disk has never booted",
+        {"record": VmState.STARTED, "has_clone": True},
+        Step.START,
+    ),
+    (
+        "a refused start is thrown away with its disk",
+        {
+            "record": VmState.STARTED,
+            "has_clone": True,
+            "has_run": True,
+            "process": Process.REFUSED,
+        },
+        Step.REGRET,
+    ),
+)
