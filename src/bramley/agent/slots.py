@@ -6,7 +6,7 @@ reason that the ledger knows is leaked: `leaks` tells the evidence, and no VM is
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -53,14 +53,14 @@ class Slots:
         """Tell whether this VM may start now."""
         return self._taken_by_others(vm) < self._allowed()
 
-    def has_room_for_claim(self, vm: str) -> bool:
-        """Tell whether this VM may be made now; those that are being made count as if they ran."""
+    def has_room_for_claim(self, vm: str, *, failing: Set[str] = frozenset()) -> bool:
+        """Tell whether this VM may be made now; those that are being made count as if they ran, unless that fails."""
         claims = {
             record.vm
             for record in self._ledger.vms().values()
-            if record.state in _CLAIMS and record.vm != vm
+            if record.state in _CLAIMS and record.uid not in failing
         }
-        return self._taken_by_others(vm, claims) < self._allowed()
+        return self._taken_by_others(vm, claims - {vm}) < self._allowed()
 
     def was_refused(self, vm: str) -> None:
         """Note that the system refused one more VM."""

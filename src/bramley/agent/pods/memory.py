@@ -21,6 +21,8 @@ class Notes:
     """What is remembered of one Pod; times are monotonic seconds."""
 
     failures: int = 0
+    # The last try to make a VM came to nothing, for whatever reason.
+    is_failing: bool = False
     not_before: float = 0.0
     asked_at: float | None = None
     claimed_at: float | None = None
@@ -57,6 +59,10 @@ class Memory:
         """Return the Pods of which anything is remembered."""
         return set(self._notes)
 
+    def failing(self) -> set[str]:
+        """Return the Pods whose VM could not be made when that was tried last."""
+        return {uid for uid, notes in self._notes.items() if notes.is_failing}
+
     def failed(self, uid: str) -> timedelta:
         """Note a failed try and return how long the next one has to wait."""
         notes = self.of(uid)
@@ -68,7 +74,7 @@ class Memory:
     def succeeded(self, uid: str) -> None:
         """Note that what was tried has worked."""
         notes = self.of(uid)
-        notes.failures, notes.not_before = 0, 0.0
+        notes.failures, notes.not_before, notes.is_failing = 0, 0.0, False
 
     def hold_off(self, uid: str) -> timedelta:
         """Return how long the next try still has to wait."""

@@ -133,7 +133,10 @@ def _has_slot(subject: Subject, record: VmRecord | None, process: Process, means
     if pod is None or pod.deleting or _phase(pod).is_finished or process is not Process.NONE:
         return True
     slots, vm = means.slots, subject.vm
-    return slots.has_room_for_claim(vm) if record is None else slots.has_room(vm)
+    if record is not None:
+        return slots.has_room(vm)
+    # A Pod whose image or Secret is missing may wait for ever; the others need not.
+    return slots.has_room_for_claim(vm, failing=means.memory.failing())
 
 
 def _has_predecessor(subject: Subject, means: Means) -> bool:

@@ -98,6 +98,7 @@ class Turn:
     async def failed(self, error: Exception, retry_after: timedelta | None = None) -> Outcome:
         """Say why there is no VM yet, and when the next try comes."""
         delay = self.means.memory.failed(self.uid) if retry_after is None else retry_after
+        self.notes.is_failing = True
         why = str(error) or type(error).__name__
         logger.warning("VM not made", vm=self.vm, error=why, again=delay)
         self.warn(events.CREATE_FAILED, why)

@@ -53,6 +53,7 @@ async def await_image(turn: Turn) -> Outcome:
     answer, image = turn.answer, fields.container(turn.pod).image
     if isinstance(answer, asking.Failed):
         return await turn.failed(answer.error, answer.retry_after)
+    turn.notes.is_failing = False
     percent = answer.percent if isinstance(answer, asking.Pulling) else None
     why = f"Pulling image {image}{'' if percent is None else f', {_rounded(percent)} %'}"
     if turn.notes.first_time(why):

@@ -6,8 +6,11 @@ import asyncio
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
 from bramley.agent.slots import RETRY_AFTER_REFUSAL, SETTLING
 from bramley.api.names import agent, events
+from bramley.api.pod import Container, EnvFromSource, EnvSource
 from bramley.sim.mac.calls import Call
 from tests.unit.agent.pods.world import IMAGE, World, a_world
 
@@ -40,6 +43,30 @@ async def test_advertised_slots_bind_below_the_systems_limit(tmp_path: Path) -> 
 
     assert world.boots == 2
     assert max(world.crowds) == 1
+
+
+NO_IMAGE = Container(name="runner", image="-x")
+NO_SECRET = Container(
+    name="runner", image=IMAGE, env_from=[EnvFromSource(secret_ref=EnvSource(name="none"))]
+)
+
+
+@pytest.mark.parametrize("lacks", [NO_IMAGE, NO_SECRET], ids=["image", "secret"])
+async def test_pods_that_can_get_no_vm_leave_the_slots_to_others(
+    tmp_path: Path, lacks: Container
+) -> None:
+    async with a_world(tmp_path, work=20.0) as world:
+        for name in ("bad", "worse"):
+            await world.pod(name, containers=[lacks])
+        await world.until(lambda: len(world.means.memory.failing()) == 2)
+        for name in ("one", "two"):
+            await world.pod(name)
+        for name in ("one", "two"):
+            await world.until_phase("Succeeded", name=name, within=120)
+        phases = [await world.phase(name) for name in ("bad", "worse")]
+
+    assert phases == ["Pending", "Pending"]
+    assert max(world.crowds) == 2
 
 
 async def test_vm_that_stops_still_takes_its_slot(tmp_path: Path) -> None:
