@@ -6,7 +6,7 @@ reason that the ledger knows is leaked: `leaks` tells the evidence, and no VM is
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -53,7 +53,7 @@ class Slots:
         """Tell whether this VM may start now."""
         return self._taken_by_others(vm) < self._allowed()
 
-    def has_room_for_claim(self, vm: str, *, failing: Set[str] = frozenset()) -> bool:
+    def has_room_for_claim(self, vm: str, *, failing: Collection[str] = ()) -> bool:
         """Tell whether this VM may be made now; those that are being made count as if they ran, unless that fails."""
         claims = {
             record.vm

@@ -150,7 +150,10 @@ class SupervisedRuns:
             ) from error
 
     def _launch(self, run: Run) -> int:
-        output = self._logs.open(run.vm)
+        try:
+            output = self._logs.open(run.vm)
+        except OSError as error:
+            raise self._not_begun(run.vm, error) from error
         try:
             process = subprocess.Popen(  # noqa: S603  what we run is ours to choose
                 ["/bin/sh", str(SCRIPT), str(self._of(run.vm)), *run.argv],
@@ -161,14 +164,18 @@ class SupervisedRuns:
                 start_new_session=True,
             )
         except OSError as error:
-            shutil.rmtree(self._of(run.vm), ignore_errors=True)
-            raise errors.Unavailable(f"no supervisor can be started: {error.strerror}") from error
+            raise self._not_begun(run.vm, error) from error
         finally:
             os.close(output)
         # It lives longer than the object that stands for it, which would complain; we reap it by its number.
         process.returncode = 0
         self._children.add(process.pid)
         return process.pid
+
+    def _not_begun(self, vm: str, error: OSError) -> errors.Unavailable:
+        """Take the claim back, for nothing was started: it would count as a run that was lost."""
+        shutil.rmtree(self._of(vm), ignore_errors=True)
+        return errors.Unavailable(f"no supervisor can be started: {error.strerror}")
 
     def _of(self, vm: str) -> Path:
         if not vm or "/" in vm or vm.startswith("."):

@@ -213,6 +213,18 @@ async def test_a_supervisor_that_does_not_come_to_the_point_is_killed(
     await until_gone(noted(tmp_path, "pid"))
 
 
+async def test_a_run_whose_log_cannot_be_opened_was_never_begun(tmp_path: Path) -> None:
+    (tmp_path / "logs").write_text("a file where the folder should be")
+    runs = an_agent(tmp_path)
+
+    with pytest.raises(errors.Unavailable):
+        await runs.start(a_run("true"))
+
+    # Otherwise it would count as a run that was lost, and the Pod would fail for a full disk.
+    assert not runs.is_begun(VM)
+    assert runs.ended(VM) is None
+
+
 async def test_supervisors_leave_no_zombie_behind(tmp_path: Path) -> None:
     runs = an_agent(tmp_path)
     await runs.start(a_run("exit 0"))
