@@ -13,6 +13,7 @@ from bench.report import Report
 
 # Each module has `run(arguments) -> Report | None`; None says that it printed something else that was asked for.
 BENCHES: Mapping[str, str] = {
+    "agent": "bench.agent.run",
     "apiserver": "bench.apiserver.run",
     "runtime": "bench.runtime.run",
 }
