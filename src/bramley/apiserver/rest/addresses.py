@@ -11,6 +11,7 @@ from bramley.base.errors import Cause
 
 _FIELD = "spec.clusterIP"
 _NODE_PORTS = range(30000, 32768)
+_LEAST_KEPT, _MOST_KEPT = 16, 256
 
 
 def completed(server: Server, resource: ServedResource, new: Json) -> Json:
@@ -66,10 +67,16 @@ def _free(server: Server) -> str:
     taken, network = _taken(server), _range(server)
     # The first address is the API's own.
     hosts = [str(each) for each in network.hosts()][1:]
-    left = [each for each in hosts if each not in taken]
-    if not left:
-        raise status.internal("failed to allocate a serviceIP: range is full")
-    return server.chance.choice(left)
+    kept = _kept_for_people(network.num_addresses)
+    for band in (hosts[kept:], hosts[:kept]):
+        if left := [each for each in band if each not in taken]:
+            return server.chance.choice(left)
+    raise status.internal("failed to allocate a serviceIP: range is full")
+
+
+def _kept_for_people(size: int) -> int:
+    """Return how many addresses at the low end are drawn last, so that those who choose one find it free."""
+    return 0 if size <= _LEAST_KEPT else min(max(_LEAST_KEPT, size // 16), _MOST_KEPT)
 
 
 def _on_nodes(server: Server, ports: list[Json]) -> list[Json]:
