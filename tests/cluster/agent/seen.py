@@ -1,0 +1,81 @@
+"""What a person sees through kubectl, and what an agent tells of its own steps."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.process.agent_life.stage import PATIENCE, Stage
+
+
+@dataclass(frozen=True, slots=True)
+class Kubectl:
+    """kubectl as the administrator, in the namespace of a stage."""
+
+    program: Path
+    stage: Stage
+
+    def command(self, *arguments: str) -> list[str]:
+        """Return the whole command line."""
+        way_in = f"--kubeconfig={self.stage.server.kubeconfig}"
+        return [str(self.program), way_in, f"--namespace={self.stage.namespace}", *arguments]
+
+    async def __call__(self, *arguments: str, stdin: str = "") -> str:
+        """Run it to its end and return what it says."""
+        process = await asyncio.create_subprocess_exec(
+            *self.command(*arguments),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        async with asyncio.timeout(PATIENCE):
+            said, wrong = await process.communicate(stdin.encode())
+        assert process.returncode == 0, f"{wrong.decode()}\n{self.stage.last_words()}"
+        return said.decode()
+
+    async def pod(self, name: str) -> dict[str, Any]:
+        """Return a Pod as kubectl shows it."""
+        return dict(json.loads(await self("get", "pod", name, "-o", "json")))
+
+    async def reasons(self, name: str) -> list[str]:
+        """Return the reasons of the events about a Pod."""
+        about = f"--field-selector=involvedObject.name={name}"
+        events = json.loads(await self("get", "events", about, "-o", "json"))["items"]
+        return [str(event["reason"]) for event in events]
+
+    @asynccontextmanager
+    async def following(self, name: str, into: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+        """Run `kubectl logs -f` with its output in a file."""
+        with into.open("wb") as out:
+            process = await asyncio.create_subprocess_exec(
+                *self.command("logs", "-f", name), stdout=out, stderr=out
+            )
+        try:
+            yield process
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+
+class Taken(NamedTuple):
+    """A step that an agent took, and in which of its reconciles."""
+
+    step: str
+    reconcile: str
+
+
+def steps(stage: Stage, name: str) -> list[Taken]:
+    """Return the steps for a Pod in their order; its agent has to tell them."""
+    lines = [json.loads(line) for line in stage.mac.log.read_text().splitlines()]
+    return [
+        Taken(line["step"], line["reconcile"])
+        for line in lines
+        if line["message"] == "Step" and line["vm"] == stage.vm(name)
+    ]

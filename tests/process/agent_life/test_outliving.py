@@ -1,0 +1,74 @@
+"""A VM lives on while agents come and go, and how it ended is told by whoever comes next."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+from pathlib import Path
+
+from bramley.api.core import Pod
+from tests.process.agent_life.lives import code, leave, runs
+from tests.process.agent_life.servers import Server
+from tests.process.agent_life.stage import CODE, GC_OFF, PATIENCE, Stage, staged
+
+
+async def second_agent(stage: Stage) -> tuple[int | None, str]:
+    """Start a second agent of the Mac, and return how it ended."""
+    process = await asyncio.create_subprocess_exec(
+        *stage.command(),
+        env=stage.mac.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    async with asyncio.timeout(PATIENCE):
+        said, _ = await process.communicate()
+    return process.returncode, said.decode()
+
+
+async def ended(stage: Stage, name: str) -> Pod:
+    """Wait until a Pod has ended."""
+    return await stage.has(name, lambda pod: pod.status.phase in {"Succeeded", "Failed"})
+
+
+async def test_a_vm_is_adopted_by_the_next_agent_and_by_no_second_one(
+    server: Server, tmp_path: Path
+) -> None:
+    async with staged(server, tmp_path, *GC_OFF, meet=lambda *_: False) as stage:
+        await stage.create("job", image=stage.image("job"))
+        await runs(stage, "job")
+        vms = stage.mac.vms()
+
+        refused, told = await second_agent(stage)
+        assert refused == 2
+        assert "another agent" in told
+        assert stage.end(signal.SIGTERM) == 0
+        assert stage.mac.vms() == vms
+        stage.start()
+        await stage.has_beaten()
+        assert stage.mac.vms() == vms
+        await stage.halt("job")
+
+        pod = await ended(stage, "job")
+        assert (pod.status.phase, code(pod)) == ("Failed", CODE)
+        await leave(stage, "job")
+
+
+async def test_a_vm_that_ends_while_no_agent_is_there_keeps_its_code(
+    server: Server, tmp_path: Path
+) -> None:
+    async with staged(server, tmp_path, *GC_OFF, meet=lambda *_: False) as stage:
+        await stage.create("job", image=stage.image("job"))
+        await runs(stage, "job")
+        stage.end()
+        await stage.halt("job")
+
+        async def is_over() -> bool:
+            return not stage.mac.vms()
+
+        await stage.until(is_over, what="the end of the VM")
+        stage.start()
+
+        pod = await ended(stage, "job")
+        assert (pod.status.phase, code(pod)) == ("Failed", CODE)
+        await leave(stage, "job")
