@@ -84,6 +84,9 @@ class SystemPrograms:
             )
         except OSError as error:
             raise _told(argv[0], error) from error
+        except ValueError as error:
+            # A zero byte in a word or a variable.
+            raise errors.Refused(f"{argv[0]} cannot be run as asked: {error}") from error
 
     async def _bury(self, process: subprocess.Popen[bytes]) -> None:
         """Kill what is left when nobody waits any more, reap it and close the pipes."""

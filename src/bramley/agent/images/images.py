@@ -35,6 +35,7 @@ from bramley.agent.tart.failures import NoSpace
 from bramley.agent.tart.references import Reference
 from bramley.base import errors, log
 from bramley.base.clock import Clock
+from bramley.runtime.caught import Caught
 
 logger = log.get(__name__)
 
@@ -190,18 +191,17 @@ class Images:
         self._stock.coming.discard(flight.image)
 
     async def _while_telling(self, flight: Flight) -> None:
-        failure: errors.BramleyError | None = None
         async with asyncio.TaskGroup() as group:
             telling = group.create_task(_tell_progress(flight))
-            try:
+            # No image, whatever it is, may end the agent, which every other Pod of this host needs.
+            with Caught() as caught:
                 await self._materialise(flight)
-            except errors.BramleyError as error:
-                failure = error
-            except OSError as error:
-                failure = errors.Unavailable(f"{flight.image} cannot be kept on this disk: {error}")
             telling.cancel()
-        if failure is not None:
-            raise failure
+        if isinstance(caught.error, errors.BramleyError):
+            raise caught.error
+        if caught.error is not None:
+            told = f"{flight.image} cannot be kept on this host: {caught.error}"
+            raise errors.Unavailable(told) from caught.error
 
     async def _materialise(self, flight: Flight) -> None:
         record = self._adopted(flight) or await self._fetched(flight)

@@ -5,11 +5,16 @@
 
 from __future__ import annotations
 
+import string
 from dataclasses import dataclass
 from pathlib import Path
 
 DEFAULT_TAG = "latest"
 _DIGEST = "sha256:"
+_LETTERS = frozenset(string.ascii_letters + string.digits + "._-")
+# What registries allow; longer ones are no names of files either.
+_LONGEST_NAME = 255
+_LONGEST_WORD = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +45,15 @@ def parse(image: str) -> Reference | None:
     """Return the parts of a remote name; None if it is none that tart would take."""
     host, _, rest = image.partition("/")
     path, at, digest = rest.partition("@")
-    path, _, tag = path.partition(":")
-    if not host or not path or not image.isascii() or ".." in image or "//" in image:
-        return None
+    path, colon, tag = path.partition(":")
     if at and not _is_digest(digest):
         return None
-    return Reference(host, path, tag or DEFAULT_TAG, digest)
+    tag = tag if colon else DEFAULT_TAG
+    name, _, port = host.partition(":")
+    words = [name, *path.split("/"), tag, *([port] if port else [])]
+    if len(host) + len(path) > _LONGEST_NAME or not all(map(_is_word, words)):
+        return None
+    return Reference(host, path, tag, digest)
 
 
 def folder(home: Path, reference: Reference, name: str) -> Path:
@@ -53,6 +61,12 @@ def folder(home: Path, reference: Reference, name: str) -> Path:
     # A colon in a folder's name means something else to macOS, so tart writes a port percent-encoded.
     host = reference.host.replace(":", "%3A")
     return home / "cache" / "OCIs" / host / reference.path / name
+
+
+def _is_word(text: str) -> bool:
+    """Tell whether tart takes this as a part of a name; one that begins with a dash would be an option to it."""
+    is_long = not 0 < len(text) <= _LONGEST_WORD
+    return not is_long and _LETTERS.issuperset(text) and ".." not in text and text[0] != "-"
 
 
 def _is_digest(text: str) -> bool:

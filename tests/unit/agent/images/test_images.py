@@ -148,6 +148,21 @@ async def test_local_name_is_no_image(tmp_path: Path) -> None:
         assert isinstance(answer.error, errors.InvalidSpec)
 
 
+async def test_image_that_meets_a_bug_of_ours_fails_and_ends_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: object, **__: object) -> None:
+        raise ValueError("embedded null byte")
+
+    async with shelves(tmp_path) as world:
+        with monkeypatch.context() as patch:
+            patch.setattr(world.keys, "find", broken)
+            answer = await world.failed(B)
+        await world.ready(TAGGED)
+
+    assert "embedded null byte" in str(answer.error)
+
+
 async def test_credentials_reach_tart_by_environment_only(tmp_path: Path) -> None:
     async with shelves(tmp_path) as world:
         world.mac.script.image(B, needs_login=True)

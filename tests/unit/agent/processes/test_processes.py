@@ -17,6 +17,7 @@ from bramley.agent.output import HEAD, TAIL
 from bramley.agent.platform import exits, linux
 from bramley.agent.processes import SystemPrograms
 from bramley.agent.programs import ProgramMissing
+from bramley.base import errors
 
 pytestmark = pytest.mark.real_time
 PATH = {"PATH": os.environ["PATH"]}
@@ -166,6 +167,12 @@ async def test_what_cannot_be_executed_is_missing(tmp_path: Path, mode: int) -> 
 
     with pytest.raises(ProgramMissing):
         await SystemPrograms(PATH).run([str(program)])
+
+
+async def test_a_word_that_no_program_can_be_given_is_refused() -> None:
+    for argv, environment in ((["echo", "a\0b"], {}), (["echo"], {"A": "a\0b"})):
+        with pytest.raises(errors.Refused, match="as asked"):
+            await SystemPrograms(PATH).run(argv, environment=environment)
 
 
 async def test_a_script_whose_own_program_is_missing_says_so_by_its_code() -> None:

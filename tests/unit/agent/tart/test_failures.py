@@ -77,6 +77,14 @@ def test_a_remote_name_has_its_parts(image: str, repository: str, spelt: str) ->
     assert (reference.repository, reference.spelt) == (repository, spelt)
 
 
-@pytest.mark.parametrize("image", ["vm", "", "/a", "h/", "h/a@sha256:1", "h/../a", "h//a", "h/ä"])
+STRANGE = ["h/a\0b", "h/a b", "h/a:1\n2", "h/\x1b[31m", "h/a$(x)", "h/a:", "h:1:2/a", ":1/a"]
+OPTIONS = ["-h/a", "--insecure/a", "h/-a", "h/a:-1", "h/a/-b"]
+LONG = ["h/" + "a" * 129, "h/" + "a/" * 200 + "b", "h/a:" + "1" * 129]
+
+
+@pytest.mark.parametrize(
+    "image",
+    ["vm", "", "/a", "h/", "h/a@sha256:1", "h/../a", "h//a", "h/ä", *STRANGE, *OPTIONS, *LONG],
+)
 def test_other_names_are_not_remote(image: str) -> None:
     assert references.parse(image) is None
