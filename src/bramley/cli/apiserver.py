@@ -61,23 +61,22 @@ def apiserver(  # noqa: PLR0913 - one parameter a flag
     if context.invoked_subcommand is not None:
         _refuse_flags_in_front(context, context.invoked_subcommand)
         return
-    settings = _with_controllers(
-        effective(data_dir, listen, kubeconfig_out, audit_log), controllers
-    )
-    settings = dataclasses.replace(
-        settings, agents_authority=_absolute(kubelet_certificate_authority)
+    settings = _for_a_cluster(
+        effective(data_dir, listen, kubeconfig_out, audit_log),
+        controllers=controllers,
+        authority=kubelet_certificate_authority,
     )
     if show_settings:
-        own = {
-            "kubelet_certificate_authority": settings.agents_authority or "not checked",
-            "controllers": controllers,
-        }
-        show(context, {**shown(settings, log_level, log_format), **own})
-        return
+        show(context, {**shown(settings, log_level, log_format), **_own(settings)})
+    else:
+        _serve(settings, log_level, log_format)
+
+
+def _serve(settings: Settings, level: LogLevel, form: LogFormat) -> None:
     from bramley.app import apiserver as process
     from bramley.base import log
 
-    log.configure(level=log_level, form=log_format)
+    log.configure(level=level, form=form)
     logger = log.get(__name__)
     process.run(
         settings,
@@ -99,13 +98,21 @@ def _refuse_flags_in_front(context: typer.Context, command: str) -> None:
             )
 
 
-def _absolute(path: Path | None) -> Path | None:
-    return path.expanduser().absolute() if path is not None else None
+def _for_a_cluster(
+    settings: Settings, *, controllers: Controllers, authority: KubeletAuthority
+) -> Settings:
+    return dataclasses.replace(
+        settings,
+        cluster=dataclasses.replace(settings.cluster, enabled=controllers),
+        agents_authority=authority and authority.expanduser().absolute(),
+    )
 
 
-def _with_controllers(settings: Settings, enabled: Controllers) -> Settings:
-    cluster = dataclasses.replace(settings.cluster, enabled=enabled)
-    return dataclasses.replace(settings, cluster=cluster)
+def _own(settings: Settings) -> dict[str, object]:
+    return {
+        "kubelet_certificate_authority": settings.agents_authority or "not checked",
+        "controllers": settings.cluster.enabled,
+    }
 
 
 def effective(

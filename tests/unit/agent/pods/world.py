@@ -202,47 +202,49 @@ class World:
         slots = Slots(
             ledger, runs=side.runs, tart=tart, host=side.host, clock=clock, most=self.most
         )
-        images = composing.build(
-            composing.Means(
-                tart=tart,
-                ledger=ledger,
-                stock=Stock(ledger, folders.tart_home, clock),
-                keys=Keyring(kube),
-                host=side.host,
-                clock=clock,
-                rng=rng,
-                metrics=metrics,
-            )
-        )
+        images = composing.build(self._for_images(side, kube, tart, ledger, metrics))
         data = UserData(folders.user_data)
         tokens = Tokens(kube, data, clock=clock, rng=rng, counted=metrics)
-        session = Session(
-            UID_OF_USER,
-            side.programs,
+        parts = joining.Parts(
+            node=NODE,
+            host_address="10.20.0.11",
+            ledger=ledger,
+            tart=tart,
+            runs=side.runs,
+            host=side.host,
+            images=images,
+            data=data,
+            guests=Guests(kube, data, tokens, place=Place(NODE, "10.20.0.11")),
+            session=self._session(side, slots),
+            slots=slots,
+            metrics=metrics,
             clock=clock,
             rng=rng,
+        )
+        return joining.join(manager, parts).means, [images.run, tokens.run]
+
+    def _for_images(
+        self, side: AgentSide, kube: Client, tart: Tart, ledger: Ledger, metrics: AgentMetrics
+    ) -> composing.Means:
+        return composing.Means(
+            tart=tart,
+            ledger=ledger,
+            stock=Stock(ledger, self.mac.folders.tart_home, self.mac.clock),
+            keys=Keyring(kube),
+            host=side.host,
+            clock=self.mac.clock,
+            rng=random.Random(8),
+            metrics=metrics,
+        )
+
+    def _session(self, side: AgentSide, slots: Slots) -> Session:
+        return Session(
+            UID_OF_USER,
+            side.programs,
+            clock=self.mac.clock,
+            rng=random.Random(9),
             runs_a_vm=lambda: bool(slots.occupied()),
         )
-        joined = joining.join(
-            manager,
-            joining.Parts(
-                node=NODE,
-                host_address="10.20.0.11",
-                ledger=ledger,
-                tart=tart,
-                runs=side.runs,
-                host=side.host,
-                images=images,
-                data=data,
-                guests=Guests(kube, data, tokens, place=Place(NODE, "10.20.0.11")),
-                session=session,
-                slots=slots,
-                metrics=metrics,
-                clock=clock,
-                rng=rng,
-            ),
-        )
-        return joined.means, [images.run, tokens.run]
 
 
 class _Line:
