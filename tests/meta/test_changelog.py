@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 
+import bramley
 from tests.meta.documents import ROOT
 
 ORDER = ["Security", "Removed", "Deprecated", "Added", "Changed", "Fixed"]
@@ -18,6 +19,12 @@ def test_the_changelog_has_the_packages_version_on_top() -> None:
     )
 
     assert versions[0] == version
+
+
+def test_the_package_knows_its_own_version() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+
+    assert bramley.__version__ == version
 
 
 def test_sections_stand_in_their_fixed_order() -> None:

@@ -13,7 +13,6 @@ import socket
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from importlib import metadata
 from typing import Any
 from urllib.parse import urlencode
 
@@ -21,6 +20,7 @@ import aiohttp
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
+from bramley import __version__
 from bramley.base import errors
 from bramley.kube import tls
 from bramley.kube.access import Access
@@ -166,7 +166,7 @@ class HttpTransport:
 
     def _standing_headers(self) -> dict[str, str]:
         encoding = "gzip" if self._access.compression else "identity"
-        return {"User-Agent": f"bramley/{metadata.version('bramley')}", "Accept-Encoding": encoding}
+        return {"User-Agent": f"bramley/{__version__}", "Accept-Encoding": encoding}
 
     def _socket(self, address: Any) -> socket.socket:
         family, kind, protocol, _, _ = address

@@ -7,18 +7,21 @@ into credentials.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
-import yaml
 
 from bramley.base import errors
 from bramley.base.secret import Secret
 from bramley.kube.credentials import as_secret
 from bramley.kube.decoding import cause_of
+
+if TYPE_CHECKING:
+    import yaml
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -162,16 +165,26 @@ def read(files: Sequence[Path], *, context: str | None = None) -> Chosen:
 
 def _document(file: Path) -> Document:
     try:
-        loaded = yaml.safe_load(file.read_text())
+        text = file.read_text()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or type(error).__name__
         raise errors.BadConfiguration(
             f"{file}: cannot be read ({reason}); give the path of a kubeconfig"
         ) from error
+    return _typed(file, _loaded(file, text) or {})
+
+
+def _loaded(file: Path, text: str) -> Any:
+    """Return the content of a file that is JSON, as ours are, or YAML, whose reader costs an agent a megabyte."""
+    with contextlib.suppress(msgspec.DecodeError):
+        return msgspec.json.decode(text)
+    import yaml
+
+    try:
+        return yaml.safe_load(text)
     except yaml.YAMLError as error:
         # The cause is dropped on purpose: YAML's errors quote the text around them, tokens included.
         raise errors.BadConfiguration(f"{file}: is not YAML{_line(error)}; mend it") from None
-    return _typed(file, loaded or {})
 
 
 def _line(error: yaml.YAMLError) -> str:
