@@ -64,6 +64,7 @@ class Session:
         self._timings = timings or Timings()
         self._kicks_in_vain = 0
         self._not_before = float("-inf")
+        self._looked_at = float("-inf")
         self._one_at_a_time = asyncio.Lock()
 
     async def look(self) -> bool:
@@ -76,16 +77,21 @@ class Session:
             self.alive = False
         else:
             self.alive = told.code == 0 and ALIVE in told.stdout
+        self._looked_at = self._clock.monotonic()
         return self.alive
 
-    async def ensure(self) -> None:
-        """Return when the session is alive; revive it if that is allowed now, else raise NoSession."""
+    async def ensure(self, *, seen_within: timedelta = timedelta()) -> None:
+        """Return when the session is alive, or was seen so a moment ago; revive it if that is allowed, else raise NoSession."""
         async with self._one_at_a_time:
-            if await self.look():
+            if self._was_alive(seen_within) or await self.look():
                 self._kicks_in_vain = 0
                 return
             self._may_kick()
             await self._kick()
+
+    def _was_alive(self, within: timedelta) -> bool:
+        age = self._clock.monotonic() - self._looked_at
+        return bool(self.alive) and age < within.total_seconds()
 
     def _may_kick(self) -> None:
         if self._runs_a_vm():

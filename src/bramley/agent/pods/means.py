@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Protocol
 
 from bramley.agent.guest.folders import UserData
@@ -41,8 +42,12 @@ class Images(Protocol):
 class Preflight(Protocol):
     """Looks after the GUI session that VMs need."""
 
-    async def ensure(self) -> None:
-        """Return when a VM can start; NoSession if it cannot."""
+    async def look(self) -> bool:
+        """Tell whether a VM could start now."""
+        ...
+
+    async def ensure(self, *, seen_within: timedelta = timedelta()) -> None:
+        """Return when a VM can start; NoSession if it cannot. What was seen within this time is not looked at again."""
         ...
 
 

@@ -5,15 +5,18 @@ Each writes the ledger before the deed that the record stands for, with one exce
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+from collections.abc import Coroutine
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 
 from bramley.agent.images import asking
 from bramley.agent.ledger.records import VmRecord, VmState
 from bramley.agent.pods import fields, observing, status
-from bramley.agent.pods.turn import Turn
+from bramley.agent.pods.turn import TROUBLE, Turn
 from bramley.agent.tart import failures
 from bramley.agent.tart.running import RunOptions, Share
 from bramley.api.names import agent, events, finalizers, guest
@@ -22,6 +25,9 @@ from bramley.runtime import finalizers as holding
 from bramley.runtime.outcome import CheckAgain, Outcome, Settled
 
 logger = log.get(__name__)
+
+# A session that was alive so recently need not be looked at again before a VM starts in it.
+JUST_SEEN = timedelta(seconds=5)
 
 
 async def reject(turn: Turn) -> Outcome:
@@ -93,7 +99,7 @@ async def clone(turn: Turn) -> Outcome | None:
     if not isinstance(answer, asking.Ready):
         return None
     size = fields.vm_size(turn.pod)
-    work = _make_disk(turn, answer, size)
+    work = _while_looking(turn, _make_disk(turn, answer, size))
     if not await means.departures.unless_leaving(turn.key, turn.uid, work):
         return CheckAgain(timedelta(), "the Pod is to go")
     means.ledger.put(
@@ -156,10 +162,30 @@ async def _make_disk(turn: Turn, answer: asking.Ready, size: fields.VmSize) -> N
         turn.warn(events.IDENTITY_REGEN_SKIPPED, f"VM {vm} keeps its image's identity: {error}")
 
 
+async def _while_looking(turn: Turn, work: Coroutine[Any, Any, None]) -> None:
+    """Do the work while the session is looked at, which takes as long; what that look misses is found before the start."""
+    trouble: Exception | None = None
+    async with asyncio.TaskGroup() as group:
+        looking = group.create_task(_look(turn))
+        try:
+            await work
+        except TROUBLE as error:
+            trouble = error
+            looking.cancel()
+    if trouble is not None:
+        raise trouble
+
+
+async def _look(turn: Turn) -> None:
+    if turn.means.session is not None:
+        with contextlib.suppress(*TROUBLE):
+            await turn.means.session.look()
+
+
 async def _prepare(turn: Turn) -> None:
     means = turn.means
     if means.session is not None:
-        await means.session.ensure()
+        await means.session.ensure(seen_within=JUST_SEEN)
     await means.guests.prepare(turn.pod, turn.vm)
 
 

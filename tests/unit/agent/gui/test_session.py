@@ -63,6 +63,31 @@ async def test_a_session_that_is_alive_is_only_looked_at() -> None:
     assert session.alive
 
 
+async def test_a_session_seen_alive_a_moment_ago_is_not_looked_at_again() -> None:
+    mac = Mac()
+    session = mac.session()
+
+    await session.look()
+    await asyncio.sleep(4)
+    await session.ensure(seen_within=timedelta(seconds=5))
+    looks_at_once = len(mac.programs.calls)
+    await asyncio.sleep(1)
+    await session.ensure(seen_within=timedelta(seconds=5))
+
+    assert (looks_at_once, len(mac.programs.calls)) == (1, 2)
+
+
+async def test_a_session_seen_dead_a_moment_ago_is_revived_all_the_same() -> None:
+    mac = Mac(alive=False)
+    session = mac.session()
+
+    await session.look()
+    await session.ensure(seen_within=timedelta(seconds=5))
+
+    assert session.alive
+    assert KICK in mac.programs.calls
+
+
 async def test_a_dead_session_is_revived_by_restarting_loginwindow() -> None:
     mac = Mac(alive=False)
     session = mac.session()
