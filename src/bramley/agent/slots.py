@@ -53,12 +53,12 @@ class Slots:
         """Tell whether this VM may start now."""
         return self._taken_by_others(vm) < self._allowed()
 
-    def has_room_for_claim(self, vm: str, *, failing: Collection[str] = ()) -> bool:
-        """Tell whether this VM may be made now; those that are being made count as if they ran, unless that fails."""
+    def has_room_for_claim(self, vm: str, *, of: Collection[str]) -> bool:
+        """Tell whether this VM may be made now; those that are being made for the Pods `of` these uids count as if they ran."""
         claims = {
             record.vm
             for record in self._ledger.vms().values()
-            if record.state in _CLAIMS and record.uid not in failing
+            if record.state in _CLAIMS and record.uid in of
         }
         return self._taken_by_others(vm, claims - {vm}) < self._allowed()
 

@@ -17,6 +17,7 @@ from bramley.base import errors
 DEFAULT_GRACE = timedelta(seconds=30)
 DEFAULT_ACCOUNT = "default"
 _MEBIBYTE = 1024 * 1024
+_LIFETIME_SECONDS = 2**31 - 1
 # The volume that a server adds to a Pod for its token, which our guests get through their own share.
 _TOKEN_VOLUME = "kube-api-access-"  # noqa: S105  the prefix of a name
 
@@ -56,13 +57,13 @@ def grace(pod: Pod) -> timedelta:
     """Return how long the guest has to end by itself; whoever deletes a Pod may have asked for another time."""
     asked = pod.metadata.deletion_grace_period_seconds
     seconds = pod.spec.termination_grace_period_seconds if asked is None else asked
-    return DEFAULT_GRACE if seconds is None else timedelta(seconds=max(seconds, 0))
+    return DEFAULT_GRACE if seconds is None else _span(seconds)
 
 
 def deadline(pod: Pod) -> datetime | None:
     """Return when a Pod that was taken on must have ended, or None; like a kubelet's, the time counts from the start time."""
     seconds, began = pod.spec.active_deadline_seconds, pod.status.start_time
-    return None if seconds is None or began is None else began + timedelta(seconds=seconds)
+    return None if seconds is None or began is None else began + _span(seconds)
 
 
 def wants_token(pod: Pod) -> bool:
@@ -83,6 +84,11 @@ def is_once(pod: Pod) -> bool:
 def pool(pod: Pod) -> str:
     """Return the pool that metrics count a Pod under."""
     return pod.metadata.labels.get(labels.RUNNER_POOL) or agent.UNKNOWN_POOL
+
+
+def _span(seconds: int) -> timedelta:
+    """Return a time that can be added to a date, whatever number a Pod gives: a Pod that raises could never be deleted."""
+    return timedelta(seconds=min(max(seconds, 0), _LIFETIME_SECONDS))
 
 
 def _amount(resource: str, limits: Mapping[str, Quantity], requests: Mapping[str, Quantity]) -> int:

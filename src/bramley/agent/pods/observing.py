@@ -135,8 +135,13 @@ def _has_slot(subject: Subject, record: VmRecord | None, process: Process, means
     slots, vm = means.slots, subject.vm
     if record is not None:
         return slots.has_room(vm)
-    # A Pod whose image or Secret is missing may wait for ever; the others need not.
-    return slots.has_room_for_claim(vm, failing=means.memory.failing())
+    return slots.has_room_for_claim(vm, of=_claimants(means))
+
+
+def _claimants(means: Means) -> set[str]:
+    """Return the Pods whose VM is being made: not those that are to go, nor those that lack something, perhaps for ever."""
+    wanted = (each for each in means.pods.all() if not (each.deleting or _phase(each).is_finished))
+    return {each.uid for each in wanted} - means.memory.failing()
 
 
 def _has_predecessor(subject: Subject, means: Means) -> bool:

@@ -17,6 +17,9 @@ from bramley.apiserver.store.records import Record
 
 _GARBAGE_FINALIZERS = (metadata.ORPHAN, metadata.FOREGROUND)
 
+# A lifetime; with more the end could be in a year that no date can tell.
+LONGEST_GRACE_SECONDS = 2**31 - 1
+
 
 def deletion(server: Server, resource: ServedResource, name: str, how: DeleteOptions) -> Decide:
     """Return the decision to delete an object."""
@@ -101,7 +104,7 @@ def _grace_seconds(old: Json, how: DeleteOptions) -> int:
     seconds: int = spec.get("terminationGracePeriodSeconds", 0)
     if how.grace_seconds is not None:
         seconds = how.grace_seconds
-    return seconds if seconds >= 0 else 1
+    return min(seconds, LONGEST_GRACE_SECONDS) if seconds >= 0 else 1
 
 
 def _shorten_grace(meta: Json, how: DeleteOptions, now: datetime) -> bool | None:

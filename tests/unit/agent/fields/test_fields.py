@@ -126,7 +126,16 @@ def test_a_daemon_that_is_meant_for_macs_is_supported(spec: Json) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "asked", "grace"),
-    [(None, None, 30), (0, None, 0), (90, None, 90), (90, 5, 5), (90, 0, 0)],
+    [
+        (None, None, 30),
+        (0, None, 0),
+        (90, None, 90),
+        (90, 5, 5),
+        (90, 0, 0),
+        (2**63 - 1, None, 2**31 - 1),
+        (90, 2**63 - 1, 2**31 - 1),
+        (-5, None, 0),
+    ],
 )
 def test_the_grace_is_the_pods_unless_its_deleter_asks_for_another(
     seconds: int | None, asked: int | None, grace: int

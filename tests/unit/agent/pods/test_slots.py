@@ -69,6 +69,23 @@ async def test_pods_that_can_get_no_vm_leave_the_slots_to_others(
     assert max(world.crowds) == 2
 
 
+async def test_claim_of_a_pod_that_is_gone_takes_no_slot(tmp_path: Path) -> None:
+    async with a_world(tmp_path, work=20.0) as world:
+        world.mac.faults.add("tart pull", "hang")
+        for name in ("one", "two"):
+            await world.pod(name)
+        await world.until(lambda: len(world.means.ledger.vms()) == 2)
+        await world.kill()
+        for name in ("one", "two"):
+            await world.delete(name, grace=timedelta())
+            await world.free(name)
+        world.mac.faults.heal()
+        world.start()
+        await world.pod("three")
+        # What a killed agent began may come for five minutes more, and is known as ours for so long.
+        await world.until_phase("Succeeded", name="three", within=150)
+
+
 async def test_vm_that_stops_still_takes_its_slot(tmp_path: Path) -> None:
     async with a_world(tmp_path, most=1, work=1000.0, ignores_shutdown=True) as world:
         await world.pod("old", termination_grace_period_seconds=30)

@@ -77,6 +77,17 @@ async def test_a_running_pod_gets_its_grace_and_no_more() -> None:
         assert (await world.get(f"{PODS}/p")).code == 404
 
 
+async def test_a_grace_without_end_is_a_lifetime_and_can_be_shortened() -> None:
+    async with a_world() as world:
+        await world.create(PODS, a_pod("p", nodeName="n", terminationGracePeriodSeconds=2**63 - 1))
+
+        begun = await world.delete(f"{PODS}/p")
+
+        assert begun.json["metadata"]["deletionTimestamp"] == "2094-01-19T03:14:07Z"
+        assert (await world.delete(f"{PODS}/p", {"gracePeriodSeconds": 2**62})).code == 200
+        assert (await world.delete(f"{PODS}/p", {"gracePeriodSeconds": 1})).code == 200
+
+
 async def test_a_grace_that_is_over_does_not_reach_into_the_past() -> None:
     async with a_world() as world:
         await world.create(PODS, a_pod("p", nodeName="n", terminationGracePeriodSeconds=60))
