@@ -10,12 +10,14 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 
 import msgspec
 
 from bramley.agent import vm_names
 from bramley.agent.ledger.ledger import Ledger
+from bramley.agent.ledger.records import VmRecord, VmState
 from bramley.api.core import Pod
 from bramley.api.names import agent, finalizers, guest
 from bramley.apiserver.store.store import Store
@@ -25,8 +27,11 @@ MOST_GUESTS = 2
 # L1 and L2: what a Pod and its VM may take beyond the grace.
 BOUND = timedelta(seconds=60)
 FINISHED = frozenset({"Succeeded", "Failed"})
+USED = frozenset({VmState.STARTED, VmState.ENDED, VmState.REPORTED})
 
+_vm_of = lru_cache(vm_names.of_pod)
 _pods = msgspec.json.Decoder(Pod)
+_records = msgspec.json.Decoder(VmRecord)
 
 
 @dataclass(slots=True)
@@ -47,6 +52,7 @@ class Invariants:
     # By VM: what its guest reported.
     reports: dict[str, int] = field(default_factory=dict)
     started: set[str] = field(default_factory=set)
+    begun: set[str] = field(default_factory=set)
     present: set[str] = field(default_factory=set)
     _decoded: dict[int, Pod] = field(default_factory=dict)
 
@@ -95,12 +101,16 @@ class Invariants:
                 self.reports[vm] = code
 
     def _look_at_starts(self) -> None:
-        """S1, S2, S3: one start for each VM's name, which carries the Pod's uid, and two guests at once."""
+        """S1, S2, S3: one start for each VM's name, which carries the Pod's uid and is known as used before; two guests at once."""
         world = self.mac.world
         if len(world.switched_on) != len(self.started):
             self.started = set(world.switched_on)
             for vm in self.started:
                 self._must(world.switched_on.count(vm) == 1, f"S2: {vm} was booted again")
+        for vm in self.mac.supervised.keys() - self.begun:
+            state = _state(self.mac.folders.ledger / "vms" / f"{vm}.json")
+            self._must(state in USED, f"S2: {vm} is begun and its record says {state}")
+        self.begun = set(self.mac.supervised)
         self._must(world.most_at_once <= MOST_GUESTS, f"S3: {world.most_at_once} guests at once")
 
     def _look_at_end(self, uid: str, pod: Pod) -> None:
@@ -167,11 +177,18 @@ class Invariants:
 
 def vm_of(pod: Pod) -> str:
     """Return the name of a Pod's VM."""
-    return vm_names.of_pod(pod.metadata.namespace or "", pod.name, pod.uid)
+    return _vm_of(pod.metadata.namespace or "", pod.name, pod.uid)
 
 
 def _is_held(pod: Pod | None) -> bool:
     return pod is not None and finalizers.VM_CLEANUP in pod.metadata.finalizers
+
+
+def _state(file: Path) -> VmState | None:
+    try:
+        return _records.decode(file.read_bytes()).state
+    except FileNotFoundError:
+        return None
 
 
 def _is_golden(vm: str) -> bool:

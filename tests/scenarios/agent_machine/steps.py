@@ -1,0 +1,323 @@
+"""What can happen in a story. Each step prints as the code that makes it, so that a failing story can be told again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from bramley.api.core import Node, Pod
+from bramley.base import errors
+from tests.scenarios.agent_life.world import IMAGE, NAMESPACE, NODE, TAGGED
+from tests.scenarios.agent_machine.line import Condition, Mishap
+from tests.scenarios.agent_machine.machine import Machine
+
+GRACE = 10
+UNKNOWN = "ghcr.io/example/unknown:1"
+
+# By kind: what the guest does, and what the Pod says besides.
+KINDS: Mapping[str, tuple[dict[str, str], dict[str, Any]]] = {
+    "works": ({}, {}),
+    "fails": ({"CODE": "3"}, {}),
+    "works long": ({"WORK": "100"}, {}),
+    "crashes": ({"CODE": "null", "THEN": "crash"}, {}),
+    "is deaf": ({"WORK": "60", "IGNORES_SHUTDOWN": "true"}, {}),
+    "is late": ({"WORK": "300"}, {"activeDeadlineSeconds": 30}),
+    "has no agent": ({"HAS_AGENT": "false"}, {}),
+    "again and again": ({}, {"restartPolicy": "Always"}),
+    "tagged": ({}, {}),
+    "unsupported": ({}, {"initContainers": [{"name": "before", "image": IMAGE}]}),
+    "unknown": ({}, {}),
+}
+IMAGES = {"tagged": TAGGED, "unknown": UNKNOWN}
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Time passes."""
+
+    seconds: float
+
+    async def take(self, _: Machine) -> None:
+        await asyncio.sleep(self.seconds)
+
+
+@dataclass(frozen=True)
+class Create:
+    """A Pod is created, unless there is one of that name."""
+
+    name: str
+    kind: str = "works"
+
+    async def take(self, machine: Machine) -> None:
+        try:
+            await machine.world.kube.create_wire(Pod.resource, self._wire(), namespace=NAMESPACE)
+        except errors.AlreadyExists:
+            return
+        machine.hopeless.discard(self.name)
+        if self.kind == "unknown":
+            machine.hopeless.add(self.name)
+
+    def _wire(self) -> dict[str, Any]:
+        guest, spec = KINDS[self.kind]
+        env = [{"name": f"BRAMLEY_SIM_{key}", "value": value} for key, value in guest.items()]
+        image = IMAGES.get(self.kind, IMAGE)
+        policy = "Always" if self.kind == "tagged" else "IfNotPresent"
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": self.name, "namespace": NAMESPACE},
+            "spec": {
+                "nodeName": NODE,
+                "restartPolicy": "Never",
+                "terminationGracePeriodSeconds": GRACE,
+                "containers": [
+                    {"name": "vm", "image": image, "imagePullPolicy": policy, "env": env}
+                ],
+                "tolerations": [{"operator": "Exists"}],
+                **spec,
+            },
+        }
+
+
+@dataclass(frozen=True)
+class Delete:
+    """A Pod is asked to go; None is the grace that it has itself."""
+
+    name: str
+    grace: int | None = None
+
+    async def take(self, machine: Machine) -> None:
+        grace = None if self.grace is None else timedelta(seconds=self.grace)
+        await machine.world.delete(self.name, grace=grace)
+
+
+@dataclass(frozen=True)
+class TearAway:
+    """Somebody without patience takes the finalizers off and the Pod away."""
+
+    name: str
+
+    async def take(self, machine: Machine) -> None:
+        world = machine.world
+        pod = await world.find(self.name)
+        if pod is None:
+            return
+        world.invariants.excused.add(pod.uid)
+        patch: dict[str, Any] = {"metadata": {"finalizers": []}}
+        try:
+            await world.kube.merge_patch(Pod, self.name, patch, namespace=NAMESPACE)
+        except errors.NotFound:
+            return
+        await world.delete(self.name, grace=timedelta())
+
+
+FAULTS: Mapping[str, tuple[str, str, dict[str, Any]]] = {
+    "clone fails": ("tart clone", "fail", {}),
+    "clone says it failed": ("tart clone", "fail", {"at": "end"}),
+    "clone is half made": ("tart clone", "half", {}),
+    "clone is slow": ("tart clone", "slow", {"seconds": 40.0}),
+    "clone hangs": ("tart clone", "hang", {}),
+    "clone finds no space": ("tart clone", "no_space", {}),
+    "set fails": ("tart set", "fail", {}),
+    "set hangs": ("tart set", "hang", {}),
+    "run finds no session": ("tart run", "no_session", {}),
+    "run finds a lock": ("tart run", "nvram_locked", {}),
+    "run is one too many": ("tart run", "limit", {}),
+    "run fails": ("tart run", "fail", {}),
+    "run is slow": ("tart run", "slow", {"seconds": 20.0}),
+    "run ignores its stop": ("tart run", "ignores_stop", {}),
+    "guest outlives its tart": ("tart run", "outlives", {}),
+    "stop hangs": ("tart stop", "hang", {}),
+    "stop fails": ("tart stop", "fail", {}),
+    "delete fails": ("tart delete", "fail", {}),
+    "delete says it failed": ("tart delete", "fail", {"at": "end"}),
+    "delete hangs": ("tart delete", "hang", {}),
+    "ip hangs": ("tart ip", "hang", {}),
+    "ip fails": ("tart ip", "fail", {}),
+    "exec hangs": ("tart exec", "hang", {}),
+    "guest's agent is away": ("tart exec", "no_agent", {}),
+    "pull fails": ("tart pull", "fail", {}),
+    "pull stalls": ("tart pull", "stall", {"percent": 40}),
+    "pull is reset": ("tart pull", "reset", {}),
+    "pull hangs": ("tart pull", "hang", {}),
+    "pull finds no space": ("tart pull", "no_space", {}),
+    "registry is throttled": ("tart pull", "status", {"code": 429}),
+    "registry is broken": ("tart pull", "status", {"code": 503}),
+    "list hangs": ("tart list", "hang", {}),
+    "list fails": ("tart list", "fail", {}),
+    "get hangs": ("tart get", "hang", {}),
+    "launchctl hangs": ("launchctl", "hang", {}),
+    "launchctl fails": ("launchctl", "fail", {"code": 1}),
+    "sudo hangs": ("sudo", "hang", {}),
+}
+
+
+@dataclass(frozen=True)
+class Break:
+    """A program goes wrong the next times."""
+
+    fault: str
+    times: int = 1
+
+    async def take(self, machine: Machine) -> None:
+        program, do, details = FAULTS[self.fault]
+        machine.world.mac.faults.add(program, do, times=self.times, **details)
+
+
+@dataclass(frozen=True)
+class Heal:
+    """Everything is well again."""
+
+    async def take(self, machine: Machine) -> None:
+        machine.lift()
+
+
+@dataclass(frozen=True)
+class Connect:
+    """The line to the API becomes another."""
+
+    condition: Condition
+
+    async def take(self, machine: Machine) -> None:
+        machine.line.condition = self.condition
+
+
+@dataclass(frozen=True)
+class Lag:
+    """Every request takes a while."""
+
+    seconds: float
+
+    async def take(self, machine: Machine) -> None:
+        machine.line.lag = self.seconds
+
+
+@dataclass(frozen=True)
+class Spoil:
+    """The agent's next writes go wrong."""
+
+    mishap: Mishap
+    times: int = 1
+
+    async def take(self, machine: Machine) -> None:
+        machine.line.mishaps.extend([self.mishap] * self.times)
+
+
+@dataclass(frozen=True)
+class Disconnect:
+    """All connections are lost, and some of the next watches begin too far back."""
+
+    expired: int = 0
+
+    async def take(self, machine: Machine) -> None:
+        machine.line.drop()
+        machine.line.expired = self.expired
+
+
+@dataclass(frozen=True)
+class Kill:
+    """The agent dies after so many of its effects, and is down for so long."""
+
+    effects: int
+    down: float = 1.0
+
+    async def take(self, machine: Machine) -> None:
+        machine.down = self.down
+        if self.effects:
+            machine.dies_in = self.effects
+        else:
+            machine.strike()
+
+
+@dataclass(frozen=True)
+class Stop:
+    """The agent is asked to stop, and the next one comes."""
+
+    async def take(self, machine: Machine) -> None:
+        await machine.stop()
+
+
+@dataclass(frozen=True)
+class Reboot:
+    """The Mac is rebooted."""
+
+    async def take(self, machine: Machine) -> None:
+        machine.reboot()
+
+
+@dataclass(frozen=True)
+class LoseSession:
+    """The GUI session is gone; a new loginwindow logs in by itself, or not."""
+
+    logs_in: bool
+
+    async def take(self, machine: Machine) -> None:
+        session = machine.world.mac.session
+        session.logs_in = self.logs_in
+        session.end()
+
+
+@dataclass(frozen=True)
+class DeleteNode:
+    """Somebody deletes the Node."""
+
+    async def take(self, machine: Machine) -> None:
+        try:
+            await machine.world.kube.delete(Node, NODE)
+        except errors.NotFound:
+            return
+
+
+@dataclass(frozen=True)
+class LeakSlot:
+    """The system counts a guest that nobody can see."""
+
+    async def take(self, machine: Machine) -> None:
+        machine.world.mac.script.host(leaked_slots=1)
+
+
+@dataclass(frozen=True)
+class FillDisk:
+    """Somebody else takes so much of the disk."""
+
+    gigabytes: int
+
+    async def take(self, machine: Machine) -> None:
+        machine.world.mac.script.host(other_bytes=self.gigabytes * 10**9)
+
+
+@dataclass(frozen=True)
+class MakeByHand:
+    """Somebody makes a VM at the Mac's shell."""
+
+    async def take(self, machine: Machine) -> None:
+        await machine.hand.make()
+
+
+@dataclass(frozen=True)
+class PushByHand:
+    """Somebody pushes the VM that he has made."""
+
+    leased: bool
+
+    async def take(self, machine: Machine) -> None:
+        machine.hand.push(leased=self.leased)
+
+
+@dataclass(frozen=True)
+class RunByHand:
+    """Somebody runs a VM that he has made."""
+
+    async def take(self, machine: Machine) -> None:
+        machine.hand.run()
+
+
+@dataclass(frozen=True)
+class StopByHand:
+    """Somebody ends the VM that he runs."""
+
+    async def take(self, machine: Machine) -> None:
+        machine.hand.stop()
