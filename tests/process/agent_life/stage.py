@@ -95,6 +95,7 @@ class Stage:
     witness: Witness | None = None
     process: subprocess.Popen[bytes] | None = None
     starts: int = 0
+    began: float = 0.0
     _known: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -109,6 +110,7 @@ class Stage:
     def start(self) -> None:
         """Start an agent, as launchd does."""
         self.starts += 1
+        self.began = time.monotonic()
         self.write_way_in()
         environment = {**self.mac.environment(), NUMBER_VARIABLE: str(self.starts)}
         with self.mac.log.open("ab") as out:
@@ -196,16 +198,17 @@ class Stage:
             await self.kube.delete(Lease, self.node, namespace=groups.NODE_LEASE_NAMESPACE)
 
     async def until(self, ask: Callable[[], Awaitable[Any]], *, what: str) -> Any:
-        """Wait for an answer that is true, while the agent is kept alive; what it said last tells why none came."""
-        ends = time.monotonic() + PATIENCE
+        """Wait for an answer that is true; each agent that comes meanwhile has all the time for it."""
+        asked = time.monotonic()
         while not (answer := await ask()):
-            self.keep_alive()
-            assert time.monotonic() < ends, f"waited in vain for {what}:\n{self.last_words()}"
+            self.expect_alive()
+            is_late = time.monotonic() > max(asked, self.began) + PATIENCE
+            assert not is_late, f"waited in vain for {what}:\n{self.last_words()}"
             await asyncio.sleep(0.05)
         return answer
 
-    def keep_alive(self) -> None:
-        """See that an agent that ended was killed by us."""
+    def expect_alive(self) -> None:
+        """See that an agent that ended was ended by us."""
         if self.process is not None and (code := self.process.poll()) is not None:
             assert code in {0, -signal.SIGKILL}, f"the agent ended with {code}: {self.last_words()}"
 
