@@ -32,6 +32,8 @@ PATH = "/metrics"
 _HEAD_BYTES = 16 * 1024
 _BLOCK = 64 * 1024
 _PORTS = range(1, 65536)
+# Python reads no number of thousands of digits, and a Pod that raises is never told to run.
+_LONGEST_PORT = 5
 _LAST_WORDS = timedelta(seconds=1)
 
 FindAddress = Callable[[str], Awaitable[str | None]]
@@ -200,7 +202,7 @@ def wanted_port(pod: Pod) -> int | None:
     told = pod.metadata.annotations
     port = told.get(names.annotations.SCRAPE_PORT, "")
     if told.get(names.annotations.SCRAPE) != names.labels.TRUE or not (
-        port.isascii() and port.isdigit()
+        port.isascii() and port.isdigit() and len(port) <= _LONGEST_PORT
     ):
         return None
     return int(port) if int(port) in _PORTS else None

@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 PATTERN = re.compile(r"([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)")
 
+# No amount needs more, and reading a number takes the longer, the more digits it has; Python itself gives up at some.
+_LONGEST = 256
 _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)")
@@ -38,7 +40,7 @@ class Quantity(NamedTuple):
 @lru_cache(maxsize=1024)
 def parse(text: str) -> Quantity:
     """Read a quantity; raise NoQuantity."""
-    match = PATTERN.fullmatch(text)
+    match = PATTERN.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None or not _NUMBER.fullmatch(match.group(1)):
         raise NoQuantity(text)
     number, suffix = Fraction(match.group(1)), match.group(2)

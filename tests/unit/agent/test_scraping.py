@@ -153,6 +153,7 @@ async def test_the_port_of_a_vm_that_is_gone_is_free_for_the_next() -> None:
         (a_pod(9100, wants="yes"), None),
         (a_pod(0), None),
         (a_pod(65536), None),
+        (a_pod("9" * 5000), None),
         (a_pod("x"), None),
         (a_pod(""), None),
         (Pod(), None),
