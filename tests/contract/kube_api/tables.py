@@ -83,7 +83,9 @@ TYPES = {
 class Step:
     """One request: `do` is the method and the path, `send` a value to send as JSON, `raw` a text to send as it is.
 
-    `acting` names whom the administrator acts for, `groups` in which groups.
+    `acting` names whom the administrator acts for, `groups` in which groups. A step with `until` is a wait and has no answer:
+    it is asked until the object in the answer has these values (null: has none), because a real server hears of classes,
+    rights and deletions through watches of its own, some time after it has answered.
     """
 
     do: str
@@ -95,6 +97,7 @@ class Step:
     accept: str = "application/json"
     acting: str = ""
     groups: tuple[str, ...] = ()
+    until: Json | None = None
     during: tuple[Step, ...] = ()
 
     @property

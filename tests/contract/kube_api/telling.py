@@ -23,12 +23,42 @@ _PATCHED = re.compile(r'(?:patch: )?Invalid value: "\{.*\}"')
 _AGE = re.compile(r"(?:\d+[smhdy])+")
 _SUMMARY_KEYS = {"uid": "<uid>", "continue": "<token>"}
 _PATIENCE = timedelta(seconds=20)
+# A real server remembers for ten seconds that a token was good.
+_WAIT = timedelta(seconds=60)
+_PAUSE = 0.05
 
 
 async def tell(transport: Transport, case: Case, namespace: str) -> list[Json]:
     """Send the case's requests in order, in a namespace that exists, and return the answers."""
     memory: dict[str, str] = {}
-    return [await _answer(transport, step, namespace, memory) for step in case.steps]
+    told = []
+    for step in case.steps:
+        if step.until is None:
+            told.append(await _answer(transport, step, namespace, memory))
+        else:
+            wanted = json.loads(_filled(json.dumps(step.until), namespace, memory))
+            await _wait(transport, _request(step, namespace, memory), wanted, case)
+    return told
+
+
+async def _wait(transport: Transport, request: Request, wanted: Json, case: Case) -> None:
+    body: Any = None
+    try:
+        async with asyncio.timeout(_WAIT.total_seconds()):
+            while not _has(body, wanted):
+                await asyncio.sleep(_PAUSE if body else 0)
+                body = json.loads((await transport.send(request)).body)
+    except TimeoutError as error:
+        error.add_note(f"{case.id}: has never become {wanted}, but is {body}")
+        raise
+
+
+def _has(value: Any, wanted: Any) -> bool:
+    if isinstance(wanted, dict):
+        return isinstance(value, dict) and all(
+            _has(value.get(key), each) for key, each in wanted.items()
+        )
+    return bool(value == wanted)
 
 
 async def _answer(transport: Transport, step: Step, namespace: str, memory: dict[str, str]) -> Json:
