@@ -1,13 +1,12 @@
 """The programs of a simulated Mac besides tart, for real processes: `launchctl`, `sudo`, `killall`, `tailscale`.
 
-They are called as `shim.py ROOT NAME ARGUMENT…` and touch nothing outside ROOT. Only the standard library is imported: each
-call is a process of its own, without site-packages.
+They are called as `shim.py ROOT NAME ARGUMENT…` and touch nothing outside ROOT. Only the standard library is imported, and
+little of it: each call is a process of its own, without site-packages, and `pathlib` would double what it costs.
 """
 
 import os
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 PROGRAMS = "bin"
 # tart looks for it too: while it is there, nobody is logged in.
@@ -20,11 +19,11 @@ _AS_ROOT = "BRAMLEY_SIM_AS_ROOT"
 _MISSING = 1
 
 
-def launchctl(root: Path, arguments: Sequence[str]) -> int:
+def launchctl(root: str, arguments: Sequence[str]) -> int:
     """Tell whether there is a session, or restart loginwindow."""
     from bramley.sim.mac import loginwindow
 
-    is_alive = not (root / NO_SESSION).exists()
+    is_alive = not os.path.exists(os.path.join(root, NO_SESSION))
     said = loginwindow.launchctl(arguments, is_alive=is_alive, as_root=_AS_ROOT in os.environ)
     if said.kicks:
         _note_kick(root, ["launchctl", *arguments])
@@ -34,29 +33,34 @@ def launchctl(root: Path, arguments: Sequence[str]) -> int:
     return said.code
 
 
-def sudo(root: Path, arguments: Sequence[str]) -> int:
+def sudo(root: str, arguments: Sequence[str]) -> int:
     """Run another program of this Mac, and only such a one, as its root."""
     rest = [word for word in arguments if word != "-n"]
-    program = root / PROGRAMS / Path(rest[0]).name if rest else root / "none"
-    if program.exists():
-        os.execve(program, [str(program), *rest[1:]], {**os.environ, _AS_ROOT: "1"})  # noqa: S606 - a program of ours
+    name = os.path.basename(rest[0]) if rest else "none"
+    os.environ[_AS_ROOT] = "1"
+    if name in NAMES:
+        # One of those in this file: a second process would only take time.
+        return NAMES[name](root, rest[1:])
+    program = os.path.join(root, PROGRAMS, name)
+    if os.path.exists(program):
+        os.execv(program, [program, *rest[1:]])  # noqa: S606 - a program of ours
     sys.stderr.write(f"sudo: {' '.join(rest[:1])}: command not found\n")
     return _MISSING
 
 
-def killall(root: Path, arguments: Sequence[str]) -> int:
+def killall(root: str, arguments: Sequence[str]) -> int:
     """Take the signal and do nothing: loginwindow ignores a hang-up."""
     _note_kick(root, ["killall", *arguments])
     return 0
 
 
-def tailscale(_root: Path, _arguments: Sequence[str]) -> int:
+def tailscale(_root: str, _arguments: Sequence[str]) -> int:
     """Tell this Mac's address in the tailnet."""
     sys.stdout.write(f"{TAILNET_ADDRESS}\n")
     return 0
 
 
-NAMES: dict[str, Callable[[Path, Sequence[str]], int]] = {
+NAMES: dict[str, Callable[[str, Sequence[str]], int]] = {
     "launchctl": launchctl,
     "sudo": sudo,
     "killall": killall,
@@ -64,28 +68,29 @@ NAMES: dict[str, Callable[[Path, Sequence[str]], int]] = {
 }
 
 
-def _note_kick(root: Path, words: Sequence[str]) -> None:
-    with (root / KICKS).open("a") as file:
+def _note_kick(root: str, words: Sequence[str]) -> None:
+    with open(os.path.join(root, KICKS), "a", encoding="utf-8") as file:
         file.write(" ".join(words) + "\n")
 
 
-def _restart_session(root: Path) -> None:
+def _restart_session(root: str) -> None:
     """End the session, and begin a new one if that works by itself on this Mac."""
-    no_session = root / NO_SESSION
-    if (root / NO_LOGIN).exists():
-        no_session.parent.mkdir(parents=True, exist_ok=True)
-        no_session.touch()
-    else:
-        no_session.unlink(missing_ok=True)
+    no_session = os.path.join(root, NO_SESSION)
+    if os.path.exists(os.path.join(root, NO_LOGIN)):
+        os.makedirs(os.path.dirname(no_session), exist_ok=True)
+        with open(no_session, "w", encoding="utf-8"):
+            pass
+    elif os.path.exists(no_session):
+        os.unlink(no_session)
 
 
 def main() -> None:
     """Answer one call."""
     root, name, *arguments = sys.argv[1:]
-    sys.exit(NAMES[name](Path(root), arguments))
+    sys.exit(NAMES[name](root, arguments))
 
 
 if __name__ == "__main__":
     # Started by its path: the folder that holds the package is three above ours.
-    sys.path.insert(0, str(Path(__file__).absolute().parents[3]))
+    sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3)))
     main()

@@ -12,7 +12,6 @@ from bramley.sim.tart import bundles, disks, layout, pruning
 from bramley.sim.tart.arguments import Arguments
 from bramley.sim.tart.effects import Effect, Flock, Out, RunLock, Sleep, Steps, Unflock
 from bramley.sim.tart.failures import Failed, WrongUsage, does_not_exist, is_running, no_space
-from bramley.sim.tart.pulling import Wanted, into_cache
 from bramley.sim.tart.references import find
 from bramley.sim.tart.settings import IMAGE
 from bramley.sim.tart.transfers import Waits
@@ -29,6 +28,9 @@ def clone(arguments: Arguments, world: World) -> Steps:
     _check_target(arguments, world, name)
     reference = find(source)
     if reference is not None and not layout.is_whole(layout.image(world.home, reference)):
+        # Loaded only here: it brings the hashes of registries, which cost more than all else of a clone.
+        from bramley.sim.tart.pulling import Wanted, into_cache
+
         wanted = Wanted("clone", reference, arguments.whole("concurrency", 4))
         yield from into_cache(world, wanted)
     bundle = layout.found(world.home, source)
