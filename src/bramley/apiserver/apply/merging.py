@@ -107,7 +107,8 @@ def apply(
     merged = values.merge(live, config, kind.schema)
     fields = kind.owned(values.fields_of(config, kind.schema))
     current = {**managers, who: Owned(fields, kind.version, last.time if last else None)}
-    if last is not None:
+    # Who still applies all that it did leaves nothing behind that nobody owns.
+    if last is not None and last.fields - fields:
         merged = _pruned(merged, current, last.fields, kind.schema)
     left = _settled(live, merged, current, who=who, kind=kind, force=force)
     if who in left:
