@@ -280,7 +280,7 @@ def test_the_script_works_in_every_shell(shell: str, tmp_path: Path) -> None:
 
 
 def test_what_the_script_notes_is_what_the_agent_sees(tmp_path: Path) -> None:
-    script = f'{supervising.SCRIPT.read_text().split("trap")[0]}\nbegan "$2"'
+    script = f'{supervising.SCRIPT.read_text().split("trap")[0]}\nbegan "$2"\nprintf %s "$start"'
     told = subprocess.run(
         ["/bin/sh", "-c", script, "sh", str(tmp_path), "x", str(os.getpid())],
         capture_output=True,
