@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import ast
+import functools
 
 from tests.meta.documents import ROOT
 from tools import mutants
+from tools.mutants import Mutant
+
+
+@functools.cache
+def known() -> list[Mutant]:
+    return mutants.load(ROOT / "tests/mutants")
 
 
 def test_every_mutant_fits_its_file() -> None:
-    assert mutants.load(ROOT / "tests/mutants")
+    assert known()
 
 
+@functools.cache
 def defined(path: str) -> set[str]:
     """Return the names that a test file defines: functions, classes, methods, and what is assigned at its top."""
     tree = ast.parse((ROOT / path).read_text())
@@ -24,12 +32,10 @@ def defined(path: str) -> set[str]:
 
 
 def test_every_test_that_a_mutant_names_exists() -> None:
-    known = {
-        mutant.test.split("[")[0].partition("::") for mutant in mutants.load(ROOT / "tests/mutants")
-    }
+    named = {mutant.test.split("[")[0].partition("::") for mutant in known()}
 
     missing = [
-        f"{path}::{name}" for path, _, name in known if name.split("::")[0] not in defined(path)
+        f"{path}::{name}" for path, _, name in named if name.split("::")[0] not in defined(path)
     ]
 
     assert missing == []
