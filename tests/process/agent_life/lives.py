@@ -47,7 +47,7 @@ async def leave(stage: Stage, name: str) -> None:
 
     await stage.until(nothing_is_left, what="nothing to be left")
     assert stage.witness is not None
-    assert stage.witness.runs(stage.vm(name)) == 1
+    stage.witness.check_order(stage.vm(name))
 
 
 def code(pod: Pod) -> int | None:

@@ -96,6 +96,7 @@ class Stage:
     process: subprocess.Popen[bytes] | None = None
     starts: int = 0
     began: float = 0.0
+    is_over: bool = False
     _known: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -278,7 +279,7 @@ async def staged(
         stack.push_async_callback(_leave, stage)
         await _make_namespace(kube, stage.namespace)
         if meet is not None:
-            stage.witness = Witness(access, meet)
+            stage.witness = Witness(access, lambda *about: not stage.is_over and meet(*about))
             await stack.enter_async_context(stage.witness.watching(mac))
         stack.enter_context(_ended(stage))
         stage.start()
@@ -299,6 +300,7 @@ def _ended(stage: Stage) -> Iterator[None]:
     try:
         yield
     finally:
+        stage.is_over = True
         if stage.process is not None and stage.process.poll() is None:
             stage.end()
         for pid in stage.mac.processes():

@@ -29,6 +29,7 @@ Meet = Callable[[str, int], bool]
 NUMBER_VARIABLE = "AGENT_NUMBER"
 # A run is nobody's any more once it goes on by itself.
 ANYBODY = 0
+ENDED = "PATCH pods/status Failed"
 
 _HOP_BY_HOP = {"host", "connection", "transfer-encoding", "content-length", "accept-encoding"}
 _NO_LIMIT = ClientTimeout(total=None, sock_connect=30)
@@ -63,7 +64,8 @@ class Witness:
     """Tells `meet` of every moment, and keeps what tart was called with."""
 
     def __init__(self, access: Access, meet: Meet) -> None:
-        self.calls: list[tuple[str, ...]] = []
+        # The calls of tart as they began, with their VMs, and the writes as they were handed to the server.
+        self.journal: list[str] = []
         self.address = ""
         self._access = access
         self._meet = meet
@@ -91,9 +93,14 @@ class Witness:
                 await runner.cleanup()
                 listener.close()
 
-    def runs(self, vm: str) -> int:
-        """Return how often a VM was started."""
-        return sum(1 for call in self.calls if call[0] == "run" and vm in call)
+    def check_order(self, vm: str) -> None:
+        """Check what became of a VM: one start, its end told, then its disk deleted, then its Pod let go."""
+        starts = [place for place, each in enumerate(self.journal) if _is_start(each, vm)]
+        assert len(starts) == 1, f"{vm} was started {len(starts)} times"
+        later = self.journal[starts[0] :]
+        wanted = (ENDED, f"tart delete {vm}", "PATCH pods release")
+        found = [each for line in later for each in wanted if line.startswith(each)]
+        assert tuple(dict.fromkeys(found)) == wanted, later
 
     def _trust(self) -> ssl.SSLContext:
         return ssl.create_default_context(cadata=self._access.trust.authorities)
@@ -102,7 +109,7 @@ class Witness:
         try:
             when, number, *words = json.loads(await reader.readline())
             if when == "before":
-                self.calls.append(tuple(words))
+                self.journal.append(" ".join(["tart", *words]))
             if number is not None:
                 whose = ANYBODY if words[:1] == ["run"] else int(number)
                 self._meet(f"{when} {naming.call(words)}", whose)
@@ -120,6 +127,8 @@ class Witness:
         name = naming.write(request.method, path.partition("?")[0], body)
         if name and self._meet(f"before {name}", int(number)):
             raise web.HTTPServiceUnavailable
+        if name:
+            self.journal.append(name)
         kept = {key: value for key, value in request.headers.items() if _is_kept(key)}
         assert self._session is not None
         async with self._session.request(
@@ -135,6 +144,11 @@ class Witness:
                 self._meet(f"after {name}", int(number))
                 return web.Response(status=answer.status, body=said, headers=_told(answer.headers))
             return await _stream(request, answer)
+
+
+def _is_start(call: str, vm: str) -> bool:
+    words = call.split()
+    return words[:2] == ["tart", "run"] and vm in words
 
 
 def install(mac: MacFolder, line: Path) -> None:
