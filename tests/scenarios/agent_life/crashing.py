@@ -1,8 +1,9 @@
-"""Tells a life with one death of the agent in it, at any point that the life has."""
+"""Tells a life with a death of the agent in it, at any point that the life has."""
 
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -26,16 +27,26 @@ class Point(NamedTuple):
     number: int
 
 
+@dataclass(frozen=True, slots=True)
+class Death:
+    """Where the agent dies; with the whole Mac, or once more when its successor has passed so many points."""
+
+    at: Point
+    is_reboot: bool = False
+    again_after: int | None = None
+
+
 @dataclass(slots=True)
 class Fate:
     """Sees the moments go by, does what is to be done at them, and lets the agent die at one of them."""
 
     world: World
     life: Life
-    dies_at: Point | None
+    death: Death | None
     passed: list[Point] = field(default_factory=list)
-    dead: AgentSide | None = None
+    dead: list[AgentSide] = field(default_factory=list)
     _seen: Counter[str] = field(default_factory=Counter)
+    _since: int = 0
     _struck: asyncio.Event = field(default_factory=asyncio.Event)
 
     def meet(self, moment: str) -> None:
@@ -45,36 +56,55 @@ class Fate:
         self.passed.append(point)
         if point.number == 0 and moment in self.life.on:
             self.world.group.create_task(_do(self.life, moment, self.world))
-        if point == self.dies_at and self.world.side is not None:
-            self.dead = self.world.side
-            self.dead.die()
-            self._struck.set()
+        if self.death is not None and self._is_due(self.death, point):
+            self._strike()
 
     async def bury(self) -> None:
-        """Wait for the death, and start the next agent as launchd does."""
-        await self._struck.wait()
-        if self.world.side is self.dead:
-            await self.world.kill()
-            await asyncio.sleep(DOWN)
-        self.world.ensure_started()
+        """Wait for deaths, and start the next agent as launchd does."""
+        while True:
+            await self._struck.wait()
+            self._struck.clear()
+            if self.world.side is self.dead[-1]:
+                is_reboot = self.death is not None and self.death.is_reboot
+                await (self.world.reboot() if is_reboot else self.world.kill())
+                await asyncio.sleep(DOWN)
+            self.world.ensure_started()
+
+    def _is_due(self, death: Death, point: Point) -> bool:
+        if not self.dead:
+            return point == death.at
+        self._since += 1
+        return len(self.dead) == 1 and self._since == death.again_after
+
+    def _strike(self) -> None:
+        if self.world.side is not None:
+            self._since = 0
+            self.dead.append(self.world.side)
+            self.world.side.die()
+            self._struck.set()
 
 
 async def _do(life: Life, moment: str, world: World) -> None:
     await life.on[moment](world)
 
 
-async def tell(life: Life, folder: Path, *, dies_at: Point | None = None) -> list[Point]:
+async def tell(life: Life, death: Death | None = None) -> list[Point]:
     """Tell a life to its end and beyond, until nothing is left of it; return the points it had."""
+    with tempfile.TemporaryDirectory(prefix="bramley-life-") as folder:
+        return await _tell(life, Path(folder), death)
+
+
+async def _tell(life: Life, folder: Path, death: Death | None) -> list[Point]:
     async with a_world(folder) as world:
         await life.set_up(world)
-        fate = Fate(world, life, dies_at)
+        fate = Fate(world, life, death)
         world.on_moment = fate.meet
         undertaker = world.group.create_task(fate.bury())
         world.ensure_started()
         await life.tell(world)
         await world.until_rest()
         undertaker.cancel()
-        assert dies_at is None or fate.dead is not None, f"it has no point {dies_at}"
+        assert death is None or fate.dead, f"it has no point {death}"
         return fate.passed
 
 
