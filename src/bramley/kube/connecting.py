@@ -6,7 +6,8 @@ This is the one place of the package that looks at the process's environment, an
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from bramley.base import errors
@@ -15,7 +16,7 @@ from bramley.kube import identity
 from bramley.kube import kubeconfig as kubeconfigs
 from bramley.kube.access import Access
 from bramley.kube.client import Client, Settings
-from bramley.kube.credentials import TokenFile
+from bramley.kube.credentials import Credentials, Fixed, Replaceable, TokenFile
 from bramley.kube.http import HttpTransport
 from bramley.kube.tls import Trust
 
@@ -53,8 +54,29 @@ def find(
                 f"context {context!r}: inside a cluster there is none; give a kubeconfig too"
             )
         return in_cluster(variables, clock=time, files=pod_files)
-    chosen = kubeconfigs.read(files or [_in_home(variables)], context=context)
-    return identity.access(chosen, clock=time, environment=variables)
+    return _of_files(files or [_in_home(variables)], context, time, variables)
+
+
+def _of_files(
+    files: Sequence[Path], context: str | None, clock: Clock, variables: Mapping[str, str]
+) -> Access:
+    """Return what kubeconfigs say; a token that is replaced in them is found without a restart, another server is not."""
+
+    def read() -> Access:
+        chosen = kubeconfigs.read(files, context=context)
+        return identity.access(chosen, clock=clock, environment=variables)
+
+    def read_again() -> Credentials:
+        again = read()
+        if again.server != found.server:
+            raise errors.BadConfiguration(f"{files[0]}: names another server now; start again")
+        return again.credentials
+
+    found = read()
+    if not isinstance(found.credentials, Fixed):
+        # Token files and plugins are asked anew by themselves.
+        return found
+    return replace(found, credentials=Replaceable(found.credentials, read_again))
 
 
 def in_cluster(variables: Mapping[str, str], *, clock: Clock, files: Path = POD_FILES) -> Access:

@@ -7,6 +7,7 @@ server refused one. `exec_plugin` has the credentials that a program makes.
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -76,6 +77,32 @@ class Fixed:
     async def refused(self, credential: Credential) -> bool:
         """Know no other."""
         return credential != self.credential
+
+
+class Replaceable:
+    """Credentials out of a configuration that somebody may write anew, such as a kubeconfig with another token in it."""
+
+    def __init__(self, held: Credentials, read: Callable[[], Credentials]) -> None:
+        self._held = held
+        self._read = read
+
+    async def current(self) -> Credential:
+        """Return what the configuration held when it was read last."""
+        return await self._held.current()
+
+    async def refused(self, credential: Credential) -> bool:
+        """Read the configuration again; another credential in it is worth another try."""
+        if await self._held.refused(credential):
+            return True
+        try:
+            fresh = self._read()
+            found = await fresh.current()
+        except errors.BadConfiguration as error:
+            # It may be just about to be written.
+            logger.warning("Keeping the old credentials", error=str(error))
+            return False
+        self._held = fresh
+        return found != credential
 
 
 class TokenFile:

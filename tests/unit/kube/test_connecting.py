@@ -7,16 +7,18 @@ import yaml
 
 from bramley.base import errors
 from bramley.kube import connecting
+from bramley.kube.access import Access
 from bramley.kube.client import Client
 from bramley.kube.credentials import TokenFile
 
 
-def written(path: Path, server: str) -> Path:
+def written(path: Path, server: str, token: str = "") -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {
         "current-context": server,
         "clusters": [{"name": server, "cluster": {"server": f"https://{server}"}}],
-        "contexts": [{"name": server, "context": {"cluster": server, "user": ""}}],
+        "contexts": [{"name": server, "context": {"cluster": server, "user": token and "me"}}],
+        "users": [{"name": "me", "user": {"token": token}}] if token else [],
     }
     path.write_text(yaml.safe_dump(content))
     return path
@@ -97,3 +99,38 @@ async def test_connecting_sends_nothing_yet(tmp_path: Path) -> None:
 
     assert isinstance(client, Client)
     await client.close()
+
+
+async def shown(found: Access) -> str:
+    authorization = (await found.credentials.current()).authorization
+    return authorization.reveal() if authorization else ""
+
+
+async def test_token_that_is_replaced_in_a_kubeconfig_is_found_when_the_old_one_is_refused(
+    tmp_path: Path,
+) -> None:
+    file = written(tmp_path / "config", "here", "old")
+    found = connecting.find(file, environment={})
+    first = await found.credentials.current()
+
+    assert not await found.credentials.refused(first)
+    written(file, "here", "new")
+    assert await shown(found) == "Bearer old"
+    assert await found.credentials.refused(first)
+    assert await shown(found) == "Bearer new"
+    # Others that were refused with the old one meanwhile.
+    assert await found.credentials.refused(first)
+
+
+async def test_kubeconfig_that_is_just_being_written_or_names_another_server_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    file = written(tmp_path / "config", "here", "old")
+    found = connecting.find(file, environment={})
+    first = await found.credentials.current()
+
+    file.write_text("")
+    assert not await found.credentials.refused(first)
+    written(file, "elsewhere", "new")
+    assert not await found.credentials.refused(first)
+    assert await shown(found) == "Bearer old"
