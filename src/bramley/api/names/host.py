@@ -35,6 +35,9 @@ BUILD_CACHE = "/opt/tuist-build-cache"
 BUILD_CACHE_VARIABLE = "TUIST_MIX_BUILD_ROOT"
 ZSHENV = "/etc/zshenv"
 
+# Where jobs of ours look for programs; launchd's own list has neither Homebrew nor /usr/local.
+SEARCH_PATH = "/usr/local/bin:/opt/homebrew/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+
 # The tailnet.
 TAILSCALE_BINARY = "/usr/local/bin/tailscale"
 TAILSCALE_AUTH_KEY = "/etc/tuist/tailscale-auth-key"
@@ -48,3 +51,8 @@ NODE_EXPORTER_WRAPPER = "/usr/local/bin/tuist-node-exporter-wrapper"
 def sudoers(user: str) -> str:
     """Return the path of the file that lets this user run sudo without a password."""
     return f"/etc/sudoers.d/{user}-nopasswd"
+
+
+def home(user: str) -> str:
+    """Return the home folder of a user."""
+    return f"/Users/{user}"
