@@ -8,23 +8,15 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 from bramley.sim.mac.side import AgentSide
-from tests.scenarios.agent_life.lives import Life
+from tests.scenarios.agent_life.lives import Life, Point
 from tests.scenarios.agent_life.world import World, a_world
 
 # As launchd waits, or nearly so.
 DOWN = 1.0
 # What parts two lives is begun a few points before it shows.
 BEFORE_PARTING = 4
-
-
-class Point(NamedTuple):
-    """A moment of an agent's life, and the how manieth of its name."""
-
-    moment: str
-    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +46,8 @@ class Fate:
         point = Point(moment, self._seen[moment])
         self._seen[moment] += 1
         self.passed.append(point)
-        if point.number == 0 and moment in self.life.on:
-            self.world.group.create_task(_do(self.life, moment, self.world))
+        if point in self.life.on:
+            self.world.group.create_task(_do(self.life, point, self.world))
         if self.death is not None and self._is_due(self.death, point):
             self._strike()
 
@@ -84,8 +76,8 @@ class Fate:
             self._struck.set()
 
 
-async def _do(life: Life, moment: str, world: World) -> None:
-    await life.on[moment](world)
+async def _do(life: Life, point: Point, world: World) -> None:
+    await life.on[point](world)
 
 
 async def tell(life: Life, death: Death | None = None) -> list[Point]:

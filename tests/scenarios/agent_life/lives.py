@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from bramley.api.core import Pod, ServiceAccount
 from bramley.api.meta import ObjectMeta
@@ -26,6 +26,13 @@ SIZE = 250_000_000
 Tell = Callable[[World], Awaitable[None]]
 
 
+class Point(NamedTuple):
+    """A moment of an agent's life, and the how manieth of its name."""
+
+    moment: str
+    number: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Life:
     """One life: what the guest does, what goes wrong, and what the user sees and does; `on` deeds happen at a moment."""
@@ -33,7 +40,7 @@ class Life:
     tell: Tell
     guest: Mapping[str, Any] = field(default_factory=dict)
     faults: tuple[tuple[str, str, Mapping[str, Any]], ...] = ()
-    on: Mapping[str, Tell] = field(default_factory=dict)
+    on: Mapping[Point, Tell] = field(default_factory=dict)
     # The moment from which on it differs from the first life, where that does not show by itself.
     parts_at: str = ""
 
@@ -200,16 +207,33 @@ LIVES: Mapping[str, Life] = {
         works(None), {"code": None, "then": "crash"}, parts_at="after run"
     ),
     "deleted before it is seen": Life(deleted_at_once),
-    "deleted when it is held": Life(deleted_by_a_deed, on={f"after PATCH {JOB}": deletion}),
-    "deleted while it is pulled": Life(deleted_by_a_deed, on={"before tart pull": deletion}),
-    "deleted while it is cloned": Life(deleted_by_a_deed, on={"before tart clone": deletion}),
-    "deleted when it is cloned": Life(deleted_by_a_deed, on={"after writing cloned": deletion}),
-    "deleted when it is started": Life(deleted_by_a_deed, on={"after writing started": deletion}),
+    "deleted when it is held": Life(deleted_by_a_deed, on={Point(f"after PATCH {JOB}"): deletion}),
+    "deleted while it is pulled": Life(deleted_by_a_deed, on={Point("before tart pull"): deletion}),
+    "deleted while it is cloned": Life(
+        deleted_by_a_deed, on={Point("before tart clone"): deletion}
+    ),
+    "deleted while it is cloned slowly": Life(
+        deleted_by_a_deed,
+        faults=(("tart clone", "slow", {"seconds": 40.0, "target": f"{NAMESPACE}-job-*"}),),
+        on={Point("within tart clone", 1): deletion},
+    ),
+    "deleted when it is cloned": Life(
+        deleted_by_a_deed, on={Point("after writing cloned"): deletion}
+    ),
+    "deleted when it is started": Life(
+        deleted_by_a_deed, on={Point("after writing started"): deletion}
+    ),
     "deleted while it runs": Life(deleted_while_it_runs, {"work": 60.0}),
     "deleted and deaf": Life(deleted_while_it_runs, {"work": 90.0, "ignores_shutdown": True}),
-    "deleted when it is told": Life(deleted_by_a_deed, on={"after writing reported": deletion}),
-    "deleted while its VM is deleted": Life(deleted_by_a_deed, on={"before tart delete": deletion}),
-    "deleted when it has ended": Life(deleted_by_a_deed, on={"after writing ended": deletion}),
+    "deleted when it is told": Life(
+        deleted_by_a_deed, on={Point("after writing reported"): deletion}
+    ),
+    "deleted while its VM is deleted": Life(
+        deleted_by_a_deed, on={Point("before tart delete"): deletion}
+    ),
+    "deleted when it has ended": Life(
+        deleted_by_a_deed, on={Point("after writing ended"): deletion}
+    ),
     "pulled at the third try": Life(
         works(CODE), faults=(("tart pull", "status", {"code": 503, "times": 2}),)
     ),

@@ -1,6 +1,6 @@
 """The agent is killed at every point of every life, and the next one goes on as if nothing had been.
 
-A point is the time before or after a call of a program, a start of a run, a write to the API (whose answer is then lost), or
+A point is the time before, within or after a call of a program, a start of a run, a write to the API (whose answer is then lost), or
 after a write to the ledger. Under hypothesis' profile `fast` only some of the points are looked at.
 """
 
@@ -15,8 +15,8 @@ from hypothesis import settings
 from bramley.base import virtual_time
 from tests.scenarios.agent_life import crashing
 from tests.scenarios.agent_life.conftest import COUNTS
-from tests.scenarios.agent_life.crashing import Death, Point
-from tests.scenarios.agent_life.lives import FIRST, JOB, LIVES
+from tests.scenarios.agent_life.crashing import Death
+from tests.scenarios.agent_life.lives import FIRST, JOB, LIVES, Point
 
 SOME = 12
 # Of the points at which an agent dies whose successor dies as well.
@@ -26,7 +26,7 @@ RECOVERED = 24
 BEGUN = "after writing claimed"
 TELLING = (
     Point("after writing claimed", 0),
-    Point("after tart clone", 1),
+    Point("within tart clone", 1),
     Point("within run", 0),
     Point("after run", 0),
     Point(f"after PATCH {JOB}/status", 2),

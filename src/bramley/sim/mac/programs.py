@@ -66,6 +66,7 @@ class SimulatedPrograms:
         call = Call(argv, pipes.out, pipes.err, dict(environment or {}), stdin)
         process = pipes.process = side.mac.start(call, parent=side.pid)
         process.gate = gate
+        side.pass_by(f"within {told}")
         try:
             code = await asyncio.shield(process.ended)
         except asyncio.CancelledError:
