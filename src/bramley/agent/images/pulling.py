@@ -39,6 +39,7 @@ class PullSettings:
     concurrency: int = 8
     staging_concurrency: int = 1
     stall: timedelta = timedelta(minutes=5)
+    glance: timedelta = timedelta(seconds=20)
     longest: timedelta = timedelta(hours=2)
     longest_staging: timedelta = timedelta(days=1)
     throttled_tries: int = 5
@@ -123,6 +124,8 @@ class Puller:
                 lane.served = None
 
     async def _patiently(self, order: Order) -> None:
+        if self._is_busy(order) and await self._is_current(order):
+            return
         tries = _Tries(self._settings.throttled_tries, self._settings.stalled_tries)
         while True:
             try:
@@ -133,6 +136,24 @@ class Puller:
                     raise
                 told = order.reference.spelt
                 logger.warning("Pulling again", image=told, reason=error.reason, error=str(error))
+
+    def _is_busy(self, order: Order) -> bool:
+        lane = self._lanes.get(order.reference.host)
+        return lane is not None and lane.lock.locked()
+
+    async def _is_current(self, order: Order) -> bool:
+        """Tell whether a tag that is here still means the same: tart finds that out past any pull that is under way."""
+        name = order.reference.spelt
+        if self._tart.resolve(name) is None:
+            return False
+        try:
+            async with asyncio.timeout(self._settings.glance.total_seconds()):
+                await self._tart.pull(name, credentials=order.credentials, concurrency=1)
+        except (errors.BramleyError, TimeoutError) as error:
+            # It has moved, or the registry is in trouble: both are for whoever waits for a turn.
+            logger.info("Waiting for the registry", image=name, reason=type(error).__name__)
+            return False
+        return True
 
     async def _mended(self, error: errors.BramleyError, tries: _Tries) -> bool:
         """Do what helps against this failure; tell whether one more try is worth it."""

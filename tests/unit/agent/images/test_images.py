@@ -105,6 +105,31 @@ async def test_always_asks_the_registry_once_for_each_pod(tmp_path: Path) -> Non
         assert len(world.called("clone")) == 1
 
 
+async def test_look_at_a_tag_that_is_here_waits_for_no_pull(tmp_path: Path) -> None:
+    async with shelves(tmp_path) as world:
+        await world.ready(TAGGED)
+        world.mac.script.image(B, size_bytes=2000 * GB)
+        assert isinstance(world.ask(B, "pod-2"), Pulling)
+        await asyncio.sleep(60)
+        async with asyncio.timeout(30):
+            await world.ready(TAGGED, "pod-3", policy=PullPolicy.ALWAYS)
+
+        assert isinstance(world.ask(B, "pod-2"), Pulling)
+
+
+async def test_tag_that_has_moved_waits_for_its_turn_and_comes(tmp_path: Path) -> None:
+    async with shelves(tmp_path) as world:
+        await world.ready(TAGGED)
+        assert isinstance(world.ask(B, "pod-2"), Pulling)
+        await asyncio.sleep(1)
+        world.mac.script.image(TAGGED, digest=digest("e"))
+        fresh = await world.ready(TAGGED, "pod-3", policy=PullPolicy.ALWAYS)
+        await world.ready(B, "pod-2")
+
+        assert fresh.digest == digest("e")
+        assert not world.left_in_tmp()
+
+
 async def test_always_does_not_look_again_at_a_digest(tmp_path: Path) -> None:
     async with shelves(tmp_path) as world:
         await world.ready(B, policy=PullPolicy.ALWAYS)
