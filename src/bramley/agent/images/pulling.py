@@ -125,7 +125,7 @@ class Puller:
 
     async def _patiently(self, order: Order) -> None:
         if self._is_busy(order) and await self._is_current(order):
-            return
+            return None
         tries = _Tries(self._settings.throttled_tries, self._settings.stalled_tries)
         while True:
             try:
