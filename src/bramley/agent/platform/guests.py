@@ -14,6 +14,11 @@ _RUN = "run"
 _INTERPRETERS = ("sh", "bash", "dash", "zsh", "python")
 
 
+def may_hold_vm(line: bytes) -> bool:
+    """Tell by a bare command line whether the process is worth a closer look."""
+    return _TART.encode() in line or GUEST_SERVICE.encode() in line
+
+
 def among(processes: Iterable[HostProcess]) -> list[GuestProcess]:
     """Return those that hold a VM, without the interpreter that some of them are run by."""
     told = ((each.pid, without_interpreter(each.argv)) for each in processes)

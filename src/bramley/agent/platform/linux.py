@@ -53,16 +53,23 @@ class LinuxHost:
 
     def guest_processes(self) -> list[GuestProcess]:
         """Return the processes that hold a VM of this TART_HOME."""
-        return [each for each in guests.among(self.processes()) if self._is_of_our_home(each.pid)]
+        told = ((pid, self._cmdline(pid)) for pid in self._pids())
+        # Most processes are of no interest, and reading their arguments is most of the work.
+        likely = (
+            HostProcess(pid, split_arguments(line))
+            for pid, line in told
+            if guests.may_hold_vm(line)
+        )
+        return [each for each in guests.among(likely) if self._is_of_our_home(each.pid)]
 
     def usage(self, pid: int) -> Usage | None:
         """Return what a process and its descendants have used."""
-        stats = self._stats()
-        if pid not in stats:
+        if self._stat(pid) is None:
             return None
-        family = system.descendants(pid, {each: stat.parent for each, stat in stats.items()})
-        seconds = sum(stats[each].cpu_ticks for each in family) / os.sysconf("SC_CLK_TCK")
-        pages = sum(stats[each].resident_pages for each in family)
+        family = system.descendants(pid, self._parents())
+        stats = [stat for each in family if (stat := self._stat(each)) is not None]
+        seconds = sum(stat.cpu_ticks for stat in stats) / os.sysconf("SC_CLK_TCK")
+        pages = sum(stat.resident_pages for stat in stats)
         return Usage(timedelta(seconds=seconds), pages * os.sysconf("SC_PAGE_SIZE"))
 
     def address(self) -> str | None:
@@ -82,9 +89,13 @@ class LinuxHost:
     def _pids(self) -> list[int]:
         return [int(each) for each in os.listdir(self._proc) if each.isdigit()]  # noqa: PTH208
 
-    def _stats(self) -> dict[int, ProcessStat]:
-        told = ((pid, self._stat(pid)) for pid in self._pids())
-        return {pid: stat for pid, stat in told if stat is not None}
+    def _parents(self) -> dict[int, int]:
+        """Return the parent of each process; no more is read than that takes, for there are hundreds."""
+        found = {}
+        for pid in self._pids():
+            with contextlib.suppress(OSError):
+                found[pid] = int(self._read(pid, "stat").rpartition(b")")[2].split(None, 2)[1])
+        return found
 
     def _stat(self, pid: int) -> ProcessStat | None:
         with contextlib.suppress(OSError):
@@ -93,16 +104,21 @@ class LinuxHost:
         return None
 
     def _argv(self, pid: int) -> tuple[str, ...]:
-        with contextlib.suppress(OSError):
-            return split_arguments(self._read(pid, "cmdline"))
-        return ()
+        return split_arguments(self._cmdline(pid))
+
+    def _cmdline(self, pid: int) -> bytes:
+        try:
+            return self._read(pid, "cmdline")
+        except OSError:
+            return b""
 
     def _read(self, pid: int, name: str) -> bytes:
         """Return one of the small files of a process; bare calls, for every look reads hundreds of them."""
         handle = os.open(f"{self._proc}/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
         try:
             parts = [os.read(handle, _BLOCK)]
-            while parts[-1]:
+            # These files are told whole, so what does not fill a block is the end.
+            while len(parts[-1]) == _BLOCK:
                 parts.append(os.read(handle, _BLOCK))
         finally:
             os.close(handle)
