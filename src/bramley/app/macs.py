@@ -190,7 +190,8 @@ def agent_command(mac: MacFolder) -> list[str]:
         flags.HEALTH_PROBE_BIND_ADDRESS: _ANY_PORT,
     }
     words = [word for flag, value in given.items() for word in (flag.name, str(value))]
-    return [sys.executable, "-m", agent.MODULE, *words]
+    # -P: the folder that somebody stands in has no say in what is imported.
+    return [sys.executable, "-P", "-m", agent.MODULE, *words]
 
 
 async def _show_sample(kube: Client, first_up: asyncio.Event, since: datetime) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import stat
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from bramley.app import demo
+from bramley.app import demo, macs
 from bramley.sim.mac.folder import MacFolder
 from tests.process.serving.processes import Bramley, running, until
 
@@ -142,3 +143,12 @@ def test_no_macs_are_made_where_none_are_wanted(tmp_path: Path) -> None:
         assert nodes(server) == []
     assert not (tmp_path / "data" / "macs").exists()
     assert demo.NAME not in printed
+
+
+def test_an_agent_imports_nothing_from_the_folder_that_somebody_stands_in(tmp_path: Path) -> None:
+    (tmp_path / "argparse.py").write_text("raise SystemExit(9)")
+
+    command = [*macs.agent_command(MacFolder(tmp_path / "mac-1")), "--version"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False, timeout=60)
+
+    assert (ended.returncode, ended.stderr) == (0, b"")
