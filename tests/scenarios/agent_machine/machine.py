@@ -16,7 +16,7 @@ from typing import Protocol
 
 from bramley.base import virtual_time
 from bramley.sim.mac.side import AgentSide
-from tests.scenarios.agent_life.invariants import FINISHED
+from tests.scenarios.agent_life.invariants import FINISHED, vm_of
 from tests.scenarios.agent_life.world import REST, TAGGED, World, a_world, is_ready
 from tests.scenarios.agent_machine.hand import PREFIX, Hand
 from tests.scenarios.agent_machine.line import Line, Wire
@@ -55,6 +55,7 @@ class Machine:
     steps: int = 0
     _dead: AgentSide | None = None
     _struck: asyncio.Event = field(default_factory=asyncio.Event)
+    _burial: asyncio.Event = field(default_factory=asyncio.Event)
 
     def meet(self, _moment: str) -> None:
         """Count an effect of the agent."""
@@ -74,6 +75,7 @@ class Machine:
         # At once, for what is dead must not go on in no time at all.
         task.cancel()
         self._dead = side
+        self._burial.clear()
         self._struck.set()
 
     async def stop(self) -> None:
@@ -98,8 +100,13 @@ class Machine:
             await self._struck.wait()
             self._struck.clear()
             await self.world.kill()
+            self._burial.set()
             await asyncio.sleep(self.down)
             self.world.ensure_started()
+
+    async def buried(self) -> None:
+        """Wait until the agent that was struck is no more."""
+        await self._burial.wait()
 
     def check(self) -> None:
         """Raise if anything was ever broken."""
@@ -142,7 +149,13 @@ class Machine:
 
     async def _all_have_ended(self) -> bool:
         self.end_leaked()
-        return not self._open()
+        return not self._open() and not self._remains()
+
+    def _remains(self) -> list[str]:
+        """Return what is left of Pods that have ended: a call that hung before the peace has its time to miss its deadline."""
+        pods = self.world.invariants.current().values()
+        ended = {vm_of(pod) for pod in pods if pod.status.phase in FINISHED}
+        return [each for each in self.world.invariants.left() if each.split()[-1] in ended]
 
     def _open(self) -> list[str]:
         return [

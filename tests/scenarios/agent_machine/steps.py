@@ -10,6 +10,7 @@ from typing import Any
 
 from bramley.api.core import Node, Pod
 from bramley.base import errors
+from tests.scenarios.agent_life.invariants import FINISHED
 from tests.scenarios.agent_life.world import IMAGE, NAMESPACE, NODE, TAGGED
 from tests.scenarios.agent_machine.line import Condition, Mishap
 from tests.scenarios.agent_machine.machine import Machine
@@ -149,6 +150,13 @@ FAULTS: Mapping[str, tuple[str, str, dict[str, Any]]] = {
     "list hangs": ("tart list", "hang", {}),
     "list fails": ("tart list", "fail", {}),
     "get hangs": ("tart get", "hang", {}),
+    "set is slow": ("tart set", "slow", {"seconds": 15.0}),
+    "set says it failed": ("tart set", "fail", {"at": "end"}),
+    "stop is slow": ("tart stop", "slow", {"seconds": 15.0}),
+    "delete is slow": ("tart delete", "slow", {"seconds": 15.0}),
+    "list is slow": ("tart list", "slow", {"seconds": 15.0}),
+    "pull is slow": ("tart pull", "slow", {"seconds": 60.0}),
+    "launchctl is slow": ("launchctl", "slow", {"seconds": 5.0}),
     "launchctl hangs": ("launchctl", "hang", {}),
     "launchctl fails": ("launchctl", "fail", {"code": 1}),
     "sudo hangs": ("sudo", "hang", {}),
@@ -157,10 +165,10 @@ FAULTS: Mapping[str, tuple[str, str, dict[str, Any]]] = {
 
 @dataclass(frozen=True)
 class Break:
-    """A program goes wrong the next times."""
+    """A program goes wrong the next times; no number of times is until somebody heals it."""
 
     fault: str
-    times: int = 1
+    times: int | None = 1
 
     async def take(self, machine: Machine) -> None:
         program, do, details = FAULTS[self.fault]
@@ -230,6 +238,57 @@ class Kill:
             machine.dies_in = self.effects
         else:
             machine.strike()
+
+
+@dataclass(frozen=True)
+class KillProcess:
+    """A process of some run dies: its supervisor, its tart, or its guest."""
+
+    which: str
+
+    async def take(self, machine: Machine) -> None:
+        mac = machine.world.mac
+        for run in list(mac.supervised.values())[:1]:
+            guest = mac.world.guests.get(run.run.vm)
+            found = {
+                "supervisor": run.supervisor,
+                "tart": run.tart,
+                "guest": guest.process if guest else None,
+            }
+            if (process := found[self.which]) is not None:
+                mac.table.kill(process.pid)
+
+
+@dataclass(frozen=True)
+class SpoilRecord:
+    """The agent dies, and the disk has lost the newest record of a VM, or half of it."""
+
+    kept: int = 0
+
+    async def take(self, machine: Machine) -> None:
+        machine.strike()
+        # Not before it is buried, because that brings the disk of its death back.
+        await machine.buried()
+        folder = machine.world.mac.folders.ledger / "vms"
+        records = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+        for path in records[-1:]:
+            path.write_bytes(path.read_bytes()[: self.kept])
+
+
+@dataclass(frozen=True)
+class MustEnd:
+    """A Pod must have ended by then."""
+
+    name: str
+    within: float
+
+    async def take(self, machine: Machine) -> None:
+        async def has_ended() -> bool:
+            pod = await machine.world.find(self.name)
+            return pod is not None and pod.status.phase in FINISHED
+
+        within = timedelta(seconds=self.within)
+        await machine.world.until(has_ended, within=within, what=f"{self.name} has ended")
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from tests.scenarios.agent_machine.steps import (
     Delete,
     Kill,
     MakeByHand,
+    MustEnd,
     PushByHand,
     Reboot,
     RunByHand,
@@ -26,7 +27,12 @@ from tests.scenarios.agent_machine.steps import (
 STORIES: Mapping[str, Sequence[Step]] = {
     "a finished Pod is deleted": [Create("a", "fails"), Wait(30.0), Delete("a")],
     "the Mac is rebooted under a VM": [Create("a", "works long"), Wait(30.0), Reboot()],
-    "nobody hears of the finalizer": [Wait(10.0), Spoil(Mishap.UNHEARD), Create("a")],
+    "nobody hears of the finalizer": [
+        Wait(10.0),
+        Spoil(Mishap.UNHEARD),
+        Create("a"),
+        MustEnd("a", within=60.0),
+    ],
     "somebody else's VM is here for long": [MakeByHand(), Create("a"), Wait(900.0)],
     "a push outlasts the collector's period": [
         MakeByHand(),
