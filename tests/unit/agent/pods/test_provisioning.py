@@ -91,3 +91,24 @@ async def test_hanging_call_is_killed_at_its_deadline_and_the_pod_gets_its_vm(
         await asyncio.sleep(1)
 
         assert world.life.value("tart_kubelet_tart_timeouts_total", operation="clone") == 1
+
+
+async def test_a_start_from_a_warm_base_waits_for_no_more_than_it_needs(tmp_path: Path) -> None:
+    moments: list[str] = []
+
+    async with a_world(tmp_path) as world:
+        await world.pod("first")
+        await world.until_phase("Running", name="first")
+        world.life.side.on_moment = moments.append
+        await world.pod("second")
+        await world.until(lambda: "after run" in moments)
+
+    until_run = moments[: moments.index("before run")]
+    begun = [moment.removeprefix("before ") for moment in until_run if "before" in moment]
+    programs = [each for each in begun if not each.startswith(("POST", "PATCH", "put"))]
+    assert sorted(programs) == ["sudo -n", "tart clone", "tart set"], begun
+    assert [each for each in begun if each.startswith("PATCH")] == [
+        "PATCH /api/v1/namespaces/default/pods/second"
+    ]
+    # Looked at while the clone is made, not after it.
+    assert until_run.index("before sudo -n") < until_run.index("after tart clone")
