@@ -21,7 +21,7 @@ test: check ## Run make check, then every tier of tests; TIERS=unit,process choo
 	@$(PYTHON_IN) -m pytest
 
 test-fast: $(READY) ## Run what needs nothing but Python, in under a minute
-	@TIERS=unit,meta,scenarios HYPOTHESIS_PROFILE=fast $(PYTHON_IN) -m pytest
+	@TIERS=unit,meta,scenarios HYPOTHESIS_PROFILE=fast $(PYTHON_IN) -m pytest tests/unit tests/meta tests/scenarios
 
 check: $(READY) ## Lint, format, lengths, types, layers, and that the maps are true
 	@$(PYTHON_IN) -m tools.check
