@@ -113,8 +113,9 @@ class PodLogs:
             with contextlib.closing(opening) if opening else contextlib.nullcontext():
                 if opening is not None:
                     facts = os.fstat(opening.fileno())
-                    # What a clock of the guest's says must not date a line into the future.
-                    times.note(facts.st_size, min(datetime.fromtimestamp(facts.st_mtime, UTC), now))
+                    # A guest dates its files as it likes: not into the future, nor into a year that no date can tell.
+                    changed = min(max(facts.st_mtime, 0.0), now.timestamp())
+                    times.note(facts.st_size, datetime.fromtimestamp(changed, UTC))
         return notes
 
     async def _told(self, vm: str, wanted: LogRequest) -> AsyncGenerator[Sequence[Line], None]:

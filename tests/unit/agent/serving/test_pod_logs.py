@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Sequence
+import tempfile
+import time
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing, closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -225,6 +227,29 @@ async def test_a_link_in_the_place_of_a_log_is_not_followed(tmp_path: Path) -> N
     assert await read(host.logs.batches(asking())) == []
     keeping.keep_log(host.data, VM, tmp_path)
     assert not keeping.kept_path(tmp_path, VM).exists()
+
+
+@pytest.fixture
+def boundless() -> Iterator[Path]:
+    """Return a folder whose files may have any date, where the system has one."""
+    room = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=room if room.is_dir() else None) as folder:
+        yield Path(folder)
+
+
+async def test_a_guest_that_dates_its_log_into_the_far_future_stops_nobody(
+    boundless: Path,
+) -> None:
+    host = Host(boundless)
+    write(host.guest, "late\n")
+    os.utime(host.guest, (1e12, 1e12))
+    host.logs.look()
+
+    assert await read(host.logs.batches(asking())) == ["late"]
+    keeping.keep_log(host.data, VM, boundless)
+    kept = keeping.kept_path(boundless, VM)
+    assert kept.read_text() == "late\n"
+    assert kept.stat().st_mtime <= time.time()
 
 
 async def test_a_pipe_in_the_place_of_a_log_makes_nobody_wait(tmp_path: Path) -> None:
