@@ -17,6 +17,7 @@ from bramley.api.names.flags import Flag
 from bramley.base.errors import BadConfiguration
 
 WIDTH = 100
+_SEE_HELP = f"{agent.NAME} --help lists all flags"
 EXAMPLES = f"""\
 Examples:
   {agent.NAME} --kubeconfig ./kubeconfig --node-labels zone=par-1,rack=7
@@ -216,6 +217,7 @@ def parser() -> argparse.ArgumentParser:
         ),
         allow_abbrev=False,
         add_help=False,
+        exit_on_error=False,
     )
     for title, known in GROUPS:
         group = made.add_argument_group(title)
@@ -251,8 +253,13 @@ def _add(group: argparse._ArgumentGroup, known: Known) -> None:
 def read(
     arguments: Sequence[str], environment: Mapping[str, str]
 ) -> tuple[Given, argparse.Namespace]:
-    """Read a command line; a wrong one ends the process with code 2, as argparse does."""
-    parsed = parser().parse_args(list(arguments))
+    """Read a command line; BadConfiguration for a wrong one."""
+    try:
+        parsed, surplus = parser().parse_known_args(list(arguments))
+    except argparse.ArgumentError as error:
+        raise BadConfiguration(f"{error}; {_SEE_HELP}") from error
+    if surplus:
+        raise BadConfiguration(_unknown(surplus[0]))
     values, sources, repeated = {}, {}, {}
     for known in everything():
         flag = known.flag
@@ -262,6 +269,15 @@ def read(
             written = ",".join(written) if written else None
         values[flag.name], sources[flag.name] = _value(flag, written, environment)
     return Given(values, sources, repeated), parsed
+
+
+def _unknown(word: str) -> str:
+    import difflib
+
+    names = [known.flag.name for known in everything()]
+    close = difflib.get_close_matches(word.partition("=")[0], names, n=1, cutoff=0.8)
+    hint = f"did you mean {close[0]}?" if close else _SEE_HELP
+    return f"{word!r} is unknown; {hint}"
 
 
 def everything() -> Iterable[Known]:

@@ -42,8 +42,13 @@ class Screen:
         self._tell("Data", str(settings.data_dir))
         self._tell("Kubeconfig", f"{settings.kubeconfig} (holds the administrator's token)")
         if self._macs:
-            them = "one is" if self._macs == 1 else "ones are"
-            self._tell("Macs", f"{self._macs} simulated {them} starting, with real agents")
+            is_one = self._macs == 1
+            told = (
+                "one is starting, with a real agent"
+                if is_one
+                else "ones are starting, with real agents"
+            )
+            self._tell("Macs", f"{self._macs} simulated {told}")
         else:
             self._tell_steps()
 

@@ -26,13 +26,10 @@ def run(arguments: Sequence[str], environment: Mapping[str, str] | None = None) 
         from bramley.cli import lease
 
         return lease.run(arguments[1:])
-    given, parsed = agent_flags.read(arguments, variables)
-    if parsed.version:
-        from importlib.metadata import version
-
-        _print(f"{agent.NAME} {version('bramley')}")
-        return 0
     try:
+        given, parsed = agent_flags.read(arguments, variables)
+        if parsed.version:
+            return _show_version()
         return _run(given, variables, only_show=parsed.show_settings)
     except BrokenPipeError:
         raise
@@ -40,6 +37,13 @@ def run(arguments: Sequence[str], environment: Mapping[str, str] | None = None) 
         from bramley.cli import failing
 
         return failing.tell(agent.NAME, error)
+
+
+def _show_version() -> int:
+    from importlib.metadata import version
+
+    _print(f"{agent.NAME} {version('bramley')}")
+    return 0
 
 
 def _run(given: Given, variables: Mapping[str, str], *, only_show: bool) -> int:

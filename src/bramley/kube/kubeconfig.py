@@ -169,7 +169,7 @@ def _document(file: Path) -> Document:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or type(error).__name__
         raise errors.BadConfiguration(
-            f"{file}: cannot be read ({reason}); give the path of a kubeconfig"
+            f"{file}: cannot be read ({reason}); name a kubeconfig with --kubeconfig or $KUBECONFIG"
         ) from error
     return _typed(file, _loaded(file, text) or {})
 
@@ -198,7 +198,9 @@ def _typed(file: Path, loaded: Any) -> Document:
     except msgspec.ValidationError as error:
         cause = cause_of(error)
         field = cause.field or "the whole file"
-        raise errors.BadConfiguration(f"{file}: {field}: {cause.message}; mend it") from None
+        raise errors.BadConfiguration(
+            f"{file}: {field}: {cause.message}; mend it, or name another kubeconfig"
+        ) from None
 
 
 def _hidden(wanted: type, value: Any) -> Any:

@@ -7,6 +7,7 @@ an answer that is not ok. Nothing here may be secret: the endpoints ask nobody w
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -33,6 +34,14 @@ class ProbeSettings:
     port: int = 0
     health: bool = True
     metrics: bool = True
+
+
+def cannot_listen(host: str, port: int, error: OSError) -> errors.BadConfiguration:
+    """Return what to tell people about an address that cannot be had."""
+    # Of a failed name asyncio gives a number that is none of the system's, and otherwise a text that repeats the address.
+    why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
+    told = f"cannot listen on {host}:{port}: {why}"
+    return errors.BadConfiguration(f"{told}; end what listens there, or choose another address")
 
 
 class Probes:
@@ -76,7 +85,7 @@ class Probes:
         try:
             await web.TCPSite(runner, host, port).start()
         except OSError as error:
-            raise errors.BadConfiguration(f"cannot listen on {host}:{port}: {error}") from error
+            raise cannot_listen(host, port, error) from error
         self.port = runner.addresses[0][1]
         logger.info("Serving probes", host=host, port=self.port)
         self.ready.set()

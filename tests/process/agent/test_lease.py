@@ -98,3 +98,14 @@ def test_folder_that_cannot_be_used_is_told(tmp_path: Path) -> None:
 
     assert bake.returncode == 1
     assert "no lease can be taken" in told
+    assert told.endswith("; run this as the agent's user, or give its folder with --state-dir\n")
+    assert "Errno" not in told
+
+
+def test_folder_of_no_agent_is_told_and_the_command_is_run(tmp_path: Path) -> None:
+    _, told = lease(tmp_path, "--", "true").communicate(timeout=PATIENCE)
+    assert told.startswith(f"tart-kubelet lease: no agent has run with {tmp_path} yet; ")
+
+    (tmp_path / "agent.lock").touch()
+    _, told = lease(tmp_path, "--", "true").communicate(timeout=PATIENCE)
+    assert told == ""

@@ -28,7 +28,7 @@ def test_steps_come_at_once_where_there_are_no_macs(capsys: Captured) -> None:
 def test_one_mac_is_told_as_one(capsys: Captured) -> None:
     Screen(SETTINGS, macs=1, steps=STEPS).started(ADDRESS)
 
-    assert "1 simulated one is starting" in capsys.readouterr().out
+    assert "1 simulated one is starting, with a real agent\n" in capsys.readouterr().out
 
 
 def test_steps_come_after_the_last_mac_came_up_or_failed(capsys: Captured) -> None:

@@ -143,13 +143,24 @@ def test_a_certificate_needs_its_key(tmp_path: Path) -> None:
         settings("--tls-cert-file", str(certificate))
 
 
-@pytest.mark.parametrize("arguments", [["--nope"], ["--max-pods"], ["--node", "x"], ["surplus"]])
-def test_an_unknown_word_is_wrong_usage(arguments: list[str], capsys: Captured) -> None:
-    with pytest.raises(SystemExit) as ended:
-        tart_kubelet.run(arguments, {})
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--nope"], "'--nope' is unknown; tart-kubelet --help lists all flags"),
+        (["--node-nme=x"], "'--node-nme=x' is unknown; did you mean --node-name?"),
+        (["--node", "x"], "'--node' is unknown; "),
+        (["surplus"], "'surplus' is unknown; tart-kubelet --help lists all flags"),
+        (["--max-pods"], "argument --max-pods: expected one argument; tart-kubelet --help lists"),
+    ],
+)
+def test_a_wrong_command_line_is_told_in_one_line_with_what_helps(
+    arguments: list[str], told: str, capsys: Captured
+) -> None:
+    assert tart_kubelet.run(arguments, {}) == 2
 
-    assert ended.value.code == 2
-    assert "Traceback" not in capsys.readouterr().err
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"tart-kubelet: {told}")
+    assert printed.count("\n") == 1
 
 
 @pytest.mark.parametrize(

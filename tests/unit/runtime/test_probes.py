@@ -72,8 +72,12 @@ async def test_port_in_use_is_told_plainly() -> None:
     first = Probes(ProbeSettings(), CollectorRegistry())
     async with served(first):
         second = Probes(ProbeSettings(port=first.port), CollectorRegistry())
-        with pytest.raises(errors.BadConfiguration, match="cannot listen"):
+        with pytest.raises(errors.BadConfiguration) as refusal:
             await second.run()
+        assert str(refusal.value) == (
+            f"cannot listen on 127.0.0.1:{first.port}: Address already in use; "
+            "end what listens there, or choose another address"
+        )
 
 
 async def test_nothing_listens_after_the_end() -> None:

@@ -26,6 +26,7 @@ from bramley.base import errors, log
 from bramley.base.clock import Clock
 from bramley.kube.client import Client
 from bramley.runtime.caught import Caught
+from bramley.runtime.probes import cannot_listen
 
 logger = log.get(__name__)
 
@@ -117,7 +118,7 @@ class Server:
                 backlog=64,
             )
         except OSError as error:
-            raise errors.BadConfiguration(f"cannot listen on {host}:{port}: {error}") from error
+            raise cannot_listen(host, port, error) from error
         self.port = listening.sockets[0].getsockname()[1]
         logger.info("Serving the kubelet's endpoints", host=host, port=self.port)
         self.ready.set()
