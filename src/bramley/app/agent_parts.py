@@ -15,6 +15,7 @@ from bramley.agent.images import composing, staging
 from bramley.agent.images.credentials import Keyring
 from bramley.agent.images.images import Images
 from bramley.agent.images.stock import Stock
+from bramley.agent.lasting import lasting
 from bramley.agent.ledger.records import VmState
 from bramley.agent.metrics import AgentMetrics
 from bramley.agent.node import lease
@@ -90,14 +91,14 @@ class Parts:
         yield self.node.run()
         yield from self.view.jobs()
         yield self.images.run()
-        yield self.staging.run()
-        yield self.guests.tokens.run()
+        yield lasting("staging", self.staging.run)
+        yield lasting("tokens", self.guests.tokens.run)
         if self.endpoints is not None:
             yield from serving_jobs(self.endpoints, self._on_serving)
         if self.collector is not None:
-            yield self.collector.run()
+            yield lasting("collector", self.collector.run)
         yield self._manage()
-        yield from (job() for job in self._around.beside)
+        yield from (lasting("side job", job) for job in self._around.beside)
 
     async def stop(self) -> None:
         """End what has to end in order, before the rest is cancelled: steps under way, then events that are not told yet."""

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from bramley.agent.gui import Session
 from bramley.agent.host import Host, Space
+from bramley.agent.lasting import lasting
 from bramley.agent.ledger.records import ImageRecord
 from bramley.agent.node import guest_disks
 from bramley.agent.node.facts import Check, Facts
@@ -90,13 +91,13 @@ class View:
 
     def jobs(self) -> Iterator[Coroutine[Any, Any, object]]:
         """Yield the probes; each runs until it is cancelled."""
-        yield self._answers.run()
-        yield self._space.run()
-        yield self._guests.run()
-        yield self._slots.run()
-        yield self._images.run()
+        yield lasting("probe of tart", self._answers.run)
+        yield lasting("probe of host disk", self._space.run)
+        yield lasting("probe of guest disks", self._guests.run)
+        yield lasting("probe of slots", self._slots.run)
+        yield lasting("probe of images", self._images.run)
         if self._session is not None:
-            yield self._session.run()
+            yield lasting("probe of the GUI session", self._session.run)
 
     def facts(self) -> Facts:
         """Return what is known now."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from bramley.agent.guest.folders import UserData
 from bramley.agent.host import Host
+from bramley.agent.lasting import lasting
 from bramley.agent.ledger.ledger import Ledger
 from bramley.agent.programs import Programs
 from bramley.agent.serving import server
@@ -60,8 +61,8 @@ class Endpoints:
 
     def jobs(self) -> Iterator[Coroutine[Any, Any, object]]:
         """Yield what runs side by side until cancelled."""
-        yield self._logs.run()
-        yield self._stats.run()
+        yield lasting("logs", self._logs.run)
+        yield lasting("stats", self._stats.run)
         yield self.server.run()
 
 
