@@ -14,6 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
 
+from bramley.api.names import finalizers
 from bramley.base import virtual_time
 from bramley.sim.mac.side import AgentSide
 from tests.scenarios.agent_life.invariants import FINISHED, vm_of
@@ -52,7 +53,7 @@ class Machine:
     # After so many of its effects the agent dies, and is down for so long.
     dies_in: int | None = None
     down: float = 1.0
-    steps: int = 0
+    kicked: list[str] = field(default_factory=list)
     _dead: AgentSide | None = None
     _struck: asyncio.Event = field(default_factory=asyncio.Event)
     _burial: asyncio.Event = field(default_factory=asyncio.Event)
@@ -111,8 +112,30 @@ class Machine:
     def check(self) -> None:
         """Raise if anything was ever broken."""
         self.world.invariants.check()
-        missing = self.hand.missing()
-        assert not missing, "\n".join(missing)
+        broken = [*self.hand.missing(), *self._unheld(), *self.kicked]
+        assert not broken, "\n".join(broken)
+
+    def watch_kicks(self) -> None:
+        """Note each VM that a restart of loginwindow takes down."""
+        session, guests = self.world.mac.session, self.world.mac.world.guests
+        end_guests = session.kicked
+
+        def kicked() -> None:
+            self.kicked.extend(f"loginwindow was restarted under VM {vm}" for vm in guests)
+            end_guests()
+
+        session.kicked = kicked
+
+    def _unheld(self) -> list[str]:
+        """Return the Pods that have a VM and nothing that keeps them until it is gone."""
+        seen = self.world.invariants
+        return [
+            f"{pod.name} has a VM and is not held"
+            for uid, pod in seen.current().items()
+            if vm_of(pod) in seen.vms()
+            and uid not in seen.excused
+            and finalizers.VM_CLEANUP not in pod.metadata.finalizers
+        ]
 
     def lift(self) -> None:
         """Take all trouble away that somebody could take away."""
@@ -194,6 +217,7 @@ async def a_machine(folder: Path, seed: int) -> AsyncIterator[Machine]:
         world.mac.script.image(TAGGED, size_bytes=SIZE, guest={"work": 5.0})
         machine = Machine(world, line, Hand(world.mac))
         world.on_moment = machine.meet
+        machine.watch_kicks()
         undertaker = world.group.create_task(machine.bury())
         world.ensure_started()
         yield machine

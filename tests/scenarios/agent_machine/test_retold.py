@@ -21,6 +21,7 @@ from tests.scenarios.agent_machine.steps import (
     Reboot,
     RunByHand,
     Spoil,
+    SpoilRecord,
     Wait,
 )
 
@@ -78,6 +79,13 @@ STORIES: Mapping[str, Sequence[Step]] = {
         Kill(0),
         Delete("b"),
         Wait(120.0),
+    ],
+    "a Pod is deleted whose record is lost": [
+        Create("a", "works long"),
+        Wait(30.0),
+        SpoilRecord(60),
+        Delete("a"),
+        Wait(60.0),
     ],
     "a guest outlives its tart": [
         Break("guest outlives its tart"),

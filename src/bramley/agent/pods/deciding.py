@@ -184,7 +184,8 @@ def _tell(seen: Observation) -> Step | None:
         return Step.REPORT
     if seen.record is VmState.STARTED and not _never_booted(seen):
         return Step.END
-    if seen.record in {VmState.CLAIMED, VmState.CLONED} and _may_have_worked(seen):
+    # A record that is lost makes no difference to those who wait for the end of the job.
+    if seen.record in {None, VmState.CLAIMED, VmState.CLONED} and _may_have_worked(seen):
         return Step.ADOPT
     return None
 

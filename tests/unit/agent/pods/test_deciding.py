@@ -40,7 +40,7 @@ TABLE: tuple[tuple[Mapping[str, Any], Step], ...] = (
         {
             "is_deleting": True,
             "phase": OPEN,
-            "record": (VmState.CLAIMED, VmState.CLONED),
+            "record": (None, VmState.CLAIMED, VmState.CLONED),
             "process": OVER,
         },
         Step.ADOPT,
@@ -49,7 +49,7 @@ TABLE: tuple[tuple[Mapping[str, Any], Step], ...] = (
         {
             "is_deleting": True,
             "phase": Phase.RUNNING,
-            "record": (VmState.CLAIMED, VmState.CLONED),
+            "record": (None, VmState.CLAIMED, VmState.CLONED),
         },
         Step.ADOPT,
     ),
