@@ -134,7 +134,11 @@ def _has_slot(subject: Subject, record: VmRecord | None, process: Process, means
         return True
     slots, vm = means.slots, subject.vm
     if record is not None:
-        return slots.has_room(vm)
+        # A claim has its slot already.
+        return record.state is VmState.CLAIMED or slots.has_room(vm)
+    if finalizers.VM_CLEANUP not in pod.metadata.finalizers:
+        # A Pod is held before anything is made for it.
+        return True
     return slots.has_room_for_claim(vm, of=_claimants(means))
 
 
