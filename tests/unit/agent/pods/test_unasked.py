@@ -1,0 +1,23 @@
+"""What is not looked for, because reading all processes takes time, must not matter."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from bramley.agent.ledger.records import VmState
+from bramley.agent.pods.deciding import decide
+from tests.unit.agent.pods.combinations import every_core
+
+
+def test_a_slot_matters_neither_to_a_claim_nor_before_a_pod_is_held() -> None:
+    unasked = [
+        seen
+        for seen in every_core()
+        if seen.record is VmState.CLAIMED or (seen.record is None and not seen.has_finalizer)
+    ]
+
+    with_slot = [decide(dataclasses.replace(seen, has_slot=True)) for seen in unasked]
+    without = [decide(dataclasses.replace(seen, has_slot=False)) for seen in unasked]
+
+    assert unasked
+    assert with_slot == without
