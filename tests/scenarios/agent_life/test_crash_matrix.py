@@ -18,7 +18,7 @@ from tests.scenarios.agent_life.conftest import COUNTS
 from tests.scenarios.agent_life.crashing import Death
 from tests.scenarios.agent_life.lives import FIRST, JOB, LIVES, Point
 
-SOME = 12
+SOME = 60
 # Of the points at which an agent dies whose successor dies as well.
 TWICE = 3
 # A successor has written all that it has to, and is at its Pods, before it has passed so many points.
