@@ -55,12 +55,15 @@ class Slots:
 
     def has_room_for_claim(self, vm: str, *, of: Collection[str]) -> bool:
         """Tell whether this VM may be made now; those that are being made for the Pods `of` these uids count as if they ran."""
-        claims = {
+        return self._taken_by_others(vm, self.claimed(of) - {vm}) < self._allowed()
+
+    def claimed(self, of: Collection[str]) -> set[str]:
+        """Return the VMs that are being made for the Pods of these uids."""
+        return {
             record.vm
             for record in self._ledger.vms().values()
             if record.state in _CLAIMS and record.uid in of
         }
-        return self._taken_by_others(vm, claims - {vm}) < self._allowed()
 
     def was_refused(self, vm: str) -> None:
         """Note that the system refused one more VM."""

@@ -52,6 +52,12 @@ def observe(subject: Subject, means: Means) -> Observation:
     )
 
 
+def claimants(means: Means) -> set[str]:
+    """Return the Pods whose VM is being made: not those that are to go, nor those that lack something, perhaps for ever."""
+    wanted = (each for each in means.pods.all() if not (each.deleting or _phase(each).is_finished))
+    return {each.uid for each in wanted} - means.memory.failing()
+
+
 def image_of(answer: asking.Answer) -> Image:
     """Return what an answer means for the next step."""
     if isinstance(answer, asking.Ready):
@@ -139,13 +145,7 @@ def _has_slot(subject: Subject, record: VmRecord | None, process: Process, means
     if finalizers.VM_CLEANUP not in pod.metadata.finalizers:
         # A Pod is held before anything is made for it.
         return True
-    return slots.has_room_for_claim(vm, of=_claimants(means))
-
-
-def _claimants(means: Means) -> set[str]:
-    """Return the Pods whose VM is being made: not those that are to go, nor those that lack something, perhaps for ever."""
-    wanted = (each for each in means.pods.all() if not (each.deleting or _phase(each).is_finished))
-    return {each.uid for each in wanted} - means.memory.failing()
+    return slots.has_room_for_claim(vm, of=claimants(means))
 
 
 def _has_predecessor(subject: Subject, means: Means) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from bramley.agent.images import asking
-from bramley.agent.pods import fields, status
+from bramley.agent.pods import fields, observing, status
 from bramley.agent.pods.turn import Turn
 from bramley.api.names import agent, events
 from bramley.base import errors, log
@@ -40,7 +40,9 @@ async def await_predecessor(turn: Turn) -> Outcome:
 
 async def await_slot(turn: Turn) -> Outcome:
     """Wait until another VM has ended."""
-    taken = ", ".join(sorted(turn.means.slots.occupied() - {turn.vm}))
+    means = turn.means
+    made = means.slots.claimed(observing.claimants(means))
+    taken = ", ".join(sorted((means.slots.occupied() | made) - {turn.vm}))
     why = f"all VMs that this host may run are taken: {taken or 'by processes that are not ours'}"
     if turn.notes.first_time(agent.AWAITING_SLOT):
         turn.warn(agent.AWAITING_SLOT, why)

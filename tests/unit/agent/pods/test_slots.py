@@ -69,6 +69,19 @@ async def test_pods_that_can_get_no_vm_leave_the_slots_to_others(
     assert max(world.crowds) == 2
 
 
+async def test_pod_that_waits_names_the_vms_that_are_being_made(tmp_path: Path) -> None:
+    async with a_world(tmp_path) as world:
+        world.mac.faults.add("tart pull", "hang")
+        for name in ("one", "two"):
+            await world.pod(name)
+        await world.until(lambda: len(world.means.ledger.vms()) == 2)
+        await world.pod("three")
+        await asyncio.sleep(5)
+        (told,) = await world.told(agent.AWAITING_SLOT)
+
+        assert all(vm in told for vm in world.means.ledger.vms())
+
+
 async def test_claim_of_a_pod_that_is_gone_takes_no_slot(tmp_path: Path) -> None:
     async with a_world(tmp_path, work=20.0) as world:
         world.mac.faults.add("tart pull", "hang")
