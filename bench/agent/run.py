@@ -6,14 +6,13 @@ import argparse
 import asyncio
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from bench.agent import measuring
 from bench.agent.measuring import Idle, Life
 from bench.agent.stage import BRIEF, LONG, Stage, staged
-from bench.apiserver.results import Goal
 from bench.apiserver.servers import Pen, pen
 from bench.report import Report
 
@@ -21,12 +20,12 @@ from bench.report import Report
 REFERENCE_MB = 46.0
 RSS, CPU = "agent RSS MB", "CPU % at rest"
 RUN, STATUS = "bound to run ms", "exit to status ms"
-GOALS = (
-    Goal(RSS, at_most=50),
-    Goal(CPU, at_most=1),
-    Goal(RUN, at_most=200),
-    Goal(STATUS, at_most=100),
-)
+GOALS: Mapping[str, tuple[str, Callable[[float], bool]]] = {
+    RSS: ("≤ 50", lambda megabytes: megabytes <= 50),
+    CPU: ("< 1", lambda percent: percent < 1),
+    RUN: ("≤ 200", lambda milliseconds: milliseconds <= 200),
+    STATUS: ("≤ 100", lambda milliseconds: milliseconds <= 100),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +53,9 @@ class Found:
 
     def report(self) -> Report:
         """Return the figures with the goals and what became of them."""
-        ratios, goals = self.ratios(), {goal.ratio: goal for goal in GOALS}
-        met = {name: goal.met_by(ratios[name]) for name, goal in goals.items()}
-        told = {name: str(goal) for name, goal in goals.items()}
+        ratios = self.ratios()
+        met = {name: is_met(ratios[name]) for name, (_, is_met) in GOALS.items()}
+        told = {name: words for name, (words, _) in GOALS.items()}
         rows = [
             (name, f"{value:.2f}", told.get(name, ""), _verdict(met.get(name)))
             for name, value in ratios.items()

@@ -37,7 +37,7 @@ class Process:
 
 def family(agent: int) -> list[Process]:
     """Return the agent, its supervisors and whatever of their children runs now; VMs, with all that is theirs, are left out."""
-    known = {each.pid: each for each in _all()}
+    known = {each.pid: each for each in everything()}
     found = [known[agent]]
     for parent in found:
         found += [each for each in known.values() if each.parent == parent.pid and not each.is_vm]
@@ -49,7 +49,8 @@ def cpu_seconds(processes: Iterable[Process]) -> float:
     return sum(each.own_seconds + each.waited_seconds for each in processes)
 
 
-def _all() -> Iterator[Process]:
+def everything() -> Iterator[Process]:
+    """Yield all processes of this machine."""
     for folder in PROC.iterdir():
         if folder.name.isdigit():
             try:
