@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bramley.sim.mac.side import AgentSide
-from tests.scenarios.agent_life.lives import Life, Point
+from tests.scenarios.agent_life.lives import LIVES, Life, Point
 from tests.scenarios.agent_life.world import World, a_world
 
 # As launchd waits, or nearly so.
@@ -100,20 +100,27 @@ async def _tell(life: Life, folder: Path, death: Death | None) -> list[Point]:
         return fate.passed
 
 
-def own(life: Life, points: Sequence[Point], first: Sequence[Point]) -> list[Point]:
-    """Leave out the points that a life has in common with the first one: there the agent would die in the same state."""
-    pairs = enumerate(zip(points, first, strict=False))
-    shown = next((place for place, (one, other) in pairs if one != other), len(first))
-    told = (place for place, point in enumerate(points) if point.moment == life.parts_at)
-    return list(points[max(min(shown - BEFORE_PARTING, next(told, shown)), 0) :])
+def own(told: str, whole: Mapping[str, Sequence[Point]]) -> list[Point]:
+    """Return the points of a life that no life before it has in common: elsewhere the agent would die in a known state.
+
+    What all lives have besides, as heartbeats, is left to the first one.
+    """
+    points, before = whole[told], list(whole)[: list(whole).index(told)]
+    if not before:
+        return list(points)
+    shown = max(_in_common(points, whole[each]) for each in before) - BEFORE_PARTING
+    parts_at = (at for at, point in enumerate(points) if point.moment == LIVES[told].parts_at)
+    parting = max(min(shown, next(parts_at, shown)), 0)
+    return [point for point in points[parting:] if not is_background(point.moment)]
 
 
-def thinned(points: Iterable[Point]) -> list[Point]:
-    """Leave out what the agent does over and over without being in another state: of each such kind the first stays."""
-    return [point for point in points if point.number == 0 or not _is_background(point.moment)]
+def _in_common(one: Sequence[Point], other: Sequence[Point]) -> int:
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (mine, yours) in pairs if mine != yours), min(len(one), len(other)))
 
 
-def _is_background(moment: str) -> bool:
+def is_background(moment: str) -> bool:
+    """Tell whether the agent does this over and over, in whatever state its Pods are."""
     return any(part in moment for part in BACKGROUND)
 
 
@@ -124,7 +131,5 @@ BACKGROUND = (
     "tart ip",
     "tart list",
     "tart --version",
-    "launchctl",
-    "df",
-    "an image",
+    "sudo",
 )

@@ -20,10 +20,9 @@ from tests.scenarios.agent_life.lives import FIRST, JOB, LIVES, Point
 
 SOME = 60
 # Of the points at which an agent dies whose successor dies as well.
-TWICE = 3
+TWICE = 4
 # A successor has written all that it has to, and is at its Pods, before it has passed so many points.
 RECOVERED = 24
-BEGUN = "after writing claimed"
 TELLING = (
     Point("after writing claimed", 0),
     Point("within tart clone", 1),
@@ -37,9 +36,9 @@ TELLING = (
 
 
 @pytest.fixture(scope="module")
-def first() -> list[Point]:
-    """Return all points of the first life."""
-    return virtual_time.run(crashing.tell(LIVES[FIRST]))
+def whole() -> dict[str, list[Point]]:
+    """Return all points of all lives."""
+    return {told: virtual_time.run(crashing.tell(life)) for told, life in LIVES.items()}
 
 
 async def suffer(told: str, deaths: Iterable[Death], config: pytest.Config) -> None:
@@ -57,32 +56,25 @@ async def suffer(told: str, deaths: Iterable[Death], config: pytest.Config) -> N
 
 @pytest.mark.parametrize("told", LIVES)
 async def test_killed_anywhere_nothing_is_lost_or_left(
-    told: str, first: list[Point], pytestconfig: pytest.Config
+    told: str, whole: dict[str, list[Point]], pytestconfig: pytest.Config
 ) -> None:
-    points = first
-    if told != FIRST:
-        own = crashing.own(LIVES[told], await crashing.tell(LIVES[told]), first)
-        points = crashing.thinned(own)
-
-    await suffer(told, map(Death, points), pytestconfig)
+    await suffer(told, map(Death, crashing.own(told, whole)), pytestconfig)
 
 
 async def test_rebooted_anywhere_no_used_disk_boots_again(
-    first: list[Point], pytestconfig: pytest.Config
+    whole: dict[str, list[Point]], pytestconfig: pytest.Config
 ) -> None:
-    begun = first[first.index(Point(BEGUN, 0)) :]
+    points = [each for each in whole[FIRST] if not crashing.is_background(each.moment)]
 
-    deaths = (Death(point, is_reboot=True) for point in crashing.thinned(begun))
-    await suffer(FIRST, deaths, pytestconfig)
+    await suffer(FIRST, (Death(each, is_reboot=True) for each in points), pytestconfig)
 
 
 async def test_killed_again_while_it_recovers_nothing_is_lost_or_left(
-    first: list[Point], pytestconfig: pytest.Config
+    whole: dict[str, list[Point]], pytestconfig: pytest.Config
 ) -> None:
-    rng = random.Random(len(first))
-    points = crashing.thinned(first)[::TWICE]
+    rng, points = random.Random(RECOVERED), whole[FIRST][::TWICE]
 
-    deaths = (Death(point, again_after=rng.randint(1, RECOVERED)) for point in points)
+    deaths = (Death(each, again_after=rng.randint(1, RECOVERED)) for each in points)
     await suffer(FIRST, deaths, pytestconfig)
 
 
