@@ -89,6 +89,7 @@ class Turn:
 
     def tell(self, reason: str, message: str) -> None:
         """Tell people what happened."""
+        logger.info("Pod goes on", reason=reason, vm=self.vm, told=message)
         self.means.recorder.event(self.pod, reason, message)
 
     def warn(self, reason: str, message: str) -> None:

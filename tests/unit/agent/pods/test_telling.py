@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from bramley.api.names import agent, events
 from tests.unit.agent.pods.world import IMAGE, World, a_world
 
@@ -27,6 +29,18 @@ async def test_life_of_a_pod_is_told_in_events(tmp_path: Path) -> None:
             events.RUN_EXITED,
         ]
     )
+
+
+async def test_the_agents_own_log_follows_a_pod_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    async with a_world(tmp_path, work=5.0) as world:
+        await world.pod()
+        await world.until_phase("Succeeded")
+
+    told = [getattr(record, "facts", {}).get("reason") for record in caplog.records]
+    assert events.STARTED_VM in told
 
 
 async def test_pull_tells_its_progress(tmp_path: Path) -> None:
