@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +36,8 @@ class Found:
     starts: Sequence[float]
     lives: Sequence[Life]
     idle: Idle
+    load: float = 0.0
+    is_undisturbed: bool = False
 
     def ratios(self) -> dict[str, float]:
         """Return what goals are held to, and the agent's size beside its predecessor's."""
@@ -69,6 +72,8 @@ class Found:
             "lives": [asdict(life) for life in self.lives],
             "idle": asdict(self.idle),
             "reference_mb": REFERENCE_MB,
+            "load": round(self.load, 2),
+            "undisturbed": self.is_undisturbed,
         }
 
 
@@ -87,7 +92,15 @@ def run(arguments: Sequence[str]) -> Report:
     options.add_argument("--rounds", type=int, default=7, help="how many Pods; the median counts")
     options.add_argument("--starts", type=int, default=3, help="how often the agent is started")
     options.add_argument("--seconds", type=float, default=60.0, help="how long it rests")
+    options.add_argument(
+        "--undisturbed",
+        action="store_true",
+        help="let everything here go before all else on this machine, as if that were idle; needs root",
+    )
     chosen = options.parse_args(arguments)
+    if chosen.undisturbed:
+        # Whatever is started inherits it: server, agent, tart and VMs.
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     with pen("agent") as folder:
         return asyncio.run(_measure(folder, chosen)).report()
 
@@ -104,7 +117,8 @@ async def _measure(folder: Pen, chosen: argparse.Namespace) -> Found:
             say(f"measuring Pod {number + 1} of {chosen.rounds}")
             lives.append(await measuring.live(on, f"pod-{number}", BRIEF))
         say(f"measuring {chosen.seconds:g} s at rest")
-        return Found(starts, lives, await measuring.rest(on, seconds=chosen.seconds))
+        idle = await measuring.rest(on, seconds=chosen.seconds)
+        return Found(starts, lives, idle, os.getloadavg()[0], chosen.undisturbed)
 
 
 async def _start(on: Stage) -> float:
