@@ -19,8 +19,9 @@ from pathlib import Path
 from bramley.access import identity, kubeconfig
 from bramley.api import conditions
 from bramley.api.core import Node
-from bramley.api.names import agent, flags, labels
+from bramley.api.names import agent, finalizers, flags, labels
 from bramley.api.names import conditions as names
+from bramley.api.pod import Pod
 from bramley.apiserver import private_files
 from bramley.app import demo
 from bramley.app.up import CameUp, Failed, MacSettings, News
@@ -209,10 +210,21 @@ async def _give_identity(kube: Client, found: Access, mac: MacFolder) -> None:
 
 
 async def _retire(kube: Client, mac: MacFolder) -> None:
-    """Take a Mac away that is wanted no more: its identity, and its Node, with which the Pods on it go."""
+    """Take a Mac away that is wanted no more: its identity, the Pods on it, which only its agent would let go, and its Node."""
     await identity.revoke(kube, mac.name)
+    for pod in (await kube.list(Pod, fields=f"spec.nodeName={mac.name}")).items:
+        with contextlib.suppress(errors.NotFound):
+            await _let_go(kube, pod)
     with contextlib.suppress(errors.NotFound):
         await kube.delete(Node, mac.name)
+
+
+async def _let_go(kube: Client, pod: Pod) -> None:
+    others = [each for each in pod.metadata.finalizers if each != finalizers.VM_CLEANUP]
+    change = {"metadata": {"finalizers": others}}
+    place = pod.namespace
+    await kube.merge_patch(Pod, pod.name, change, namespace=place, uid=pod.uid)
+    await kube.delete(Pod, pod.name, namespace=place, uid=pod.uid, grace=timedelta())
 
 
 async def _end(macs: list[MacFolder], within: timedelta) -> None:

@@ -128,12 +128,18 @@ def test_an_agent_that_ends_is_told_and_started_again(tmp_path: Path) -> None:
         assert "Agent ended" in server.err.read_text()
 
 
-def test_fewer_macs_than_before_leave_no_node_behind(tmp_path: Path) -> None:
+def test_fewer_macs_than_before_leave_no_node_and_no_pod_behind(tmp_path: Path) -> None:
     with up(tmp_path, macs=2) as server:
         assert nodes(server) == ["mac-1", "mac-2"]
+        bound = {**demo.SAMPLE, "metadata": {"name": "bound"}, "spec": dict(demo.SAMPLE["spec"])}
+        bound["spec"]["nodeName"] = "mac-2"
+        assert server.request("POST", PODS, bound)[0] == 201
+        until(lambda: phase(server, "bound") == "Running")
 
     with up(tmp_path, macs=1) as server:
         until(lambda: nodes(server) == ["mac-1"])
+        assert server.request("GET", f"{PODS}/bound")[0] == 404
+        until(lambda: phase(server) == "Running")
 
 
 def test_no_macs_are_made_where_none_are_wanted(tmp_path: Path) -> None:
