@@ -55,6 +55,8 @@ class Machine:
     down: float = 1.0
     kicked: list[str] = field(default_factory=list)
     _dead: AgentSide | None = None
+    # The pids of all dead agents.
+    _graves: set[int] = field(default_factory=set)
     _struck: asyncio.Event = field(default_factory=asyncio.Event)
     _burial: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -76,6 +78,7 @@ class Machine:
         # At once, for what is dead must not go on in no time at all.
         task.cancel()
         self._dead = side
+        self._graves.add(side.pid)
         self._burial.clear()
         self._struck.set()
 
@@ -148,6 +151,14 @@ class Machine:
         mac.session.log_in()
         self.hand.leave()
         self.end_leaked()
+        self.end_leftovers()
+
+    def end_leftovers(self) -> None:
+        """Kill what dead agents have left running: real agents do so when they start, and here it is the harder that they do not."""
+        table = self.world.mac.table
+        for process in table.living():
+            if process.parent in self._graves:
+                table.kill_group(process.group)
 
     def end_leaked(self) -> None:
         """Kill the guests whose tart is gone."""
