@@ -18,6 +18,7 @@ from bramley.apiserver.store.records import Key
 
 _CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 _DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
+_NOT_YET = "the embedded API does not pass exec, attach and port-forward on to agents yet"
 _COUNTS = ("tailLines", "sinceSeconds", "limitBytes")
 
 
@@ -31,7 +32,7 @@ async def log(server: Server, request: Request, target: Target) -> Answer:
     path = f"/containerLogs/{_path(pod)}/{container}"
     url = _agent(server, pod)
     if server.nodes is None:
-        raise _unreachable(url + path)
+        raise _unreachable(url + path, "the embedded API does not reach out to nodes")
     return await node_logs.opened(server.nodes.lines, url, path, request, name=target.name)
 
 
@@ -41,14 +42,14 @@ async def stream(server: Server, request: Request, target: Target) -> Answer:
     container = _container(pod, request.query.get("container", ""))
     _check_placed(pod)
     url = _agent(server, pod)
-    raise _unreachable(f"{url}/{target.subresource}/{_path(pod)}/{container}")
+    raise _unreachable(f"{url}/{target.subresource}/{_path(pod)}/{container}", _NOT_YET)
 
 
 async def forward(server: Server, _request: Request, target: Target) -> Answer:
     """Refuse to forward a port."""
     pod = _pod(server, target)
     _check_placed(pod)
-    raise _unreachable(f"{_agent(server, pod)}/portForward/{_path(pod)}")
+    raise _unreachable(f"{_agent(server, pod)}/portForward/{_path(pod)}", _NOT_YET)
 
 
 async def proxy(server: Server, _request: Request, target: Target) -> Answer:
@@ -119,6 +120,5 @@ def _agent(server: Server, pod: Json) -> str:
     return places.url(decoded(record))
 
 
-def _unreachable(where: str) -> ApiError:
-    message = f'Get "{where}": the embedded API does not reach out to nodes'
-    return ApiError(500, "InternalError", f"Internal error occurred: {message}")
+def _unreachable(where: str, why: str) -> ApiError:
+    return ApiError(500, "InternalError", f'Internal error occurred: Get "{where}": {why}')

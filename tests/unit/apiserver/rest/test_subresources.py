@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bramley.apiserver.kinds import table
 from bramley.apiserver.rest import subresources
 from tests.unit.apiserver.world import World, a_world
@@ -53,3 +55,21 @@ async def test_finalize_takes_no_patch_and_needs_a_namespace() -> None:
         patched = await world.merge("/api/v1/namespaces/default/finalize", {"spec": {}})
 
         assert (missing.code, patched.code) == (404, 405)
+
+
+@pytest.mark.parametrize("what", ["exec?command=true", "attach", "portforward"])
+async def test_streams_into_pods_are_refused_as_not_there_yet(what: str) -> None:
+    async with a_world() as world:
+        address = {"type": "InternalIP", "address": "10.0.0.1"}
+        node = {"metadata": {"name": "mac-1"}, "status": {"addresses": [address]}}
+        await world.create("/api/v1/nodes", node)
+        spec = {"nodeName": "mac-1", "containers": [{"name": "c", "image": "i"}]}
+        pods = "/api/v1/namespaces/default/pods"
+        await world.create(pods, {"metadata": {"name": "a"}, "spec": spec})
+
+        refused = await world.ask("POST", f"{pods}/a/{what}")
+
+        assert refused.code == 500
+        assert refused.message.endswith(
+            "does not pass exec, attach and port-forward on to agents yet"
+        )
