@@ -72,7 +72,7 @@ async def test_pull_that_stalls_every_time_is_a_failure_and_leaves_no_process(
 
 async def test_slow_pull_is_no_stalled_one(tmp_path: Path) -> None:
     async with shelves(tmp_path) as world:
-        world.mac.script.timings(bytes_per_second=2e6)
+        world.mac.script.timings(bytes_per_second=4e6)
         await world.ready(B)
 
         assert len(world.called("pull")) == 1
@@ -129,7 +129,7 @@ def stage(world: Shelves, image: str, limit: float) -> Ready | Pulling:
     return answer
 
 
-@pytest.mark.parametrize("megabytes", [5, 20, 60])
+@pytest.mark.parametrize("megabytes", [10, 60])
 async def test_limit_of_a_staged_pull_is_kept_and_used(tmp_path: Path, megabytes: int) -> None:
     settings = PullSettings(staging_concurrency=8)
     async with shelves(tmp_path, settings=settings) as world:
