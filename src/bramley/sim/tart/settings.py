@@ -171,12 +171,15 @@ def load(around: Surroundings) -> Settings:
         content = {}
     except ValueError as error:
         raise BadSettings(f"{path}: {error}") from error
-    return read(content, around.home)
+    try:
+        return read(content, around.home)
+    except BadSettings as error:
+        raise BadSettings(f"{path}: {error}") from error
 
 
 def read(content: Any, home: str) -> Settings:
     """Fill in the defaults and refuse what nobody would read."""
-    top = _filled(content, TOP, "the file")
+    top = _filled(content, TOP, "the whole")
     images = {name: _filled(facts, IMAGE, f"image {name}") for name, facts in top["images"].items()}
     for name, image in images.items():
         _filled(image["guest"], GUEST, f"guest of image {name}")
@@ -200,7 +203,7 @@ def _filled(given: Any, defaults: Mapping[str, Any], place: str) -> dict[str, An
     if not isinstance(given, dict):
         raise BadSettings(f"{place}: not a JSON object")
     if unknown := set(given) - set(defaults):
-        raise BadSettings(f"{place}: unknown {', '.join(sorted(unknown))}")
+        raise BadSettings(f"{place}: unknown key {', '.join(sorted(unknown))}")
     return {**defaults, **given}
 
 

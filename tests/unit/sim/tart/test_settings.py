@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bramley.sim.tart import settings
+from bramley.sim.tart.effects import Surroundings
 from bramley.sim.tart.settings import BadSettings
 
 PAGE = Path(__file__).parents[4] / "docs/reference/simulated-tart.md"
@@ -42,6 +43,15 @@ def test_every_duration_is_scaled() -> None:
 def test_what_nobody_reads_is_refused(content: Any) -> None:
     with pytest.raises(BadSettings):
         settings.read(content, "/home")
+
+
+def test_a_refusal_names_the_file_and_the_key(tmp_path: Path) -> None:
+    (tmp_path / "sim.json").write_text('{"host": {"disk_byte": 1}}')
+    around = Surroundings(str(tmp_path), {}, lambda: 0.0, bytes, 1)
+
+    with pytest.raises(BadSettings) as refusal:
+        settings.load(around)
+    assert str(refusal.value) == f"{tmp_path}/sim.json: host: unknown key disk_byte"
 
 
 @pytest.mark.parametrize(
