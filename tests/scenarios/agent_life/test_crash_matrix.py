@@ -81,3 +81,9 @@ async def test_killed_again_while_it_recovers_nothing_is_lost_or_left(
 @pytest.mark.parametrize("point", TELLING, ids=lambda point: point.moment)
 async def test_killed_where_most_is_at_stake_nothing_is_lost_or_left(point: Point) -> None:
     await crashing.tell(LIVES[FIRST], Death(point))
+
+
+async def test_killed_while_a_clone_is_made_it_is_found_when_it_comes() -> None:
+    life = LIVES["deleted while it is cloned slowly"]
+
+    await crashing.tell(life, Death(Point("within tart clone", 1)))
