@@ -1,12 +1,9 @@
-"""The agent as a process of its own: how it starts, whom it refuses, and what outlives it."""
+"""The agent as a process of its own: how it starts, whom it refuses, and that its Node comes back."""
 
 from __future__ import annotations
 
-import signal
 import subprocess
 from pathlib import Path
-
-import pytest
 
 from tests.process.agent.agents import NODE, an_agent
 from tests.process.serving.processes import PATIENCE, until
@@ -51,30 +48,6 @@ def test_a_second_agent_of_a_host_is_refused(tmp_path: Path) -> None:
         assert f"another agent (process {agent.process.pid})" in told
         assert "--state-dir" in told
         assert agent.alive()
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_vm_outlives_its_agent_and_the_next_one_tells_how_it_ended(
-    tmp_path: Path, number: signal.Signals
-) -> None:
-    with an_agent(tmp_path) as agent:
-        agent.create()
-        until(lambda: agent.phase() == "Running")
-        agent.stop(number)
-        assert agent.mac.vms()
-        until(lambda: not agent.mac.vms())
-        assert agent.phase() == "Running"
-
-        agent.start()
-
-        until(lambda: agent.phase() == "Failed")
-        pod = agent.pod()
-        assert pod is not None
-        ended = pod["status"]["containerStatuses"][0]["state"]["terminated"]
-        assert ended["exitCode"] == 3
-        agent.server.request("DELETE", "/api/v1/namespaces/default/pods/job")
-        until(lambda: agent.pod() is None)
-        assert list(agent.mac.folders.user_data.iterdir()) == []
 
 
 def test_a_node_that_is_deleted_comes_back_at_once_and_its_vm_never_notices(tmp_path: Path) -> None:
