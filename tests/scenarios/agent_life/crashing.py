@@ -111,7 +111,8 @@ def own(told: str, whole: Mapping[str, Sequence[Point]]) -> list[Point]:
     shown = max(_in_common(points, whole[each]) for each in before) - BEFORE_PARTING
     parts_at = (at for at, point in enumerate(points) if point.moment == LIVES[told].parts_at)
     parting = max(min(shown, next(parts_at, shown)), 0)
-    return [point for point in points[parting:] if not is_background(point.moment)]
+    found = [point for point in points[parting:] if not is_background(point.moment)]
+    return found[:: LIVES[told].every]
 
 
 def _in_common(one: Sequence[Point], other: Sequence[Point]) -> int:
