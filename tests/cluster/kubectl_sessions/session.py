@@ -3,7 +3,7 @@
 A step is one command line of kubectl, or a mapping: `run` the command line, `stdin` the name of one of the session's files,
 `until` a text that the output must come to hold (the command is repeated until it does), and `compare` how the outputs of
 two servers are held against each other: `whole` (the default), `first` (the first line only, where a real server goes on with
-Go's structures), `subset` (each line of ours is a line of theirs) or `no`.
+Go's structures), `subset` (each line of ours is a line of theirs, but for those that name what is `beyond` them) or `no`.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ class Step:
     stdin: str = ""
     until: str = ""
     compare: str = "whole"
+    beyond: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +147,8 @@ def difference(ours: Said, theirs: Said) -> list[str]:
     if ours.step.compare == "first":
         return found + ([] if ours.lines[:1] == theirs.lines[:1] else [ours.text, theirs.text])
     if ours.step.compare == "subset":
-        return found + [f"+ {line}" for line in ours.lines if line not in theirs.lines]
+        shared = [line for line in ours.lines if not _is_beyond(ours.step, line)]
+        return found + [f"+ {line}" for line in shared if line not in theirs.lines]
     if ours.lines == theirs.lines:
         return found
     return (
@@ -154,3 +156,7 @@ def difference(ours: Said, theirs: Said) -> list[str]:
         + [f"ours: {line}" for line in ours.lines]
         + [f"real: {line}" for line in theirs.lines]
     )
+
+
+def _is_beyond(step: Step, line: str) -> bool:
+    return bool(step.beyond) and step.beyond in line
