@@ -221,7 +221,7 @@ async def test_misspelt_settings_are_refused(tart: Tart) -> None:
 
     ended = await tart("list")
 
-    assert (ended.code, "unknown sise" in ended.stderr) == (78, True)
+    assert (ended.code, "unknown key sise" in ended.stderr) == (78, True)
 
 
 @on(VIRTUAL)
