@@ -27,12 +27,18 @@ class Program:
         return shutil.which(self.name) is not None
 
 
+# Makes the certificate of an agent that is given none; macOS and nearly every Debian have it.
+OPENSSL = Program("openssl", "openssl")
+_WITH_AGENTS = frozenset({"contract", "process", "cluster"})
+
+
 def programs_of(tier: str) -> tuple[Program, ...]:
     """Return the system programs that the tier needs on this kind of machine."""
+    needed = [OPENSSL] if tier in _WITH_AGENTS else []
     if tier == "process" and sys.platform == "linux":
         # Shows in which order a server writes, syncs and answers; macOS has nothing alike.
-        return (Program("strace", "strace"),)
-    return ()
+        needed.append(Program("strace", "strace"))
+    return tuple(needed)
 
 
 def chosen(wanted: str) -> tuple[str, ...]:

@@ -42,7 +42,7 @@ def a_pair(folder: Path, clock: Clock, hosts: tuple[str, ...] = HOSTS) -> SelfSi
     return SelfSigned(folder, hosts, SystemPrograms({"PATH": "/usr/bin:/bin"}), clock)
 
 
-@pytest.mark.real_time
+@pytest.mark.tier("process")
 async def test_a_pair_is_made_once_and_private(tmp_path: Path) -> None:
     from cryptography import x509
 
@@ -61,7 +61,7 @@ async def test_a_pair_is_made_once_and_private(tmp_path: Path) -> None:
     assert left == timedelta(days=365)
 
 
-@pytest.mark.real_time
+@pytest.mark.tier("process")
 async def test_it_is_made_anew_before_it_ends_or_when_it_will_not_do(tmp_path: Path) -> None:
     clock = Clock()
     made = a_pair(tmp_path, clock)

@@ -31,7 +31,7 @@ from tests.unit.agent.serving.scene import (
     trusting,
 )
 
-pytestmark = pytest.mark.real_time
+pytestmark = pytest.mark.tier("process")  # a real server makes its certificate with openssl
 
 LOG = "/containerLogs/ns/p/vm"
 
