@@ -13,7 +13,8 @@ REAL = pytest.param("real", marks=pytest.mark.tier("cluster"))
 COUNTS = pytest.StashKey[dict[str, int]]()
 
 
-@pytest.fixture(scope="session", params=["embedded", REAL])
+# Not for the whole session: the process that keeps agents' Roles must be gone before another test runs its own.
+@pytest.fixture(scope="module", params=["embedded", REAL])
 def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
