@@ -35,7 +35,6 @@ from bramley.api.pod import (
 from bramley.base import errors
 
 PENDING, RUNNING, SUCCEEDED, FAILED = "Pending", "Running", "Succeeded", "Failed"
-TERMINAL = frozenset({SUCCEEDED, FAILED})
 # The condition types that are ours; PodScheduled is the scheduler's.
 INITIALIZED, CONTAINERS_READY, READY = "Initialized", "ContainersReady", "Ready"
 OWN_CONDITIONS = (INITIALIZED, CONTAINERS_READY, READY)
@@ -73,11 +72,6 @@ class Exit:
     code: int
     reason: str
     signal: int = 0
-
-
-def is_terminal(pod: Pod) -> bool:
-    """Tell whether a Pod has ended, so that nothing may run for it any more."""
-    return pod.status.phase in TERMINAL
 
 
 def exit_of(reported: int | None, ended: Ended | None) -> Exit:

@@ -287,17 +287,3 @@ def test_what_others_changed_is_said_again(change: Json) -> None:
     said = status.running(pod, FACTS, started_at=NOON, ip="192.168.64.9")
 
     assert not status.is_said(bearing(pod, msgspec.structs.replace(said, **change)), said)
-
-
-@pytest.mark.parametrize(
-    ("phase", "terminal"),
-    [
-        ("Pending", False),
-        ("Running", False),
-        ("Succeeded", True),
-        ("Failed", True),
-        ("", False),
-    ],
-)
-def test_a_pod_has_ended_when_it_succeeded_or_failed(phase: str, terminal: bool) -> None:
-    assert status.is_terminal(a_pod(phase=phase)) is terminal
