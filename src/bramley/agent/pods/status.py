@@ -35,6 +35,7 @@ from bramley.api.pod import (
 from bramley.base import errors
 
 PENDING, RUNNING, SUCCEEDED, FAILED = "Pending", "Running", "Succeeded", "Failed"
+TERMINAL = frozenset({SUCCEEDED, FAILED})
 # The condition types that are ours; PodScheduled is the scheduler's.
 INITIALIZED, CONTAINERS_READY, READY = "Initialized", "ContainersReady", "Ready"
 OWN_CONDITIONS = (INITIALIZED, CONTAINERS_READY, READY)
