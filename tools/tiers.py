@@ -29,6 +29,12 @@ class Program:
 
 # Makes the certificate of an agent that is given none; macOS and nearly every Debian have it.
 OPENSSL = Program("openssl", "openssl")
+# A simulated Mac's own root, the server that everybody runs, and the reader of rendered shell; a Mac's own are tried on a Mac.
+_SIMULATED_MAC = (
+    Program("bwrap", "bubblewrap"),
+    Program("sshd", "openssh-server"),
+    Program("shellcheck", "shellcheck"),
+)
 _WITH_AGENTS = frozenset({"contract", "process", "cluster"})
 
 
@@ -38,6 +44,7 @@ def programs_of(tier: str) -> tuple[Program, ...]:
     if tier == "process" and sys.platform == "linux":
         # Shows in which order a server writes, syncs and answers; macOS has nothing alike.
         needed.append(Program("strace", "strace"))
+        needed += _SIMULATED_MAC
     return tuple(needed)
 
 

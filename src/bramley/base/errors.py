@@ -4,7 +4,10 @@ BramleyError
 ├── Unavailable              the outside is down; retried with backoff
 │   ├── ApiUnavailable       the Kubernetes API did not answer, or answered 5xx
 │   ├── TimedOut             a deadline passed before the answer came
-│   └── LeaseLost            another process holds the lease; act no more
+│   ├── LeaseLost            another process holds the lease; act no more
+│   └── HostUnreachable      no connection to a Mac, or it broke; what ran last may have happened
+├── CommandFailed            a command on a Mac failed; retried with backoff
+├── NotConverged             a step ran, and the Mac is still not as wanted: a bug or a fight
 ├── RateLimited              told to wait; retried when the wait is over
 ├── Conflict                 written on a stale version; retried at once from a fresh read
 ├── NotFound                 the thing is not there
@@ -15,6 +18,8 @@ BramleyError
     ├── BadRequest           the request itself is malformed
     ├── Unauthorized         nobody, or nobody known
     ├── Forbidden            known, but not allowed
+    ├── UnsupportedHost      this Mac cannot be what is wanted of it, as it is
+    ├── HostKeyChanged       another host key than the pinned one; nothing was sent
     └── BadConfiguration     a setting, file or flag is unusable as it is
 
 Waiting is not in this tree: a reconciler that has to wait returns `CheckAgain`.
@@ -50,6 +55,18 @@ class TimedOut(Unavailable):
 
 class LeaseLost(Unavailable):
     """Another process holds the lease now, so nothing more may be done under it."""
+
+
+class HostUnreachable(Unavailable):
+    """There is no connection to a Mac, or it broke; whether the last command happened is unknown."""
+
+
+class CommandFailed(BramleyError):
+    """A command on a Mac failed; the message names the host, the purpose and a redacted, bounded end of what it said."""
+
+
+class NotConverged(BramleyError):
+    """All commands of a step went well and the Mac is still not as wanted: a bug, or somebody else changes it back."""
 
 
 class RateLimited(BramleyError):
@@ -107,6 +124,14 @@ class Unauthorized(Refused):
 
 class Forbidden(Refused):
     """The caller is known and may not do this."""
+
+
+class UnsupportedHost(Refused):
+    """A Mac cannot become what is wanted of it, as it is; the message says what to change."""
+
+
+class HostKeyChanged(Refused):
+    """A Mac shows another host key than the one that was pinned: reinstalled, or not that Mac. Nothing was sent to it."""
 
 
 class BadConfiguration(Refused):

@@ -44,6 +44,20 @@ class Secret:
         raise TypeError("a Secret is not pickled or copied out of the process")
 
 
+class SecretBytes(Secret):
+    """Holds bytes that only `reveal_bytes()` gives out, for secrets that are no text."""
+
+    __slots__ = ()
+
+    def __init__(self, value: bytes) -> None:
+        # Latin-1 keeps every byte as it is.
+        super().__init__(value.decode("latin-1"))
+
+    def reveal_bytes(self) -> bytes:
+        """Return the bytes; call this only where they leave for their one destination."""
+        return self.reveal().encode("latin-1")
+
+
 def redact(text: str, *secrets: Secret) -> str:
     """Return the text with every occurrence of these secrets hidden."""
     # The longest first: a secret that begins with another one must not keep its tail.

@@ -1,0 +1,44 @@
+"""What a step is: a part of a Mac that asks its questions, refuses what cannot be, and says which commands are missing.
+
+A plan is made from facts alone and may be made twice; an empty one means that the Mac is as wanted. Commands are ordered so that
+a cut between any two of them is seen by the next plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from bramley.host import drift
+from bramley.host.commands import Command, Probe
+from bramley.host.facts import Facts
+
+
+class Step(Protocol):
+    """One part of a Mac."""
+
+    @property
+    def name(self) -> str:
+        """Return the step's name in kebab case, as --only, --skip, progress and errors call it."""
+        ...
+
+    @property
+    def title(self) -> str:
+        """Return what the step is for, in a few words for people."""
+        ...
+
+    def wanted(self) -> drift.Wanted | None:
+        """Return what is stamped when the step has been applied; None for a step that is no part of drift."""
+        ...
+
+    def looks(self) -> Sequence[Probe]:
+        """Return the questions that the plan needs answered."""
+        ...
+
+    def refuse(self, seen: Facts) -> None:
+        """Raise UnsupportedHost, saying what to do, if the Mac cannot become what is wanted; before anything is changed."""
+        ...
+
+    def plan(self, seen: Facts) -> Iterator[Command]:
+        """Yield what is missing, in order."""
+        ...

@@ -1,0 +1,1 @@
+"""The programs of a simulated Mac, a few to a file."""
