@@ -25,6 +25,14 @@ VM_LOGS = "/var/log/tart-vms"
 VM_USER_DATA = "/var/lib/tart-userdata"
 VNC_CONTROL = "/var/lib/tart-vnc-control"
 
+# What the agent runs from. Releases and interpreters lie beside each other, each in a folder named by its version and never
+# changed once it is there; the one link says which release runs, and the release says with which interpreter.
+AGENT_ROOT = "/opt/tart-kubelet"
+AGENT_CURRENT = "/opt/tart-kubelet/current"
+AGENT_INTERPRETERS = "/opt/tart-kubelet/python"
+# What AGENT_BINARY is a link to.
+AGENT_CURRENT_BINARY = "/opt/tart-kubelet/current/bin/tart-kubelet"
+
 # Tart: the bundle holds the entitlements, so the binary is a wrapper.
 TART_BUNDLE = "/usr/local/lib/tart.app"
 TART_BINARY = "/usr/local/bin/tart"
@@ -56,3 +64,13 @@ def sudoers(user: str) -> str:
 def home(user: str) -> str:
     """Return the home folder of a user."""
     return f"/Users/{user}"
+
+
+def agent_release(version: str) -> str:
+    """Return the folder of one version of the agent's code."""
+    return f"{AGENT_ROOT}/{version}"
+
+
+def agent_interpreter(version: str) -> str:
+    """Return the folder of one version of the agent's interpreter."""
+    return f"{AGENT_INTERPRETERS}/{version}"

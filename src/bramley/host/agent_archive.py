@@ -1,0 +1,98 @@
+"""What an archive of the agent says of itself: which of the two parts it holds, in which version, and what it runs on.
+
+The manifest is the archive's first member, so that one read of a few kilobytes tells it. The archive is unpacked as it is
+into the folder that `folder` names, first under another name beside it; nothing in it depends on where that is.
+"""
+
+from __future__ import annotations
+
+import re
+import tarfile
+import zlib
+from enum import StrEnum
+from pathlib import Path
+
+import msgspec
+
+from bramley.api.names import host
+from bramley.base.errors import BadConfiguration
+
+MANIFEST = "manifest.json"
+_LONGEST_MANIFEST = 64 * 1024
+# A release number, and behind the plus the beginning of the contents' hash.
+_VERSION = re.compile(r"[0-9]+(?:\.[0-9]+){0,3}(?:(?:a|b|rc)[0-9]+)?\+[0-9a-f]{12}", re.ASCII)
+
+
+class Kind(StrEnum):
+    """The two parts that are installed, and drift, on their own."""
+
+    INTERPRETER = "interpreter"
+    CODE = "code"
+
+
+class Platform(StrEnum):
+    """What the native files of an archive run on."""
+
+    MACOS_ARM64 = "macos-arm64"
+    LINUX_X86_64 = "linux-x86_64"
+    LINUX_ARM64 = "linux-arm64"
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """One archive: the same content has the same version, wherever it was built."""
+
+    kind: Kind
+    name: str
+    version: str
+    platform: Platform
+    # The series of Python that native files and bytecode are for, like 3.13.
+    python: str
+    # The version of the interpreter that the code starts with; empty in an interpreter's own manifest.
+    interpreter: str = ""
+    # SHA-256 over the names, modes and contents of all files but bytecode, which follows from them.
+    content: str
+    # What it was made from, each with its SHA-256.
+    inputs: dict[str, str] = {}
+
+    @property
+    def folder(self) -> str:
+        """Return where the archive belongs on a host."""
+        if self.kind is Kind.INTERPRETER:
+            return host.agent_interpreter(self.version)
+        return host.agent_release(self.version)
+
+    def require_interpreter(self, other: Manifest) -> None:
+        """Refuse an interpreter that this code was not built for."""
+        if (self.interpreter, self.platform) != (other.version, other.platform):
+            raise BadConfiguration(
+                f"the agent {self.version} for {self.platform} wants the interpreter {self.interpreter}, and got"
+                f" {other.version} for {other.platform}; build both again: python -m tools.agent_bundle --help"
+            )
+
+
+def read(path: Path, kind: Kind) -> Manifest:
+    """Return the manifest of an archive on this disk; refuses a file that is not such an archive."""
+    try:
+        with tarfile.open(path, "r:gz") as archive:
+            first = archive.next()
+            if first is None or first.name != MANIFEST or first.size > _LONGEST_MANIFEST:
+                raise BadConfiguration(f"{path} does not begin with {MANIFEST}: {_NOT_OURS}")
+            held = archive.extractfile(first)
+            found = msgspec.json.decode(held.read() if held else b"", type=Manifest)
+    except (tarfile.TarError, msgspec.DecodeError, EOFError, zlib.error) as error:
+        raise BadConfiguration(f"{path} cannot be read: {error}: {_NOT_OURS}") from error
+    _require(path, found, kind)
+    return found
+
+
+_NOT_OURS = "it is no archive of the agent; make one with python -m tools.agent_bundle"
+
+
+def _require(path: Path, found: Manifest, kind: Kind) -> None:
+    if found.kind is not kind:
+        raise BadConfiguration(f"{path} holds the agent's {found.kind}, not its {kind}")
+    versions = [found.version] + ([found.interpreter] if found.kind is Kind.CODE else [])
+    for version in versions:
+        # It becomes the name of a folder on the host.
+        if not _VERSION.fullmatch(version):
+            raise BadConfiguration(f"{path} has {version!r} for a version: {_NOT_OURS}")
