@@ -1,0 +1,31 @@
+"""The Mac's names: each is set only if it is another, and Bonjour's is one label."""
+
+from __future__ import annotations
+
+import pytest
+
+from bramley.host.facts import Facts, Said
+from bramley.host.step import Step
+from bramley.host.steps.hostname import Hostname
+from tests.unit.host.steps import cases
+from tests.unit.host.steps.cases import Case
+
+STEP: Step = Hostname("mac-01")
+
+
+@pytest.mark.parametrize("case", cases.load("hostname"), ids=str)
+def test_names_are_set_where_they_differ(case: Case) -> None:
+    assert case.commands == cases.planned(STEP, case)
+
+
+@pytest.mark.parametrize(
+    ("node", "label"),
+    [("mac.rack1.example", "mac-rack1-example"), ("a" * 62 + ".b", "a" * 62)],
+)
+def test_bonjour_gets_one_label(node: str, label: str) -> None:
+    step = Hostname(node)
+    nothing = Facts({probe: Said(1) for probe in step.looks()})
+
+    commands = [cases.shown(command) for command in step.plan(nothing)]
+
+    assert f"sudo scutil --set LocalHostName {label}" in commands
