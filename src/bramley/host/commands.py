@@ -51,7 +51,8 @@ class Write:
     mode: int = 0o644
     owner: str = ROOT
     check: tuple[str, ...] = ()
-    before: bytes | None = None
+    # Not in the repr: what a Mac has in the place of a secret is one too.
+    before: bytes | None = field(default=None, repr=False)
     sudo_password: Secret | None = None
     within: timedelta = SOON
 

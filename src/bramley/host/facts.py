@@ -44,7 +44,8 @@ Answer = Said | Found | bytes | None
 class Facts:
     """All answers of one look at a Mac."""
 
-    answers: Mapping[Probe, Answer] = field(default_factory=dict)
+    # Not in the repr: files of a Mac hold secrets.
+    answers: Mapping[Probe, Answer] = field(default_factory=dict, repr=False)
 
     def said(self, probe: Look) -> Said:
         """Return what a program answered."""

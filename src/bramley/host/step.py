@@ -7,7 +7,7 @@ a cut between any two of them is seen by the next plan.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from bramley.host import drift
 from bramley.host.commands import Command, Probe
@@ -41,4 +41,13 @@ class Step(Protocol):
 
     def plan(self, seen: Facts) -> Iterator[Command]:
         """Yield what is missing, in order."""
+        ...
+
+
+@runtime_checkable
+class Pending(Protocol):
+    """A step that may be as wanted and still wait for something that it must not do now, such as a reboot while VMs run."""
+
+    def pending(self, seen: Facts) -> str:
+        """Return what is waited for, as a CamelCase reason, a colon and a sentence; empty if nothing is."""
         ...

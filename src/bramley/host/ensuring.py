@@ -1,0 +1,214 @@
+"""Facts → plan → ensure: what the steps want of a Mac is found out in one round trip, and then done step by step.
+
+A step is done when its plan, made from fresh facts, is empty; then, and only then, its part is stamped. Whatever cuts a run short,
+the next one begins with facts again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from bramley.base import errors
+from bramley.host import drift, stamping
+from bramley.host.commands import Command
+from bramley.host.connection import Connection
+from bramley.host.facts import Facts
+from bramley.host.step import Pending, Step
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStep:
+    """What one step would do; `refusal` says why it cannot."""
+
+    step: Step
+    commands: tuple[Command, ...] = ()
+    refusal: str = ""
+    pending: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What all steps would do to a Mac, from one look at it."""
+
+    host: str
+    steps: tuple[PlannedStep, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether the Mac is as wanted."""
+        return not any(one.commands or one.refusal for one in self.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """A step was begun, with so many commands to do."""
+
+    step: Step
+    commands: int
+
+
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """A command of a step is about to be done."""
+
+    step: Step
+    command: Command
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A step is as wanted; `changed` counts what was done for it."""
+
+    step: Step
+    changed: int
+    pending: str = ""
+
+
+Progress = Began | Doing | Ended
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was done to a Mac: commands by step, and what still waits."""
+
+    host: str
+    changed: dict[str, int] = field(default_factory=dict)
+    pending: tuple[str, ...] = ()
+
+    @property
+    def is_changed(self) -> bool:
+        """Tell whether anything was done."""
+        return any(self.changed.values())
+
+
+async def plan(mac: Connection, steps: Sequence[Step]) -> Plan:
+    """Return what is missing on a Mac; nothing is changed."""
+    seen = await _look(mac, *steps)
+    stamps = stamping.read(seen)
+    planned = [_planned(step, seen) for step in steps]
+    planned = [_with_stamp(one, stamps) for one in planned]
+    return Plan(mac.host, tuple(planned))
+
+
+async def apply(
+    mac: Connection, steps: Sequence[Step], *, tell: Callable[[Progress], None] = lambda _: None
+) -> Report:
+    """Make a Mac as wanted, and tell how it goes."""
+    run = _Applying(mac, tell)
+    seen = await _look(mac, *steps)
+    for step in steps:
+        _refuse(mac, step, seen)
+    run.stamps = stamping.read(seen)
+    for step in steps:
+        # What earlier steps did may have changed the answers to this one's questions.
+        fresh = await _look(mac, step) if run.changed_anything else seen
+        await run.ensure(step, fresh)
+    return Report(mac.host, run.changed, tuple(run.pending))
+
+
+def drifted(steps: Sequence[Step], stamps: drift.Stamps) -> list[Step]:
+    """Return the steps whose part is not stamped as it is wanted now."""
+    return [
+        step for step in steps if (part := step.wanted()) and stamps.get(part.part) != part.stamp
+    ]
+
+
+async def stamps_of(mac: Connection) -> drift.Stamps:
+    """Return what was applied to a Mac, in one small question."""
+    return stamping.read(await mac.look([stamping.FILE]))
+
+
+@dataclass(slots=True)
+class _Applying:
+    """One run over the steps of one Mac."""
+
+    mac: Connection
+    tell: Callable[[Progress], None]
+    stamps: drift.Stamps = field(default_factory=dict)
+    changed: dict[str, int] = field(default_factory=dict)
+    pending: list[str] = field(default_factory=list)
+
+    @property
+    def changed_anything(self) -> bool:
+        return any(self.changed.values())
+
+    async def ensure(self, step: Step, seen: Facts) -> None:
+        """Do what a step's plan says, look whether it is done, and stamp its part."""
+        try:
+            step.refuse(seen)
+            done = await self._do(step, seen)
+            after = await self._verified(step) if done else seen
+            done += await self._stamp(step)
+        except errors.BramleyError as error:
+            raise _named(step, self.mac, error) from error
+        self.changed[step.name] = done
+        waiting = step.pending(after) if isinstance(step, Pending) else ""
+        if waiting:
+            self.pending.append(waiting)
+        self.tell(Ended(step, done, waiting))
+
+    async def _do(self, step: Step, seen: Facts) -> int:
+        commands = list(step.plan(seen))
+        self.tell(Began(step, len(commands)))
+        for command in commands:
+            self.tell(Doing(step, command))
+            await self.mac.do(command)
+        return len(commands)
+
+    async def _verified(self, step: Step) -> Facts:
+        after = await self.mac.look(step.looks())
+        step.refuse(after)
+        if left := [command.purpose for command in step.plan(after)]:
+            raise errors.NotConverged(
+                f"all was done, and the Mac is still not as wanted; still to do: {'; '.join(left)}. "
+                "Look whether something else on this Mac changes it back"
+            )
+        return after
+
+    async def _stamp(self, step: Step) -> int:
+        part = step.wanted()
+        if part is None or self.stamps.get(part.part) == part.stamp:
+            return 0
+        self.stamps = drift.applied(self.stamps, part)
+        for command in stamping.write(self.stamps):
+            await self.mac.do(command)
+        return 1
+
+
+async def _look(mac: Connection, *steps: Step) -> Facts:
+    wanted = {probe: None for step in steps for probe in step.looks()}
+    return await mac.look([stamping.FILE, *wanted])
+
+
+def _refuse(mac: Connection, step: Step, seen: Facts) -> None:
+    try:
+        step.refuse(seen)
+    except errors.BramleyError as error:
+        raise _named(step, mac, error) from error
+
+
+def _planned(step: Step, seen: Facts) -> PlannedStep:
+    try:
+        step.refuse(seen)
+    except errors.Refused as error:
+        return PlannedStep(step, refusal=str(error))
+    waiting = step.pending(seen) if isinstance(step, Pending) else ""
+    return PlannedStep(step, tuple(step.plan(seen)), pending=waiting)
+
+
+def _with_stamp(one: PlannedStep, stamps: drift.Stamps) -> PlannedStep:
+    part = one.step.wanted()
+    if one.refusal or part is None or stamps.get(part.part) == part.stamp:
+        return one
+    stamped = stamping.write(drift.applied(stamps, part))
+    return PlannedStep(one.step, (*one.commands, *stamped), pending=one.pending)
+
+
+def _named(step: Step, mac: Connection, error: errors.BramleyError) -> errors.BramleyError:
+    """Return the error with the names of the host and the step in front; its kind stays, since callers act on it."""
+    told = str(error).removeprefix(f"{mac.host}: ")
+    named = type(error).__new__(type(error), *error.args)
+    named.__dict__.update(error.__dict__)
+    named.args = (f"{mac.host}: step {step.name}: {told}",)
+    return named
