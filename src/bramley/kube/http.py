@@ -10,8 +10,9 @@ import asyncio
 import io
 import re
 import socket
+import weakref
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
@@ -31,6 +32,9 @@ READ_BUFFER_BYTES = 1024 * 1024
 LARGE_BODY_BYTES = 512 * 1024
 # aiohttp's errors show the TLS context that was used, by its place in memory.
 _TLS_OBJECT = re.compile(r" ssl:(<[^>]*>|\S+)")
+# A connection that was cut is gone after a few turns of the loop; no more than this is waited for.
+_TURNS_TO_CLOSE = 200
+_TURN_SECONDS = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,7 @@ class HttpTransport:
         self._contexts: dict[tls.ClientCertificate | None, Any] = {}
         self._slots = asyncio.Semaphore(self._settings.requests_in_flight)
         self._session: aiohttp.ClientSession | None = None
+        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._closed = False
 
     async def send(self, request: Request) -> Response:
@@ -84,6 +89,23 @@ class HttpTransport:
         self._closed = True
         if self._session is not None:
             await self._session.close()
+            await self._hang_up()
+
+    async def _hang_up(self) -> None:
+        """Cut connections that were left in the middle and still wait for the server's half of a TLS goodbye.
+
+        The library forgets them, so they would outlive the loop: for ever, where the server is too busy or deaf to answer.
+        """
+        for each in self._open_sockets():
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        for _ in range(_TURNS_TO_CLOSE):
+            if not self._open_sockets():
+                return
+            await asyncio.sleep(_TURN_SECONDS)
+
+    def _open_sockets(self) -> list[socket.socket]:
+        return [each for each in self._sockets if each.fileno() >= 0]
 
     async def _send(self, request: Request, credential: Credential) -> Response:
         with _translated(request):
@@ -171,6 +193,7 @@ class HttpTransport:
     def _socket(self, address: Any) -> socket.socket:
         family, kind, protocol, _, _ = address
         made = socket.socket(family, kind, protocol)
+        self._sockets.add(made)
         made.setblocking(False)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         # macOS calls the first of these differently, and has the others.

@@ -319,6 +319,7 @@ async def kubectl(
         finally:
             if process.returncode is None:
                 process.kill()
+            await process.wait()
 
 
 async def everyone(stage: Stage) -> Wire:
