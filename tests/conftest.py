@@ -7,10 +7,11 @@ and the command that helps, and fails when `CI=true`.
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import os
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,8 +24,9 @@ TESTS = Path(__file__).parent
 REAL_TIME_TIERS = {"contract", "process", "cluster"}
 pytest_plugins = ["tools.kube.pytest_plugin"]  # the fixtures real_cluster and kubectl
 
-# No deadlines: a slow machine is no bug. In CI the same commit must give the same verdict, so there the examples are fixed;
-# everywhere else each run looks at new ones, and a failure prints the line that repeats it.
+# No deadlines: a slow machine is no bug. In CI the same commit must give the same verdict, so there the examples and the order
+# are fixed; everywhere else each run looks at new ones, and a failure prints the line that repeats it.
+CI_ORDER = 20260101
 settings.register_profile(
     "fast", max_examples=15, stateful_step_count=25, deadline=None, print_blob=True
 )
@@ -61,6 +63,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if tier_of(item) in wanted]
+
+
+def pytest_collection_finish() -> None:
+    """Leave out what is imported by now wherever garbage is looked for: it lives as long as the process."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def garbage_is_found_here() -> Iterator[None]:
+    """Collect what a module left behind: what was not closed is then held against it, not against a later one."""
+    yield
+    gc.collect()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -112,7 +127,10 @@ class TierCount:
             terminalreporter.write_line(f"{name:<10} {told}")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     in_ci = os.environ.get("CI") == "true"
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if in_ci else "default"))
+    if in_ci and config.getoption("randomly_seed", None) == "default":
+        config.option.randomly_seed = CI_ORDER
     config.pluginmanager.register(TierCount())

@@ -1,0 +1,78 @@
+"""A run of tests gives a verdict that can be repeated, and holds what was left open against the module that left it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.meta.documents import ROOT
+
+# A ring holds the socket, so that only the collector of garbage finds it.
+LEAKING = """
+import socket
+
+def test_leaks():
+    ring = [socket.socket()]
+    ring.append(ring)
+
+def test_its_neighbour():
+    pass
+"""
+TIDY = "".join(f"def test_{number}():\n    pass\n\n" for number in range(12))
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Make a project of two modules that is run as this one is."""
+    unit = tmp_path / "tests/unit"
+    unit.mkdir(parents=True)
+    shutil.copy(ROOT / "tests/conftest.py", tmp_path / "tests/conftest.py")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path / "pyproject.toml")
+    (unit / "test_tidy.py").write_text(TIDY)
+    return tmp_path
+
+
+def run(project: Path, *arguments: str, env: Mapping[str, str]) -> str:
+    here = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
+    fresh = {"PYTHONPATH": here, "TIERS": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": ""}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-v", *arguments],
+        cwd=project,
+        env={**os.environ, **fresh, **env},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return done.stdout
+
+
+def order(told: str) -> list[str]:
+    return re.findall(r"::(\w+) PASSED", told)
+
+
+def test_what_a_module_leaves_open_is_held_against_it(project: Path) -> None:
+    (project / "tests/unit/test_leaking.py").write_text(LEAKING)
+    files = ("tests/unit/test_leaking.py", "tests/unit/test_tidy.py")
+
+    told = run(project, "-p", "no:randomly", *files, env={"CI": ""})
+
+    assert re.findall(r"^ERROR (\S+)::", told, re.MULTILINE) == ["tests/unit/test_leaking.py"]
+    assert "unclosed <socket.socket" in told
+    assert len(order(told)) == 14
+
+
+def test_in_ci_the_order_is_the_same_each_time_and_can_be_repeated_elsewhere(project: Path) -> None:
+    first, second = (run(project, env={"CI": "true"}) for _ in range(2))
+    (told,) = re.findall(r"repeat it with (--randomly-seed=\d+)", first)
+    elsewhere = run(project, told, env={"CI": ""})
+
+    assert len(order(first)) == 12
+    assert order(first) == order(second) == order(elsewhere)
