@@ -1,1 +1,54 @@
-"""The programs of a simulated Mac, a few to a file."""
+"""The programs of a simulated Mac, a few to a file, and what has to happen to them when it starts.
+
+`PROGRAMS` are macOS' own and those that are brought to Macs: both faces of the simulation answer them from here. `ORDINARY` ones
+exist on every Unix; only the face that works in process needs these, behind SSH the machine's own run. A program of `PLACES` is
+there only when one of these files is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from bramley.sim.macos.call import Program
+
+if TYPE_CHECKING:
+    from bramley.sim.macos.mac import Mac
+
+# Asked for when they are first needed: a shim runs one program, and should not import them all.
+Loader = Callable[[], Program]
+OnBoot = Callable[["Mac", dict[str, Any]], None]
+
+
+def find(name: str) -> Program | None:
+    """Return a program by its bare name, macOS' own first; None if there is none."""
+    loader = PROGRAMS.get(name) or ORDINARY.get(name)
+    return None if loader is None else loader()
+
+
+def _from(module: str, function: str) -> Loader:
+    def load() -> Program:
+        import importlib
+
+        program: Program = getattr(importlib.import_module(f"{__name__}.{module}"), function)
+        return program
+
+    return load
+
+
+PROGRAMS: Mapping[str, Loader] = {
+    "sudo": _from("sudo", "sudo"),
+    "dscl": _from("dscl", "dscl"),
+    "launchctl": _from("launchctl", "launchctl"),
+    "killall": _from("signals", "killall"),
+    "shutdown": _from("power", "shutdown"),
+    "reboot": _from("power", "reboot"),
+}
+
+ORDINARY: Mapping[str, Loader] = {}
+
+# Where a program that does not come with macOS must lie, if its name alone is not enough.
+PLACES: Mapping[str, tuple[str, ...]] = {}
+
+# What a start of the Mac does, each as (module, function) of this package; the function gets the Mac and its open state.
+ON_BOOT: tuple[tuple[str, str], ...] = ()

@@ -1,0 +1,241 @@
+"""The files of a simulated Mac: real ones below its root, with links that lead nowhere else.
+
+Owners are the kernel's where it lets us give files away, and kept in the state where it does not; modes are always real. Files are
+written as a whole or not at all, and a full disk takes none.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import stat as stats
+from collections.abc import Iterator
+from pathlib import Path
+
+from bramley.sim.macos import users
+from bramley.sim.macos.state import FOLDER, Store
+
+ROOT_OWNER = "root:wheel"
+_MOST_LINKS = 32
+_BLOCK = 128 * 1024
+
+
+class Files:
+    """What lies below one root; paths are the Mac's, absolute, and links are followed inside the root only."""
+
+    def __init__(self, root: Path, store: Store, *, gives_away: bool | None = None) -> None:
+        self._root = root
+        self._store = store
+        # Only root may give files to others.
+        self._gives_away = os.geteuid() == 0 if gives_away is None else gives_away
+
+    def at(self, path: str, *, follow: bool = True) -> Path:
+        """Return where a path of the Mac is on this machine; a link at its end is followed if wanted."""
+        return self._root / self.real(path, follow=follow).lstrip("/")
+
+    def real(self, path: str, *, follow: bool = True) -> str:
+        """Return the path without links; what is not there stands for itself."""
+        ahead = [part for part in reversed(path.split("/")) if part not in ("", ".")]
+        behind: list[str] = []
+        left = _MOST_LINKS
+        while ahead:
+            part = ahead.pop()
+            if part == "..":
+                del behind[-1:]
+                continue
+            target = self._target(behind, part) if ahead or follow else None
+            if target is None:
+                behind.append(part)
+                continue
+            left -= 1
+            if left < 0:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+            if target.startswith("/"):
+                behind.clear()
+            ahead += [word for word in reversed(target.split("/")) if word not in ("", ".")]
+        return "/" + "/".join(behind)
+
+    def _target(self, folder: list[str], name: str) -> str | None:
+        place = self._root.joinpath(*folder, name)
+        return str(place.readlink()) if place.is_symlink() else None
+
+    def exists(self, path: str) -> bool:
+        """Tell whether something is there; a link that leads nowhere is nothing."""
+        return os.path.lexists(self.at(path))
+
+    def is_file(self, path: str) -> bool:
+        """Tell whether a file is there, also behind links."""
+        return self.at(path).is_file()
+
+    def is_folder(self, path: str) -> bool:
+        """Tell whether a folder is there, also behind links."""
+        return self.at(path).is_dir()
+
+    def is_executable(self, path: str) -> bool:
+        """Tell whether a file is there that somebody may execute."""
+        place = self.at(path)
+        return place.is_file() and bool(place.stat().st_mode & 0o111)
+
+    def find(self, path: str) -> os.stat_result | None:
+        """Return the kernel's facts about what is at a path, a link itself included; None if nothing is."""
+        try:
+            return self.at(path, follow=False).lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def target(self, path: str) -> str:
+        """Return where a link points to, as it is written in it."""
+        return str(self.at(path, follow=False).readlink())
+
+    def read(self, path: str, *, most: int = -1) -> bytes | None:
+        """Return what a file holds, or its beginning; None if there is none."""
+        try:
+            with self.at(path).open("rb") as file:
+                return file.read(most)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return None
+
+    def text(self, path: str) -> str:
+        """Return what a file holds as text; nothing if there is none."""
+        return (self.read(path) or b"").decode("utf-8", "replace")
+
+    def digest(self, path: str) -> str:
+        """Return the SHA-256 of a file."""
+        seen = hashlib.sha256()
+        with self.at(path).open("rb") as file:
+            while block := file.read(_BLOCK):
+                seen.update(block)
+        return seen.hexdigest()
+
+    def names(self, path: str) -> list[str]:
+        """Return what a folder holds, in order; nothing if there is none."""
+        place = self.at(path)
+        return sorted(each.name for each in place.iterdir()) if place.is_dir() else []
+
+    def walk(self, path: str = "/") -> Iterator[str]:
+        """Yield everything below a folder, in order, without following links; the Mac's own memory is no part of it."""
+        for name in self.names(path):
+            inner = f"{path.rstrip('/')}/{name}"
+            if inner == f"/{FOLDER}":
+                continue
+            yield inner
+            if (
+                self.at(inner, follow=False).is_dir()
+                and not self.at(inner, follow=False).is_symlink()
+            ):
+                yield from self.walk(inner)
+
+    def write(
+        self, path: str, content: bytes, *, mode: int = 0o644, owner: str = ROOT_OWNER
+    ) -> None:
+        """Put a file there at once, in place of a file or link; its folder has to be there, and the disk must have room."""
+        self.require_room(len(content))
+        place = self.at(path, follow=False)
+        if place.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        fresh = place.with_name(f".{place.name}.{os.getpid()}")
+        fresh.write_bytes(content)
+        fresh.chmod(mode)
+        fresh.replace(place)
+        self.own(path, owner, follow=False)
+
+    def require_room(self, size: int) -> None:
+        """Refuse what does not fit on the disk."""
+        if size > self._store.read()["disk"]["free_bytes"]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def make_folder(self, path: str, *, mode: int = 0o755, owner: str = ROOT_OWNER) -> None:
+        """Make a folder, and parents of root's as needed, or give the one that is there this mode and owner."""
+        place = self.at(path)
+        if not place.is_dir():
+            parent = self.real(path).rpartition("/")[0] or "/"
+            if not self.is_folder(parent):
+                self.make_folder(parent)
+            place.mkdir()
+        self.own(path, owner)
+        place.chmod(mode)
+
+    def link(self, path: str, target: str) -> None:
+        """Let a link point to a target, at once also where another was; links are root's."""
+        place = self.at(path, follow=False)
+        if place.is_dir() and not place.is_symlink():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        fresh = place.with_name(f".{place.name}.{os.getpid()}")
+        fresh.symlink_to(target)
+        fresh.replace(place)
+        self.own(path, ROOT_OWNER, follow=False)
+
+    def rename(self, path: str, to: str) -> None:
+        """Give something another name; a file there is replaced at once, a folder is not."""
+        old, new = self.real(path, follow=False), self.real(to, follow=False)
+        if self.at(new, follow=False).is_dir() and not self.at(old, follow=False).is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), to)
+        self.at(old, follow=False).rename(self.at(new, follow=False))
+        self._forget(new)
+        self._move_owners(old, new)
+
+    def remove(self, path: str) -> None:
+        """Remove a file, a link or a whole folder; nothing there is fine."""
+        place = self.at(path, follow=False)
+        if place.is_dir() and not place.is_symlink():
+            shutil.rmtree(place)
+        else:
+            place.unlink(missing_ok=True)
+        self._forget(self.real(path, follow=False))
+
+    def mode(self, path: str) -> int:
+        """Return the permission bits of what is at a path."""
+        return stats.S_IMODE(self.at(path).stat().st_mode)
+
+    def owner(self, path: str, *, follow: bool = True) -> str:
+        """Return who owns it, as in `root:wheel`."""
+        real = self.real(path, follow=follow)
+        state = self._store.read()
+        kept = state["owners"].get(real)
+        if kept is not None:
+            return str(kept)
+        if not self._gives_away:
+            return users.owner_by_place(state, real)
+        seen = (self._root / real.lstrip("/")).lstat()
+        return users.owner_by_ids(state, seen.st_uid, seen.st_gid)
+
+    def own(self, path: str, owner: str, *, follow: bool = True) -> None:
+        """Give a file, folder or link to an owner, as in `m1:staff`."""
+        real = self.real(path, follow=follow)
+        uid, gid = users.ids_of(self._store.read(), owner)
+        if self._gives_away and _give(self._root / real.lstrip("/"), uid, gid):
+            self._forget(real, also_below=False)
+        elif self.owner(real, follow=False) != owner:
+            with self._store.change() as state:
+                state["owners"][real] = owner
+
+    def _forget(self, real: str, *, also_below: bool = True) -> None:
+        gone = [
+            path
+            for path in self._store.read()["owners"]
+            if path == real or (also_below and path.startswith(f"{real}/"))
+        ]
+        if gone:
+            with self._store.change() as state:
+                for path in gone:
+                    del state["owners"][path]
+
+    def _move_owners(self, old: str, new: str) -> None:
+        kept = self._store.read()["owners"]
+        moved = {path: who for path, who in kept.items() if f"{path}/".startswith(f"{old}/")}
+        if moved:
+            with self._store.change() as state:
+                for path, who in moved.items():
+                    del state["owners"][path]
+                    state["owners"][new + path[len(old) :]] = who
+
+
+def _give(place: Path, uid: int, gid: int) -> bool:
+    try:
+        os.lchown(place, uid, gid)
+    except OSError:
+        # A root of a namespace that does not know these ids.
+        return False
+    return True

@@ -1,0 +1,128 @@
+"""One simulated Mac: its files below a root, its state, and its programs; every process that opens the root sees the same Mac.
+
+Nothing here waits. What takes time is a moment in the state, and has happened as soon as somebody looks after it has come: a
+login after loginwindow was kicked, a start after a reboot, a daemon that launchd starts again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bramley.base.clock import Clock, SystemClock
+from bramley.sim.macos import booting, launchd, loginwindow, making, programs
+from bramley.sim.macos.call import Call, Said
+from bramley.sim.macos.files import Files
+from bramley.sim.macos.settings import Settings
+from bramley.sim.macos.state import Store
+
+NOT_FOUND = 127
+NOT_EXECUTABLE = 126
+
+
+class Mac:
+    """A Mac in a folder; `spawner` runs what launchd starts, and pretends to where none is given."""
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        clock: Clock | None = None,
+        spawner: launchd.Spawner | None = None,
+        gives_away: bool | None = None,
+    ) -> None:
+        self.root = root
+        self.store = Store(root)
+        self.files = Files(root, self.store, gives_away=gives_away)
+        self.spawner = spawner or launchd.Pretending()
+        self._clock = clock or SystemClock()
+
+    @classmethod
+    def make(cls, root: Path, *, settings: Settings | None = None, **opening: Any) -> Mac:
+        """Lay out a bare Mac in an empty folder and start it; the rest is as for opening one."""
+        root.mkdir(parents=True, exist_ok=True)
+        mac = cls(root, **opening)
+        making.lay_out(mac, settings or Settings())
+        return mac
+
+    def now(self) -> float:
+        """Return what its clock shows, in seconds since 1970."""
+        ahead = float(self.store.read()["settings"]["clock_ahead_seconds"])
+        return self._clock.now().timestamp() + ahead
+
+    @property
+    def state(self) -> Mapping[str, Any]:
+        """Return its state as it is now, to be read only."""
+        if not self.store.is_open and self._is_due(self.store.read()):
+            with self.change():
+                pass
+        return self.store.read()
+
+    @contextmanager
+    def change(self) -> Iterator[dict[str, Any]]:
+        """Give out the state to be changed; all of it is kept at the end, or nothing if an error came."""
+        if self.store.is_open:
+            with self.store.change() as state:
+                yield state
+            return
+        with self.store.change() as state:
+            self._settle(state)
+            yield state
+
+    @property
+    def is_up(self) -> bool:
+        """Tell whether it runs, and is not just restarting."""
+        return booting.is_up(self.state)
+
+    def run(self, call: Call) -> Said:
+        """Run a program to its end."""
+        # Looked at first, so that what is due has happened before the program sees it.
+        _ = self.state
+        name = call.argv[0].rpartition("/")[2]
+        program = programs.find(name)
+        if program is None or not self._is_installed(name):
+            return self._run_file(call)
+        return program(self, call)
+
+    def reboot(self) -> None:
+        """Restart it: it is gone at once, and back after a while."""
+        with self.change() as state:
+            booting.go_down(self, state)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return what the Mac has become: its files and its lasting state, without what differs from run to run."""
+        from bramley.sim.macos import snapshot
+
+        return snapshot.take(self)
+
+    def _is_installed(self, name: str) -> bool:
+        places = programs.PLACES.get(name)
+        return places is None or any(self.files.is_executable(place) for place in places)
+
+    def _run_file(self, call: Call) -> Said:
+        """Answer for what is no program of ours: nothing is known of a file but whether it could run."""
+        name = call.argv[0]
+        path = name if "/" in name else next(iter(self._on_path(name)), "")
+        if not path or not self.files.is_file(path):
+            return Said(NOT_FOUND, err=f"sh: {name}: command not found\n")
+        if not self.files.is_executable(path):
+            return Said(NOT_EXECUTABLE, err=f"sh: {name}: Permission denied\n")
+        return Said()
+
+    def _on_path(self, name: str) -> Iterator[str]:
+        for folder in making.SEARCHED:
+            if self.files.is_executable(f"{folder}/{name}"):
+                yield f"{folder}/{name}"
+
+    def _is_due(self, state: Mapping[str, Any]) -> bool:
+        now = self.now()
+        return any(part.is_due(state, now) for part in (booting, loginwindow, launchd))
+
+    def _settle(self, state: dict[str, Any]) -> None:
+        """Let happen what is due, a start before what follows from it."""
+        now = self.now()
+        for part in (booting, loginwindow, launchd):
+            if part.is_due(state, now):
+                part.settle(self, state)

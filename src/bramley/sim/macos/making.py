@@ -1,0 +1,130 @@
+"""How a bare Mac is laid out: folders, users, and the files that macOS ships and we touch.
+
+The folders that macOS keeps under /private are links at the top, as there. What a Mac never has before a bootstrap is not laid out.
+"""
+
+from __future__ import annotations
+
+import plistlib
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from bramley.sim.macos import booting
+from bramley.sim.macos.settings import Settings
+
+if TYPE_CHECKING:
+    from bramley.sim.macos.mac import Mac
+
+SEARCHED = ("/usr/local/bin", "/opt/homebrew/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin")
+FOLDERS = (
+    "/Applications",
+    "/Library/LaunchAgents",
+    "/Library/LaunchDaemons",
+    "/Library/Preferences",
+    "/System/Library/CoreServices",
+    "/System/Library/LaunchDaemons",
+    "/Users/Shared",
+    "/Volumes",
+    "/opt",
+    "/private/etc/newsyslog.d",
+    "/private/etc/pf.anchors",
+    "/private/etc/ssh",
+    "/private/etc/sudoers.d",
+    "/private/var/db",
+    "/private/var/log",
+    "/private/var/root",
+    "/private/var/run",
+    "/usr/local",
+)
+_PF_CONF = """\
+# The main ruleset; components enable pf with -E and load their anchors below com.apple.
+scrub-anchor "com.apple/*"
+nat-anchor "com.apple/*"
+rdr-anchor "com.apple/*"
+dummynet-anchor "com.apple/*"
+anchor "com.apple/*"
+load anchor "com.apple" from "/etc/pf.anchors/com.apple"
+"""
+_PF_APPLE = """\
+anchor "200.AirDrop/*"
+anchor "250.ApplicationFirewall/*"
+"""
+_SUDOERS = """\
+Defaults env_reset
+root ALL = (ALL) ALL
+%admin ALL = (ALL) ALL
+#includedir /private/etc/sudoers.d
+"""
+
+
+def lay_out(mac: Mac, settings: Settings) -> None:
+    """Make the Mac's folders, files and state, and let it start."""
+    mac.store.make(_state(settings))
+    for folder in FOLDERS:
+        mac.files.make_folder(folder)
+    mac.files.make_folder("/private/tmp", mode=0o1777)
+    mac.files.make_folder("/private/var/root", mode=0o750)
+    for name in ("etc", "tmp", "var"):
+        mac.files.link(f"/{name}", f"private/{name}")
+    _lay_out_home(mac, settings)
+    for path, text, mode in _files(settings):
+        mac.files.write(path, text.encode(), mode=mode)
+    with mac.change() as state:
+        booting.start(mac, state)
+
+
+def _files(settings: Settings) -> list[tuple[str, str, int]]:
+    return [
+        ("/etc/pf.conf", _PF_CONF, 0o644),
+        ("/etc/pf.anchors/com.apple", _PF_APPLE, 0o644),
+        ("/etc/sudoers", _SUDOERS, 0o440),
+        ("/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n", 0o644),
+        ("/etc/zshrc", "", 0o444),
+        ("/System/Library/LaunchDaemons/ssh.plist", _ssh_plist(), 0o644),
+        ("/System/Library/CoreServices/SystemVersion.plist", _version_plist(settings), 0o644),
+    ]
+
+
+def _ssh_plist() -> str:
+    job = {"Label": "com.openssh.sshd", "ProgramArguments": ["/usr/libexec/sshd-keygen-wrapper"]}
+    return plistlib.dumps(job).decode()
+
+
+def _version_plist(settings: Settings) -> str:
+    said = {"ProductName": "macOS", "ProductVersion": settings.macos}
+    return plistlib.dumps({**said, "ProductBuildVersion": settings.build}).decode()
+
+
+def _lay_out_home(mac: Mac, settings: Settings) -> None:
+    home, owner = f"/Users/{settings.user}", f"{settings.user}:staff"
+    mac.files.make_folder(home, mode=0o750, owner=owner)
+    mac.files.make_folder(f"{home}/Library", mode=0o700, owner=owner)
+    if settings.authorized_keys:
+        mac.files.make_folder(f"{home}/.ssh", mode=0o700, owner=owner)
+        keys = "".join(f"{line}\n" for line in settings.authorized_keys).encode()
+        mac.files.write(f"{home}/.ssh/authorized_keys", keys, mode=0o600, owner=owner)
+
+
+def _state(settings: Settings) -> dict[str, Any]:
+    groups = ["staff", "admin"] if settings.is_admin else ["staff"]
+    return {
+        "settings": asdict(settings),
+        "users": {
+            "root": {"uid": 0, "groups": ["wheel"], "home": "/var/root", "password": "*"},
+            settings.user: {
+                "uid": settings.uid,
+                "groups": groups,
+                "home": f"/Users/{settings.user}",
+                "password": settings.password,
+            },
+        },
+        "owners": {},
+        "disk": {"total_bytes": settings.disk_bytes, "free_bytes": settings.free_bytes},
+        "filevault": settings.filevault,
+        "host_name": settings.host_name,
+        "boot": {"count": 0},
+        "console": {"user": None},
+        "launchd": {"jobs": {}, "disabled": {}, "last_pid_count": 300},
+        "local_network": {"active": [], "granted": {}},
+        "sudo": {"refused": False},
+    }

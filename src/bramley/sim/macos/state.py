@@ -1,0 +1,91 @@
+"""What a simulated Mac remembers besides its files: one JSON document, changed under a lock, by any process.
+
+Times are seconds since 1970 and their keys end in `_at`, counters in `_count`, process ids are `pid`: these differ from run to
+run and are no part of what a Mac has become, see `lasting`. Nothing here knows what the document says.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+FOLDER = ".mac"
+_STATE = "state.json"
+_LOCK = "lock"
+_FLEETING = ("_at", "_count", "_id")
+
+
+class Store:
+    """The document of one Mac."""
+
+    def __init__(self, root: Path) -> None:
+        self._folder = root / FOLDER
+        self._open: dict[str, Any] | None = None
+        self._seen: tuple[tuple[int, int], dict[str, Any]] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether a change is under way here."""
+        return self._open is not None
+
+    def make(self, state: Mapping[str, Any]) -> None:
+        """Begin with this document."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._save(state)
+
+    def read(self) -> Mapping[str, Any]:
+        """Return the document, and within a change the one that is being changed; whoever reads it does not change it."""
+        return self._load() if self._open is None else self._open
+
+    @contextmanager
+    def change(self) -> Iterator[dict[str, Any]]:
+        """Hold the lock and give out the document; it is kept at the end, unless an error came. A change within one is part of it."""
+        if self._open is not None:
+            yield self._open
+            return
+        with self._locked():
+            # A copy of its own: what is thrown away after an error must not be seen by later readers.
+            self._open = json.loads(json.dumps(self._load()))
+            try:
+                yield self._open
+                self._save(self._open)
+            finally:
+                self._open = None
+
+    def _load(self) -> dict[str, Any]:
+        path = self._folder / _STATE
+        stat = path.stat()
+        version = (stat.st_ino, stat.st_mtime_ns)
+        if self._seen is None or self._seen[0] != version:
+            self._seen = (version, json.loads(path.read_bytes()))
+        return self._seen[1]
+
+    def _save(self, state: Mapping[str, Any]) -> None:
+        fresh = self._folder / f"{_STATE}.{os.getpid()}"
+        fresh.write_text(json.dumps(state, indent=1, sort_keys=True))
+        fresh.replace(self._folder / _STATE)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        held = os.open(self._folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(held)
+
+
+def lasting(value: Any) -> Any:
+    """Return a part of the document without what differs from run to run."""
+    if isinstance(value, dict):
+        return {key: lasting(each) for key, each in value.items() if not _is_fleeting(key)}
+    return [lasting(each) for each in value] if isinstance(value, list) else value
+
+
+def _is_fleeting(key: str) -> bool:
+    return key == "pid" or key.endswith(_FLEETING)

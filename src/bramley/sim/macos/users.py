@@ -1,0 +1,89 @@
+"""The users and groups of a simulated Mac, their passwords, and the lock that too many wrong ones set.
+
+Where a user's password is checked (sudo, the directory, loginwindow) it is checked here, so every wrong one counts.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+GROUPS = {"wheel": 0, "staff": 20, "admin": 80}
+NOBODY = -2
+
+
+class Verdict(Enum):
+    """What comes of a password."""
+
+    RIGHT = "right"
+    WRONG = "wrong"
+    LOCKED = "locked"
+    UNKNOWN = "unknown"
+
+
+def uid_of(state: Mapping[str, Any], name: str) -> int | None:
+    """Return a user's number; None if there is no such user."""
+    user = state["users"].get(name)
+    return None if user is None else int(user["uid"])
+
+
+def name_of(state: Mapping[str, Any], uid: int) -> str | None:
+    """Return the user with this number; None if there is none."""
+    return next((name for name, user in state["users"].items() if user["uid"] == uid), None)
+
+
+def groups_of(state: Mapping[str, Any], name: str) -> list[str]:
+    """Return a user's groups, the primary one first."""
+    user = state["users"].get(name)
+    return list(user["groups"]) if user else []
+
+
+def home_of(state: Mapping[str, Any], name: str) -> str:
+    """Return a user's home folder."""
+    return str(state["users"][name]["home"])
+
+
+def ids_of(state: Mapping[str, Any], owner: str) -> tuple[int, int]:
+    """Return the numbers of an owner as in `m1:staff`; a name that nobody has is an error, as chown has it."""
+    user, _, group = owner.partition(":")
+    uid = int(user) if user.isdigit() else uid_of(state, user)
+    gid = int(group) if group.isdigit() else GROUPS.get(group, 0 if not group else None)
+    if uid is None:
+        raise LookupError(f"{user}: illegal user name")
+    if gid is None:
+        raise LookupError(f"{group}: illegal group name")
+    return uid, gid
+
+
+def owner_by_ids(state: Mapping[str, Any], uid: int, gid: int) -> str:
+    """Return an owner as in `m1:staff`; numbers stand for themselves where nobody has them."""
+    group = next((name for name, number in GROUPS.items() if number == gid), str(gid))
+    return f"{name_of(state, uid) or uid}:{group}"
+
+
+def owner_by_place(state: Mapping[str, Any], path: str) -> str:
+    """Return whose a file is of which nothing else is known: homes are their users', the rest is root's."""
+    for name, user in state["users"].items():
+        if name != "root" and f"{path}/".startswith(f"{user['home']}/"):
+            return f"{name}:staff"
+    return "root:wheel"
+
+
+def check(state: dict[str, Any], name: str, password: str, *, now: float) -> Verdict:
+    """Judge a password and count it: too many wrong ones in a row lock the account, for the right one too."""
+    user = state["users"].get(name)
+    if user is None:
+        return Verdict.UNKNOWN
+    if user.get("locked_until_at", 0.0) > now:
+        return Verdict.LOCKED
+    if hmac.compare_digest(user["password"].encode(), password.encode()):
+        user["wrong_count"] = 0
+        return Verdict.RIGHT
+    user["wrong_count"] = user.get("wrong_count", 0) + 1
+    settings = state["settings"]
+    if user["wrong_count"] >= settings["lockout_after"]:
+        user["locked_until_at"] = now + settings["lockout_seconds"]
+        user["wrong_count"] = 0
+    return Verdict.WRONG
