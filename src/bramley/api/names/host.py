@@ -10,6 +10,14 @@ PF_ANCHOR = "tuist.runners"
 PF_ANCHOR_FILE = "/etc/pf.anchors/tuist.runners"
 # How a line of the unmarked block of older releases begins.
 PF_LEGACY_COMMENT = "# Tuist runner VM egress filter"
+PF_BOOT_LOG = "/var/log/tuist-pfctl-runners.log"
+# What vmnet gives to VMs, and its bridges: one per network of that range.
+VM_NETWORK = "192.168.64.0/22"
+VM_BRIDGES = ("bridge100", "bridge101", "bridge102", "bridge103")
+
+# Where programs of ours lie; macOS has neither folder at first.
+PROGRAMS = "/usr/local/bin"
+LIBRARIES = "/usr/local/lib"
 
 # Automatic login.
 KCPASSWORD = "/etc/kcpassword"
@@ -19,6 +27,8 @@ LOGINWINDOW_DEFAULTS = "/Library/Preferences/com.apple.loginwindow"
 AGENT_BINARY = "/usr/local/bin/tart-kubelet"
 AGENT_FOLDER = "/etc/tart-kubelet"
 AGENT_KUBECONFIG = "/etc/tart-kubelet/kubeconfig"
+# What may be known of it: whom it names, where it leads and until when; no secret.
+AGENT_KUBECONFIG_NOTE = "/etc/tart-kubelet/kubeconfig.note.json"
 # Which parts were applied to this Mac, each by its hash; root's, unlike the agent's own folders.
 STAMPS_FOLDER = "/var/db/tart-kubelet"
 STAMPS = "/var/db/tart-kubelet/applied.json"
@@ -33,6 +43,10 @@ VNC_CONTROL = "/var/lib/tart-vnc-control"
 AGENT_ROOT = "/opt/tart-kubelet"
 AGENT_CURRENT = "/opt/tart-kubelet/current"
 AGENT_INTERPRETERS = "/opt/tart-kubelet/python"
+# The release that ran before, kept for people who want it back.
+AGENT_PREVIOUS = "/opt/tart-kubelet/previous"
+# The process id of an agent that has to make place for another: what it began with was changed under it.
+AGENT_RESTART_DUE = "/opt/tart-kubelet/restart-due"
 # What AGENT_BINARY is a link to.
 AGENT_CURRENT_BINARY = "/opt/tart-kubelet/current/bin/tart-kubelet"
 
@@ -53,10 +67,22 @@ SEARCH_PATH = "/usr/local/bin:/opt/homebrew/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 TAILSCALE_BINARY = "/usr/local/bin/tailscale"
 TAILSCALE_AUTH_KEY = "/etc/tuist/tailscale-auth-key"
 TAILNET_RESOLVER = "/etc/resolver/ts.net"
+TAILSCALED_BINARY = "/usr/local/bin/tailscaled"
+TAILSCALED_FOLDER = "/var/lib/tailscale"
+TAILSCALED_STATE = "/var/lib/tailscale/tailscaled.state"
+TAILSCALED_SOCKET = "/var/run/tailscaled.socket"
+TAILSCALED_LOG = "/var/log/tailscaled.log"
+TAILSCALED_PORT = 41641
 
 # Metrics of the host.
 NODE_EXPORTER_BINARY = "/usr/local/bin/node_exporter"
 NODE_EXPORTER_WRAPPER = "/usr/local/bin/tuist-node-exporter-wrapper"
+NODE_EXPORTER_LOG = "/var/log/tuist-node-exporter.log"
+NODE_EXPORTER_PORT = 9100
+
+# What keeps the logs of our jobs from growing without end.
+LOG_ROTATION = "/usr/local/bin/tuist-rotate-logs"
+LOG_ROTATION_LOG = "/var/log/tuist-rotate-logs.log"
 
 
 def sudoers(user: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 AGENT = "dev.tuist.tart-kubelet"
+LOG_ROTATION = "dev.tuist.log-rotation"
 NODE_EXPORTER = "dev.tuist.node-exporter"
 PACKET_FILTER = "dev.tuist.pfctl-runners"
 TAILSCALED = "com.tailscale.tailscaled"
