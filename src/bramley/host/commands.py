@@ -23,7 +23,8 @@ class Run:
 
     `as_root` goes through sudo: with `sudo_password`, which is sent on stdin before everything else, or without any. With a
     `prompt` the program runs on a terminal without echo and gets `stdin` once it has printed that prompt. `environment` is for
-    the one program that takes a secret in no other way; it travels on stdin, and never in a command line.
+    the one program that takes a secret in no other way; it travels on stdin, and never in a command line. `refusal` is for a
+    program whose failure means that trying again does not help: it is what people are told then.
     """
 
     argv: tuple[str, ...]
@@ -34,6 +35,7 @@ class Run:
     prompt: str = ""
     environment: tuple[tuple[str, Secret], ...] = ()
     accepts: tuple[int, ...] = (0,)
+    refusal: str = ""
     within: timedelta = SOON
 
 
@@ -143,11 +145,16 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class LookAt:
-    """Read a file; the answer says whether it is there, and its first `most` bytes."""
+    """Read a file; the answer says whether it is there, and its first `most` bytes.
+
+    `only` is for a file that holds a secret: one that does not begin with these bytes is answered as empty, and nothing of it
+    leaves the Mac.
+    """
 
     path: str
     as_root: bool = field(default=False, kw_only=True)
     most: int = field(default=256 * 1024, kw_only=True)
+    only: bytes = field(default=b"", kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 from bramley.base import errors
 from bramley.host import drift, stamping
-from bramley.host.commands import Command
+from bramley.host.commands import Command, Run
 from bramley.host.connection import Connection
 from bramley.host.facts import Facts
-from bramley.host.step import Pending, Step
+from bramley.host.step import Confirming, Curious, Pending, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +153,21 @@ class _Applying:
         self.tell(Began(step, len(commands)))
         for command in commands:
             self.tell(Doing(step, command))
-            await self.mac.do(command)
+            await self._do_one(command)
         return len(commands)
 
+    async def _do_one(self, command: Command) -> None:
+        try:
+            await self.mac.do(command)
+        except errors.CommandFailed as error:
+            if isinstance(command, Run) and command.refusal:
+                raise errors.UnsupportedHost(command.refusal) from error
+            raise
+
     async def _verified(self, step: Step) -> Facts:
-        after = await self.mac.look(step.looks())
+        after = await _look(self.mac, step)
+        if isinstance(step, Confirming):
+            step.confirm(after)
         step.refuse(after)
         if left := [command.purpose for command in step.plan(after)]:
             raise errors.NotConverged(
@@ -178,7 +188,10 @@ class _Applying:
 
 async def _look(mac: Connection, *steps: Step) -> Facts:
     wanted = {probe: None for step in steps for probe in step.looks()}
-    return await mac.look([stamping.FILE, *wanted])
+    seen = await mac.look([stamping.FILE, *wanted])
+    curious = [step for step in steps if isinstance(step, Curious)]
+    further = {probe: None for step in curious for probe in step.looks_further(seen)}
+    return seen.and_then(await mac.look(list(further))) if further else seen
 
 
 def _refuse(mac: Connection, step: Step, seen: Facts) -> None:

@@ -51,3 +51,21 @@ class Pending(Protocol):
     def pending(self, seen: Facts) -> str:
         """Return what is waited for, as a CamelCase reason, a colon and a sentence; empty if nothing is."""
         ...
+
+
+@runtime_checkable
+class Curious(Protocol):
+    """A step with questions that come of the first answers; they cost another round trip, so most have none."""
+
+    def looks_further(self, seen: Facts) -> Sequence[Probe]:
+        """Return what is still to be asked; nothing, if the first answers are enough."""
+        ...
+
+
+@runtime_checkable
+class Confirming(Protocol):
+    """A step that can tell why it did not help, where people would else only be told that it did not."""
+
+    def confirm(self, seen: Facts) -> None:
+        """Raise what says why the Mac is not as wanted, though everything was done; asked after the step's own commands."""
+        ...
