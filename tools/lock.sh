@@ -13,3 +13,5 @@ compile() {
 compile --group test --group lint --group build pyproject.toml -o requirements/dev.txt
 compile --group bench -c requirements/dev.txt pyproject.toml -o requirements/bench.txt
 compile --group pyproject.toml:go -o requirements/go.txt
+# The agent's archive holds what its tests ran with.
+compile --group pyproject.toml:agent -c requirements/dev.txt -o requirements/agent.txt
