@@ -1,0 +1,117 @@
+"""One daemon of launchd, loaded from exactly one property list; what the steps that keep daemons share.
+
+launchd does not say which property list it has read. So what is loaded from another one goes first and comes back last: a cut in
+between leaves a daemon that is not loaded, which the next plan sees.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from bramley.api.names import launchd
+from bramley.host.commands import Command, Look, LookAt, Probe, Remove, Run, Write
+from bramley.host.facts import Facts, Said
+
+CHECK = ("plutil", "-lint", "{}")
+# launchctl: no such process, still ending, no such service.
+_GONE = (0, 3, 36, 113)
+_PID = re.compile(r"^\s*pid = ([0-9]+)$", re.MULTILINE | re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchDaemon:
+    """Keep one daemon loaded from this property list."""
+
+    label: str
+    plist: bytes
+
+    @property
+    def path(self) -> str:
+        """Return where its property list lies."""
+        return launchd.daemon_plist(self.label)
+
+    def looks(self) -> list[Probe]:
+        """Ask for the property list, and whether the daemon is loaded."""
+        return [LookAt(self.path), job(self.label)]
+
+    def is_current(self, seen: Facts) -> bool:
+        """Tell whether the Mac has this property list."""
+        return seen.file(LookAt(self.path)) == self.plist
+
+    def is_loaded(self, seen: Facts) -> bool:
+        """Tell whether launchd has the daemon."""
+        return seen.said(job(self.label)).code == 0
+
+    def plan(self, seen: Facts, *, changes: Sequence[Command] = ()) -> Iterator[Command]:
+        """Yield what loads it; `changes` are of what it runs, and are done while it does not."""
+        is_right = self.is_current(seen) and not changes
+        if self.is_loaded(seen) and not is_right:
+            yield unload(self.label)
+        yield from changes
+        yield from self.write(seen)
+        if not (self.is_loaded(seen) and is_right):
+            yield from load(self.label)
+
+    def write(self, seen: Facts) -> Iterator[Command]:
+        """Yield what puts the property list there, if it is another."""
+        if not self.is_current(seen):
+            yield Write(
+                path=self.path,
+                content=self.plist,
+                purpose=f"write the job {self.label}",
+                check=CHECK,
+                before=seen.file(LookAt(self.path)),
+            )
+
+    def away(self, seen: Facts) -> Iterator[Command]:
+        """Yield what takes the daemon away."""
+        if self.is_loaded(seen):
+            yield unload(self.label)
+        if seen.file(LookAt(self.path)) is not None:
+            yield Remove(path=self.path, purpose=f"remove the job {self.label}")
+
+
+def job(label: str) -> Look:
+    """Return the question for a daemon: exit code 0 if it is loaded, and how it does."""
+    return Look(("launchctl", "print", f"system/{label}"))
+
+
+def pid(said: Said) -> int:
+    """Return the process that a loaded daemon has now; 0 if none."""
+    found = _PID.search(said.text) if said.code == 0 else None
+    return int(found[1]) if found else 0
+
+
+def unload(label: str) -> Run:
+    """Return what ends a daemon and lets launchd forget it."""
+    return Run(
+        argv=("launchctl", "bootout", f"system/{label}"),
+        purpose=f"end the job {label}",
+        as_root=True,
+        accepts=_GONE,
+    )
+
+
+def load(label: str) -> Iterator[Command]:
+    """Yield what lets launchd read a property list; a daemon that was switched off is switched on before."""
+    yield Run(
+        argv=("launchctl", "enable", f"system/{label}"),
+        purpose=f"allow the job {label}",
+        as_root=True,
+    )
+    yield Run(
+        argv=("launchctl", "bootstrap", "system", launchd.daemon_plist(label)),
+        purpose=f"load the job {label}",
+        as_root=True,
+    )
+
+
+def restart(label: str) -> Run:
+    """Return what gives a loaded daemon another process."""
+    return Run(
+        argv=("launchctl", "kickstart", "-k", f"system/{label}"),
+        purpose=f"restart the job {label}",
+        as_root=True,
+    )

@@ -1,0 +1,217 @@
+"""What VMs may reach: an anchor of the packet filter, in force now and after every start of the Mac.
+
+The whole ruleset is loaded by nobody but the job at boot, which is installed and not started: on a live Mac it would throw away
+what macOS has added for running VMs. Live, only our anchor is loaded; a label that holds its hash shows whether this very text is
+in force. Until the main ruleset refers to the anchor, which takes a boot, nothing is filtered; the verification sees to that.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import plistlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from bramley.api.names import host, launchd
+from bramley.base.errors import Cause, UnsupportedHost
+from bramley.host import drift, grammar, pf_conf
+from bramley.host.commands import Command, Look, LookAt, Probe, Run, Write
+from bramley.host.facts import Facts
+from bramley.host.launch_daemon import CHECK
+from bramley.host.spec import Egress
+
+CACHE_PORT = 4000
+PRIVATE_PORTS = "30000:32767"
+WIDEST = 8
+# Everything that is not the internet: ours, the provider's, the tailnet's, the link's, and what is no single host.
+BLOCKED = (
+    "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
+    "192.168.0.0/16", "198.18.0.0/15", "224.0.0.0/4", "240.0.0.0/4",
+)  # fmt: skip
+MAIN = Look(("pfctl", "-s", "rules"), as_root=True)
+ATTACHED = f'anchor "{host.PF_ANCHOR}"'
+
+_CONF = LookAt(host.PF_CONF)
+_ANCHOR = LookAt(host.PF_ANCHOR_FILE)
+_LIVE = Look(("pfctl", "-a", host.PF_ANCHOR, "-s", "rules"), as_root=True)
+_STATUS = Look(("pfctl", "-s", "info"), as_root=True)
+_BOOT_JOB = launchd.daemon_plist(launchd.PACKET_FILTER)
+_LABEL = "@label@"
+
+
+@dataclass(frozen=True, slots=True)
+class Firewall:
+    """Keep VMs away from everything but the internet and what they are allowed."""
+
+    name: ClassVar[str] = "firewall"
+    title: ClassVar[str] = "what VMs may reach"
+
+    egress: Egress
+    _anchor: str = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        grammar.require("the firewall", _checked(self.egress))
+        object.__setattr__(self, "_anchor", anchor(self.egress))
+
+    def wanted(self) -> drift.Wanted:
+        """Stamp the anchor, our block of the system's file and the job at boot."""
+        parts = {
+            "anchor": self._anchor.encode(),
+            "block": pf_conf.BLOCK,
+            "boot-job": boot_job(),
+        }
+        return drift.Wanted(
+            drift.Part.FIREWALL, {name: drift.digest(text) for name, text in parts.items()}
+        )
+
+    def looks(self) -> list[Probe]:
+        """Ask for all three files, and what is in force."""
+        return [_CONF, _ANCHOR, LookAt(_BOOT_JOB), _LIVE, _STATUS]
+
+    def refuse(self, seen: Facts) -> None:
+        """Refuse a system's file that cannot be kept as it is."""
+        text = seen.file(_CONF)
+        if text is None:
+            raise UnsupportedHost(
+                f"{host.PF_CONF} is missing, and with it Apple's own rules; put macOS' file back and run this again"
+            )
+        if len(text) >= _CONF.most:
+            raise UnsupportedHost(
+                f"{host.PF_CONF} is larger than {_CONF.most // 1024} KiB; look what has grown there"
+            )
+
+    def plan(self, seen: Facts) -> Iterator[Command]:
+        """Write what differs, the anchor before what loads it, then put the anchor alone in force."""
+        yield from self._files(seen)
+        if "Status: Enabled" not in seen.said(_STATUS).text:
+            yield Run(argv=("pfctl", "-E"), purpose="switch the packet filter on", as_root=True)
+        if label(self._anchor) not in seen.said(_LIVE).text:
+            yield Run(
+                argv=("pfctl", "-a", host.PF_ANCHOR, "-f", host.PF_ANCHOR_FILE),
+                purpose="put our rules in force, and no others",
+                as_root=True,
+            )
+
+    def _files(self, seen: Facts) -> Iterator[Command]:
+        text = seen.file(_CONF) or b""
+        check = ("pfctl", "-n", "-a", host.PF_ANCHOR, "-f", "{}")
+        yield from _written(
+            seen, _ANCHOR, self._anchor.encode(), purpose="write our rules", check=check
+        )
+        yield from _written(
+            seen,
+            _CONF,
+            pf_conf.with_block(text),
+            purpose="have our rules loaded at boot",
+            check=("pfctl", "-n", "-f", "{}"),
+        )
+        yield from _written(
+            seen,
+            LookAt(_BOOT_JOB),
+            boot_job(),
+            # Not loaded now: that would be the load of everything on a live Mac.
+            purpose="install the job that loads all rules at boot",
+            check=CHECK,
+        )
+
+
+def is_attached(seen: Facts) -> bool:
+    """Tell whether the main ruleset in force refers to our anchor; asked for with `MAIN`."""
+    return ATTACHED in seen.said(MAIN).text
+
+
+def anchor(egress: Egress) -> str:
+    """Return the rules; the hash of everything else stands in the label of the last one."""
+    text = _RULES.replace("@carve-outs@\n", "".join(_carve_outs(egress)))
+    return text.replace(_LABEL, f"{host.PF_ANCHOR}:{drift.digest(text.encode())[:16]}")
+
+
+def label(rules: str) -> str:
+    """Return the label in these rules, as pfctl shows it."""
+    return next(word for word in rules.split() if word.startswith(f'"{host.PF_ANCHOR}:'))
+
+
+def boot_job() -> bytes:
+    """Return the property list of the job that loads all rules when the Mac starts."""
+    return plistlib.dumps(
+        {
+            "Label": launchd.PACKET_FILTER,
+            "ProgramArguments": ["/sbin/pfctl", "-f", host.PF_CONF, "-E"],
+            "RunAtLoad": True,
+            "StandardErrorPath": host.PF_BOOT_LOG,
+        },
+        sort_keys=False,
+    )
+
+
+def _written(
+    seen: Facts, file: LookAt, content: bytes, *, purpose: str, check: tuple[str, ...]
+) -> Iterator[Command]:
+    before = seen.file(file)
+    if before != content:
+        yield Write(path=file.path, content=content, purpose=purpose, check=check, before=before)
+
+
+def _carve_outs(egress: Egress) -> Iterator[str]:
+    allowed = (
+        "pass quick inet proto {protocols} from <vm_sources> to {to} port {ports} keep state\n"
+    )
+    if egress.cache_network:
+        yield allowed.format(protocols="tcp", to=egress.cache_network, ports=CACHE_PORT)
+    if egress.cluster_dns:
+        yield allowed.format(protocols="{ tcp, udp }", to=egress.cluster_dns, ports=53)
+    if egress.private_network:
+        yield allowed.format(protocols="tcp", to=egress.private_network, ports=PRIVATE_PORTS)
+
+
+def _checked(egress: Egress) -> Iterator[Cause]:
+    """Yield what would open more than was meant, or nothing at all."""
+    for name in ("cache_network", "private_network"):
+        value = getattr(egress, name)
+        if value:
+            yield from _narrow(name, ipaddress.IPv4Network(value))
+    if egress.cluster_dns and not egress.cache_network:
+        yield _cause("cluster_dns", "is of no use without a cache_network, whose names it knows")
+    if egress.cluster_dns and not _is_address(egress.cluster_dns):
+        yield _cause("cluster_dns", "must be an address of IPv4: a name may lead elsewhere later")
+
+
+def _narrow(name: str, network: ipaddress.IPv4Network) -> Iterator[Cause]:
+    if network.prefixlen < WIDEST:
+        yield _cause(name, f"is wider than /{WIDEST}; name only what VMs need")
+    if network.overlaps(ipaddress.IPv4Network(host.VM_NETWORK)):
+        yield _cause(name, f"overlaps {host.VM_NETWORK}, the VMs' own network")
+
+
+def _is_address(value: str) -> bool:
+    try:
+        return bool(ipaddress.IPv4Address(value))
+    except ValueError:
+        return False
+
+
+def _cause(name: str, rule: str) -> Cause:
+    return Cause(name, grammar.INVALID, f"{name} {rule}")
+
+
+_RULES = f"""\
+# What VMs may reach. Written whole whenever it changes: what is added by hand is lost.
+bridges = "{{ {", ".join(host.VM_BRIDGES)} }}"
+table <vm_sources> const {{ {host.VM_NETWORK} }}
+table <blocked_dst> const {{ {", ".join(BLOCKED)} }}
+
+# This Mac may speak to its VMs, and gets their answers; they get an address and names from it.
+pass out quick inet from (self) to <vm_sources> keep state
+pass in quick on $bridges inet proto udp from any port 68 to any port 67
+pass in quick on $bridges inet proto {{ tcp, udp }} from <vm_sources> to <vm_sources> port 53 keep state
+
+# What they may reach besides the internet.
+@carve-outs@
+
+# Nothing else of this Mac, of its neighbours or of any private network, and no other sender than VMs; of IPv6 nothing at all.
+block drop in quick on $bridges inet from ! <vm_sources> to any
+block drop quick inet from <vm_sources> to (self)
+block drop quick on $bridges inet6 all
+block drop quick inet from <vm_sources> to <blocked_dst> label "{_LABEL}"
+"""
