@@ -1,4 +1,8 @@
-"""How a simulated Mac goes down and starts again, and what does not outlive that."""
+"""How a simulated Mac goes down and starts again, and what does not outlive that.
+
+Gone are the session at the console, all jobs and processes, and what lies in /tmp and /var/run. A start loads the daemons of the
+folders that launchd knows, and lets the list of allowed local networks come into force, which nothing else does.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,12 @@ import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from bramley.sim.macos import launchd, local_network, loginwindow, programs
+
 if TYPE_CHECKING:
     from bramley.sim.macos.mac import Mac
+
+_EMPTIED = ("/private/tmp", "/private/var/run")
 
 
 def is_up(state: Mapping[str, Any]) -> bool:
@@ -17,7 +25,7 @@ def is_up(state: Mapping[str, Any]) -> bool:
 
 def is_due(state: Mapping[str, Any], now: float) -> bool:
     """Tell whether a Mac that went down has come back by now."""
-    return now >= float(state["boot"].get("back_at", float("inf")))
+    return float(state["boot"].get("back_at", now + 1)) <= now
 
 
 def settle(mac: Mac, state: dict[str, Any]) -> None:
@@ -26,10 +34,22 @@ def settle(mac: Mac, state: dict[str, Any]) -> None:
 
 
 def go_down(mac: Mac, state: dict[str, Any]) -> None:
-    """Lose what a running Mac holds, and be gone for a while."""
+    """Lose what only a running Mac holds, and be gone for a while."""
+    loginwindow.log_out(mac, state)
+    for domain in {launchd.domain_of(target) for target in state["launchd"]["jobs"]}:
+        launchd.end_domain(mac, state, domain)
+    for folder in _EMPTIED:
+        for name in mac.files.names(folder):
+            mac.files.remove(f"{folder}/{name}")
     state["boot"]["back_at"] = mac.now() + state["settings"]["boot_seconds"]
 
 
 def start(mac: Mac, state: dict[str, Any]) -> None:
     """Start the Mac: another boot, with what its files say."""
     state["boot"] = {"boot_id": str(uuid.uuid4()).upper(), "started_at": mac.now()}
+    local_network.come_into_force(mac, state)
+    programs.tell(programs.ON_BOOT, mac, state)
+    for folder in launchd.DAEMONS:
+        launchd.load_folder(mac, state, launchd.SYSTEM, folder)
+    if not state["settings"]["headless"]:
+        loginwindow.await_login(mac, state)

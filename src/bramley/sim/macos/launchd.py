@@ -1,47 +1,233 @@
-"""launchd of a simulated Mac: the jobs of its domains, and what keeps them alive."""
+"""launchd of a simulated Mac: its domains, the jobs that are loaded into them, and what keeps these alive.
+
+A job is known by its target, `system/<label>` or `gui/<uid>/<label>`. The domain `gui/<uid>` is there only while that user is
+logged in at the console. Processes are a `Spawner`'s matter; answering on a command line is that of `programs/launchctl.py`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+import plistlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+from xml.parsers.expat import ExpatError
+
+from bramley.sim.macos import users
+from bramley.sim.macos.spawning import Exited, Job
 
 if TYPE_CHECKING:
     from bramley.sim.macos.mac import Mac
 
-Job = dict[str, Any]
+SYSTEM = "system"
+LOGINWINDOW = "com.apple.loginwindow"
+DAEMONS = ("/System/Library/LaunchDaemons", "/Library/LaunchDaemons")
+THROTTLE_SECONDS = 10
+# What launchctl names them, by its own numbers.
+NOT_PERMITTED, NO_PROCESS, INPUT_OUTPUT, NOT_A_LIST = 1, 3, 5, 109
+NO_DOMAIN, NO_SERVICE, DISABLED, BAD_OWNER, UNSUPPORTED = 112, 113, 119, 122, 125
+TOLD = {
+    NOT_PERMITTED: "Operation not permitted",
+    NO_PROCESS: "No such process",
+    INPUT_OUTPUT: "Input/output error",
+    NOT_A_LIST: "Invalid property list",
+    NO_DOMAIN: "Could not find specified domain",
+    NO_SERVICE: "Could not find specified service",
+    DISABLED: "Service is disabled",
+    BAD_OWNER: "Path had bad ownership/permissions",
+    UNSUPPORTED: "Domain does not support specified action",
+}
 
 
-class Spawner(Protocol):
-    """Runs what launchd starts."""
+class RefusedByLaunchd(Exception):
+    """What launchd answers instead of doing it."""
 
-    def start(self, mac: Mac, target: str, job: Job) -> int:
-        """Start a job's program and return its process id; `ended` is told when it has ended."""
-        ...
-
-    def stop(self, mac: Mac, pid: int) -> None:
-        """End a process of a job; `ended` is not told of it."""
-        ...
+    def __init__(self, code: int) -> None:
+        super().__init__(f"{code}: {TOLD[code]}")
+        self.code = code
 
 
-class Pretending:
-    """Gives jobs a process id and nothing more."""
+def jobs(state: Mapping[str, Any], domain: str = SYSTEM) -> Iterator[tuple[str, Job]]:
+    """Yield the targets and jobs of a domain, in order."""
+    for target, job in sorted(state["launchd"]["jobs"].items()):
+        if domain_of(target) == domain:
+            yield target, job
 
-    def start(self, mac: Mac, target: str, job: Job) -> int:
-        """Pretend that it runs."""
-        del mac, target, job
-        return 0
 
-    def stop(self, mac: Mac, pid: int) -> None:
-        """Pretend no longer."""
-        del mac, pid
+def domain_of(target: str) -> str:
+    """Return the domain of a job's target."""
+    return target.rpartition("/")[0]
+
+
+def find(state: Mapping[str, Any], target: str) -> Job | None:
+    """Return a loaded job; None if there is none."""
+    found: Job | None = state["launchd"]["jobs"].get(target)
+    return found
+
+
+def pid_of(state: Mapping[str, Any], label: str, domain: str = SYSTEM) -> int | None:
+    """Return the process of a job; None if it does not run."""
+    job = find(state, f"{domain}/{label}")
+    return None if job is None else job.get("pid")
+
+
+def has_domain(state: Mapping[str, Any], domain: str) -> bool:
+    """Tell whether there is such a domain now: a user's graphical one comes and goes with the session at the console."""
+    kind, _, uid = domain.partition("/")
+    if kind == SYSTEM:
+        return not uid
+    name = users.name_of(state, int(uid)) if uid.isdigit() else None
+    return name is not None and (kind == "user" or state["console"]["user"] == name)
+
+
+def load(mac: Mac, state: dict[str, Any], domain: str, path: str) -> str:
+    """Load a job from its property list, start it if it wants that, and return its target."""
+    if not has_domain(state, domain):
+        raise RefusedByLaunchd(UNSUPPORTED)
+    job = read_job(mac, path, domain=domain)
+    target = f"{domain}/{job['label']}"
+    if state["launchd"]["disabled"].get(target):
+        raise RefusedByLaunchd(DISABLED)
+    if find(state, target) is not None:
+        raise RefusedByLaunchd(INPUT_OUTPUT)
+    state["launchd"]["jobs"][target] = job
+    if job["run_at_load"] or job["keep_alive"]:
+        start(mac, state, target)
+    return target
+
+
+def read_job(mac: Mac, path: str, *, domain: str = SYSTEM) -> Job:
+    """Return the job that a property list describes; launchd takes none that others could write."""
+    content = mac.files.read(path)
+    if content is None:
+        raise RefusedByLaunchd(INPUT_OUTPUT)
+    is_safe = mac.files.mode(path) & 0o022 == 0
+    if not is_safe or (domain == SYSTEM and not mac.files.owner(path).startswith("root:")):
+        raise RefusedByLaunchd(BAD_OWNER)
+    try:
+        given = plistlib.loads(content)
+    # plistlib lets through whatever its parsing stumbles over.
+    except (ExpatError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise RefusedByLaunchd(NOT_A_LIST) from error
+    if not isinstance(given, dict) or not given.get("Label"):
+        raise RefusedByLaunchd(NOT_A_LIST)
+    return _job(given, path)
+
+
+def _job(given: dict[str, Any], path: str) -> Job:
+    program = given.get("Program")
+    return {
+        "label": given["Label"],
+        "path": path,
+        "arguments": given.get("ProgramArguments") or [program or ""],
+        "program": program or "",
+        "user": given.get("UserName", ""),
+        "environment": given.get("EnvironmentVariables", {}),
+        "folder": given.get("WorkingDirectory", "/"),
+        "out": given.get("StandardOutPath", "/dev/null"),
+        "err": given.get("StandardErrorPath", "/dev/null"),
+        "run_at_load": bool(given.get("RunAtLoad", False)),
+        # A dictionary of conditions keeps it alive as well, as far as this model goes.
+        "keep_alive": bool(given.get("KeepAlive", False)),
+        "throttle": int(given.get("ThrottleInterval", THROTTLE_SECONDS)),
+        "interval": int(given.get("StartInterval", 0)),
+        "runs_count": 0,
+    }
+
+
+def unload(mac: Mac, state: dict[str, Any], target: str) -> None:
+    """End a job and forget it; its label is taken until the process has gone."""
+    job = find(state, target)
+    if job is None or "gone_at" in job:
+        raise RefusedByLaunchd(NO_PROCESS)
+    lingers = state["settings"]["bootout_seconds"] if "pid" in job else 0.0
+    stop(mac, state, target)
+    if lingers:
+        job["gone_at"] = mac.now() + lingers
+    else:
+        del state["launchd"]["jobs"][target]
+
+
+def start(mac: Mac, state: dict[str, Any], target: str) -> None:
+    """Start a job's program, which may end at once."""
+    job = state["launchd"]["jobs"][target]
+    job.pop("start_at", None)
+    job["runs_count"] += 1
+    job["started_at"] = mac.now()
+    if job["interval"]:
+        job["start_at"] = mac.now() + job["interval"]
+    started = mac.spawner.start(mac, state, target)
+    if isinstance(started, Exited):
+        ended(mac, state, target, started.code)
+    else:
+        job["pid"] = started
+
+
+def stop(mac: Mac, state: dict[str, Any], target: str) -> None:
+    """End a job's process, if there is one, and do not start it again by itself."""
+    job = state["launchd"]["jobs"][target]
+    job.pop("start_at", None)
+    pid = job.pop("pid", None)
+    if pid is not None:
+        mac.spawner.stop(mac, pid)
+
+
+def restart(mac: Mac, state: dict[str, Any], target: str) -> None:
+    """Start a job anew, whether it runs or not."""
+    if find(state, target) is None:
+        raise RefusedByLaunchd(NO_SERVICE)
+    stop(mac, state, target)
+    start(mac, state, target)
+
+
+def ended(mac: Mac, state: dict[str, Any], target: str, code: int) -> None:
+    """Take note that a job's process has ended by itself; one that is kept alive comes back, but not sooner than its throttle has it."""
+    job = find(state, target)
+    if job is None:
+        return
+    job.pop("pid", None)
+    job["last_exit"] = code
+    if job["keep_alive"]:
+        job["start_at"] = max(mac.now(), job["started_at"] + job["throttle"])
+
+
+def hang_up(mac: Mac, state: dict[str, Any], target: str) -> None:
+    """Let SIGHUP end a job: a daemon that is bound to the console does not come back from it, others do."""
+    job = state["launchd"]["jobs"][target]
+    mac.spawner.stop(mac, job["pid"])
+    ended(mac, state, target, 1)
+    if job["label"] == LOGINWINDOW:
+        job.pop("start_at", None)
+
+
+def end_domain(mac: Mac, state: dict[str, Any], domain: str) -> None:
+    """End and forget all jobs of a domain."""
+    for target, _ in list(jobs(state, domain)):
+        stop(mac, state, target)
+        del state["launchd"]["jobs"][target]
+
+
+def load_folder(mac: Mac, state: dict[str, Any], domain: str, folder: str) -> None:
+    """Load every job of a folder that can be; launchd only logs what it refuses."""
+    for name in mac.files.names(folder):
+        if name.endswith(".plist"):
+            try:
+                load(mac, state, domain, f"{folder}/{name}")
+            except RefusedByLaunchd:
+                continue
 
 
 def is_due(state: Mapping[str, Any], now: float) -> bool:
-    """Tell whether a job is to be started by now."""
-    del state, now
-    return False
+    """Tell whether a job is to be started, or has gone, by now."""
+    every = state["launchd"]["jobs"].values()
+    return any(
+        job.get(moment, now + 1) <= now for job in every for moment in ("start_at", "gone_at")
+    )
 
 
 def settle(mac: Mac, state: dict[str, Any]) -> None:
-    """Start what is due."""
-    del mac, state
+    """Start what is due, and forget what has gone."""
+    now = mac.now()
+    for target, job in list(state["launchd"]["jobs"].items()):
+        if job.get("gone_at", now + 1) <= now:
+            del state["launchd"]["jobs"][target]
+        elif job.get("start_at", now + 1) <= now and "pid" not in job:
+            start(mac, state, target)

@@ -16,6 +16,7 @@ from bramley.sim.macos import booting, launchd, loginwindow, making, programs
 from bramley.sim.macos.call import Call, Said
 from bramley.sim.macos.files import Files
 from bramley.sim.macos.settings import Settings
+from bramley.sim.macos.spawning import Pretending, Spawner
 from bramley.sim.macos.state import Store
 
 NOT_FOUND = 127
@@ -30,13 +31,13 @@ class Mac:
         root: Path,
         *,
         clock: Clock | None = None,
-        spawner: launchd.Spawner | None = None,
+        spawner: Spawner | None = None,
         gives_away: bool | None = None,
     ) -> None:
         self.root = root
         self.store = Store(root)
         self.files = Files(root, self.store, gives_away=gives_away)
-        self.spawner = spawner or launchd.Pretending()
+        self.spawner = spawner or Pretending()
         self._clock = clock or SystemClock()
 
     @classmethod

@@ -9,7 +9,7 @@ import plistlib
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from bramley.sim.macos import booting
+from bramley.sim.macos import booting, launchd
 from bramley.sim.macos.settings import Settings
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ FOLDERS = (
     "/private/var/run",
     "/usr/local",
 )
+_LOGINWINDOW_APP = "/System/Library/CoreServices/loginwindow.app"
 _PF_CONF = """\
 # The main ruleset; components enable pf with -E and load their anchors below com.apple.
 scrub-anchor "com.apple/*"
@@ -55,6 +56,22 @@ root ALL = (ALL) ALL
 %admin ALL = (ALL) ALL
 #includedir /private/etc/sudoers.d
 """
+# sshd waits for connections, which launchd takes for it; loginwindow is bound to the console.
+_DAEMONS: tuple[tuple[str, dict[str, Any]], ...] = (
+    (
+        "ssh.plist",
+        {"Label": "com.openssh.sshd", "ProgramArguments": ["/usr/libexec/sshd-keygen-wrapper"]},
+    ),
+    (
+        f"{launchd.LOGINWINDOW}.plist",
+        {
+            "Label": launchd.LOGINWINDOW,
+            "ProgramArguments": [f"{_LOGINWINDOW_APP}/Contents/MacOS/loginwindow", "console"],
+            "RunAtLoad": True,
+            "KeepAlive": True,
+        },
+    ),
+)
 
 
 def lay_out(mac: Mac, settings: Settings) -> None:
@@ -80,19 +97,18 @@ def _files(settings: Settings) -> list[tuple[str, str, int]]:
         ("/etc/sudoers", _SUDOERS, 0o440),
         ("/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n", 0o644),
         ("/etc/zshrc", "", 0o444),
-        ("/System/Library/LaunchDaemons/ssh.plist", _ssh_plist(), 0o644),
+        *((f"/System/Library/LaunchDaemons/{name}", _plist(job), 0o644) for name, job in _DAEMONS),
         ("/System/Library/CoreServices/SystemVersion.plist", _version_plist(settings), 0o644),
     ]
 
 
-def _ssh_plist() -> str:
-    job = {"Label": "com.openssh.sshd", "ProgramArguments": ["/usr/libexec/sshd-keygen-wrapper"]}
-    return plistlib.dumps(job).decode()
+def _plist(content: dict[str, Any]) -> str:
+    return plistlib.dumps(content).decode()
 
 
 def _version_plist(settings: Settings) -> str:
     said = {"ProductName": "macOS", "ProductVersion": settings.macos}
-    return plistlib.dumps({**said, "ProductBuildVersion": settings.build}).decode()
+    return _plist({**said, "ProductBuildVersion": settings.build})
 
 
 def _lay_out_home(mac: Mac, settings: Settings) -> None:
@@ -124,7 +140,7 @@ def _state(settings: Settings) -> dict[str, Any]:
         "host_name": settings.host_name,
         "boot": {"count": 0},
         "console": {"user": None},
-        "launchd": {"jobs": {}, "disabled": {}, "last_pid_count": 300},
+        "launchd": {"jobs": {}, "disabled": {}, "crashing": {}, "last_pid_count": 300},
         "local_network": {"active": [], "granted": {}},
         "sudo": {"refused": False},
     }

@@ -7,6 +7,7 @@ there only when one of these files is.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
 # Asked for when they are first needed: a shim runs one program, and should not import them all.
 Loader = Callable[[], Program]
-OnBoot = Callable[["Mac", dict[str, Any]], None]
+# A module of this package and a function of it that gets the Mac and its open state.
+Heard = tuple[str, str]
 
 
 def find(name: str) -> Program | None:
@@ -26,10 +28,14 @@ def find(name: str) -> Program | None:
     return None if loader is None else loader()
 
 
+def tell(heard: tuple[Heard, ...], mac: Mac, state: dict[str, Any]) -> None:
+    """Tell these functions of programs what has happened to the Mac."""
+    for module, function in heard:
+        getattr(importlib.import_module(f"{__name__}.{module}"), function)(mac, state)
+
+
 def _from(module: str, function: str) -> Loader:
     def load() -> Program:
-        import importlib
-
         program: Program = getattr(importlib.import_module(f"{__name__}.{module}"), function)
         return program
 
@@ -50,5 +56,6 @@ ORDINARY: Mapping[str, Loader] = {}
 # Where a program that does not come with macOS must lie, if its name alone is not enough.
 PLACES: Mapping[str, tuple[str, ...]] = {}
 
-# What a start of the Mac does, each as (module, function) of this package; the function gets the Mac and its open state.
-ON_BOOT: tuple[tuple[str, str], ...] = ()
+# What hears of a start of the Mac, before any job runs, and of the end of the session at its console.
+ON_BOOT: tuple[Heard, ...] = ()
+ON_LOGOUT: tuple[Heard, ...] = ()

@@ -1,0 +1,67 @@
+"""The Local Network grant of a simulated Mac: which programs reach the networks of their VMs.
+
+A grant is given by somebody at the screen, to one code signature, and is lost with it. The list of allowed networks in the
+preferences needs nobody at the screen, and comes into force only with a start of the Mac.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import plistlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from xml.parsers.expat import ExpatError
+
+if TYPE_CHECKING:
+    from bramley.sim.macos.mac import Mac
+
+PREFERENCES = "/Library/Preferences/com.apple.network.local-network.plist"
+ALLOWED = ("AllowedEthernetLocalNetworkAddresses", "AllowedWiFiLocalNetworkAddresses")
+
+
+def signature(mac: Mac, path: str) -> str:
+    """Return the code signature of a program or bundle, which its contents decide; empty if there is none."""
+    if mac.files.is_file(path):
+        return mac.files.digest(path)
+    seen = hashlib.sha256()
+    inner = [each for each in mac.files.walk(mac.files.real(path)) if mac.files.is_file(each)]
+    for each in inner:
+        seen.update(f"{each}\0{mac.files.digest(each)}\0".encode())
+    return seen.hexdigest() if inner else ""
+
+
+def grant(mac: Mac, path: str) -> None:
+    """Allow a program, as it is signed now, by a click at the screen."""
+    with mac.change() as state:
+        state["local_network"]["granted"][path] = signature(mac, path)
+
+
+def reaches(mac: Mac, path: str, address: str) -> bool:
+    """Tell whether a program reaches an address of a local network."""
+    state = mac.state
+    wanted = ipaddress.ip_address(address)
+    if any(wanted in ipaddress.ip_network(each) for each in state["local_network"]["active"]):
+        return True
+    granted = state["local_network"]["granted"].get(path)
+    return bool(granted) and granted == signature(mac, path)
+
+
+def listed(mac: Mac) -> list[str]:
+    """Return the networks that both lists of the preferences allow, in force or not."""
+    try:
+        given = plistlib.loads(mac.files.read(PREFERENCES) or b"")
+    except (plistlib.InvalidFileException, ExpatError):
+        return []
+    ethernet, wifi = (_networks(given, key) for key in ALLOWED)
+    return [each for each in ethernet if each in wifi]
+
+
+def come_into_force(mac: Mac, state: dict[str, Any]) -> None:
+    """Let the preferences hold from now on."""
+    state["local_network"]["active"] = listed(mac)
+
+
+def _networks(given: Mapping[str, Any], key: str) -> list[str]:
+    value = given.get(key, []) if isinstance(given, dict) else []
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
