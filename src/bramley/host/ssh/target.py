@@ -1,0 +1,66 @@
+"""Where a Mac is reached, as whom, and by which key it is known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from bramley.base.errors import BadConfiguration
+from bramley.base.secret import Secret
+from bramley.host.ssh.host_keys import HostKeys, Pin
+
+DEFAULT_PORT = 22
+# How long a Mac may take from power-on to a listening sshd, and how often it is tried meanwhile.
+PATIENCE = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credentials:
+    """What proves who we are: keys first, then those of an agent, then the password; each is tried once.
+
+    `private_keys` are texts in OpenSSH's or PEM format, `passphrase` opens those that are locked; `agent` is the path of an
+    agent's socket. A refused password is not sent a second time over one connection: Macs lock accounts.
+    """
+
+    private_keys: tuple[Secret, ...] = ()
+    passphrase: Secret | None = None
+    agent: str = ""
+    password: Secret | None = None
+
+    def __post_init__(self) -> None:
+        if not (self.private_keys or self.agent or self.password):
+            raise BadConfiguration("no credentials: give a private key, an agent or a password")
+
+    @property
+    def told(self) -> str:
+        """Return which kinds of credentials these are, for errors."""
+        kinds = {"key": self.private_keys, "agent": self.agent, "password": self.password}
+        return ", ".join(kind for kind, given in kinds.items() if given)
+
+    @property
+    def secrets(self) -> tuple[Secret, ...]:
+        """Return all that must not be seen."""
+        optional = (self.passphrase, self.password)
+        return (*self.private_keys, *(secret for secret in optional if secret))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One Mac behind its SSH server; `through` is a jump host, `host_keys` knows the Mac's key or learns it at first contact."""
+
+    host: str
+    user: str
+    credentials: Credentials
+    port: int = DEFAULT_PORT
+    host_keys: HostKeys = field(default_factory=Pin)
+    through: Target | None = None
+    # How people call this Mac; empty: user@host.
+    name: str = ""
+
+    @property
+    def told(self) -> str:
+        """Return how people call this Mac."""
+        if self.name:
+            return self.name
+        port = "" if self.port == DEFAULT_PORT else f":{self.port}"
+        return f"{self.user}@{self.host}{port}"
