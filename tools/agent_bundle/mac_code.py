@@ -1,0 +1,42 @@
+"""The code's archive for Macs: our modules and the pinned wheels, for the interpreter of an archive that was made before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from bramley.app.agent_bundle import code, pair, tree
+from bramley.app.agent_bundle.archive import About, Archive
+from bramley.base.errors import BadConfiguration
+from bramley.host import agent_archive
+from bramley.host.agent_archive import Kind, Manifest, Platform
+from tools.agent_bundle import wheels
+
+
+def build(interpreter: Path, folder: Path, *, given: Sequence[Path] | None = None) -> Archive:
+    """Make the code's archive for the interpreter in this archive, from these wheels or from those that the lock pins."""
+    target = agent_archive.read(interpreter, Kind.INTERPRETER)
+    if target.platform is not Platform.MACOS_ARM64:
+        raise BadConfiguration(
+            f"{interpreter} is for {target.platform}, and the wheels are for Macs; for this machine's own pair"
+            " run: python -m tools.agent_bundle linux"
+        )
+    found = code.imports()
+    used = given if given is not None else wheels.fetched(target.python)
+    files: dict[str, tree.Source] = {}
+    for wheel in used:
+        files |= wheels.files_of(wheel)
+    whole = code.tree_with(files, target.version, modules=found.modules.values())
+    return pair.make(whole, _about(target, used), folder)
+
+
+def _about(target: Manifest, used: Sequence[Path]) -> About:
+    return About(
+        Kind.CODE,
+        name=code.NAME,
+        release=code.release(),
+        platform=target.platform,
+        python=target.python,
+        interpreter=target.version,
+        inputs=tuple((wheel.name, wheels.digest(wheel)) for wheel in used),
+    )
