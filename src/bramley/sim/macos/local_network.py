@@ -16,7 +16,8 @@ from xml.parsers.expat import ExpatError
 if TYPE_CHECKING:
     from bramley.sim.macos.mac import Mac
 
-PREFERENCES = "/Library/Preferences/com.apple.network.local-network.plist"
+# What root writes with `defaults` and a domain without a folder: macOS reads root's own settings for the whole Mac.
+PREFERENCES = "/var/root/Library/Preferences/com.apple.network.local-network.plist"
 ALLOWED = ("AllowedEthernetLocalNetworkAddresses", "AllowedWiFiLocalNetworkAddresses")
 
 

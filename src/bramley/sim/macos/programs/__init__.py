@@ -49,6 +49,25 @@ PROGRAMS: Mapping[str, Loader] = {
     "killall": _from("signals", "killall"),
     "shutdown": _from("power", "shutdown"),
     "reboot": _from("power", "reboot"),
+    "arch": _from("versions", "arch"),
+    "date": _from("system_settings", "date"),
+    "defaults": _from("defaults", "defaults"),
+    "df": _from("disks", "df"),
+    "diskutil": _from("disks", "diskutil"),
+    "dscacheutil": _from("system_settings", "dscacheutil"),
+    "fdesetup": _from("system_settings", "fdesetup"),
+    "hostname": _from("system_settings", "hostname"),
+    "newsyslog": _from("newsyslog", "newsyslog"),
+    "pfctl": _from("pfctl", "pfctl"),
+    "plutil": _from("plutil", "plutil"),
+    "pmset": _from("system_settings", "pmset"),
+    "scutil": _from("system_settings", "scutil"),
+    "softwareupdate": _from("system_settings", "softwareupdate"),
+    "sw_vers": _from("versions", "sw_vers"),
+    "sysctl": _from("versions", "sysctl"),
+    "systemsetup": _from("system_settings", "systemsetup"),
+    "uname": _from("versions", "uname"),
+    "visudo": _from("sudoers", "visudo"),
 }
 
 ORDINARY: Mapping[str, Loader] = {}
@@ -57,5 +76,5 @@ ORDINARY: Mapping[str, Loader] = {}
 PLACES: Mapping[str, tuple[str, ...]] = {}
 
 # What hears of a start of the Mac, before any job runs, and of the end of the session at its console.
-ON_BOOT: tuple[Heard, ...] = ()
+ON_BOOT: tuple[Heard, ...] = (("pfctl", "on_boot"),)
 ON_LOGOUT: tuple[Heard, ...] = ()

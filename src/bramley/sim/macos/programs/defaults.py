@@ -1,0 +1,244 @@
+"""defaults: preferences as property lists, in the files where macOS keeps them.
+
+A domain that is a path is that file; any other belongs to the user who calls, root included: what root writes without a path
+lies below /var/root.
+"""
+
+from __future__ import annotations
+
+import plistlib
+import posixpath
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+from xml.parsers.expat import ExpatError
+
+from bramley.sim.macos import users
+from bramley.sim.macos.call import Call, Said
+from bramley.sim.macos.mac import Mac
+from bramley.sim.macos.programs import reading, refusing
+
+GLOBAL = ".GlobalPreferences"
+_GLOBAL_NAMES = ("-g", "-globalDomain", "NSGlobalDomain", "Apple Global Domain")
+# What macOS puts behind the domain in files that belong to one Mac.
+HARDWARE_UUID = "5B1F7A60-0C5E-5E5C-9B0A-4D1F2E3C4B5A"
+_PLAIN = re.compile(r"[A-Za-z0-9]+")
+_TRUE, _FALSE = ("true", "yes", "1"), ("false", "no", "0")
+_MISSING = 1
+
+Verb = Callable[[Mac, Call, str, list[str]], Said]
+
+
+class Unusable(Exception):
+    """A value that defaults does not take."""
+
+
+def defaults(mac: Mac, call: Call) -> Said:
+    """Read, write or delete one preference, or a whole domain."""
+    words = list(call.argv[1:])
+    by_host = words[:1] == ["-currentHost"]
+    words = words[1:] if by_host else words
+    if len(words) < 2 or words[0] not in _VERBS:
+        return refusing.not_modelled(call)
+    try:
+        return _VERBS[words[0]](mac, call, _file(mac, call, words[1], by_host=by_host), words[2:])
+    except Unusable as error:
+        return refusing.not_modelled(call, str(error))
+    except PermissionError:
+        return Said(_MISSING, err=f"{_stamp(mac)}Could not read domain {words[1]}; exiting\n")
+
+
+def load(mac: Mac, path: str) -> dict[str, Any] | None:
+    """Return what a property list holds; None if there is none that can be read."""
+    contents = mac.files.read(path)
+    try:
+        found = None if contents is None else plistlib.loads(contents)
+    except (ExpatError, ValueError, plistlib.InvalidFileException):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _read(mac: Mac, call: Call, path: str, words: list[str]) -> Said:
+    reading.contents(mac, call, path)
+    found = load(mac, path)
+    if found is None and not words:
+        return _no_domain(mac, call)
+    if not words:
+        return Said(out=_shown(found, 0) + "\n")
+    [key] = _exactly(words, 1)
+    if found is None or key not in found:
+        return _no_pair(mac, call, key)
+    value = found[key]
+    return Said(out=(value if isinstance(value, str) else _shown(value, 0)) + "\n")
+
+
+def _read_type(mac: Mac, call: Call, path: str, words: list[str]) -> Said:
+    [key] = _exactly(words, 1)
+    found = load(mac, path) or {}
+    return Said(out=f"Type is {_type(found[key])}\n") if key in found else _no_pair(mac, call, key)
+
+
+def _write(mac: Mac, call: Call, path: str, words: list[str]) -> Said:
+    if len(words) < 2:
+        raise Unusable("writing a whole domain from one word")
+    found = load(mac, path) or {}
+    key, kind, values = words[0], words[1], words[2:]
+    if not kind.startswith("-") or kind[1:].replace(".", "").isdigit():
+        kind, values = "-string", words[1:]
+    found[key] = _value(kind, values, found.get(key))
+    return _save(mac, call, path, found)
+
+
+def _delete(mac: Mac, call: Call, path: str, words: list[str]) -> Said:
+    found = load(mac, path)
+    if found is None or (words and words[0] not in found):
+        told = (
+            f"Domain ({call.argv[-1 - len(words)]}) not found.\nDefaults have not been changed.\n"
+        )
+        return Said(_MISSING, err=_stamp(mac) + told)
+    if not words:
+        if not reading.may_replace(mac, call, path):
+            return _unwritable(mac, call)
+        mac.files.remove(path)
+        return Said()
+    [key] = _exactly(words, 1)
+    del found[key]
+    return _save(mac, call, path, found)
+
+
+def _export(mac: Mac, call: Call, path: str, words: list[str]) -> Said:
+    if words != ["-"]:
+        raise Unusable("exporting to a file")
+    reading.contents(mac, call, path)
+    found = load(mac, path)
+    if found is None:
+        return _no_domain(mac, call)
+    return Said(out=plistlib.dumps(found).decode())
+
+
+_VERBS: dict[str, Verb] = {
+    "read": _read,
+    "read-type": _read_type,
+    "write": _write,
+    "delete": _delete,
+    "remove": _delete,
+    "export": _export,
+}
+
+
+def _save(mac: Mac, call: Call, path: str, found: dict[str, Any]) -> Said:
+    if not reading.may_replace(mac, call, path):
+        return _unwritable(mac, call)
+    folder = posixpath.dirname(path)
+    owner = "root:wheel" if call.is_root else f"{call.user}:staff"
+    if not mac.files.is_folder(folder):
+        mac.files.make_folder(folder, owner=owner)
+    is_shared = path.startswith("/Library/")
+    contents = plistlib.dumps(found, fmt=plistlib.FMT_BINARY)
+    mac.files.write(path, contents, mode=0o644 if is_shared else 0o600, owner=owner)
+    return Said()
+
+
+def _value(kind: str, values: list[str], current: Any) -> Any:
+    if kind in {"-array", "-array-add"}:
+        before = current if kind == "-array-add" and isinstance(current, list) else []
+        return [*before, *_each(values)]
+    if kind in {"-dict", "-dict-add"}:
+        known = current if kind == "-dict-add" and isinstance(current, dict) else {}
+        return {**known, **dict(zip(values[::2], _each(values[1::2]), strict=True))}
+    [value] = _exactly(values, 1)
+    try:
+        return _SCALARS[kind](value)
+    except (KeyError, ValueError) as error:
+        raise Unusable(f"{kind} {value}") from error
+
+
+def _boolean(value: str) -> bool:
+    if value.lower() not in _TRUE + _FALSE:
+        raise ValueError(value)
+    return value.lower() in _TRUE
+
+
+_SCALARS: dict[str, Callable[[str], Any]] = {
+    "-string": str,
+    "-int": int,
+    "-integer": int,
+    "-float": float,
+    "-bool": _boolean,
+    "-boolean": _boolean,
+    "-data": bytes.fromhex,
+}
+
+
+def _each(values: list[str]) -> list[str]:
+    """Return the values of an array; types within one are not modelled."""
+    if any(value.startswith("-") for value in values):
+        raise Unusable("types of single values in an array")
+    return values
+
+
+def _exactly(words: list[str], count: int) -> list[str]:
+    if len(words) != count:
+        raise Unusable(" ".join(words) or "too few words")
+    return words
+
+
+def _file(mac: Mac, call: Call, domain: str, *, by_host: bool) -> str:
+    if domain.startswith("/"):
+        return domain if domain.endswith(".plist") else f"{domain}.plist"
+    name = GLOBAL if domain in _GLOBAL_NAMES else domain
+    if name.startswith("-"):
+        raise Unusable(name)
+    folder = f"{users.home_of(mac.state, call.user)}/Library/Preferences"
+    return f"{folder}/ByHost/{name}.{HARDWARE_UUID}.plist" if by_host else f"{folder}/{name}.plist"
+
+
+def _shown(value: Any, depth: int) -> str:
+    """Return a value in the form of old property lists, which defaults prints."""
+    inner, outer = "    " * (depth + 1), "    " * depth
+    if isinstance(value, dict):
+        pairs = (
+            f"{inner}{_quoted(key)} = {_shown(value[key], depth + 1)};\n" for key in sorted(value)
+        )
+        return "{\n" + "".join(pairs) + outer + "}"
+    if isinstance(value, list):
+        items = ",\n".join(f"{inner}{_shown(item, depth + 1)}" for item in value)
+        return "(\n" + (items + "\n" if value else "") + outer + ")"
+    if isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, bytes):
+        return f"{{length = {len(value)}, bytes = 0x{value.hex()}}}"
+    return _quoted(value) if isinstance(value, str) else str(value)
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return text if _PLAIN.fullmatch(text) else f'"{escaped}"'
+
+
+def _type(value: Any) -> str:
+    names = {bool: "boolean", int: "integer", str: "string", list: "array", dict: "dictionary"}
+    return names.get(type(value), {float: "float", bytes: "data"}.get(type(value), "date"))
+
+
+def _stamp(mac: Mac) -> str:
+    now = datetime.fromtimestamp(mac.now(), UTC)
+    return f"{now:%Y-%m-%d %H:%M:%S.000} defaults[412:3021] \n"
+
+
+def _domain(call: Call) -> str:
+    return call.argv[3 if call.argv[1] == "-currentHost" else 2]
+
+
+def _no_domain(mac: Mac, call: Call) -> Said:
+    return Said(_MISSING, err=f"{_stamp(mac)}Domain {_domain(call)} does not exist\n")
+
+
+def _no_pair(mac: Mac, call: Call, key: str) -> Said:
+    told = f"The domain/default pair of ({_domain(call)}, {key}) does not exist\n"
+    return Said(_MISSING, err=_stamp(mac) + told)
+
+
+def _unwritable(mac: Mac, call: Call) -> Said:
+    return Said(_MISSING, err=f"{_stamp(mac)}Could not write domain {_domain(call)}; exiting\n")

@@ -1,0 +1,116 @@
+"""newsyslog: checks the files that say when logs are turned over, and tells what it would do; it turns nothing over.
+
+A line has a log's name, perhaps its owner, then mode, count, size, when and flags, perhaps a file with a pid and a signal.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from bramley.sim.macos.call import Call, Said
+from bramley.sim.macos.mac import Mac
+from bramley.sim.macos.programs import refusing
+
+CONFIGURATION = "/etc/newsyslog.conf"
+FOLDER = "/etc/newsyslog.d"
+_OWNER = re.compile(r"[A-Za-z0-9_-]*:[A-Za-z0-9_-]*")
+_WHEN = re.compile(
+    r"\*|[0-9]+|(?:[0-9]+)?(?:@[0-9T]*|\$(?:(?:D|W[0-6]|M(?:[0-9]{1,2}|L))[0-9D]*)+)"
+)
+_FLAGS = set("BCDGJNRTUWXZbcdgjnrtuwxz-")
+_FIELDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One log and when it is turned over."""
+
+    path: str
+    mode: str
+    count: str
+    size: str
+    when: str
+    flags: str = "-"
+
+
+class Malformed(Exception):
+    """A line that newsyslog ends at."""
+
+
+def entries(text: str) -> Iterator[Entry]:
+    """Yield what a file says; the first line that says nothing is an error."""
+    for line in text.splitlines():
+        bare = line.partition("#")[0].strip()
+        if bare and not bare.startswith("<include>"):
+            yield _entry(bare.split(), line)
+
+
+def newsyslog(mac: Mac, call: Call) -> Said:
+    """Check the configuration and tell what would happen: only calls with -n are modelled, and only root may make them."""
+    files, unknown = _arguments(list(call.argv[1:]))
+    if unknown or files is None:
+        return refusing.not_modelled(
+            call, unknown or "turning logs over, which is a call without -n"
+        )
+    if refused := refusing.needs_root(call, "newsyslog: must have root privs"):
+        return refused
+    out = ""
+    for path in files or _all(mac):
+        contents = mac.files.read(path)
+        if contents is None:
+            return Said(1, err=f"newsyslog: {path}: No such file or directory\n")
+        try:
+            out += "".join(_shown(entry) for entry in entries(contents.decode("utf-8", "replace")))
+        except Malformed as error:
+            return Said(1, out=out, err=f"newsyslog: {error}\n")
+    return Said(out=out)
+
+
+def _all(mac: Mac) -> list[str]:
+    inside = mac.files.names(FOLDER)
+    return [CONFIGURATION, *(f"{FOLDER}/{name}" for name in inside if name.endswith(".conf"))]
+
+
+def _arguments(words: list[str]) -> tuple[list[str] | None, str]:
+    """Return the files that are asked for, None if logs would be turned over, and an option that is not known."""
+    files: list[str] = []
+    is_trial = False
+    while words:
+        word = words.pop(0)
+        letters = word[1:] if word.startswith("-") else ""
+        if not letters or set(letters) - set("nvNrFf"):
+            return None, word
+        is_trial = is_trial or "n" in letters
+        if letters.endswith("f"):
+            files.append(words.pop(0) if words else "")
+    return (files if is_trial else None), ""
+
+
+def _entry(fields: list[str], line: str) -> Entry:
+    path, rest = fields[0], fields[1:]
+    if rest and _OWNER.fullmatch(rest[0]):
+        rest = rest[1:]
+    if len(rest) < _FIELDS - 1:
+        raise Malformed(f"malformed line (missing fields):\n{line}")
+    entry = Entry(path, *rest[:5])
+    _check(entry, line)
+    return entry
+
+
+def _check(entry: Entry, line: str) -> None:
+    if not re.fullmatch(r"[0-7]{3,4}", entry.mode):
+        raise Malformed(f"error in config file; bad permissions:\n{line}")
+    if not entry.count.isdigit():
+        raise Malformed(f"error in config file; bad count:\n{line}")
+    if entry.size != "*" and not entry.size.isdigit():
+        raise Malformed(f"error in config file; bad size:\n{line}")
+    if not _WHEN.fullmatch(entry.when):
+        raise Malformed(f"error in config file; bad at:\n{line}")
+    if set(entry.flags) - _FLAGS:
+        raise Malformed(f"illegal flag in config file -- {entry.flags}")
+
+
+def _shown(entry: Entry) -> str:
+    return f"{entry.path} <{entry.count}{entry.flags.strip('-')}>: size (Kb): 0 [{entry.size}] --> skipping\n"

@@ -1,0 +1,263 @@
+"""pfctl: checks and loads rules, and shows what the kernel of a simulated Mac holds.
+
+Live are the main ruleset, each anchor that was loaded, their tables, and who asked for pf to be on. A load replaces the rulesets
+that it names, all of them or none; an anchor of an earlier load stays. The kernel's own work on packets is not modelled.
+"""
+
+from __future__ import annotations
+
+import getopt
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from bramley.sim.macos.call import Call, Said
+from bramley.sim.macos.mac import Mac
+from bramley.sim.macos.programs import pf_file, pf_tables, reading, refusing
+
+CONFIGURATION = "/etc/pf.conf"
+_LETTERS = "a:AdD:eEf:F:ghi:k:K:lmnNOo:Pp:qrRs:St:T:vx:X:z"
+_MODELLED = set("adeEfFnqstTvX")
+_ALTQ = "No ALTQ support in kernel\nALTQ related functions disabled\n"
+_FLUSHING = (
+    "pfctl: Use of -f option, could result in flushing of rules\n"
+    "present in the main ruleset added by the system at startup.\n"
+    "See /etc/pf.conf for further details.\n\n"
+)
+_USAGE = "usage: pfctl [-AdeghnNOPqRrvz] [-a anchor] [-F modifier] [-f file] [-s modifier] [-t table -T command] [-X token]\n"
+# pf's names for parts may be cut short.
+_PARTS = (
+    "nat", "queue", "rules", "Anchors", "Sources", "states", "info", "Interfaces", "labels", "timeouts", "memory", "Tables",
+    "osfp", "all", "References", "dummynet",
+)  # fmt: skip
+_EMPTY: Mapping[str, Any] = pf_file.Ruleset().as_json()
+
+Options = dict[str, str]
+
+
+def pfctl(mac: Mac, call: Call) -> Said:
+    """Do what the options say, in the order in which pfctl does it."""
+    try:
+        given, rest = getopt.getopt(list(call.argv[1:]), _LETTERS)
+    except getopt.GetoptError as error:
+        return Said(1, err=f"pfctl: illegal option -- {error.opt}\n{_USAGE}")
+    options = {letter[1]: value for letter, value in given}
+    if rest or not options or set(options) - _MODELLED:
+        return refusing.not_modelled(call)
+    if "n" not in options and not call.is_root:
+        return Said(1, err="pfctl: /dev/pf: Permission denied\n")
+    return _together(_acts(mac, call, options))
+
+
+def on_boot(mac: Mac, state: dict[str, Any]) -> None:
+    """Begin with pf off and with what its file holds, if it holds no mistake."""
+    load = pf_file.Load(lambda path: _text(mac, path))
+    loaded = load.rulesets if load.file(CONFIGURATION) else {}
+    state["pf"] = {
+        "enabled": False,
+        "tokens_id": [],
+        "rulesets": {name: ruleset.as_json() for name, ruleset in loaded.items()},
+    }
+
+
+def _acts(mac: Mac, call: Call, options: Options) -> Iterator[Said]:
+    """Yield what each part of the call says; who asks stops at the first failure."""
+    yield Said(err=_ALTQ if "n" not in options else "")
+    anchor = options.get("a", "").strip("/")
+    if "d" in options:
+        yield _disable(mac)
+    if "X" in options:
+        yield _release(mac, options["X"])
+    if "s" in options:
+        yield _show(mac, call, options, anchor)
+    if "F" in options:
+        yield _flush(mac, call, options["F"], anchor)
+    if "T" in options or "t" in options:
+        yield pf_tables.act(mac, call, options, anchor)
+    if "f" in options:
+        yield _load(mac, call, options, anchor)
+    if "e" in options or "E" in options:
+        yield _enable(mac, with_token="E" in options)
+
+
+def _together(acts: Iterator[Said]) -> Said:
+    out, err = "", ""
+    for said in acts:
+        out, err = out + said.out, err + said.err
+        if said.code:
+            return Said(said.code, out, err)
+    return Said(0, out, err)
+
+
+def _load(mac: Mac, call: Call, options: Options, anchor: str) -> Said:
+    path = options["f"]
+    text = call.stdin.decode("utf-8", "replace") if path == "-" else None
+
+    def read(name: str) -> str | None:
+        try:
+            found = reading.contents(mac, call, name)
+        except PermissionError:
+            return None
+        return None if found is None else found.decode("utf-8", "replace")
+
+    load = pf_file.Load(read)
+    is_good = load.file("stdin" if text is not None else path, anchor=anchor, text=text)
+    # A load without -n into the kernel warns, into an anchor as well; so does a mere check.
+    said = _FLUSHING + "".join(f"{line}\n" for line in load.said)
+    if not is_good:
+        return Said(1, err=said)
+    if "n" not in options:
+        with mac.change() as state:
+            for name, ruleset in load.rulesets.items():
+                state["pf"]["rulesets"][name] = ruleset.as_json()
+    shown = load.ruleset(anchor)
+    lines = [*shown.rules, *shown.nat] if "v" in options else []
+    return Said(out="".join(f"{line}\n" for line in lines), err=said)
+
+
+def _enable(mac: Mac, *, with_token: bool) -> Said:
+    with mac.change() as state:
+        pf = state["pf"]
+        was_on = pf["enabled"]
+        if was_on and not with_token:
+            return Said(1, err="pfctl: pf already enabled\n")
+        if not was_on:
+            pf.update(enabled=True, enabled_at=mac.now())
+        if not with_token:
+            return Said(err="pf enabled\n")
+        pf["last_token_id"] = pf.get("last_token_id", 4_721_000) + 13
+        pf["tokens_id"].append(pf["last_token_id"])
+        told = "pf already enabled" if was_on else "pf enabled"
+        return Said(out=f"Token : {pf['last_token_id']}\n", err=f"{told}\n")
+
+
+def _disable(mac: Mac) -> Said:
+    with mac.change() as state:
+        if not state["pf"]["enabled"]:
+            return Said(1, err="pfctl: pf not enabled\n")
+        state["pf"].update(enabled=False, tokens_id=[])
+    return Said(err="pf disabled\n")
+
+
+def _release(mac: Mac, token: str) -> Said:
+    with mac.change() as state:
+        pf = state["pf"]
+        if not token.isdigit() or int(token) not in pf["tokens_id"]:
+            return Said(1, err="pfctl: DIOCSTOPREF: No such process\n")
+        pf["tokens_id"].remove(int(token))
+        pf["enabled"] = bool(pf["tokens_id"])
+        told = "disabled" if not pf["enabled"] else f"{len(pf['tokens_id'])} references left"
+    return Said(err=f"pf {told}\n")
+
+
+def _flush(mac: Mac, call: Call, part: str, anchor: str) -> Said:
+    name = _part(part)
+    keys = {"rules": ("rules",), "nat": ("nat",), "Tables": ("tables",), "all": tuple(_EMPTY)}
+    if name not in keys:
+        return refusing.not_modelled(call, f"-F {part}")
+    with mac.change() as state:
+        found = state["pf"]["rulesets"].get(anchor)
+        if found is not None:
+            for key in keys[name]:
+                found[key] = type(found[key])()
+            # An anchor that nothing is left in is none.
+            if anchor and not any(found.values()):
+                del state["pf"]["rulesets"][anchor]
+    told = {"rules": ["rules"], "nat": ["nat"], "Tables": []}.get(name, ["rules", "nat"])
+    return Said(err="".join(f"{each} cleared\n" for each in told))
+
+
+def _show(mac: Mac, call: Call, options: Options, anchor: str) -> Said:
+    name = _part(options["s"])
+    show = _SHOWN.get(name)
+    if show is None:
+        return refusing.not_modelled(call, f"-s {options['s']}")
+    pf = mac.state["pf"]
+    if anchor and name in {"rules", "nat", "Tables"} and not _knows(pf, anchor):
+        # A mere warning: who looks for rules has to look at what is shown.
+        return Said(err="pfctl: DIOCGETRULES: Invalid argument\n")
+    lines = show(mac, pf, anchor)
+    return Said(out="".join(f"{line}\n" for line in lines))
+
+
+def _knows(pf: Mapping[str, Any], anchor: str) -> bool:
+    return any(f"{name}/".startswith(f"{anchor}/") for name in pf["rulesets"])
+
+
+def _rules(_: Mac, pf: Mapping[str, Any], anchor: str) -> list[str]:
+    return list(pf["rulesets"].get(anchor, _EMPTY)["rules"])
+
+
+def _nat(_: Mac, pf: Mapping[str, Any], anchor: str) -> list[str]:
+    return list(pf["rulesets"].get(anchor, _EMPTY)["nat"])
+
+
+def _dummynet(_: Mac, pf: Mapping[str, Any], anchor: str) -> list[str]:
+    return list(pf["rulesets"].get(anchor, _EMPTY)["dummynet"])
+
+
+def _tables(_: Mac, pf: Mapping[str, Any], anchor: str) -> list[str]:
+    return sorted(pf["rulesets"].get(anchor, _EMPTY)["tables"])
+
+
+def _anchors(_: Mac, pf: Mapping[str, Any], anchor: str) -> list[str]:
+    """Return the anchors right below this one, whether they are loaded or only named by the rules."""
+    depth = len(anchor.split("/")) if anchor else 0
+    names = {name for name in pf["rulesets"] if name} | set(_attached(pf, anchor))
+    below = {
+        "/".join(name.split("/")[: depth + 1])
+        for name in names
+        if not anchor or name.startswith(f"{anchor}/")
+    }
+    return [f"  {name}" for name in sorted(below)]
+
+
+def _attached(pf: Mapping[str, Any], anchor: str) -> Iterator[str]:
+    for rule in _rules_of_all_kinds(pf["rulesets"].get(anchor, _EMPTY)):
+        word, _, rest = rule.partition(' "')
+        if word.endswith("anchor"):
+            name = rest.partition('"')[0].removesuffix("/*")
+            yield f"{anchor}/{name}" if anchor else name
+
+
+def _rules_of_all_kinds(ruleset: Mapping[str, Any]) -> Iterator[str]:
+    for key in ("rules", "nat", "dummynet"):
+        yield from ruleset[key]
+
+
+def _info(mac: Mac, pf: Mapping[str, Any], _: str) -> list[str]:
+    if not pf["enabled"]:
+        return [f"{'Status: Disabled':<45}Debug: Urgent", ""]
+    passed = int(mac.now() - pf["enabled_at"])
+    days, seconds = divmod(passed, 86_400)
+    told = f"{days} days {seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    return [f"{'Status: Enabled for ' + told:<45}Debug: Urgent", ""]
+
+
+def _references(_: Mac, pf: Mapping[str, Any], __: str) -> list[str]:
+    if not pf["tokens_id"]:
+        return ["No active enable references"]
+    head = ["TOKENS:", "PID      Process Name                 TOKEN                    TIMESTAMP"]
+    return head + [
+        f"412      pfctl                        {token:<24}" for token in pf["tokens_id"]
+    ]
+
+
+_SHOWN: dict[str, Callable[[Mac, Mapping[str, Any], str], list[str]]] = {
+    "rules": _rules,
+    "nat": _nat,
+    "dummynet": _dummynet,
+    "Tables": _tables,
+    "Anchors": _anchors,
+    "info": _info,
+    "References": _references,
+}
+
+
+def _part(given: str) -> str:
+    """Return the part that this begins the name of; nothing if there is none."""
+    return next((name for name in _PARTS if given and name.startswith(given)), "")
+
+
+def _text(mac: Mac, path: str) -> str | None:
+    contents = mac.files.read(path)
+    return None if contents is None else contents.decode("utf-8", "replace")

@@ -1,0 +1,95 @@
+"""plutil: checks property lists with a real reader, shows them and takes single values out of them."""
+
+from __future__ import annotations
+
+import json
+import plistlib
+from collections.abc import Callable
+from typing import Any
+from xml.parsers.expat import ExpatError
+
+from bramley.sim.macos.call import Call, Said
+from bramley.sim.macos.mac import Mac
+from bramley.sim.macos.programs import reading, refusing
+
+_UNREADABLE = "file does not exist or is not readable or is not a regular file"
+
+
+class Wrong(Exception):
+    """What plutil says about a file."""
+
+
+def plutil(mac: Mac, call: Call) -> Said:
+    """Check, convert to the standard output, or extract."""
+    words = [word for word in call.argv[1:] if word != "--"]
+    try:
+        match words:
+            case ["-lint", "-s", *paths] | ["-s", "-lint", *paths] if paths:
+                return _lint(mac, call, paths, is_quiet=True)
+            case ["-lint", *paths] if paths and not paths[0].startswith("-"):
+                return _lint(mac, call, paths, is_quiet=False)
+            case ["-convert", form, "-o", "-", path] if form in _FORMS:
+                return Said(out=_FORMS[form](_load(mac, call, path)))
+            case ["-extract", key, "raw", "-o", "-", path] | ["-extract", key, "raw", path]:
+                return _extract(_load(mac, call, path), key, path)
+    except Wrong as wrong:
+        return Said(1, err=f"{words[-1]}: {wrong}\n")
+    return refusing.not_modelled(call)
+
+
+def _lint(mac: Mac, call: Call, paths: list[str], *, is_quiet: bool) -> Said:
+    out, code = "", 0
+    for path in paths:
+        try:
+            _load(mac, call, path)
+            out += "" if is_quiet else f"{path}: OK\n"
+        except Wrong as wrong:
+            out, code = f"{out}{path}: {wrong}\n", 1
+    return Said(code, out=out)
+
+
+def _load(mac: Mac, call: Call, path: str) -> Any:
+    try:
+        contents = call.stdin if path == "-" else reading.contents(mac, call, path)
+    except PermissionError:
+        contents = None
+    if contents is None:
+        raise Wrong(_UNREADABLE)
+    try:
+        return plistlib.loads(contents)
+    # plistlib lets through whatever its parsing stumbles over.
+    except (
+        ExpatError,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ) as error:
+        raise Wrong(f"Property List error: {error}") from error
+
+
+def _extract(value: Any, key: str, path: str) -> Said:
+    for part in key.split("."):
+        try:
+            value = value[int(part)] if isinstance(value, list) else value[part]
+        except (LookupError, TypeError, ValueError):
+            told = f"Could not extract value, error: No value at that key path or invalid key path: {key}"
+            return Said(1, err=f"{path}: {told}\n")
+    if isinstance(value, bool):
+        return Said(out=f"{str(value).lower()}\n")
+    return Said(out=f"{len(value) if isinstance(value, list | dict) else value}\n")
+
+
+def _xml(value: Any) -> str:
+    return plistlib.dumps(value).decode()
+
+
+def _json(value: Any) -> str:
+    try:
+        return json.dumps(value)
+    except TypeError as error:
+        raise Wrong("invalid object in plist for destination format") from error
+
+
+_FORMS: dict[str, Callable[[Any], str]] = {"xml1": _xml, "json": _json}
