@@ -22,9 +22,9 @@ class Run:
     """Run one program to its end; any other exit code than those of `accepts` is a failure.
 
     `as_root` goes through sudo: with `sudo_password`, which is sent on stdin before everything else, or without any. With a
-    `prompt` the program runs on a terminal without echo and gets `stdin` once it has printed that prompt. `environment` is for
-    the one program that takes a secret in no other way; it travels on stdin, and never in a command line. `refusal` is for a
-    program whose failure means that trying again does not help: it is what people are told then.
+    `prompt` the program runs on a terminal without echo and, once it has printed that prompt, gets `stdin` as a line: its end is
+    added. `environment` is for the one program that takes a secret in no other way; it travels on stdin, and never in a command
+    line. `refusal` is for a program whose failure means that trying again does not help: it is what people are told then.
     """
 
     argv: tuple[str, ...]

@@ -107,6 +107,16 @@ async def apply(
     return Report(mac.host, run.changed, tuple(run.pending))
 
 
+async def do(mac: Connection, command: Command) -> None:
+    """Do one command; a failure that another try would not mend is a refusal."""
+    try:
+        await mac.do(command)
+    except errors.CommandFailed as error:
+        if isinstance(command, Run) and command.refusal:
+            raise errors.UnsupportedHost(command.refusal) from error
+        raise
+
+
 def drifted(steps: Sequence[Step], stamps: drift.Stamps) -> list[Step]:
     """Return the steps whose part is not stamped as it is wanted now."""
     return [
@@ -153,16 +163,8 @@ class _Applying:
         self.tell(Began(step, len(commands)))
         for command in commands:
             self.tell(Doing(step, command))
-            await self._do_one(command)
+            await do(self.mac, command)
         return len(commands)
-
-    async def _do_one(self, command: Command) -> None:
-        try:
-            await self.mac.do(command)
-        except errors.CommandFailed as error:
-            if isinstance(command, Run) and command.refusal:
-                raise errors.UnsupportedHost(command.refusal) from error
-            raise
 
     async def _verified(self, step: Step) -> Facts:
         after = await _look(self.mac, step)

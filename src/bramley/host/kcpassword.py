@@ -68,3 +68,7 @@ def _utf8(password: Secret) -> bytes:
     except UnicodeEncodeError:
         # The error holds the password, so it is not passed on.
         raise BadConfiguration("the user's password is no text that UTF-8 knows") from None
+
+
+# How a file begins whose password macOS has found to be wrong.
+MARKER = _ciphered(_SEALED)

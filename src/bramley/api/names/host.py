@@ -23,15 +23,26 @@ LIBRARIES = "/usr/local/lib"
 KCPASSWORD = "/etc/kcpassword"
 LOGINWINDOW_DEFAULTS = "/Library/Preferences/com.apple.loginwindow"
 
+# Settings of the whole Mac.
+SCREENSAVER_DEFAULTS = "/Library/Preferences/com.apple.screensaver"
+GLOBAL_DEFAULTS = "/Library/Preferences/.GlobalPreferences"
+SOFTWARE_UPDATE_DEFAULTS = "/Library/Preferences/com.apple.SoftwareUpdate"
+# Without a folder: macOS reads this one from root's own settings, and has it count from the next start.
+LOCAL_NETWORK_DEFAULTS = "com.apple.network.local-network"
+
 # The agent.
 AGENT_BINARY = "/usr/local/bin/tart-kubelet"
 AGENT_FOLDER = "/etc/tart-kubelet"
 AGENT_KUBECONFIG = "/etc/tart-kubelet/kubeconfig"
-# What may be known of it: whom it names, where it leads and until when; no secret.
-AGENT_KUBECONFIG_NOTE = "/etc/tart-kubelet/kubeconfig.note.json"
 # Which parts were applied to this Mac, each by its hash; root's, unlike the agent's own folders.
 STAMPS_FOLDER = "/var/db/tart-kubelet"
 STAMPS = "/var/db/tart-kubelet/applied.json"
+# What may be known of the kubeconfig: whom it names, where it leads and until when; no secret.
+KUBECONFIG_NOTE = "/var/db/tart-kubelet/kubeconfig.json"
+# The process id of an agent that has to make place for another: what it began with was changed under it.
+RESTART_DUE = "/var/db/tart-kubelet/restart-due"
+# During which start of the Mac its allow-list of the local network was written.
+LOCAL_NETWORK_BOOT = "/var/db/tart-kubelet/local-network-boot"
 AGENT_STATE = "/var/lib/tart-kubelet"
 AGENT_LOG = "/var/log/tart-kubelet.log"
 VM_LOGS = "/var/log/tart-vms"
@@ -45,14 +56,16 @@ AGENT_CURRENT = "/opt/tart-kubelet/current"
 AGENT_INTERPRETERS = "/opt/tart-kubelet/python"
 # The release that ran before, kept for people who want it back.
 AGENT_PREVIOUS = "/opt/tart-kubelet/previous"
-# The process id of an agent that has to make place for another: what it began with was changed under it.
-AGENT_RESTART_DUE = "/opt/tart-kubelet/restart-due"
 # What AGENT_BINARY is a link to.
 AGENT_CURRENT_BINARY = "/opt/tart-kubelet/current/bin/tart-kubelet"
 
 # Tart: the bundle holds the entitlements, so the binary is a wrapper.
 TART_BUNDLE = "/usr/local/lib/tart.app"
 TART_BINARY = "/usr/local/bin/tart"
+# In the bundle, wherever that lies.
+TART_IN_BUNDLE = "Contents/MacOS/tart"
+# The bundle that was replaced, until the new one has answered.
+TART_BUNDLE_BEFORE = "/usr/local/lib/tart.app.before"
 
 # Builders.
 ACTIONS_RUNNER = "/opt/actions-runner"

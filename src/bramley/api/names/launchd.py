@@ -16,6 +16,16 @@ def daemon_plist(label: str) -> str:
     return f"/Library/LaunchDaemons/{label}.plist"
 
 
+def in_system(label: str) -> str:
+    """Return how launchctl calls a system daemon."""
+    return f"system/{label}"
+
+
+def gui(uid: int) -> str:
+    """Return how launchctl calls the graphical session of a user."""
+    return f"gui/{uid}"
+
+
 def actions_runner(organisation: str, node: str) -> str:
     """Return the label of the GitHub Actions runner of a builder."""
     return f"actions.runner.{organisation}.{node}"

@@ -1,0 +1,120 @@
+"""The local network: addresses that every program may reach without somebody clicking "Allow" for its signature.
+
+macOS reads the list when it starts. So the start during which it was written is noted before it is written; while that one lasts, a
+reboot is pending: a fresh Mac gets it at once, one with VMs or an agent never. Addresses that others have put there stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from bramley.api.names import host, launchd
+from bramley.host import drift, login, vms
+from bramley.host.commands import Command, Find, Folder, Look, LookAt, Probe, Reboot, Run, Write
+from bramley.host.drift import Part, Wanted
+from bramley.host.facts import Facts
+
+KEYS = ("AllowedEthernetLocalNetworkAddresses", "AllowedWiFiLocalNetworkAddresses")
+NETWORKS = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
+# Another one at each start, and unlike the time of the start it does not move when the clock is set.
+BOOT = Look(("sysctl", "-n", "kern.bootsessionuuid"))
+NOTED = LookAt(host.LOCAL_NETWORK_BOOT, most=4096)
+_AGENT = Find(launchd.daemon_plist(launchd.AGENT))
+_FOLDER = Find(host.STAMPS_FOLDER)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalNetwork:
+    """Let programs reach private addresses, from the next start of the Mac on."""
+
+    name: ClassVar[str] = "local-network"
+    title: ClassVar[str] = "access to the local network"
+
+    user: str
+
+    def wanted(self) -> Wanted:
+        """Stamp the addresses."""
+        told = {key: drift.digest("\n".join(NETWORKS).encode()) for key in KEYS}
+        return Wanted(Part.LOCAL_NETWORK, told)
+
+    def looks(self) -> list[Probe]:
+        """Ask for the lists, for this start of the Mac and the one that was noted, and for what a reboot would end."""
+        lists = [_list(key) for key in KEYS]
+        return [*lists, BOOT, NOTED, _FOLDER, _AGENT, vms.PROBE, *login.looks(self.user)]
+
+    def looks_further(self, seen: Facts) -> Sequence[Probe]:
+        """Ask for what the first answers lead to."""
+        return login.looks_further(self.user, seen)
+
+    def refuse(self, seen: Facts) -> None:
+        """Refuse nothing."""
+
+    def plan(self, seen: Facts) -> Iterator[Command]:
+        """Write what is missing, and restart a fresh Mac."""
+        missing = _missing(seen)
+        if missing or seen.file(NOTED) is None:
+            yield from _note(seen)
+        yield from missing
+        if (missing or _is_pending(seen)) and _may_reboot(seen):
+            yield from self._restart(seen)
+
+    def pending(self, seen: Facts) -> str:
+        """Tell that the list does not count yet."""
+        if not _is_pending(seen):
+            return ""
+        return "RebootPending: the addresses that VMs are reached at count from the next start of the Mac; restart it when it runs no VMs"
+
+    def _restart(self, seen: Facts) -> Iterator[Command]:
+        yield Reboot(purpose="restart the Mac, so that its list of local addresses counts")
+        if login.is_set_up(self.user, seen):
+            # Without a display nobody is logged in by a start alone.
+            yield from login.kick(login.uid_of(self.user, seen))
+
+
+def _list(key: str) -> Look:
+    return Look(("defaults", "read", host.LOCAL_NETWORK_DEFAULTS, key), as_root=True)
+
+
+def _missing(seen: Facts) -> list[Command]:
+    return [
+        _write(key, found) for key in KEYS if not set(NETWORKS) <= set(found := _found(key, seen))
+    ]
+
+
+def _found(key: str, seen: Facts) -> list[str]:
+    """Return the addresses of a list, which is printed in brackets, one to a line."""
+    told = seen.said(_list(key))
+    words = (line.strip(' \t(),"') for line in told.text.splitlines())
+    return [word for word in words if word] if told.code == 0 else []
+
+
+def _write(key: str, found: Sequence[str]) -> Run:
+    networks = dict.fromkeys((*found, *NETWORKS))
+    return Run(
+        argv=("defaults", "write", host.LOCAL_NETWORK_DEFAULTS, key, "-array", *networks),
+        purpose=f"set {key}",
+        as_root=True,
+    )
+
+
+def _note(seen: Facts) -> Iterator[Command]:
+    if seen.found(_FOLDER) is None:
+        yield Folder(path=host.STAMPS_FOLDER, purpose="make the folder of the stamps")
+    yield Write(
+        path=NOTED.path,
+        content=f"{seen.said(BOOT).text}\n".encode(),
+        purpose="note that the list of local addresses counts from the next start",
+        before=seen.file(NOTED),
+    )
+
+
+def _is_pending(seen: Facts) -> bool:
+    """Tell whether the Mac has not been restarted since the list was written, as far as is known."""
+    noted = seen.file(NOTED)
+    return noted is None or noted.decode("utf-8", "replace").strip() == seen.said(BOOT).text
+
+
+def _may_reboot(seen: Facts) -> bool:
+    return seen.found(_AGENT) is None and not vms.may_run(seen)
