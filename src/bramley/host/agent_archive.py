@@ -70,6 +70,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             )
 
 
+def is_version(name: str) -> bool:
+    """Tell whether a folder is named like a version of either part."""
+    return _VERSION.fullmatch(name) is not None
+
+
 def read(path: Path, kind: Kind) -> Manifest:
     """Return the manifest of an archive on this disk; refuses a file that is not such an archive."""
     try:

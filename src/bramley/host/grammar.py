@@ -59,6 +59,11 @@ VERSION = Grammar(
     64,
     "a version, like 2.32.1 or 1.0.0-rc.1",
 )
+FOLDER_NAME = Grammar(
+    re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*", re.ASCII),
+    128,
+    "the name of a folder: letters, digits and . _ + -, a letter or digit first",
+)
 PATH = Grammar(
     re.compile(r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9._+@-][A-Za-z0-9._+@ -]*)+", re.ASCII),
     1023,
@@ -69,6 +74,8 @@ PROVIDER_ID = Grammar(
 )
 
 _HOST_NAME = re.compile(_DNS_NAME, re.IGNORECASE | re.ASCII)
+_PORT = re.compile(r"[1-9][0-9]{0,4}", re.ASCII)
+_LAST_PORT = 65535
 _NETWORK = re.compile(r"[0-9.]{7,15}/[0-9]{1,2}", re.ASCII)
 
 
@@ -93,6 +100,20 @@ def host_name(field: str, value: str) -> Iterator[Cause]:
     is_name = len(value) <= 253 and _HOST_NAME.fullmatch(value) and not last.isdigit()
     if not (is_name or _is_address(value)):
         yield _cause(field, value, "must be the name or the address of a host")
+
+
+def address(field: str, value: str) -> Iterator[Cause]:
+    """Check an address of IPv4 or IPv6."""
+    if not _is_address(value):
+        yield _cause(field, value, "must be an address, like 192.0.2.7")
+
+
+def endpoint(field: str, value: str) -> Iterator[Cause]:
+    """Check where to listen: an address of IPv4, or none for all of them, and a port."""
+    host, _, port = value.rpartition(":")
+    is_port = bool(_PORT.fullmatch(port)) and int(port) <= _LAST_PORT
+    if not is_port or (host and not _is_address(host)) or ":" in host:
+        yield _cause(field, value, "must be an address of IPv4 and a port, like 127.0.0.1:8081")
 
 
 def network(field: str, value: str) -> Iterator[Cause]:

@@ -18,6 +18,7 @@ from bramley.host import grammar
 
 THROTTLE_SECONDS = 10
 TAILSCALE = "tailscale"
+LOOPBACK_HEALTH = "127.0.0.1:8081"
 _MOST_CPU = 1024
 _MOST_MEMORY_MB = 16 * 1024 * 1024
 _MOST_PODS = 110
@@ -43,11 +44,18 @@ class AgentJob:
     client_ca_file: str = ""
     # The most that staging takes of the line; 0: no limit.
     stage_megabytes_per_second: int = 0
+    # For a Mac that shares its network with others, as simulated ones do; empty: what the agent chooses by itself.
+    node_ip: str = ""
+    kubelet_bind_address: str = ""
+    metrics_bind_address: str = ""
+    health_bind_address: str = ""
+    tart_home: str = ""
 
     def __post_init__(self) -> None:
         files = {
             "registry_credentials_file": self.registry_credentials_file,
             "client_ca_file": self.client_ca_file,
+            "tart_home": self.tart_home,
         }
         grammar.require(
             "the agent's launchd job",
@@ -64,7 +72,22 @@ class AgentJob:
                 self.stage_megabytes_per_second or 1,
                 most=_MOST_MEGABYTES,
             ),
+            grammar.address("node_ip", self.node_ip) if self.node_ip else (),
+            *(grammar.endpoint(name, one) for name, one in self._endpoints().items() if one),
         )
+
+    @property
+    def health(self) -> str:
+        """Return where the agent tells how it does: on loopback, where only this Mac can ask, unless told otherwise."""
+        given = self.health_bind_address or (LOOPBACK_HEALTH if self.on_tailnet else "")
+        return given or flags.HEALTH_PROBE_BIND_ADDRESS.default
+
+    def _endpoints(self) -> dict[str, str]:
+        return {
+            "kubelet_bind_address": self.kubelet_bind_address,
+            "metrics_bind_address": self.metrics_bind_address,
+            "health_bind_address": self.health_bind_address,
+        }
 
 
 def render(job: AgentJob, *, current: bytes = b"") -> bytes:
@@ -113,6 +136,20 @@ def _newer_arguments(job: AgentJob) -> Iterator[str]:
         yield _set(flags.CLIENT_CA_FILE, job.client_ca_file)
     if job.stage_megabytes_per_second:
         yield _set(flags.STAGE_MEGABYTES_PER_SECOND, job.stage_megabytes_per_second)
+    if job.health != flags.HEALTH_PROBE_BIND_ADDRESS.default:
+        # On the tailnet the agent's own choice would be an address that this Mac's look at it cannot know.
+        yield _set(flags.HEALTH_PROBE_BIND_ADDRESS, job.health)
+    yield from _places(job)
+
+
+def _places(job: AgentJob) -> Iterator[str]:
+    given = {
+        flags.NODE_IP: job.node_ip,
+        flags.KUBELET_BIND_ADDRESS: job.kubelet_bind_address,
+        flags.METRICS_BIND_ADDRESS: job.metrics_bind_address,
+        flags.TART_HOME: job.tart_home,
+    }
+    yield from (_set(flag, value) for flag, value in given.items() if value)
 
 
 def _set(flag: Flag, value: str | int) -> str:

@@ -163,6 +163,12 @@ def read(files: Sequence[Path], *, context: str | None = None) -> Chosen:
     return _choose(documents, context)
 
 
+def parse(text: Secret, place: str) -> Chosen:
+    """Return the current context of a kubeconfig that is at hand; `place` is what errors call it."""
+    file = Path(place)
+    return _choose([(file, _typed(file, _loaded(file, text.reveal()) or {}))], None)
+
+
 def _document(file: Path) -> Document:
     try:
         text = file.read_text()

@@ -30,6 +30,11 @@ FULL = dataclasses.replace(
     registry_credentials_file="/etc/tart-kubelet/registry.json",
     client_ca_file="/etc/tart-kubelet/ca.crt",
     stage_megabytes_per_second=50,
+    node_ip="127.0.0.2",
+    kubelet_bind_address="127.0.0.2:10250",
+    metrics_bind_address="127.0.0.2:8080",
+    health_bind_address="127.0.0.2:8081",
+    tart_home="/Users/jane/tart",
 )
 
 
@@ -78,6 +83,11 @@ def test_every_other_flag_stands_in_the_order_of_the_contract() -> None:
         "--registry-credentials-file=/etc/tart-kubelet/registry.json",
         "--client-ca-file=/etc/tart-kubelet/ca.crt",
         "--stage-megabytes-per-second=50",
+        "--health-probe-bind-address=127.0.0.2:8081",
+        "--node-ip=127.0.0.2",
+        "--kubelet-bind-address=127.0.0.2:10250",
+        "--metrics-bind-address=127.0.0.2:8080",
+        "--tart-home=/Users/jane/tart",
     ]
     assert read(rendered)["EnvironmentVariables"]["HOME"] == "/Users/jane"
 
@@ -98,6 +108,24 @@ def test_the_agent_takes_the_flags_it_is_started_with(tmp_path: Path) -> None:
     assert settings.node.labels == FULL.node_labels
     assert settings.address_source == "tailscale"
     assert settings.stage_megabytes_per_second == 50
+    assert (str(settings.health), str(settings.metrics)) == ("127.0.0.2:8081", "127.0.0.2:8080")
+
+
+def test_on_the_tailnet_the_agent_tells_how_it_does_on_loopback() -> None:
+    """Its own choice would be the tailnet's address, which a look from this Mac does not know."""
+    on_tailnet = dataclasses.replace(PURE, on_tailnet=True)
+
+    assert on_tailnet.health == "127.0.0.1:8081"
+    assert "--health-probe-bind-address=127.0.0.1:8081" in arguments(plist.render(on_tailnet))
+    assert PURE.health == ":8081"
+
+
+@pytest.mark.parametrize(
+    "value", ["8081", "127.0.0.1:", "127.0.0.1:0", ":70000", "host:1", "[::1]:80", "1.2.3.4:8\n"]
+)
+def test_an_address_to_listen_on_is_checked(value: str) -> None:
+    with pytest.raises(InvalidSpec, match="health_bind_address"):
+        dataclasses.replace(PURE, health_bind_address=value)
     assert not settings.collects
     assert agent_flags.without_effect(flags) == []
 
