@@ -1,0 +1,183 @@
+"""Equal trees give equal archives, whatever differs in how and where they were laid out."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import stat
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from bramley.app.agent_bundle import tree
+from bramley.app.agent_bundle.archive import About, Archive, pack
+from bramley.base.errors import BadConfiguration
+from bramley.host import agent_archive
+from bramley.host.agent_archive import Kind, Platform
+from tests.unit.agent_bundle.binaries import elf
+
+ABOUT = About(
+    Kind.CODE,
+    name="tart-kubelet",
+    release="1.2.3",
+    platform=Platform.MACOS_ARM64,
+    python="3.11",
+    interpreter="3.11.9+0123456789ab",
+    inputs=(("b.whl", "2" * 64), ("a.whl", "1" * 64)),
+)
+FILES: dict[str, tree.Source] = {
+    "bin/run": b"#!/bin/sh\n",
+    "bin/link": tree.Link("run"),
+    "lib/one.py": b"one = 1\n",
+    "lib/deep/er/two.py": b"two = 2\n",
+}
+
+
+def packed(folder: Path, files: tree.Tree = FILES) -> Archive:
+    tree.lay_out(files, folder / "stage")
+    return pack(folder / "stage", ABOUT, folder / "made")
+
+
+def test_neither_folder_nor_time_nor_mode_nor_order_changes_a_byte(tmp_path: Path) -> None:
+    one = packed(tmp_path / "one")
+    before = os.umask(0o077)
+    try:
+        other = tmp_path / "somewhere" / "else"
+        tree.lay_out(dict(reversed(FILES.items())), other / "stage")
+        for path in [*other.rglob("*.py"), other / "stage/lib"]:
+            os.utime(path, (1, 1))
+        (other / "stage/lib/one.py").chmod(0o700)
+        two = pack(other / "stage", ABOUT, other / "made")
+    finally:
+        os.umask(before)
+
+    assert two.path.read_bytes() == one.path.read_bytes()
+    assert (two.sha256, two.size) == (one.sha256, one.size)
+
+
+def test_members_are_sorted_behind_the_manifest_and_belong_to_root_at_the_epoch(
+    tmp_path: Path,
+) -> None:
+    with tarfile.open(packed(tmp_path).path) as archive:
+        members = archive.getmembers()
+
+    names = [member.name for member in members if not member.isdir()]
+    assert names == ["manifest.json", "bin/link", "bin/run", "lib/deep/er/two.py", "lib/one.py"]
+    assert {(one.uid, one.gid, one.uname, one.gname, one.mtime) for one in members} == {
+        (0, 0, "", "", 0)
+    }
+    modes = {one.name: one.mode for one in members if not one.issym()}
+    assert modes["bin/run"] == modes["lib"] == modes["lib/deep/er"] == 0o755
+    assert modes["lib/one.py"] == modes["manifest.json"] == 0o644
+
+
+def test_the_compressed_file_has_neither_name_nor_time(tmp_path: Path) -> None:
+    head = packed(tmp_path).path.read_bytes()[:10]
+
+    assert head[:2] == b"\x1f\x8b"
+    assert head[3] == 0
+    assert head[4:8] == bytes(4)
+
+
+def test_an_archive_says_of_itself_what_was_packed(tmp_path: Path) -> None:
+    made = packed(tmp_path)
+
+    found = agent_archive.read(made.path, Kind.CODE)
+
+    assert found == made.manifest
+    assert found.version == f"1.2.3+{found.content[:12]}"
+    assert found.folder == f"/opt/tart-kubelet/{found.version}"
+    assert made.path.name == f"tart-kubelet-{found.version}-macos-arm64.tar.gz"
+    assert made.sha256 == hashlib.sha256(made.path.read_bytes()).hexdigest()
+    assert made.size == made.path.stat().st_size
+    assert found.inputs == {"a.whl": "1" * 64, "b.whl": "2" * 64}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"lib/one.py": b"one = 2\n"},
+        {"lib/three.py": b""},
+        {"bin/link": tree.Link("other")},
+        {"lib/one.py": tree.Link("deep")},
+    ],
+)
+def test_other_contents_are_another_version(tmp_path: Path, change: dict[str, tree.Source]) -> None:
+    one, other = packed(tmp_path / "one"), packed(tmp_path / "two", {**FILES, **change})
+
+    assert other.manifest.version != one.manifest.version
+
+
+def test_bytecode_follows_from_sources_and_makes_no_version(tmp_path: Path) -> None:
+    compiled = {**FILES, "lib/__pycache__/one.cpython-311.pyc": b"as one compiler has it"}
+
+    one, other = packed(tmp_path / "one"), packed(tmp_path / "two", compiled)
+
+    assert other.manifest == one.manifest
+    assert other.sha256 != one.sha256
+
+
+def test_names_that_the_disk_of_a_mac_cannot_tell_apart_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadConfiguration, match=r"lib/one\.py would overwrite lib/One\.py"):
+        packed(tmp_path, {**FILES, "lib/One.py": b""})
+
+
+def test_a_native_file_for_another_machine_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(BadConfiguration, match=r"lib/_one\.so is for linux-x86_64"):
+        packed(tmp_path, {**FILES, "lib/_one.so": elf(None)})
+
+    assert not (tmp_path / "made").exists()
+
+
+def test_an_archive_unpacks_to_what_was_packed(tmp_path: Path) -> None:
+    (tmp_path / "host").mkdir()
+    unpack = ["tar", "-xzf", str(packed(tmp_path).path), "-C", str(tmp_path / "host")]
+    subprocess.run(unpack, check=True, timeout=60)
+
+    assert (tmp_path / "host/bin/link").read_bytes() == b"#!/bin/sh\n"
+    assert stat.S_IMODE((tmp_path / "host/bin/run").stat().st_mode) == 0o755
+    assert (tmp_path / "host/lib/deep/er/two.py").read_bytes() == b"two = 2\n"
+
+
+def test_what_is_no_archive_of_the_agent_is_refused(tmp_path: Path) -> None:
+    whole = packed(tmp_path).path
+    cut, noise, other = (tmp_path / name for name in ("cut", "noise", "other.tar.gz"))
+    cut.write_bytes(whole.read_bytes()[:40])
+    noise.write_bytes(b"noise")
+    with tarfile.open(other, "w:gz") as archive:
+        archive.addfile(tarfile.TarInfo("readme"))
+
+    for path in (cut, noise, other):
+        with pytest.raises(BadConfiguration, match=r"it is no archive of the agent"):
+            agent_archive.read(path, Kind.CODE)
+    with pytest.raises(BadConfiguration, match="holds the agent's code, not its interpreter"):
+        agent_archive.read(whole, Kind.INTERPRETER)
+
+
+@pytest.mark.parametrize("version", ["../../etc", "current", "python", "1.2.3", "1.2.3+x/y", ""])
+def test_a_version_that_is_no_name_of_a_folder_is_refused(tmp_path: Path, version: str) -> None:
+    made = packed(tmp_path)
+    text = gzip.decompress(made.path.read_bytes())
+    length = len(made.manifest.version)
+    forged = text.replace(
+        f'"version": "{made.manifest.version}"'.encode(),
+        f'"version": "{version}"{" " * (length - len(version))}'.encode(),
+    )
+    made.path.write_bytes(gzip.compress(forged, 1))
+
+    with pytest.raises(BadConfiguration, match="for a version"):
+        agent_archive.read(made.path, Kind.CODE)
+
+
+def test_code_refuses_an_interpreter_that_it_was_not_built_for(tmp_path: Path) -> None:
+    made = packed(tmp_path).manifest
+    about = About(
+        Kind.INTERPRETER, name="p", release="3.11.9", platform=made.platform, python="3.11"
+    )
+
+    with pytest.raises(BadConfiguration, match=r"wants the interpreter 3\.11\.9\+0123456789ab"):
+        made.require_interpreter(about.manifest("f" * 64))
+    made.require_interpreter(about.manifest("0123456789ab" + "f" * 52))

@@ -1,0 +1,106 @@
+"""The agent's archive holds what the agent imports: read from the sources, whole, and nothing for type checkers alone."""
+
+from __future__ import annotations
+
+import functools
+import re
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+from bramley.app.agent_bundle import closure, code, packages
+from bramley.base.errors import BadConfiguration
+from tests.meta.documents import ROOT
+from tools.agent_bundle import wheels
+
+
+@functools.cache
+def imports() -> closure.Closure:
+    return code.imports()
+
+
+def written(folder: Path, **sources: str) -> Path:
+    for name, text in sources.items():
+        path = folder / "orchard" / f"{name.replace('__', '/') if name != '__init__' else name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+def test_imports_are_followed_into_functions_and_up_to_packages(tmp_path: Path) -> None:
+    sources = written(
+        tmp_path,
+        __init__="",
+        start="def later():\n    from orchard import press\n",
+        press="import json\nimport orchard.cellar.cask\nfrom barrels.oak import Stave\n",
+        unused="import orchard.start",
+    )
+    (tmp_path / "orchard/cellar").mkdir()
+    (tmp_path / "orchard/cellar/__init__.py").write_text("")
+    (tmp_path / "orchard/cellar/cask.py").write_text(
+        "try:\n    import hoops\nexcept E:\n    pass\n"
+    )
+
+    found = closure.of("orchard.start", sources)
+
+    assert sorted(found.modules) == [
+        "orchard",
+        "orchard.cellar",
+        "orchard.cellar.cask",
+        "orchard.press",
+        "orchard.start",
+    ]
+    assert found.foreign == {"barrels", "hoops"}
+
+
+def test_what_only_type_checkers_import_is_left_out(tmp_path: Path) -> None:
+    text = "if TYPE_CHECKING:\n    import orchard.types\n    import stubs\nelse:\n    import orchard.press\n"
+    sources = written(tmp_path, __init__="", start=text, types="", press="")
+
+    found = closure.of("orchard.start", sources)
+
+    assert sorted(found.modules) == ["orchard", "orchard.press", "orchard.start"]
+    assert found.foreign == set()
+
+
+def test_a_relative_import_is_refused_since_it_would_be_missed(tmp_path: Path) -> None:
+    sources = written(tmp_path, __init__="", start="from . import press\n", press="")
+
+    with pytest.raises(BadConfiguration, match=r"start\.py:1 imports relatively"):
+        closure.of("orchard.start", sources)
+
+
+def test_a_module_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadConfiguration, match=r"there is no module orchard\.start"):
+        closure.of("orchard.start", tmp_path)
+
+
+def test_the_agent_imports_no_server_no_simulation_and_no_host_step() -> None:
+    folders = {name.split(".")[1] for name in imports().modules if "." in name}
+
+    assert folders == {"agent", "api", "app", "base", "cli", "kube", "runtime"}
+
+
+def test_the_lock_pins_exactly_what_the_agent_imports_and_what_that_requires() -> None:
+    pinned = re.findall(r"^([\w.-]+)==(\S+)(?: ; (.*?))? ", wheels.LOCK.read_text(), re.MULTILINE)
+    needed = {packages.key(one.name): one.version for one in packages.installed(imports().foreign)}
+
+    certain = {name: version for name, version, marker in pinned if not marker}
+
+    assert certain.items() <= needed.items()
+    assert needed.items() <= {name: version for name, version, _ in pinned}.items()
+
+
+def test_the_lock_asks_nothing_of_the_platform_since_pip_would_answer_for_this_one() -> None:
+    assert not re.search(r"sys_platform|platform_|os_name", wheels.LOCK.read_text())
+
+
+def test_the_group_in_pyproject_names_what_the_agent_imports() -> None:
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+    direct = packages_distributions()
+    imported = {packages.key(name) for top in imports().foreign for name in direct[top]}
+
+    # What aiohttp is made of comes with it.
+    assert {packages.key(name) for name in groups["agent"]} == imported - {"multidict", "yarl"}

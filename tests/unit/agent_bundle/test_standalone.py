@@ -1,0 +1,95 @@
+"""The interpreter's archive for Macs is what an agent needs of the given file, with not a byte of a binary changed."""
+
+from __future__ import annotations
+
+import importlib.util
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from bramley.base.errors import BadConfiguration
+from bramley.host import agent_archive
+from bramley.host.agent_archive import Kind, Platform
+from tests.unit.agent_bundle import standing_in
+from tests.unit.agent_bundle.binaries import X86_64, elf, mach_o
+from tests.unit.agent_bundle.standing_in import KEPT, RELEASE, SERIES
+from tools.agent_bundle import standalone
+
+
+def test_the_archive_holds_what_an_agent_needs_as_it_was_given(tmp_path: Path) -> None:
+    given = standing_in.give(tmp_path)
+
+    made = standalone.build(given.path, given.sha256.upper(), tmp_path / "made")
+
+    with tarfile.open(made.path) as archive:
+        files = {one.name: archive.extractfile(one) for one in archive if one.isreg()}
+        found = {name: held.read() for name, held in files.items() if held}
+        links = {one.name: one.linkname for one in archive.getmembers() if one.issym()}
+    sources = {name: text for name, text in found.items() if not name.endswith(".pyc")}
+    sources.pop("manifest.json")
+    assert sources == KEPT
+    assert links == {"bin/python3": f"python{SERIES}"}
+
+
+def test_the_archive_tells_what_it_is(tmp_path: Path) -> None:
+    given = standing_in.give(tmp_path)
+
+    made = standalone.build(given.path, given.sha256, tmp_path / "made")
+
+    told = agent_archive.read(made.path, Kind.INTERPRETER)
+    assert told.version.startswith(f"{RELEASE}+")
+    assert (told.platform, told.python) == (Platform.MACOS_ARM64, SERIES)
+    assert told.inputs == {standing_in.NAME: given.sha256}
+    assert told.folder == f"/opt/tart-kubelet/python/{told.version}"
+
+
+def test_the_same_file_gives_the_same_archive_in_every_folder(tmp_path: Path) -> None:
+    one, other = standing_in.give(tmp_path / "one"), standing_in.give(tmp_path / "an/other")
+
+    first = standalone.build(one.path, one.sha256, tmp_path / "made")
+    second = standalone.build(other.path, other.sha256, tmp_path / "made" / "again")
+
+    assert second.path.read_bytes() == first.path.read_bytes()
+    assert second.path.name == first.path.name
+
+
+def test_modules_come_compiled_with_no_time_and_no_path_of_this_machine(tmp_path: Path) -> None:
+    given = standing_in.give(tmp_path)
+
+    made = standalone.build(given.path, given.sha256, tmp_path / "made")
+
+    with tarfile.open(made.path) as archive:
+        name = importlib.util.cache_from_source(f"{standing_in.LIBRARY}/os.py", optimization="")
+        held = archive.extractfile(name)
+        assert held
+        compiled = held.read()
+    assert compiled[:4] == importlib.util.MAGIC_NUMBER
+    # Taken as it is, without a look at the source's time.
+    assert compiled[4:8] == bytes([1, 0, 0, 0])
+    assert f"{standing_in.LIBRARY}/os.py".encode() in compiled
+    assert str(tmp_path).encode() not in compiled
+    assert b"agent-bundle-" not in compiled
+
+
+@pytest.mark.parametrize("program", [elf(None), mach_o(X86_64), b"#!/bin/sh\n"])
+def test_an_interpreter_for_another_machine_is_refused(tmp_path: Path, program: bytes) -> None:
+    given = standing_in.give(tmp_path, files={f"bin/python{SERIES}": program})
+
+    with pytest.raises(BadConfiguration, match=r"is not for macos-arm64; give an aarch64-apple"):
+        standalone.build(given.path, given.sha256, tmp_path / "made")
+
+
+def test_another_series_than_the_one_that_compiles_is_refused(tmp_path: Path) -> None:
+    header = f"include/python{SERIES}/patchlevel.h"
+    given = standing_in.give(tmp_path, files={header: b'#define PY_VERSION "3.9.1"\n'})
+
+    with pytest.raises(BadConfiguration, match=r"run the same command with python3\.9"):
+        standalone.build(given.path, given.sha256, tmp_path / "made")
+
+
+def test_a_file_that_holds_no_interpreter_is_refused(tmp_path: Path) -> None:
+    given = standing_in.give(tmp_path, files={f"include/python{SERIES}/patchlevel.h": b""})
+
+    with pytest.raises(BadConfiguration, match="holds no interpreter"):
+        standalone.build(given.path, given.sha256, tmp_path / "made")
