@@ -110,8 +110,8 @@ def address(field: str, value: str) -> Iterator[Cause]:
 
 def endpoint(field: str, value: str) -> Iterator[Cause]:
     """Check where to listen: an address of IPv4, or none for all of them, and a port."""
-    host, _, port = value.rpartition(":")
-    is_port = bool(_PORT.fullmatch(port)) and int(port) <= _LAST_PORT
+    host, colon, port = value.rpartition(":")
+    is_port = bool(colon and _PORT.fullmatch(port)) and int(port) <= _LAST_PORT
     if not is_port or (host and not _is_address(host)) or ":" in host:
         yield _cause(field, value, "must be an address of IPv4 and a port, like 127.0.0.1:8081")
 

@@ -109,6 +109,8 @@ def test_the_agent_takes_the_flags_it_is_started_with(tmp_path: Path) -> None:
     assert settings.address_source == "tailscale"
     assert settings.stage_megabytes_per_second == 50
     assert (str(settings.health), str(settings.metrics)) == ("127.0.0.2:8081", "127.0.0.2:8080")
+    assert not settings.collects
+    assert agent_flags.without_effect(flags) == []
 
 
 def test_on_the_tailnet_the_agent_tells_how_it_does_on_loopback() -> None:
@@ -126,8 +128,6 @@ def test_on_the_tailnet_the_agent_tells_how_it_does_on_loopback() -> None:
 def test_an_address_to_listen_on_is_checked(value: str) -> None:
     with pytest.raises(InvalidSpec, match="health_bind_address"):
         dataclasses.replace(PURE, health_bind_address=value)
-    assert not settings.collects
-    assert agent_flags.without_effect(flags) == []
 
 
 def test_only_builders_keep_the_collector_off() -> None:
