@@ -1,0 +1,113 @@
+"""The file of `bramley host`: what it becomes, and how a wrong one is refused by the name of its field."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from bramley.app import host_config
+from bramley.base.errors import BadConfiguration, InvalidSpec
+from bramley.base.secret import Secret
+from bramley.host.artifacts import Depot
+from bramley.host.spec import MacSpec
+
+WHOLE = """
+node: mac-1
+labels: {tuist.dev/fleet: demo}
+providerId: scw-applesilicon://fr-par-1/1
+cpu: 10
+memoryMb: 32768
+maxPods: 2
+builder: true
+publicKeys: [ssh-ed25519 AAAA somebody]
+egress: {cacheNetwork: 10.1.0.0/16, clusterDns: 10.96.0.10}
+artifacts:
+  tart: {file: tart.tar.gz, version: 2.32.1}
+  tailscale: {file: tailscale.tar.gz, version: 1.96.5}
+tailnet: {authKeyFile: key, tags: [mac]}
+"""
+
+
+async def made_of(text: str, folder: Path) -> MacSpec:
+    (folder / "mac.yaml").write_text(text)
+    config = host_config.read(folder / "mac.yaml")
+    return await host_config.spec(config, folder, Depot(), password=Secret("canary"))
+
+
+async def test_a_whole_file_becomes_a_specification(tmp_path: Path) -> None:
+    for name in ("tart.tar.gz", "tailscale.tar.gz"):
+        (tmp_path / name).write_bytes(name.encode())
+    (tmp_path / "key").write_text("tskey-auth-canary\n")
+    spec = await made_of(WHOLE, tmp_path)
+    assert (spec.job.node_name, spec.job.host_cpu, spec.job.is_builder) == ("mac-1", 10, True)
+    assert spec.job.on_tailnet
+    assert spec.egress.cache_network == "10.1.0.0/16"
+    assert spec.tart
+    assert spec.tart.sha256 == hashlib.sha256(b"tart.tar.gz").hexdigest()
+    assert spec.tailnet
+    assert spec.tailnet.auth_key == Secret("tskey-auth-canary")
+    assert "canary" not in repr(spec)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "HostConfig|object"),
+        ("node: [", "no YAML"),
+        ("node: mac-1\ncolour: red", "colour"),
+        ("node: 7", r"\$.node"),
+        ("node: mac-1\negress: {cacheNet: x}", "cacheNet"),
+        ("node: mac-1\ntailnet: {authKeyFile: key}", "artifacts.tailscale"),
+        ("node: mac-1\nartifacts: {agent: {file: mac.yaml}}", "no archive of the agent"),
+    ],
+)
+async def test_a_wrong_file_is_refused_by_what_is_wrong(
+    text: str, told: str, tmp_path: Path
+) -> None:
+    with pytest.raises(BadConfiguration, match=told):
+        await made_of(text, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "node: Mac;reboot",
+        "node: mac-1\ncpu: 0",
+        "node: mac-1\nuser: 'a b'",
+        "node: mac-1\nlabels: {'-x': y}",
+        "node: mac-1\negress: {cacheNetwork: 10.1.0.1/16}",
+        "node: mac-1\nartifacts: {tart: {file: mac.yaml, version: latest}}",
+    ],
+)
+async def test_values_are_held_to_their_grammar(line: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidSpec):
+        await made_of(line, tmp_path)
+
+
+async def test_a_file_with_another_digest_is_not_brought_anywhere(tmp_path: Path) -> None:
+    (tmp_path / "tart.tar.gz").write_bytes(b"other")
+    digest = "0" * 64
+    text = (
+        f"node: a\nartifacts: {{tart: {{file: tart.tar.gz, version: 2.32.1, sha256: '{digest}'}}}}"
+    )
+    with pytest.raises(BadConfiguration, match="fetch it again"):
+        await made_of(text, tmp_path)
+
+
+def test_a_secret_that_is_no_text_or_empty_or_huge_is_refused_without_being_shown(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "secret"
+    for content in (b"canary\xff", b" \n", b"canary" * 20_000):
+        file.write_bytes(content)
+        with pytest.raises(BadConfiguration) as caught:
+            host_config.secret(file)
+        assert "canary" not in str(caught.value)
+        assert caught.value.__cause__ is None
+
+
+def test_the_end_of_the_line_is_no_part_of_a_secret(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b" pass word \r\n")
+    assert host_config.secret(tmp_path / "secret").reveal() == " pass word "
