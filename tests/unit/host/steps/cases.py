@@ -15,9 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
-from bramley.base.secret import Secret
+from bramley.base.errors import Refused
+from bramley.base.secret import Secret, SecretBytes
 from bramley.host.commands import (
     Command,
     Find,
@@ -52,6 +54,17 @@ class Case:
 
     def __str__(self) -> str:
         return self.name
+
+    def check(self, step: Step) -> None:
+        """Compare what the step makes of this situation with what the case says; a refusal comes before any plan."""
+        seen = self.facts(step)
+        if self.refused:
+            with pytest.raises(Refused) as caught:
+                step.refuse(seen)
+            assert str(caught.value).startswith(self.refused)
+            return
+        step.refuse(seen)
+        assert tuple(shown(command) for command in step.plan(seen)) == self.commands
 
     def facts(self, step: Step) -> Facts:
         """Return what the Mac of this case answers to what the step asks; anything else in the case is a mistake of it."""
@@ -100,9 +113,7 @@ def shown(command: Command) -> str:  # noqa: C901, PLR0911 - one line per kind o
         case Run():
             return _run(command)
         case Write():
-            content = _text(command.content)
-            check = f" check[{' '.join(command.check)}]" if command.check else ""
-            return f"write {command.path} {command.mode:04o} {command.owner}{check}: {content}"
+            return _write(command)
         case Stream():
             return (
                 f"stream {command.artifact.name} {command.path} {command.mode:04o} {command.owner}"
@@ -121,6 +132,16 @@ def shown(command: Command) -> str:  # noqa: C901, PLR0911 - one line per kind o
             return f"wait {written(command.look)}{text}{going_on}"
         case Reboot():
             return "reboot"
+
+
+def _write(command: Write) -> str:
+    check = f" check[{' '.join(command.check)}]" if command.check else ""
+    password = f" password[{_text(command.sudo_password)}]" if command.sudo_password else ""
+    if isinstance(command.content, SecretBytes):
+        content = f" (hex) {command.content.reveal_bytes().hex()}"
+    else:
+        content = f": {_text(command.content)}"
+    return f"write {command.path} {command.mode:04o} {command.owner}{check}{password}{content}"
 
 
 def _run(command: Run) -> str:

@@ -1,0 +1,17 @@
+"""Sleep is off under every source of power, and the session stays open."""
+
+from __future__ import annotations
+
+import pytest
+
+from bramley.host.step import Step
+from bramley.host.steps.sleep import Sleep
+from tests.unit.host.steps import cases
+from tests.unit.host.steps.cases import Case
+
+STEP: Step = Sleep()
+
+
+@pytest.mark.parametrize("case", cases.load("sleep"), ids=str)
+def test_what_sleeps_is_kept_awake(case: Case) -> None:
+    case.check(STEP)

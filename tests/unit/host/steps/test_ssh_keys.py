@@ -1,0 +1,59 @@
+"""SSH keys: ours are added, what others wrote stays to the byte, and a private key given by mistake is not shown."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bramley.base.errors import InvalidSpec
+from bramley.host.step import Step
+from bramley.host.steps.ssh_keys import SshKeys, with_lines
+from tests.unit.host.steps import cases
+from tests.unit.host.steps.cases import Case
+
+FLEET = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIFleet fleet"
+STEP: Step = SshKeys("m1", (FLEET,))
+FOREIGN = st.binary(max_size=60) | st.sampled_from(
+    [b"", b"# x", FLEET.encode() + b"\n", b"\r\n", b"no newline", b"\xff\xfe\n"]
+)
+
+
+@pytest.mark.parametrize("case", cases.load("ssh_keys"), ids=str)
+def test_keys_are_added_where_they_are_missing(case: Case) -> None:
+    case.check(STEP)
+
+
+@given(FOREIGN)
+def test_foreign_bytes_stay_and_a_second_time_changes_nothing(content: bytes) -> None:
+    once = with_lines(content, (FLEET, FLEET))
+
+    assert once.startswith(content)
+    assert once.count(FLEET.encode()) >= 1
+    assert len(once) <= len(content) + len(FLEET) + 2
+    assert with_lines(once, (FLEET, FLEET)) == once
+
+
+def test_without_keys_nothing_is_touched() -> None:
+    bare = cases.load("ssh_keys")[1]
+    step = SshKeys("m1", ())
+
+    assert list(step.plan(bare.facts(step))) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "fleet",
+        "-----BEGIN OPENSSH PRIVATE KEY-----",
+        f"{FLEET}\nssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOther",
+        f"# {FLEET}",
+        "ssh-dss AAAAB3NzaC1kc3MAAACBAOld old",
+    ],
+)
+def test_what_is_no_public_key_is_refused_without_being_shown(line: str) -> None:
+    with pytest.raises(InvalidSpec, match="public key 2 is no line of authorized_keys") as caught:
+        SshKeys("m1", (FLEET, line))
+
+    assert not line or line not in str(caught.value)

@@ -1,0 +1,17 @@
+"""Automatic updates of macOS are off."""
+
+from __future__ import annotations
+
+import pytest
+
+from bramley.host.step import Step
+from bramley.host.steps.updates import Updates
+from tests.unit.host.steps import cases
+from tests.unit.host.steps.cases import Case
+
+STEP: Step = Updates()
+
+
+@pytest.mark.parametrize("case", cases.load("updates"), ids=str)
+def test_updates_are_turned_off_where_they_are_on(case: Case) -> None:
+    case.check(STEP)
