@@ -31,7 +31,7 @@ def test_a_sealed_password_is_told_at_every_look_and_a_new_one_asked_for() -> No
     """The session may still be alive, and everything else be right: the next login would fail."""
     seen = replace(RIGHT, but=SEALED).facts(WITHOUT)
 
-    with pytest.raises(UnsupportedHost, match="mark of a wrong password.*give the right one"):
+    with pytest.raises(UnsupportedHost, match=r"mark of a wrong password.*give the right one"):
         WITHOUT.refuse(seen)
 
 
@@ -50,7 +50,7 @@ def test_without_a_password_a_mac_that_is_set_up_gets_its_session() -> None:
 
 def test_a_password_that_loginwindow_did_not_take_is_wrong() -> None:
     """The directory had taken it: only the marker tells."""
-    with pytest.raises(UnsupportedHost, match="^the password is wrong: loginwindow"):
+    with pytest.raises(UnsupportedHost, match=r"^the password is wrong: loginwindow"):
         STEP.confirm(replace(NO_SESSION, but={**NO_SESSION.but, **SEALED}).facts(STEP))
 
 

@@ -25,7 +25,7 @@ def test_the_rule_is_written_where_it_is_missing(case: Case) -> None:
 def test_without_a_password_sudo_is_not_tried(password: Secret | None) -> None:
     step = Sudo("m1", password)
 
-    with pytest.raises(UnsupportedHost, match="none was given.*bramley host prepare"):
+    with pytest.raises(UnsupportedHost, match=r"none was given.*bramley host prepare"):
         step.refuse(BARE.facts(step))
 
 
