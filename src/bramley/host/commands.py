@@ -109,7 +109,7 @@ class Remove:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """Ask again and again until the answer says yes: exit code 0 and, if given, `text` in the output.
+    """Ask again and again until the answer says yes: this exit code and, if given, `text` in the output.
 
     In time it did not: a failure that says so, or nothing if `else_go_on`, since the step then tells it from its facts.
     """
@@ -117,6 +117,7 @@ class Wait:
     look: Look
     purpose: str
     text: str = ""
+    code: int = 0
     every: timedelta = timedelta(seconds=1)
     within: timedelta = timedelta(seconds=30)
     else_go_on: bool = False

@@ -9,14 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 from bramley.api.names import launchd
-from bramley.host.commands import Command, Look, LookAt, Probe, Remove, Run, Write
+from bramley.host.commands import Command, Look, LookAt, Probe, Remove, Run, Wait, Write
 from bramley.host.facts import Facts, Said
 
+ENDED_WITHIN = timedelta(seconds=60)
 CHECK = ("plutil", "-lint", "{}")
-# launchctl: no such process, still ending, no such service.
-_GONE = (0, 3, 36, 113)
+NO_SERVICE = 113
+# launchctl: no such process, still ending.
+_GONE = (0, 3, 36, NO_SERVICE)
 _PID = re.compile(r"^\s*pid = ([0-9]+)$", re.MULTILINE | re.ASCII)
 
 
@@ -48,7 +51,7 @@ class LaunchDaemon:
         """Yield what loads it; `changes` are of what it runs, and are done while it does not."""
         is_right = self.is_current(seen) and not changes
         if self.is_loaded(seen) and not is_right:
-            yield unload(self.label)
+            yield from unload(self.label)
         yield from changes
         yield from self.write(seen)
         if not (self.is_loaded(seen) and is_right):
@@ -68,14 +71,14 @@ class LaunchDaemon:
     def away(self, seen: Facts) -> Iterator[Command]:
         """Yield what takes the daemon away."""
         if self.is_loaded(seen):
-            yield unload(self.label)
+            yield from unload(self.label)
         if seen.file(LookAt(self.path)) is not None:
             yield Remove(path=self.path, purpose=f"remove the job {self.label}")
 
 
 def job(label: str) -> Look:
     """Return the question for a daemon: exit code 0 if it is loaded, and how it does."""
-    return Look(("launchctl", "print", f"system/{label}"))
+    return Look(("launchctl", "print", launchd.in_system(label)))
 
 
 def pid(said: Said) -> int:
@@ -84,20 +87,26 @@ def pid(said: Said) -> int:
     return int(found[1]) if found else 0
 
 
-def unload(label: str) -> Run:
-    """Return what ends a daemon and lets launchd forget it."""
-    return Run(
-        argv=("launchctl", "bootout", f"system/{label}"),
+def unload(label: str) -> Iterator[Command]:
+    """Yield what ends a daemon and lets launchd forget it; its label is taken until its process has gone."""
+    yield Run(
+        argv=("launchctl", "bootout", launchd.in_system(label)),
         purpose=f"end the job {label}",
         as_root=True,
         accepts=_GONE,
+    )
+    yield Wait(
+        look=job(label),
+        code=NO_SERVICE,
+        purpose=f"wait until the job {label} has ended",
+        within=ENDED_WITHIN,
     )
 
 
 def load(label: str) -> Iterator[Command]:
     """Yield what lets launchd read a property list; a daemon that was switched off is switched on before."""
     yield Run(
-        argv=("launchctl", "enable", f"system/{label}"),
+        argv=("launchctl", "enable", launchd.in_system(label)),
         purpose=f"allow the job {label}",
         as_root=True,
     )
@@ -111,7 +120,7 @@ def load(label: str) -> Iterator[Command]:
 def restart(label: str) -> Run:
     """Return what gives a loaded daemon another process."""
     return Run(
-        argv=("launchctl", "kickstart", "-k", f"system/{label}"),
+        argv=("launchctl", "kickstart", "-k", launchd.in_system(label)),
         purpose=f"restart the job {label}",
         as_root=True,
     )

@@ -129,7 +129,8 @@ def shown(command: Command) -> str:  # noqa: C901, PLR0911 - one line per kind o
         case Wait():
             going_on = " or go on" if command.else_go_on else ""
             text = f" for {command.text!r}" if command.text else ""
-            return f"wait {written(command.look)}{text}{going_on}"
+            code = f" until {command.code}" if command.code else ""
+            return f"wait {written(command.look)}{text}{code}{going_on}"
         case Reboot():
             return "reboot"
 
