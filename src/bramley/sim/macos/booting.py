@@ -38,6 +38,7 @@ def go_down(mac: Mac, state: dict[str, Any]) -> None:
     loginwindow.log_out(mac, state)
     for domain in {launchd.domain_of(target) for target in state["launchd"]["jobs"]}:
         launchd.end_domain(mac, state, domain)
+    state["processes"] = []
     for folder in _EMPTIED:
         for name in mac.files.names(folder):
             mac.files.remove(f"{folder}/{name}")

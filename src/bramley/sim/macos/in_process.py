@@ -1,14 +1,40 @@
-"""A connection to a simulated Mac without a line: the vocabulary of host steps, answered by the model under any clock."""
+"""A connection to a simulated Mac without a line: the vocabulary of host steps, answered by the model under any clock.
+
+What a line may do to a command is planned in `Faults`: cut before it, after it, with its answer lost or at a byte of a stream; hang
+until its deadline; fail. After a cut the next call is a new connection, as with SSH.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection
+from datetime import timedelta
 
+from bramley.base import errors
 from bramley.base.clock import Clock
-from bramley.host.commands import Command, Probe
+from bramley.base.secret import Secret, redact
+from bramley.host.commands import (
+    SOON,
+    Command,
+    Folder,
+    Link,
+    Probe,
+    Reboot,
+    Remove,
+    Rename,
+    Run,
+    Stream,
+    Wait,
+    Write,
+)
 from bramley.host.facts import Facts
-from bramley.sim.macos.faults import Faults
+from bramley.sim.macos import doing, looking
+from bramley.sim.macos.faults import Cut, Fail, Fault, Faults, Garble, Hang, Moment
 from bramley.sim.macos.mac import Mac
+
+_LONGEST = 500
+_LOOK = timedelta(seconds=60)
+_EVERY = timedelta(seconds=1)
 
 
 class ModelConnection:
@@ -23,16 +49,160 @@ class ModelConnection:
         self.faults = faults or Faults()
         self._clock = clock
         self._user = user
+        self._is_cut = False
+        self._pin = mac.state["host_key_id"]
 
     @property
     def host(self) -> str:
         """Return how people call this Mac."""
-        return str(self.mac.state["host_name"])
+        return f"{self._user}@{self.mac.state['settings']['host_name']}"
+
+    def trust_again(self) -> None:
+        """Take the host key that the Mac shows now for the right one."""
+        self._pin = self.mac.state["host_key_id"]
 
     async def do(self, command: Command) -> None:
         """Do one command to its end."""
-        raise NotImplementedError
+        fault = self.faults.next(command)
+        await self._reach(fault, _within(command), command.purpose)
+        try:
+            await self._perform(command, fault)
+        except doing.Failed as error:
+            raise errors.CommandFailed(self._told(command, error)) from None
+        self.done.append(command)
+        self._leave(fault)
 
     async def look(self, probes: Collection[Probe]) -> Facts:
         """Ask all questions in one round trip."""
-        raise NotImplementedError
+        fault = self.faults.next_look()
+        self.looks += 1
+        await self._reach(fault, _LOOK, "look at the Mac")
+        found = looking.facts(self.mac, self._user, probes)
+        self._leave(fault)
+        return found
+
+    async def _reach(self, fault: Fault | None, within: timedelta, purpose: str) -> None:
+        """Come to the Mac, or do not."""
+        await asyncio.sleep(0)
+        if self._is_cut or fault == Cut(Moment.BEFORE):
+            self._is_cut = False
+            raise errors.HostUnreachable(f"{self.host}: the connection was cut: {purpose}")
+        self._require_up(purpose)
+        if isinstance(fault, Hang):
+            await asyncio.sleep(within.total_seconds())
+            raise errors.TimedOut(f"{self.host}: {purpose}: no end within {_shown(within)}")
+
+    def _require_up(self, purpose: str) -> None:
+        if not self.mac.is_up:
+            raise errors.HostUnreachable(f"{self.host}: does not answer: {purpose}")
+        if self.mac.state["host_key_id"] != self._pin:
+            raise errors.HostKeyChanged(
+                f"{self.host} shows another host key than the one that was pinned; trust it again if it was reinstalled"
+            )
+
+    def _leave(self, fault: Fault | None) -> None:
+        if isinstance(fault, Cut) and (
+            fault.moment is Moment.UNANSWERED or fault.at_byte is not None
+        ):
+            raise errors.HostUnreachable(f"{self.host}: the connection was cut before the answer")
+        self._is_cut = fault == Cut(Moment.AFTER)
+
+    async def _perform(self, command: Command, fault: Fault | None) -> None:
+        mac, user = self.mac, self._user
+        if isinstance(fault, Fail):
+            raise doing.Failed(fault.code, fault.said)
+        match command:
+            case Wait():
+                await self._wait(command)
+            case Reboot():
+                await self._reboot(command)
+            case Stream():
+                doing.stream(mac, user, command, passing=_Line(self.host, fault).take)
+            case Run():
+                doing.run(mac, user, command)
+            case Write():
+                doing.write(mac, user, command)
+            case _:
+                self._change(command)
+
+    def _change(self, command: Folder | Link | Rename | Remove) -> None:
+        match command:
+            case Folder():
+                doing.folder(self.mac, self._user, command)
+            case Link():
+                doing.link(self.mac, self._user, command)
+            case Rename():
+                doing.rename(self.mac, self._user, command)
+            case Remove():
+                doing.remove(self.mac, self._user, command)
+
+    async def _wait(self, command: Wait) -> None:
+        until = self._clock.monotonic() + command.within.total_seconds()
+        while True:
+            self._require_up(command.purpose)
+            said = looking.said(self.mac, self._user, command.look)
+            if said.code == 0 and command.text.encode() in said.output:
+                return
+            if self._clock.monotonic() + command.every.total_seconds() > until:
+                break
+            await asyncio.sleep(command.every.total_seconds())
+        if not command.else_go_on:
+            raise errors.TimedOut(
+                f"{self.host}: {command.purpose}: not within {_shown(command.within)}"
+            )
+
+    async def _reboot(self, command: Reboot) -> None:
+        before = self.mac.state["boot"]["boot_id"]
+        restart = Run(argv=("shutdown", "-r", "now"), purpose=command.purpose, as_root=True)
+        doing.run(self.mac, self._user, restart)
+        until = self._clock.monotonic() + command.within.total_seconds()
+        while self._clock.monotonic() < until:
+            await asyncio.sleep(_EVERY.total_seconds())
+            if self.mac.is_up and self.mac.state["boot"]["boot_id"] != before:
+                return
+        raise errors.TimedOut(
+            f"{self.host}: {command.purpose}: did not come back within {_shown(command.within)}"
+        )
+
+    def _told(self, command: Command, error: doing.Failed) -> str:
+        said = redact(str(error), *_secrets(command))[-_LONGEST:]
+        return f"{self.host}: {command.purpose}: exit code {error.code}: {said}"
+
+
+class _Line:
+    """What a line does to the bytes of a stream."""
+
+    def __init__(self, host: str, fault: Fault | None) -> None:
+        self._host = host
+        self._garbles = isinstance(fault, Garble)
+        self._left = fault.at_byte if isinstance(fault, Cut) else None
+
+    def take(self, block: bytes) -> bytes:
+        """Let a block pass, whole and as it is unless a fault has it otherwise."""
+        if self._left is not None and len(block) > self._left:
+            raise errors.HostUnreachable(f"{self._host}: the connection was cut in a stream")
+        if self._left is not None:
+            self._left -= len(block)
+        if self._garbles:
+            self._garbles = False
+            return bytes([block[0] ^ 1]) + block[1:]
+        return block
+
+
+def _within(command: Command) -> timedelta:
+    if isinstance(command, Folder | Link | Rename | Remove):
+        return SOON
+    return command.within
+
+
+def _shown(within: timedelta) -> str:
+    return f"{within.total_seconds():g} s"
+
+
+def _secrets(command: Command) -> list[Secret]:
+    found: list[object] = []
+    if isinstance(command, Run):
+        found = [command.stdin, command.sudo_password, *(each for _, each in command.environment)]
+    if isinstance(command, Write):
+        found = [command.content, command.sudo_password]
+    return [each for each in found if isinstance(each, Secret)]

@@ -43,6 +43,7 @@ def log_out(mac: Mac, state: dict[str, Any]) -> None:
         return
     launchd.end_domain(mac, state, f"gui/{users.uid_of(state, console['user'])}")
     console["user"] = None
+    state["processes"] = []
     programs.tell(programs.ON_LOGOUT, mac, state)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bramley.base.clock import Clock, SystemClock
-from bramley.sim.macos import booting, launchd, loginwindow, making, programs
+from bramley.sim.macos import booting, launchd, loginwindow, making, programs, spawning
 from bramley.sim.macos.call import Call, Said
 from bramley.sim.macos.files import Files
 from bramley.sim.macos.settings import Settings
@@ -82,10 +82,12 @@ class Mac:
         # Looked at first, so that what is due has happened before the program sees it.
         _ = self.state
         name = call.argv[0].rpartition("/")[2]
+        path = self._path(call.argv[0])
+        refused = self._refuse(call.argv[0], path)
+        if refused is not None:
+            return refused
         program = programs.find(name)
-        if program is None or not self._is_installed(name):
-            return self._run_file(call)
-        return program(self, call)
+        return self._answer(name) if program is None else program(self, call)
 
     def reboot(self) -> None:
         """Restart it: it is gone at once, and back after a while."""
@@ -98,24 +100,28 @@ class Mac:
 
         return snapshot.take(self)
 
-    def _is_installed(self, name: str) -> bool:
-        places = programs.PLACES.get(name)
-        return places is None or any(self.files.is_executable(place) for place in places)
+    def _path(self, word: str) -> str:
+        """Return where a program lies that does not come with macOS; empty for one that does."""
+        name = word.rpartition("/")[2]
+        if word.startswith(spawning.WITH_MACOS):
+            return ""
+        if "/" in word:
+            return word
+        if programs.find(name) is not None and name not in programs.PLACES:
+            return ""
+        places = programs.PLACES.get(name) or [f"{folder}/{name}" for folder in making.SEARCHED]
+        return next((place for place in places if self.files.is_executable(place)), places[0])
 
-    def _run_file(self, call: Call) -> Said:
-        """Answer for what is no program of ours: nothing is known of a file but whether it could run."""
-        name = call.argv[0]
-        path = name if "/" in name else next(iter(self._on_path(name)), "")
-        if not path or not self.files.is_file(path):
-            return Said(NOT_FOUND, err=f"sh: {name}: command not found\n")
-        if not self.files.is_executable(path):
-            return Said(NOT_EXECUTABLE, err=f"sh: {name}: Permission denied\n")
-        return Said()
+    def _refuse(self, word: str, path: str) -> Said | None:
+        if path and not self.files.is_file(path):
+            return Said(NOT_FOUND, err=f"sh: {word}: command not found\n")
+        if path and not self.files.is_executable(path):
+            return Said(NOT_EXECUTABLE, err=f"sh: {word}: Permission denied\n")
+        return None
 
-    def _on_path(self, name: str) -> Iterator[str]:
-        for folder in making.SEARCHED:
-            if self.files.is_executable(f"{folder}/{name}"):
-                yield f"{folder}/{name}"
+    def _answer(self, name: str) -> Said:
+        """Answer for a program of which nothing is known but that it is there: as the state has it, or with nothing."""
+        return Said(*self.state["answers"].get(name, (0, "")))
 
     def _is_due(self, state: Mapping[str, Any]) -> bool:
         now = self.now()

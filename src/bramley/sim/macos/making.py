@@ -6,6 +6,7 @@ The folders that macOS keeps under /private are links at the top, as there. What
 from __future__ import annotations
 
 import plistlib
+import uuid
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -143,4 +144,9 @@ def _state(settings: Settings) -> dict[str, Any]:
         "launchd": {"jobs": {}, "disabled": {}, "crashing": {}, "last_pid_count": 300},
         "local_network": {"active": [], "granted": {}},
         "sudo": {"refused": False},
+        # What runs besides jobs of launchd, each with its pid and command.
+        "processes": [],
+        # What programs of which nothing is known say, by their bare name: an exit code and a text.
+        "answers": {},
+        "host_key_id": str(uuid.uuid4()),
     }

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Job = dict[str, Any]
 # EX_CONFIG, which launchd tells of a job whose program is not there.
 NO_PROGRAM = 78
-_WITH_MACOS = ("/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/", "/usr/libexec/", "/System/")
+WITH_MACOS = ("/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/", "/usr/libexec/", "/System/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Pretending:
         if job["label"] in state["launchd"]["crashing"]:
             return Exited(state["launchd"]["crashing"][job["label"]])
         program = job["program"] or job["arguments"][0]
-        if not program.startswith(_WITH_MACOS) and not mac.files.is_executable(program):
+        if not program.startswith(WITH_MACOS) and not mac.files.is_executable(program):
             return Exited(NO_PROGRAM)
         if job["keep_alive"] or programs.find(program.rpartition("/")[2]) is None:
             state["launchd"]["last_pid_count"] += 1

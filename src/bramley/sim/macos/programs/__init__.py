@@ -70,7 +70,18 @@ PROGRAMS: Mapping[str, Loader] = {
     "visudo": _from("sudoers", "visudo"),
 }
 
-ORDINARY: Mapping[str, Loader] = {}
+ORDINARY: Mapping[str, Loader] = {
+    "cat": _from("ordinary", "cat"),
+    "chmod": _from("ordinary", "chmod"),
+    "chown": _from("ordinary", "chown"),
+    "false": _from("ordinary", "false"),
+    "id": _from("ordinary", "id"),
+    "ls": _from("ordinary", "ls"),
+    "pgrep": _from("signals", "pgrep"),
+    "tar": _from("unpacking", "tar"),
+    "true": _from("ordinary", "true"),
+    "whoami": _from("ordinary", "whoami"),
+}
 
 # Where a program that does not come with macOS must lie, if its name alone is not enough.
 PLACES: Mapping[str, tuple[str, ...]] = {}

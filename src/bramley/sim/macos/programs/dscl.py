@@ -1,0 +1,87 @@
+"""dscl: the directory of local users, as far as steps ask it: whether a password is right, and what a record says.
+
+Exit codes are the directory's error numbers, of which a shell sees the last eight bits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bramley.sim.macos import users
+from bramley.sim.macos.call import Call, Said
+from bramley.sim.macos.users import Verdict
+
+if TYPE_CHECKING:
+    from bramley.sim.macos.mac import Mac
+
+PROMPT = "Password: "
+_NODES = (".", "/Local/Default")
+_USAGE = 64
+_ERRORS = {
+    Verdict.WRONG: (14090, "eDSAuthFailed"),
+    Verdict.LOCKED: (14167, "eDSAuthAccountDisabled"),
+    Verdict.UNKNOWN: (14136, "eDSRecordNotFound"),
+}
+
+
+def dscl(mac: Mac, call: Call) -> Said:
+    """Answer `-authonly`, `-read` and `-list`."""
+    if len(call.argv) < 3 or call.argv[1] not in _NODES:
+        return _usage()
+    match [call.argv[2].lstrip("-"), *call.argv[3:]]:
+        case ["authonly", user]:
+            return _ask(mac, call, user)
+        case ["authonly", user, password]:
+            return _judge(mac, user, password)
+        case ["read", path, *keys] if path.startswith("/Users/"):
+            return _read(mac, path.removeprefix("/Users/"), keys)
+        case ["list", "/Users"]:
+            return Said(out="".join(f"{name}\n" for name in sorted(mac.state["users"])))
+    return _usage()
+
+
+def _ask(mac: Mac, call: Call, user: str) -> Said:
+    """Ask for the password: at the terminal, and without one on stdin, where the prompt goes to stderr."""
+    password = call.stdin.partition(b"\n")[0].decode("utf-8", "replace")
+    said = _judge(mac, user, password)
+    if call.on_terminal:
+        # What is typed is not shown, and neither is the end of its line.
+        return Said(said.code, f"{PROMPT}\n{said.out}", said.err)
+    return Said(said.code, said.out, PROMPT + said.err)
+
+
+def _judge(mac: Mac, user: str, password: str) -> Said:
+    with mac.change() as state:
+        verdict = users.check(state, user, password, now=mac.now())
+    if verdict is Verdict.RIGHT:
+        return Said()
+    number, name = _ERRORS[verdict]
+    out = f"Authentication for node /Local/Default failed. (-{number}, {name})\n"
+    return _error(verdict, out=out)
+
+
+def _error(verdict: Verdict, *, out: str = "") -> Said:
+    number, name = _ERRORS[verdict]
+    return Said(number % 256, out, f"<dscl_cmd> DS Error: -{number} ({name})\n")
+
+
+def _read(mac: Mac, user: str, keys: list[str]) -> Said:
+    state = mac.state
+    record = state["users"].get(user)
+    if record is None:
+        return _error(Verdict.UNKNOWN)
+    known = {
+        "NFSHomeDirectory": record["home"],
+        "PrimaryGroupID": users.GROUPS[record["groups"][0]],
+        "RecordName": user,
+        "UniqueID": record["uid"],
+        "UserShell": "/bin/sh" if user == "root" else "/bin/zsh",
+    }
+    lines = [
+        f"{key}: {known[key]}" if key in known else f"No such key: {key}" for key in keys or known
+    ]
+    return Said(out="".join(f"{line}\n" for line in lines))
+
+
+def _usage() -> Said:
+    return Said(_USAGE, err="dscl: the simulated Mac does not know this command\n")

@@ -1,0 +1,80 @@
+"""Who may use sudo on a simulated Mac, as its sudoers files say.
+
+Only grants of everything count: a grant of single commands is read, and passed over. The last line that fits decides, and a
+line that cannot be read, or a file that others could have written, is told and left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bramley.sim.macos import users
+
+if TYPE_CHECKING:
+    from bramley.sim.macos.mac import Mac
+
+MAIN = "/etc/sudoers"
+_INCLUDE = re.compile(r"[@#]includedir\s+(\S+)\s*")
+_GRANT = re.compile(r"(\S+)\s+ALL\s*=\s*(?:\([^)]*\)\s*)?(?:(NOPASSWD|PASSWD)\s*:\s*)?ALL\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the files say of one user, and what was wrong with them."""
+
+    may: bool
+    without_password: bool
+    told: str
+
+
+def of(mac: Mac, user: str) -> Rules:
+    """Return the rules for a user."""
+    names = {user, "ALL", *(f"%{group}" for group in users.groups_of(mac.state, user))}
+    may = without = False
+    told: list[str] = []
+    for path in _paths(mac):
+        complaint = _complaint(mac, path)
+        if complaint:
+            told.append(complaint)
+            continue
+        for tag in _tags(mac.files.text(path), names):
+            may, without = True, tag == "NOPASSWD"
+        told += _mistakes(mac.files.text(path), path)
+    return Rules(may, without, "".join(f"{line}\n" for line in told))
+
+
+def _paths(mac: Mac) -> Iterator[str]:
+    yield MAIN
+    for line in mac.files.text(MAIN).splitlines():
+        if found := _INCLUDE.fullmatch(line):
+            for name in mac.files.names(found[1]):
+                # Editors and package managers leave such files, so sudo does not read them.
+                if "." not in name and not name.endswith("~"):
+                    yield f"{found[1]}/{name}"
+
+
+def _complaint(mac: Mac, path: str) -> str:
+    owner = mac.files.owner(path).partition(":")[0]
+    if owner != "root":
+        uid = users.uid_of(mac.state, owner)
+        return f"sudo: {path} is owned by uid {owner if uid is None else uid}, should be 0"
+    if mac.files.mode(path) & 0o002:
+        return f"sudo: {path} is world writable"
+    return ""
+
+
+def _tags(text: str, names: Collection[str]) -> Iterator[str]:
+    for line in text.splitlines():
+        found = _GRANT.fullmatch(line.strip())
+        if found and found[1] in names:
+            yield found[2] or "PASSWD"
+
+
+def _mistakes(text: str, path: str) -> Iterator[str]:
+    from bramley.sim.macos.programs import sudoers
+
+    for mistake in sudoers.mistakes(text):
+        yield f"{path}:{mistake.line}: syntax error"

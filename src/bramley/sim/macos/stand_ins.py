@@ -1,0 +1,77 @@
+"""Files that stand in for the programs which are brought to Macs: small archives of the same shape, made to the byte.
+
+In process the model answers for them; in a Mac's own root they are scripts that hand over to the model's program of that name.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import plistlib
+import tarfile
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+
+_EXECUTABLE = 0o755
+_PLAIN = 0o644
+
+
+def program(name: str, version: str) -> bytes:
+    """Return a script that stands in for a program of this version."""
+    # The model's programs lie where macOS' own do.
+    return f'#!/bin/sh\n# simulated {name} {version}\nexec /usr/bin/{name} "$@"\n'.encode()
+
+
+def daemon(name: str, version: str) -> bytes:
+    """Return a script that stands in for a daemon: it tells its version, or else stays until it is ended."""
+    told = f'[ "${{1-}}" = --version ] && exec /usr/bin/{name} "$@"'
+    return f"#!/bin/sh\n# simulated {name} {version}\n{told}\nexec sleep 1000000000\n".encode()
+
+
+def tart(version: str, *, executable: bytes | None = None) -> bytes:
+    """Return an archive with tart's bundle; another executable may be a tart that runs VMs."""
+    about = {
+        "CFBundleExecutable": "tart",
+        "CFBundleIdentifier": "com.github.cirruslabs.tart",
+        "CFBundleShortVersionString": version,
+    }
+    files = {
+        "tart.app/Contents/Info.plist": plistlib.dumps(about),
+        "tart.app/Contents/MacOS/tart": executable or program("tart", version),
+        "tart.app/Contents/embedded.provisionprofile": f"simulated profile {version}\n".encode(),
+    }
+    return archive(files, executable=("tart.app/Contents/MacOS/tart",))
+
+
+def tailscale(version: str) -> bytes:
+    """Return an archive with tailscale and its daemon."""
+    files = {
+        "tailscale": program("tailscale", version),
+        "tailscaled": daemon("tailscaled", version),
+    }
+    return archive(files, executable=tuple(files))
+
+
+def node_exporter(version: str) -> bytes:
+    """Return the file of node_exporter."""
+    return daemon("node_exporter", version)
+
+
+def archive(files: Mapping[str, bytes], *, executable: tuple[str, ...] = ()) -> bytes:
+    """Return a compressed archive of these files and their folders; the same files make the same bytes."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for folder in sorted({str(parent) for name in files for parent in _parents(name)}):
+            member = tarfile.TarInfo(folder)
+            member.type, member.mode = tarfile.DIRTYPE, _EXECUTABLE
+            tar.addfile(member)
+        for name, content in sorted(files.items()):
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            member.mode = _EXECUTABLE if name in executable else _PLAIN
+            tar.addfile(member, io.BytesIO(content))
+    return gzip.compress(packed.getvalue(), mtime=0)
+
+
+def _parents(name: str) -> list[PurePosixPath]:
+    return [parent for parent in PurePosixPath(name).parents if str(parent) != "."]
