@@ -1,0 +1,121 @@
+"""Where shims come to: every program of the model that runs in the Mac's root is answered here, by the one process that holds the model.
+
+Who calls is what the kernel says about the other end; where the machine has but one user for all of a Mac's, each of these has
+a door of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bramley.base import log
+from bramley.sim.macos import users
+from bramley.sim.macos.call import Call, Said
+from bramley.sim.macos.mac import Mac
+from bramley.sim.macos.programs import dscl
+from bramley.sim.ssh import bubble
+from bramley.sim.ssh.calls import Asked, Talk
+from bramley.sim.ssh.elevating import Elevating
+from bramley.sim.ssh.faults import Faults
+from bramley.sim.ssh.processes import Processes
+from bramley.sim.ssh.shim import DOOR
+
+logger = log.get(__name__)
+
+_WAITING = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """The door of one Mac; `done` is called behind every call."""
+
+    mac: Mac
+    faults: Faults
+    processes: Callable[[], Processes]
+    done: Callable[[], None]
+
+    async def serve(self, line: socket.socket, owner: str | None) -> None:
+        """Let shims in until cancelled; without an owner, each is who the kernel says."""
+        loop = asyncio.get_running_loop()
+        async with asyncio.TaskGroup() as group:
+            while True:
+                accepted, _ = await loop.sock_accept(line)
+                group.create_task(self._answer(accepted, owner))
+
+    async def _answer(self, line: socket.socket, owner: str | None) -> None:
+        with line, contextlib.suppress(ConnectionError):
+            line.setblocking(False)
+            talk = Talk(line)
+            asked = await talk.hear()
+            try:
+                user = owner or users.name_of(self.mac.state, talk.uid()) or "nobody"
+                said = await self._said(talk, asked, user)
+            finally:
+                asked.close()
+            await talk.tell(said)
+
+    async def _said(self, talk: Talk, asked: Asked, user: str) -> Said:
+        if asked.argv[0] == "sudo":
+            elevating = Elevating(self.mac, self.faults, self.processes())
+            return await elevating.answer(talk, asked, user)
+        if asked.argv[0] == "dscl" and asked.argv[2:-1] in {("-authonly",), ("authonly",)}:
+            return await self._authonly(talk, asked, user)
+        stdin = await talk.input() if "-" in asked.argv[1:] else b""
+        return self._run(asked, user, stdin)
+
+    async def _authonly(self, talk: Talk, asked: Asked, user: str) -> Said:
+        """Ask for the password where it is not shown; the model tells prompt and answer at once, we have asked before."""
+        line = await talk.typed(dscl.PROMPT)
+        said = self._run(asked, user, line)
+        out = said.out.removeprefix(f"{dscl.PROMPT}\n")
+        return Said(said.code, out, said.err.removeprefix(dscl.PROMPT))
+
+    def _run(self, asked: Asked, user: str, stdin: bytes) -> Said:
+        call = Call(asked.argv, user, stdin, on_terminal=asked.on_terminal)
+        try:
+            said = self.mac.run(call)
+        except OSError as error:
+            told = f"{asked.argv[0]}: {error.strerror}: {error.filename or ''}".rstrip(": ")
+            said = Said(1, err=f"{told}\n")
+        # At once: nothing that is due may come between a restart and what it ends.
+        self.done()
+        return said
+
+
+@contextlib.contextmanager
+def opened(run: Path, names: list[str]) -> Iterator[list[tuple[socket.socket, str | None]]]:
+    """Open the doors below a folder: one for all, or root's and one for each other user."""
+    with contextlib.ExitStack() as stack:
+        if bubble.is_root():
+            yield [(stack.enter_context(_listen(run)), None)]
+            return
+        doors: list[tuple[socket.socket, str | None]] = [
+            (stack.enter_context(_listen(run)), "root")
+        ]
+        for name in names:
+            (run / name).mkdir(exist_ok=True)
+            doors.append((stack.enter_context(_listen(run / name)), name))
+        yield doors
+
+
+def _listen(folder: Path) -> socket.socket:
+    """Listen below a folder, however long its path is."""
+    place = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+    line = socket.socket(socket.AF_UNIX)
+    try:
+        line.bind(f"/proc/self/fd/{place}/{DOOR}")
+        (folder / DOOR).chmod(0o666)
+        line.listen(_WAITING)
+        line.setblocking(False)
+    except OSError:
+        line.close()
+        raise
+    finally:
+        os.close(place)
+    return line

@@ -1,0 +1,150 @@
+"""Process 1 of a simulated Mac: starts programs as the users that it is told, and tells how they ended.
+
+It runs inside the Mac's own root with the standard library only. Whatever it started dies with it, since it is the first
+process of its namespace; it ends when the server that it belongs to is gone. It decides nothing: that is the server's part.
+Requests come as one JSON message each, with the three standard files of the new process beside it.
+"""
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import termios
+import time
+from typing import Any
+
+LONGEST = 4 * 1024 * 1024
+STANDARD_FILES = 3
+# As launchd waits for a job that is asked to end.
+_ENDS_WITHIN = 20.0
+_LOOK_EVERY = 0.02
+_WITH_SIGNALS_OF_OTHERS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+
+
+def main() -> None:
+    """Serve the server's requests until it is gone."""
+    requests = socket.socket(fileno=int(sys.argv[1]))
+    events = socket.socket(fileno=int(sys.argv[2]))
+    for number in _WITH_SIGNALS_OF_OTHERS:
+        # For the first process of a Mac these are nothing: only what it handles reaches it, and it handles none.
+        signal.signal(number, signal.SIG_IGN)
+    woken, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    while True:
+        ready, _, _ = select.select([requests.fileno(), woken], [], [])
+        if woken in ready:
+            os.read(woken, 4096)
+            _reap(events)
+        if requests.fileno() in ready and not _answer(requests):
+            return
+
+
+def _reap(events: socket.socket) -> None:
+    """Tell of every process that has ended; those that others left behind end here, too."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            told = {"pid": pid, "code": os.waitstatus_to_exitcode(status)}
+            events.sendall(json.dumps(told).encode() + b"\n")
+
+
+def _answer(requests: socket.socket) -> bool:
+    """Do one request; false when there is nobody left who could ask."""
+    message, files, _, _ = socket.recv_fds(requests, LONGEST, STANDARD_FILES)
+    if not message:
+        return False
+    asked = json.loads(message)
+    try:
+        said = _kill(asked) if "kill" in asked else {"pid": _spawn(asked, files)}
+    except OSError as error:
+        said = {"errno": error.errno}
+    finally:
+        for file in files:
+            os.close(file)
+    requests.send(json.dumps(said).encode())
+    return True
+
+
+def _kill(asked: dict[str, Any]) -> dict[str, Any]:
+    """Send a signal to a process, or to the group that it leads."""
+    send = os.killpg if asked["group"] else os.kill
+    try:
+        send(asked["kill"], asked["signal"])
+    except ProcessLookupError:
+        return {"found": False}
+    return {"found": True}
+
+
+def _spawn(asked: dict[str, Any], files: list[int]) -> int:
+    """Start a program and return its pid once it runs; OSError if it cannot be started."""
+    hears, tells = os.pipe2(os.O_CLOEXEC)
+    pid = os.fork()
+    if pid == 0:
+        _become(asked, files, tells)
+    os.close(tells)
+    # One that waits for another to end cannot tell yet.
+    failed = b"" if asked["after"] else os.read(hears, 16)
+    os.close(hears)
+    if failed:
+        raise OSError(int(failed), os.strerror(int(failed)))
+    return pid
+
+
+def _become(asked: dict[str, Any], files: list[int], tells: int) -> None:
+    """Turn this new process into the program; never returns."""
+    try:
+        _shed(asked, files)
+        os.execvpe(asked["argv"][0], asked["argv"], asked["env"])  # noqa: S606 - what a person or launchd asked for
+    except OSError as error:
+        os.write(tells, str(error.errno or errno.EIO).encode())
+    finally:
+        os._exit(127)
+
+
+def _shed(asked: dict[str, Any], files: list[int]) -> None:
+    """Take on everything that is the new process's own: session, files, limits, folder, and last its user."""
+    signal.set_wakeup_fd(-1)
+    for number in (*_WITH_SIGNALS_OF_OTHERS, signal.SIGCHLD, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_DFL)
+    os.setsid()
+    _wait_for_end_of(asked["after"])
+    for standard, file in enumerate(files):
+        os.dup2(file, standard)
+    if asked["terminal"]:
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    if asked["largest_file"] is not None:
+        # Writing fails instead of killing: the program is to tell that the disk is full.
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (asked["largest_file"],) * 2)
+    os.umask(0o022)
+    if asked["becomes"]:
+        os.setgroups(asked["groups"])
+        os.setgid(asked["gid"])
+        os.setuid(asked["uid"])
+    try:
+        os.chdir(asked["cwd"])
+    except OSError:
+        os.chdir("/")
+
+
+def _wait_for_end_of(pid: int) -> None:
+    """Wait until a process has gone, which somebody has asked to end; one that does not is killed."""
+    begun = time.monotonic()
+    with contextlib.suppress(ProcessLookupError):
+        while pid:
+            is_late = time.monotonic() - begun > _ENDS_WITHIN
+            os.kill(pid, signal.SIGKILL if is_late else 0)
+            time.sleep(_LOOK_EVERY)
+
+
+if __name__ == "__main__":
+    main()

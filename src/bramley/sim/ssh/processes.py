@@ -1,0 +1,162 @@
+"""The processes of a simulated Mac as its server sees them: started, signalled and heard of through the Mac's first process.
+
+Starting is one short exchange with that process and does not wait for anything else, so that programs of the model, which are
+plain functions, can start others. When the first process ends, however it does, the kernel ends all others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bramley.base import log
+from bramley.base.errors import BadConfiguration, TimedOut
+from bramley.sim.ssh import bubble
+from bramley.sim.ssh.bubble import Bubble
+
+logger = log.get(__name__)
+
+_ANSWERS_WITHIN = 20.0
+_ENDS_WITHIN = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who a process is on the Mac."""
+
+    name: str
+    uid: int
+    gid: int
+    groups: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """A program to start, as whom, with which files."""
+
+    argv: Sequence[str]
+    who: Identity
+    files: tuple[int, int, int]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    folder: str = "/"
+    on_terminal: bool = False
+    # The largest file that it may write; None: any. A full disk is made of it.
+    largest_file: int | None = None
+    # A process that must have gone before; it was asked to.
+    after: int = 0
+
+
+Ended = Callable[[int], None]
+
+
+class Processes:
+    """All processes of one Mac between two boots."""
+
+    def __init__(
+        self,
+        home: Bubble,
+        process: subprocess.Popen[bytes],
+        requests: socket.socket,
+        events: socket.socket,
+    ) -> None:
+        self._home = home
+        self._process = process
+        self._requests = requests
+        self._events = events
+        self._waiting: dict[int, Ended] = {}
+
+    @classmethod
+    def boot(cls, home: Bubble) -> Processes:
+        """Start the Mac's first process."""
+        if why := bubble.missing():
+            raise BadConfiguration(why)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        hears, tells = socket.socketpair()
+        for each in (ours, theirs):
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1024 * 1024)
+        ours.settimeout(_ANSWERS_WITHIN)
+        with theirs, tells:
+            numbers = (theirs.fileno(), tells.fileno())
+            process = subprocess.Popen(  # noqa: S603 - bwrap and a file of ours
+                home.command(*map(str, numbers)),
+                stdin=subprocess.DEVNULL,
+                pass_fds=numbers,
+                # Ctrl-C is for the server, which then ends everything in order.
+                start_new_session=True,
+            )
+        return cls(home, process, ours, hears)
+
+    @property
+    def pid(self) -> int:
+        """Return the machine's pid of the bubble, for those who look from outside."""
+        return self._process.pid
+
+    async def run(self) -> None:
+        """Hear of processes that end, until the first one does."""
+        events, closing = await asyncio.open_connection(sock=self._events)
+        try:
+            while line := await events.readline():
+                told = json.loads(line)
+                ended = self._waiting.pop(told["pid"], None)
+                if ended is not None:
+                    ended(told["code"])
+        finally:
+            closing.close()
+
+    def start(self, start: Start, ended: Ended) -> int:
+        """Start a program and return its pid; `ended` is called with its exit code, or minus the signal that ended it."""
+        pid = self._ask(self._request(start), start.files)["pid"]
+        self._waiting[pid] = ended
+        return int(pid)
+
+    def signal(self, pid: int, number: signal.Signals, *, group: bool = False) -> bool:
+        """Send a signal; false if there is no such process any more."""
+        asked = {"kill": pid, "signal": int(number), "group": group}
+        return bool(self._ask(asked, ())["found"])
+
+    def end(self) -> None:
+        """End every process of the Mac at once."""
+        self._requests.close()
+        self._process.kill()
+        self._process.wait(_ENDS_WITHIN)
+
+    def _request(self, start: Start) -> dict[str, Any]:
+        argv = list(start.argv)
+        if not bubble.is_root() and start.who.uid != 0:
+            run = f"{bubble.RUN}/{start.who.name}"
+            argv = bubble.as_plain_user(
+                argv, uid=start.who.uid, gid=start.who.gid, root=Path(self._home.root), run=run
+            )
+        return {
+            "argv": argv,
+            "env": dict(start.environment),
+            "cwd": start.folder,
+            "terminal": start.on_terminal,
+            "largest_file": start.largest_file,
+            "after": start.after,
+            "becomes": bubble.is_root(),
+            "uid": start.who.uid,
+            "gid": start.who.gid,
+            "groups": list(start.who.groups),
+        }
+
+    def _ask(self, asked: dict[str, Any], files: tuple[int, ...]) -> dict[str, Any]:
+        try:
+            socket.send_fds(self._requests, [json.dumps(asked).encode()], list(files))
+            answer = self._requests.recv(4096)
+        except TimeoutError as error:
+            raise TimedOut("the first process of a simulated Mac does not answer") from error
+        if not answer:
+            raise ProcessLookupError("the simulated Mac is going down")
+        said: dict[str, Any] = json.loads(answer)
+        if "errno" in said:
+            raise OSError(said["errno"], os.strerror(said["errno"]))
+        return said

@@ -1,0 +1,254 @@
+"""A simulated Mac behind SSH, whole: its model, its bubble, its doors and its SSH server, from `async with` to its end.
+
+Everything that runs on the Mac ends with it, also when this process is killed. A restart of the Mac breaks every line, ends
+every process, and lets nobody in until it is up again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import posixpath
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import asyncssh
+
+from bramley.base import log
+from bramley.base.clock import Clock, SystemClock
+from bramley.base.errors import BadConfiguration
+from bramley.sim.macos import booting, programs
+from bramley.sim.macos.mac import Mac
+from bramley.sim.macos.settings import Settings
+from bramley.sim.macos.state import FOLDER
+from bramley.sim.ssh import bubble, door, identities, lent
+from bramley.sim.ssh.bubble import Bubble
+from bramley.sim.ssh.door import Door
+from bramley.sim.ssh.faults import FILE, Do, Faults
+from bramley.sim.ssh.launching import Launching
+from bramley.sim.ssh.processes import Processes
+from bramley.sim.ssh.server import CIPHERS, Sshd
+
+logger = log.get(__name__)
+
+HOST_KEY = "/etc/ssh/ssh_host_ed25519_key"
+_MACHINE_FILES = ("/etc/ssl/openssl.cnf",)
+_LOOK_EVERY = 0.1
+_LOGS_IN_WITHIN = 60.0
+_KEY_KIND = "ssh-ed25519"
+
+
+class SimulatedHost:
+    """One simulated Mac, to be used as `async with SimulatedHost(folder) as host`; a folder that is empty becomes a bare Mac."""
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        listen: str = "127.0.0.1",
+        port: int = 0,
+        settings: Settings | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.root = root.absolute()
+        self.faults = Faults(self.root / FOLDER / FILE, self._notice)
+        self.listen = listen
+        self.port = port
+        self._settings = settings or Settings()
+        self._clock = clock or SystemClock()
+        self._launching = Launching()
+        self._exits = AsyncExitStack()
+        self._lent = self.root / FOLDER / "lent"
+        self._other_key: asyncssh.SSHKey | None = None
+
+    # There from the beginning of `async with` on.
+    mac: Mac
+    sshd: Sshd
+    _processes: Processes
+    _boot_id: str | None
+    _acceptor: asyncssh.SSHAcceptor
+    _own_key: asyncssh.SSHKey
+    _shown: asyncssh.SSHKey
+
+    @property
+    def host_key(self) -> str:
+        """Return the public half of the key that it shows now, as a line of known_hosts has it."""
+        kind, key, *_ = self._shown.export_public_key().decode().split()
+        return f"{kind} {key}"
+
+    @property
+    def heard(self) -> list[str]:
+        """Return the text of every command that came over SSH."""
+        return self.sshd.heard
+
+    @property
+    def pid(self) -> int:
+        """Return this machine's process id of the whole Mac."""
+        return self._processes.pid
+
+    async def __aenter__(self) -> Self:
+        await self._exits.enter_async_context(self._served())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._exits.__aexit__(kind, error, trace)
+
+    def change_host_key(self) -> None:
+        """Show another key from the next connection on, as after a reinstallation."""
+        self.mac.files.remove(HOST_KEY)
+        self._own_key = _own_key(self.mac)
+        self._notice()
+
+    @asynccontextmanager
+    async def _served(self) -> AsyncIterator[None]:
+        if why := bubble.missing():
+            raise BadConfiguration(why)
+        self._open()
+        try:
+            async with asyncio.TaskGroup() as group, self._answering(group):
+                yield
+        finally:
+            self._processes.end()
+
+    def _open(self) -> None:
+        """Lay the Mac out, or switch on the one that is there."""
+        is_new = not (self.root / FOLDER / "state.json").exists()
+        self.mac = (
+            Mac.make(
+                self.root,
+                settings=self._settings,
+                clock=self._clock,
+                spawner=self._launching,
+            )
+            if is_new
+            else Mac(self.root, clock=self._clock, spawner=self._launching)
+        )
+        lent.lay_out(self._lent, _shimmed())
+        _complete(self.mac)
+        self._own_key = _own_key(self.mac)
+        self.sshd = Sshd(self.mac, self.faults, lambda: self._processes)
+        self._boot()
+        if not is_new:
+            # Nothing of what ran when it was served last runs any more.
+            with self.mac.change() as state:
+                booting.go_down(self.mac, state)
+                booting.start(self.mac, state)
+        self._boot_id = self._seen_boot()
+
+    @asynccontextmanager
+    async def _answering(self, group: asyncio.TaskGroup) -> AsyncIterator[None]:
+        """Let shims and SSH in."""
+        names = [name for name in self.mac.state["users"] if name != "root"]
+        tasks = []
+        with door.opened(self._lent / "run", names) as doors:
+            at = Door(self.mac, self.faults, lambda: self._processes, self._notice)
+            try:
+                tasks += [group.create_task(at.serve(*each)) for each in doors]
+                tasks.append(group.create_task(self._watch(group)))
+                async with self._listening():
+                    yield
+            finally:
+                self._processes.end()
+                for task in tasks:
+                    task.cancel()
+
+    @asynccontextmanager
+    async def _listening(self) -> AsyncIterator[None]:
+        self._shown = self._wanted_key()
+        try:
+            self._acceptor = await asyncssh.listen(
+                self.listen,
+                self.port,
+                server_factory=self.sshd.server,
+                process_factory=self.sshd.run,
+                server_host_keys=[self._shown],
+                encryption_algs=CIPHERS,
+                compression_algs=None,
+                encoding=None,
+                line_editor=False,
+                login_timeout=_LOGS_IN_WITHIN,
+            )
+        except OSError as error:
+            raise BadConfiguration(
+                f"cannot listen on {self.listen}:{self.port}: {error}"
+            ) from error
+        self.port = self._acceptor.get_port()
+        try:
+            yield
+        finally:
+            self._acceptor.close()
+            await self.sshd.end()
+            await self._acceptor.wait_closed()
+
+    async def _watch(self, group: asyncio.TaskGroup) -> None:
+        """Let come what is due, and hear of processes that ended, from boot to boot."""
+        hearing: tuple[Processes, asyncio.Task[None]] | None = None
+        while True:
+            self._notice()
+            if hearing is None or hearing[0] is not self._processes:
+                hearing = (self._processes, group.create_task(self._processes.run()))
+            # Whatever is due happens when somebody looks.
+            _ = self.mac.state
+            await asyncio.sleep(_LOOK_EVERY)
+
+    def _notice(self) -> None:
+        """Go down with the Mac, and show the key that it should."""
+        if self._boot_id != self._seen_boot():
+            self._boot_id = self._seen_boot()
+            if self._boot_id is None:
+                logger.info("Going down", mac=self.root.name)
+                self.sshd.drop()
+                self._processes.end()
+                self._boot()
+        key = self._wanted_key()
+        if key is not self._shown:
+            self._shown = key
+            self._acceptor.update(server_host_keys=[key])
+
+    def _seen_boot(self) -> str | None:
+        """Return the name of this boot, None while there is none; nothing that is due happens by this look."""
+        boot = self.mac.store.read()["boot"]
+        return None if "back_at" in boot else str(boot["boot_id"])
+
+    def _boot(self) -> None:
+        self._processes = Processes.boot(Bubble(self.root, self._lent, self.mac.state["host_name"]))
+        self._launching.booted(self._processes)
+
+    def _wanted_key(self) -> asyncssh.SSHKey:
+        if not self.faults.has(Do.OTHER_HOST_KEY):
+            return self._own_key
+        if self._other_key is None:
+            self._other_key = asyncssh.generate_private_key(_KEY_KIND)
+        return self._other_key
+
+
+def _own_key(mac: Mac) -> asyncssh.SSHKey:
+    """Return the Mac's own key, which it makes when it has none."""
+    kept = mac.files.read(HOST_KEY)
+    if kept is None:
+        kept = asyncssh.generate_private_key(_KEY_KIND).export_private_key()
+        mac.files.write(HOST_KEY, kept, mode=0o600)
+    return asyncssh.import_private_key(kept)
+
+
+def _shimmed() -> list[str]:
+    """Return the programs that come with macOS; those that are brought to a Mac are files of their own there."""
+    return [name for name in programs.PROGRAMS if name not in programs.PLACES]
+
+
+def _complete(mac: Mac) -> None:
+    """Write what ordinary programs of this machine look for and a model does not need."""
+    for path, text in identities.files(mac.state).items():
+        if mac.files.read(path) != text.encode():
+            mac.files.write(path, text.encode())
+    for path in _MACHINE_FILES:
+        if not mac.files.exists(path) and Path(path).is_file():
+            mac.files.make_folder(posixpath.dirname(path))
+            mac.files.write(path, Path(path).read_bytes())

@@ -1,0 +1,219 @@
+"""One command over SSH: run for real in the Mac's root, on pipes or on a terminal, with whatever goes wrong on the way.
+
+When the line breaks, a command on pipes goes on, as with every sshd: it sees the end of its input and nobody reads what it
+writes. One on a terminal is hung up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import asyncssh
+
+from bramley.sim.ssh import terminals
+from bramley.sim.ssh.faults import Do, Fault, Faults
+from bramley.sim.ssh.processes import Identity, Processes, Start
+from bramley.sim.ssh.pumping import File, Line, bring
+
+if TYPE_CHECKING:
+    Channel = asyncssh.SSHServerProcess[bytes]
+
+SEARCH_PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
+_SHELL = "/bin/zsh"
+_END_OF_INPUT = b"\x04"
+_FULL, _TOO_LARGE = b"No space left on device", b"File too large"
+_NOT_STARTED = 126
+_LINE_BROKEN = (ConnectionError, asyncssh.Error)
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """Whose session it is, where it begins and where it comes from."""
+
+    who: Identity
+    home: str
+    peer: str
+
+    def environment(self) -> dict[str, str]:
+        """Return the whole environment of a session, as a Mac's sshd gives it."""
+        name = self.who.name
+        mine = {"HOME": self.home, "USER": name, "LOGNAME": name, "SHELL": _SHELL}
+        return {**mine, "PATH": SEARCH_PATH, "SSH_CONNECTION": self.peer}
+
+
+@dataclass(slots=True)
+class Session:
+    """One command from its request to its end."""
+
+    channel: Channel
+    login: Login
+    processes: Processes
+    faults: Faults
+    _ended: asyncio.Future[int] = field(init=False)
+    _line: Line = field(init=False, default_factory=Line)
+    _cut_at: Fault | None = field(init=False, default=None)
+    _full_at: int | None = field(init=False, default=None)
+    _pid: int = field(init=False, default=0)
+
+    async def run(self) -> None:
+        """Run the command, and answer unless a fault forbids it."""
+        self._ended = asyncio.get_running_loop().create_future()
+        text = self.channel.command or ""
+        if self.faults.wrong:
+            self._refuse(self.faults.wrong)
+        elif self.faults.strike(Do.CUT_BEFORE, text):
+            self._cut()
+        elif self.faults.strike(Do.HANG, text):
+            await self.channel.wait_closed()
+        else:
+            await self._run(text)
+
+    async def _run(self, text: str) -> None:
+        slow, full = self.faults.strike(Do.SLOW, text), self.faults.strike(Do.DISK_FULL, text)
+        self._line = Line(max(1, slow.bytes) if slow else None)
+        self._full_at = full.bytes if full else None
+        self._cut_at = self.faults.strike(Do.CUT_AT, text)
+        cut_after = self.faults.strike(Do.CUT_AFTER, text)
+        try:
+            code = await self._to_its_end(text)
+        except OSError as error:
+            self._refuse(f"the simulated Mac cannot run a shell: {error}")
+            return
+        if cut_after:
+            self._cut()
+        elif code is not None:
+            self._answer(code)
+
+    async def _to_its_end(self, text: str) -> int | None:
+        """Run the command until it has ended and nobody holds its output any more; None if the line broke before."""
+        on_terminal = self.channel.term_type is not None
+        ours, theirs = terminals.open_for(self.channel) if on_terminal else _pipes()
+        try:
+            self._start(text, theirs, on_terminal=on_terminal)
+        except OSError:
+            _close(ours)
+            raise
+        finally:
+            _close(theirs)
+        return await self._carry([File(file) for file in ours], on_terminal=on_terminal)
+
+    def _start(self, text: str, files: tuple[int, int, int], *, on_terminal: bool) -> None:
+        start = Start(
+            argv=[_SHELL, "-c", text] if text else [_SHELL],
+            who=self.login.who,
+            files=files,
+            environment=self.login.environment(),
+            folder=self.login.home,
+            on_terminal=on_terminal,
+            largest_file=self._full_at,
+        )
+        self._pid = self.processes.start(start, self._tell_end)
+
+    def _tell_end(self, code: int) -> None:
+        if not self._ended.done():
+            self._ended.set_result(code)
+
+    async def _carry(self, files: list[File], *, on_terminal: bool) -> int | None:
+        """Carry bytes both ways until the end of the command, or of the line."""
+        puts = [self._to(self.channel.stdout), self._to_error]
+        async with asyncio.TaskGroup() as group:
+            others = [
+                group.create_task(self._feed(files[0], on_terminal=on_terminal)),
+                group.create_task(self._let_go_with_line(files)),
+            ]
+            outputs = [
+                group.create_task(bring(file, put, self._line))
+                for file, put in zip(files[1:], puts, strict=False)
+            ]
+            await asyncio.wait([self._ended])
+            await asyncio.wait(outputs)
+            for other in others:
+                other.cancel()
+        files[0].close()
+        return None if self._ended.cancelled() else self._ended.result()
+
+    async def _let_go_with_line(self, files: list[File]) -> None:
+        await self.channel.wait_closed()
+        for file in files:
+            file.close()
+        self._ended.cancel()
+
+    async def _feed(self, file: File, *, on_terminal: bool) -> None:
+        """Give the command what the other side sends, and its signals."""
+        left = self._cut_at.bytes if self._cut_at else None
+        while block := await self._received():
+            if left is not None and len(block) >= left:
+                await file.write(block[:left])
+                self._cut()
+                return
+            left = None if left is None else left - len(block)
+            await self._line.carry(len(block))
+            await file.write(block)
+        if on_terminal:
+            await file.write(_END_OF_INPUT)
+        else:
+            file.close()
+
+    async def _received(self) -> bytes:
+        """Return the next block of input; nothing at its end."""
+        while True:
+            try:
+                return await self.channel.stdin.read(self._line.block)
+            except asyncssh.SignalReceived as received:
+                with contextlib.suppress(KeyError, OSError):
+                    number = signal.Signals[f"SIG{received.signal}"]
+                    self.processes.signal(self._pid, number, group=True)
+            except (asyncssh.BreakReceived, asyncssh.TerminalSizeChanged):
+                continue
+            except _LINE_BROKEN:
+                return b""
+
+    def _to(self, writer: asyncssh.SSHWriter[bytes]) -> Callable[[bytes], Awaitable[None]]:
+        async def put(block: bytes) -> None:
+            with contextlib.suppress(*_LINE_BROKEN):
+                writer.write(block)
+                await writer.drain()
+
+        return put
+
+    async def _to_error(self, block: bytes) -> None:
+        # The disk is full by a limit on files, and programs tell the limit.
+        told = block if self._full_at is None else block.replace(_TOO_LARGE, _FULL)
+        await self._to(self.channel.stderr)(told)
+
+    def _cut(self) -> None:
+        """Break the line, without a word."""
+        self.channel.get_extra_info("connection").abort()
+
+    def _refuse(self, why: str) -> None:
+        with contextlib.suppress(*_LINE_BROKEN):
+            self.channel.stderr.write(f"{why}\n".encode())
+        self._answer(_NOT_STARTED)
+
+    def _answer(self, code: int) -> None:
+        with contextlib.suppress(*_LINE_BROKEN):
+            if code >= 0:
+                self.channel.exit(code)
+            else:
+                self.channel.exit_with_signal(signal.Signals(-code).name.removeprefix("SIG"))
+
+
+def _pipes() -> tuple[tuple[int, ...], tuple[int, int, int]]:
+    """Return our ends of three pipes, and the command's."""
+    (their_in, our_in), (our_out, their_out), (our_error, their_error) = (
+        os.pipe(),
+        os.pipe(),
+        os.pipe(),
+    )
+    return (our_in, our_out, our_error), (their_in, their_out, their_error)
+
+
+def _close(files: tuple[int, ...]) -> None:
+    for file in dict.fromkeys(files):
+        os.close(file)
