@@ -47,7 +47,14 @@ def go_down(mac: Mac, state: dict[str, Any]) -> None:
 
 def start(mac: Mac, state: dict[str, Any]) -> None:
     """Start the Mac: another boot, with what its files say."""
-    state["boot"] = {"boot_id": str(uuid.uuid4()).upper(), "started_at": mac.now()}
+    count = state["boot"].get("started_count", 0) + 1
+    # By its number: a Mac that notes its boot in a file becomes the same in every run.
+    boot_id = uuid.uuid5(uuid.NAMESPACE_OID, f"boot {count}")
+    state["boot"] = {
+        "boot_id": str(boot_id).upper(),
+        "started_count": count,
+        "started_at": mac.now(),
+    }
     local_network.come_into_force(mac, state)
     programs.tell(programs.ON_BOOT, mac, state)
     for folder in launchd.DAEMONS:
