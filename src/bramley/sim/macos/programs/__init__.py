@@ -49,6 +49,14 @@ PROGRAMS: Mapping[str, Loader] = {
     "killall": _from("signals", "killall"),
     "shutdown": _from("power", "shutdown"),
     "reboot": _from("power", "reboot"),
+    "brew": _from("developing", "brew"),
+    "codesign": _from("codesign", "codesign"),
+    "node_exporter": _from("node_exporter", "node_exporter"),
+    "sysadminctl": _from("sysadminctl", "sysadminctl"),
+    "tailscale": _from("tailscale", "tailscale"),
+    "tailscaled": _from("tailscale", "tailscaled"),
+    "xcode-select": _from("developing", "xcode_select"),
+    "xcrun": _from("developing", "xcrun"),
     "arch": _from("versions", "arch"),
     "date": _from("system_settings", "date"),
     "defaults": _from("defaults", "defaults"),
@@ -71,6 +79,9 @@ PROGRAMS: Mapping[str, Loader] = {
 }
 
 ORDINARY: Mapping[str, Loader] = {
+    # A Mac in a root of its own has the machine's, and the simulated tart in the bundle.
+    "curl": _from("curl", "curl"),
+    "tart": _from("tart_bundle", "tart"),
     "cat": _from("ordinary", "cat"),
     "chmod": _from("ordinary", "chmod"),
     "chown": _from("ordinary", "chown"),

@@ -1,0 +1,96 @@
+"""curl of a Mac in process: asks what listens on the Mac itself; everything else is out of reach, since there is no network.
+
+The agent and node_exporter are taken to answer while launchd has a process for their jobs.
+"""
+
+from __future__ import annotations
+
+import getopt
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from bramley.api.names import flags, host
+from bramley.api.names import launchd as jobs
+from bramley.sim.macos import launchd
+from bramley.sim.macos.call import Call, Said
+from bramley.sim.macos.mac import Mac
+from bramley.sim.macos.programs import refusing, tailscale
+
+_LETTERS = "fsSkm:o:w:"
+_LONG = ("fail", "silent", "show-error", "insecure", "max-time=", "connect-timeout=", "output=", "write-out=")  # fmt: skip
+_NO_HOST, _NO_CONNECTION, _REFUSED = 6, 7, 22
+_OWN = ("127.0.0.1", "localhost", "[::1]", "0.0.0.0")
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """What answers at one address: an empty host is all of the Mac's own."""
+
+    host: str
+    port: int
+    paths: Mapping[str, str]
+
+
+def curl(mac: Mac, call: Call) -> Said:
+    """Get one URL."""
+    try:
+        given, urls = getopt.gnu_getopt(list(call.argv[1:]), _LETTERS, _LONG)
+    except getopt.GetoptError as error:
+        return refusing.not_modelled(call, str(error))
+    options = {name.lstrip("-"): value for name, value in given}
+    output = options.get("o") or options.get("output", "/dev/null")
+    if len(urls) != 1 or output != "/dev/null":
+        return refusing.not_modelled(call)
+    return _get(mac, urls[0], options)
+
+
+def _get(mac: Mac, url: str, options: Mapping[str, str]) -> Said:
+    asked = urlsplit(url)
+    name, port = asked.hostname or "", asked.port or (443 if asked.scheme == "https" else 80)
+    own = tailscale.known(mac)
+    addresses = (*_OWN, tailscale.address(own) if own else "")
+    if name not in addresses:
+        return _failed(options, _NO_HOST, f"Could not resolve host: {name}")
+    found = next(
+        (one for one in _listening(mac) if one.port == port and one.host in {"", name}), None
+    )
+    if found is None or asked.scheme != "http":
+        told = f"Failed to connect to {name} port {port} after 0 ms: Couldn't connect to server"
+        return _failed(options, _NO_CONNECTION, told)
+    body = found.paths.get(asked.path or "/")
+    status = 404 if body is None else 200
+    if body is None and {"f", "fail"} & set(options):
+        return _failed(options, _REFUSED, f"The requested URL returned error: {status}")
+    is_thrown_away = bool({"o", "output"} & set(options))
+    form = options.get("w") or options.get("write-out", "")
+    written = form.replace("%{http_code}", str(status)).replace("\\n", "\n")
+    return Said(out=("" if is_thrown_away else body or "404 page not found\n") + written)
+
+
+def _failed(options: Mapping[str, str], code: int, said: str) -> Said:
+    is_told = not {"s", "silent"} & set(options) or bool({"S", "show-error"} & set(options))
+    return Said(code, err=f"curl: ({code}) {said}\n" if is_told else "")
+
+
+def _listening(mac: Mac) -> Iterator[Listening]:
+    state = mac.state
+    if launchd.pid_of(state, jobs.AGENT) is not None:
+        yield Listening("", _health_port(state), {"/healthz": "ok", "/readyz": "ok"})
+    own = tailscale.known(mac)
+    if own and launchd.pid_of(state, jobs.NODE_EXPORTER) is not None:
+        metrics = {"/metrics": "# TYPE node_uname_info gauge\nnode_uname_info 1\n"}
+        yield Listening(tailscale.address(own), host.NODE_EXPORTER_PORT, metrics)
+
+
+def _health_port(state: Mapping[str, Any]) -> int:
+    """Return where the agent says that it lives: what its job's arguments have, or else its default."""
+    job = launchd.find(state, f"{launchd.SYSTEM}/{jobs.AGENT}")
+    flag = flags.HEALTH_PROBE_BIND_ADDRESS
+    said = [
+        word.partition("=")[2]
+        for word in (job or {}).get("arguments", [])
+        if word.startswith(f"{flag.name}=")
+    ]
+    return int((said or [flag.default])[-1].rpartition(":")[2])

@@ -1,0 +1,222 @@
+"""tailscale of a simulated Mac: joins a pretended tailnet, and tells where it is in it.
+
+What the daemon knows lies in its state file, as with the real one: without that file, the Mac is logged out. The daemon is the
+job that launchd runs; its options say where the file is. There is no network: keys are judged by their form alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import json
+import posixpath
+import re
+from collections.abc import Callable
+from typing import Any
+
+from bramley.sim.macos import launchd
+from bramley.sim.macos.call import Call, Said
+from bramley.sim.macos.mac import Mac
+from bramley.sim.macos.programs import brought, refusing
+
+DAEMON = "com.tailscale.tailscaled"
+DOMAIN = "tail0000.ts.net"
+# Tailscale's own part of the shared address space, without the resolver's network.
+_FIRST, _HOW_MANY = int(ipaddress.IPv4Address("100.64.0.2")), 0x300000
+_KEY = re.compile(
+    r"tskey-(?P<kind>auth|client)-[A-Za-z0-9-]+(?:\?[a-z]+=[a-z]+(?:&[a-z]+=[a-z]+)*)?"
+)
+_TAG = re.compile(r"tag:[A-Za-z][A-Za-z0-9-]*")
+_NO_DAEMON = "failed to connect to local tailscaled; it doesn't appear to be running\n"
+_DENIED = "Access denied: prefs write access denied\n\nUse 'sudo tailscale up'.\n"
+_FLAGS = {"reset": False, "ssh": False, "accept-routes": False, "accept-dns": True}
+_VALUES = ("auth-key", "authkey", "hostname", "advertise-tags", "timeout")
+_LATER = "Error: changing settings via 'tailscale up' requires mentioning all\nnon-default flags.\n"
+
+Verb = Callable[[Mac, Call, list[str]], Said]
+
+
+class Unusable(Exception):
+    """Words that the model does not know."""
+
+
+def tailscale(mac: Mac, call: Call) -> Said:
+    """Do one command of the program, which needs its daemon."""
+    try:
+        path = brought.started(mac, call)
+    except brought.Missing as missing:
+        return missing.answer
+    verb, words = (call.argv[1] if call.argv[1:] else ""), list(call.argv[2:])
+    if verb in {"version", "--version"} and not words:
+        return Said(out=f"{brought.version(mac, path)}\n")
+    if verb not in _VERBS:
+        return refusing.not_modelled(call)
+    if launchd.pid_of(mac.state, DAEMON) is None:
+        return Said(1, err=_NO_DAEMON)
+    try:
+        return _VERBS[verb](mac, call, words)
+    except Unusable as error:
+        return refusing.not_modelled(call, str(error))
+
+
+def tailscaled(mac: Mac, call: Call) -> Said:
+    """Tell the daemon's version; running it is launchd's matter."""
+    try:
+        path = brought.started(mac, call)
+    except brought.Missing as missing:
+        return missing.answer
+    if call.argv[1:] not in {("--version",), ("-version",)}:
+        return refusing.not_modelled(call)
+    return Said(out=f"{brought.version(mac, path)}\n")
+
+
+def known(mac: Mac) -> dict[str, Any] | None:
+    """Return what the daemon knows of its tailnet; None if the Mac is logged out."""
+    try:
+        found = json.loads(mac.files.read(_state_file(mac)) or b"null")
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _up(mac: Mac, call: Call, words: list[str]) -> Said:
+    wanted = _options(words)
+    if not call.is_root:
+        return Said(1, err=_DENIED)
+    now = known(mac)
+    if now is not None and not wanted["reset"] and _forgets(now, wanted):
+        return Said(1, err=_LATER)
+    tags = [tag for tag in wanted["advertise-tags"].split(",") if tag]
+    if wrong := [tag for tag in tags if not _TAG.fullmatch(tag)]:
+        return Said(1, err=f"tag: \"{wrong[0]}\": tags must start with 'tag:'\n")
+    if (now is None or wanted["key"]) and (refused := _refused(mac, wanted["key"], tags)):
+        return refused
+    _save(mac, wanted, tags)
+    return Said()
+
+
+def _options(words: list[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {**_FLAGS, **dict.fromkeys(_VALUES, "")}
+    found["named"] = []
+    for word in words:
+        name, sign, value = word.lstrip("-").partition("=")
+        is_flag = name in _FLAGS and value in {"", "true", "false"}
+        if not word.startswith("-") or not (is_flag or (name in _VALUES and sign)):
+            raise Unusable(word)
+        found[name] = (value != "false") if is_flag else value
+        found["named"].append(name)
+    found["key"] = found["auth-key"] or found["authkey"]
+    if found["ssh"]:
+        raise Unusable("--ssh")
+    return found
+
+
+def _forgets(now: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    """Tell whether something that was set is not mentioned, which the real program takes for a mistake."""
+    kept = {"advertise-tags": now["tags"], "accept-routes": now["accept_routes"]}
+    return any(value and name not in wanted["named"] for name, value in kept.items())
+
+
+def _refused(mac: Mac, key: str, tags: list[str]) -> Said | None:
+    """Judge a key: only its form can be, and that a secret of an application needs tags."""
+    if key.startswith("file:"):
+        path = key.removeprefix("file:")
+        contents = mac.files.read(path)
+        if contents is None:
+            return Said(1, err=f"open {path}: no such file or directory\n")
+        key = contents.decode("utf-8", "replace").strip()
+    found = _KEY.fullmatch(key)
+    if found is None:
+        # Not even a part of it is told.
+        return Said(1, err="backend error: invalid key: unable to validate API key\n")
+    if found["kind"] == "client" and not tags:
+        return Said(1, err="oauth authkeys require --advertise-tags\n")
+    return None
+
+
+def _save(mac: Mac, wanted: dict[str, Any], tags: list[str]) -> None:
+    name = wanted["hostname"] or str(mac.state["host_name"])
+    told = {"hostname": name, "tags": tags, "accept_routes": wanted["accept-routes"]}
+    path = _state_file(mac)
+    if not mac.files.is_folder(posixpath.dirname(path)):
+        mac.files.make_folder(posixpath.dirname(path), mode=0o700)
+    mac.files.write(path, json.dumps(told, sort_keys=True).encode(), mode=0o600)
+
+
+def _status(mac: Mac, call: Call, words: list[str]) -> Said:
+    now = known(mac)
+    if words not in ([], ["--json"], ["--json", "--peers=false"], ["--peers=false", "--json"]):
+        return refusing.not_modelled(call)
+    if words:
+        return Said(out=json.dumps(_as_json(mac, now), indent=2) + "\n")
+    if now is None:
+        return Said(1, out="Logged out.\n")
+    return Said(out=f"{address(now)}   {now['hostname']:<20} tagged-devices macOS   -\n")
+
+
+def _as_json(mac: Mac, now: dict[str, Any] | None) -> dict[str, Any]:
+    version = brought.version(mac, brought.started(mac, Call(("tailscale",), "root")))
+    if now is None:
+        return {
+            "Version": version,
+            "BackendState": "NeedsLogin",
+            "TailscaleIPs": None,
+            "Self": {
+                "HostName": str(mac.state["host_name"]),
+                "Online": False,
+                "TailscaleIPs": None,
+            },
+        }
+    own: dict[str, Any] = {
+        "HostName": now["hostname"],
+        "DNSName": f"{now['hostname']}.{DOMAIN}.",
+        "OS": "macOS",
+        "Online": True,
+        "TailscaleIPs": [address(now)],
+    }
+    # Left out when there are none, as the real program has it.
+    own.update({"Tags": now["tags"]} if now["tags"] else {})
+    return {
+        "Version": version,
+        "BackendState": "Running",
+        "TailscaleIPs": [address(now)],
+        "Self": own,
+        "MagicDNSSuffix": DOMAIN,
+    }
+
+
+def _ip(mac: Mac, call: Call, words: list[str]) -> Said:
+    if words not in ([], ["-4"]):
+        return refusing.not_modelled(call)
+    now = known(mac)
+    if now is None:
+        return Said(1, err="no current Tailscale IPs; state: NeedsLogin\n")
+    return Said(out=f"{address(now)}\n")
+
+
+def _logout(mac: Mac, call: Call, words: list[str]) -> Said:
+    if words:
+        return refusing.not_modelled(call)
+    if not call.is_root:
+        return Said(1, err="Access denied: logout access denied\n")
+    mac.files.remove(_state_file(mac))
+    return Said()
+
+
+_VERBS: dict[str, Verb] = {"up": _up, "status": _status, "ip": _ip, "logout": _logout}
+
+
+def address(now: dict[str, Any]) -> str:
+    """Return the address that a Mac of this name gets."""
+    digest = hashlib.sha256(str(now["hostname"]).encode()).digest()
+    return str(ipaddress.IPv4Address(_FIRST + int.from_bytes(digest[:4]) % _HOW_MANY))
+
+
+def _state_file(mac: Mac) -> str:
+    job = launchd.find(mac.state, f"{launchd.SYSTEM}/{DAEMON}")
+    arguments = list(job["arguments"]) if job else []
+    for at, word in enumerate(arguments):
+        name, sign, value = word.lstrip("-").partition("=")
+        if name == "state":
+            return value if sign else str(arguments[at + 1])
+    return "/Library/Tailscale/tailscaled.state"
