@@ -118,6 +118,9 @@ class ModelConnection:
                 await self._reboot(command)
             case Stream():
                 doing.stream(mac, user, command, passing=_Line(self.host, fault).take)
+            case Run(argv=("sleep", seconds)):
+                # The one program that only waits: those of the model never do.
+                await asyncio.sleep(float(seconds))
             case Run():
                 doing.run(mac, user, command)
             case Write():
