@@ -80,6 +80,8 @@ SEARCH_PATH = "/usr/local/bin:/opt/homebrew/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 TAILSCALE_BINARY = "/usr/local/bin/tailscale"
 TAILSCALE_AUTH_KEY = "/etc/tuist/tailscale-auth-key"
 TAILNET_RESOLVER = "/etc/resolver/ts.net"
+# What the Mac was logged in with, but the key.
+TAILNET_NOTE = "/var/db/tart-kubelet/tailnet.json"
 TAILSCALED_BINARY = "/usr/local/bin/tailscaled"
 TAILSCALED_FOLDER = "/var/lib/tailscale"
 TAILSCALED_STATE = "/var/lib/tailscale/tailscaled.state"
