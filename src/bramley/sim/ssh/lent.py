@@ -14,7 +14,7 @@ from bramley.sim.ssh import bubble
 
 # What macOS and Linux share; options that differ are a matter of those who write commands.
 TOOLS = (
-    "awk", "base64", "basename", "bash", "bc", "cat", "chgrp", "chmod", "chown", "cksum", "cmp", "comm", "cp", "cut", "date",
+    "awk", "base64", "basename", "bash", "bc", "cat", "chgrp", "chmod", "chown", "cksum", "cmp", "comm", "cp", "curl", "cut", "date",
     "dd", "diff", "dirname", "du", "echo", "ed", "egrep", "env", "expr", "false", "fgrep", "file", "find", "fold", "grep",
     "gunzip", "gzip", "head", "id", "install", "join", "kill", "less", "ln", "ls", "mkdir", "mkfifo", "mktemp", "more", "mv",
     "nice", "nl", "nohup", "od", "openssl", "paste", "patch", "perl", "pgrep", "pkill", "printf", "ps", "pwd", "readlink",
