@@ -22,7 +22,7 @@ import bramley
 OURS = "/.mac"
 PYTHON = f"{OURS}/bin/python"
 RUN = f"{OURS}/run"
-SHIM = f"{OURS}/lib/bramley/sim/ssh/shim.py"
+SHIM = f"{OURS}/bin/shim"
 FIRST_PROCESS = f"{OURS}/lib/bramley/sim/ssh/first_process.py"
 # Where a Mac has its programs; here one folder under all four names.
 PROGRAM_FOLDERS = ("/usr/bin", "/bin", "/usr/sbin", "/sbin")

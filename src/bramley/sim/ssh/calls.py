@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import resource
 import socket
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from bramley.sim.macos.call import Said
+from bramley.sim.ssh.shim import END, INPUT, PROMPT
 
 LONGEST = 16 * 1024 * 1024
 _STANDARD_FILES = 3
@@ -62,49 +61,40 @@ class Talk:
             for file in files:
                 os.close(file)
             raise ConnectionError("no call")
-        said = await self._message(header)
-        limit = said["largest_file"]
-        return Asked(
-            argv=tuple(said["argv"]),
-            folder=said["cwd"],
-            environment=said["environment"],
-            on_terminal=said["on_terminal"],
-            largest_file=None if limit == resource.RLIM_INFINITY else limit,
-            files=(files[0], files[1], files[2]),
-        )
+        words = (await self._sized(header)).split(b"\0")[:-1]
+        return _asked([os.fsdecode(word) for word in words], (files[0], files[1], files[2]))
 
     async def input(self) -> bytes:
         """Return all of its standard input."""
-        await self._say({"input": True})
+        await self._say(INPUT)
         return await self._given()
 
     async def typed(self, prompt: str, *, before: str = "") -> bytes:
         """Return one line with its end, typed at a prompt or sent on a pipe."""
-        await self._say({"prompt": prompt, "err": before})
+        await self._say(PROMPT, "", prompt, before)
         return await self._given()
 
     async def tell(self, said: Said) -> None:
         """Tell how the call ended and what it prints."""
-        await self._say({"code": said.code, "out": said.out, "err": said.err})
+        await self._say(END, str(said.code), said.out, said.err)
 
     async def until_gone(self) -> None:
         """Wait until nobody is at the other end."""
         await asyncio.get_running_loop().sock_recv(self.line, 1)
 
-    async def _say(self, message: Mapping[str, Any]) -> None:
-        content = json.dumps(message).encode() + b"\n"
+    async def _say(self, kind: bytes, *texts: str) -> None:
+        parts = [text.encode("utf-8", "surrogateescape") for text in (*texts, "", "", "")[:3]]
+        content = kind + b"".join(len(part).to_bytes(4, "big") + part for part in parts)
         await asyncio.get_running_loop().sock_sendall(self.line, content)
 
     async def _given(self) -> bytes:
-        said = await self._message(await self._exactly(4))
-        return str(said["stdin"]).encode("latin-1")
+        return await self._sized(await self._exactly(4))
 
-    async def _message(self, header: bytes) -> dict[str, Any]:
+    async def _sized(self, header: bytes) -> bytes:
         size = int.from_bytes(header, "big")
         if size > LONGEST:
             raise ConnectionError("too long a call")
-        content: dict[str, Any] = json.loads(await self._exactly(size))
-        return content
+        return await self._exactly(size)
 
     async def _exactly(self, size: int) -> bytes:
         loop, parts = asyncio.get_running_loop(), bytearray()
@@ -114,3 +104,16 @@ class Talk:
                 raise ConnectionError("the program was killed")
             parts += part
         return bytes(parts)
+
+
+def _asked(words: list[str], files: tuple[int, int, int]) -> Asked:
+    on_terminal, largest_file, folder, count, *rest = words
+    limit = int(largest_file)
+    return Asked(
+        argv=tuple(rest[: int(count)]),
+        folder=folder,
+        environment=dict(word.split("=", 1) for word in rest[int(count) :]),
+        on_terminal=on_terminal == "1",
+        largest_file=None if limit == resource.RLIM_INFINITY else limit,
+        files=files,
+    )

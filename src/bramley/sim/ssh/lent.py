@@ -6,11 +6,12 @@ there, so a command that would fail on a Mac fails here, too.
 
 from __future__ import annotations
 
+import py_compile
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from bramley.sim.ssh import bubble
+from bramley.sim.ssh import bubble, shim
 
 # What macOS and Linux share; options that differ are a matter of those who write commands.
 TOOLS = (
@@ -33,6 +34,8 @@ def lay_out(folder: Path, names: Iterable[str]) -> None:
     for made in (folder, *folder.iterdir()):
         made.chmod(0o755)
     _install(folder / "bin" / "python", bubble.interpreter())
+    # Compiled once, and not by every call.
+    py_compile.compile(shim.__file__, cfile=str(folder / "bin" / "shim"), doraise=True)
     for tool in TOOLS:
         if found := bubble.machine_program(tool):
             (folder / "programs" / tool).symlink_to(found)

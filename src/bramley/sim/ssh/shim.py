@@ -1,45 +1,50 @@
 """A program of the simulated Mac within its root: hands the call to the server, does what it asks for, and ends as it says.
 
 It knows no program itself. The server may ask for standard input, or for a line typed at a prompt; the answer then goes out on
-the program's own files. Imports are few, since each call is a process: `shim.py NAME ARGUMENT…`.
+the program's own files. Each call is a process, so next to nothing is imported: `shim.py NAME ARGUMENT…`.
+
+The call is sent as words that end in NUL, behind their length and with the three standard files. Answers are a letter and
+three texts, each behind its length: E(nd) with code, output and errors, P(rompt) and I(nput), which want bytes sent back.
 """
 
-import json
 import os
 import resource
-import socket
 import sys
-from typing import Any
+
+# Not `socket`: importing it takes as long as everything else together.
+from _socket import AF_UNIX, SCM_RIGHTS, SOL_SOCKET, socket
 
 RUN = "/.mac/run"
 DOOR = "door"
-STANDARD_FILES = (0, 1, 2)
+END, PROMPT, INPUT = b"E", b"P", b"I"
 _NOT_FOUND = 127
-_HIDDEN = ("LD_LIBRARY_PATH",)
+_HIDDEN = "LD_LIBRARY_PATH="
+_THREE_FILES = (0).to_bytes(4, "little") + (1).to_bytes(4, "little") + (2).to_bytes(4, "little")
 
 
 def main() -> int:
     """Let the server answer one call, and return its exit code."""
-    door = socket.socket(socket.AF_UNIX)
+    door = socket(AF_UNIX)
     try:
         door.connect(f"{RUN}/{DOOR}")
-        _send(door, _call(), files=True)
+        call = b"".join(word + b"\0" for word in _words())
+        sized = len(call).to_bytes(4, "big")
+        door.sendmsg([sized], [(SOL_SOCKET, SCM_RIGHTS, _THREE_FILES)])
+        door.sendall(call)
         return _talk(door)
     except OSError as error:
-        sys.stderr.write(f"{sys.argv[1]}: the simulated Mac does not answer: {error.strerror}\n")
+        _print(2, f"{sys.argv[1]}: the simulated Mac does not answer: {error.strerror}\n".encode())
         return _NOT_FOUND
 
 
-def _call() -> dict[str, Any]:
-    environment = {key: each for key, each in os.environ.items() if key not in _HIDDEN}
-    return {
-        "argv": sys.argv[1:],
-        "cwd": _folder(),
-        "environment": environment,
-        "on_terminal": os.isatty(0),
-        # A full disk stays full for what another user does on our behalf.
-        "largest_file": resource.getrlimit(resource.RLIMIT_FSIZE)[0],
-    }
+def _words() -> list[bytes]:
+    """Return what this call is: terminal, limit, folder, how many arguments and environment."""
+    # A full disk stays full for what another user does on our behalf.
+    largest_file = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    words = [str(int(os.isatty(0))), str(largest_file), _folder(), str(len(sys.argv) - 1)]
+    given = [f"{key}={each}" for key, each in os.environ.items()]
+    words += [*sys.argv[1:], *(each for each in given if not each.startswith(_HIDDEN))]
+    return [os.fsencode(word) for word in words]
 
 
 def _folder() -> str:
@@ -49,23 +54,34 @@ def _folder() -> str:
         return "/"
 
 
-def _talk(door: socket.socket) -> int:
+def _talk(door: socket) -> int:
     """Answer what the server asks until it says how the call ended."""
-    answers = door.makefile("rb")
-    while line := answers.readline():
-        said = json.loads(line)
-        if "code" in said:
-            _print(1, said.get("out", ""))
-            _print(2, said.get("err", ""))
-            return int(said["code"])
-        _print(2, said.get("err", ""))
-        given = _typed(said["prompt"]) if "prompt" in said else _all_of_it()
-        _send(door, {"stdin": given.decode("latin-1")})
+    while kind := _exactly(door, 1):
+        code, out, error = (
+            _exactly(door, int.from_bytes(_exactly(door, 4), "big")) for _ in range(3)
+        )
+        if kind == END:
+            _print(1, out)
+            _print(2, error)
+            return int(code)
+        _print(2, error)
+        given = _typed(out) if kind == PROMPT else _all_of_it()
+        door.sendall(len(given).to_bytes(4, "big") + given)
     # The Mac went down in the middle of it.
     return 1
 
 
-def _typed(prompt: str) -> bytes:
+def _exactly(door: socket, size: int) -> bytes:
+    content = b""
+    while len(content) < size:
+        part = door.recv(size - len(content))
+        if not part:
+            return b""
+        content += part
+    return content
+
+
+def _typed(prompt: bytes) -> bytes:
     """Return a line, from a terminal without echo; of a pipe not one byte more is taken."""
     import termios
 
@@ -82,7 +98,7 @@ def _typed(prompt: str) -> bytes:
         return _line()
     finally:
         termios.tcsetattr(0, termios.TCSADRAIN, before)
-        _print(2, "\n")
+        _print(2, b"\n")
 
 
 def _line() -> bytes:
@@ -102,21 +118,9 @@ def _all_of_it() -> bytes:
     return b"".join(blocks)
 
 
-def _print(file: int, text: str) -> None:
-    left = text.encode("utf-8", "surrogateescape")
-    while left:
-        left = left[os.write(file, left) :]
-
-
-def _send(door: socket.socket, message: dict[str, Any], *, files: bool = False) -> None:
-    """Send one message with its length before it, and the standard files with the first byte."""
-    content = json.dumps(message).encode()
-    header = len(content).to_bytes(4, "big")
-    if files:
-        socket.send_fds(door, [header], list(STANDARD_FILES))
-    else:
-        door.sendall(header)
-    door.sendall(content)
+def _print(file: int, text: bytes) -> None:
+    while text:
+        text = text[os.write(file, text) :]
 
 
 if __name__ == "__main__":
