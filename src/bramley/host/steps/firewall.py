@@ -34,7 +34,7 @@ ATTACHED = f'anchor "{host.PF_ANCHOR}"'
 
 _CONF = LookAt(host.PF_CONF)
 _ANCHOR = LookAt(host.PF_ANCHOR_FILE)
-_LIVE = Look(("pfctl", "-a", host.PF_ANCHOR, "-s", "rules"), as_root=True)
+LIVE = Look(("pfctl", "-a", host.PF_ANCHOR, "-s", "rules"), as_root=True)
 _STATUS = Look(("pfctl", "-s", "info"), as_root=True)
 _BOOT_JOB = launchd.daemon_plist(launchd.PACKET_FILTER)
 _LABEL = "@label@"
@@ -67,7 +67,7 @@ class Firewall:
 
     def looks(self) -> list[Probe]:
         """Ask for all three files, and what is in force."""
-        return [_CONF, _ANCHOR, LookAt(_BOOT_JOB), _LIVE, _STATUS]
+        return [_CONF, _ANCHOR, LookAt(_BOOT_JOB), LIVE, _STATUS]
 
     def refuse(self, seen: Facts) -> None:
         """Refuse a system's file that cannot be kept as it is."""
@@ -86,7 +86,7 @@ class Firewall:
         yield from self._files(seen)
         if "Status: Enabled" not in seen.said(_STATUS).text:
             yield Run(argv=("pfctl", "-E"), purpose="switch the packet filter on", as_root=True)
-        if label(self._anchor) not in seen.said(_LIVE).text:
+        if label(self._anchor) not in seen.said(LIVE).text:
             yield Run(
                 argv=("pfctl", "-a", host.PF_ANCHOR, "-f", host.PF_ANCHOR_FILE),
                 purpose="put our rules in force, and no others",
@@ -119,6 +119,11 @@ class Firewall:
 def is_attached(seen: Facts) -> bool:
     """Tell whether the main ruleset in force refers to our anchor; asked for with `MAIN`."""
     return ATTACHED in seen.said(MAIN).text
+
+
+def is_in_force(seen: Facts) -> bool:
+    """Tell whether rules of ours are in force, of whichever release; asked for with `LIVE`."""
+    return f'label "{host.PF_ANCHOR}:' in seen.said(LIVE).text
 
 
 def anchor(egress: Egress) -> str:

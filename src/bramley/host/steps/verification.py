@@ -1,0 +1,93 @@
+"""Whether the Mac is ready for work, seen from outside of the steps that made it so, and in the end.
+
+What is not so is waited for, and then told by its name. One thing only is done: a Mac whose main ruleset does not refer to our rules
+filters nothing until it starts again, so it is restarted, unless VMs run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from bramley.api.names import host
+from bramley.base.errors import NotConverged
+from bramley.host import login, restarting, vms
+from bramley.host.commands import Command, Probe, Reboot, Wait
+from bramley.host.facts import Facts
+from bramley.host.plist import AgentJob
+from bramley.host.steps import agent_job, firewall
+from bramley.host.steps.local_network import LocalNetwork
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """See that the agent lives, that somebody is logged in, and that VMs are filtered."""
+
+    name: ClassVar[str] = "verification"
+    title: ClassVar[str] = "whether the Mac is ready"
+
+    job: AgentJob
+
+    def wanted(self) -> None:
+        """Stamp nothing: it is seen by looking."""
+
+    def looks(self) -> list[Probe]:
+        """Ask for all of it."""
+        agent = [restarting.AGENT, agent_job.health(self.job)]
+        return [firewall.MAIN, firewall.LIVE, *agent, *self._local_network.looks()]
+
+    def looks_further(self, seen: Facts) -> Sequence[Probe]:
+        """Ask for the session of a user with another number."""
+        return login.looks_further(self.job.user, seen)
+
+    def refuse(self, seen: Facts) -> None:
+        """Refuse nothing: at the beginning nothing of it need be so."""
+
+    def plan(self, seen: Facts) -> Iterator[Command]:
+        """Restart a Mac that filters nothing, and wait for what is not so."""
+        is_restarted = not firewall.is_attached(seen) and not vms.may_run(seen)
+        if is_restarted:
+            yield Reboot(purpose="restart the Mac, since VMs are not filtered until then")
+            if login.is_set_up(self.job.user, seen):
+                yield from login.kick(login.uid_of(self.job.user, seen))
+        if is_restarted or self._wrong(seen):
+            yield Wait(
+                look=agent_job.health(self.job),
+                purpose="wait for the agent to answer",
+                within=agent_job.STARTED_WITHIN,
+                # What is wrong is told from the facts.
+                else_go_on=True,
+            )
+
+    def confirm(self, seen: Facts) -> None:
+        """Tell what is not so."""
+        if login.is_sealed(seen):
+            raise login.sealed_refusal(self.job.user)
+        if wrong := self._wrong(seen):
+            raise NotConverged("; ".join(wrong))
+
+    def pending(self, seen: Facts) -> str:
+        """Tell that VMs are not filtered, or not reached, until the Mac is restarted."""
+        if not firewall.is_attached(seen):
+            return (
+                "RebootPending: the packet filter does not heed our rules before the next start of the Mac; drain it of VMs and "
+                "run this again"
+            )
+        return self._local_network.pending(seen)
+
+    @property
+    def _local_network(self) -> LocalNetwork:
+        return LocalNetwork(self.job.user)
+
+    def _wrong(self, seen: Facts) -> list[str]:
+        user = self.job.user
+        told = {
+            f"the agent does not answer on this Mac; {host.AGENT_LOG} says why": agent_job.is_healthy(
+                self.job, seen
+            ),
+            f"{user} is not logged in at the Mac, so no VM starts": login.has_session(user, seen),
+            f"the password of automatic login of {user} is wrong": not login.is_sealed(seen),
+            "our rules of the packet filter are not in force": firewall.is_in_force(seen),
+        }
+        return [what for what, is_so in told.items() if not is_so]
