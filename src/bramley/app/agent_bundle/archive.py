@@ -19,7 +19,7 @@ from bramley.app.agent_bundle import native, tree
 from bramley.base.errors import BadConfiguration
 from bramley.host.agent_archive import MANIFEST, Kind, Manifest, Platform
 
-_LEVEL = 6
+SMALL, FAST = 6, 1
 _VERSION_DIGITS = 12
 _LINK_MODE = 0o777
 
@@ -68,8 +68,8 @@ class Archive:
         return cls(path, path.stat().st_size, digest, manifest)
 
 
-def pack(folder: Path, about: About, into: Path) -> Archive:
-    """Pack what a folder holds into an archive that is named by what it says of itself."""
+def pack(folder: Path, about: About, into: Path, *, level: int = SMALL) -> Archive:
+    """Pack what a folder holds into an archive that is named by what it says of itself; `level` is gzip's."""
     native.require(folder, about.platform)
     found = tree.of_folder(folder)
     _require_distinct(found)
@@ -78,20 +78,18 @@ def pack(folder: Path, about: About, into: Path) -> Archive:
     target = into / f"{manifest.name}-{manifest.version}-{manifest.platform}.tar.gz"
     unfinished = target.with_name(f".{target.name}.unfinished")
     try:
-        _write(unfinished, found, manifest)
+        _write(unfinished, found, manifest, level)
         unfinished.rename(target)
     finally:
         unfinished.unlink(missing_ok=True)
     return Archive.of(target, manifest)
 
 
-def _write(path: Path, found: tree.Tree, manifest: Manifest) -> None:
+def _write(path: Path, found: tree.Tree, manifest: Manifest, level: int) -> None:
     text = msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
     with (
         path.open("wb") as file,
-        gzip.GzipFile(
-            filename="", mode="wb", fileobj=file, compresslevel=_LEVEL, mtime=0
-        ) as packed,
+        gzip.GzipFile(filename="", mode="wb", fileobj=file, compresslevel=level, mtime=0) as packed,
         tarfile.open(fileobj=packed, mode="w|", format=tarfile.PAX_FORMAT) as members,
     ):
         _add(members, MANIFEST, text)

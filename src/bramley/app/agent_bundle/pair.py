@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bramley.app.agent_bundle import bytecode, code, interpreter, packages, tree
-from bramley.app.agent_bundle.archive import About, Archive, pack
+from bramley.app.agent_bundle.archive import FAST, SMALL, About, Archive, pack
 from bramley.base.errors import BadConfiguration
 from bramley.host import agent_archive
 from bramley.host.agent_archive import Kind
@@ -38,7 +38,7 @@ def build(folder: Path) -> Pair:
     """Make both archives in a folder."""
     made = _interpreter(interpreter.tree_of_this_python(), folder)
     files, about = _code(made)
-    return Pair(made, make(files, about, folder))
+    return Pair(made, make(files, about, folder, level=FAST))
 
 
 def cached(cache: Path) -> Pair:
@@ -47,7 +47,9 @@ def cached(cache: Path) -> Pair:
     found = interpreter.tree_of_this_python()
     made = _once(cache, Kind.INTERPRETER, found, lambda folder: _interpreter(found, folder))
     files, about = _code(made)
-    return Pair(made, _once(cache, Kind.CODE, files, lambda folder: make(files, about, folder)))
+    return Pair(
+        made, _once(cache, Kind.CODE, files, lambda folder: make(files, about, folder, level=FAST))
+    )
 
 
 def _interpreter(found: tree.Tree, folder: Path) -> Archive:
@@ -58,7 +60,7 @@ def _interpreter(found: tree.Tree, folder: Path) -> Archive:
         platform=interpreter.own_platform(),
         python=bytecode.SERIES,
     )
-    return make(found, about, folder)
+    return make(found, about, folder, level=FAST)
 
 
 def _code(made: Archive) -> tuple[dict[str, tree.Source], About]:
@@ -78,13 +80,13 @@ def _code(made: Archive) -> tuple[dict[str, tree.Source], About]:
     return whole, about
 
 
-def make(files: tree.Tree, about: About, folder: Path) -> Archive:
+def make(files: tree.Tree, about: About, folder: Path, *, level: int = SMALL) -> Archive:
     """Lay out a tree, compile its modules and pack it into a folder."""
     with tempfile.TemporaryDirectory(prefix="agent-bundle-") as scratch:
         stage = Path(scratch, "stage")
         tree.lay_out(files, stage)
         bytecode.add(stage, about.python)
-        return pack(stage, about, folder)
+        return pack(stage, about, folder, level=level)
 
 
 def _once(

@@ -1,0 +1,72 @@
+"""Installing a pair of archives below another root, as the steps of a host do it: unpack beside, rename, move the link."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from bramley.api.names import host
+from bramley.app.agent_bundle.archive import Archive
+from tools.agent_bundle.linux import Pair
+
+PATIENCE_SECONDS = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """An agent below a root."""
+
+    root: Path
+    pair: Pair
+
+    @property
+    def program(self) -> Path:
+        return self.of(host.AGENT_BINARY)
+
+    @property
+    def python(self) -> Path:
+        return self.of(self.pair.interpreter.manifest.folder) / "bin/python3"
+
+    @property
+    def release(self) -> Path:
+        return self.of(self.pair.code.manifest.folder)
+
+    def of(self, path: str) -> Path:
+        return self.root / path.removeprefix("/")
+
+    def switch_to(self, version: str) -> None:
+        fresh = self.of(f"{host.AGENT_CURRENT}.new")
+        fresh.symlink_to(version)
+        fresh.rename(self.of(host.AGENT_CURRENT))
+
+    def unpack(self, archive: Archive) -> None:
+        folder = self.of(archive.manifest.folder)
+        unfinished = folder.with_name(f"{folder.name}.new")
+        unfinished.mkdir(parents=True)
+        command = ["tar", "-xzf", str(archive.path), "-C", str(unfinished)]
+        subprocess.run(command, check=True, timeout=PATIENCE_SECONDS)
+        unfinished.rename(folder)
+
+
+def install(pair: Pair, root: Path) -> Installed:
+    made = Installed(root, pair)
+    made.unpack(pair.interpreter)
+    made.unpack(pair.code)
+    made.switch_to(pair.code.manifest.version)
+    made.program.parent.mkdir(parents=True)
+    made.program.symlink_to(made.of(host.AGENT_CURRENT_BINARY))
+    return made
+
+
+def run(*command: Path | str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run a program with no environment at all."""
+    return subprocess.run(
+        command,
+        env={},
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )

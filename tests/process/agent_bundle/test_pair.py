@@ -1,0 +1,186 @@
+"""The Linux pair: the same bytes from every folder, and an agent that starts anywhere, with no environment and no PATH."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bramley.api.names import agent, host
+from bramley.app.agent_bundle import code, elf, tree
+from bramley.app.agent_bundle.pair import Pair
+from tests.meta.documents import ROOT
+from tests.process.agent_bundle.installed import Installed, install, run
+from tools.agent_bundle import linux
+
+HERE = Path(__file__).parent
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it is made on Linux only")
+
+
+@pytest.fixture(scope="module")
+def pair() -> Pair:
+    return linux.cached()
+
+
+@pytest.fixture(scope="module")
+def installed(pair: Pair, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    return install(pair, tmp_path_factory.mktemp("some mac") / "its root")
+
+
+@pytest.fixture
+def in_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Build as somebody else would: another place, another habit of modes, other hashes of texts."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONHASHSEED", "4711")
+    before = os.umask(0o077)
+    yield tmp_path / "quite" / "another folder"
+    os.umask(before)
+
+
+def test_two_builds_in_different_folders_are_the_same_bytes(
+    pair: Pair, in_another_folder: Path
+) -> None:
+    again = linux.build(in_another_folder)
+
+    assert again.interpreter.path.read_bytes() == pair.interpreter.path.read_bytes()
+    assert again.code.path.read_bytes() == pair.code.path.read_bytes()
+    assert again.code.path.parent != pair.code.path.parent
+
+
+def test_the_agent_starts_with_an_empty_environment_and_path(installed: Installed) -> None:
+    version = run(installed.program, "--version", cwd=Path("/"))
+    usage = run(installed.program, "--help", cwd=installed.root)
+
+    assert (version.returncode, version.stderr) == (0, "")
+    assert version.stdout == f"{agent.NAME} {code.release()}\n"
+    assert (usage.returncode, usage.stderr) == (0, "")
+    assert "--node-name" in usage.stdout
+
+
+def test_the_agent_starts_by_every_name_that_leads_to_it(installed: Installed) -> None:
+    folder = installed.release / "bin"
+    chained = installed.root / "again"
+    chained.symlink_to(os.path.relpath(installed.program, installed.root))
+
+    ways = [
+        run("./tart-kubelet", "--version", cwd=folder),
+        run("/bin/sh", "tart-kubelet", "--version", cwd=folder),
+        run("bin/tart-kubelet", "--version", cwd=installed.release),
+        run(chained, "--version", cwd=Path("/")),
+    ]
+
+    assert [(way.returncode, way.stderr) for way in ways] == [(0, "")] * len(ways)
+
+
+def test_what_the_caller_has_in_its_environment_changes_nothing(
+    installed: Installed, tmp_path: Path
+) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bramley.py").write_text("raise SystemExit('taken from the current folder')")
+    trap = {"PYTHONPATH": str(tmp_path), "PYTHONHOME": "/nowhere", "CDPATH": f"{tmp_path}:/"}
+    words = [f"{name}={value}" for name, value in trap.items()]
+
+    done = run("/usr/bin/env", *words, "bin/tart-kubelet", "--version", cwd=installed.release)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_everything_the_agent_loads_lies_in_its_two_folders(installed: Installed) -> None:
+    library, root = installed.release / "lib", installed.of(host.AGENT_ROOT)
+    before = list(tree.names_in(root))
+
+    done = run(installed.python, "-I", "-S", "-B", HERE / "everything.py", library, cwd=Path("/"))
+
+    assert done.stderr == ""
+    told = json.loads(done.stdout)
+    assert [each for each in told["sources"] if not Path(each).is_relative_to(root)] == []
+    assert {f"{library}/bramley/{each}" for each in ("app/agent.py", "kube/http.py")} <= set(
+        told["sources"]
+    )
+    elsewhere = [Path(sys.base_prefix, "lib"), Path(sys.prefix), ROOT]
+    if sys.base_prefix != "/usr":
+        mapped = [each for each in told["mapped"] if any(map(Path(each).is_relative_to, elsewhere))]
+        assert mapped == []
+    # And it stays as it was unpacked.
+    assert list(tree.names_in(root)) == before
+
+
+def test_modules_are_taken_compiled_as_they_came(installed: Installed) -> None:
+    library = installed.release / "lib"
+    asked = f"import sys; sys.path.append({str(library)!r}); import bramley.agent.host as found; print(found.__cached__)"
+
+    done = run(installed.python, "-I", "-S", "-B", "-v", "-c", asked, cwd=Path("/"))
+
+    compiled = done.stdout.strip()
+    assert Path(compiled).is_file()
+    assert f"# code object from {compiled!r}" in done.stderr or f"matches {compiled}" in done.stderr
+
+
+def test_the_supervisor_of_runs_travels_with_the_agent(installed: Installed) -> None:
+    text = (installed.release / "lib/bramley/agent/supervisor.sh").read_bytes()
+
+    assert text == (ROOT / "src/bramley/agent/supervisor.sh").read_bytes()
+
+
+def test_no_note_tells_where_it_was_built(installed: Installed) -> None:
+    names = [Path(name).name for name in tree.names_in(installed.release)]
+
+    assert {"RECORD", "INSTALLER", "direct_url.json"}.isdisjoint(names)
+    for name in tree.names_in(installed.release):
+        assert str(ROOT).encode() not in (installed.release / name).read_bytes(), name
+
+
+def test_binaries_look_for_libraries_beside_themselves(installed: Installed) -> None:
+    folder = installed.python.parents[1]
+    found = {
+        name: elf.search_path((folder / name).read_bytes())
+        for name in tree.names_in(folder)
+        if name.startswith("bin/") or ".so" in name
+    }
+
+    assert [name for name, path in found.items() if str(sys.base_prefix) in path.split(":")] == []
+    own = Path(
+        sys.base_prefix, "lib", f"libpython{sys.version_info.major}.{sys.version_info.minor}.so.1.0"
+    )
+    if own.exists() and sys.base_prefix != "/usr":
+        assert found["bin/python3"] == "$ORIGIN/../lib"
+
+
+def test_a_missing_interpreter_is_said_with_what_to_do(pair: Pair, tmp_path: Path) -> None:
+    bare = Installed(tmp_path, pair)
+    bare.unpack(pair.code)
+
+    done = run(bare.release / "bin/tart-kubelet", "--version", cwd=Path("/"))
+
+    assert done.returncode == 2
+    assert "is missing; install the interpreter" in done.stderr
+
+
+def test_an_agent_loads_from_its_own_release_also_after_the_link_has_moved_on(
+    pair: Pair, tmp_path: Path
+) -> None:
+    telling = Installed(tmp_path.resolve(), pair)
+    telling.unpack(pair.code)
+    telling.switch_to(pair.code.manifest.version)
+    telling.python.parent.mkdir(parents=True)
+    telling.python.write_text('#!/bin/sh\necho "$@"\n')
+    telling.python.chmod(0o755)
+
+    done = run(telling.of(host.AGENT_CURRENT_BINARY), "--node-name", "a b", cwd=Path("/"))
+
+    # Modules that are loaded later come from there, too.
+    assert done.stdout == f"-I -S -B -X utf8 {telling.release}/start --node-name a b\n"
+
+
+def test_what_is_in_the_cache_is_not_made_again(pair: Pair) -> None:
+    before = pair.code.path.stat()
+
+    again = linux.cached()
+
+    assert again == pair
+    assert again.code.path.stat().st_mtime_ns == before.st_mtime_ns
