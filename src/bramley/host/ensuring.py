@@ -104,7 +104,7 @@ async def apply(
         # What earlier steps did may have changed the answers to this one's questions.
         fresh = await _look(mac, step) if run.changed_anything else seen
         await run.ensure(step, fresh)
-    return Report(mac.host, run.changed, tuple(run.pending))
+    return Report(mac.host, run.changed, tuple(dict.fromkeys(run.pending)))
 
 
 async def do(mac: Connection, command: Command) -> None:

@@ -57,7 +57,7 @@ _KEY_FILE = Find(host.TAILSCALE_AUTH_KEY)
 _KEY_FOLDER = "/etc/tuist"
 _NOTE = LookAt(host.TAILNET_NOTE, most=64 * 1024)
 # Where this very connection comes in: its third word is the address of the Mac.
-_CONNECTION = Look(("printenv", "SSH_CONNECTION"))
+CONNECTION = Look(("printenv", "SSH_CONNECTION"))
 _PRIVATE = 0o700
 
 
@@ -86,13 +86,13 @@ class Tailscale:
     def looks(self) -> list[Probe]:
         """Ask for the programs, the daemon, the login, and which way this connection takes."""
         files: list[Probe] = [_KEY_FILE, _NOTE, Find(host.PROGRAMS), Find(host.TAILSCALED_FOLDER)]
-        asked = [*_VERSIONS, _STATUS, _CONNECTION]
+        asked = [*_VERSIONS, _STATUS, CONNECTION]
         return [*files, *asked, *DAEMON.looks(), *self._unpacking.looks()]
 
     def refuse(self, seen: Facts) -> None:
         """Refuse to end the daemon that carries this very connection."""
         is_ended = DAEMON.is_loaded(seen) and (self._is_stale(seen) or not DAEMON.is_current(seen))
-        if is_ended and _comes_over_tailnet(seen):
+        if is_ended and comes_over_tailnet(seen):
             raise UnsupportedHost(
                 "tailscale has to be replaced, and this connection goes through it; come by another address of the Mac, or "
                 "leave it out with --skip tailscale"
@@ -234,8 +234,9 @@ def _status(seen: Facts) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _comes_over_tailnet(seen: Facts) -> bool:
-    words = seen.said(_CONNECTION).text.split()
+def comes_over_tailnet(seen: Facts) -> bool:
+    """Tell whether this very connection goes over the tailnet; asked for with `CONNECTION`."""
+    words = seen.said(CONNECTION).text.split()
     try:
         return len(words) == 4 and ipaddress.IPv4Address(words[2]) in ADDRESSES
     except ValueError:

@@ -10,14 +10,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from bramley.api.names import host
+from bramley.api.names import host, launchd
 from bramley.base.errors import NotConverged
 from bramley.host import login, restarting, vms
-from bramley.host.commands import Command, Probe, Reboot, Wait
+from bramley.host.commands import Command, Find, Probe, Reboot, Wait
 from bramley.host.facts import Facts
 from bramley.host.plist import AgentJob
 from bramley.host.steps import agent_job, firewall
 from bramley.host.steps.local_network import LocalNetwork
+
+_AGENT = Find(launchd.daemon_plist(launchd.AGENT))
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class Verification:
 
     def looks(self) -> list[Probe]:
         """Ask for all of it."""
-        agent = [restarting.AGENT, agent_job.health(self.job)]
+        agent: list[Probe] = [_AGENT, restarting.AGENT, agent_job.health(self.job)]
         return [firewall.MAIN, firewall.LIVE, *agent, *self._local_network.looks()]
 
     def looks_further(self, seen: Facts) -> Sequence[Probe]:
@@ -46,7 +48,9 @@ class Verification:
 
     def plan(self, seen: Facts) -> Iterator[Command]:
         """Restart a Mac that filters nothing, and wait for what is not so."""
-        is_restarted = not firewall.is_attached(seen) and not vms.may_run(seen)
+        # A Mac that has not got its agent yet comes by a start on the way there.
+        is_made = seen.found(_AGENT) is not None
+        is_restarted = is_made and not firewall.is_attached(seen) and not vms.may_run(seen)
         if is_restarted:
             yield Reboot(purpose="restart the Mac, since VMs are not filtered until then")
             if login.is_set_up(self.job.user, seen):
