@@ -144,7 +144,7 @@ class ModelConnection:
         while True:
             self._require_up(command.purpose)
             said = looking.said(self.mac, self._user, command.look)
-            if said.code == 0 and command.text.encode() in said.output:
+            if said.code == command.code and command.text.encode() in said.output:
                 return
             if self._clock.monotonic() + command.every.total_seconds() > until:
                 break
