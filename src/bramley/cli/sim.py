@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from bramley.cli import sim_mac
+
 HOME = Path("~/.bramley/tart")
 
 app = typer.Typer(
@@ -60,3 +62,6 @@ def tart(
 
     os.environ["TART_HOME"] = str(home.expanduser().absolute())
     raise typer.Exit(process.run(context.args or ["help"]))
+
+
+app.command("mac")(sim_mac.mac)

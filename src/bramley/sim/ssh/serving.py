@@ -79,6 +79,11 @@ class SimulatedHost:
         return f"{kind} {key}"
 
     @property
+    def fingerprint(self) -> str:
+        """Return the short form of that key, as `ssh` shows it to people."""
+        return self._shown.get_fingerprint()
+
+    @property
     def heard(self) -> list[str]:
         """Return the text of every command that came over SSH."""
         return self.sshd.heard
@@ -119,6 +124,8 @@ class SimulatedHost:
 
     def _open(self) -> None:
         """Lay the Mac out, or switch on the one that is there."""
+        # Its state holds passwords.
+        (self.root / FOLDER).mkdir(mode=0o700, parents=True, exist_ok=True)
         is_new = not (self.root / FOLDER / "state.json").exists()
         self.mac = (
             Mac.make(

@@ -1,0 +1,128 @@
+"""One simulated Mac behind SSH as a process of its own: made or switched on, told about, and served until a signal comes."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bramley.apiserver import private_files
+from bramley.app.listening import Address
+from bramley.base.errors import BadConfiguration
+from bramley.sim.macos import settings as macos
+from bramley.sim.macos.state import FOLDER
+from bramley.sim.ssh import readying
+from bramley.sim.ssh.serving import SimulatedHost
+
+PASSWORD = "password"  # noqa: S105 - the name of a file
+_RANDOM_BYTES = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """One Mac: where its files are, where it listens, and what it is like when it is made."""
+
+    root: Path
+    listen: Address
+    user: str = "m1"
+    password_file: Path | None = None
+    authorized_key: Path | None = None
+    is_ready: bool = False
+    macos_version: str = "26.3"
+    boot_seconds: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What a person needs to know to get in."""
+
+    root: Path
+    address: Address
+    user: str
+    password_file: Path
+    host_key: str
+    fingerprint: str
+    faults: Path
+
+
+def run(settings: Settings, started: Callable[[Served], None]) -> None:
+    """Serve until a signal comes."""
+    asyncio.run(_until_signalled(settings, started))
+
+
+async def _until_signalled(settings: Settings, started: Callable[[Served], None]) -> None:
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    async with host(settings) as served:
+        if settings.is_ready:
+            readying.make_ready(served.mac)
+        started(_told(settings, served))
+        await stop.wait()
+
+
+def host(settings: Settings) -> SimulatedHost:
+    """Return the Mac that these settings describe, not yet served; one that is there already stays as it was made."""
+    password = settings.root / FOLDER / PASSWORD
+    is_there = (settings.root / FOLDER / "state.json").exists()
+    if not is_there and settings.root.is_dir() and any(settings.root.iterdir()):
+        raise BadConfiguration(
+            f"{settings.root} is not empty and no simulated Mac; name another --root"
+        )
+    if not is_there:
+        password.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_files.write(password, _password(settings.password_file).encode())
+    elif settings.password_file or settings.authorized_key:
+        raise BadConfiguration(
+            f"the Mac in {settings.root} has its password and keys already; name another --root for a new one"
+        )
+    return SimulatedHost(
+        settings.root,
+        listen=settings.listen.host,
+        port=settings.listen.port,
+        settings=macos.Settings(
+            user=settings.user,
+            password=password.read_text().rstrip("\n"),
+            authorized_keys=_keys(settings.authorized_key),
+            macos=settings.macos_version,
+            host_name=settings.root.absolute().name,
+            boot_seconds=settings.boot_seconds,
+        ),
+    )
+
+
+def _password(file: Path | None) -> str:
+    if file is None:
+        return f"{secrets.token_urlsafe(_RANDOM_BYTES)}\n"
+    try:
+        given = file.read_text()
+    except OSError as error:
+        raise BadConfiguration(f"--password-file {file}: {error.strerror}") from error
+    if not given.rstrip("\n"):
+        raise BadConfiguration(f"--password-file {file} is empty")
+    return given
+
+
+def _keys(file: Path | None) -> tuple[str, ...]:
+    try:
+        lines = file.read_text().splitlines() if file else []
+    except OSError as error:
+        raise BadConfiguration(f"--authorized-key {file}: {error.strerror}") from error
+    if any("PRIVATE KEY" in line for line in lines):
+        raise BadConfiguration(f"--authorized-key {file} is a private key; name the .pub beside it")
+    return tuple(lines)
+
+
+def _told(settings: Settings, served: SimulatedHost) -> Served:
+    return Served(
+        root=served.root,
+        address=Address(settings.listen.host, served.port),
+        user=str(served.mac.state["settings"]["user"]),
+        password_file=served.root / FOLDER / PASSWORD,
+        host_key=served.host_key,
+        fingerprint=served.fingerprint,
+        faults=served.faults.path,
+    )
