@@ -12,9 +12,9 @@ from datetime import timedelta
 
 from bramley.api.names import host, launchd, machines
 from bramley.base.errors import UnsupportedHost
-from bramley.base.secret import Secret
+from bramley.base.secret import Secret, SecretBytes
 from bramley.host import kcpassword
-from bramley.host.commands import Command, Find, Look, LookAt, Probe, Run, Wait
+from bramley.host.commands import Command, Find, Look, LookAt, Probe, Run, Wait, Write
 from bramley.host.defaults import Default
 from bramley.host.facts import FILE, Facts
 
@@ -23,6 +23,7 @@ PROMPT = "Password:"
 # The number of the first user of a Mac; another one costs a second round trip.
 FIRST_UID = 501
 LOGIN = timedelta(seconds=30)
+MODE = 0o600
 
 MARKER = LookAt(host.KCPASSWORD, as_root=True, most=len(kcpassword.MARKER), only=kcpassword.MARKER)
 FOUND = Find(host.KCPASSWORD)
@@ -102,6 +103,26 @@ def check_password(user: str, password: Secret) -> Run:
         stdin=password,
         refusal=f"the password is wrong: the Mac does not take it for {user} (or has locked the account after too many wrong ones). "
         "It was not written anywhere; give the right one",
+    )
+
+
+def keep(password: Secret) -> Write:
+    """Return what writes a password that was found right, for loginwindow alone."""
+    return Write(
+        path=host.KCPASSWORD,
+        content=SecretBytes(kcpassword.encode(password)),
+        purpose="keep the password of automatic login",
+        mode=MODE,
+    )
+
+
+def is_kept(password: Secret) -> Run:
+    """Return what fails if the Mac has another password for automatic login; the two are compared there."""
+    return Run(
+        argv=("cmp", "-s", "-", host.KCPASSWORD),
+        purpose="compare the password of automatic login",
+        as_root=True,
+        stdin=SecretBytes(kcpassword.encode(password)),
     )
 
 

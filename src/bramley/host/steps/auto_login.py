@@ -13,12 +13,10 @@ from typing import ClassVar
 
 from bramley.api.names import host
 from bramley.base.errors import NotConverged, UnsupportedHost
-from bramley.base.secret import Secret, SecretBytes
+from bramley.base.secret import Secret
 from bramley.host import kcpassword, login, vms
-from bramley.host.commands import ROOT, Command, Probe, Run, Write
+from bramley.host.commands import ROOT, Command, Probe, Run
 from bramley.host.facts import Facts
-
-_MODE = 0o600
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +87,7 @@ class AutoLogin:
     def _set_up(self, password: Secret, seen: Facts) -> Iterator[Command]:
         yield login.check_password(self.user, password)
         # The user comes last: a cut before that is seen, and the password of another user does not stay.
-        yield Write(
-            path=host.KCPASSWORD,
-            content=SecretBytes(kcpassword.encode(password)),
-            purpose="keep the password of automatic login",
-            mode=_MODE,
-        )
+        yield login.keep(password)
         setting = login.auto_login_user(self.user)
         if not setting.is_set(seen):
             yield setting.write()
@@ -103,7 +96,9 @@ class AutoLogin:
 def _close(seen: Facts) -> Iterator[Command]:
     """Close the file to others, if it is not."""
     found = seen.found(login.FOUND)
-    if found is not None and (found.mode, found.owner) != (_MODE, ROOT):
+    if found is not None and (found.mode, found.owner) != (login.MODE, ROOT):
         purpose = "close the password of automatic login to others"
         yield Run(argv=("chown", ROOT, host.KCPASSWORD), purpose=purpose, as_root=True)
-        yield Run(argv=("chmod", f"{_MODE:04o}", host.KCPASSWORD), purpose=purpose, as_root=True)
+        yield Run(
+            argv=("chmod", f"{login.MODE:04o}", host.KCPASSWORD), purpose=purpose, as_root=True
+        )

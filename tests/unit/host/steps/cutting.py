@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ class Scene:
     """A Mac that steps begin with."""
 
     root: Path
-    settings: Settings = Settings()
+    settings: Settings = field(default_factory=Settings)
 
     @classmethod
     async def make(

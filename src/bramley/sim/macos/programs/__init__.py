@@ -85,6 +85,7 @@ ORDINARY: Mapping[str, Loader] = {
     "cat": _from("ordinary", "cat"),
     "chmod": _from("ordinary", "chmod"),
     "chown": _from("ordinary", "chown"),
+    "cmp": _from("ordinary", "cmp"),
     "false": _from("ordinary", "false"),
     "id": _from("ordinary", "id"),
     "ls": _from("ordinary", "ls"),

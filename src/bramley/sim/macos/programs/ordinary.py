@@ -12,6 +12,9 @@ from bramley.sim.macos.programs import reading, refusing
 if TYPE_CHECKING:
     from bramley.sim.macos.mac import Mac
 
+# What cmp says of a file that it cannot read.
+_TROUBLE = 2
+
 
 def true(mac: Mac, call: Call) -> Said:
     """Succeed."""
@@ -62,6 +65,22 @@ def cat(mac: Mac, call: Call) -> Said:
             return Said(1, out, f"cat: {path}: No such file or directory\n")
         out += content.decode("utf-8", "replace")
     return Said(out=out)
+
+
+def cmp(mac: Mac, call: Call) -> Said:
+    """Compare a file with another one or, as -, with stdin, byte by byte and without a word."""
+    words = [word for word in call.argv[1:] if word != "-s"]
+    if "-s" not in call.argv or len(words) != 2:
+        return refusing.not_modelled(call)
+    try:
+        one, other = (
+            call.stdin if path == "-" else reading.contents(mac, call, path) for path in words
+        )
+    except PermissionError:
+        return Said(_TROUBLE)
+    if one is None or other is None:
+        return Said(_TROUBLE)
+    return Said(0 if one == other else 1)
 
 
 def ls(mac: Mac, call: Call) -> Said:
