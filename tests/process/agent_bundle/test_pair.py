@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -184,3 +186,37 @@ def test_what_is_in_the_cache_is_not_made_again(pair: Pair) -> None:
 
     assert again == pair
     assert again.code.path.stat().st_mtime_ns == before.st_mtime_ns
+
+
+def test_the_agent_starts_at_its_place_in_a_root_without_the_python_it_was_made_from(
+    installed: Installed,
+) -> None:
+    shared = ("/usr", "/bin", "/lib", "/lib64")
+    binds = [word for path in shared for word in ("--ro-bind-try", path, path)]
+    own = ["--ro-bind", str(installed.of(host.AGENT_ROOT)), host.AGENT_ROOT]
+    inside = [host.AGENT_CURRENT_BINARY, "--version"]
+
+    done = run(_bwrap(), *binds, *own, "--proc", "/proc", "--dev", "/dev", *inside, cwd=Path("/"))
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"{agent.NAME} {code.release()}\n"
+
+
+def _bwrap() -> str:
+    found = shutil.which("bwrap")
+    assert found
+    return found
+
+
+def test_shellcheck_has_nothing_to_say_of_the_program(installed: Installed) -> None:
+    program = installed.release / "bin/tart-kubelet"
+
+    done = subprocess.run(
+        ["shellcheck", "--shell=sh", program],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout) == (0, "")
