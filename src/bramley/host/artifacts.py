@@ -88,7 +88,7 @@ class Reading:
         offset = 0
         while offset < self._artifact.size:
             await self._budget.take(min(BLOCK, self._artifact.size - offset))
-            block = os.pread(self._opened.descriptor, BLOCK, offset)
+            block = _read(self._artifact.path, self._opened, offset)
             _require_unchanged(self._artifact.path, self._opened)
             offset += len(block)
             yield block
@@ -153,16 +153,23 @@ class Depot:
         # Those who ask while the file is being hashed wait for the one who does it.
         async with opened.hashing:
             if opened.version not in self._digests:
-                digest = await _hash(opened)
+                digest = await _hash(path, opened)
                 _require_unchanged(path, opened)
                 self._digests[opened.version] = digest
         return self._digests[opened.version]
 
 
-async def _hash(opened: _Opened) -> str:
+def _read(path: Path, opened: _Opened, offset: int) -> bytes:
+    try:
+        return os.pread(opened.descriptor, BLOCK, offset)
+    except OSError as error:
+        raise BadConfiguration(f"the artifact {path} cannot be read: {error.strerror}") from error
+
+
+async def _hash(path: Path, opened: _Opened) -> str:
     digest = hashlib.sha256()
     offset = 0
-    while block := os.pread(opened.descriptor, BLOCK, offset):
+    while block := _read(path, opened, offset):
         digest.update(block)
         offset += len(block)
         # Others go on between two blocks; a thread would have no place under virtual time.

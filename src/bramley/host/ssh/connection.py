@@ -1,16 +1,38 @@
-"""A Mac behind an SSH server, as host steps see it."""
+"""A Mac behind an SSH server, as host steps see it.
+
+One connection is kept for all commands and dialled again when it was lost. What a command says on the line and what it takes
+from it is `host.rendering`; here is for how long, and what becomes of it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
+from bramley.base import errors
 from bramley.base.clock import Clock
+from bramley.base.secret import Secret
 from bramley.host.artifacts import Depot
-from bramley.host.commands import Command, Probe
-from bramley.host.facts import Facts
+from bramley.host.commands import SOON, Command, Find, Look, Probe, Reboot, Run, Stream, Wait, Write
+from bramley.host.facts import Answer, Facts
+from bramley.host.rendering import doing, looking
+from bramley.host.rendering.script import Script
+from bramley.host.ssh import dialling, rebooting, speaking, telling
+from bramley.host.ssh.dialling import Line
+from bramley.host.ssh.talking import Talk, talk
 from bramley.host.ssh.target import PATIENCE, Target
+
+_TOKEN_BYTES = 8
+_LOOKING = timedelta(seconds=30)
+_LONGEST_LOOK = timedelta(minutes=5)
+# Of commands that answer by their code alone: enough for the token, and for a prompt behind some greeting.
+_SHORT = 64 * 1024
+# Of an answer besides its bytes in base64.
+_FRAME = 1024
+Say = Callable[[Talk, Script], Awaitable[None]]
 
 
 class SshConnection:
@@ -20,6 +42,9 @@ class SshConnection:
         self._target = target
         self._clock = clock
         self._artifacts = artifacts
+        self._line: Line | None = None
+        self._dialling = asyncio.Lock()
+        self._wrong_passwords: set[Secret] = set()
 
     @property
     def host(self) -> str:
@@ -28,11 +53,124 @@ class SshConnection:
 
     async def do(self, command: Command) -> None:
         """Do one command to its end."""
-        raise NotImplementedError
+        match command:
+            case Wait():
+                await self._wait(command)
+            case Reboot():
+                await rebooting.reboot(self, command, clock=self._clock, hang_up=self.close)
+            case Stream():
+                await self._stream(command)
+            case Run() if command.prompt:
+                await self._do(command, lambda it, script: speaking.type_in(it, script, command))
+            case Run() | Write():
+                await self._give(command)
+            case _:
+                await self._do(command, lambda it, script: speaking.give(it, script, None))
 
     async def look(self, probes: Collection[Probe]) -> Facts:
         """Ask all questions in one round trip."""
-        raise NotImplementedError
+        wanted = list(dict.fromkeys(probes))
+        if not wanted:
+            return Facts()
+        token = _token()
+        found: dict[Probe, Answer] = {}
+        for question in looking.render(wanted, token=token):
+            found |= await self._ask(question, token)
+        return Facts(found)
+
+    async def reach(self, *, patience: timedelta) -> None:
+        """Connect, waiting so long for the Mac's SSH server to be there."""
+        await dialling.until_there(
+            self._connected, told=self.host, clock=self._clock, patience=patience
+        )
+
+    async def close(self) -> None:
+        """Hang up; the next command dials again."""
+        line, self._line = self._line, None
+        if line is not None:
+            await line.close()
+
+    async def _connected(self) -> Line:
+        async with self._dialling:
+            if self._line is None or not self._line.is_open:
+                await self.close()
+                self._line = await dialling.dial(self._target)
+            return self._line
+
+    async def _stream(self, command: Stream) -> None:
+        async with self._artifacts.reading(command.artifact) as reading:
+            await self._do(command, lambda it, script: speaking.stream(it, script, reading))
+
+    async def _give(self, command: Run | Write) -> None:
+        password = command.sudo_password
+        if password not in self._wrong_passwords:
+            await self._do(command, lambda it, script: speaking.give(it, script, password))
+            return
+        raise self._wrong_password(command)
+
+    async def _do(self, command: doing.Rendered, say: Say) -> None:
+        script = doing.render(command, token=_token())
+        told = f"{self.host}: {command.purpose}"
+        is_typed = isinstance(command, Run) and bool(command.prompt)
+        line = await self._connected()
+        async with (
+            _deadline(_within(command), told),
+            talk(line, script.line, told=told, most=_SHORT, on_terminal=is_typed) as running,
+        ):
+            code = await running.finish(lambda it: say(it, script))
+        if running.is_password_wrong and isinstance(command, Run | Write):
+            raise self._wrong_password(command)
+        if not _is_fine(command, script, running, code):
+            raise self._failed(told, code, running, command, script)
+
+    async def _ask(self, question: looking.Question, token: str) -> dict[Probe, Answer]:
+        told = f"{self.host}: looking at the Mac"
+        line = await self._connected()
+        most = _answer_bytes(question)
+        async with (
+            _deadline(_looking_within(question), told),
+            talk(line, question.line, told=told, most=most, on_terminal=False) as running,
+        ):
+            code = await running.finish(_say_nothing)
+        found = looking.answers(question, token=token, output=bytes(running.output.beginning))
+        if len(found) < len(question.probes):
+            raise telling.failed(told, code, bytes(running.errors.tail), secrets=self._secrets)
+        return found
+
+    async def _wait(self, command: Wait) -> None:
+        until = self._clock.monotonic() + command.within.total_seconds()
+        while True:
+            said = (await self.look([command.look])).said(command.look)
+            if said.code == 0 and command.text.encode() in said.output:
+                return
+            if self._clock.monotonic() + command.every.total_seconds() > until:
+                break
+            await asyncio.sleep(command.every.total_seconds())
+        if not command.else_go_on:
+            raise errors.TimedOut(
+                f"{self.host}: {command.purpose}: not so within {command.within.total_seconds():g} s"
+            )
+
+    def _failed(
+        self, told: str, code: int, running: Talk, command: Command, script: Script
+    ) -> errors.CommandFailed:
+        said = bytes(running.errors.tail or running.output.tail)
+        for ours in (f"{script.token}?", script.token):
+            said = said.replace(ours.encode(), b"")
+        hidden = (*telling.secrets_of(command), *self._secrets)
+        return telling.failed(told, code, said, secrets=hidden)
+
+    def _wrong_password(self, command: Run | Write) -> errors.Unauthorized:
+        if command.sudo_password:
+            self._wrong_passwords.add(command.sudo_password)
+        return errors.Unauthorized(
+            f"{self.host}: {command.purpose}: sudo does not take this password of {self._target.user}; "
+            "it is not tried again over this connection, since Macs lock accounts"
+        )
+
+    @property
+    def _secrets(self) -> tuple[Secret, ...]:
+        return self._target.credentials.secrets
 
 
 @asynccontextmanager
@@ -40,5 +178,49 @@ async def open(
     target: Target, *, clock: Clock, artifacts: Depot, patience: timedelta = PATIENCE
 ) -> AsyncIterator[SshConnection]:
     """Connect to a Mac, waiting so long for its SSH server to be there, and disconnect in the end."""
-    del patience
-    yield SshConnection(target, clock=clock, artifacts=artifacts)
+    mac = SshConnection(target, clock=clock, artifacts=artifacts)
+    try:
+        await mac.reach(patience=patience)
+        yield mac
+    finally:
+        await mac.close()
+
+
+@asynccontextmanager
+async def _deadline(within: timedelta, told: str) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(within.total_seconds()):
+            yield
+    except TimeoutError as error:
+        raise errors.TimedOut(
+            f"{told}: no end within {within.total_seconds():g} s; it was stopped"
+        ) from error
+
+
+def _token() -> str:
+    return secrets.token_hex(_TOKEN_BYTES)
+
+
+def _within(command: doing.Rendered) -> timedelta:
+    return command.within if isinstance(command, Run | Write | Stream) else SOON
+
+
+def _looking_within(question: looking.Question) -> timedelta:
+    looks = [probe.within for probe in question.probes.values() if isinstance(probe, Look)]
+    return min(sum(looks, _LOOKING), _LONGEST_LOOK)
+
+
+def _answer_bytes(question: looking.Question) -> int:
+    kept = [0 if isinstance(probe, Find) else probe.most for probe in question.probes.values()]
+    # Base64 makes four of three bytes, and may break lines.
+    return sum(most * 3 // 2 + _FRAME for most in kept) + _SHORT
+
+
+def _is_fine(command: doing.Rendered, script: Script, running: Talk, code: int) -> bool:
+    """Tell whether a command did what it was to do; a code of sudo's own, which let nothing begin, is never meant."""
+    accepted = command.accepts if isinstance(command, Run) else (0,)
+    return code in accepted and script.token.encode() in running.output.beginning
+
+
+async def _say_nothing(_: Talk) -> None:
+    pass

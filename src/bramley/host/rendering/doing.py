@@ -1,0 +1,142 @@
+"""Commands of the vocabulary as shell, each one script with its values as arguments.
+
+Secrets are never part of a script: they come on the line once the script runs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from bramley.base.errors import BadConfiguration
+from bramley.base.secret import Secret, SecretBytes
+from bramley.host.commands import Folder, Link, Remove, Rename, Run, Stream, Write
+from bramley.host.rendering import quoting
+from bramley.host.rendering.script import (
+    Script,
+    as_root,
+    as_user,
+    compose,
+    content_of,
+    encode,
+    part,
+    seconds,
+)
+
+Rendered = Run | Write | Stream | Folder | Link | Rename | Remove
+_NOTHING = SecretBytes(b"")
+_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
+# What the scripts themselves live by.
+_RESERVED = frozenset({"PATH", "LC_ALL", "IFS"})
+
+
+def render(command: Rendered, *, token: str) -> Script:
+    """Return a command as shell; `token` must be another one each time."""
+    match command:
+        case Run():
+            return (_run_on_terminal if command.prompt else _run)(command, token)
+        case Write():
+            return _write(command, token)
+        case Stream():
+            return _stream(command, token)
+        case Folder():
+            arguments = (quoting.path(command.path), command.owner, _octal(command.mode))
+            return _changing("folder", arguments, token)
+        case Link():
+            return _changing("link", (quoting.path(command.path), command.target), token, "place")
+        case Rename():
+            return _changing(
+                "rename", (quoting.path(command.path), quoting.path(command.to)), token
+            )
+        case Remove():
+            return _changing("remove", (quoting.removable(command.path),), token)
+
+
+def _run(command: Run, token: str) -> Script:
+    secrets = [content_of(secret) for _, secret in command.environment]
+    stdin = content_of(command.stdin)
+    given = encode(*secrets, stdin) if secrets or stdin else _NOTHING
+    environment = _environment([name for name, _ in command.environment])
+    text = compose(part("fail"), part("take"), part("watch"), environment, part("run"))
+    program = quoting.program(command.argv)
+    arguments = (token, seconds(command.within), _length(given), *program)
+    root, password = command.as_root, command.sudo_password
+    return _script(text, arguments, root=root, password=password, given=given)
+
+
+def _run_on_terminal(command: Run, token: str) -> Script:
+    if command.environment or command.sudo_password:
+        raise BadConfiguration("a program with a prompt takes nothing but what is typed there")
+    text = compose(part("watch"), part("prompt"))
+    arguments = (token, seconds(command.within), *quoting.program(command.argv))
+    return _script(text, arguments, root=command.as_root)
+
+
+def _write(command: Write, token: str) -> Script:
+    content = content_of(command.content)
+    given = encode(content)
+    check = quoting.program(command.check) if command.check else ()
+    text = compose(part("fail"), part("take"), part("watch"), part("place"), part("write"))
+    arguments = (
+        token,
+        seconds(command.within),
+        _length(given),
+        str(len(content)),
+        quoting.path(command.path),
+        command.owner,
+        _octal(command.mode),
+        *check,
+    )
+    return _script(text, arguments, password=command.sudo_password, given=given)
+
+
+def _stream(command: Stream, token: str) -> Script:
+    artifact = command.artifact
+    mode = _octal(command.mode)
+    where = (quoting.path(command.path), command.owner, mode)
+    return _changing("stream", (*where, str(artifact.size), artifact.sha256), token, "place")
+
+
+def _changing(name: str, arguments: Sequence[str], token: str, *needs: str) -> Script:
+    text = compose(part("fail"), *(part(each) for each in needs), part(name))
+    return _script(text, (token, *arguments))
+
+
+def _script(
+    text: str,
+    arguments: Sequence[str],
+    *,
+    root: bool = True,
+    password: Secret | None = None,
+    given: SecretBytes = _NOTHING,
+) -> Script:
+    token = arguments[0]
+    asks = f"{token}?" if root and password else ""
+    line = as_root(text, *arguments, asks=asks) if root else as_user(text, *arguments)
+    return Script(line=line, token=token, given=given, asks=asks)
+
+
+def _environment(names: Sequence[str]) -> str:
+    """Return the functions that take pieces for the environment, and start a program which alone gets them."""
+    for name in names:
+        if not _VARIABLE.fullmatch(name) or name in _RESERVED:
+            raise BadConfiguration(f"{name!r} cannot be a variable for a program on a Mac")
+    taken = [
+        # The x keeps line ends at the end of a value, which the shell would drop.
+        f'piece_{number}=$(give "${{taken%%,*}}" && printf x)\n'
+        f"piece_{number}=${{piece_{number}%x}}\ntaken=${{taken#*,}}\n"
+        for number in range(len(names))
+    ]
+    exported = [f"{name}=$piece_{number}\nexport {name}\n" for number, name in enumerate(names)]
+    return (
+        f"prepare() {{\n{''.join(taken) or ':'}\n}}\n"
+        f'start() {{\n{"".join(exported)}exec "$@" 1>&2 3<&-\n}}\n'
+    )
+
+
+def _length(given: SecretBytes) -> str:
+    return str(len(given.reveal()))
+
+
+def _octal(mode: int) -> str:
+    return f"{mode:04o}"
