@@ -36,7 +36,7 @@ class Mac:
     ) -> None:
         self.root = root
         self.store = Store(root)
-        self.files = Files(root, self.store, gives_away=gives_away)
+        self._files = Files(root, self.store, gives_away=gives_away)
         self.spawner = spawner or Pretending()
         self._clock = clock or SystemClock()
 
@@ -71,6 +71,12 @@ class Mac:
         with self.store.change() as state:
             self._settle(state)
             yield state
+
+    @property
+    def files(self) -> Files:
+        """Return its files as they are now: what is due has happened to them."""
+        _ = self.state
+        return self._files
 
     @property
     def is_up(self) -> bool:

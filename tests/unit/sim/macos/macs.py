@@ -1,0 +1,98 @@
+"""Macs for the tests of the model: bare ones, whose time is the test's."""
+
+from __future__ import annotations
+
+import asyncio
+import plistlib
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from bramley.base.secret import Secret
+from bramley.base.virtual_time import VirtualClock
+from bramley.host import kcpassword
+from bramley.sim.macos.call import Call, Said
+from bramley.sim.macos.faults import Faults
+from bramley.sim.macos.in_process import ModelConnection
+from bramley.sim.macos.mac import Mac
+from bramley.sim.macos.settings import Settings
+
+PASSWORD = Settings().password
+LOGINWINDOW = "system/com.apple.loginwindow"
+
+
+class HandClock:
+    """A clock that somebody turns."""
+
+    def __init__(self) -> None:
+        self._now = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def now(self) -> datetime:
+        return self._now
+
+    def monotonic(self) -> float:
+        return self._now.timestamp()
+
+    def turn(self, seconds: float) -> None:
+        self._now += timedelta(seconds=seconds)
+
+
+class Bench:
+    """A bare Mac with its clock, and short words for what tests do to it."""
+
+    def __init__(self, root: Path, *, gives_away: bool | None = None, **settings: Any) -> None:
+        self.clock = HandClock()
+        self.mac = Mac.make(
+            root / "mac",
+            settings=Settings(**settings),
+            clock=self.clock,
+            gives_away=gives_away,
+        )
+
+    def run(self, *argv: str, user: str = "m1", stdin: str = "", on_terminal: bool = False) -> Said:
+        return self.mac.run(Call(argv, user, stdin.encode(), on_terminal=on_terminal))
+
+    def as_root(self, *argv: str) -> Said:
+        return self.run(*argv, user="root")
+
+    def plist(self, path: str, content: dict[str, Any], **kept: Any) -> None:
+        self.mac.files.write(path, plistlib.dumps(content), **kept)
+
+    def daemon(self, label: str, program: str = "/usr/local/bin/work", **more: Any) -> str:
+        """Write the property list of a daemon whose program is there, and return its path."""
+        self.program(program)
+        path = f"/Library/LaunchDaemons/{label}.plist"
+        self.plist(path, {"Label": label, "ProgramArguments": [program], "RunAtLoad": True, **more})
+        return path
+
+    def program(self, path: str) -> None:
+        if not path.startswith(("/usr/bin", "/sbin", "/bin")):
+            self.mac.files.make_folder(path.rpartition("/")[0])
+            self.mac.files.write(path, b"#!/bin/sh\n", mode=0o755)
+
+    def set_up_login(self, password: str = PASSWORD, *, user: str = "m1") -> None:
+        self.plist("/Library/Preferences/com.apple.loginwindow.plist", {"autoLoginUser": user})
+        self.mac.files.write("/etc/kcpassword", kcpassword.encode(Secret(password)), mode=0o600)
+
+    def log_in(self) -> None:
+        """Bring a session, as a kick does."""
+        self.set_up_login()
+        assert self.as_root("launchctl", "kickstart", "-k", LOGINWINDOW).code == 0
+        self.clock.turn(3)
+        assert self.mac.state["console"]["user"] == "m1"
+
+    def let_sudo(self) -> None:
+        self.mac.files.write(
+            "/etc/sudoers.d/m1-nopasswd", b"m1 ALL=(ALL) NOPASSWD: ALL\n", mode=0o440
+        )
+
+
+def connected(
+    root: Path, *, faults: Faults | None = None, sudo: bool = True, **settings: Any
+) -> ModelConnection:
+    """Return a connection to a bare Mac under the running loop's virtual time, where sudo asks for no password."""
+    clock = VirtualClock(asyncio.get_running_loop())
+    mac = Mac.make(root / "mac", settings=Settings(**settings), clock=clock)
+    if sudo:
+        mac.files.write("/etc/sudoers.d/m1-nopasswd", b"m1 ALL=(ALL) NOPASSWD: ALL\n", mode=0o440)
+    return ModelConnection(mac, clock=clock, faults=faults)

@@ -1,0 +1,131 @@
+"""Files of a simulated Mac: links that stay inside, owners with and without the kernel's help, whole files only."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from bramley.sim.macos import faults
+from tests.unit.sim.macos.macs import Bench
+
+
+@pytest.fixture(params=[True, False], ids=["kernel keeps owners", "state keeps owners"])
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Bench:
+    return Bench(tmp_path, gives_away=request.param)
+
+
+def test_a_bare_mac_has_apples_packet_filter_and_links_at_the_top(tmp_path: Path) -> None:
+    files = Bench(tmp_path).mac.files
+
+    assert 'nat-anchor "com.apple/*"' in files.text("/etc/pf.conf")
+    assert files.target("/etc") == "private/etc"
+    assert files.real("/etc/pf.conf") == "/private/etc/pf.conf"
+    assert files.names("/etc/sudoers.d") == []
+
+
+def test_homes_are_their_users_and_the_rest_is_roots(bench: Bench) -> None:
+    files = bench.mac.files
+
+    assert files.owner("/Users/m1") == "m1:staff"
+    assert files.owner("/etc/pf.conf") == "root:wheel"
+
+
+def test_an_owner_goes_with_its_file(bench: Bench) -> None:
+    files = bench.mac.files
+    files.make_folder("/opt/a")
+    files.write("/opt/a/file", b"", owner="m1:staff", mode=0o600)
+
+    files.rename("/opt/a", "/opt/b")
+
+    assert files.owner("/opt/b/file") == "m1:staff"
+    assert files.mode("/opt/b/file") == 0o600
+
+
+def test_an_owner_does_not_outlive_its_file(bench: Bench) -> None:
+    files = bench.mac.files
+    files.write("/opt/file", b"", owner="m1:staff")
+
+    files.remove("/opt/file")
+    files.write("/opt/file", b"")
+
+    assert files.owner("/opt/file") == "root:wheel"
+
+
+def test_a_file_that_takes_anothers_name_keeps_its_own_owner(bench: Bench) -> None:
+    files = bench.mac.files
+    files.write("/opt/old", b"", owner="m1:staff")
+    files.write("/opt/new", b"", owner="root:wheel")
+
+    files.rename("/opt/new", "/opt/old")
+
+    assert files.owner("/opt/old") == "root:wheel"
+
+
+def test_nobody_can_be_given_a_file_who_does_not_exist(bench: Bench) -> None:
+    with pytest.raises(LookupError, match="illegal user name"):
+        bench.mac.files.own("/etc/pf.conf", "nobody-here:staff")
+
+
+def test_links_are_followed_inside_the_root_only(tmp_path: Path) -> None:
+    files = Bench(tmp_path).mac.files
+    files.link("/opt/up", "../../../../../../etc")
+    files.link("/opt/absolute", "/etc/pf.conf")
+
+    assert files.real("/opt/up/pf.conf") == "/private/etc/pf.conf"
+    assert files.read("/opt/absolute") == files.read("/etc/pf.conf")
+
+
+def test_a_circle_of_links_is_an_error(tmp_path: Path) -> None:
+    files = Bench(tmp_path).mac.files
+    files.link("/opt/a", "/opt/b")
+    files.link("/opt/b", "/opt/a")
+
+    with pytest.raises(OSError, match="symbolic links") as error:
+        files.read("/opt/a")
+
+    assert error.value.errno == errno.ELOOP
+
+
+def test_writing_replaces_a_link_and_not_its_target(tmp_path: Path) -> None:
+    files = Bench(tmp_path).mac.files
+    files.write("/opt/target", b"old")
+    files.link("/opt/link", "target")
+
+    files.write("/opt/link", b"new")
+
+    assert files.read("/opt/target") == b"old"
+    assert files.read("/opt/link") == b"new"
+
+
+def test_a_full_disk_takes_no_file_and_leaves_the_old_one(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.mac.files.write("/opt/file", b"old")
+    faults.set_room(bench.mac, 0)
+
+    with pytest.raises(OSError, match="No space left"):
+        bench.mac.files.write("/opt/file", b"new")
+
+    assert bench.mac.files.read("/opt/file") == b"old"
+
+
+def test_a_folder_is_not_replaced_by_a_file_or_a_link(tmp_path: Path) -> None:
+    files = Bench(tmp_path).mac.files
+    files.write("/tmp/file", b"")
+
+    with pytest.raises(IsADirectoryError):
+        files.write("/opt", b"")
+    with pytest.raises(IsADirectoryError):
+        files.link("/opt", "etc")
+    with pytest.raises(IsADirectoryError):
+        files.rename("/tmp/file", "/opt")
+
+
+def test_missing_parents_are_made_as_roots(bench: Bench) -> None:
+    files = bench.mac.files
+
+    files.make_folder("/opt/a/b", mode=0o700, owner="m1:staff")
+
+    assert (files.owner("/opt/a"), files.mode("/opt/a")) == ("root:wheel", 0o755)
+    assert (files.owner("/opt/a/b"), files.mode("/opt/a/b")) == ("m1:staff", 0o700)
