@@ -33,6 +33,7 @@ def main() -> int:
     install_programs(chosen, run=call, may_install=os.geteuid() == 0, policy=POLICY)
     if "process" in chosen:
         call([sys.executable, "-m", "tools.foreign"])
+        call([sys.executable, "-m", "tools.agent_bundle", "fetch"])
     if "cluster" in chosen:
         build_control_plane(run=call)
     for tier in chosen:
