@@ -198,15 +198,15 @@ def keep(
     asyncio.run(agent_access.keep(cluster, started=lambda: logger.info(started)))
 
 
-def duration(text: str) -> timedelta:
+def duration(text: str, *, option: str = "--expires") -> timedelta:
     """Read a time such as 30m, 24h or 7d."""
     found = _DURATION.fullmatch(text)
     if found is None:
-        raise BadConfiguration(f"--expires {text!r} is no time; write it like 30m, 24h or 7d")
+        raise BadConfiguration(f"{option} {text!r} is no time; write it like 30m, 24h or 7d")
     try:
         return timedelta(**{_UNITS[found[2]]: int(found[1])})
     except OverflowError:
-        raise BadConfiguration(f"--expires {text!r} is too long; a year is plenty") from None
+        raise BadConfiguration(f"{option} {text!r} is too long; a year is plenty") from None
 
 
 def _check_place(out: Path) -> None:

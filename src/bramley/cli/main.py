@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from bramley.cli import agent_access, apiserver, crds, failing, sim, up
+from bramley.cli import agent_access, apiserver, crds, failing, host, sim, up
 
 WIDTH = 100
 
@@ -31,6 +31,7 @@ app.command("up")(up.up)
 app.command("crds")(crds.crds)
 app.add_typer(apiserver.app)
 app.add_typer(agent_access.app)
+app.add_typer(host.app)
 app.add_typer(sim.app)
 
 

@@ -31,6 +31,29 @@ from bramley.host.steps.tart import Tart
 from bramley.host.steps.updates import Updates
 from bramley.host.steps.verification import Verification
 
+# The names of all that there may be, in order.
+NAMES = (
+    Preconditions.name,
+    Sudo.name,
+    SshKeys.name,
+    Hostname.name,
+    Sleep.name,
+    Updates.name,
+    AutoLogin.name,
+    Firewall.name,
+    Tart.name,
+    Tailscale.name,
+    TailnetResolver.name,
+    LocalNetwork.name,
+    NodeExporter.name,
+    LogRotation.name,
+    Kubeconfig.name,
+    Interpreter.name,
+    Agent.name,
+    Job.name,
+    Verification.name,
+)
+
 
 def steps(spec: MacSpec, *, clock: Clock | None = None) -> list[Step]:
     """Return the steps that make a Mac what is specified; `clock` is what the Mac's is compared with."""

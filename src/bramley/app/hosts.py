@@ -1,0 +1,216 @@
+"""The processes of `bramley host`: one Mac by hand, over SSH: looked at, planned, made as wanted, prepared and left again."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+
+from bramley.app import agent_access, host_config
+from bramley.base.clock import SystemClock
+from bramley.base.errors import BadConfiguration
+from bramley.base.secret import Secret
+from bramley.host import ensuring, grammar, overview, preparing, removing, sequence, ssh
+from bramley.host.artifacts import Depot
+from bramley.host.ensuring import Plan, Progress, Report
+from bramley.host.overview import Overview
+from bramley.host.spec import MacSpec
+from bramley.host.step import Step
+
+_TARGET = re.compile(
+    r"(?:(?P<user>[^@]+)@)?(?P<host>\[[^\]]+\]|[^:@\[\]]+)(?::(?P<port>[0-9]{1,5}))?"
+)
+_LAST_PORT = 65535
+_LONGEST_KEY = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """How a Mac is reached by hand."""
+
+    # As in user@host:port.
+    target: str
+    user: str
+    known_hosts: Path
+    identities: tuple[Path, ...] = ()
+    agent: str = ""
+    password: Secret | None = None
+    jump: str = ""
+    # Forget the pinned key first: the Mac was reinstalled.
+    trust_again: bool = False
+    patience: timedelta = timedelta(seconds=30)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What a Mac is to become, and which of the steps are meant."""
+
+    config: Path
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+    replace_tart: bool = False
+    # Where an agent's identity is made, for a configuration that names no kubeconfig.
+    cluster: agent_access.Cluster | None = None
+    server: str | None = None
+    expires: timedelta = timedelta(hours=24)
+
+
+async def facts(way: Way) -> Overview:
+    """Return what a Mac is like."""
+    async with _connected(way, Depot()) as mac:
+        return overview.read(await mac.look(overview.looks(_user(way))), _user(way))
+
+
+async def plan(way: Way, wish: Wish) -> Plan:
+    """Return what is missing on a Mac; neither it nor a cluster is changed."""
+    depot = Depot()
+    steps = await _steps(way, wish, depot)
+    async with _connected(way, depot) as mac:
+        return await ensuring.plan(mac, steps)
+
+
+async def apply(way: Way, wish: Wish, tell: Callable[[Progress], None]) -> Report:
+    """Make a Mac as wanted."""
+    depot = Depot()
+    steps = await _steps(way, wish, depot, makes_identity=True)
+    async with _connected(way, depot) as mac:
+        return await ensuring.apply(mac, steps, tell=tell)
+
+
+async def prepare(way: Way, password: Secret, tell: Callable[[Progress], None]) -> Report:
+    """Do by hand what only the password's owner can do: sudo without password, and automatic login."""
+    async with _connected(replace(way, password=way.password or password), Depot()) as mac:
+        return await preparing.prepare(mac, _user(way), password, tell=tell)
+
+
+async def removal(way: Way, *, keep_tart: bool) -> Plan:
+    """Return what would be taken away."""
+    async with _connected(way, Depot()) as mac:
+        return await ensuring.plan(mac, removing.steps(_user(way), keep_tart=keep_tart))
+
+
+async def remove(way: Way, *, keep_tart: bool, tell: Callable[[Progress], None]) -> Report:
+    """Take away from a Mac what we brought; what is somebody else's stays."""
+    async with _connected(way, Depot()) as mac:
+        steps = removing.steps(_user(way), keep_tart=keep_tart)
+        return await ensuring.apply(mac, steps, tell=tell)
+
+
+def chosen(steps: Sequence[Step], *, only: Collection[str], skip: Collection[str]) -> list[Step]:
+    """Return the steps that are meant; a name that no step has is refused."""
+    unknown = sorted({*only, *skip} - {*sequence.NAMES})
+    if unknown:
+        raise BadConfiguration(
+            f"no step is called {', '.join(unknown)}; there are {', '.join(sequence.NAMES)}"
+        )
+    wanted = [step for step in steps if not only or step.name in only]
+    return [step for step in wanted if step.name not in skip]
+
+
+def parse_target(text: str, *, user: str, field: str = "TARGET") -> tuple[str, str, int]:
+    """Return user, host and port of user@host:port."""
+    found = _TARGET.fullmatch(text)
+    if found is None:
+        raise BadConfiguration(
+            f"{field} {text[:80]!r} is not of the form user@host or user@host:port"
+        )
+    host, port = found["host"].strip("[]"), int(found["port"] or ssh.target.DEFAULT_PORT)
+    who = found["user"] or user
+    grammar.require(
+        field,
+        grammar.USER_NAME.check("user", who),
+        grammar.host_name("host", host),
+        grammar.count("port", port, most=_LAST_PORT),
+    )
+    return who, _plain(host), port
+
+
+def _plain(host: str) -> str:
+    """Return an address as everybody writes it, so that it has one pin."""
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return host.lower()
+
+
+def _user(way: Way) -> str:
+    return parse_target(way.target, user=way.user)[0]
+
+
+async def _steps(way: Way, wish: Wish, depot: Depot, *, makes_identity: bool = False) -> list[Step]:
+    """Return the steps that are meant, from a configuration that was checked whole."""
+    chosen([], only=wish.only, skip=wish.skip)
+    spec = await _spec(way, wish, depot, makes_identity=makes_identity)
+    return chosen(sequence.steps(spec), only=wish.only, skip=wish.skip)
+
+
+async def _spec(way: Way, wish: Wish, depot: Depot, *, makes_identity: bool) -> MacSpec:
+    config, folder = host_config.read(wish.config), wish.config.parent
+    user, _, _ = parse_target(way.target, user=config.user)
+    if user != config.user:
+        raise BadConfiguration(
+            f"{wish.config} is for the user {config.user}, and {way.target} is another; set user there"
+        )
+    spec = await host_config.spec(
+        config, folder, depot, password=way.password, replace_tart=wish.replace_tart
+    )
+    if config.kubeconfig_file:
+        return replace(spec, kubeconfig=host_config.secret(folder / config.kubeconfig_file))
+    if makes_identity and wish.cluster is not None:
+        issued = await agent_access.create(
+            wish.cluster, config.node, expires=wish.expires, server=wish.server
+        )
+        return replace(spec, kubeconfig=issued.kubeconfig)
+    return spec
+
+
+@asynccontextmanager
+async def _connected(way: Way, depot: Depot) -> AsyncIterator[ssh.SshConnection]:
+    target = _target(way)
+    if way.trust_again:
+        target.host_keys.forget(target.host, target.port)
+    async with ssh.open(
+        target, clock=SystemClock(), artifacts=depot, patience=way.patience
+    ) as connection:
+        yield connection
+
+
+def _target(way: Way) -> ssh.Target:
+    user, host, port = parse_target(way.target, user=way.user)
+    keys = ssh.KnownHosts(way.known_hosts)
+    credentials = ssh.Credentials(
+        private_keys=tuple(_key(path) for path in way.identities),
+        agent=way.agent,
+        password=way.password,
+    )
+    through = None
+    if way.jump:
+        jump_user, jump_host, jump_port = parse_target(way.jump, user=way.user, field="--jump")
+        through = ssh.Target(
+            host=jump_host,
+            user=jump_user,
+            port=jump_port,
+            credentials=replace(credentials, password=None)
+            if way.identities or way.agent
+            else credentials,
+            host_keys=keys,
+        )
+    return ssh.Target(
+        host=host, user=user, port=port, credentials=credentials, host_keys=keys, through=through
+    )
+
+
+def _key(path: Path) -> Secret:
+    with path.open("rb") as file:
+        content = file.read(_LONGEST_KEY + 1)
+    if len(content) > _LONGEST_KEY:
+        raise BadConfiguration(f"{path} is too large for a private key")
+    try:
+        return Secret(content.decode())
+    except UnicodeDecodeError:
+        # The error holds the key, so it is not passed on.
+        raise BadConfiguration(f"{path} is no private key in OpenSSH's or PEM format") from None

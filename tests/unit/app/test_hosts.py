@@ -1,0 +1,92 @@
+"""Targets and chosen steps of `bramley host`: what is understood, and what is refused before anything is dialled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jwt
+import pytest
+
+from bramley.access import kubeconfig
+from bramley.app import hosts
+from bramley.base.errors import BadConfiguration, InvalidSpec
+from bramley.base.secret import Secret
+from bramley.host import sequence
+from bramley.host.artifacts import Artifact
+from bramley.host.plist import AgentJob
+from bramley.host.spec import MacSpec, Tailnet
+from bramley.kube.tls import Trust
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("10.0.0.5", ("m1", "10.0.0.5", 22)),
+        ("admin@mac-1.example.com", ("admin", "mac-1.example.com", 22)),
+        ("m1@127.0.0.1:2222", ("m1", "127.0.0.1", 2222)),
+        ("m1@[FE80::1]:22", ("m1", "fe80::1", 22)),
+        ("MAC-1.Example.com", ("m1", "mac-1.example.com", 22)),
+    ],
+)
+def test_a_target_is_a_user_a_host_and_a_port(text: str, meant: tuple[str, str, int]) -> None:
+    assert hosts.parse_target(text, user="m1") == meant
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "m1@",
+        "@host",
+        "m1@host:",
+        "m1@host:0",
+        "m1@host:70000",
+        "m1@-oProxyCommand=x",
+        "a b@host",
+        "m1@fe80::1",
+        "m1@ho$t",
+    ],
+)
+def test_what_is_no_target_is_refused(text: str) -> None:
+    with pytest.raises((BadConfiguration, InvalidSpec)):
+        hosts.parse_target(text, user="m1")
+
+
+def artifact(name: str) -> Artifact:
+    return Artifact(name=name, version="1.0.0", path=Path(name), size=1, sha256="0" * 64)
+
+
+def way_in() -> Secret:
+    claims = {"sub": "system:serviceaccount:a:b", "iat": 1_000, "exp": 90_000}
+    token = Secret(jwt.encode(claims, "k" * 32, algorithm="HS256"))
+    return kubeconfig.render("mac-1", token, server="https://127.0.0.1:6443", trust=Trust())
+
+
+def whole() -> MacSpec:
+    job = AgentJob(node_name="mac-1", host_cpu=8, host_memory_mb=1024, max_pods=2, on_tailnet=True)
+    return MacSpec(
+        job=job,
+        kubeconfig=way_in(),
+        tart=artifact("tart"),
+        interpreter=artifact("interpreter"),
+        agent=artifact("agent"),
+        node_exporter=artifact("node_exporter"),
+        tailnet=Tailnet(binaries=artifact("tailscale"), auth_key=Secret("tskey-auth-x")),
+    )
+
+
+def test_the_names_of_steps_are_those_of_a_whole_specification_in_order() -> None:
+    assert tuple(step.name for step in sequence.steps(whole())) == sequence.NAMES
+
+
+def test_steps_are_chosen_and_left_out_by_name_and_keep_their_order() -> None:
+    steps = sequence.steps(whole())
+    only = hosts.chosen(steps, only=["firewall", "sudo", "agent"], skip=["sudo"])
+    assert [step.name for step in only] == ["firewall", "agent"]
+
+
+def test_a_name_that_no_step_has_is_refused_with_all_that_there_are() -> None:
+    with pytest.raises(
+        BadConfiguration, match=r"no step is called firewal; there are preconditions, sudo"
+    ):
+        hosts.chosen([], only=["firewal"], skip=[])
