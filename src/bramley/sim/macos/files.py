@@ -121,10 +121,7 @@ class Files:
             if inner == f"/{FOLDER}":
                 continue
             yield inner
-            if (
-                self.at(inner, follow=False).is_dir()
-                and not self.at(inner, follow=False).is_symlink()
-            ):
+            if _is_folder(self.at(inner, follow=False)):
                 yield from self.walk(inner)
 
     def write(
@@ -133,7 +130,7 @@ class Files:
         """Put a file there at once, in place of a file or link; its folder has to be there, and the disk must have room."""
         self.require_room(len(content))
         place = self.at(path, follow=False)
-        if place.is_dir():
+        if _is_folder(place):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         fresh = place.with_name(f".{place.name}.{os.getpid()}")
         fresh.write_bytes(content)
@@ -160,7 +157,7 @@ class Files:
     def link(self, path: str, target: str) -> None:
         """Let a link point to a target, at once also where another was; links are root's."""
         place = self.at(path, follow=False)
-        if place.is_dir() and not place.is_symlink():
+        if _is_folder(place):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         fresh = place.with_name(f".{place.name}.{os.getpid()}")
         fresh.symlink_to(target)
@@ -170,7 +167,7 @@ class Files:
     def rename(self, path: str, to: str) -> None:
         """Give something another name; a file there is replaced at once, a folder is not."""
         old, new = self.real(path, follow=False), self.real(to, follow=False)
-        if self.at(new, follow=False).is_dir() and not self.at(old, follow=False).is_dir():
+        if _is_folder(self.at(new, follow=False)):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), to)
         self.at(old, follow=False).rename(self.at(new, follow=False))
         self._forget(new)
@@ -179,7 +176,7 @@ class Files:
     def remove(self, path: str) -> None:
         """Remove a file, a link or a whole folder; nothing there is fine."""
         place = self.at(path, follow=False)
-        if place.is_dir() and not place.is_symlink():
+        if _is_folder(place):
             shutil.rmtree(place)
         else:
             place.unlink(missing_ok=True)
@@ -230,6 +227,11 @@ class Files:
                 for path, who in moved.items():
                     del state["owners"][path]
                     state["owners"][new + path[len(old) :]] = who
+
+
+def _is_folder(place: Path) -> bool:
+    """Tell whether a folder is there itself; a link is not followed, which here would lead out of the root."""
+    return place.is_dir() and not place.is_symlink()
 
 
 def _give(place: Path, uid: int, gid: int) -> bool:

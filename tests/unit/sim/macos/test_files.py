@@ -129,3 +129,27 @@ def test_missing_parents_are_made_as_roots(bench: Bench) -> None:
 
     assert (files.owner("/opt/a"), files.mode("/opt/a")) == ("root:wheel", 0o755)
     assert (files.owner("/opt/a/b"), files.mode("/opt/a/b")) == ("m1:staff", 0o700)
+
+
+def test_a_link_to_a_folder_is_replaced_and_not_entered(tmp_path: Path) -> None:
+    files = Bench(tmp_path).mac.files
+    files.link("/opt/link", "/etc")
+    files.write("/opt/file", b"new")
+
+    files.rename("/opt/file", "/opt/link")
+
+    assert files.read("/opt/link") == b"new"
+    files.link("/opt/link", "/etc")
+    files.write("/opt/link", b"newer")
+    assert files.read("/opt/link") == b"newer"
+
+
+def test_what_a_link_names_on_the_machine_itself_does_not_matter(tmp_path: Path) -> None:
+    files = Bench(tmp_path).mac.files
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    files.link("/opt/link", str(outside))
+
+    assert not files.exists("/opt/link")
+    files.remove("/opt/link")
+    assert outside.exists()
