@@ -1,0 +1,194 @@
+"""OpenSSH's own server on this machine, with its own settings and keys, and stand-ins for what only a Mac or root has.
+
+Its users come to a folder of programs first: sudo that lets in as the folder says, a sync that costs nothing, a dscl that asks
+on the terminal, and a Mac's boot identity.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import getpass
+import grp
+import os
+import shutil
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import asyncssh
+
+from bramley.base.secret import Secret
+from bramley.host.ssh import Credentials, HostKeys, Pin, Target
+
+PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+PROGRAMS = {
+    # Takes a password as sudo does: one line of its input and not a byte more, three times at most.
+    "sudo": """
+home=${0%/*}/..
+may_ask=no prompt='Password:'
+while [ "$#" -gt 0 ]; do
+    case $1 in
+    -n) shift ;;
+    -S) may_ask=yes; shift ;;
+    -p) prompt=$2; shift 2 ;;
+    --) shift; break ;;
+    *) break ;;
+    esac
+done
+if [ -e "$home/sudo-refuses" ]; then
+    echo 'm1 is not in the sudoers file.' >&2
+    exit 1
+fi
+if [ -e "$home/sudo-password" ]; then
+    if [ "$may_ask" = no ]; then
+        echo 'sudo: a password is required' >&2
+        exit 1
+    fi
+    for try in 1 2 3; do
+        printf %s "$prompt" >&2
+        IFS= read -r line || exit 1
+        echo "$try" >>"$home/sudo-tries"
+        if [ "$line" = "$(cat "$home/sudo-password")" ]; then
+            exec "$@"
+        fi
+        echo 'Sorry, try again.' >&2
+    done
+    echo 'sudo: 3 incorrect password attempts' >&2
+    exit 1
+fi
+exec "$@"
+""",
+    "sync": "exit 0\n",
+    "dscl": """
+printf 'Password:' >/dev/tty
+IFS= read -r line </dev/tty
+[ "$line" = "$(cat "${0%/*}/../password")" ] && exit 0
+echo "DS Error: -14090 ($line)"
+exit 165
+""",
+    "sysctl": 'cat "${0%/*}/../boot"\n',
+    "shutdown": 'echo "$* $(cat "${0%/*}/../boot")" >"${0%/*}/../boot"\n',
+}
+
+
+@dataclass(slots=True)
+class Server:
+    """A running sshd."""
+
+    home: Path
+    port: int
+    key: asyncssh.SSHKey
+    process: asyncio.subprocess.Process
+    others: list[asyncio.subprocess.Process] = field(default_factory=list)
+
+    @property
+    def owner(self) -> str:
+        """Return the owner that files may get here."""
+        return f"{getpass.getuser()}:{grp.getgrgid(os.getgid()).gr_name}"
+
+    @property
+    def credentials(self) -> Credentials:
+        """Return a key that the server lets in."""
+        return Credentials(private_keys=(private(self.key),))
+
+    def target(
+        self,
+        *,
+        credentials: Credentials | None = None,
+        host_keys: HostKeys | None = None,
+        through: Target | None = None,
+        port: int = 0,
+    ) -> Target:
+        """Return this machine as a Mac."""
+        return Target(
+            host="127.0.0.1",
+            port=port or self.port,
+            user=getpass.getuser(),
+            credentials=credentials or self.credentials,
+            host_keys=host_keys or Pin(),
+            through=through,
+            name="mac",
+        )
+
+    async def stop(self) -> None:
+        """End the server; connections that are open stay with their own processes."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.terminate()
+        await self.process.wait()
+
+
+def private(key: asyncssh.SSHKey) -> Secret:
+    """Return a private key as a Secret's text."""
+    return Secret(key.export_private_key("openssh").decode())
+
+
+def new_key() -> asyncssh.SSHKey:
+    """Return a new private key."""
+    return asyncssh.generate_private_key("ssh-ed25519")
+
+
+def free_port() -> int:
+    """Return a port that nobody has now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextlib.asynccontextmanager
+async def serving(home: Path, *, port: int = 0, host_key: asyncssh.SSHKey | None = None) -> AsyncIterator[Server]:
+    """Run an sshd whose files are in a folder."""
+    port = port or free_port()
+    key = new_key()
+    _lay_out(home, port, key, host_key or new_key())
+    process = await asyncio.create_subprocess_exec(
+        *_alone(), str(shutil.which("sshd", path=PATH)), "-D", "-e", "-f", str(home / "sshd_config"),
+        stderr=asyncio.subprocess.DEVNULL,
+        start_new_session=True,
+    )  # fmt: skip
+    server = Server(home, port, key, process)
+    try:
+        await _until_it_answers(server)
+        yield server
+    finally:
+        await server.stop()
+
+
+def _alone() -> list[str]:
+    """Return what starts sshd as root with the empty folder that it insists on, without making one on this machine."""
+    if os.geteuid():
+        return []
+    return ["bwrap", "--dev-bind", "/", "/", "--tmpfs", "/run", "--dir", "/run/sshd", "--die-with-parent", "--"]
+
+
+def _lay_out(home: Path, port: int, key: asyncssh.SSHKey, host_key: asyncssh.SSHKey) -> None:
+    programs = home / "programs"
+    programs.mkdir(parents=True, exist_ok=True)
+    for name, text in PROGRAMS.items():
+        (programs / name).write_text(f"#!/bin/sh\n{text}")
+        (programs / name).chmod(0o755)
+    (home / "boot").write_text("first")
+    (home / "authorized_keys").write_bytes(key.export_public_key())
+    (home / "host_key").touch(mode=0o600)
+    (home / "host_key").write_bytes(host_key.export_private_key("openssh"))
+    (home / "sshd_config").write_text(
+        f"ListenAddress 127.0.0.1\nPort {port}\nHostKey {home}/host_key\nPidFile none\n"
+        f"AuthorizedKeysFile {home}/authorized_keys\nStrictModes no\nUsePAM no\nUseDNS no\n"
+        f"PasswordAuthentication no\nPermitRootLogin yes\nMaxStartups 100\nSetEnv PATH={programs}:{PATH} HOME={home}\n"
+    )
+
+
+async def _until_it_answers(server: Server) -> None:
+    async with asyncio.timeout(60):
+        while True:
+            assert server.process.returncode is None, "sshd ended at once"
+            with contextlib.suppress(OSError):
+                reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+                banner = await reader.read(4)
+                writer.close()
+                with contextlib.suppress(OSError):
+                    await writer.wait_closed()
+                if banner == b"SSH-":
+                    return
+            await asyncio.sleep(0.05)
