@@ -33,11 +33,11 @@ def keeping(kubeconfig: Path) -> Iterator[subprocess.Popen[bytes]]:
             yield process
         finally:
             process.send_signal(signal.SIGTERM)
-            process.wait(30)
+            process.wait(60)
 
 
 async def until(ask: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(60):
         while not await ask():
             await asyncio.sleep(0.1)
 

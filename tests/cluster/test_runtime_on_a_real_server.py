@@ -84,11 +84,9 @@ async def running(cluster: RealCluster) -> AsyncIterator[Runtime]:
             yield Runtime(client, namespace, manager, keeper)
             manager.stop()
         await client.delete(Namespace, namespace)
-    # A TLS connection that is left in the middle of a stream says goodbye in later turns of the loop.
-    await asyncio.sleep(0.3)
 
 
-async def until(holds: Callable[[], object], *, within: float = 30) -> None:
+async def until(holds: Callable[[], object], *, within: float = 60) -> None:
     async with asyncio.timeout(within):
         while not holds():
             await asyncio.sleep(0.02)
@@ -137,20 +135,22 @@ async def test_repeated_event_is_one_that_counts(real_cluster: RealCluster) -> N
 async def test_lease_is_taken_renewed_and_given_back(real_cluster: RealCluster) -> None:
     async with running(real_cluster) as runtime:
         client, namespace = runtime.client, runtime.namespace
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await runtime.manager.leading.wait()
         taken = await client.get(Lease, LEASE, namespace=namespace)
         assert (taken.spec.holder_identity, taken.spec.lease_transitions) == ("candidate", 1)
         assert runtime.manager.leadership is not None
         assert runtime.manager.leadership.epoch == 1
 
-        await asyncio.sleep(3)
-        renewed = await client.get(Lease, LEASE, namespace=namespace)
-        assert renewed.spec.renew_time != taken.spec.renew_time
+        renewed = taken
+        async with asyncio.timeout(60):
+            while renewed.spec.renew_time == taken.spec.renew_time:
+                await asyncio.sleep(0.1)
+                renewed = await client.get(Lease, LEASE, namespace=namespace)
         assert renewed.spec.acquire_time == taken.spec.acquire_time
         runtime.manager.stop()
         await until(lambda: not runtime.manager.leading.is_set())
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while (await client.get(Lease, LEASE, namespace=namespace)).spec.holder_identity:
                 await asyncio.sleep(0.05)
 

@@ -123,6 +123,14 @@ class Case:
     def id(self) -> str:
         return f"{self.group}: {self.name}"
 
+    @property
+    def waits(self) -> bool:
+        """Tell whether most of it is waiting for the end of a watch or of a token, which nobody else disturbs."""
+        return any(
+            each.do.startswith("WATCH") or (each.until is not None and "tokenreviews" in each.do)
+            for each in self.steps
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:

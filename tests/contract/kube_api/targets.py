@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import json
 import secrets
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,10 +40,17 @@ class Target:
         finally:
             await self._send("DELETE", f"/api/v1/namespaces/{namespace}")
 
+    async def ask_all(self, cases: Sequence[Case]) -> dict[str, list[Json]]:
+        """Tell the cases that wait all at once, then the others one by one, and return the answers by the case's id."""
+        async with asyncio.TaskGroup() as group:
+            waiting = {each.id: group.create_task(self.ask(each)) for each in cases if each.waits}
+        told = {name: task.result() for name, task in waiting.items()}
+        return told | {each.id: await self.ask(each) for each in cases if not each.waits}
+
     async def install(self) -> None:
         """Teach the server widgets and wait until it serves them."""
         await self._send("POST", COLLECTIONS["crds"], widget_crd())
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while (await self._send("GET", "/apis/example.com/v1/widgets")).status != 200:
                 await asyncio.sleep(0.05)
 
@@ -76,7 +83,7 @@ async def over_http(folder: Path, *, controllers: bool) -> AsyncIterator[Target]
         group.create_task(
             apiserver.serve(settings, stop=stop, started=lambda _: started.set(), clock=clock)
         )
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await started.wait()
         try:
             async with real(settings.kubeconfig) as target:

@@ -34,7 +34,7 @@ def test_the_embedded_server_answers_as_the_real_one_did(case: Case) -> None:
 def test_the_embedded_server_answers_so_over_http(tmp_path: Path) -> None:
     async def ask() -> dict[str, list[Json]]:
         async with targets.over_http(tmp_path, controllers=False) as target:
-            return {case.id: await target.ask(case) for case in tables.cases()}
+            return await target.ask_all(tables.cases())
 
     _agree(tables.cases(), asyncio.run(ask()))
 
@@ -42,7 +42,7 @@ def test_the_embedded_server_answers_so_over_http(tmp_path: Path) -> None:
 def test_the_embedded_server_answers_so_with_its_controllers_at_work(tmp_path: Path) -> None:
     async def ask() -> dict[str, list[Json]]:
         async with targets.over_http(tmp_path, controllers=True) as target:
-            return {case.id: await target.ask(case) for case in tables.sociable()}
+            return await target.ask_all(tables.sociable())
 
     _agree(tables.sociable(), asyncio.run(ask()))
 
@@ -66,7 +66,7 @@ def test_the_real_server_answers_so_with_its_controllers_at_work(real_cluster: R
 
 async def _ask_real(kubeconfig: Path, cases: Sequence[Case]) -> dict[str, list[Json]]:
     async with targets.real(kubeconfig) as target:
-        return {case.id: await target.ask(case) for case in cases}
+        return await target.ask_all(cases)
 
 
 def _agree(cases: Sequence[Case], told: Mapping[str, list[Json]]) -> None:

@@ -175,7 +175,7 @@ async def install(kube: Client) -> None:
     await eventually(served)
 
 
-async def eventually(ask: Callable[[], Awaitable[T]], *, seconds: float = 30) -> T:
+async def eventually(ask: Callable[[], Awaitable[T]], *, seconds: float = 60) -> T:
     """Ask until the answer is true."""
     async with asyncio.timeout(seconds):
         while not (answer := await ask()):

@@ -201,7 +201,7 @@ async def test_followed_logs_end_when_the_reader_leaves(target: Target, tmp_path
                 while len(read) < 8:
                     read += await anext(chunks)
 
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await kubelet.left.wait()
 
         assert read == b"one\ntwo\n"

@@ -6,7 +6,7 @@ import asyncio
 import json
 from pathlib import Path
 
-from tests.contract.kubelet.stage import Stage, Target, staged
+from tests.contract.kubelet.stage import PATIENCE, Stage, Target, staged
 from tests.unit.access.serving import a_node
 
 RAW = "/apis/metrics.k8s.io/v1beta1"
@@ -14,7 +14,7 @@ RAW = "/apis/metrics.k8s.io/v1beta1"
 
 async def figures(stage: Stage, *arguments: str) -> list[str]:
     """Return the row that `kubectl top` shows, once there is one."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while True:
             done = stage.kubectl("top", *arguments, "--no-headers")
             if done.returncode == 0 and done.stdout:

@@ -23,6 +23,7 @@ from bramley.base.clock import SystemClock
 REAL = "processes"
 SIMULATED = "simulated"
 TICK = 0.02
+PATIENCE = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +200,7 @@ async def on(target: str, folder: Path) -> AsyncIterator[Stage]:
         stage.reboot()
 
 
-async def until(fact: Callable[[], bool], *, seconds: float = 10) -> None:
+async def until(fact: Callable[[], bool], *, seconds: float = PATIENCE) -> None:
     """Wait until something has come true."""
     async with asyncio.timeout(seconds):
         while not fact():

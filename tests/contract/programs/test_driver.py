@@ -14,7 +14,7 @@ from bramley.agent.tart.listing import VmFacts
 from bramley.base import errors
 from tests.contract.programs import macs
 from tests.contract.programs.macs import IMAGE, Mac
-from tests.contract.programs.stage import until
+from tests.contract.programs.stage import PATIENCE, until
 
 SOON = timedelta(seconds=20)
 VM = "ns-pod-0123456789ab"
@@ -73,7 +73,7 @@ async def test_a_vm_runs_under_its_supervisor_until_it_is_stopped(
 
         await mac.tart.stop(VM, timedelta(seconds=10))
 
-        assert (await asyncio.wait_for(mac.runs.wait(VM), timeout=20)).code == 0
+        assert (await asyncio.wait_for(mac.runs.wait(VM), timeout=PATIENCE)).code == 0
         assert not mac.tart.is_running(VM, mac.host)
         await mac.tart.stop(VM, timedelta(seconds=1))
         await mac.tart.delete(VM)
@@ -86,7 +86,7 @@ async def test_a_killed_run_frees_its_vm(target: str, tmp_path: Path) -> None:
 
         mac.runs.kill(VM)
 
-        assert (await asyncio.wait_for(mac.runs.wait(VM), timeout=20)).code == -9
+        assert (await asyncio.wait_for(mac.runs.wait(VM), timeout=PATIENCE)).code == -9
         assert not mac.tart.is_running(VM, mac.host)
         await mac.tart.delete(VM)
 
@@ -98,7 +98,7 @@ async def test_a_third_vm_is_refused_by_a_name_that_we_know(target: str, tmp_pat
         await mac.tart.clone(IMAGE, "three")
 
         await mac.tart.start(mac.runs, "three")
-        ended = await asyncio.wait_for(mac.runs.wait("three"), timeout=20)
+        ended = await asyncio.wait_for(mac.runs.wait("three"), timeout=PATIENCE)
 
         assert ended.code == 1
         why = failures.start_failure(ended.code, mac.runs.said("three"))
@@ -111,7 +111,7 @@ async def test_the_end_of_a_guest_is_the_end_of_its_run(target: str, tmp_path: P
         await mac.tart.clone(IMAGE, VM)
         await mac.tart.start(mac.runs, VM)
 
-        assert (await asyncio.wait_for(mac.runs.wait(VM), timeout=20)).code == 0
+        assert (await asyncio.wait_for(mac.runs.wait(VM), timeout=PATIENCE)).code == 0
         assert "guest has stopped the virtual machine" in mac.runs.said(VM)
 
 
@@ -127,7 +127,7 @@ async def test_a_start_that_fails_is_known_by_what_tart_said(
         await mac.tart.clone(IMAGE, VM)
         await mac.tart.start(mac.runs, VM)
 
-        ended = await asyncio.wait_for(mac.runs.wait(VM), timeout=20)
+        ended = await asyncio.wait_for(mac.runs.wait(VM), timeout=PATIENCE)
 
         assert ended.code is not None
         assert isinstance(failures.start_failure(ended.code, mac.runs.said(VM)), kind)
@@ -181,7 +181,7 @@ async def test_a_command_that_hangs_is_killed_and_counted(
             "pull": lambda: tart.pull(IMAGE),
         }
 
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             with pytest.raises(errors.TimedOut):
                 await calls[operation]()
 

@@ -11,7 +11,7 @@ import pytest
 from bramley.agent.runs import Ended, Run
 from bramley.base import errors
 from tests.contract.programs import stage as stages
-from tests.contract.programs.stage import Play, Stage, until
+from tests.contract.programs.stage import PATIENCE, Play, Stage, until
 
 VM = "ns-pod-0123456789ab"
 
@@ -39,11 +39,11 @@ async def test_a_run_lives_until_it_ends_with_code_and_time(target: str, tmp_pat
         assert stage.runs.is_alive(VM)
         assert stage.runs.ended(VM) is None
 
-        ended = await asyncio.wait_for(stage.runs.wait(VM), timeout=10)
+        ended = await asyncio.wait_for(stage.runs.wait(VM), timeout=PATIENCE)
 
         assert ended.code == 3
         assert ended.at is not None
-        assert abs(datetime.now(UTC) - ended.at) < timedelta(seconds=5)
+        assert abs(datetime.now(UTC) - ended.at) < timedelta(seconds=PATIENCE)
         assert stage.runs.ended(VM) == ended
         assert stage.runs.is_begun(VM)
         await until(lambda: not stage.runs.is_alive(VM))
@@ -53,7 +53,7 @@ async def test_a_run_that_ends_at_once_is_told_like_any_other(target: str, tmp_p
     async with stages.on(target, tmp_path) as stage:
         await stage.runs.start(a_run(stage, Play(code=1)))
 
-        assert (await asyncio.wait_for(stage.runs.wait(VM), timeout=10)).code == 1
+        assert (await asyncio.wait_for(stage.runs.wait(VM), timeout=PATIENCE)).code == 1
 
 
 async def test_a_run_gets_its_variables(target: str, tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ async def test_a_run_survives_the_agent_and_the_next_one_hears_its_end(
         stage.next_agent()
 
         assert stage.runs.is_alive(VM)
-        assert (await asyncio.wait_for(stage.runs.wait(VM), timeout=10)).code == 3
+        assert (await asyncio.wait_for(stage.runs.wait(VM), timeout=PATIENCE)).code == 3
 
 
 async def test_an_end_that_no_agent_saw_is_known_to_the_next_one(
@@ -129,7 +129,7 @@ async def test_a_run_that_is_killed_ends_by_that_signal(target: str, tmp_path: P
 
         stage.runs.kill(VM)
 
-        assert (await asyncio.wait_for(stage.runs.wait(VM), timeout=10)).code == -9
+        assert (await asyncio.wait_for(stage.runs.wait(VM), timeout=PATIENCE)).code == -9
         await until(lambda: stage.living() == 0)
 
 
@@ -139,7 +139,7 @@ async def test_a_run_whose_supervisor_is_lost_has_no_code(target: str, tmp_path:
 
         stage.lose_supervisor(VM)
 
-        assert (await asyncio.wait_for(stage.runs.wait(VM), timeout=10)).code is None
+        assert (await asyncio.wait_for(stage.runs.wait(VM), timeout=PATIENCE)).code is None
         assert not stage.runs.is_alive(VM)
 
 

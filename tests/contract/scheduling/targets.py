@@ -160,7 +160,7 @@ async def gone(kube: Client, thing: Pod | Node) -> None:
         return
 
 
-async def until(ask: Any, *, seconds: float = 20) -> bool:
+async def until(ask: Any, *, seconds: float = 60) -> bool:
     """Ask until the answer is true, but not for ever; tell whether it was."""
     try:
         async with asyncio.timeout(seconds):

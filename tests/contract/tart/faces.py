@@ -31,7 +31,7 @@ SMALL: dict[str, Any] = {
     "size_bytes": 1_000_000_000,
     "guest": {"then": "stay"},
 }
-PATIENCE = 20
+PATIENCE = 60
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,10 @@ class Started(Protocol):
 
     def lines(self) -> list[str]:
         """Return the lines of stdout so far."""
+        ...
+
+    def catches_signals(self) -> bool:
+        """Tell whether it is so far that it handles the signals that tart handles."""
         ...
 
     def send(self, number: signal.Signals) -> None: ...
@@ -165,6 +169,12 @@ class RealCall:
     def lines(self) -> list[str]:
         return b"".join(self._out).decode().splitlines()
 
+    def catches_signals(self) -> bool:
+        told = Path(f"/proc/{self.pid}/status").read_text()
+        caught = next(line for line in told.splitlines() if line.startswith("SigCgt:"))
+        # Python has a handler of its own for SIGINT from its start, but none for this one.
+        return bool(int(caught.split()[1], 16) >> (signal.SIGUSR1 - 1) & 1)
+
     def send(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
@@ -241,6 +251,9 @@ class VirtualCall:
 
     def lines(self) -> list[str]:
         return [line for told in self.out for line in told.splitlines()]
+
+    def catches_signals(self) -> bool:
+        return True
 
     def send(self, number: signal.Signals) -> None:
         self.mac.table.kill(self.pid, number)

@@ -34,7 +34,8 @@ async def test_a_command_may_hang_after_it_did_its_work(tart: Tart) -> None:
 async def test_a_hung_command_can_be_interrupted(tart: Tart) -> None:
     tart.fault("delete", "hang")
     call = await tart.start("delete", "one")
-    await asyncio.sleep(0.5)
+    await tart.until(call.catches_signals)
+    await asyncio.sleep(0.2)
 
     call.send(signal.SIGINT)
 

@@ -38,7 +38,7 @@ def program(name: str, *arguments: str, kubeconfig: Path, log: Path) -> Iterator
             yield process.stdout
         finally:
             process.kill()
-            process.wait(10)
+            process.wait(60)
 
 
 class Lines:
@@ -85,7 +85,7 @@ def test_they_miss_nothing_when_the_server_is_killed_under_them(tmp_path: Path) 
             with operator:
                 lines.until(DIES_AFTER)
                 first.process.kill()
-                first.process.wait(10)
+                first.process.wait(60)
                 with running(place, "--listen", f"127.0.0.1:{port}"):
                     report = json.loads(lines.until("{"))
 

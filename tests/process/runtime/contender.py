@@ -1,4 +1,4 @@
-"""A process that wants to lead: `python contender.py KUBECONFIG IDENTITY` writes its name into a ConfigMap again and again.
+"""A process that wants to lead: `contender.py KUBECONFIG IDENTITY LEASE_SECONDS` writes its name into a ConfigMap for ever.
 
 It ends with status 3 when it lost the lease, and with 0 after SIGTERM.
 """
@@ -26,12 +26,7 @@ from bramley.runtime.outcome import CheckAgain, Outcome
 NAMESPACE = "default"
 SLATE = "slate"
 LEASE = "contenders"
-# A fifth of the usual times, in the same proportions.
-TIMES = {
-    "lease": timedelta(seconds=3),
-    "renew_deadline": timedelta(seconds=2),
-    "retry": timedelta(seconds=0.4),
-}
+RETRY = timedelta(seconds=0.4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +49,9 @@ class Signing:
         return CheckAgain(timedelta(milliseconds=20), "signing again")
 
 
-async def main(kubeconfig: str, identity: str) -> int:
+async def main(kubeconfig: str, identity: str, lease_seconds: str) -> int:
+    lease = timedelta(seconds=float(lease_seconds))
+    times = {"lease": lease, "renew_deadline": lease * 2 / 3, "retry": RETRY}
     async with connect(kubeconfig) as client:
         manager = Manager(
             client,
@@ -62,7 +59,7 @@ async def main(kubeconfig: str, identity: str) -> int:
             rng=random.Random(identity),
             registry=CollectorRegistry(),
             settings=ManagerSettings(
-                election=ElectionSettings(NAMESPACE, LEASE, identity, **TIMES)
+                election=ElectionSettings(NAMESPACE, LEASE, identity, **times)
             ),
         )
         signing = Signing(manager, identity)

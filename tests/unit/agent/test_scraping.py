@@ -39,7 +39,7 @@ class World:
     async def ask(self, line: str = "GET /metrics HTTP/1.1", sender: str = NODE) -> str:
         reader, writer = await asyncio.open_connection(NODE, self.port, local_addr=(sender, 0))
         writer.write(f"{line}\r\nHost: x\r\n\r\n".encode())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             answer = await reader.read()
         writer.close()
         return answer.decode()

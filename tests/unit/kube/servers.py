@@ -90,7 +90,7 @@ def chunked_head(writer: asyncio.StreamWriter) -> None:
     writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
 
 
-async def eventually(true: Callable[[], bool], *, seconds: float = 10) -> None:
+async def eventually(true: Callable[[], bool], *, seconds: float = 60) -> None:
     async with asyncio.timeout(seconds):
         while not true():
             await asyncio.sleep(0.005)

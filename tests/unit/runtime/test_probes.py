@@ -18,7 +18,7 @@ pytestmark = pytest.mark.real_time
 @asynccontextmanager
 async def served(probes: Probes) -> AsyncIterator[aiohttp.ClientSession]:
     async with running(probes.run()):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await probes.ready.wait()
         base = f"http://127.0.0.1:{probes.port}"
         async with aiohttp.ClientSession(base) as session:

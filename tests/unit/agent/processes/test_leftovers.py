@@ -39,7 +39,7 @@ def notes(folder: Path) -> list[int]:
 
 
 async def noted(folder: Path) -> int:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not notes(folder):
             await asyncio.sleep(0.01)
     return notes(folder)[0]
@@ -71,7 +71,7 @@ async def test_what_a_killed_agent_left_is_ended_by_the_next(
 
     await leftovers_in(folder).clear()
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await exits.gone(left)
     assert notes(folder) == []
 

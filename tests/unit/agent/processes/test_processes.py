@@ -51,14 +51,14 @@ def number(path: Path) -> int | None:
 
 
 async def number_in(path: Path) -> int:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (found := number(path)) is None:
             await asyncio.sleep(0.005)
     return found
 
 
 async def ends(pid: int) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await exits.gone(pid)
 
 

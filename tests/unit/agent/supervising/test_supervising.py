@@ -41,7 +41,7 @@ def noted(folder: Path, name: str) -> int:
 
 async def until_gone(pid: int) -> None:
     system = platform.current()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while system.began(pid) is not None:
             await asyncio.sleep(0.005)
 
@@ -94,13 +94,13 @@ async def test_the_signal_that_stops_tart_reaches_it_and_its_code_is_kept(tmp_pa
     """Programs that a shell starts in the background are deaf to this signal; a tart would then never stop in peace."""
     runs = an_agent(tmp_path)
     await runs.start(a_run("trap 'exit 7' INT; echo ready; while :; do sleep 0.05; done"))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not runs.said(VM):
             await asyncio.sleep(0.005)
 
     os.kill(noted(tmp_path, "tart"), signal.SIGINT)
 
-    assert (await asyncio.wait_for(runs.wait(VM), timeout=10)).code == 7
+    assert (await asyncio.wait_for(runs.wait(VM), timeout=60)).code == 7
 
 
 async def test_a_supervisor_that_is_told_to_end_stays_until_it_has_written(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ async def test_a_supervisor_that_is_told_to_end_stays_until_it_has_written(tmp_p
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         os.kill(noted(tmp_path, "supervisor"), number)
 
-    assert (await asyncio.wait_for(runs.wait(VM), timeout=10)).code == 5
+    assert (await asyncio.wait_for(runs.wait(VM), timeout=60)).code == 5
 
 
 async def test_what_tart_started_ends_with_it(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ async def test_a_kill_without_a_supervisor_takes_the_whole_group(tmp_path: Path)
     told = tmp_path / "pid"
     runs = an_agent(tmp_path)
     await runs.start(a_run(f"sleep 600 & echo $! > {told}; wait"))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not told.exists() or not told.read_text():
             await asyncio.sleep(0.005)
     os.kill(noted(tmp_path, "supervisor"), signal.SIGKILL)
@@ -135,7 +135,7 @@ async def test_a_kill_without_a_supervisor_takes_the_whole_group(tmp_path: Path)
 
     runs.kill(VM)
 
-    assert (await asyncio.wait_for(runs.wait(VM), timeout=10)).code is None
+    assert (await asyncio.wait_for(runs.wait(VM), timeout=60)).code is None
     await until_gone(int(told.read_text()))
 
 
@@ -194,7 +194,7 @@ async def test_a_program_that_is_not_there_ends_with_the_shells_code(tmp_path: P
     runs = an_agent(tmp_path)
     await runs.start(Run(VM, ["/no/such/tart", "run", VM]))
 
-    assert (await asyncio.wait_for(runs.wait(VM), timeout=10)).code == 127
+    assert (await asyncio.wait_for(runs.wait(VM), timeout=60)).code == 127
     assert "/no/such/tart" in runs.said(VM)
 
 
@@ -230,7 +230,7 @@ async def test_supervisors_leave_no_zombie_behind(tmp_path: Path) -> None:
     await runs.start(a_run("exit 0"))
     supervisor = noted(tmp_path, "supervisor")
     await runs.wait(VM)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while runs.is_alive(VM):
             await asyncio.sleep(0.005)
     runs.forget(VM)
@@ -267,7 +267,7 @@ def test_the_script_works_in_every_shell(shell: str, tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=20,
+        timeout=60,
     )
 
     assert done.stdout == "a b||*|c'd|"
@@ -286,7 +286,7 @@ def test_what_the_script_notes_is_what_the_agent_sees(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=20,
+        timeout=60,
     )
 
     assert told.stdout == platform.current().began(os.getpid())
