@@ -7,12 +7,10 @@ and what may happen to a line are not done here.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from typing import BinaryIO
 
 from bramley.base.secret import Secret, SecretBytes
-from bramley.host.artifacts import BLOCK
 from bramley.host.commands import Folder, Link, Remove, Rename, Run, Stream, Write
 from bramley.sim.macos.call import Call, Said
 from bramley.sim.macos.mac import Mac
@@ -32,15 +30,20 @@ class Failed(Exception):
         self.code = code
 
 
+class PasswordRefused(Failed):
+    """sudo did not take the password that was sent."""
+
+
 def run(mac: Mac, user: str, command: Run) -> None:
-    """Run a program, as root through sudo."""
-    argv, stdin = command.argv, content_of(command.stdin)
+    """Run a program, as root through sudo; a code of sudo's own is never accepted."""
+    # What is typed at a prompt ends with its line.
+    stdin = content_of(command.stdin) + (b"\n" if command.prompt else b"")
     if command.as_root:
-        stdin = _password_line(mac, user, command.sudo_password) + stdin
-        silent = ("-S", "-p", "") if command.sudo_password else ("-n",)
-        argv = ("sudo", *silent, "--", *argv)
+        become_root(mac, user, command.sudo_password)
+        user = "root"
     environment = tuple((name, secret.reveal()) for name, secret in command.environment)
-    call = Call(argv, user, stdin, on_terminal=bool(command.prompt), environment=environment)
+    on_terminal = bool(command.prompt)
+    call = Call(command.argv, user, stdin, on_terminal=on_terminal, environment=environment)
     _accept(mac.run(call), command.accepts)
 
 
@@ -49,20 +52,15 @@ def _accept(said: Said, accepts: tuple[int, ...] = (0,)) -> None:
         raise Failed(said.code, (said.err or said.out).strip())
 
 
-def _password_line(mac: Mac, user: str, password: Secret | None) -> bytes:
-    """Return what is typed when sudo asks; where it does not ask, the program would get it."""
-    if password is None or sudo_rules.of(mac, user).without_password:
-        return b""
-    return content_of(password) + b"\n"
-
-
 def become_root(mac: Mac, user: str, password: Secret | None = None) -> None:
-    """Fail with sudo's words if it does not let the user in."""
-    words = ("-S", "-p", "", "--", "true") if password else ("-n", "--", "true")
-    stdin = _password_line(mac, user, password)
-    verdict = sudo.decide(mac, Call(("sudo", *words), user, stdin))
+    """Fail with sudo's words if it does not let the user in; the password is sent once, and only if sudo asks."""
+    asks = password is not None and not sudo_rules.of(mac, user).without_password
+    words = ("-S", "-p", "") if password else ("-n",)
+    stdin = content_of(password) + b"\n" if password and asks else b""
+    verdict = sudo.decide(mac, Call(("sudo", *words, "--", "true"), user, stdin))
     if isinstance(verdict, Said):
-        _accept(verdict)
+        error = PasswordRefused if "incorrect password" in verdict.err else Failed
+        raise error(verdict.code, verdict.err.strip())
 
 
 def content_of(content: bytes | Secret) -> bytes:
@@ -87,15 +85,13 @@ def write(mac: Mac, user: str, command: Write) -> None:
         mac.files.rename(new, command.path)
 
 
-def stream(
-    mac: Mac, user: str, command: Stream, *, passing: Callable[[bytes], bytes] = bytes
-) -> None:
-    """Receive an artifact, see that it is whole, and put it in its place; every block passes by `passing`, which may end it."""
+async def stream(mac: Mac, user: str, command: Stream, blocks: AsyncIterator[bytes]) -> None:
+    """Receive an artifact, see that it is whole, and put it in its place."""
     become_root(mac, user)
     artifact = command.artifact
-    with artifact.path.open("rb") as file, _placing(mac, command.path) as new:
+    with _placing(mac, command.path) as new:
         mac.files.require_room(artifact.size)
-        size, digest = _receive(mac, file, new, passing)
+        size, digest = await _receive(mac, new, blocks)
         if size != artifact.size:
             raise Failed(UNDONE, "not all bytes have come")
         if digest != artifact.sha256:
@@ -105,16 +101,13 @@ def stream(
         mac.files.rename(new, command.path)
 
 
-def _receive(
-    mac: Mac, file: BinaryIO, path: str, passing: Callable[[bytes], bytes]
-) -> tuple[int, str]:
+async def _receive(mac: Mac, path: str, blocks: AsyncIterator[bytes]) -> tuple[int, str]:
     seen, size = hashlib.sha256(), 0
     with mac.files.at(path).open("wb") as new:
-        while block := file.read(BLOCK):
-            came = passing(block)
-            new.write(came)
-            seen.update(came)
-            size += len(came)
+        async for block in blocks:
+            new.write(block)
+            seen.update(block)
+            size += len(block)
     return size, seen.hexdigest()
 
 

@@ -7,12 +7,14 @@ until its deadline; fail. After a cut the next call is a new connection, as with
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
+from contextlib import aclosing
 from datetime import timedelta
 
 from bramley.base import errors
 from bramley.base.clock import Clock
-from bramley.base.secret import Secret, redact
+from bramley.base.secret import Secret
+from bramley.host.artifacts import Depot
 from bramley.host.commands import (
     SOON,
     Command,
@@ -28,20 +30,26 @@ from bramley.host.commands import (
     Write,
 )
 from bramley.host.facts import Facts
+from bramley.host.ssh import telling
 from bramley.sim.macos import doing, looking
 from bramley.sim.macos.faults import Cut, Fail, Fault, Faults, Garble, Hang, Moment
 from bramley.sim.macos.mac import Mac
 
-_LONGEST = 500
 _LOOK = timedelta(seconds=60)
-_EVERY = timedelta(seconds=1)
+_EVERY = timedelta(seconds=5)
 
 
 class ModelConnection:
     """One Mac, as host.connection.Connection has it; `done` are the commands that were done, `looks` counts the round trips of questions."""
 
     def __init__(
-        self, mac: Mac, *, clock: Clock, user: str = "m1", faults: Faults | None = None
+        self,
+        mac: Mac,
+        *,
+        clock: Clock,
+        user: str = "m1",
+        faults: Faults | None = None,
+        artifacts: Depot | None = None,
     ) -> None:
         self.mac = mac
         self.done: list[Command] = []
@@ -49,6 +57,8 @@ class ModelConnection:
         self.faults = faults or Faults()
         self._clock = clock
         self._user = user
+        self._artifacts = artifacts or Depot()
+        self._wrong_passwords: set[Secret] = set()
         self._is_cut = False
         self._pin = mac.state["host_key_id"]
 
@@ -67,8 +77,12 @@ class ModelConnection:
         await self._reach(fault, _within(command), command.purpose)
         try:
             await self._perform(command, fault)
+        except doing.PasswordRefused:
+            raise self._wrong_password(command) from None
         except doing.Failed as error:
-            raise errors.CommandFailed(self._told(command, error)) from None
+            told, said = f"{self.host}: {command.purpose}", str(error).encode()
+            secrets = telling.secrets_of(command)
+            raise telling.failed(told, error.code, said, secrets=secrets) from None
         self.done.append(command)
         self._leave(fault)
 
@@ -90,7 +104,9 @@ class ModelConnection:
         self._require_up(purpose)
         if isinstance(fault, Hang):
             await asyncio.sleep(within.total_seconds())
-            raise errors.TimedOut(f"{self.host}: {purpose}: no end within {_shown(within)}")
+            raise errors.TimedOut(
+                f"{self.host}: {purpose}: no end within {_shown(within)}; it was stopped"
+            )
 
     def _require_up(self, purpose: str) -> None:
         if not self.mac.is_up:
@@ -117,7 +133,9 @@ class ModelConnection:
             case Reboot():
                 await self._reboot(command)
             case Stream():
-                doing.stream(mac, user, command, passing=_Line(self.host, fault).take)
+                await self._stream(command, fault)
+            case Run() | Write() if command.sudo_password in self._wrong_passwords:
+                raise self._wrong_password(command)
             case Run(argv=("sleep", seconds)):
                 # The one program that only waits: those of the model never do.
                 await asyncio.sleep(float(seconds))
@@ -127,6 +145,14 @@ class ModelConnection:
                 doing.write(mac, user, command)
             case _:
                 self._change(command)
+
+    async def _stream(self, command: Stream, fault: Fault | None) -> None:
+        line = _Line(self.host, fault)
+        async with (
+            self._artifacts.reading(command.artifact) as reading,
+            aclosing(line.through(reading.blocks())) as blocks,
+        ):
+            await doing.stream(self.mac, self._user, command, blocks)
 
     def _change(self, command: Folder | Link | Rename | Remove) -> None:
         match command:
@@ -167,9 +193,13 @@ class ModelConnection:
             f"{self.host}: {command.purpose}: did not come back within {_shown(command.within)}"
         )
 
-    def _told(self, command: Command, error: doing.Failed) -> str:
-        said = redact(str(error), *_secrets(command))[-_LONGEST:]
-        return f"{self.host}: {command.purpose}: exit code {error.code}: {said}"
+    def _wrong_password(self, command: Command) -> errors.Unauthorized:
+        if isinstance(command, Run | Write) and command.sudo_password:
+            self._wrong_passwords.add(command.sudo_password)
+        return errors.Unauthorized(
+            f"{self.host}: {command.purpose}: sudo does not take this password of {self._user}; "
+            "it is not tried again over this connection, since Macs lock accounts"
+        )
 
 
 class _Line:
@@ -180,8 +210,12 @@ class _Line:
         self._garbles = isinstance(fault, Garble)
         self._left = fault.at_byte if isinstance(fault, Cut) else None
 
-    def take(self, block: bytes) -> bytes:
-        """Let a block pass, whole and as it is unless a fault has it otherwise."""
+    async def through(self, blocks: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
+        """Let blocks pass, whole and as they are unless a fault has it otherwise."""
+        async for block in blocks:
+            yield self._take(block)
+
+    def _take(self, block: bytes) -> bytes:
         if self._left is not None and len(block) > self._left:
             raise errors.HostUnreachable(f"{self._host}: the connection was cut in a stream")
         if self._left is not None:
@@ -200,12 +234,3 @@ def _within(command: Command) -> timedelta:
 
 def _shown(within: timedelta) -> str:
     return f"{within.total_seconds():g} s"
-
-
-def _secrets(command: Command) -> list[Secret]:
-    found: list[object] = []
-    if isinstance(command, Run):
-        found = [command.stdin, command.sudo_password, *(each for _, each in command.environment)]
-    if isinstance(command, Write):
-        found = [command.content, command.sudo_password]
-    return [each for each in found if isinstance(each, Secret)]

@@ -109,7 +109,7 @@ async def test_a_command_may_fail_by_itself(tmp_path: Path) -> None:
     connection.faults.at(lambda command: command.purpose == "second", Fail(9, "out of luck"))
     await connection.do(FIRST)
 
-    with pytest.raises(errors.CommandFailed, match="second: exit code 9: out of luck"):
+    with pytest.raises(errors.CommandFailed, match="second: failed with code 9: out of luck"):
         await connection.do(SECOND)
 
     await connection.do(SECOND)
