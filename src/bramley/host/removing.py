@@ -33,7 +33,6 @@ _AGENT = LaunchDaemon(launchd.AGENT, b"")
 _PACKET_FILTER = LaunchDaemon(launchd.PACKET_FILTER, firewall.boot_job())
 _BINARY = Find(host.AGENT_BINARY)
 _IN_AGENT_FOLDER = Look(("ls", "-1", "-A", host.AGENT_FOLDER))
-_OF_AGENT_FOLDER = {host.AGENT_KUBECONFIG.rpartition("/")[2]}
 _AGENT_DATA = (
     host.AGENT_ROOT,
     host.AGENT_STATE,
@@ -133,7 +132,7 @@ def _agent() -> Undoing:
 def _kubeconfig() -> Undoing:
     def commands(seen: Facts) -> Iterator[Command]:
         held = set(seen.said(_IN_AGENT_FOLDER).text.split())
-        is_ours_alone = held <= _OF_AGENT_FOLDER
+        is_ours_alone = held <= {_name(host.AGENT_KUBECONFIG)}
         yield from _present(seen, host.AGENT_FOLDER if is_ours_alone else host.AGENT_KUBECONFIG)
 
     asked = (Find(host.AGENT_FOLDER), Find(host.AGENT_KUBECONFIG), _IN_AGENT_FOLDER)
@@ -190,6 +189,7 @@ def _tailscale() -> Undoing:
         f"{host.TAILSCALED_LOG}.1",
         host.TAILNET_NOTE,
     )
+    beside = Look(("ls", "-1", "-A", host.TAILSCALE_AUTH_KEY.rpartition("/")[0]))
 
     def commands(seen: Facts) -> Iterator[Command]:
         # Tailscale's own installation uses the same label, and another property list.
@@ -203,13 +203,15 @@ def _tailscale() -> Undoing:
                 accepts=tailscale.ANY_CODE,
             )
             yield from unload(daemon.label)
-        yield from _present(seen, *files, daemon.path)
+        yield from _present(seen, *files)
+        is_empty = set(seen.said(beside).text.split()) <= {_name(host.TAILSCALE_AUTH_KEY)}
+        yield from _present(seen, *([beside.argv[-1]] if is_empty else []), daemon.path)
 
     asked = (*daemon.looks(), Find(daemon.path), *(Find(path) for path in files))
     return Undoing(
         "tailscale",
         "the tailnet",
-        (*asked, tailscale.CONNECTION),
+        (*asked, beside, Find(beside.argv[-1]), tailscale.CONNECTION),
         commands,
         lambda seen: (
             "this connection goes over the tailnet that would be left; come by another address of the Mac"
@@ -308,6 +310,10 @@ def _sudo(user: str) -> Undoing:
 def _present(seen: Facts, *paths: str) -> Iterator[Command]:
     """Yield the removal of those paths at which there is something."""
     yield from (_removed(path) for path in paths if seen.found(Find(path)))
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def _removed(path: str) -> Remove:
