@@ -110,6 +110,15 @@ def _become(asked: dict[str, Any], files: list[int], tells: int) -> None:
         os._exit(127)
 
 
+def _make_standard(files: list[int]) -> None:
+    """Let these be the standard files, and nothing else: a child with a second copy would hold the session open after its end."""
+    for standard, file in enumerate(files):
+        os.dup2(file, standard)
+    for file in files:
+        if file >= STANDARD_FILES:
+            os.close(file)
+
+
 def _shed(asked: dict[str, Any], files: list[int]) -> None:
     """Take on everything that is the new process's own: session, files, limits, folder, and last its user."""
     signal.set_wakeup_fd(-1)
@@ -117,8 +126,7 @@ def _shed(asked: dict[str, Any], files: list[int]) -> None:
         signal.signal(number, signal.SIG_DFL)
     os.setsid()
     _wait_for_end_of(asked["after"])
-    for standard, file in enumerate(files):
-        os.dup2(file, standard)
+    _make_standard(files)
     if asked["terminal"]:
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     if asked["largest_file"] is not None:
