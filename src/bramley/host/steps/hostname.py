@@ -39,7 +39,7 @@ class Hostname:
             if told.code != 0 or told.text != value:
                 yield Run(
                     argv=("scutil", "--set", kind, value),
-                    purpose=f"setting {kind} to {value}",
+                    purpose=f"set {kind} to {value}",
                     as_root=True,
                 )
 
