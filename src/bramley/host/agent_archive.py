@@ -99,5 +99,5 @@ def _require(path: Path, found: Manifest, kind: Kind) -> None:
     versions = [found.version] + ([found.interpreter] if found.kind is Kind.CODE else [])
     for version in versions:
         # It becomes the name of a folder on the host.
-        if not _VERSION.fullmatch(version):
+        if not is_version(version):
             raise BadConfiguration(f"{path} has {version!r} for a version: {_NOT_OURS}")

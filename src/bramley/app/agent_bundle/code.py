@@ -8,7 +8,6 @@ own release after the link has moved on.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from importlib.metadata import version
 from pathlib import Path
 
 import bramley
@@ -61,7 +60,7 @@ main()
 
 def release() -> str:
     """Return the version of our own package."""
-    return version(_PACKAGE.name)
+    return bramley.__version__
 
 
 def imports() -> closure.Closure:

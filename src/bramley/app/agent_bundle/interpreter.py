@@ -18,7 +18,8 @@ from bramley.base.errors import BadConfiguration
 from bramley.host.agent_archive import Platform
 
 NAME = "tart-kubelet-python"
-RELEASE = machine.python_version()
+# A plus at the end says that it was built between two releases; ours has another meaning.
+RELEASE = machine.python_version().rstrip("+")
 _PROGRAM = f"python{SERIES}"
 _MACHINES = {"x86_64": Platform.LINUX_X86_64, "aarch64": Platform.LINUX_ARM64}
 

@@ -1,0 +1,107 @@
+"""An archive is made once per content, again when it is damaged, and dropped when nobody asks for it any more."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bramley.app.agent_bundle import keeping, tree
+from bramley.app.agent_bundle.archive import About, Archive, pack
+from bramley.host.agent_archive import Kind, Platform
+
+ABOUT = About(
+    Kind.INTERPRETER, name="python", release="3.11.1", platform=Platform.LINUX_X86_64, python="3.11"
+)
+FILES: dict[str, tree.Source] = {"lib/os.py": b"one"}
+
+
+@dataclass
+class Maker:
+    """Makes archives and counts them."""
+
+    scratch: Path
+    count: int = 0
+    files: tree.Tree = field(default_factory=lambda: FILES)
+
+    def make(self, folder: Path) -> Archive:
+        self.count += 1
+        stage = self.scratch / str(self.count)
+        tree.lay_out(self.files, stage)
+        return pack(stage, ABOUT, folder)
+
+    def once(self, cache: Path) -> Archive:
+        return keeping.once(cache, Kind.INTERPRETER, self.files, self.make)
+
+
+def test_an_archive_is_made_once_for_its_content(tmp_path: Path) -> None:
+    maker, cache = Maker(tmp_path / "scratch"), tmp_path / "a" / "cache"
+
+    first, second = maker.once(cache), maker.once(cache)
+
+    assert maker.count == 1
+    assert second == first
+    assert first.path.is_relative_to(cache)
+    assert [place.name for place in cache.iterdir()] == [first.path.parent.name]
+
+
+def test_other_content_is_another_archive_and_the_first_stays(tmp_path: Path) -> None:
+    first = Maker(tmp_path / "one").once(tmp_path / "cache")
+    other = Maker(tmp_path / "two", files={"lib/os.py": b"two"}).once(tmp_path / "cache")
+
+    assert other.manifest.version != first.manifest.version
+    assert first.path.is_file()
+
+
+def test_a_damaged_archive_is_made_again(tmp_path: Path) -> None:
+    maker = Maker(tmp_path / "scratch")
+    first = maker.once(tmp_path / "cache")
+    first.path.write_bytes(b"")
+
+    second = maker.once(tmp_path / "cache")
+
+    assert (second, maker.count) == (first, 2)
+    assert second.path.stat().st_size == first.size
+
+
+def test_what_another_process_made_meanwhile_is_taken(tmp_path: Path) -> None:
+    cache, faster = tmp_path / "cache", Maker(tmp_path / "faster")
+
+    def make(folder: Path) -> Archive:
+        faster.once(cache)
+        return Maker(tmp_path / "slower").make(folder)
+
+    found = keeping.once(cache, Kind.INTERPRETER, FILES, make)
+
+    assert found == faster.once(cache)
+    assert faster.count == 1
+    assert len(list(cache.iterdir())) == 1
+
+
+def test_what_nobody_asked_for_in_two_weeks_is_dropped(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    old, recent = (
+        Maker(tmp_path / name, files={"lib/os.py": name.encode()}) for name in ("old", "recent")
+    )
+    forgotten, used = old.once(cache).path.parent, recent.once(cache).path.parent
+    now = time.time()
+    os.utime(forgotten, (now, now - keeping.UNUSED_AFTER_SECONDS - 60))
+    os.utime(used, (now, now - keeping.UNUSED_AFTER_SECONDS + 3600))
+
+    Maker(tmp_path / "new").once(cache)
+
+    assert not forgotten.exists()
+    assert used.exists()
+
+
+def test_asking_for_an_archive_keeps_it(tmp_path: Path) -> None:
+    maker, cache = Maker(tmp_path / "scratch"), tmp_path / "cache"
+    place = maker.once(cache).path.parent
+    os.utime(place, (0, 0))
+
+    maker.once(cache)
+    Maker(tmp_path / "other", files={"lib/os.py": b"other"}).once(cache)
+
+    assert place.exists()
+    assert maker.count == 1
