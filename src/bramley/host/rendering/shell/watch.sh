@@ -12,12 +12,12 @@ family() {
         }'
 }
 
-# end PID: end a process and all that it started; those who do not listen are ended two seconds later.
+# end PID: end a process and all that it started; those who do not listen are ended a second later.
 end() {
     members=$(family "$1")
     # shellcheck disable=SC2086
     kill -TERM $members
-    sleep 2
+    sleep 1
     # shellcheck disable=SC2086
     kill -KILL $members
 }

@@ -1,0 +1,141 @@
+"""Whatever text goes in, a real shell gives just that text to the program, and nothing else happens."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from bramley.base.errors import BadConfiguration
+from bramley.base.secret import Secret, SecretBytes
+from bramley.host.commands import Folder, Link, Remove, Rename, Run, Write
+from bramley.host.rendering import doing, quoting
+from tests.unit.host.rendering.shells import OWNER, TOKEN, Shell, tree
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40)
+NASTY = "a'b\"c$(touch hit)`touch hit`;touch hit\n&|>hit *?[x] ~ \\ #!-=%"
+# Each example is several real shells.
+few = settings(max_examples=8)
+NAMES = st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters="\0/"), min_size=1, max_size=30
+).filter(lambda name: name not in {".", ".."})
+
+
+@few
+@given(st.lists(TEXT, min_size=1, max_size=30))
+@example([NASTY, "", "-n", "~root", "=ls", "é"])
+def test_words_arrive_as_they_are(words: list[str]) -> None:
+    line = quoting.line("printf", r"%s\0", *words)
+    output = subprocess.run(["sh", "-c", line], capture_output=True, check=True, timeout=60).stdout
+    assert output == b"".join(word.encode() + b"\0" for word in words)
+
+
+@few
+@given(st.lists(TEXT, max_size=5), st.binary(max_size=200), TEXT)
+@example([NASTY, "--", "-c"], b"\0'\n$(touch hit)", NASTY + "\n\n")
+def test_arguments_input_and_environment_of_a_program_arrive_as_they_are(
+    words: list[str], stdin: bytes, secret: str
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        shell = Shell.make(Path(folder))
+        told = Path(folder) / "told"
+        script = 'out=$1; shift; { printf "%s\\0" "$@" "$SECRET"; cat; } >"$out"'
+        run = Run(
+            argv=("sh", "-c", script, "sh", str(told), *words),
+            purpose="tell",
+            stdin=SecretBytes(stdin),
+            environment=(("SECRET", Secret(secret)),),
+        )
+        assert shell.do(run).code == 0
+        expected = b"".join(word.encode() + b"\0" for word in [*words, secret]) + stdin
+        assert told.read_bytes() == expected
+        assert set(tree(Path(folder))) == {"told", "programs", "programs/sudo", "programs/sync"}
+
+
+@few
+@given(NAMES, NAMES, st.binary(max_size=300), TEXT.filter(bool))
+@example("a'b$(touch hit)", "-rf", b"\0\xff\n", "-s")
+def test_names_contents_and_targets_change_only_what_is_meant(
+    one: str, other: str, content: bytes, target: str
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        shell = Shell.make(Path(folder))
+        mac = Path(folder) / "mac"
+        mac.mkdir()
+        before = tree(Path(folder))
+        path = f"{mac}/{one}.d"
+        changes = [
+            Folder(path=path, purpose="p", owner=OWNER),
+            Write(path=f"{path}/{one}", content=content, purpose="p", owner=OWNER),
+            Rename(path=f"{path}/{one}", to=f"{path}/{other}.x", purpose="p"),
+            Link(path=f"{path}/{other}.l", target=target, purpose="p"),
+        ]
+        assert [shell.do(change).code for change in changes] == [0] * 4
+        made = {
+            f"mac/{one}.d": "folder",
+            f"mac/{one}.d/{other}.x": content,
+            f"mac/{one}.d/{other}.l": f"-> {target}",
+        }
+        assert tree(Path(folder)) == before | made
+        assert shell.do(Remove(path=path, purpose="p")).code == 0
+        assert tree(Path(folder)) == before
+
+
+def test_no_secret_is_part_of_a_command_line_or_seen_in_its_repr() -> None:
+    secret = Secret("canary's value")
+    commands = [
+        Run(argv=("x",), purpose="p", as_root=True, sudo_password=secret, stdin=secret),
+        Run(argv=("x",), purpose="p", environment=(("TOKEN", secret),)),
+        Run(argv=("x",), purpose="p", prompt="Password:", stdin=secret),
+        Write(path="/etc/x", content=secret, purpose="p", sudo_password=secret),
+    ]
+    for command in commands:
+        script = doing.render(command, token=TOKEN)
+        assert "canary" not in script.line + repr(script)
+
+
+@pytest.mark.parametrize("path", ["etc/x", "-rf", "/", "/etc/", "//etc", "/etc/../x", "/./x", ""])
+def test_a_path_that_does_not_lead_from_the_root_to_a_name_is_refused(path: str) -> None:
+    with pytest.raises(BadConfiguration, match="no path for a Mac"):
+        doing.render(Folder(path=path, purpose="p"), token=TOKEN)
+
+
+@pytest.mark.parametrize("path", ["/usr", "/Users"])
+def test_a_folder_of_the_root_is_never_removed(path: str) -> None:
+    with pytest.raises(BadConfiguration, match="never removed"):
+        doing.render(Remove(path=path, purpose="p"), token=TOKEN)
+
+
+@pytest.mark.parametrize("argv", [(), ("",), ("-c", "x"), ("x", "a\0b")])
+def test_what_no_program_can_be_started_with_is_refused(argv: tuple[str, ...]) -> None:
+    with pytest.raises(BadConfiguration):
+        doing.render(Run(argv=argv, purpose="p"), token=TOKEN)
+
+
+@pytest.mark.parametrize("name", ["PATH", "lower", "A-B", "A=B", "1A", "A;x", ""])
+def test_a_variable_that_scripts_live_by_or_that_is_none_is_refused(name: str) -> None:
+    with pytest.raises(BadConfiguration, match="variable"):
+        doing.render(Run(argv=("x",), purpose="p", environment=((name, Secret("x")),)), token=TOKEN)
+
+
+def test_only_the_program_itself_has_the_secret_in_its_environment(tmp_path: Path) -> None:
+    shell = Shell.make(tmp_path)
+    for helper in ("base64", "ps", "head"):
+        real = subprocess.run(
+            ["which", helper], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        shell.install(helper, f'env >>"{tmp_path}/seen"\nexec {real} "$@"\n')
+    run = Run(
+        argv=("sh", "-c", f'[ "$TOKEN" = canary ] && env >"{tmp_path}/own"'),
+        purpose="p",
+        environment=(("TOKEN", Secret("canary")),),
+    )
+
+    assert shell.do(run).code == 0
+
+    assert b"TOKEN=canary" in (tmp_path / "own").read_bytes()
+    assert b"canary" not in (tmp_path / "seen").read_bytes()
