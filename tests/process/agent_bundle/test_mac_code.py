@@ -102,14 +102,3 @@ def test_two_builds_in_different_folders_are_the_same_bytes(
     again = mac_code.build(interpreter.path, tmp_path / "elsewhere")
 
     assert again.path.read_bytes() == made.path.read_bytes()
-
-
-def test_a_wheel_in_the_cache_that_is_not_the_pinned_one_is_refused(
-    fetched: Sequence[Path], tmp_path: Path
-) -> None:
-    home = wheels.folder(standing_in.SERIES, cache=tmp_path)
-    home.mkdir()
-    (home / fetched[0].name).write_bytes(fetched[0].read_bytes() + b"more")
-
-    with pytest.raises(BadConfiguration, match=r"is not what agent\.txt pins"):
-        wheels.fetched(standing_in.SERIES, cache=tmp_path)

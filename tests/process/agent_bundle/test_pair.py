@@ -64,27 +64,11 @@ def test_the_agent_starts_with_an_empty_environment_and_path(installed: Installe
     assert "--node-name" in usage.stdout
 
 
-def test_the_agent_starts_by_every_name_that_leads_to_it(installed: Installed) -> None:
-    folder = installed.release / "bin"
-    chained = installed.root / "again"
-    chained.symlink_to(os.path.relpath(installed.program, installed.root))
-
-    ways = [
-        run("./tart-kubelet", "--version", cwd=folder),
-        run("/bin/sh", "tart-kubelet", "--version", cwd=folder),
-        run("bin/tart-kubelet", "--version", cwd=installed.release),
-        run(chained, "--version", cwd=Path("/")),
-    ]
-
-    assert [(way.returncode, way.stderr) for way in ways] == [(0, "")] * len(ways)
-
-
 def test_what_the_caller_has_in_its_environment_changes_nothing(
     installed: Installed, tmp_path: Path
 ) -> None:
-    (tmp_path / "bin").mkdir()
     (tmp_path / "bramley.py").write_text("raise SystemExit('taken from the current folder')")
-    trap = {"PYTHONPATH": str(tmp_path), "PYTHONHOME": "/nowhere", "CDPATH": f"{tmp_path}:/"}
+    trap = {"PYTHONPATH": str(tmp_path), "PYTHONHOME": "/nowhere"}
     words = [f"{name}={value}" for name, value in trap.items()]
 
     done = run("/usr/bin/env", *words, "bin/tart-kubelet", "--version", cwd=installed.release)
@@ -123,12 +107,6 @@ def test_modules_are_taken_compiled_as_they_came(installed: Installed) -> None:
     assert f"# code object from {compiled!r}" in done.stderr or f"matches {compiled}" in done.stderr
 
 
-def test_the_supervisor_of_runs_travels_with_the_agent(installed: Installed) -> None:
-    text = (installed.release / "lib/bramley/agent/supervisor.sh").read_bytes()
-
-    assert text == (ROOT / "src/bramley/agent/supervisor.sh").read_bytes()
-
-
 def test_no_note_tells_where_it_was_built(installed: Installed) -> None:
     names = [Path(name).name for name in tree.names_in(installed.release)]
 
@@ -151,32 +129,6 @@ def test_binaries_look_for_libraries_beside_themselves(installed: Installed) -> 
     )
     if own.exists() and sys.base_prefix != "/usr":
         assert found["bin/python3"] == "$ORIGIN/../lib"
-
-
-def test_a_missing_interpreter_is_said_with_what_to_do(pair: Pair, tmp_path: Path) -> None:
-    bare = Installed(tmp_path, pair)
-    bare.unpack(pair.code)
-
-    done = run(bare.release / "bin/tart-kubelet", "--version", cwd=Path("/"))
-
-    assert done.returncode == 2
-    assert "is missing; install the interpreter" in done.stderr
-
-
-def test_an_agent_loads_from_its_own_release_also_after_the_link_has_moved_on(
-    pair: Pair, tmp_path: Path
-) -> None:
-    telling = Installed(tmp_path.resolve(), pair)
-    telling.unpack(pair.code)
-    telling.switch_to(pair.code.manifest.version)
-    telling.python.parent.mkdir(parents=True)
-    telling.python.write_text('#!/bin/sh\necho "$@"\n')
-    telling.python.chmod(0o755)
-
-    done = run(telling.of(host.AGENT_CURRENT_BINARY), "--node-name", "a b", cwd=Path("/"))
-
-    # Modules that are loaded later come from there, too.
-    assert done.stdout == f"-I -S -B -X utf8 {telling.release}/start --node-name a b\n"
 
 
 def test_what_is_in_the_cache_is_not_made_again(pair: Pair) -> None:

@@ -75,12 +75,12 @@ def _movable(name: str, source: tree.Source, prefix: Path) -> tree.Source:
     contents = source.read_bytes()
     beside = os.path.relpath("lib", PurePosixPath(name).parent)
     changed = elf.with_search_path(
-        contents, lambda before: _relative(before, prefix / "lib", f"$ORIGIN/{beside}")
+        contents, lambda before: relative(before, prefix / "lib", f"$ORIGIN/{beside}")
     )
     return source if changed == contents else changed
 
 
-def _relative(before: str, own: Path, origin: str) -> str:
+def relative(before: str, own: Path, origin: str) -> str:
     """Replace the interpreter's own folder in a search path; those of other libraries stay."""
     own_names = {str(own), str(own.resolve())}
     return ":".join(
