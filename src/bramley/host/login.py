@@ -13,7 +13,7 @@ from datetime import timedelta
 from bramley.api.names import host, launchd, machines
 from bramley.base.errors import UnsupportedHost
 from bramley.base.secret import Secret, SecretBytes
-from bramley.host import kcpassword
+from bramley.host import kcpassword, vms
 from bramley.host.commands import Command, Find, Look, LookAt, Probe, Run, Wait, Write
 from bramley.host.defaults import Default
 from bramley.host.facts import FILE, Facts
@@ -136,6 +136,7 @@ def sealed_refusal(user: str) -> UnsupportedHost:
 
 def kick(uid: int | None) -> Iterator[Command]:
     """Yield what restarts loginwindow, which then logs the user in, and waits for the session; never while VMs run."""
+    yield vms.none_has_started()
     yield Run(
         argv=("launchctl", "kickstart", "-k", launchd.in_system(launchd.LOGINWINDOW)),
         purpose="restart loginwindow",

@@ -6,7 +6,9 @@ what an interrupted pull has left, and a look must change nothing.
 
 from __future__ import annotations
 
-from bramley.host.commands import Look
+from datetime import timedelta
+
+from bramley.host.commands import Look, Wait
 from bramley.host.facts import Facts
 
 # Tart's own process, and the one that macOS runs each VM in. In brackets, so that the words of this question are no match.
@@ -18,3 +20,13 @@ _NONE = 1
 def may_run(seen: Facts) -> bool:
     """Tell whether VMs run; a question that got no answer counts as yes."""
     return seen.said(PROBE).code != _NONE
+
+
+def none_has_started() -> Wait:
+    """Return what fails if a VM has started since the look that a plan was made from; it goes right before what would end it."""
+    return Wait(
+        look=PROBE,
+        code=_NONE,
+        purpose="see that no VM has started meanwhile",
+        within=timedelta(seconds=5),
+    )

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
 from bramley.api.names import host
-from bramley.base.errors import HostUnreachable, NotConverged, UnsupportedHost
+from bramley.base.errors import HostUnreachable, NotConverged, TimedOut, UnsupportedHost
 from bramley.base.secret import Secret
 from bramley.host import ensuring, kcpassword
-from bramley.host.commands import Command, Write
+from bramley.host.commands import Command, Probe, Write
+from bramley.host.facts import Facts
+from bramley.host.step import Step
+from bramley.host.steps.auto_login import AutoLogin
 from bramley.host.steps.local_network import LocalNetwork
 from bramley.sim.macos.faults import Cut, Moment
 from bramley.sim.macos.in_process import ModelConnection
@@ -163,6 +167,25 @@ async def test_loginwindow_is_not_restarted_while_vms_run(tmp_path: Path) -> Non
     changing(lambda state: state["processes"].clear())(line.mac)
     assert (await ensuring.apply(line, steps())).pending == ()
     assert session(line) == "m1"
+
+
+@pytest.mark.parametrize("step", [AutoLogin("m1"), LocalNetwork("m1")], ids=lambda step: step.name)
+async def test_a_vm_that_starts_after_the_look_keeps_running(step: Step, tmp_path: Path) -> None:
+    """The agent is not stopped while steps work, so what was idle a moment ago need not be."""
+    line = await a_mac(tmp_path, *steps(), change=reboot)
+    mac, boot = line.mac, line.mac.state["boot"]["boot_id"]
+
+    class Racing(ModelConnection):
+        async def look(self, probes: Collection[Probe]) -> Facts:
+            seen = await super().look(probes)
+            changing(lambda state: state["processes"].append(VM))(mac)
+            return seen
+
+    with pytest.raises(TimedOut, match="no VM has started meanwhile"):
+        await ensuring.apply(Racing(mac, clock=mac._clock), [step])
+
+    assert kicks(line) == 1
+    assert mac.state["boot"]["boot_id"] == boot
 
 
 async def test_a_session_that_never_comes_is_an_error(tmp_path: Path) -> None:

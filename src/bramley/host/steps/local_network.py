@@ -67,6 +67,7 @@ class LocalNetwork:
         return "RebootPending: the addresses that VMs are reached at count from the next start of the Mac; restart it when it runs no VMs"
 
     def _restart(self, seen: Facts) -> Iterator[Command]:
+        yield vms.none_has_started()
         yield Reboot(purpose="restart the Mac, so that its list of local addresses counts")
         if login.is_set_up(self.user, seen):
             # Without a display nobody is logged in by a start alone.
