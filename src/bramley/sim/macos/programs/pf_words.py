@@ -70,8 +70,9 @@ class Words:
         return word
 
     def is_at_end(self) -> bool:
-        """Tell whether nothing is left."""
-        return not self._next and self._at >= len(self.text)
+        """Tell whether nothing is left but the end of a line."""
+        is_read = self._at >= len(self.text)
+        return is_read and all(word.kind == END_OF_LINE for word in self._next)
 
     def accept(self, *texts: str) -> str:
         """Take the next word if it is one of these, and return it; else return nothing."""
@@ -108,7 +109,7 @@ class Words:
 
     def _pass_line_ends(self) -> None:
         while self.peek().kind == END_OF_LINE:
-            if self._at >= len(self.text):
+            if self.is_at_end():
                 self.fail()
             self.take()
 

@@ -1,0 +1,181 @@
+"""Files of pf's rules, read as pf does: what they stand for, and what is said against them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bramley.host import pf_conf
+from bramley.sim.macos.programs.pf_file import ORDER, Load, Ruleset
+
+LINES = yaml.safe_load((Path(__file__).parent / "pf_lines.yaml").read_text())
+FILE = "/etc/pf.conf"
+ANCHOR = "/etc/pf.anchors/tuist.runners"
+
+
+def load(text: str, **files: str) -> Load:
+    read = Load({FILE: text, **{f"/{name}": content for name, content in files.items()}}.get)
+    read.file(FILE)
+    return read
+
+
+def said(text: str, **files: str) -> list[str]:
+    return load(text, **files).said
+
+
+def main(text: str, **files: str) -> Ruleset:
+    read = load(text, **files)
+    assert read.said == []
+    return read.ruleset("")
+
+
+@pytest.mark.parametrize(("line", "shown"), LINES["shown"], ids=lambda one: str(one)[:50])
+def test_line_is_shown_as_pfctl_does(line: str, shown: list[str]) -> None:
+    found = main(f"{line}\n")
+
+    assert [*found.rules, *found.nat, *found.dummynet] == shown
+
+
+@pytest.mark.parametrize(("line", "mistake"), LINES["refused"], ids=lambda one: str(one)[:50])
+def test_line_is_refused_with_its_number(line: str, mistake: str) -> None:
+    told = said(f"\n# before\n{line}\n")
+
+    assert told[0].startswith(f"{FILE}:")
+    assert mistake in told[0]
+    assert told[-1] == "pfctl: Syntax error in config file: pf rules not loaded"
+
+
+def test_every_line_that_is_wrong_is_told() -> None:
+    told = said("passs\npass\nblock to 10.0.0.0/99\n")
+
+    assert [one.split(":")[1] for one in told[:2]] == ["1", "3"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("pass", "set skip on lo0"),
+        ("pass", "scrub in"),
+        ("pass", 'scrub-anchor "x"'),
+        ("pass", "nat on en0 from any to any -> (en0)"),
+        ('anchor "x"', 'rdr-anchor "x"'),
+        ('anchor "x"', 'dummynet-anchor "x"'),
+        ('nat-anchor "x"', "scrub in"),
+    ],
+)
+def test_sections_have_their_order(first: str, second: str) -> None:
+    assert said(f"{second}\n{first}\n") == []
+    assert said(f"{first}\n{second}\n")[0] == f"{FILE}:2: {ORDER}"
+
+
+def test_order_may_be_given_up() -> None:
+    assert said("set require-order no\npass\nscrub in\n") == []
+
+
+def test_macros_and_tables_may_stand_anywhere() -> None:
+    found = main('pass\nnet = "10.0.0.0/8"\ntable <t> { $net }\npass from $net to <t>\n')
+
+    assert found.tables == {"t": ["10.0.0.0/8"]}
+    assert found.rules[1] == "pass inet from 10.0.0.0/8 to <t> flags S/SA keep state"
+
+
+def test_a_macro_may_stand_for_a_list_and_for_other_macros() -> None:
+    found = main('a = "10.0.0.1"\nb = "{" $a ", 10.0.0.2 }"\nblock from $b\n')
+
+    assert [rule.split()[4] for rule in found.rules] == ["10.0.0.1", "10.0.0.2"]
+
+
+def test_a_macro_that_names_itself_ends() -> None:
+    assert "macro 'a' not defined" in said('a = "$a"\npass from $a\n')[0]
+
+
+def test_lists_and_lines_may_go_on_below() -> None:
+    found = main("table <t> {\n 10.0.0.0/8\n # and\n 172.16.0.0/12,\n}\npass \\\n  in\n")
+
+    assert found.tables["t"] == ["10.0.0.0/8", "172.16.0.0/12"]
+    assert found.rules == ["pass in all flags S/SA keep state"]
+
+
+def test_a_table_may_come_from_a_file_or_be_empty() -> None:
+    found = main(
+        'table <t> persist file "/list"\ntable <e> {}\n', list="10.0.0.1 # one\n10.0.0.2\n"
+    )
+
+    assert found.tables == {"t": ["10.0.0.1", "10.0.0.2"], "e": []}
+
+
+def test_the_policy_of_blocks_may_be_set() -> None:
+    assert main("set block-policy return\nblock\nblock drop\n").rules == [
+        "block return all",
+        "block drop all",
+    ]
+
+
+def test_rules_within_braces_are_the_anchors() -> None:
+    read = load('anchor "a" on en0 {\n pass in\n anchor "b" {\n  block\n }\n}\npass out\n')
+
+    assert read.said == []
+    assert read.ruleset("").rules == ['anchor "a" on en0 all', "pass out all flags S/SA keep state"]
+    assert read.ruleset("a").rules == ["pass in all flags S/SA keep state", 'anchor "b" all']
+    assert read.ruleset("a/b").rules == ["block drop all"]
+
+
+def test_a_table_that_is_defined_twice_in_one_anchor_is_busy() -> None:
+    told = said("table <t> { 10.0.0.1 }\ntable <t> { 10.0.0.2 }\n")
+
+    assert told[0] == f"{FILE}:2: cannot define table t: Resource busy"
+
+
+def test_an_anchor_without_tables_may_be_loaded_twice() -> None:
+    twice = 'load anchor "a" from "/rules"\n' * 2
+
+    assert said(twice, rules="pass\n") == []
+    assert "Resource busy" in said(twice, rules="table <t> {}\n")[0]
+
+
+def test_two_anchors_may_have_tables_of_one_name() -> None:
+    text = 'load anchor "a" from "/rules"\nload anchor "b" from "/rules"\n'
+
+    assert said(text, rules="table <t> { 10.0.0.1 }\n") == []
+
+
+def test_an_anchor_loads_others_below_itself() -> None:
+    read = load(
+        'load anchor "a" from "/outer"\n', outer='load anchor "b" from "/inner"\n', inner="pass\n"
+    )
+
+    assert set(read.rulesets) == {"", "a", "a/b"}
+
+
+STOCK = """\
+scrub-anchor "com.apple/*"
+nat-anchor "com.apple/*"
+rdr-anchor "com.apple/*"
+dummynet-anchor "com.apple/*"
+anchor "com.apple/*"
+load anchor "com.apple" from "/etc/pf.anchors/com.apple"
+"""
+LEGACY = (
+    "# Tuist runner VM egress filter (#1)\n"
+    'anchor "tuist.runners"\n'
+    'load anchor "tuist.runners" from "/etc/pf.anchors/tuist.runners"\n'
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from([LEGACY, pf_conf.BLOCK.decode(), "pass out on en0\n"]), max_size=5))
+def test_pf_takes_what_becomes_of_any_history(history: list[str]) -> None:
+    files = {"/etc/pf.anchors/com.apple": 'anchor "x/*"\n', ANCHOR: "table <vms> { 10.0.0.1 }\n"}
+    before = STOCK + "".join(history)
+    was_loaded = sum(piece != "pass out on en0\n" for piece in history)
+
+    assert Load({**files, FILE: before}.get).file(FILE) == (was_loaded < 2)
+    after = pf_conf.with_block(before.encode()).decode()
+    read = Load({**files, FILE: after}.get)
+    assert read.file(FILE)
+    assert read.ruleset("").rules.count('anchor "tuist.runners" all') == 1
+    assert read.ruleset("").nat[0] == 'nat-anchor "com.apple/*" all'
