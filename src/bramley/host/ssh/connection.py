@@ -141,7 +141,7 @@ class SshConnection:
         until = self._clock.monotonic() + command.within.total_seconds()
         while True:
             said = (await self.look([command.look])).said(command.look)
-            if said.code == 0 and command.text.encode() in said.output:
+            if said.code == command.code and command.text.encode() in said.output:
                 return
             if self._clock.monotonic() + command.every.total_seconds() > until:
                 break
