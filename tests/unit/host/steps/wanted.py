@@ -15,9 +15,14 @@ from bramley.base.secret import Secret
 from bramley.host.artifacts import Artifact
 from bramley.host.plist import AgentJob
 from bramley.host.spec import Egress, MacSpec, Tailnet
+from bramley.host.step import Step
+from bramley.host.steps.sudo import Sudo
 from bramley.kube.tls import Trust
 from bramley.sim.macos import stand_ins
-from tests.unit.host.steps.cutting import PASSWORD
+from bramley.sim.macos.in_process import ModelConnection
+from bramley.sim.macos.mac import Mac
+from tests.unit.host.steps import cases
+from tests.unit.host.steps.cutting import PASSWORD, Scene
 
 NODE = "mac-01"
 JOB = AgentJob(node_name=NODE, host_cpu=8, host_memory_mb=16384, max_pods=2, is_builder=False)
@@ -26,6 +31,26 @@ BORN = 1_800_000_000
 AGENT, NEWER_AGENT = "0.1.0+aaaaaaaaaaaa", "0.2.0+bbbbbbbbbbbb"
 PYTHON, NEWER_PYTHON = "3.13.1+cccccccccccc", "3.13.2+dddddddddddd"
 AUTHORITY = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+
+
+async def mac(folder: Path, *before: Step) -> ModelConnection:
+    """Return a line to a Mac on which sudo asks for nothing, and on which these steps were done."""
+    sudo: Step = Sudo("m1", Secret(PASSWORD))
+    line = (await Scene.make(folder / "macs", sudo, *before)).copy("mac")
+    line.done.clear()
+    return line
+
+
+def done(line: ModelConnection) -> list[str]:
+    """Return what was done to a Mac, as cases write it; secrets are revealed."""
+    return [cases.shown(command) for command in line.done]
+
+
+def run_vms(one: Mac, count: int = 1) -> None:
+    """Let VMs run, or no more."""
+    with one.change() as state:
+        commands = [f"/usr/local/bin/tart run --no-graphics vm-{n}" for n in range(count)]
+        state["processes"] = [{"pid": 9000 + n, "command": c} for n, c in enumerate(commands)]
 
 
 def artifact(folder: Path, name: str, version: str, content: bytes) -> Artifact:

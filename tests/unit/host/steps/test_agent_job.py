@@ -1,0 +1,197 @@
+"""The agent's job: what it is loaded from, when its process is replaced, and that a new one goes on."""
+
+from __future__ import annotations
+
+import dataclasses
+import plistlib
+from pathlib import Path
+
+import pytest
+
+from bramley.base.errors import BadConfiguration, NotConverged, TimedOut
+from bramley.host import ensuring
+from bramley.host.commands import Run
+from bramley.host.plist import AgentJob
+from bramley.host.step import Step
+from bramley.host.steps.agent import Agent
+from bramley.host.steps.agent_job import Job
+from bramley.host.steps.interpreter import Interpreter
+from bramley.host.steps.kubeconfig import Kubeconfig
+from bramley.sim.macos import faults
+from bramley.sim.macos.faults import Fail
+from bramley.sim.macos.in_process import ModelConnection
+from tests.unit.host.steps import wanted
+from tests.unit.host.steps.wanted import JOB, NEWER_AGENT, PYTHON
+
+LABEL = "dev.tuist.tart-kubelet"
+PLIST = f"/Library/LaunchDaemons/{LABEL}.plist"
+RESTART = f"sudo launchctl kickstart -k system/{LABEL}"
+LOAD = f"sudo launchctl bootstrap system {PLIST}"
+NO_GC = "--disable-vm-gc"
+
+
+def before(folder: Path, version: str = wanted.AGENT) -> list[Step]:
+    """Return what the agent runs from."""
+    return [
+        Kubeconfig(wanted.identity(), wanted.NODE, "m1"),
+        Interpreter(wanted.interpreter(folder)),
+        Agent(wanted.agent(folder, version), PYTHON),
+    ]
+
+
+async def running(folder: Path, job: AgentJob = JOB) -> ModelConnection:
+    """Return a Mac on which the agent runs with this job."""
+    return await wanted.mac(folder, *before(folder), Job(job))
+
+
+def pid(line: ModelConnection) -> int:
+    return int(line.mac.state["launchd"]["jobs"][f"system/{LABEL}"]["pid"])
+
+
+def arguments(line: ModelConnection) -> list[str]:
+    found = plistlib.loads(line.mac.files.read(PLIST) or b"")["ProgramArguments"]
+    return [str(one) for one in found]
+
+
+async def test_a_mac_gets_the_job_and_what_it_writes_to(tmp_path: Path) -> None:
+    line = await wanted.mac(tmp_path, *before(tmp_path))
+
+    await ensuring.apply(line, [Job(JOB)])
+
+    assert pid(line)
+    assert (line.mac.files.mode(PLIST), line.mac.files.owner(PLIST)) == (0o644, "root:wheel")
+    for path in ("/var/log/tart-vms", "/var/lib/tart-userdata", "/var/log/tart-kubelet.log"):
+        assert line.mac.files.owner(path) == "m1:staff"
+    assert [text for text in wanted.done(line) if f"write {PLIST} 0644 root:wheel check[plutil -lint {{}}]" in text]  # fmt: skip
+
+
+@pytest.mark.parametrize(("is_builder", "has_flag"), [(True, True), (False, False), (None, False)])
+async def test_builders_alone_keep_their_vms_from_the_collector(
+    tmp_path: Path, is_builder: bool | None, has_flag: bool
+) -> None:
+    line = await running(tmp_path, dataclasses.replace(JOB, is_builder=is_builder))
+
+    assert (NO_GC in arguments(line)) is has_flag
+
+
+async def test_an_update_that_does_not_know_keeps_what_a_builder_has(tmp_path: Path) -> None:
+    """Its VMs belong to no Pod: the collector would delete them in the middle of a push."""
+    line = await running(tmp_path, dataclasses.replace(JOB, is_builder=True))
+
+    await ensuring.apply(line, [Job(dataclasses.replace(JOB, is_builder=None, max_pods=1))])
+
+    assert NO_GC in arguments(line)
+    assert "--max-pods=1" in arguments(line)
+
+
+async def test_an_unreadable_job_is_not_guessed_about(tmp_path: Path) -> None:
+    line = await running(tmp_path)
+    line.mac.files.write(PLIST, b"<plist>")
+
+    with pytest.raises(BadConfiguration, match="say whether this Mac is a builder"):
+        await ensuring.apply(line, [Job(dataclasses.replace(JOB, is_builder=None))])
+
+    assert line.done == []
+
+
+async def test_the_same_job_is_neither_loaded_nor_restarted_again(tmp_path: Path) -> None:
+    line = await running(tmp_path)
+    process = pid(line)
+
+    await ensuring.apply(line, [*before(tmp_path), Job(JOB)])
+
+    assert line.done == []
+    assert pid(line) == process
+
+
+async def test_another_job_is_loaded_anew(tmp_path: Path) -> None:
+    line = await running(tmp_path)
+    process = pid(line)
+
+    await ensuring.apply(line, [Job(dataclasses.replace(JOB, node_labels={"rack": "7"}))])
+
+    done = wanted.done(line)
+    assert done.index(f"sudo launchctl bootout system/{LABEL}") < done.index(LOAD)
+    assert RESTART not in done
+    assert pid(line) != process
+
+
+async def test_new_code_restarts_the_process_alone(tmp_path: Path) -> None:
+    """macOS holds repeated loads against a daemon, and VMs run on below a process that is replaced."""
+    line = await running(tmp_path)
+    wanted.run_vms(line.mac, 2)
+    process = pid(line)
+
+    await ensuring.apply(line, [*before(tmp_path, NEWER_AGENT), Job(JOB)])
+
+    done = wanted.done(line)
+    assert [text for text in done if "launchctl" in text and text.startswith("sudo")] == [RESTART]
+    assert pid(line) != process
+    assert len(line.mac.state["processes"]) == 2
+    assert (await ensuring.plan(line, [*before(tmp_path, NEWER_AGENT), Job(JOB)])).is_empty
+
+
+async def test_a_restart_that_was_cut_off_is_made_up_for(tmp_path: Path) -> None:
+    """The code was switched and the line was lost: nothing but the note says that the process is older."""
+    line = await running(tmp_path)
+    process = pid(line)
+    await ensuring.apply(line, before(tmp_path, NEWER_AGENT))
+    assert pid(line) == process
+
+    await ensuring.apply(line, [Job(JOB)])
+
+    assert pid(line) != process
+
+
+async def test_a_process_that_is_not_replaced_is_told(tmp_path: Path) -> None:
+    line = await running(tmp_path)
+    await ensuring.apply(line, before(tmp_path, NEWER_AGENT))
+    is_restart = "kickstart"
+    line.faults.at(lambda command: isinstance(command, Run) and is_restart in command.argv, Fail())
+
+    with pytest.raises(Exception, match="restart the job"):
+        await ensuring.apply(line, [Job(JOB)])
+
+    assert not (await ensuring.plan(line, [Job(JOB)])).is_empty
+
+
+async def test_an_agent_that_ends_at_once_is_told(tmp_path: Path) -> None:
+    line = await wanted.mac(tmp_path, *before(tmp_path))
+    faults.crash(line.mac, LABEL)
+
+    with pytest.raises((TimedOut, NotConverged), match=r"step agent-job: .*tart-kubelet\.log"):
+        await ensuring.apply(line, [Job(JOB)])
+
+
+async def test_an_agent_that_is_down_is_started(tmp_path: Path) -> None:
+    line = await running(tmp_path)
+    faults.crash(line.mac, LABEL)
+    with line.mac.change() as state:
+        del state["launchd"]["jobs"][f"system/{LABEL}"]["pid"]
+    faults.crash(line.mac, LABEL, None)
+
+    await ensuring.apply(line, [Job(JOB)])
+
+    assert RESTART in wanted.done(line)
+    assert pid(line)
+
+
+async def test_a_job_that_takes_its_time_to_end_is_waited_for(tmp_path: Path) -> None:
+    line = await running(tmp_path)
+    with line.mac.change() as state:
+        state["settings"]["bootout_seconds"] = 7.0
+
+    await ensuring.apply(line, [Job(dataclasses.replace(JOB, max_pods=1))])
+
+    assert "--max-pods=1" in arguments(line)
+    assert pid(line)
+
+
+async def test_a_job_that_somebody_switched_off_is_switched_on(tmp_path: Path) -> None:
+    line = await wanted.mac(tmp_path, *before(tmp_path))
+    with line.mac.change() as state:
+        state["launchd"]["disabled"][f"system/{LABEL}"] = True
+
+    await ensuring.apply(line, [Job(JOB)])
+
+    assert pid(line)
