@@ -29,19 +29,20 @@ class Client(asyncssh.SSHClient):
         public = base64.b64encode(key.public_data).decode()
         shown = HostKey(key.get_algorithm(), key.get_fingerprint(), public)
         try:
-            self._require(shown)
+            require(self._target, shown)
         except BramleyError as error:
             # The library would take any error for one of its own; whoever dialled raises this one.
             self.refused = error
         return self.refused is None
 
-    def _require(self, shown: HostKey) -> None:
-        target = self._target
-        known = target.host_keys.known(target.host, target.port)
-        if not known:
-            target.host_keys.learn(target.host, target.port, shown)
-        elif not any(shown.is_same(key) for key in known):
-            raise _changed(target, shown, known[0])
+
+def require(target: Target, shown: HostKey) -> None:
+    """Learn the first key that a host shows; HostKeyChanged if it shows another one than before."""
+    known = target.host_keys.known(target.host, target.port)
+    if not known:
+        target.host_keys.learn(target.host, target.port, shown)
+    elif not any(shown.is_same(key) for key in known):
+        raise _changed(target, shown, known[0])
 
 
 def _changed(target: Target, shown: HostKey, known: HostKey) -> HostKeyChanged:

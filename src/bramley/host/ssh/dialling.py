@@ -144,7 +144,7 @@ def _options(target: Target, keys: Sequence[object]) -> dict[str, Any]:
         # Nobody is known by a file here: the client asks the target's host keys.
         "known_hosts": ([], [], []),
         "x509_trusted_certs": None,
-        "server_host_key_algs": _host_key_order(target),
+        "server_host_key_algs": host_key_order(target),
         "encryption_algs": _CIPHERS,
         "compression_algs": ("none",),
         "keepalive_interval": _KEEP_ALIVE,
@@ -154,7 +154,7 @@ def _options(target: Target, keys: Sequence[object]) -> dict[str, Any]:
     }
 
 
-def _host_key_order(target: Target) -> list[str]:
+def host_key_order(target: Target) -> list[str]:
     """Return the kinds of host keys to ask for: first those that are known of the host."""
     known = target.host_keys.known(target.host, target.port)
     kinds = [

@@ -22,7 +22,7 @@ def failed(told: str, code: int, said: bytes, *, secrets: Iterable[Secret]) -> C
 
 def shown(said: bytes, *, secrets: Iterable[Secret]) -> str:
     """Return the end of what a program said, in one line, with nothing in it that must not be seen."""
-    text = redact(said.decode("utf-8", "replace"), *_all_forms(secrets))
+    text = redact(said.decode("utf-8", "replace"), *set(_all_forms(secrets)))
     words = "".join(letter if letter.isprintable() else " " for letter in text).split()
     line = " ".join(words)
     return line if len(line) <= _LONGEST else "…" + line[-_LONGEST:]

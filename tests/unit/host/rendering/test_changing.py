@@ -9,6 +9,7 @@ import pytest
 
 from bramley.host.artifacts import Artifact
 from bramley.host.commands import Folder, Link, Rename, Stream, Write
+from bramley.host.rendering import doing
 from tests.unit.host.rendering.shells import OWNER, Shell, available, tree
 
 CONTENT = b"new\0content"
@@ -108,7 +109,7 @@ def test_a_folder_is_never_replaced_nor_filled_by_accident(
     shell: Shell, mac: Path, kind: str
 ) -> None:
     (mac / "f").mkdir()
-    commands = {
+    commands: dict[str, doing.Rendered] = {
         "write": write(mac / "f"),
         "stream": stream(mac / "f"),
         "link": Link(path=str(mac / "f"), target="x", purpose="p"),

@@ -68,7 +68,7 @@ def test_names_contents_and_targets_change_only_what_is_meant(
         mac.mkdir()
         before = tree(Path(folder))
         path = f"{mac}/{one}.d"
-        changes = [
+        changes: list[doing.Rendered] = [
             Folder(path=path, purpose="p", owner=OWNER),
             Write(path=f"{path}/{one}", content=content, purpose="p", owner=OWNER),
             Rename(path=f"{path}/{one}", to=f"{path}/{other}.x", purpose="p"),
@@ -87,7 +87,7 @@ def test_names_contents_and_targets_change_only_what_is_meant(
 
 def test_no_secret_is_part_of_a_command_line_or_seen_in_its_repr() -> None:
     secret = Secret("canary's value")
-    commands = [
+    commands: list[doing.Rendered] = [
         Run(argv=("x",), purpose="p", as_root=True, sudo_password=secret, stdin=secret),
         Run(argv=("x",), purpose="p", environment=(("TOKEN", secret),)),
         Run(argv=("x",), purpose="p", prompt="Password:", stdin=secret),
