@@ -17,15 +17,20 @@ _PLAIN = 0o644
 
 
 def program(name: str, version: str) -> bytes:
-    """Return a script that stands in for a program of this version."""
+    """Return a script that stands in for a program of this version, wherever it lies."""
     # The model's programs lie where macOS' own do.
-    return f'#!/bin/sh\n# simulated {name} {version}\nexec /usr/bin/{name} "$@"\n'.encode()
+    return _script(name, version, f'exec /usr/bin/{name} "$@"')
 
 
 def daemon(name: str, version: str) -> bytes:
     """Return a script that stands in for a daemon: it tells its version, or else stays until it is ended."""
-    told = f'[ "${{1-}}" = --version ] && exec /usr/bin/{name} "$@"'
-    return f"#!/bin/sh\n# simulated {name} {version}\n{told}\nexec sleep 1000000000\n".encode()
+    return _script(name, version, "exec sleep 1000000000")
+
+
+def _script(name: str, version: str, last: str) -> bytes:
+    told = f"{name}, version {version}" if name == "node_exporter" else version
+    answers = f'case "${{1-}}" in version | --version) echo "{told}" && exit ;; esac'
+    return f"#!/bin/sh\n# simulated {name} {version}\n{answers}\n{last}\n".encode()
 
 
 def tart(version: str, *, executable: bytes | None = None) -> bytes:

@@ -18,7 +18,7 @@ TOOLS = (
     "awk", "base64", "basename", "bash", "bc", "cat", "chgrp", "chmod", "chown", "cksum", "cmp", "comm", "cp", "curl", "cut", "date",
     "dd", "diff", "dirname", "du", "echo", "ed", "egrep", "env", "expr", "false", "fgrep", "file", "find", "fold", "grep",
     "gunzip", "gzip", "head", "id", "install", "join", "kill", "less", "ln", "ls", "mkdir", "mkfifo", "mktemp", "more", "mv",
-    "nice", "nl", "nohup", "od", "openssl", "paste", "patch", "perl", "pgrep", "pkill", "printf", "ps", "pwd", "readlink",
+    "nice", "nl", "nohup", "od", "openssl", "paste", "patch", "perl", "pgrep", "pkill", "printenv", "printf", "ps", "pwd", "readlink",
     "realpath", "rm", "rmdir", "sed", "seq", "sh", "shasum", "sleep", "sort", "split", "stty", "sync", "tail", "tar", "tee",
     "test", "top", "touch", "tr", "true", "tty", "uniq", "unlink", "uptime", "vi", "wc", "which", "whoami", "xargs", "yes",
     "zcat", "zsh", "[",

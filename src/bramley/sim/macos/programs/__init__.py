@@ -90,6 +90,7 @@ ORDINARY: Mapping[str, Loader] = {
     "id": _from("ordinary", "id"),
     "ls": _from("ordinary", "ls"),
     "pgrep": _from("signals", "pgrep"),
+    "printenv": _from("system_settings", "printenv"),
     "tar": _from("unpacking", "tar"),
     "true": _from("ordinary", "true"),
     "whoami": _from("ordinary", "whoami"),

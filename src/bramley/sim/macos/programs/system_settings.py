@@ -112,6 +112,14 @@ def dscacheutil(mac: Mac, call: Call) -> Said:
     return Said() if call.argv[1:] == ("-flushcache",) else refusing.not_modelled(call)
 
 
+def printenv(mac: Mac, call: Call) -> Said:
+    """Tell one variable; in process there are only those that the Mac's state has under `environment`."""
+    if len(call.argv) != 2:
+        return refusing.not_modelled(call)
+    found = mac.state.get("environment", {}).get(call.argv[1])
+    return Said(1) if found is None else Said(out=f"{found}\n")
+
+
 def _names(mac: Mac) -> dict[str, str]:
     """Return the names that are set; a Mac that nobody has named has no HostName, but takes one from its network."""
     found = str(mac.state["settings"]["host_name"])

@@ -1,0 +1,126 @@
+"""What stands in for programs that are brought to Macs: made to the byte, and known by the model once it is unpacked."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from bramley.sim.macos import local_network, stand_ins
+from bramley.sim.macos.call import Call, Said
+from bramley.sim.macos.mac import Mac
+from tests.unit.sim.macos.programs.clocks import Stopped
+
+BUNDLE = "/usr/local/lib/tart.app"
+GUEST = "192.168.64.7"
+
+
+def unpack(mac: Mac, archive: bytes, folder: str) -> None:
+    mac.files.make_folder(folder)
+    mac.files.write("/tmp/archive", archive)
+    said = run(mac, "tar", "-x", "-z", "-f", "/tmp/archive", "-C", folder)
+    assert said == Said()
+
+
+def run(mac: Mac, *words: str) -> Said:
+    return mac.run(Call(words, "root"))
+
+
+@pytest.fixture
+def mac(tmp_path: Path) -> Mac:
+    return Mac.make(tmp_path / "mac", clock=Stopped())
+
+
+def test_the_same_version_is_the_same_archive() -> None:
+    assert stand_ins.tart("2.32.1") == stand_ins.tart("2.32.1")
+    assert stand_ins.tart("2.32.1") != stand_ins.tart("2.33.0")
+
+
+def test_an_unpacked_bundle_tells_its_version_and_is_signed(mac: Mac) -> None:
+    unpack(mac, stand_ins.tart("2.32.1"), "/usr/local/lib")
+
+    assert run(mac, f"{BUNDLE}/Contents/MacOS/tart", "--version") == Said(out="2.32.1\n")
+    assert run(mac, "codesign", "--verify", BUNDLE).code == 0
+
+
+def test_another_bundle_loses_the_grant_to_the_local_network(mac: Mac) -> None:
+    unpack(mac, stand_ins.tart("2.32.1"), "/usr/local/lib")
+    local_network.grant(mac, BUNDLE)
+    before = run(mac, "codesign", "-dv", BUNDLE).err
+    assert local_network.reaches(mac, BUNDLE, GUEST)
+
+    mac.files.remove(BUNDLE)
+    unpack(mac, stand_ins.tart("2.33.0"), "/usr/local/lib")
+
+    assert run(mac, "codesign", "-dv", BUNDLE).err != before
+    assert not local_network.reaches(mac, BUNDLE, GUEST)
+
+
+def test_a_file_that_changes_after_it_was_signed_is_invalid(mac: Mac) -> None:
+    mac.files.write("/opt/program", b"one", mode=0o755)
+    assert run(mac, "codesign", "--force", "--sign", "-", "/opt/program").code == 0
+
+    mac.files.write("/opt/program", b"two", mode=0o755)
+
+    assert "invalid signature" in run(mac, "codesign", "--verify", "/opt/program").err
+
+
+def test_allowed_networks_that_root_writes_count_from_the_next_start(mac: Mac) -> None:
+    for key in local_network.ALLOWED:
+        domain = "com.apple.network.local-network"
+        run(mac, "defaults", "write", domain, key, "-array", "192.168.0.0/16")
+    assert not local_network.reaches(mac, BUNDLE, GUEST)
+
+    with mac.change() as state:
+        state["settings"]["boot_seconds"] = 0.0
+    mac.reboot()
+
+    assert local_network.reaches(mac, BUNDLE, GUEST)
+
+
+@pytest.mark.parametrize("name", ["tailscale", "tart"])
+def test_a_stand_in_is_a_script_that_tells_its_version_wherever_it_lies(
+    tmp_path: Path, name: str
+) -> None:
+    script = tmp_path / name
+    script.write_bytes(stand_ins.program(name, "1.2.3"))
+
+    for word in ("version", "--version"):
+        told = subprocess.run(
+            ["/bin/sh", script, word], capture_output=True, check=True, timeout=60
+        )
+        assert told.stdout == b"1.2.3\n"
+
+
+def test_a_stand_in_of_a_daemon_tells_its_version(tmp_path: Path, mac: Mac) -> None:
+    script = tmp_path / "node_exporter"
+    script.write_bytes(stand_ins.node_exporter("1.8.2"))
+    told = subprocess.run(
+        ["/bin/sh", script, "--version"], capture_output=True, check=True, timeout=60
+    )
+    mac.files.make_folder("/usr/local/bin")
+    mac.files.write("/usr/local/bin/node_exporter", script.read_bytes(), mode=0o755)
+
+    assert told.stdout == b"node_exporter, version 1.8.2\n"
+    assert run(mac, "node_exporter", "--version").out.startswith("node_exporter, version 1.8.2")
+
+
+def test_unpacked_tailscale_joins_as_its_daemon_runs(mac: Mac) -> None:
+    unpack(mac, stand_ins.tailscale("1.96.5"), "/usr/local/bin")
+
+    assert run(mac, "tailscale", "version") == Said(out="1.96.5\n")
+    assert run(mac, "tailscaled", "--version") == Said(out="1.96.5\n")
+    assert "doesn't appear to be running" in run(mac, "tailscale", "ip", "-4").err
+
+
+def test_tokens_and_times_of_the_packet_filter_are_no_part_of_what_a_mac_has_become(
+    tmp_path: Path,
+) -> None:
+    once, twice = (Mac.make(tmp_path / name, clock=Stopped()) for name in ("once", "twice"))
+    run(once, "pfctl", "-E")
+    run(twice, "pfctl", "-E")
+    run(twice, "pfctl", "-E")
+
+    assert once.snapshot()["state"]["pf"] == twice.snapshot()["state"]["pf"]
+    assert once.snapshot()["state"]["pf"]["enabled"] is True
