@@ -6,6 +6,7 @@ the next one begins with facts again.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -14,7 +15,7 @@ from bramley.host import drift, stamping
 from bramley.host.commands import Command, Run
 from bramley.host.connection import Connection
 from bramley.host.facts import Facts
-from bramley.host.step import Confirming, Curious, Pending, Step
+from bramley.host.step import Confirming, Curious, Pending, Step, Tidying
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +152,7 @@ class _Applying:
             after = await self._verified(step) if done else seen
             done += await self._stamp(step)
         except errors.BramleyError as error:
+            await self._tidy(step, error)
             raise _named(step, self.mac, error) from error
         self.changed[step.name] = done
         waiting = step.pending(after) if isinstance(step, Pending) else ""
@@ -165,6 +167,14 @@ class _Applying:
             self.tell(Doing(step, command))
             await do(self.mac, command)
         return len(commands)
+
+    async def _tidy(self, step: Step, error: errors.BramleyError) -> None:
+        """Take away what must not stay after a failure; where the line is lost, the next plan does."""
+        if isinstance(error, errors.HostUnreachable) or not isinstance(step, Tidying):
+            return
+        for command in step.tidy():
+            with contextlib.suppress(errors.BramleyError):
+                await self.mac.do(command)
 
     async def _verified(self, step: Step) -> Facts:
         after = await _look(self.mac, step)

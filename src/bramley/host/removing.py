@@ -200,7 +200,7 @@ def _tailscale() -> Undoing:
                 argv=(host.TAILSCALE_BINARY, "logout"),
                 purpose="leave the tailnet",
                 as_root=True,
-                accepts=tailscale.ANY_CODE,
+                accepts=(0, 1),
             )
             yield from unload(daemon.label)
         yield from _present(seen, *files)

@@ -69,3 +69,12 @@ class Confirming(Protocol):
     def confirm(self, seen: Facts) -> None:
         """Raise what says why the Mac is not as wanted, though everything was done; asked after the step's own commands."""
         ...
+
+
+@runtime_checkable
+class Tidying(Protocol):
+    """A step that puts something on the Mac which must not stay there when it fails in the middle, such as a key."""
+
+    def tidy(self) -> Iterator[Command]:
+        """Yield what takes it away; done after a failure, as far as the Mac can still be reached."""
+        ...

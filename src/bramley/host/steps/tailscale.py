@@ -43,7 +43,6 @@ from bramley.host.unpacking import Unpacking
 # An application's secret stands for no single Mac; what it makes is thrown away with its Mac and needs nobody's consent.
 APPLICATION = "tskey-client-"
 APPLICATION_OPTIONS = "?ephemeral=true&preauthorized=true"
-ANY_CODE = tuple(range(256))
 ADDRESSES = ipaddress.IPv4Network("100.64.0.0/10")
 
 _TAG = re.compile(r"tag:[A-Za-z][A-Za-z0-9-]{0,49}", re.ASCII)
@@ -119,6 +118,10 @@ class Tailscale:
                 f"key may be spent, expired, or not allowed to use {', '.join(self.tailnet.tags) or 'no tags'}"
             )
 
+    def tidy(self) -> Iterator[Command]:
+        """Take the key away."""
+        yield _forget_key()
+
     @property
     def _unpacking(self) -> Unpacking:
         return Unpacking(self.tailnet.binaries, host.LIBRARIES, "tailscale")
@@ -158,8 +161,7 @@ class Tailscale:
             purpose="give tailscale its key",
             mode=0o600,
         )
-        # Whatever comes of it, the key goes; whether it helped is seen by looking.
-        yield self._up(f"--auth-key=file:{host.TAILSCALE_AUTH_KEY}", accepts=ANY_CODE)
+        yield self._up(f"--auth-key=file:{host.TAILSCALE_AUTH_KEY}")
         yield _forget_key()
         yield Wait(
             look=_ADDRESS,
@@ -169,7 +171,7 @@ class Tailscale:
         )
         yield from self._note()
 
-    def _up(self, *key: str, accepts: tuple[int, ...] = (0,)) -> Run:
+    def _up(self, *key: str) -> Run:
         tags = ",".join(self.tailnet.tags)
         options = (
             f"--hostname={self.node_name}",
@@ -181,7 +183,6 @@ class Tailscale:
             argv=(*up, *key, *options),
             purpose="join the tailnet" if key else "set how this Mac is in the tailnet",
             as_root=True,
-            accepts=accepts,
             within=timedelta(seconds=90),
         )
 

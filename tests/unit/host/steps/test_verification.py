@@ -1,0 +1,106 @@
+"""The verification: what is not so is told by its name, and a Mac that filters nothing is restarted unless VMs run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bramley.base.errors import NotConverged, UnsupportedHost
+from bramley.base.secret import Secret
+from bramley.host import ensuring, kcpassword
+from bramley.host.spec import Egress
+from bramley.host.step import Step
+from bramley.host.steps.agent import Agent
+from bramley.host.steps.agent_job import Job
+from bramley.host.steps.auto_login import AutoLogin
+from bramley.host.steps.firewall import Firewall
+from bramley.host.steps.interpreter import Interpreter
+from bramley.host.steps.kubeconfig import Kubeconfig
+from bramley.host.steps.local_network import LocalNetwork
+from bramley.host.steps.verification import Verification
+from bramley.sim.macos import faults
+from bramley.sim.macos.call import Call
+from bramley.sim.macos.in_process import ModelConnection
+from tests.unit.host.steps import wanted
+from tests.unit.host.steps.cutting import PASSWORD
+from tests.unit.host.steps.wanted import JOB, PYTHON
+
+STEP = Verification(JOB)
+LABEL = "dev.tuist.tart-kubelet"
+
+
+async def made(folder: Path, *, restarts: bool = True) -> ModelConnection:
+    """Return a Mac with all that is verified; without a restart its filter is not heeded yet."""
+    local: list[Step] = [LocalNetwork("m1")] if restarts else []
+    return await wanted.mac(
+        folder,
+        AutoLogin("m1", Secret(PASSWORD)),
+        Firewall(Egress()),
+        *local,
+        Kubeconfig(wanted.identity(), wanted.NODE, "m1"),
+        Interpreter(wanted.interpreter(folder)),
+        Agent(wanted.agent(folder), PYTHON),
+        Job(JOB),
+    )
+
+
+async def test_a_mac_that_is_ready_needs_nothing(tmp_path: Path) -> None:
+    line = await made(tmp_path)
+
+    report = await ensuring.apply(line, [STEP])
+
+    assert line.done == []
+    assert report.pending == ()
+
+
+async def test_a_mac_that_filters_nothing_is_restarted(tmp_path: Path) -> None:
+    line = await made(tmp_path, restarts=False)
+
+    await ensuring.apply(line, [STEP])
+
+    assert wanted.done(line)[0] == "reboot"
+    assert 'anchor "tuist.runners" all' in line.mac.state["pf"]["rulesets"][""]["rules"]
+    assert (await ensuring.plan(line, [STEP])).is_empty
+
+
+async def test_not_under_running_vms_which_is_told(tmp_path: Path) -> None:
+    line = await made(tmp_path, restarts=False)
+    wanted.run_vms(line.mac)
+
+    report = await ensuring.apply(line, [STEP])
+
+    assert line.done == []
+    assert report.pending[0].startswith("RebootPending: the packet filter does not heed our rules")
+
+
+async def test_a_sealed_password_is_found_at_any_later_look(tmp_path: Path) -> None:
+    line = await made(tmp_path)
+    sealed = bytes(one ^ key for one, key in zip(b"<sealed>\0\0\0", kcpassword.KEY, strict=True))
+    line.mac.files.write("/etc/kcpassword", sealed, mode=0o600)
+
+    with pytest.raises(UnsupportedHost, match="the password is wrong"):
+        await ensuring.apply(line, [STEP])
+
+
+async def test_rules_that_are_not_in_force_are_found(tmp_path: Path) -> None:
+    line = await made(tmp_path)
+    line.mac.run(Call(("pfctl", "-a", "tuist.runners", "-F", "all"), "root"))
+
+    with pytest.raises(NotConverged, match="rules of the packet filter are not in force"):
+        await ensuring.apply(line, [STEP])
+
+
+async def test_an_agent_that_died_since_and_a_user_who_is_logged_out_are_found(
+    tmp_path: Path,
+) -> None:
+    line = await made(tmp_path)
+    faults.crash(line.mac, LABEL)
+    line.mac.run(Call(("launchctl", "kickstart", "-k", f"system/{LABEL}"), "root"))
+    line.mac.run(Call(("killall", "-HUP", "loginwindow"), "root"))
+
+    with pytest.raises(NotConverged) as caught:
+        await ensuring.apply(line, [STEP])
+
+    assert "the agent does not answer on this Mac" in str(caught.value)
+    assert "m1 is not logged in at the Mac" in str(caught.value)
