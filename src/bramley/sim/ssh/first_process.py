@@ -31,6 +31,9 @@ def main() -> None:
     """Serve the server's requests until it is gone."""
     requests = socket.socket(fileno=int(sys.argv[1]))
     events = socket.socket(fileno=int(sys.argv[2]))
+    for line in (requests, events):
+        # Ours alone: no program is to speak for the Mac's first process.
+        line.set_inheritable(False)
     for number in _WITH_SIGNALS_OF_OTHERS:
         # For the first process of a Mac these are nothing: only what it handles reaches it, and it handles none.
         signal.signal(number, signal.SIG_IGN)

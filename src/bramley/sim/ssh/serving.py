@@ -105,6 +105,10 @@ class SimulatedHost:
     ) -> None:
         await self._exits.__aexit__(kind, error, trace)
 
+    def end(self) -> None:
+        """End everything that runs on the Mac, at once."""
+        self._processes.end()
+
     def change_host_key(self) -> None:
         """Show another key from the next connection on, as after a reinstallation."""
         self.mac.files.remove(HOST_KEY)
