@@ -36,7 +36,7 @@ while [ -L "$program" ]; do
     *) program=${program%/*}/$target ;;
     esac
 done
-release=$(cd -P -- "${program%/*}/.." && pwd -P)
+release=$(cd -P -- "${program%/*}/.." && pwd)
 python=${release%/*}/python/@interpreter@/bin/python3
 if [ ! -x "$python" ]; then
     echo "@name@: $python is missing; install the interpreter that this release was built for" >&2
