@@ -13,7 +13,7 @@ from dataclasses import dataclass
 _RULE = re.compile(
     r"(?P<action>pass|block drop)(?: (?P<way>in|out))? quick(?: on (?P<device>\S+))?(?: (?P<family>inet6?))?"
     r"(?: proto (?P<protocol>\S+))? (?:all|from (?P<source>!? ?\S+)(?: port (?P<from_port>= \S+|\S+))?"
-    r" to (?P<target>\S+)(?: port (?P<port>= \S+|\S+))?)(?: keep state| label \"\S+\")*"
+    r" to (?P<target>\S+)(?: port (?P<port>= \S+|\S+))?)(?: flags S/SA| keep state| label \"\S+\")*"
 )
 _SERVICES = {"bootps": "67", "bootpc": "68", "domain": "53"}
 

@@ -202,12 +202,12 @@ def _state_options(words: Words) -> str:
 
 
 def _state(action: str, said: str, protocol: str) -> str:
-    """Return the state that a rule keeps: one that passes packets keeps it unless told otherwise."""
-    if said and "flags" in said and "state" not in said and action == "pass":
-        return f"{said} keep state"
-    if said or action == "block":
+    """Return the state that a rule keeps: one that passes packets keeps it unless told otherwise, from a connection's first one on."""
+    if action == "block" or "no state" in said:
         return said
-    return " flags S/SA keep state" if protocol in {"", "tcp"} else " keep state"
+    kept = said if "state" in said else f"{said} keep state"
+    begins = protocol in {"", "tcp"} and "flags" not in said
+    return f" flags S/SA{kept}" if begins else kept
 
 
 def _scrub_options(words: Words) -> str:
