@@ -124,7 +124,6 @@ class ModelConnection:
         self._is_cut = fault == Cut(Moment.AFTER)
 
     async def _perform(self, command: Command, fault: Fault | None) -> None:
-        mac, user = self.mac, self._user
         if isinstance(fault, Fail):
             raise doing.Failed(fault.code, fault.said)
         match command:
@@ -134,17 +133,22 @@ class ModelConnection:
                 await self._reboot(command)
             case Stream():
                 await self._stream(command, fault)
-            case Run() | Write() if command.sudo_password in self._wrong_passwords:
-                raise self._wrong_password(command)
+            case Run() | Write():
+                await self._give(command)
+            case _:
+                self._change(command)
+
+    async def _give(self, command: Run | Write) -> None:
+        if command.sudo_password in self._wrong_passwords:
+            raise self._wrong_password(command)
+        match command:
             case Run(argv=("sleep", seconds)):
                 # The one program that only waits: those of the model never do.
                 await asyncio.sleep(float(seconds))
             case Run():
-                doing.run(mac, user, command)
+                doing.run(self.mac, self._user, command)
             case Write():
-                doing.write(mac, user, command)
-            case _:
-                self._change(command)
+                doing.write(self.mac, self._user, command)
 
     async def _stream(self, command: Stream, fault: Fault | None) -> None:
         line = _Line(self.host, fault)

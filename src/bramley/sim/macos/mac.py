@@ -6,6 +6,7 @@ login after loginwindow was kicked, a start after a reboot, a daemon that launch
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,6 +40,7 @@ class Mac:
         self._files = Files(root, self.store, gives_away=gives_away)
         self.spawner = spawner or Pretending()
         self._clock = clock or SystemClock()
+        self._gives_away = gives_away
 
     @classmethod
     def make(cls, root: Path, *, settings: Settings | None = None, **opening: Any) -> Mac:
@@ -47,6 +49,14 @@ class Mac:
         mac = cls(root, **opening)
         making.lay_out(mac, settings or Settings())
         return mac
+
+    def copy(self, root: Path) -> Mac:
+        """Make another Mac that is as this one is now, owners included."""
+        shutil.copytree(self.root, root, symlinks=True)
+        twin = Mac(root, clock=self._clock, spawner=self.spawner, gives_away=self._gives_away)
+        for path in self.files.walk():
+            twin.files.own(path, self.files.owner(path, follow=False), follow=False)
+        return twin
 
     def now(self) -> float:
         """Return what its clock shows, in seconds since 1970."""

@@ -33,7 +33,7 @@ class Settings:
     login_seconds: float = 2.0
     boot_seconds: float = 40.0
     # How long a label stays taken after a job that ran was booted out; real Macs take up to some seconds.
-    bootout_seconds: float = 0.0
+    bootout_seconds: float = 1.0
     # How many wrong passwords in a row lock the account, and for how long.
     lockout_after: int = 5
     lockout_seconds: float = 300.0

@@ -51,8 +51,8 @@ class Scene:
 
     def copy(self, name: str) -> ModelConnection:
         """Return a line to a Mac of its own that is as the scene has it."""
-        shutil.copytree(self.root / "begin", self.root / name, symlinks=True)
-        return _line(Mac(self.root / name, clock=virtual_time.clock()))
+        begin = Mac(self.root / "begin", clock=virtual_time.clock())
+        return _line(begin.copy(self.root / name))
 
 
 async def cut_everywhere(scene: Scene, steps: Sequence[Step]) -> dict[str, Any]:

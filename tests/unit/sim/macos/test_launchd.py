@@ -72,6 +72,7 @@ def test_a_booted_out_daemon_is_gone(bench: Bench) -> None:
     load(bench, path)
 
     assert bench.as_root("launchctl", "bootout", "system", path).code == 0
+    bench.clock.turn(1)
 
     assert bench.run("launchctl", "print", TARGET).code == 113
     load(bench, path)

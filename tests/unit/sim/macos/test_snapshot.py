@@ -5,6 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
+
 from tests.unit.sim.macos.macs import LOGINWINDOW, Bench
 
 
@@ -60,3 +62,17 @@ def test_who_is_logged_in_and_what_is_loaded_count(tmp_path: Path) -> None:
         "system/dev.test.work" in after["launchd"]["jobs"].keys() - before["launchd"]["jobs"].keys()
     )
     assert "owners" not in after
+
+
+@pytest.mark.parametrize("gives_away", [True, False])
+def test_a_copy_is_the_same_and_goes_its_own_way(tmp_path: Path, *, gives_away: bool) -> None:
+    bench = Bench(tmp_path, gives_away=gives_away)
+    bench.log_in()
+    bench.mac.files.write("/opt/file", b"", owner="m1:staff", mode=0o600)
+
+    twin = bench.mac.copy(tmp_path / "twin")
+
+    assert twin.snapshot() == bench.mac.snapshot()
+    assert twin.files.owner("/Users/m1") == twin.files.owner("/opt/file") == "m1:staff"
+    twin.reboot()
+    assert bench.mac.is_up
