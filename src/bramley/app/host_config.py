@@ -78,6 +78,7 @@ class HostConfig(_Part, frozen=True):
     user: str = machines.DEFAULT_SSH_USER
     public_keys: tuple[str, ...] = ()
     kubeconfig_file: str = ""
+    client_authority_file: str = ""
     egress: EgressTable = EgressTable()
     artifacts: Artifacts = Artifacts()
     tailnet: TailnetTable | None = None
@@ -101,6 +102,7 @@ async def spec(config: HostConfig, folder: Path, depot: Depot, **given: Any) -> 
     return MacSpec(
         job=_job(config, on_tailnet=tailnet is not None),
         public_keys=config.public_keys,
+        client_authority=_authority(config, folder),
         egress=Egress(**msgspec.structs.asdict(config.egress)),
         tart=await _artifact("tart", files.tart, folder, depot),
         interpreter=await _archive(Kind.INTERPRETER, files.interpreter, folder, depot),
@@ -135,6 +137,17 @@ def _job(config: HostConfig, *, on_tailnet: bool) -> AgentJob:
         provider_id=config.provider_id,
         is_builder=config.builder,
     )
+
+
+def _authority(config: HostConfig, folder: Path) -> bytes:
+    if not config.client_authority_file:
+        return b""
+    content = _bounded(folder / config.client_authority_file, LONGEST)
+    if b"-----BEGIN CERTIFICATE-----" not in content or b"PRIVATE KEY" in content:
+        raise BadConfiguration(
+            f"clientAuthorityFile {config.client_authority_file} must hold certificates in PEM, and no key"
+        )
+    return content
 
 
 async def _tailnet(config: HostConfig, folder: Path, depot: Depot) -> Tailnet | None:

@@ -81,13 +81,13 @@ class Macs:
 
     async def _run(self, kube: Client, found: Access, tell: Callable[[News], None]) -> None:
         for mac in self._others():
-            await _retire(kube, mac)
+            await retire(kube, mac.name)
         since, first_up = self._clock.now().replace(microsecond=0), asyncio.Event()
         keepers = [_Keeper(mac, kube, self._clock, tell, first_up) for mac in self._macs]
         async with asyncio.TaskGroup() as group:
             limit = self._settings.start_within
             tasks = [group.create_task(keeper.keep(found, limit)) for keeper in keepers]
-            tasks.append(group.create_task(_show_sample(kube, first_up, since)))
+            tasks.append(group.create_task(show_sample(kube, first_up, since)))
             await self._stopping.wait()
             for task in tasks:
                 task.cancel()
@@ -148,7 +148,7 @@ class _Keeper:
         begun, since = self.clock.monotonic(), self.clock.now().replace(microsecond=0)
         while process.returncode is None:
             taken = timedelta(seconds=self.clock.monotonic() - begun)
-            if await self._is_ready(since):
+            if await is_ready(self.kube, self.mac.name, since):
                 self.tell(CameUp(self.mac.name, taken))
                 self.first_up.set()
                 return
@@ -157,16 +157,6 @@ class _Keeper:
                 return
             await asyncio.sleep(_LOOK_EVERY.total_seconds())
         self._fail(f"its agent ended with code {process.returncode}")
-
-    async def _is_ready(self, since: datetime) -> bool:
-        """Tell whether this agent, not one of an earlier start, says that its Node is Ready."""
-        try:
-            node = await self.kube.get(Node, self.mac.name)
-        except (errors.NotFound, errors.Unavailable):
-            return False
-        ready = conditions.find(node.status.conditions, names.READY)
-        heard = ready and ready.last_heartbeat_time
-        return bool(ready and ready.status == "True" and heard and heard >= since)
 
     def _fail(self, why: str) -> None:
         self.tell(Failed(self.mac.name, f"{why}; {_last_words(self.mac.log)}"))
@@ -195,7 +185,30 @@ def agent_command(mac: MacFolder) -> list[str]:
     return [sys.executable, "-P", "-m", agent.MODULE, *words]
 
 
-async def _show_sample(kube: Client, first_up: asyncio.Event, since: datetime) -> None:
+async def is_ready(kube: Client, name: str, since: datetime) -> bool:
+    """Tell whether this agent, not one of an earlier start, says that its Node is Ready."""
+    try:
+        node = await kube.get(Node, name)
+    except (errors.NotFound, errors.Unavailable):
+        return False
+    ready = conditions.find(node.status.conditions, names.READY)
+    heard = ready and ready.last_heartbeat_time
+    return bool(ready and ready.status == "True" and heard and heard >= since)
+
+
+async def wait_until_ready(kube: Client, name: str, *, since: datetime, within: timedelta) -> None:
+    """Wait until an agent says that its Node is Ready."""
+    try:
+        async with asyncio.timeout(within.total_seconds()):
+            while not await is_ready(kube, name, since):  # noqa: ASYNC110 - no event tells it
+                await asyncio.sleep(_LOOK_EVERY.total_seconds())
+    except TimeoutError:
+        told = f"its Node is not Ready after {within.total_seconds():g} s"
+        raise errors.TimedOut(told) from None
+
+
+async def show_sample(kube: Client, first_up: asyncio.Event, since: datetime) -> None:
+    """Start the sample Pod once the first Mac is there."""
     await first_up.wait()
     await demo.start_sample(kube, since)
 
@@ -209,14 +222,14 @@ async def _give_identity(kube: Client, found: Access, mac: MacFolder) -> None:
     private_files.write(mac.authority, (found.trust.authorities or "").encode())
 
 
-async def _retire(kube: Client, mac: MacFolder) -> None:
+async def retire(kube: Client, name: str) -> None:
     """Take a Mac away that is wanted no more: its identity, the Pods on it, which only its agent would let go, and its Node."""
-    await identity.revoke(kube, mac.name)
-    for pod in (await kube.list(Pod, fields=f"spec.nodeName={mac.name}")).items:
+    await identity.revoke(kube, name)
+    for pod in (await kube.list(Pod, fields=f"spec.nodeName={name}")).items:
         with contextlib.suppress(errors.NotFound):
             await _let_go(kube, pod)
     with contextlib.suppress(errors.NotFound):
-        await kube.delete(Node, mac.name)
+        await kube.delete(Node, name)
 
 
 async def _let_go(kube: Client, pod: Pod) -> None:

@@ -17,9 +17,11 @@ from bramley.app.serving import Stop
 from bramley.base.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
+    from bramley.app.bootstrapped_macs import BootstrappedMacs
     from bramley.app.macs import Macs
 
 _MACS = "bramley.app.macs"
+_BARE_MACS = "bramley.app.bootstrapped_macs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,8 @@ class MacSettings:
 
     folder: Path
     count: int = 3
+    # Whether the Macs begin bare, and are made Nodes over SSH.
+    bootstrap: bool = False
     start_within: timedelta = timedelta(seconds=60)
     stop_within: timedelta = timedelta(seconds=10)
 
@@ -56,7 +60,16 @@ class Failed:
     why: str
 
 
-News = CameUp | Failed
+@dataclass(frozen=True, slots=True)
+class Stepped:
+    """A step of a Mac's bootstrap is done; `changed` counts what was done for it."""
+
+    name: str
+    step: str
+    changed: int
+
+
+News = CameUp | Failed | Stepped
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,18 +124,24 @@ class _Beside:
     settings: Settings
     teller: Teller
     clock: Clock
-    macs: Macs | None = None
+    macs: Macs | BootstrappedMacs | None = None
 
     async def run(self, serving: asyncio.Event, stop: Stop) -> None:
         await serving.wait()
         # Loading the client takes a moment, in a thread so that nobody has to wait for it.
-        loaded = await asyncio.to_thread(importlib.import_module, _MACS)
-        way_in = self.settings.server.kubeconfig
-        self.macs = running = loaded.Macs(self.settings.macs, way_in, clock=self.clock)
+        self.macs = running = await asyncio.to_thread(self._loaded)
         async with asyncio.TaskGroup() as group:
             group.create_task(running.run(self.teller.news))
             await stop.asked.wait()
             running.stop()
+
+    def _loaded(self) -> Macs | BootstrappedMacs:
+        settings, way_in = self.settings.macs, self.settings.server.kubeconfig
+        if settings.bootstrap:
+            made = importlib.import_module(_BARE_MACS).BootstrappedMacs
+        else:
+            made = importlib.import_module(_MACS).Macs
+        return made(settings, way_in, clock=self.clock)  # type: ignore[no-any-return]
 
     def kill(self) -> None:
         if self.macs is not None:

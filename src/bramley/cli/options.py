@@ -103,6 +103,14 @@ Macs = Annotated[
         metavar="COUNT",
     ),
 ]
+Bootstrap = Annotated[
+    bool,
+    typer.Option(
+        "--bootstrap",
+        envvar="BRAMLEY_BOOTSTRAP",
+        help="Let the simulated Macs begin bare, each behind an SSH server, and make them Nodes over it; needs bubblewrap.",
+    ),
+]
 Context = Annotated[
     str | None,
     typer.Option(

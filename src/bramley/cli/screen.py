@@ -54,8 +54,12 @@ class Screen:
 
     def hear(self, news: News) -> None:
         """Tell how the start of a Mac went, and after the last one what to try."""
-        from bramley.app.up import Failed
+        from bramley.app.up import Failed, Stepped
 
+        if isinstance(news, Stepped):
+            done = f"{news.changed} done" if news.changed else "as wanted"
+            self._tell(news.name, f"{news.step}: {done}", FAINT)
+            return
         if isinstance(news, Failed):
             self._failed += 1
             self._tell(news.name, f"did not come up: {news.why}", BAD)

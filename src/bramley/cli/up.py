@@ -17,6 +17,7 @@ from bramley.cli.options import (
     LISTEN,
     MACS,
     AuditLog,
+    Bootstrap,
     DataDir,
     Format,
     KubeconfigOut,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from bramley.app.apiserver import Settings
 
 MACS_FOLDER = "macs"
+BARE_MACS_FOLDER = "bootstrapped-macs"
 # As `bramley up` calls the Pod that it starts.
 SAMPLE = "sample"
 
@@ -75,6 +77,7 @@ def up(  # noqa: PLR0913 - one parameter a flag
     kubeconfig_out: KubeconfigOut = None,
     audit_log: AuditLog = None,
     macs: Macs = MACS,
+    bootstrap: Bootstrap = False,
     log_level: Level = LogLevel.WARNING,
     log_format: Format = LogFormat.AUTO,
     show_settings: ShowSettings = False,
@@ -87,17 +90,21 @@ def up(  # noqa: PLR0913 - one parameter a flag
     Examples:
       bramley up
       bramley up --macs 1
+      bramley up --macs 1 --bootstrap
       bramley up --data-dir ./data --listen 127.0.0.1:0 --kubeconfig-out ./kubeconfig
     """  # noqa: D301 - click keeps the lines of a paragraph that starts so
     settings = effective(data_dir, listen, kubeconfig_out, audit_log)
     if show_settings:
-        show(context, {**shown(settings, log_level, log_format), "macs": macs})
+        show(
+            context,
+            {**shown(settings, log_level, log_format), "macs": macs, "bootstrap": bootstrap},
+        )
         return
     from bramley.base import log
 
     log.configure(level=log_level, form=log_format)
     if macs:
-        _with_macs(settings, macs)
+        _with_macs(settings, macs, bootstrap=bootstrap)
     else:
         _alone(settings)
 
@@ -108,11 +115,12 @@ def _alone(settings: Settings) -> None:
     process.run(settings, started=_screen(settings, 0).started)
 
 
-def _with_macs(settings: Settings, count: int) -> None:
+def _with_macs(settings: Settings, count: int, *, bootstrap: bool) -> None:
     from bramley.app import up as process
 
     screen = _screen(settings, count)
-    macs = process.MacSettings(settings.data_dir / MACS_FOLDER, count)
+    folder = settings.data_dir / (BARE_MACS_FOLDER if bootstrap else MACS_FOLDER)
+    macs = process.MacSettings(folder, count, bootstrap=bootstrap)
     process.run(process.Settings(settings, macs), process.Teller(screen.started, screen.hear))
 
 

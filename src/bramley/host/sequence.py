@@ -14,6 +14,7 @@ from bramley.host.step import Step
 from bramley.host.steps.agent import Agent
 from bramley.host.steps.agent_job import Job
 from bramley.host.steps.auto_login import AutoLogin
+from bramley.host.steps.client_authority import ClientAuthority
 from bramley.host.steps.firewall import Firewall
 from bramley.host.steps.hostname import Hostname
 from bramley.host.steps.interpreter import Interpreter
@@ -48,6 +49,7 @@ NAMES = (
     NodeExporter.name,
     LogRotation.name,
     Kubeconfig.name,
+    ClientAuthority.name,
     Interpreter.name,
     Agent.name,
     Job.name,
@@ -91,12 +93,14 @@ def _network(spec: MacSpec) -> Iterator[Step]:
 def _agent(spec: MacSpec) -> Iterator[Step]:
     if spec.kubeconfig:
         yield Kubeconfig(spec.kubeconfig, spec.job.node_name, spec.user)
+    if spec.client_authority:
+        yield ClientAuthority(spec.client_authority, spec.user)
     if spec.interpreter:
         yield Interpreter(spec.interpreter)
     if spec.agent:
         yield Agent(spec.agent, spec.interpreter.version if spec.interpreter else "")
-        yield Job(spec.job)
-        yield Verification(spec.job)
+        yield Job(spec.agent_job)
+        yield Verification(spec.agent_job)
 
 
 def _is_on_tailnet(spec: MacSpec) -> bool:

@@ -6,8 +6,9 @@ artifacts reach the stamps, so a secret or a name does not make a Mac drift.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from bramley.api.names import host
 from bramley.base.secret import Secret
 from bramley.host import grammar
 from bramley.host.artifacts import Artifact
@@ -50,6 +51,8 @@ class MacSpec:
     # Lines of authorized_keys that must be there; others stay.
     public_keys: tuple[str, ...] = ()
     kubeconfig: Secret | None = None
+    # Certificates (PEM) of those who sign for whoever may ask the agent for logs and figures.
+    client_authority: bytes = b""
     egress: Egress = field(default_factory=Egress)
     tart: Artifact | None = None
     interpreter: Artifact | None = None
@@ -58,6 +61,13 @@ class MacSpec:
     node_exporter: Artifact | None = None
     # Tart is installed once; another version comes only when somebody asks for it, on an idle Mac.
     replace_tart: bool = False
+
+    @property
+    def agent_job(self) -> AgentJob:
+        """Return the agent's job, with what other parts of the Mac bring to it."""
+        if not self.client_authority:
+            return self.job
+        return replace(self.job, client_ca_file=host.CLIENT_AUTHORITY)
 
     @property
     def user(self) -> str:

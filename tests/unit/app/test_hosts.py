@@ -67,6 +67,7 @@ def whole() -> MacSpec:
     return MacSpec(
         job=job,
         kubeconfig=way_in(),
+        client_authority=b"authority",
         tart=artifact("tart"),
         interpreter=artifact("interpreter"),
         agent=artifact("agent"),

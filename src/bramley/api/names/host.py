@@ -34,6 +34,7 @@ LOCAL_NETWORK_DEFAULTS = "com.apple.network.local-network"
 AGENT_BINARY = "/usr/local/bin/tart-kubelet"
 AGENT_FOLDER = "/etc/tart-kubelet"
 AGENT_KUBECONFIG = "/etc/tart-kubelet/kubeconfig"
+CLIENT_AUTHORITY = "/etc/tart-kubelet/client-ca.crt"
 # Which parts were applied to this Mac, each by its hash; root's, unlike the agent's own folders.
 STAMPS_FOLDER = "/var/db/tart-kubelet"
 STAMPS = "/var/db/tart-kubelet/applied.json"

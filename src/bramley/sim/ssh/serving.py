@@ -103,7 +103,12 @@ class SimulatedHost:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self._exits.__aexit__(kind, error, trace)
+        try:
+            await self._exits.__aexit__(kind, error, trace)
+        except BaseExceptionGroup as group:
+            # What went wrong inside is told as it is, unless more went wrong here.
+            if group.exceptions != (error,):
+                raise
 
     def end(self) -> None:
         """End everything that runs on the Mac, at once."""

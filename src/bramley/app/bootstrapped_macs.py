@@ -1,0 +1,242 @@
+"""The Macs of `bramley up --bootstrap`: they begin bare, each behind an SSH server of its own, and are made Nodes over it.
+
+What brings them there is what brings a real Mac there: the steps, the connection, the agent's two archives. Only the Mac itself, and
+the tart that is installed on it, are simulated. Everything on a Mac ends with this process; its disk stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from bramley.access import identity, kubeconfig
+from bramley.api.names import host as places
+from bramley.api.names import labels
+from bramley.apiserver import private_files
+from bramley.app import demo, macs, sim_mac
+from bramley.app.agent_bundle import pair
+from bramley.app.agent_bundle.archive import Archive
+from bramley.app.listening import Address
+from bramley.app.up import CameUp, Failed, MacSettings, News, Stepped
+from bramley.base import errors
+from bramley.base.clock import Clock
+from bramley.base.secret import Secret
+from bramley.host import ensuring, sequence, ssh
+from bramley.host.artifacts import Artifact, Depot
+from bramley.host.plist import AgentJob
+from bramley.host.spec import MacSpec
+from bramley.kube import connecting
+from bramley.kube.access import Access
+from bramley.kube.client import Client
+from bramley.kube.http import HttpTransport
+from bramley.sim.macos.state import FOLDER
+from bramley.sim.ssh import tart_bundle
+from bramley.sim.ssh.serving import SimulatedHost
+
+ARCHIVES = "archives"
+USER = "m1"
+_LOOPBACK = "127.0.0.1"
+_TOKENS_LIVE = timedelta(days=30)
+_BOOT_SECONDS = 2.0
+
+
+class BootstrappedMacs:
+    """All Macs of one server; `run` until `stop`."""
+
+    def __init__(self, settings: MacSettings, way_in: Path, *, clock: Clock) -> None:
+        self._settings = settings
+        self._way_in = way_in
+        self._clock = clock
+        self._names = [f"mac-{number}" for number in range(1, settings.count + 1)]
+        self._served: list[SimulatedHost] = []
+        self._stopping = asyncio.Event()
+
+    def stop(self) -> None:
+        """Begin to stop."""
+        self._stopping.set()
+
+    def kill(self) -> None:
+        """End every process of every Mac at once."""
+        for served in self._served:
+            served.end()
+
+    async def run(self, tell: Callable[[News], None]) -> None:
+        """Switch the Macs on, make them Nodes, and keep them until asked to stop."""
+        found = connecting.find(self._way_in)
+        async with Client(HttpTransport(found), clock=self._clock) as kube:
+            await self._retire(kube)
+            try:
+                brought = await _brought(self._settings.folder / ARCHIVES)
+            except (errors.BramleyError, OSError) as error:
+                for name in self._names:
+                    tell(Failed(name, f"the agent's archives could not be made: {error}"))
+                await self._stopping.wait()
+                return
+            await self._keep(_Fleet(kube, found, brought, self._clock, tell))
+
+    async def _keep(self, fleet: _Fleet) -> None:
+        since, first_up = self._clock.now().replace(microsecond=0), asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._one(fleet, name, first_up)) for name in self._names]
+            tasks.append(group.create_task(macs.show_sample(fleet.kube, first_up, since)))
+            await self._stopping.wait()
+            for task in tasks:
+                task.cancel()
+
+    async def _one(self, fleet: _Fleet, name: str, first_up: asyncio.Event) -> None:
+        try:
+            async with sim_mac.host(_settings(self._settings.folder / name)) as served:
+                self._served.append(served)
+                if await self._bootstrap(fleet, served, name):
+                    first_up.set()
+                await self._stopping.wait()
+        except (errors.BramleyError, OSError) as error:
+            fleet.tell(Failed(name, str(error)))
+
+    async def _bootstrap(self, fleet: _Fleet, served: SimulatedHost, name: str) -> bool:
+        """Make one Mac a Node and tell how that went; one that is not stays switched on, for people to look at."""
+        begun = self._clock.monotonic()
+        try:
+            await fleet.bootstrap(served, name, within=self._settings.start_within)
+        except (errors.BramleyError, OSError) as error:
+            fleet.tell(Failed(name, f"{error}; it listens on {_LOOPBACK}:{served.port}"))
+            return False
+        fleet.tell(CameUp(name, timedelta(seconds=self._clock.monotonic() - begun)))
+        return True
+
+    async def _retire(self, kube: Client) -> None:
+        """Take Macs away that are wanted no more; their disks stay."""
+        for place in sorted(self._settings.folder.glob("mac-*")):
+            if place.name not in self._names:
+                await macs.retire(kube, place.name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Brought:
+    """What is streamed to every Mac."""
+
+    depot: Depot
+    tart: Artifact
+    interpreter: Artifact
+    agent: Artifact
+
+
+@dataclass(frozen=True, slots=True)
+class _Fleet:
+    """What all Macs share."""
+
+    kube: Client
+    found: Access
+    brought: _Brought
+    clock: Clock
+    tell: Callable[[News], None]
+
+    async def bootstrap(self, served: SimulatedHost, name: str, *, within: timedelta) -> None:
+        """Make one Mac a Node, step by step, and wait until that is Ready."""
+        _give_images(served)
+        password = Secret((served.root / FOLDER / sim_mac.PASSWORD).read_text().rstrip("\n"))
+        steps = sequence.steps(await self._spec(served, name, password), clock=self.clock)
+        target = ssh.Target(
+            host=_LOOPBACK,
+            port=served.port,
+            user=USER,
+            credentials=ssh.Credentials(password=password),
+            name=name,
+        )
+        since = self.clock.now().replace(microsecond=0)
+        async with ssh.open(target, clock=self.clock, artifacts=self.brought.depot) as mac:
+            await ensuring.apply(mac, steps, tell=lambda news: self._hear(name, news))
+        await macs.wait_until_ready(self.kube, name, since=since, within=within)
+
+    def _hear(self, name: str, news: ensuring.Progress) -> None:
+        if isinstance(news, ensuring.Ended):
+            self.tell(Stepped(name, news.step.name, news.changed))
+
+    async def _spec(self, served: SimulatedHost, name: str, password: Secret) -> MacSpec:
+        made = await identity.create(self.kube, name, expires=_TOKENS_LIVE)
+        server = kubeconfig.reachable(self.found, None)
+        serving, metrics, health = _endpoints(served.root / FOLDER / "ports")
+        job = AgentJob(
+            node_name=name,
+            host_cpu=8,
+            host_memory_mb=16_384,
+            max_pods=2,
+            user=USER,
+            node_labels={labels.FLEET: demo.FLEET},
+            node_ip=_LOOPBACK,
+            kubelet_bind_address=serving,
+            metrics_bind_address=metrics,
+            health_bind_address=health,
+        )
+        return MacSpec(
+            job=job,
+            password=password,
+            kubeconfig=kubeconfig.render(name, made.token, server=server, trust=self.found.trust),
+            client_authority=(self.found.trust.authorities or "").encode(),
+            tart=self.brought.tart,
+            interpreter=self.brought.interpreter,
+            agent=self.brought.agent,
+        )
+
+
+async def _brought(folder: Path) -> _Brought:
+    """Make what is streamed to the Macs, or take it from the folder."""
+    # It takes some seconds the first time, in a thread so that the server goes on answering.
+    made = await asyncio.to_thread(pair.cached, folder)
+    tart = folder / "tart.tar.gz"
+    private_files.write(tart, tart_bundle.archive())
+    depot = Depot()
+    code, interpreter = made.code, made.interpreter
+    return _Brought(
+        depot,
+        tart=await depot.take(tart, name="tart", version=tart_bundle.VERSION),
+        interpreter=await _taken(depot, interpreter),
+        agent=await _taken(depot, code),
+    )
+
+
+async def _taken(depot: Depot, archive: Archive) -> Artifact:
+    manifest = archive.manifest
+    return await depot.take(archive.path, name=manifest.name, version=manifest.version)
+
+
+def _settings(root: Path) -> sim_mac.Settings:
+    return sim_mac.Settings(
+        root=root, listen=Address(_LOOPBACK, 0), user=USER, boot_seconds=_BOOT_SECONDS
+    )
+
+
+def _give_images(served: SimulatedHost) -> None:
+    """Let the Mac's tart know the image of the demonstration."""
+    home, owner = f"{places.home(USER)}/.tart", f"{USER}:staff"
+    files = served.mac.files
+    files.make_folder(home, mode=0o700, owner=owner)
+    files.write(f"{home}/sim.json", json.dumps(demo.SCRIPT).encode(), mode=0o600, owner=owner)
+
+
+def _endpoints(kept: Path) -> list[str]:
+    """Return where an agent listens: the same as last time while that is free, so that a second start changes nothing."""
+    before = kept.read_text().split() if kept.exists() else []
+    with contextlib.ExitStack() as open_now:
+        found = [
+            _free(open_now, int(before[each]) if each < len(before) else 0) for each in range(3)
+        ]
+    kept.write_text(" ".join(str(port) for port in found))
+    return [f"{_LOOPBACK}:{port}" for port in found]
+
+
+def _free(open_now: contextlib.ExitStack, wanted: int) -> int:
+    """Return this port if nobody has it, or else another one; it is taken until all are chosen."""
+    trial = open_now.enter_context(socket.socket())
+    trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        trial.bind((_LOOPBACK, wanted))
+    except OSError:
+        trial.bind((_LOOPBACK, 0))
+    return int(trial.getsockname()[1])
