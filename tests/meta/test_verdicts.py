@@ -25,6 +25,20 @@ def test_leaks():
 def test_its_neighbour():
     pass
 """
+MEETING = """
+import asyncio
+import pytest
+
+pytestmark = pytest.mark.side_by_side
+meeting = asyncio.Barrier(2)
+
+async def test_one():
+    await meeting.wait()
+
+async def test_other():
+    await meeting.wait()
+    raise ValueError("the other's own")
+"""
 TIDY = "".join(f"def test_{number}():\n    pass\n\n" for number in range(12))
 
 
@@ -48,7 +62,7 @@ def run(project: Path, *arguments: str, env: Mapping[str, str]) -> str:
         env={**os.environ, **fresh, **env},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     return done.stdout
@@ -67,6 +81,18 @@ def test_what_a_module_leaves_open_is_held_against_it(project: Path) -> None:
     assert re.findall(r"^ERROR (\S+)::", told, re.MULTILINE) == ["tests/unit/test_leaking.py"]
     assert "unclosed <socket.socket" in told
     assert len(order(told)) == 14
+
+
+def test_tests_that_run_side_by_side_each_end_in_their_own_way(project: Path) -> None:
+    (project / "tests/unit/test_meeting.py").write_text(MEETING)
+
+    told = run(project, "tests/unit/test_meeting.py", env={"CI": ""})
+
+    assert "::test_one PASSED" in told
+    assert re.findall(r"^FAILED (\S+)", told, re.MULTILINE) == [
+        "tests/unit/test_meeting.py::test_other"
+    ]
+    assert "the other's own" in told
 
 
 def test_in_ci_the_order_is_the_same_each_time_and_can_be_repeated_elsewhere(project: Path) -> None:
