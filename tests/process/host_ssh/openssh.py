@@ -1,7 +1,7 @@
 """OpenSSH's own server on this machine, with its own settings and keys, and stand-ins for what only a Mac or root has.
 
-Its users come to a folder of programs first: sudo that lets in as the folder says, a sync that costs nothing, a dscl that asks
-on the terminal, and a Mac's boot identity.
+Its users come to a folder of programs first: sudo that lets in as the folder says, a sync that costs nothing, and a dscl that
+asks on the terminal.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 import shutil
 import socket
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import asyncssh
@@ -68,8 +68,6 @@ IFS= read -r line </dev/tty
 echo "DS Error: -14090 ($line)"
 exit 165
 """,
-    "sysctl": 'cat "${0%/*}/../boot"\n',
-    "shutdown": 'echo "$* $(cat "${0%/*}/../boot")" >"${0%/*}/../boot"\n',
 }
 
 
@@ -81,7 +79,6 @@ class Server:
     port: int
     key: asyncssh.SSHKey
     process: asyncio.subprocess.Process
-    others: list[asyncio.subprocess.Process] = field(default_factory=list)
 
     @property
     def owner(self) -> str:
@@ -137,7 +134,9 @@ def free_port() -> int:
 
 
 @contextlib.asynccontextmanager
-async def serving(home: Path, *, port: int = 0, host_key: asyncssh.SSHKey | None = None) -> AsyncIterator[Server]:
+async def serving(
+    home: Path, *, port: int = 0, host_key: asyncssh.SSHKey | None = None
+) -> AsyncIterator[Server]:
     """Run an sshd whose files are in a folder."""
     port = port or free_port()
     key = new_key()
@@ -159,7 +158,18 @@ def _alone() -> list[str]:
     """Return what starts sshd as root with the empty folder that it insists on, without making one on this machine."""
     if os.geteuid():
         return []
-    return ["bwrap", "--dev-bind", "/", "/", "--tmpfs", "/run", "--dir", "/run/sshd", "--die-with-parent", "--"]
+    return [
+        "bwrap",
+        "--dev-bind",
+        "/",
+        "/",
+        "--tmpfs",
+        "/run",
+        "--dir",
+        "/run/sshd",
+        "--die-with-parent",
+        "--",
+    ]
 
 
 def _lay_out(home: Path, port: int, key: asyncssh.SSHKey, host_key: asyncssh.SSHKey) -> None:
@@ -168,7 +178,6 @@ def _lay_out(home: Path, port: int, key: asyncssh.SSHKey, host_key: asyncssh.SSH
     for name, text in PROGRAMS.items():
         (programs / name).write_text(f"#!/bin/sh\n{text}")
         (programs / name).chmod(0o755)
-    (home / "boot").write_text("first")
     (home / "authorized_keys").write_bytes(key.export_public_key())
     (home / "host_key").touch(mode=0o600)
     (home / "host_key").write_bytes(host_key.export_private_key("openssh"))

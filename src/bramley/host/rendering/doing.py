@@ -57,7 +57,7 @@ def _run(command: Run, token: str) -> Script:
     stdin = content_of(command.stdin)
     given = encode(*secrets, stdin) if secrets or stdin else _NOTHING
     environment = _environment([name for name, _ in command.environment])
-    text = compose(part("fail"), part("take"), part("watch"), environment, part("run"))
+    text = compose(_listening(), environment, part("run"))
     program = quoting.program(command.argv)
     arguments = (token, seconds(command.within), _length(given), *program)
     root, password = command.as_root, command.sudo_password
@@ -76,7 +76,7 @@ def _write(command: Write, token: str) -> Script:
     content = content_of(command.content)
     given = encode(content)
     check = quoting.program(command.check) if command.check else ()
-    text = compose(part("fail"), part("take"), part("watch"), part("place"), part("write"))
+    text = compose(_listening(), part("place"), part("write"))
     arguments = (
         token,
         seconds(command.within),
@@ -114,6 +114,11 @@ def _script(
     asks = f"{token}?" if root and password else ""
     line = as_root(text, *arguments, asks=asks) if root else as_user(text, *arguments)
     return Script(line=line, token=token, given=given, asks=asks)
+
+
+def _listening() -> str:
+    """Return what scripts need that take something from the line, and end with it."""
+    return "".join(part(name) for name in ("fail", "take", "watch", "attend"))
 
 
 def _environment(names: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -37,6 +38,9 @@ _CIPHERS = (
     "aes128-ctr",
     "aes256-ctr",
 )
+# OpenSSH's own lock needs a library that is not among ours; agents open every lock.
+_LOCKED = "is locked: its passphrase is missing, wrong or of no use here; load it into an SSH agent with ssh-add"
+_UNREADABLE = "cannot be read; it must be a private key in OpenSSH's or PEM format"
 _ED25519 = "ssh-ed25519"
 _ECDSA = ("ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521")
 _RSA = ("rsa-sha2-512", "rsa-sha2-256")
@@ -193,11 +197,13 @@ def _private_key(told: str, credentials: Credentials, text: str) -> asyncssh.SSH
     passphrase = credentials.passphrase.reveal() if credentials.passphrase else None
     try:
         return asyncssh.import_private_key(text, passphrase)
-    except asyncssh.KeyEncryptionError:
-        reason = "is locked, and its passphrase is missing or wrong"
-    except asyncssh.KeyImportError:
-        reason = "cannot be read; it must be a private key in OpenSSH's or PEM format"
-    raise errors.BadConfiguration(f"{told}: the private key {reason}") from None
+    except (asyncssh.KeyEncryptionError, asyncssh.KeyImportError) as error:
+        is_locked = "passphrase" in str(error).lower() or isinstance(
+            error, asyncssh.KeyEncryptionError
+        )
+    raise errors.BadConfiguration(
+        f"{told}: the private key {_LOCKED if is_locked else _UNREADABLE}"
+    )
 
 
 def _reason(target: Target, error: Exception) -> errors.BramleyError:
@@ -209,5 +215,6 @@ def _reason(target: Target, error: Exception) -> errors.BramleyError:
             f"{target.told}: nothing of what was given was accepted ({target.credentials.told}); "
             "look whether the user, the key in ~/.ssh/authorized_keys or the password is right"
         )
-    reason = str(error) or type(error).__name__
+    number = getattr(error, "errno", None)
+    reason = os.strerror(number) if number else str(error) or type(error).__name__
     return errors.HostUnreachable(f"{target.told}: no SSH connection: {reason}")

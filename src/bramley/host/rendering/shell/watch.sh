@@ -35,13 +35,6 @@ alarm() {
     exit 124
 }
 
-# hear PID: end a process when whoever asked for it is gone.
-hear() {
-    while IFS= read -r _; do :; done
-    trap '' TERM
-    end "$1"
-}
-
 # await PID SECONDS: wait for a process and return its code, or 124 if it took too long.
 await() {
     (alarm "$1" "$2") </dev/null >/dev/null 2>&1 3<&- 4>&- 5>&- &
@@ -51,16 +44,5 @@ await() {
     kill "$timer" 2>/dev/null
     wait "$timer" 2>/dev/null
     [ "$?" -ne 124 ] || code=124
-    return "$code"
-}
-
-# attend PID SECONDS: wait for a process as long as somebody on the line, file 3, waits, too.
-attend() {
-    (hear "$1") <&3 >/dev/null 2>&1 &
-    ear=$!
-    await "$1" "$2"
-    code=$?
-    kill "$ear" 2>/dev/null
-    wait "$ear" 2>/dev/null
     return "$code"
 }
