@@ -1,0 +1,112 @@
+"""The later steps, each cut after every command and run again: the Mac becomes what an uncut run makes of it.
+
+A step that was resumed leaves the Mac as an uncut one does, so all that follows is the same, too: a walk from step to step stands
+for every cut of a whole run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from bramley.base import virtual_time
+from bramley.base.errors import HostUnreachable
+from bramley.host import ensuring, removing, sequence
+from bramley.host.spec import Egress, MacSpec
+from bramley.host.step import Step
+from bramley.sim.macos.faults import Cut, Moment
+from tests.unit.host.steps import wanted
+from tests.unit.host.steps.cutting import Scene, cut_everywhere
+
+# Those of them that are cut in tests of their own, together with what they need.
+EARLIER = ("preconditions", "sudo", "ssh-keys", "hostname", "sleep", "updates", "auto-login", "local-network")  # fmt: skip
+
+
+def steps(spec: MacSpec) -> list[Step]:
+    return sequence.steps(spec, clock=virtual_time.clock())
+
+
+def newer(folder: Path, spec: MacSpec) -> MacSpec:
+    """Return a Mac of which every part has changed."""
+    assert spec.tailnet
+    return dataclasses.replace(
+        spec,
+        job=dataclasses.replace(spec.job, node_labels={"rack": "7"}),
+        kubeconfig=wanted.identity(server="https://other.example"),
+        egress=Egress(private_network="172.20.0.0/24"),
+        tart=wanted.tart(folder, "2.33.0"),
+        replace_tart=True,
+        interpreter=wanted.interpreter(folder, wanted.NEWER_PYTHON),
+        agent=wanted.agent(folder, wanted.NEWER_AGENT, python=wanted.NEWER_PYTHON),
+        tailnet=dataclasses.replace(
+            spec.tailnet, binaries=wanted.tailscale(folder, "1.98.0"), tags=("tag:other",)
+        ),
+        node_exporter=wanted.node_exporter(folder, "1.9.0"),
+    )
+
+
+async def walk(scene: Scene, planned: Sequence[Step]) -> list[str]:
+    """Go from step to step and cut each one everywhere; returns those that were cut."""
+    cut = []
+    for step in planned:
+        line = scene.copy(f"before-{step.name}")
+        scene = Scene(scene.root / step.name)
+        scene.root.mkdir()
+        line.mac.root.rename(scene.root / "begin")
+        if step.name in EARLIER or (await ensuring.plan(scene.copy("asked"), [step])).is_empty:
+            await ensuring.apply(scene.copy("whole"), [step])
+        else:
+            await cut_everywhere(scene, [step])
+            cut.append(step.name)
+        after = Scene(scene.root.parent / f"after-{step.name}")
+        after.root.mkdir()
+        (scene.root / "whole").rename(after.root / "begin")
+        shutil.rmtree(scene.root)
+        scene = after
+    return cut
+
+
+async def test_a_bare_mac(tmp_path: Path) -> None:
+    planned = steps(wanted.spec(tmp_path))
+
+    cut = await walk(await Scene.make(tmp_path / "macs"), planned)
+
+    quiet = {*EARLIER, "verification"}
+    assert cut == [step.name for step in planned if step.name not in quiet]
+
+
+async def test_a_mac_of_which_every_part_has_changed(tmp_path: Path) -> None:
+    before = wanted.spec(tmp_path)
+    planned = steps(newer(tmp_path, before))
+
+    cut = await walk(await Scene.make(tmp_path / "macs", *steps(before)), planned)
+
+    unchanged = {*EARLIER, "verification", "tailnet-resolver", "log-rotation"}
+    assert cut == [step.name for step in planned if step.name not in unchanged]
+
+
+async def test_a_mac_that_is_given_back(tmp_path: Path) -> None:
+    planned = removing.steps("m1", keep_tart=False)
+    scene = await Scene.make(tmp_path / "macs", *steps(wanted.spec(tmp_path)))
+
+    assert len(await walk(scene, [step for step in planned if step.name != "sudo"])) > 8
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+async def test_whole_runs(tmp_path: Path, share: float) -> None:
+    planned = steps(wanted.spec(tmp_path))
+    scene = await Scene.make(tmp_path / "macs")
+    whole, line = scene.copy("whole"), scene.copy("cut")
+    await ensuring.apply(whole, planned)
+    line.faults.at(int(len(whole.done) * share), Cut(Moment.UNANSWERED))
+    with pytest.raises(HostUnreachable):
+        await ensuring.apply(line, planned)
+
+    await ensuring.apply(line, planned)
+
+    assert line.mac.snapshot() == whole.mac.snapshot()
+    assert (await ensuring.plan(line, planned)).is_empty
