@@ -11,6 +11,7 @@ import contextlib
 import json
 import socket
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -31,6 +32,7 @@ from bramley.host import ensuring, sequence, ssh
 from bramley.host.artifacts import Artifact, Depot
 from bramley.host.plist import AgentJob
 from bramley.host.spec import MacSpec
+from bramley.host.step import Step
 from bramley.kube import connecting
 from bramley.kube.access import Access
 from bramley.kube.client import Client
@@ -72,15 +74,15 @@ class BootstrappedMacs:
         async with Client(HttpTransport(found), clock=self._clock) as kube:
             await self._retire(kube)
             try:
-                brought = await _brought(self._settings.folder / ARCHIVES)
+                brought = await bring(self._settings.folder / ARCHIVES)
             except (errors.BramleyError, OSError) as error:
                 for name in self._names:
                     tell(Failed(name, f"the agent's archives could not be made: {error}"))
                 await self._stopping.wait()
                 return
-            await self._keep(_Fleet(kube, found, brought, self._clock, tell))
+            await self._keep(Fleet(kube, found, brought, self._clock, tell))
 
-    async def _keep(self, fleet: _Fleet) -> None:
+    async def _keep(self, fleet: Fleet) -> None:
         since, first_up = self._clock.now().replace(microsecond=0), asyncio.Event()
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._one(fleet, name, first_up)) for name in self._names]
@@ -89,7 +91,7 @@ class BootstrappedMacs:
             for task in tasks:
                 task.cancel()
 
-    async def _one(self, fleet: _Fleet, name: str, first_up: asyncio.Event) -> None:
+    async def _one(self, fleet: Fleet, name: str, first_up: asyncio.Event) -> None:
         try:
             async with sim_mac.host(_settings(self._settings.folder / name)) as served:
                 self._served.append(served)
@@ -99,7 +101,7 @@ class BootstrappedMacs:
         except (errors.BramleyError, OSError) as error:
             fleet.tell(Failed(name, str(error)))
 
-    async def _bootstrap(self, fleet: _Fleet, served: SimulatedHost, name: str) -> bool:
+    async def _bootstrap(self, fleet: Fleet, served: SimulatedHost, name: str) -> bool:
         """Make one Mac a Node and tell how that went; one that is not stays switched on, for people to look at."""
         begun = self._clock.monotonic()
         try:
@@ -118,7 +120,7 @@ class BootstrappedMacs:
 
 
 @dataclass(frozen=True, slots=True)
-class _Brought:
+class Brought:
     """What is streamed to every Mac."""
 
     depot: Depot
@@ -128,37 +130,46 @@ class _Brought:
 
 
 @dataclass(frozen=True, slots=True)
-class _Fleet:
+class Fleet:
     """What all Macs share."""
 
     kube: Client
     found: Access
-    brought: _Brought
+    brought: Brought
     clock: Clock
     tell: Callable[[News], None]
 
     async def bootstrap(self, served: SimulatedHost, name: str, *, within: timedelta) -> None:
         """Make one Mac a Node, step by step, and wait until that is Ready."""
         _give_images(served)
-        password = Secret((served.root / FOLDER / sim_mac.PASSWORD).read_text().rstrip("\n"))
-        steps = sequence.steps(await self._spec(served, name, password), clock=self.clock)
+        steps = await self.steps(served, name)
+        since = self.clock.now().replace(microsecond=0)
+        async with self.connected(served, name) as mac:
+            await ensuring.apply(mac, steps, tell=lambda news: self._hear(name, news))
+        await macs.wait_until_ready(self.kube, name, since=since, within=within)
+
+    async def steps(self, served: SimulatedHost, name: str) -> list[Step]:
+        """Return what makes one Mac a Node."""
+        return sequence.steps(await self._spec(served, name), clock=self.clock)
+
+    def connected(
+        self, served: SimulatedHost, name: str
+    ) -> AbstractAsyncContextManager[ssh.SshConnection]:
+        """Connect to one Mac as its user."""
         target = ssh.Target(
             host=_LOOPBACK,
             port=served.port,
             user=USER,
-            credentials=ssh.Credentials(password=password),
+            credentials=ssh.Credentials(password=_password(served)),
             name=name,
         )
-        since = self.clock.now().replace(microsecond=0)
-        async with ssh.open(target, clock=self.clock, artifacts=self.brought.depot) as mac:
-            await ensuring.apply(mac, steps, tell=lambda news: self._hear(name, news))
-        await macs.wait_until_ready(self.kube, name, since=since, within=within)
+        return ssh.open(target, clock=self.clock, artifacts=self.brought.depot)
 
     def _hear(self, name: str, news: ensuring.Progress) -> None:
         if isinstance(news, ensuring.Ended):
             self.tell(Stepped(name, news.step.name, news.changed))
 
-    async def _spec(self, served: SimulatedHost, name: str, password: Secret) -> MacSpec:
+    async def _spec(self, served: SimulatedHost, name: str) -> MacSpec:
         made = await identity.create(self.kube, name, expires=_TOKENS_LIVE)
         server = kubeconfig.reachable(self.found, None)
         serving, metrics, health = _endpoints(served.root / FOLDER / "ports")
@@ -176,7 +187,7 @@ class _Fleet:
         )
         return MacSpec(
             job=job,
-            password=password,
+            password=_password(served),
             kubeconfig=kubeconfig.render(name, made.token, server=server, trust=self.found.trust),
             client_authority=(self.found.trust.authorities or "").encode(),
             tart=self.brought.tart,
@@ -185,7 +196,7 @@ class _Fleet:
         )
 
 
-async def _brought(folder: Path) -> _Brought:
+async def bring(folder: Path) -> Brought:
     """Make what is streamed to the Macs, or take it from the folder."""
     # It takes some seconds the first time, in a thread so that the server goes on answering.
     made = await asyncio.to_thread(pair.cached, folder)
@@ -193,7 +204,7 @@ async def _brought(folder: Path) -> _Brought:
     private_files.write(tart, tart_bundle.archive())
     depot = Depot()
     code, interpreter = made.code, made.interpreter
-    return _Brought(
+    return Brought(
         depot,
         tart=await depot.take(tart, name="tart", version=tart_bundle.VERSION),
         interpreter=await _taken(depot, interpreter),
@@ -204,6 +215,10 @@ async def _brought(folder: Path) -> _Brought:
 async def _taken(depot: Depot, archive: Archive) -> Artifact:
     manifest = archive.manifest
     return await depot.take(archive.path, name=manifest.name, version=manifest.version)
+
+
+def _password(served: SimulatedHost) -> Secret:
+    return Secret((served.root / FOLDER / sim_mac.PASSWORD).read_text().rstrip("\n"))
 
 
 def _settings(root: Path) -> sim_mac.Settings:
