@@ -11,8 +11,9 @@ import gc
 import inspect
 import os
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from pathlib import Path
+from typing import Any, TypeGuard
 
 import pytest
 from hypothesis import Phase, settings
@@ -22,6 +23,10 @@ from tools import tiers
 
 TESTS = Path(__file__).parent
 REAL_TIME_TIERS = {"contract", "process", "cluster"}
+Ends = dict[str, BaseException | None]
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
+ENDED = pytest.StashKey[Ends]()
+SIDE_BY_SIDE = "side_by_side: coroutines that mostly wait, and share their fixtures: those of a module run all at once"
 pytest_plugins = ["tools.kube.pytest_plugin"]  # the fixtures real_cluster and kubectl
 
 # No deadlines: a slow machine is no bug. In CI the same commit must give the same verdict, so there the examples and the order
@@ -92,11 +97,42 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
-    names = pyfuncitem._fixtureinfo.argnames
-    main = pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
     real = pyfuncitem.get_closest_marker("real_time") or tier_of(pyfuncitem) in REAL_TIME_TIERS
-    (asyncio.run if real else virtual_time.run)(main)
+    run: Run = asyncio.run if real else virtual_time.run
+    if pyfuncitem.get_closest_marker("side_by_side"):
+        run_side_by_side(pyfuncitem, run)
+    else:
+        run(called(pyfuncitem, pyfuncitem))
     return True
+
+
+def called(item: pytest.Function, given: pytest.Function) -> Coroutine[Any, Any, None]:
+    """Call a test with the fixtures that one of its neighbours, or itself, was given."""
+    names = item._fixtureinfo.argnames
+    call: Coroutine[Any, Any, None] = item.obj(**{name: given.funcargs[name] for name in names})
+    return call
+
+
+def run_side_by_side(item: pytest.Function, run: Run) -> None:
+    """Run the marked tests of a module that have the same parameters all at once, and tell each how it ended."""
+    ended = item.session.stash.setdefault(ENDED, {})
+    if item.nodeid not in ended:
+        together = [each for each in item.session.items if is_beside(each, item)]
+        ended |= run(all_at_once(together, item))
+    if error := ended.pop(item.nodeid):
+        raise error
+
+
+def is_beside(one: pytest.Item, other: pytest.Function) -> TypeGuard[pytest.Function]:
+    params = [getattr(getattr(each, "callspec", None), "params", None) for each in (one, other)]
+    marked = one.get_closest_marker("side_by_side") is not None
+    return marked and one.path == other.path and params[0] == params[1]
+
+
+async def all_at_once(items: Sequence[pytest.Function], given: pytest.Function) -> Ends:
+    calls = (called(each, given) for each in items)
+    ends = await asyncio.gather(*calls, return_exceptions=True)
+    return {each.nodeid: end for each, end in zip(items, ends, strict=True)}
 
 
 class TierCount:
@@ -133,4 +169,5 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if in_ci else "default"))
     if in_ci and config.getoption("randomly_seed", None) == "default":
         config.option.randomly_seed = CI_ORDER
+    config.addinivalue_line("markers", SIDE_BY_SIDE)
     config.pluginmanager.register(TierCount())

@@ -8,6 +8,8 @@ import time
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from bramley.access import identity
 from bramley.api.core import Node, Pod, ServiceAccount
 from bramley.api.meta import ObjectMeta
@@ -122,6 +124,7 @@ async def test_an_agent_renews_its_token_itself_and_the_new_one_is_as_good(targe
         assert await code(server, renewed, labelling(scene.other, 403)) == 403
 
 
+@pytest.mark.side_by_side
 async def test_a_revoked_agent_is_nobody_at_once_and_so_is_what_it_was_given_before(
     target: Target,
 ) -> None:
@@ -138,6 +141,7 @@ async def test_a_revoked_agent_is_nobody_at_once_and_so_is_what_it_was_given_bef
         assert not await identity.revoke(server.kube, scene.node)
 
 
+@pytest.mark.side_by_side
 async def test_an_agent_that_is_made_again_gets_its_rights_and_the_old_tokens_stay_dead(
     target: Target,
 ) -> None:
@@ -152,6 +156,7 @@ async def test_an_agent_that_is_made_again_gets_its_rights_and_the_old_tokens_st
         await server.unknown(scene.token, reading(scene.node))
 
 
+@pytest.mark.side_by_side
 async def test_a_token_dies_with_the_node_it_is_bound_to(target: Target) -> None:
     async with target.scene() as (server, scene):
         await server.kube.delete(Node, scene.node)
@@ -176,6 +181,7 @@ async def test_an_agent_registers_its_node_itself_with_a_first_token_that_is_bou
         assert (await identity.create(server.kube, node, expires=HOUR)).is_bound
 
 
+@pytest.mark.side_by_side
 async def test_a_pods_token_dies_with_the_pod(target: Target) -> None:
     async with target.scene() as (server, scene):
         pod = to_pod("mine", scene.words["pod_uid"])

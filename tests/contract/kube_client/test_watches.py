@@ -176,6 +176,7 @@ async def test_a_watch_of_all_namespaces_sees_them_all(target: Target) -> None:
         assert (event.type, event.object.name) == ("ADDED", "mine")
 
 
+@pytest.mark.side_by_side
 async def test_a_watch_ends_at_its_time_and_bookmarks_tell_how_far_it_saw(target: Target) -> None:
     async with target.world() as world:
         await world.widget("a")
@@ -197,6 +198,7 @@ async def test_a_watch_ends_at_its_time_and_bookmarks_tell_how_far_it_saw(target
         assert int(events[-1].object.metadata.resource_version) >= int(version)
 
 
+@pytest.mark.side_by_side
 async def test_without_bookmarks_there_are_none(target: Target) -> None:
     async with target.world() as world:
         version = (await world.kube.list(Widget, namespace=world.namespace)).resource_version

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from pathlib import Path
+
+import pytest
 
 from tests.contract.kubelet.stage import PATIENCE, Stage, Target, staged
 from tests.unit.access.serving import a_node
@@ -22,8 +23,11 @@ async def figures(stage: Stage, *arguments: str) -> list[str]:
             await asyncio.sleep(0.2)
 
 
-async def test_top_shows_what_nodes_and_pods_use(embedded: Target, tmp_path: Path) -> None:
-    async with staged(embedded, tmp_path) as stage:
+@pytest.mark.side_by_side
+async def test_top_shows_what_nodes_and_pods_use(
+    embedded: Target, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    async with staged(embedded, tmp_path_factory.mktemp("agent")) as stage:
         await stage.begin()
 
         name, cpu, cpu_share, memory, memory_share = await figures(stage, "node", stage.node)
@@ -37,10 +41,11 @@ async def test_top_shows_what_nodes_and_pods_use(embedded: Target, tmp_path: Pat
         assert stage.shown("top", "pod", "-l", "no=such", "--no-headers") == ""
 
 
+@pytest.mark.side_by_side
 async def test_the_group_is_discovered_explained_and_read_raw(
-    embedded: Target, tmp_path: Path
+    embedded: Target, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    async with staged(embedded, tmp_path) as stage:
+    async with staged(embedded, tmp_path_factory.mktemp("agent")) as stage:
         await stage.begin()
         await figures(stage, "pod", "p")
 
@@ -55,8 +60,11 @@ async def test_the_group_is_discovered_explained_and_read_raw(
         assert 'nodes.metrics.k8s.io "nobody" not found' in gone
 
 
-async def test_a_node_that_does_not_answer_is_left_out(embedded: Target, tmp_path: Path) -> None:
-    async with staged(embedded, tmp_path) as stage:
+@pytest.mark.side_by_side
+async def test_a_node_that_does_not_answer_is_left_out(
+    embedded: Target, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    async with staged(embedded, tmp_path_factory.mktemp("agent")) as stage:
         silent = await a_node(stage.kube, f"{stage.node}-silent")
         await figures(stage, "node", stage.node)
 
