@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import product
 
 from bramley.sim.macos.programs import pf_values
-from bramley.sim.macos.programs.pf_words import END_OF_LINE, Words
+from bramley.sim.macos.programs.pf_words import Words
 
 _TRANSPORT = ("tcp", "udp")
 _STATES = ("keep", "modulate", "synproxy", "no")
@@ -72,7 +72,6 @@ def filtering(words: Words, *, policy: str) -> list[str]:
     shown += _direction(words)
     wanted = match(words)
     options, state = _options(words)
-    _end(words)
     return [
         f"{shown}{text}{_state(action, state, protocol)}{options}"
         for text, protocol in wanted.each()
@@ -84,7 +83,6 @@ def scrubbing(words: Words, refused: str) -> list[str]:
     shown = refused + words.expect("scrub") + _direction(words)
     wanted = match(words)
     options = _scrub_options(words)
-    _end(words)
     return [f"{shown}{text}{options}" for text, _ in wanted.each()]
 
 
@@ -95,7 +93,6 @@ def translation(words: Words, refused: str) -> list[str]:
     wanted = match(words)
     tagged = _names(words)
     target = _translated(words, kind) if not refused else ""
-    _end(words)
     return [f"{shown}{text}{tagged}{target}" for text, _ in wanted.each()]
 
 
@@ -105,7 +102,6 @@ def dummynet(words: Words, refused: str) -> list[str]:
     wanted = match(words)
     kind = words.expect("pipe", "queue")
     number = words.value()
-    _end(words)
     return [f"{shown}{text} {kind} {number}" for text, _ in wanted.each()]
 
 
@@ -256,11 +252,6 @@ def _port(shown: str) -> str:
 
 def _spaced(word: str) -> str:
     return f" {word}" if word else ""
-
-
-def _end(words: Words) -> None:
-    if words.peek().kind != END_OF_LINE and words.peek().text != "}":
-        words.fail()
 
 
 Rule = Callable[[Words, str], list[str]]
