@@ -34,7 +34,7 @@ _CAPABILITIES = (
     "CAP_NET_BIND_SERVICE", "CAP_SYS_PTRACE",
 )  # fmt: skip
 # Folders that a plain user of a Mac cannot write to; what is in /var changes owners.
-_OF_ROOT = ("/etc", "/Library", "/opt", "/usr", "/System", "/Applications")
+_OF_ROOT = ("/private/etc", "/Library", "/opt", "/usr/local", "/System", "/Applications")
 _TRIED_WITHIN = 20.0
 
 
@@ -92,6 +92,8 @@ class Bubble:
                 yield from ("--cap-add", capability)
         else:
             yield from ("--unshare-user", "--uid", "0", "--gid", "0")
+            # So that another user can stand for this root, in a bubble within this one.
+            yield from ("--cap-add", "CAP_SETFCAP")
 
     def _mounts(self) -> Iterator[str]:
         yield from ("--bind", str(self.root), "/")

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from bramley.base import log
 from bramley.sim.macos import users
-from bramley.sim.macos.call import Call, Said
+from bramley.sim.macos.call import Call, Program, Said
 from bramley.sim.macos.mac import Mac
 from bramley.sim.macos.programs import dscl
-from bramley.sim.ssh import bubble
+from bramley.sim.ssh import bubble, owners
 from bramley.sim.ssh.calls import Asked, Talk
 from bramley.sim.ssh.elevating import Elevating
 from bramley.sim.ssh.faults import Faults
@@ -77,15 +77,19 @@ class Door:
         return Said(said.code, out, said.err.removeprefix(dscl.PROMPT))
 
     def _run(self, asked: Asked, user: str, stdin: bytes) -> Said:
-        call = Call(asked.argv, user, stdin, on_terminal=asked.on_terminal)
+        call = Call(_placed(asked), user, stdin, on_terminal=asked.on_terminal)
         try:
-            said = self.mac.run(call)
+            said = self._program(asked.argv[0])(self.mac, call)
         except OSError as error:
             told = f"{asked.argv[0]}: {error.strerror}: {error.filename or ''}".rstrip(": ")
             said = Said(1, err=f"{told}\n")
         # At once: nothing that is due may come between a restart and what it ends.
         self.done()
         return said
+
+    def _program(self, name: str) -> Program:
+        own = None if bubble.is_root() else owners.PROGRAMS.get(name)
+        return own or Mac.run
 
 
 @contextlib.contextmanager
@@ -102,6 +106,18 @@ def opened(run: Path, names: list[str]) -> Iterator[list[tuple[socket.socket, st
             (run / name).mkdir(exist_ok=True)
             doors.append((stack.enter_context(_listen(run / name)), name))
         yield doors
+
+
+def _placed(asked: Asked) -> tuple[str, ...]:
+    """Return the words of a call, with paths that begin in its folder where only paths are meant."""
+    if bubble.is_root() or asked.argv[0] not in owners.PROGRAMS:
+        return asked.argv
+    first = 2 if asked.argv[0] == "chown" else 1
+    words = (
+        word if word.startswith(("-", "/")) else f"{asked.folder}/{word}"
+        for word in asked.argv[first:]
+    )
+    return (*asked.argv[:first], *words)
 
 
 def _listen(folder: Path) -> socket.socket:

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from bramley.sim.ssh import bubble, shim
+from bramley.sim.ssh import bubble, owners, shim
 
 # What macOS and Linux share; options that differ are a matter of those who write commands.
 TOOLS = (
@@ -43,9 +43,21 @@ def lay_out(folder: Path, names: Iterable[str]) -> None:
         path = folder / "programs" / name
         path.unlink(missing_ok=True)
         _install(path, f'#!/bin/sh\nexec {bubble.PYTHON} -ISE {bubble.SHIM} {name} "$@"\n')
+    if not bubble.is_root():
+        _keep_owners(folder / "programs")
     if not (folder / "programs" / "zsh").is_symlink():
         # Login shells are zsh on a Mac, and commands keep to what every shell knows.
         (folder / "programs" / "zsh").symlink_to(bubble.machine_program("sh") or "/bin/sh")
+
+
+def _keep_owners(programs: Path) -> None:
+    """Let the Mac's state tell owners; everything else about files the machine's own ls tells."""
+    ask = f"exec {bubble.PYTHON} -ISE {bubble.SHIM}"
+    for name in owners.PROGRAMS:
+        (programs / name).unlink(missing_ok=True)
+        _install(programs / name, f'#!/bin/sh\n{ask} {name} "$@"\n')
+    other = f'exec {bubble.machine_program("ls")} "$@"'
+    _install(programs / "ls", f'#!/bin/sh\n[ "${{1-}}" = -ld ] && {ask} ls "$@"\n{other}\n')
 
 
 def _install(path: Path, text: str) -> None:
