@@ -90,7 +90,8 @@ def test_only_the_command_line_reads_the_environment() -> None:
     found -= {"src/bramley/kube/connecting.py"}
     # Programs of simulated Macs, which start as processes of their own.
     found -= {
-        f"src/bramley/sim/{name}.py" for name in ("mac/shim", "tart/process", "tart/guest_main")
+        f"src/bramley/sim/{name}.py"
+        for name in ("mac/shim", "tart/process", "tart/guest_main", "ssh/shim", "ssh/tart_bundle")
     }
 
     assert {place for place in found if not place.startswith("src/bramley/cli/")} == set()

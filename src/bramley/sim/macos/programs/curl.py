@@ -21,7 +21,7 @@ from bramley.sim.macos.programs import refusing, tailscale
 _LETTERS = "fsSkm:o:w:"
 _LONG = ("fail", "silent", "show-error", "insecure", "max-time=", "connect-timeout=", "output=", "write-out=")  # fmt: skip
 _NO_HOST, _NO_CONNECTION, _REFUSED = 6, 7, 22
-_OWN = ("127.0.0.1", "localhost", "[::1]", "0.0.0.0")
+_OWN = {"127.0.0.1", "localhost", "[::1]", "0.0.0.0"}
 
 
 @dataclass(frozen=True, slots=True)
