@@ -16,6 +16,7 @@ BENCHES: Mapping[str, str] = {
     "agent": "bench.agent.run",
     "apiserver": "bench.apiserver.run",
     "runtime": "bench.runtime.run",
+    "streaming": "bench.streaming.run",
 }
 RESULTS = Path(__file__).parent / "RESULTS.md"
 

@@ -1,0 +1,107 @@
+"""OpenSSH's own server as the one Mac that `scp` and we bring the same bytes to; sudo and sync stand in for a Mac's."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import os
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import asyncssh
+
+from bench.apiserver.servers import Pen, StartFailed
+from bench.streaming.artifacts import Staged
+from tools.kube import control_plane
+
+PATIENCE = 60.0
+_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+# What sudo is called with, and what a whole machine's disks would add to one side only.
+_STAND_INS = {
+    "sudo": 'while [ "$1" != -- ]; do shift; done\nshift\nexec "$@"\n',
+    "sync": "exit 0\n",
+}
+_QUIETLY = (
+    "-q", "-F", "/dev/null", "-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes",
+    "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Sshd:
+    """A running server, and the folder that it receives into."""
+
+    staged: Staged
+    port: int
+    into: Path
+
+    async def scp(self) -> float:
+        """Copy all artifacts with `scp`, and return the seconds that it took."""
+        began = time.perf_counter()
+        process = await asyncio.create_subprocess_exec(
+            "scp", *_QUIETLY, "-i", str(self.staged.key), "-P", str(self.port),
+            *map(str, self.staged.files), f"{getpass.getuser()}@127.0.0.1:{self.into}",
+        )  # fmt: skip
+        if await process.wait():
+            raise StartFailed(f"scp ended with code {process.returncode}")
+        return time.perf_counter() - began
+
+    def require_all(self) -> None:
+        """See that everything has come."""
+        for path in self.staged.files:
+            if (self.into / path.name).stat().st_size != path.stat().st_size:
+                raise StartFailed(f"{path.name} did not come whole")
+
+
+async def serve(pen: Pen, staged: Staged) -> Sshd:
+    """Start a server that ends with the pen."""
+    (port,) = control_plane.free_ports(1)
+    home = pen.folder / "sshd"
+    _lay_out(home, staged, port)
+    program = shutil.which("sshd", path=_PATH)
+    if program is None:
+        raise StartFailed("sshd is not there; on Debian: apt-get install openssh-server")
+    record = pen.run("sshd", [*_alone(), program, "-D", "-e", "-f", str(home / "sshd_config")])
+    await _until_it_answers(port, record.log)
+    return Sshd(staged, port, home / "received")
+
+
+def _alone() -> list[str]:
+    """Return what gives root's sshd the empty folder that it insists on, without making one on this machine."""
+    if os.geteuid():
+        return []
+    return ["bwrap", "--dev-bind", "/", "/", "--tmpfs", "/run", "--dir", "/run/sshd", "--die-with-parent", "--"]  # fmt: skip
+
+
+def _lay_out(home: Path, staged: Staged, port: int) -> None:
+    programs = home / "programs"
+    programs.mkdir(parents=True)
+    (home / "received").mkdir()
+    for name, text in _STAND_INS.items():
+        (programs / name).write_text(f"#!/bin/sh\n{text}")
+        (programs / name).chmod(0o755)
+    (home / "host_key").touch(mode=0o600)
+    key = asyncssh.generate_private_key("ssh-ed25519")
+    (home / "host_key").write_bytes(key.export_private_key("openssh"))
+    (home / "sshd_config").write_text(
+        f"ListenAddress 127.0.0.1\nPort {port}\nHostKey {home}/host_key\nPidFile none\n"
+        f"AuthorizedKeysFile {staged.authorized}\nStrictModes no\nUsePAM no\nUseDNS no\n"
+        f"PasswordAuthentication no\nPermitRootLogin yes\nSubsystem sftp internal-sftp\nSetEnv PATH={programs}:{_PATH}\n"
+    )
+
+
+async def _until_it_answers(port: int, log: str) -> None:
+    ends = time.monotonic() + PATIENCE
+    while time.monotonic() < ends:
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            await asyncio.sleep(0.05)
+            continue
+        banner = await reader.read(4)
+        writer.close()
+        if banner == b"SSH-":
+            return
+    raise StartFailed(f"sshd does not answer; see {log}")

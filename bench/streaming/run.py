@@ -1,0 +1,153 @@
+"""One run: memory with more and more hosts, the old way beside it, then the time against `scp`; and the verdict."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import statistics
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from bench.apiserver.servers import Pen, pen
+from bench.report import Report
+from bench.streaming import measuring, openssh
+from bench.streaming.artifacts import MEGABYTE, SIZES, Staged, stage
+from bench.streaming.measuring import Held
+
+FEW = 4
+HOSTS = (1, FEW, 32, 100)
+QUICK_HOSTS = (1, FEW, 8)
+# Of the largest artifact, that every host has got before anything is measured.
+HELD_SHARE = 10
+QUICK = 16
+ABOVE, EACH, SPEED = "RSS above idle MB, most hosts", "MB per host beyond the fourth", "scp's speed"
+GOALS: Mapping[str, tuple[str, Callable[[float], bool]]] = {
+    ABOVE: ("≤ 64", lambda megabytes: megabytes <= 64),
+    EACH: ("≤ 0.5", lambda megabytes: megabytes <= 0.5),
+    SPEED: ("≥ 0.8", lambda times: times >= 0.8),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """All figures of one run; by number of hosts, ascending."""
+
+    ours: Sequence[Held]
+    old: Sequence[Held]
+    ours_seconds: Sequence[float]
+    scp_seconds: Sequence[float]
+    size: int
+    load: float = 0.0
+
+    def ratios(self) -> dict[str, float]:
+        """Return what goals are held to, and the old way beside it."""
+        few = next(held for held in self.ours if held.hosts == FEW)
+        most = self.ours[-1]
+        each = (most.above_idle - few.above_idle) / (most.hosts - few.hosts)
+        found = {
+            ABOVE: most.above_idle / MEGABYTE,
+            EACH: each / MEGABYTE,
+            SPEED: statistics.median(self.scp_seconds) / statistics.median(self.ours_seconds),
+        }
+        found |= {
+            f"RSS above idle MB, {_hosts(held.hosts)}": held.above_idle / MEGABYTE
+            for held in self.ours[:-1]
+        }
+        found |= {
+            f"RSS above idle MB, {_hosts(held.hosts)}, a copy per call": held.above_idle / MEGABYTE
+            for held in self.old
+        }
+        return {name: round(value, 3) for name, value in found.items()}
+
+    def report(self) -> Report:
+        """Return the figures with the goals and what became of them."""
+        ratios = self.ratios()
+        met = {name: is_met(ratios[name]) for name, (_, is_met) in GOALS.items()}
+        told = {name: words for name, (words, _) in GOALS.items()}
+        rows = [
+            (name, f"{value:.2f}", told.get(name, ""), _verdict(met.get(name)))
+            for name, value in ratios.items()
+        ]
+        columns = ("", "found", "goal", "")
+        return Report("streaming", columns, rows, ratios, self.figures(), told, met)
+
+    def figures(self) -> Mapping[str, Any]:
+        """Return every figure as it was measured."""
+        return {
+            "bytes": self.size,
+            "ours": [asdict(held) for held in self.ours],
+            "a copy per call": [asdict(held) for held in self.old],
+            "ours_seconds": self.ours_seconds,
+            "scp_seconds": self.scp_seconds,
+            "load": round(self.load, 2),
+        }
+
+
+def run(arguments: Sequence[str]) -> Report:
+    """Measure everything and judge it."""
+    options = argparse.ArgumentParser(
+        prog="python -m bench streaming",
+        description="Memory of a manager that brings 96 MB of artifacts to many hosts at once, and its speed beside scp's.",
+        epilog="Receivers are SSH servers in other processes which take and verify the bytes and keep none; scp and ours go to "
+        "one OpenSSH server. A transfer counts with its handshake and, for ours, the verification on the host.",
+    )
+    options.add_argument("--rounds", type=int, default=3, help="transfers per side; medians count")
+    options.add_argument(
+        "--whole",
+        action="store_true",
+        help=f"let every byte travel to every host, also to more than {FEW}; takes minutes",
+    )
+    options.add_argument(
+        "--quick",
+        action="store_true",
+        help=f"fewer hosts and artifacts {QUICK} times smaller: shows that it runs, and no more",
+    )
+    chosen = options.parse_args(arguments)
+    with pen("streaming") as folder:
+        return asyncio.run(_measure(folder, chosen)).report()
+
+
+async def _measure(folder: Pen, chosen: argparse.Namespace) -> Found:
+    shrunk = QUICK if chosen.quick else 1
+    staged = stage(folder.folder, shrunk=shrunk)
+    held_at = max(SIZES.values()) // shrunk // HELD_SHARE
+    ours = []
+    for hosts in QUICK_HOSTS if chosen.quick else HOSTS:
+        say(f"bringing {staged.size / MEGABYTE:.0f} MB to {_hosts(hosts)}")
+        is_whole = chosen.whole or hosts <= FEW
+        ours.append(await measuring.hold(staged, hosts, held_at=held_at, is_whole=is_whole))
+    old = []
+    for hosts in (1, FEW):
+        say(f"the same to {_hosts(hosts)} with a copy per call")
+        old.append(
+            await measuring.hold(staged, hosts, held_at=held_at, is_whole=False, the_old_way=True)
+        )
+    ours_seconds, scp_seconds = await _race(folder, staged, chosen.rounds)
+    return Found(ours, old, ours_seconds, scp_seconds, staged.size, os.getloadavg()[0])
+
+
+async def _race(folder: Pen, staged: Staged, rounds: int) -> tuple[list[float], list[float]]:
+    """Return the seconds of our transfers and of scp's, which take turns."""
+    sshd = await openssh.serve(folder, staged)
+    ours, scp = [], []
+    for number in range(rounds):
+        say(f"racing with scp, {number + 1} of {rounds}")
+        scp.append(await measuring.copy(sshd))
+        ours.append(await measuring.stream(staged, sshd))
+    return ours, scp
+
+
+def say(line: str) -> None:
+    """Tell how far it is, beside the results."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def _hosts(count: int) -> str:
+    return "1 host" if count == 1 else f"{count} hosts"
+
+
+def _verdict(met: bool | None) -> str:  # noqa: FBT001 - there is nothing else to tell
+    return {True: "met", False: "MISSED", None: ""}[met]
