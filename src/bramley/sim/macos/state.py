@@ -25,6 +25,8 @@ class Store:
 
     def __init__(self, root: Path) -> None:
         self._folder = root / FOLDER
+        # Asked for all the time, so it is put together once.
+        self._path = str(self._folder / _STATE)
         self._open: dict[str, Any] | None = None
         self._seen: tuple[tuple[int, int], dict[str, Any]] | None = None
 
@@ -35,7 +37,8 @@ class Store:
 
     def make(self, state: Mapping[str, Any]) -> None:
         """Begin with this document."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        # It holds passwords.
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._save(state)
 
     def read(self) -> Mapping[str, Any]:
@@ -58,17 +61,16 @@ class Store:
                 self._open = None
 
     def _load(self) -> dict[str, Any]:
-        path = self._folder / _STATE
-        stat = path.stat()
+        stat = os.stat(self._path)  # noqa: PTH116 - see there
         version = (stat.st_ino, stat.st_mtime_ns)
         if self._seen is None or self._seen[0] != version:
-            self._seen = (version, json.loads(path.read_bytes()))
+            self._seen = (version, json.loads(Path(self._path).read_bytes()))
         return self._seen[1]
 
     def _save(self, state: Mapping[str, Any]) -> None:
         fresh = self._folder / f"{_STATE}.{os.getpid()}"
         fresh.write_text(json.dumps(state, indent=1, sort_keys=True))
-        fresh.replace(self._folder / _STATE)
+        fresh.replace(self._path)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -23,6 +23,12 @@ def test_a_change_is_seen_by_everybody_who_opens_the_folder(tmp_path: Path) -> N
     assert other.state["filevault"]
 
 
+def test_passwords_are_in_no_folder_that_others_may_enter(tmp_path: Path) -> None:
+    mac = Bench(tmp_path).mac
+
+    assert (mac.root / ".mac").stat().st_mode & 0o077 == 0
+
+
 def test_nothing_of_a_change_stays_when_an_error_comes(tmp_path: Path) -> None:
     mac = Bench(tmp_path).mac
 
