@@ -1,0 +1,161 @@
+"""What lives and dies on a simulated Mac: jobs, restarts, and everything with its server."""
+
+from __future__ import annotations
+
+import os
+import plistlib
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import asyncssh
+
+from bramley.agent import platform
+from bramley.sim.ssh.serving import SimulatedHost
+from tests.process.sim_mac.served import SETTINGS, Client, served, until
+
+# Tells who it is, and on its way out takes its time: a next one must wait for it.
+SCRIPT = "trap 'sleep 0.3; echo gone; exit 0' TERM; id -un; while :; do sleep 0.05; done"
+PLIST = "/Library/LaunchDaemons/a.job.plist"
+JOB = plistlib.dumps(
+    {
+        "Label": "a.job",
+        "UserName": "m1",
+        "ProgramArguments": ["/bin/sh", "-c", SCRIPT],
+        "KeepAlive": True,
+        "ThrottleInterval": 1,
+        "StandardOutPath": "/var/log/a.log",
+    }
+)
+PID = "sudo launchctl print system/a.job | sed -n 's/.*pid = //p'"
+
+
+async def loaded(mac: Client) -> None:
+    await mac.says(f"sudo tee {PLIST}", JOB)
+    await mac.says(f"sudo launchctl bootstrap system {PLIST}")
+
+
+async def test_a_job_runs_as_its_user_is_kept_alive_and_ends_when_it_is_booted_out(
+    tmp_path: Path,
+) -> None:
+    log = tmp_path / "mac/var/log/a.log"
+    async with served(tmp_path / "mac", may_sudo=True) as (_, mac):
+        await loaded(mac)
+        await until(lambda: log.read_text() == "m1\n")
+
+        first = await mac.says(PID)
+        await mac.says("sudo launchctl kickstart -k system/a.job")
+        # The second begins when the first has gone.
+        await until(lambda: log.read_text() == "m1\ngone\nm1\n")
+        assert first != await mac.says(PID)
+
+        await mac.says(f"sudo kill -9 $({PID})")
+        await until(lambda: log.read_text() == "m1\ngone\nm1\nm1\n")
+
+        last = await mac.says(PID)
+        await mac.says("sudo launchctl bootout system/a.job")
+        await until(lambda: log.read_text().endswith("gone\n"))
+        await mac.fails(f"while kill -0 {last.strip()}; do sleep 0.05; done; exit 1")
+
+
+async def test_a_restart_breaks_the_line_ends_processes_and_starts_jobs_again(
+    tmp_path: Path,
+) -> None:
+    async with served(tmp_path / "mac", may_sudo=True) as (_, mac):
+        await loaded(mac)
+        await mac.says("nohup sleep 98765 </dev/null >/dev/null 2>&1 & sudo touch /tmp/kept")
+        before = await mac.says("sysctl -n kern.bootsessionuuid")
+
+        await mac.run("sudo shutdown -r now; sleep 60")
+
+        after = await back(mac)
+        assert before != after
+        assert "98765" not in await mac.says("ps -A -o args=")
+        assert "trap" in await mac.says("sleep 0.2; ps -A -o args=")
+
+
+async def back(mac: Client) -> str:
+    while True:
+        try:
+            return await mac.says("sysctl -n kern.bootsessionuuid")
+        except (OSError, asyncssh.Error, AssertionError):
+            continue
+
+
+async def test_a_mac_that_was_switched_off_keeps_its_disk_and_its_key(tmp_path: Path) -> None:
+    async with served(tmp_path / "mac", may_sudo=True) as (host, mac):
+        await loaded(mac)
+        await mac.says("echo kept > file")
+        key = host.host_key
+
+    async with SimulatedHost(tmp_path / "mac", settings=SETTINGS) as again:
+        client = Client(again)
+        assert again.host_key == key
+        assert await client.says("cat file; sudo id -un") == "kept\nroot\n"
+        assert (await client.says(PID)).strip().isdigit()
+        await client.close()
+
+
+@contextmanager
+def command(root: Path, *flags: str) -> Iterator[subprocess.Popen[str]]:
+    words = [sys.executable, "-P", "-c", "from bramley.cli.main import main; main()", "sim", "mac"]
+    words += ["--root", str(root), "--listen", "127.0.0.1:0", *flags]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def told(process: subprocess.Popen[str]) -> dict[str, str]:
+    """Read what it prints until it serves."""
+    assert process.stdout is not None
+    lines: dict[str, str] = {}
+    for line in process.stdout:
+        if "Ctrl-C" in line:
+            return lines
+        name, _, rest = line.strip().partition("   ")
+        lines[name] = rest.strip()
+    raise AssertionError(lines)
+
+
+def private(path: Path) -> str:
+    """Return what stands in a file that nobody else can read, in a folder that nobody else can open."""
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    return path.read_text().strip()
+
+
+async def test_the_command_tells_how_to_get_in_and_nothing_survives_its_kill(
+    tmp_path: Path,
+) -> None:
+    root = tmp_path / "mac"
+    with command(root, "--ready") as process:
+        said = told(process)
+        password = private(Path(said["password"].removeprefix("in ")))
+        port = int(said["log in"].split()[2])
+        async with asyncssh.connect(
+            "127.0.0.1", port, username="m1", password=password,
+            known_hosts=None, client_keys=None, agent_path=None, config=None,
+        ) as line:  # fmt: skip
+            done = await line.run("sudo id -un; nohup sleep 87654 </dev/null >/dev/null 2>&1 &")
+            assert done.stdout == "root\n"
+            assert sleeping("87654")
+
+        os.kill(process.pid, signal.SIGKILL)
+        await until(lambda: not sleeping("87654"))
+
+
+async def test_ctrl_c_ends_the_command_in_order(tmp_path: Path) -> None:
+    with command(tmp_path / "mac") as process:
+        told(process)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+
+
+def sleeping(seconds: str) -> bool:
+    return any(each.argv == ("sleep", seconds) for each in platform.current().processes())
