@@ -1,0 +1,107 @@
+"""The order of the steps, and what is refused before the first connection."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from bramley.base import virtual_time
+from bramley.base.errors import BadConfiguration
+from bramley.base.secret import Secret
+from bramley.host import ensuring, sequence
+from bramley.host.drift import Part
+from bramley.host.spec import MacSpec
+from bramley.host.step import Step
+from tests.unit.host.steps import wanted
+from tests.unit.host.steps.cutting import Scene
+from tests.unit.host.steps.wanted import JOB
+
+ORDER = [
+    *("preconditions", "sudo", "ssh-keys", "hostname", "sleep", "updates", "auto-login", "firewall"),
+    *("tart", "tailscale", "tailnet-resolver", "local-network", "node-exporter", "log-rotation"),
+    *("kubeconfig", "interpreter", "agent", "agent-job", "verification"),
+]  # fmt: skip
+
+
+def names(steps: list[Step]) -> list[str]:
+    return [step.name for step in steps]
+
+
+def test_a_mac_with_everything_goes_through_all_steps_in_order(tmp_path: Path) -> None:
+    assert names(sequence.steps(wanted.spec(tmp_path))) == ORDER
+
+
+def test_what_is_left_out_is_left_alone() -> None:
+    found = names(sequence.steps(MacSpec(job=JOB)))
+
+    assert found == [*ORDER[:8], "local-network", "log-rotation"]
+
+
+def test_a_mac_of_the_tailnet_is_in_it_without_a_key_of_ours(tmp_path: Path) -> None:
+    """A roll that comes over the tailnet leaves its programs alone, and still looks after what needs them."""
+    spec = dataclasses.replace(wanted.spec(tmp_path), tailnet=None)
+
+    assert names(sequence.steps(spec)) == [name for name in ORDER if name != "tailscale"]
+
+
+def test_figures_without_a_tailnet_are_refused(tmp_path: Path) -> None:
+    spec = dataclasses.replace(wanted.spec(tmp_path), tailnet=None, job=JOB)
+
+    with pytest.raises(BadConfiguration, match="node_exporter serves on the tailnet only"):
+        sequence.steps(spec)
+
+
+def test_every_part_of_drift_has_its_step(tmp_path: Path) -> None:
+    """A part that no step applies would be drifted for ever, and one that two apply would be stamped for both."""
+    steps = sequence.steps(wanted.spec(tmp_path))
+
+    assert [part.part for part in (step.wanted() for step in steps) if part] == list(Part)
+
+
+def test_no_secret_and_no_name_moves_a_stamp(tmp_path: Path) -> None:
+    spec = wanted.spec(tmp_path)
+    assert spec.tailnet
+    other = dataclasses.replace(
+        spec,
+        password=Secret("another"),
+        kubeconfig=wanted.identity(born=wanted.BORN + 5),
+        tailnet=dataclasses.replace(spec.tailnet, auth_key=Secret("tskey-auth-other")),
+    )
+
+    assert stamps(spec) == stamps(other)
+
+
+def stamps(spec: MacSpec) -> list[str]:
+    return [part.stamp for part in (step.wanted() for step in sequence.steps(spec)) if part]
+
+
+async def test_a_bare_mac_becomes_ready_and_then_needs_nothing(tmp_path: Path) -> None:
+    line = (await Scene.make(tmp_path / "macs")).copy("mac")
+    steps = sequence.steps(wanted.spec(tmp_path), clock=virtual_time.clock())
+
+    await ensuring.apply(line, steps)
+    done, looks = len(line.done), line.looks
+    again = await ensuring.apply(line, steps)
+
+    assert not again.is_changed
+    assert again.pending == ()
+    # One look for all steps, and nothing else.
+    assert (len(line.done), line.looks) == (done, looks + 1)
+    assert (await ensuring.plan(line, steps)).is_empty
+
+
+async def test_an_update_applies_and_stamps_only_what_differs(tmp_path: Path) -> None:
+    line = (await Scene.make(tmp_path / "macs")).copy("mac")
+    spec = wanted.spec(tmp_path)
+    await ensuring.apply(line, sequence.steps(spec, clock=virtual_time.clock()))
+    newer = dataclasses.replace(spec, agent=wanted.agent(tmp_path, wanted.NEWER_AGENT))
+    before = await ensuring.stamps_of(line)
+
+    steps = sequence.steps(newer, clock=virtual_time.clock())
+    report = await ensuring.apply(line, steps)
+
+    assert [name for name, count in report.changed.items() if count] == ["agent", "agent-job"]
+    after = await ensuring.stamps_of(line)
+    assert [part for part in after if after[part] != before[part]] == ["agent"]
