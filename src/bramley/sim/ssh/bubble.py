@@ -125,14 +125,26 @@ class Bubble:
             yield from ("--ro-bind-try", f"/proc/{knobs}", f"/proc/{knobs}")
 
 
-def as_plain_user(argv: list[str], *, uid: int, gid: int, root: Path, run: str) -> list[str]:
-    """Return what runs a command as a user of the Mac where the machine knows but one: a bubble within the bubble."""
-    words = [f"{_MACHINE}/bin/bwrap", "--dev-bind", "/", "/", "--unshare-user"]
-    words += ["--uid", str(uid), "--gid", str(gid)]
-    for folder in _OF_ROOT:
-        if (root / folder[1:]).is_dir() and not (root / folder[1:]).is_symlink():
-            words += ["--ro-bind", folder, folder]
-    return [*words, "--bind", run, RUN, "--", *argv]
+@dataclass(frozen=True, slots=True)
+class PlainUser:
+    """A user of the Mac where the machine knows but one; `owned` are paths of theirs within folders of root."""
+
+    uid: int
+    gid: int
+    run: str
+    owned: tuple[str, ...] = ()
+
+    def command(self, argv: list[str], root: Path) -> list[str]:
+        """Return what runs a command as this user: a bubble within the bubble."""
+        words = [f"{_MACHINE}/bin/bwrap", "--dev-bind", "/", "/", "--unshare-user"]
+        words += ["--uid", str(self.uid), "--gid", str(self.gid)]
+        for folder in _OF_ROOT:
+            if (root / folder[1:]).is_dir():
+                words += ["--ro-bind", folder, folder]
+        for path in self.owned:
+            if path.startswith(tuple(f"{folder}/" for folder in _OF_ROOT)):
+                words += ["--bind-try", path, path]
+        return [*words, "--bind", self.run, RUN, "--", *argv]
 
 
 def interpreter() -> str:

@@ -14,13 +14,12 @@ import socket
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from bramley.base import log
 from bramley.base.errors import BadConfiguration, TimedOut
 from bramley.sim.ssh import bubble
-from bramley.sim.ssh.bubble import Bubble
+from bramley.sim.ssh.bubble import Bubble, PlainUser
 
 logger = log.get(__name__)
 
@@ -55,6 +54,7 @@ class Start:
 
 
 Ended = Callable[[int], None]
+Owned = Callable[[str], tuple[str, ...]]
 
 
 class Processes:
@@ -66,16 +66,18 @@ class Processes:
         process: subprocess.Popen[bytes],
         requests: socket.socket,
         events: socket.socket,
+        owned: Owned,
     ) -> None:
         self._home = home
         self._process = process
         self._requests = requests
         self._events = events
+        self._owned = owned
         self._waiting: dict[int, Ended] = {}
 
     @classmethod
-    def boot(cls, home: Bubble) -> Processes:
-        """Start the Mac's first process."""
+    def boot(cls, home: Bubble, owned: Owned = lambda _: ()) -> Processes:
+        """Start the Mac's first process; `owned` tells what a user owns, where the kernel does not."""
         if why := bubble.missing():
             raise BadConfiguration(why)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -92,7 +94,7 @@ class Processes:
                 # Ctrl-C is for the server, which then ends everything in order.
                 start_new_session=True,
             )
-        return cls(home, process, ours, hears)
+        return cls(home, process, ours, hears, owned)
 
     @property
     def pid(self) -> int:
@@ -129,12 +131,10 @@ class Processes:
         self._process.wait(_ENDS_WITHIN)
 
     def _request(self, start: Start) -> dict[str, Any]:
-        argv = list(start.argv)
-        if not bubble.is_root() and start.who.uid != 0:
-            run = f"{bubble.RUN}/{start.who.name}"
-            argv = bubble.as_plain_user(
-                argv, uid=start.who.uid, gid=start.who.gid, root=Path(self._home.root), run=run
-            )
+        argv, who = list(start.argv), start.who
+        if not bubble.is_root() and who.uid != 0:
+            user = PlainUser(who.uid, who.gid, f"{bubble.RUN}/{who.name}", self._owned(who.name))
+            argv = user.command(argv, self._home.root)
         return {
             "argv": argv,
             "env": dict(start.environment),

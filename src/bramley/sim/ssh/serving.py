@@ -234,8 +234,13 @@ class SimulatedHost:
         return None if "back_at" in boot else str(boot["boot_id"])
 
     def _boot(self) -> None:
-        self._processes = Processes.boot(Bubble(self.root, self._lent, self.mac.state["host_name"]))
+        home = Bubble(self.root, self._lent, self.mac.store.read()["host_name"])
+        self._processes = Processes.boot(home, self._owned)
         self._launching.booted(self._processes)
+
+    def _owned(self, user: str) -> tuple[str, ...]:
+        kept = self.mac.store.read()["owners"].items()
+        return tuple(path for path, owner in kept if owner.partition(":")[0] == user)
 
     def _wanted_key(self) -> asyncssh.SSHKey:
         if not self.faults.has(Do.OTHER_HOST_KEY):
