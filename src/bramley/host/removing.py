@@ -132,11 +132,14 @@ def _agent() -> Undoing:
 def _kubeconfig() -> Undoing:
     def commands(seen: Facts) -> Iterator[Command]:
         held = set(seen.said(_IN_AGENT_FOLDER).text.split())
-        is_ours_alone = held <= {_name(host.AGENT_KUBECONFIG)}
-        yield from _present(seen, host.AGENT_FOLDER if is_ours_alone else host.AGENT_KUBECONFIG)
+        is_ours_alone = held <= {_name(path) for path in files}
+        yield from _present(seen, *([host.AGENT_FOLDER] if is_ours_alone else files))
 
-    asked = (Find(host.AGENT_FOLDER), Find(host.AGENT_KUBECONFIG), _IN_AGENT_FOLDER)
-    return Undoing("kubeconfig", "the agent's way to the cluster", asked, commands)
+    files = (host.AGENT_KUBECONFIG, host.CLIENT_AUTHORITY)
+    finds = [Find(path) for path in (host.AGENT_FOLDER, *files)]
+    return Undoing(
+        "kubeconfig", "the agent's way to the cluster", (*finds, _IN_AGENT_FOLDER), commands
+    )
 
 
 def _log_rotation() -> Undoing:
