@@ -14,7 +14,7 @@ from bramley.host.connection import Connection
 # macOS gives each boot an identity; its boot time would do, but changes whenever the clock is set.
 BOOT = Look(("sysctl", "-n", "kern.bootsessionuuid"))
 _RESTART = ("shutdown", "-r", "now")
-_EVERY = timedelta(seconds=5)
+_EVERY = timedelta(seconds=2)
 
 
 async def reboot(

@@ -104,9 +104,7 @@ class ModelConnection:
         self._require_up(purpose)
         if isinstance(fault, Hang):
             await asyncio.sleep(within.total_seconds())
-            raise errors.TimedOut(
-                f"{self.host}: {purpose}: no end within {_shown(within)}; it was stopped"
-            )
+            raise self._no_end(within, purpose)
 
     def _require_up(self, purpose: str) -> None:
         if not self.mac.is_up:
@@ -144,11 +142,21 @@ class ModelConnection:
         match command:
             case Run(argv=("sleep", seconds)):
                 # The one program that only waits: those of the model never do.
-                await asyncio.sleep(float(seconds))
+                await self._sleep(float(seconds), command)
             case Run():
                 doing.run(self.mac, self._user, command)
             case Write():
                 doing.write(self.mac, self._user, command)
+
+    async def _sleep(self, seconds: float, command: Run) -> None:
+        await asyncio.sleep(min(seconds, command.within.total_seconds()))
+        if seconds > command.within.total_seconds():
+            raise self._no_end(command.within, command.purpose)
+
+    def _no_end(self, within: timedelta, purpose: str) -> errors.TimedOut:
+        return errors.TimedOut(
+            f"{self.host}: {purpose}: no end within {_shown(within)}; it was stopped"
+        )
 
     async def _stream(self, command: Stream, fault: Fault | None) -> None:
         line = _Line(self.host, fault)

@@ -102,3 +102,13 @@ def test_a_script_uses_only_options_that_both_systems_know(part: Path) -> None:
 def test_the_list_is_not_longer_than_needed() -> None:
     used = {word for part in PARTS for words in commands(part.read_text()) for word in words}
     assert set(ALLOWED) - used == set()
+
+
+def test_no_script_traps_a_signal_that_it_sends_to_its_own_children() -> None:
+    """A shell that forks while a signal is trapped may lose it in the child, and then waits for that child for ever."""
+    traps = {
+        tuple(words) for part in PARTS for words in commands(part.read_text()) if words[0] == "trap"
+    }
+    assert {words[2:] for words in traps} == {("EXIT",), ("TERM",)}
+    ignoring = [part.stem for part in PARTS if "trap '' TERM" in part.read_text()]
+    assert ignoring == ["attend", "watch"]

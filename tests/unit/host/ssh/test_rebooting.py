@@ -52,7 +52,7 @@ async def reboot(mac: Mac) -> float:
 async def test_a_reboot_ends_with_another_boot(answer: errors.BramleyError | None) -> None:
     mac = Mac(["one", "one", DOWN, "", "two"], restarts=answer)
 
-    assert await reboot(mac) == 20
+    assert await reboot(mac) == 8
     assert mac.hung_up == 1
     assert mac.done == [Run(argv=("shutdown", "-r", "now"), purpose="restart", as_root=True)]
 

@@ -1,5 +1,6 @@
 # shellcheck shell=sh
-# place PATH TOKEN: make a private folder beside a file that is to come, and drop those that cut runs have left.
+# place PATH TOKEN: make a private folder beside a file that is to come, and drop those that cut runs have left. No signal is
+# trapped: a shell that forks while one is may lose it in the child, and who is waited for would never end.
 place() {
     name=${1##*/}
     folder=${1%/*}
@@ -10,7 +11,6 @@ place() {
     rm -rf "$folder"/.bramley-new.????????????????."$name"
     new=$folder/.bramley-new.$2.$name
     trap 'rm -rf "$new"' EXIT
-    trap 'exit 1' HUP INT TERM
     umask 077
     mkdir "$new" || fail "nothing can be written into ${folder:-/}"
 }

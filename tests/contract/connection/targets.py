@@ -1,0 +1,143 @@
+"""The sides of the connection's seam: the model of a Mac in process, the simulated Mac behind SSH, and OpenSSH's own server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from bramley.api.names import host as names
+from bramley.base import virtual_time
+from bramley.base.clock import SystemClock
+from bramley.base.secret import Secret
+from bramley.host import ssh
+from bramley.host.artifacts import Depot
+from bramley.host.commands import ROOT, Folder, Write
+from bramley.host.connection import Connection
+from bramley.host.ssh import Credentials, Target
+from bramley.sim.macos.faults import Cut, Moment
+from bramley.sim.macos.in_process import ModelConnection
+from bramley.sim.macos.mac import Mac
+from bramley.sim.macos.settings import Settings
+from bramley.sim.ssh.faults import Do, Fault
+from bramley.sim.ssh.serving import SimulatedHost
+from tests.process.host_ssh import openssh
+
+PASSWORD = Secret("it's a $(canary)")
+SETTINGS = Settings(password=PASSWORD.reveal(), boot_seconds=1.0)
+CLOSED = timedelta(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One Mac, and how to see its files from here and to break its line."""
+
+    mac: Connection
+    depot: Depot
+    # A folder that may be changed, as the Mac calls it, and where it is on this machine.
+    folder: str
+    real: Path
+    owner: str
+    let_sudo_be: Callable[[Connection], Awaitable[None]]
+    # Lets the line break when the next command is done, before its answer.
+    lose_answer: Callable[[], None]
+
+
+@asynccontextmanager
+async def model(folder: Path) -> AsyncIterator[Stage]:
+    """Answer from the model, under virtual time."""
+    clock = virtual_time.clock()
+    mac = Mac.make(folder / "mac", settings=SETTINGS, clock=clock)
+    depot = Depot()
+    connection = ModelConnection(mac, clock=clock, artifacts=depot)
+
+    def lose_answer() -> None:
+        connection.faults.at(lambda _: True, Cut(Moment.UNANSWERED))
+
+    real = mac.files.at("/opt") / "stage"
+    yield Stage(connection, depot, "/opt/stage", real, ROOT, _write_rule, lose_answer)
+
+
+@asynccontextmanager
+async def simulated(folder: Path) -> AsyncIterator[Stage]:
+    """Run rendered shell for real in a simulated Mac's own root."""
+    depot = Depot()
+    async with SimulatedHost(folder / "mac", settings=SETTINGS) as host:
+        target = Target(
+            host="127.0.0.1",
+            port=host.port,
+            user=SETTINGS.user,
+            credentials=Credentials(password=PASSWORD),
+            name="mac",
+        )
+        async with ssh.open(
+            target, clock=SystemClock(), artifacts=depot, patience=CLOSED
+        ) as connection:
+
+            def lose_answer() -> None:
+                host.faults.put(Fault(do=Do.CUT_AFTER, times=1))
+
+            real = host.mac.files.at("/opt") / "stage"
+            yield Stage(connection, depot, "/opt/stage", real, ROOT, _write_rule, lose_answer)
+
+
+@asynccontextmanager
+async def by_openssh(folder: Path) -> AsyncIterator[Stage]:
+    """Run rendered shell for real on this machine, in a folder of it."""
+    depot = Depot()
+    async with openssh.serving(folder / "sshd") as server:
+        (folder / "sshd" / "password").write_text(PASSWORD.reveal())
+        (folder / "sshd" / "sudo-password").write_text(PASSWORD.reveal())
+        async with ssh.open(
+            server.target(), clock=SystemClock(), artifacts=depot, patience=CLOSED
+        ) as connection:
+
+            async def let_sudo_be(_: Connection) -> None:
+                (folder / "sshd" / "sudo-password").unlink()
+
+            real = folder / "stage"
+            yield Stage(
+                connection, depot, str(real), real, server.owner, let_sudo_be, _cannot_lose_answers
+            )
+
+
+async def _write_rule(mac: Connection) -> None:
+    rule = f"{SETTINGS.user} ALL=(ALL) NOPASSWD: ALL\n".encode()
+    path = names.sudoers(SETTINGS.user)
+    check = ("visudo", "-cf", "{}")
+    await mac.do(
+        Write(
+            path=path,
+            content=rule,
+            purpose="let sudo be",
+            mode=0o440,
+            check=check,
+            sudo_password=PASSWORD,
+        )
+    )
+
+
+def _cannot_lose_answers() -> None:
+    raise AssertionError("OpenSSH loses no answer on request")
+
+
+OPENERS = {"model": model, "ssh": simulated, "openssh": by_openssh}
+# The model keeps to virtual time; the others need programs that the process tier has.
+MODEL = pytest.param("model", marks=pytest.mark.tier("unit"))
+SSH = pytest.param("ssh", marks=pytest.mark.tier("process"))
+OPENSSH = pytest.param("openssh", marks=pytest.mark.tier("process"))
+every_target = pytest.mark.parametrize("target", [MODEL, SSH, OPENSSH])
+simulated_targets = pytest.mark.parametrize("target", [MODEL, SSH])
+
+
+@asynccontextmanager
+async def ready(target: str, folder: Path) -> AsyncIterator[Stage]:
+    """Give out a Mac whose sudo asks for nothing, with an empty folder on it."""
+    async with OPENERS[target](folder) as stage:
+        await stage.let_sudo_be(stage.mac)
+        await stage.mac.do(Folder(path=stage.folder, purpose="make room", owner=stage.owner))
+        yield stage
