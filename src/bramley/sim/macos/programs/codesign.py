@@ -45,6 +45,8 @@ def _without_strictness(options: list[str]) -> list[str]:
 
 def _sign(mac: Mac, call: Call, path: str) -> Said:
     real = mac.files.real(path)
+    if mac.files.is_folder(real):
+        return refusing.not_modelled(call, "signing a bundle")
     if not reading.may_replace(mac, call, real):
         return Said(1, err=f"{path}: Permission denied\n")
     had_one = _signed(mac, real)
@@ -74,6 +76,6 @@ def _display(mac: Mac, path: str) -> Said:
 
 def _signed(mac: Mac, real: str) -> str:
     """Return what the signature of a file or bundle covers; empty if there is none. Bundles come signed by their makers."""
-    by_hand = str(mac.state.get("signed", {}).get(real, ""))
-    is_bundle = mac.files.is_file(f"{real}/{_IDENTITY_IN}")
-    return by_hand or (local_network.signature(mac, real) if is_bundle else "")
+    if mac.files.is_file(f"{real}/{_IDENTITY_IN}"):
+        return local_network.signature(mac, real)
+    return str(mac.state.get("signed", {}).get(real, ""))

@@ -136,7 +136,11 @@ def _save(mac: Mac, call: Call, path: str, found: dict[str, Any]) -> Said:
         mac.files.make_folder(folder, owner=owner)
     is_shared = path.startswith("/Library/")
     contents = plistlib.dumps(found, fmt=plistlib.FMT_BINARY)
-    mac.files.write(path, contents, mode=0o644 if is_shared else 0o600, owner=owner)
+    try:
+        mac.files.write(path, contents, mode=0o644 if is_shared else 0o600, owner=owner)
+    except OSError:
+        # The disk is full, and the real program says no more than this.
+        return _unwritable(mac, call)
     return Said()
 
 

@@ -91,7 +91,10 @@ def _up(mac: Mac, call: Call, words: list[str]) -> Said:
         return Said(1, err=f"tag: \"{wrong[0]}\": tags must start with 'tag:'\n")
     if (now is None or wanted["key"]) and (refused := _refused(mac, wanted["key"], tags)):
         return refused
-    _save(mac, wanted, tags)
+    try:
+        _save(mac, wanted, tags)
+    except OSError:
+        return Said(1, err=f"write {_state_file(mac)}: no space left on device\n")
     return Said()
 
 
