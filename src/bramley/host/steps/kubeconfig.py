@@ -20,7 +20,7 @@ from bramley.api.names import access, host
 from bramley.base.errors import BadConfiguration
 from bramley.base.secret import Secret
 from bramley.host import restarting, unpacking
-from bramley.host.commands import Command, Find, Folder, LookAt, Probe, Remove, Write
+from bramley.host.commands import Command, Find, Folder, LookAt, Probe, Write
 from bramley.host.facts import Facts
 from bramley.kube import kubeconfig
 
@@ -86,13 +86,11 @@ class Kubeconfig:
         """Refuse nothing."""
 
     def plan(self, seen: Facts) -> Iterator[Command]:
-        """Write the file and then the note, if the file will not do; the note goes before, so that a cut is seen."""
+        """Write the file and then the note, if the file will not do; a cut in between leaves a note of another digest."""
         yield from unpacking.folder(seen, host.AGENT_FOLDER, owner=self._owner)
         if self._will_do(seen):
             return
         yield from restarting.note(seen)
-        if seen.file(_NOTE) is not None:
-            yield Remove(path=host.KUBECONFIG_NOTE, purpose="forget what was known of the file")
         yield Write(
             path=host.AGENT_KUBECONFIG,
             content=self.content,

@@ -105,3 +105,15 @@ async def test_one_that_was_broken_since_is_told_and_not_replaced(tmp_path: Path
 
     with pytest.raises(UnsupportedHost, match="is there and does not answer"):
         await ensuring.apply(line, [step])
+
+
+async def test_what_a_cut_has_left_behind_goes(tmp_path: Path) -> None:
+    step = Tart(wanted.tart(tmp_path, OLD))
+    line = await wanted.mac(tmp_path, step)
+    line.mac.files.write("/usr/local/lib/.tart.incoming.tar.gz", b"half of it")
+    line.mac.files.make_folder("/usr/local/lib/.tart.incoming/tart.app")
+    line.mac.files.make_folder(f"{BUNDLE}.before")
+
+    await ensuring.apply(line, [step])
+
+    assert line.mac.files.names("/usr/local/lib") == ["tart.app"]

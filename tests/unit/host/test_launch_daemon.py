@@ -1,0 +1,82 @@
+"""A daemon of launchd: loaded from exactly its property list, whenever the line was cut on the way."""
+
+from __future__ import annotations
+
+import plistlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from bramley.host import ensuring, launch_daemon
+from bramley.host.commands import Command, Probe
+from bramley.host.facts import Facts, Said
+from bramley.host.launch_daemon import LaunchDaemon
+from bramley.host.step import Step
+from bramley.sim.macos.in_process import ModelConnection
+from tests.unit.host.steps import wanted
+from tests.unit.host.steps.cutting import Scene, cut_everywhere
+
+LABEL = "dev.tuist.example"
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """Keep a daemon, and nothing else."""
+
+    name: ClassVar[str] = "example"
+    title: ClassVar[str] = "a daemon"
+
+    daemon: LaunchDaemon
+
+    def wanted(self) -> None:
+        """Stamp nothing."""
+
+    def looks(self) -> list[Probe]:
+        return self.daemon.looks()
+
+    def refuse(self, seen: Facts) -> None:
+        """Refuse nothing."""
+
+    def plan(self, seen: Facts) -> Iterator[Command]:
+        yield from self.daemon.plan(seen)
+
+
+def keeping(*words: str) -> Step:
+    told = {
+        "Label": LABEL,
+        "ProgramArguments": ["/usr/bin/true", *words],
+        "RunAtLoad": True,
+        "KeepAlive": True,
+    }
+    return Keeping(LaunchDaemon(LABEL, plistlib.dumps(told)))
+
+
+def words(line: ModelConnection) -> list[str]:
+    return [str(word) for word in line.mac.state["launchd"]["jobs"][f"system/{LABEL}"]["arguments"]]
+
+
+async def test_another_property_list_is_loaded(tmp_path: Path) -> None:
+    line = await wanted.mac(tmp_path, keeping("old"))
+
+    await ensuring.apply(line, [keeping("new")])
+
+    assert words(line)[1:] == ["new"]
+
+
+async def test_a_cut_is_seen_by_the_next_plan(tmp_path: Path) -> None:
+    """launchd does not tell which property list it has read, so what it runs is compared."""
+    line = await wanted.mac(tmp_path, keeping("old"))
+    line.mac.root.rename(tmp_path / "begin")
+
+    expected = await cut_everywhere(Scene(tmp_path), [keeping("new")])
+
+    assert expected["state"]["launchd"]["jobs"][f"system/{LABEL}"]["arguments"][1:] == ["new"]
+
+
+def test_the_process_of_a_daemon_is_read_from_what_launchctl_prints() -> None:
+    told = b"system/x = {\n\tstate = running\n\n\tpid = 4711\n\tlast exit code = 0\n}\n"
+
+    assert launch_daemon.pid(Said(0, told)) == 4711
+    assert launch_daemon.pid(Said(0, b"system/x = {\n\tstate = spawn scheduled\n}\n")) == 0
+    assert launch_daemon.pid(Said(113, b"pid = 1")) == 0
