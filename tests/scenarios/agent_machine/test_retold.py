@@ -87,6 +87,15 @@ STORIES: Mapping[str, Sequence[Step]] = {
         Delete("a"),
         Wait(60.0),
     ],
+    "the record of a clone that comes late is lost": [
+        Create("a"),
+        Wait(30.0),
+        Break("clone is slow", 2),
+        Create("b", "tagged"),
+        Wait(30.0),
+        SpoilRecord(0),
+        Wait(120.0),
+    ],
     "a guest outlives its tart": [
         Break("guest outlives its tart"),
         Create("a", "works long"),
