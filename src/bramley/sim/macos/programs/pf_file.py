@@ -43,6 +43,8 @@ _SETTINGS = (
     "ruleset-optimization", "skip", "state-defaults", "state-policy", "timeout",
 )  # fmt: skip
 
+_DEEPEST = 32
+
 Reading = Callable[[str], str | None]
 
 
@@ -83,6 +85,10 @@ class Load:
     def file(self, path: str, *, anchor: str = "", text: str | None = None) -> bool:
         """Read a file into an anchor, and then the files that it loads into others; tell whether pf would take it."""
         text = self.read(path) if text is None else text
+        if anchor.count("/") >= _DEEPEST:
+            # A file that loads itself: the kernel's names of anchors are bounded.
+            self.said.append("pfctl: load anchors: File name too long")
+            return False
         if text is None:
             self.said.append(f"pfctl: {path}: No such file or directory")
             return False

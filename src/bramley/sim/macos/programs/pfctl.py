@@ -16,7 +16,7 @@ from bramley.sim.macos.programs import pf_file, pf_tables, reading, refusing
 
 CONFIGURATION = "/etc/pf.conf"
 _LETTERS = "a:AdD:eEf:F:ghi:k:K:lmnNOo:Pp:qrRs:St:T:vx:X:z"
-_MODELLED = set("adeEfFnqstTvX")
+_MODELLED = set("adeEfFnstTvX")
 _ALTQ = "No ALTQ support in kernel\nALTQ related functions disabled\n"
 _FLUSHING = (
     "pfctl: Use of -f option, could result in flushing of rules\n"
@@ -29,6 +29,8 @@ _PARTS = (
     "nat", "queue", "rules", "Anchors", "Sources", "states", "info", "Interfaces", "labels", "timeouts", "memory", "Tables",
     "osfp", "all", "References", "dummynet",
 )  # fmt: skip
+_NOT_ENABLED = "pfctl: pf not enabled\n"
+_FIRST_TOKEN = 15_053_025_338_191_571_000
 _EMPTY: Mapping[str, Any] = pf_file.Ruleset().as_json()
 
 Options = dict[str, str]
@@ -41,7 +43,8 @@ def pfctl(mac: Mac, call: Call) -> Said:
     except getopt.GetoptError as error:
         return Said(1, err=f"pfctl: illegal option -- {error.opt}\n{_USAGE}")
     options = {letter[1]: value for letter, value in given}
-    if rest or not options or set(options) - _MODELLED:
+    is_told_more = "v" in options and "f" not in options
+    if rest or not options or set(options) - _MODELLED or is_told_more:
         return refusing.not_modelled(call)
     if "n" not in options and not call.is_root:
         return Said(1, err="pfctl: /dev/pf: Permission denied\n")
@@ -117,23 +120,21 @@ def _load(mac: Mac, call: Call, options: Options, anchor: str) -> Said:
 def _enable(mac: Mac, *, with_token: bool) -> Said:
     with mac.change() as state:
         pf = state["pf"]
-        was_on = pf["enabled"]
-        if was_on and not with_token:
+        if pf["enabled"] and not with_token:
             return Said(1, err="pfctl: pf already enabled\n")
-        if not was_on:
+        if not pf["enabled"]:
             pf.update(enabled=True, enabled_at=mac.now())
         if not with_token:
             return Said(err="pf enabled\n")
-        pf["last_token_id"] = pf.get("last_token_id", 4_721_000) + 13
-        pf["tokens_id"].append(pf["last_token_id"])
-        told = "pf already enabled" if was_on else "pf enabled"
-        return Said(out=f"Token : {pf['last_token_id']}\n", err=f"{told}\n")
+        token = pf["last_token_id"] = pf.get("last_token_id", _FIRST_TOKEN) + 1
+        pf["tokens_id"].insert(0, [token, mac.now()])
+        return Said(err=f"pf enabled\nToken : {token}\n")
 
 
 def _disable(mac: Mac) -> Said:
     with mac.change() as state:
         if not state["pf"]["enabled"]:
-            return Said(1, err="pfctl: pf not enabled\n")
+            return Said(1, err=_NOT_ENABLED)
         state["pf"].update(enabled=False, tokens_id=[])
     return Said(err="pf disabled\n")
 
@@ -141,12 +142,16 @@ def _disable(mac: Mac) -> Said:
 def _release(mac: Mac, token: str) -> Said:
     with mac.change() as state:
         pf = state["pf"]
-        if not token.isdigit() or int(token) not in pf["tokens_id"]:
-            return Said(1, err="pfctl: DIOCSTOPREF: No such process\n")
-        pf["tokens_id"].remove(int(token))
-        pf["enabled"] = bool(pf["tokens_id"])
-        told = "disabled" if not pf["enabled"] else f"{len(pf['tokens_id'])} references left"
-    return Said(err=f"pf {told}\n")
+        left = [held for held in pf["tokens_id"] if str(held[0]) != token]
+        if not pf["enabled"]:
+            return Said(1, err=_NOT_ENABLED)
+        if len(left) == len(pf["tokens_id"]):
+            return Said(1, err="pfctl: pf: token invalid\n")
+        pf.update(enabled=bool(left), tokens_id=left)
+    if not left:
+        return Said(err="pf disabled\n")
+    told = f"{len(left)} more pf enable reference(s) remaining, pf still enabled."
+    return Said(err=f"disable request successful. {told}\n")
 
 
 def _flush(mac: Mac, call: Call, part: str, anchor: str) -> Said:
@@ -225,21 +230,24 @@ def _rules_of_all_kinds(ruleset: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _info(mac: Mac, pf: Mapping[str, Any], _: str) -> list[str]:
-    if not pf["enabled"]:
-        return [f"{'Status: Disabled':<45}Debug: Urgent", ""]
-    passed = int(mac.now() - pf["enabled_at"])
-    days, seconds = divmod(passed, 86_400)
-    told = f"{days} days {seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
-    return [f"{'Status: Enabled for ' + told:<45}Debug: Urgent", ""]
+    is_on = pf["enabled"]
+    told = f"Enabled for {_passed(mac, pf['enabled_at'])}" if is_on else "Disabled"
+    return [f"{'Status: ' + told:<46}Debug: Urgent", ""]
 
 
-def _references(_: Mac, pf: Mapping[str, Any], __: str) -> list[str]:
+def _references(mac: Mac, pf: Mapping[str, Any], _: str) -> list[str]:
     if not pf["tokens_id"]:
-        return ["No active enable references"]
-    head = ["TOKENS:", "PID      Process Name                 TOKEN                    TIMESTAMP"]
+        return ["No pf starter references held"]
+    form = "{:<8} {:<28} {:<24} {}".format
+    head = ["TOKENS:", form("PID", "Process Name", "TOKEN", "TIMESTAMP")]
     return head + [
-        f"412      pfctl                        {token:<24}" for token in pf["tokens_id"]
+        form("412", "pfctl", token, _passed(mac, since)) for token, since in pf["tokens_id"]
     ]
+
+
+def _passed(mac: Mac, since: float) -> str:
+    days, seconds = divmod(int(mac.now() - since), 86_400)
+    return f"{days} days {seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
 
 
 _SHOWN: dict[str, Callable[[Mac, Mapping[str, Any], str], list[str]]] = {

@@ -151,6 +151,12 @@ def test_an_anchor_loads_others_below_itself() -> None:
     assert set(read.rulesets) == {"", "a", "a/b"}
 
 
+def test_a_file_that_loads_itself_ends() -> None:
+    told = said('load anchor "a" from "/rules"\n', rules='load anchor "a" from "/rules"\n')
+
+    assert told[0] == "pfctl: load anchors: File name too long"
+
+
 STOCK = """\
 scrub-anchor "com.apple/*"
 nat-anchor "com.apple/*"
