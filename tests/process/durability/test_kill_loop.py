@@ -25,10 +25,10 @@ WRITERS = 64
 WATCHERS = 6
 # Counted in writes and not in seconds, so that a slow machine sees the same deaths as a fast one.
 WRITES_OF_A_LIFE = (1, 150)
-LIVES_AT_MOST = 60.0
+LIVES_AT_MOST = 120.0
 # At the end the server lives long enough for bookmarks.
 CALM = 3.0
-SETTLE_WITHIN = 60.0
+SETTLE_WITHIN = 120.0
 LEAST_ROLLED = 10
 LEAST_DELETED = 10
 
@@ -106,7 +106,8 @@ def test_nothing_that_a_client_was_told_is_lost_by_killing_the_server(tmp_path: 
         history,
         Least(
             acknowledged=3_000,
-            per_second=50,
+            # How many there were says enough; how fast they came says how busy the machine was.
+            per_second=1,
             refused=100,
             unknown=KILLS,
             events=6_000,
