@@ -92,5 +92,5 @@ def test_rendered_questions_are_clean() -> None:
     (script,) = scripts(question.line)
     # It holds scripts as texts.
     assert findings(script, without=f"{OF_OTHER_PARTS},{STYLE},SC2016") == ""
-    inner = compose(f"token={TOKEN}\n", part("watch"), part("look"))
+    inner = compose(f"token={TOKEN}\n", part("watch"), part("digest"), part("look"))
     assert findings(inner, without=f"{OF_OTHER_PARTS},SC2086,SC2046") == ""

@@ -94,7 +94,9 @@ def _stream(command: Stream, token: str) -> Script:
     artifact = command.artifact
     mode = _octal(command.mode)
     where = (quoting.path(command.path), command.owner, mode)
-    return _changing("stream", (*where, str(artifact.size), artifact.sha256), token, "place")
+    return _changing(
+        "stream", (*where, str(artifact.size), artifact.sha256), token, "place", "digest"
+    )
 
 
 def _changing(name: str, arguments: Sequence[str], token: str, *needs: str) -> Script:

@@ -46,7 +46,7 @@ def _split(probes: Mapping[int, Probe], token: str) -> Iterator[Question]:
 
 
 def _script(probes: Mapping[int, Probe], token: str) -> str:
-    functions = compose(f"token={token}\n", part("watch"), part("look"))
+    functions = compose(f"token={token}\n", part("watch"), part("digest"), part("look"))
     plain = "".join(_ask(number, one) for number, one in probes.items() if not _is_of_root(one))
     privileged = "".join(_ask(number, one) for number, one in probes.items() if _is_of_root(one))
     return (

@@ -117,6 +117,8 @@ async def _connect(target: Target, wire: Wire) -> asyncssh.SSHClientConnection:
 
     from bramley.host.ssh.client import Client
 
+    # It writes every command line into the log, and nobody needs to read scripts there.
+    asyncssh.set_log_level("WARNING")
     client = Client(target)
     try:
         async with _keys(target.told, target.credentials) as keys:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
+import subprocess
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from bramley.host.commands import Find, Look, LookAt, Probe
 from bramley.host.facts import FILE, FOLDER, LINK, OTHER, Found, Said
 from bramley.host.rendering import looking
+from bramley.host.rendering.script import part
 from tests.unit.host.rendering.shells import OWNER, TOKEN, Shell, available
 
 
@@ -137,3 +140,18 @@ def test_a_broken_output_gives_fewer_answers_and_never_a_wrong_one(output: bytes
     (question,) = looking.render([probe], token=TOKEN)
 
     assert looking.answers(question, token=TOKEN, output=output) == {}
+
+
+@pytest.mark.parametrize("program", ["openssl", "shasum"])
+def test_a_digest_is_the_same_whichever_program_makes_it(tmp_path: Path, program: str) -> None:
+    for name in {program, "perl", "sh"}:
+        (tmp_path / name).symlink_to(str(shutil.which(name)))
+    told = subprocess.run(
+        ["sh", "-c", f"{part('digest')}\ndigest"],
+        input=b"12345",
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
+    assert told.stdout.decode() == hashlib.sha256(b"12345").hexdigest()

@@ -24,6 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "mkdir": {"-p"},
     # Neither -T nor -h nor -n: each is known to one of the two.
     "mv": {"-f"},
+    "openssl": {"-sha256"},
     "ps": {"-A", "-o"},
     "readlink": set(),
     "rm": {"-rf"},
@@ -36,7 +37,7 @@ ALLOWED: dict[str, set[str]] = {
     "/bin/sh": {"-c"},
 }
 SHELL = {
-    "[", "echo", "eval", "exec", "exit", "export", "kill", "printf", "read", "return", "set", "shift", "trap", "true", "umask", "wait", ":",
+    "[", "command", "echo", "eval", "exec", "exit", "export", "kill", "printf", "read", "return", "set", "shift", "trap", "true", "umask", "wait", ":",
 }  # fmt: skip
 # What the plain splitting below leaves of operands and of expansions; none of it could be a program's name.
 REST = {"$@", "$asked", "=", "-eq", "*}"}

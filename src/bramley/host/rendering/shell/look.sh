@@ -66,16 +66,15 @@ found() {
 # describe PATH yes|no: print mode, owner, size and digest on a line, and then a link's target.
 describe() {
     path=$1 wanted=$2
-    digest=-
+    sum=-
     if [ "$wanted" = yes ] && [ -f "$path" ] && [ ! -h "$path" ]; then
-        digest=$(shasum -a 256 <"$path")
-        digest=${digest%% *}
+        sum=$(digest <"$path")
     fi
     # Owners and sizes hold no pattern, and names of files that do are not to be looked up.
     set -f
     # shellcheck disable=SC2046
     set -- $(ls -ld "$path")
-    printf '%s %s:%s %s %s\n' "$1" "$3" "$4" "$5" "${digest:--}"
+    printf '%s %s:%s %s %s\n' "$1" "$3" "$4" "$5" "${sum:--}"
     if [ -h "$path" ]; then
         readlink "$path"
     fi
