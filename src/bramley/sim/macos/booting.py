@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from bramley.sim.macos import launchd, local_network, loginwindow, programs
@@ -23,9 +24,9 @@ def is_up(state: Mapping[str, Any]) -> bool:
     return "back_at" not in state["boot"]
 
 
-def is_due(state: Mapping[str, Any], now: float) -> bool:
-    """Tell whether a Mac that went down has come back by now."""
-    return float(state["boot"].get("back_at", now + 1)) <= now
+def moment(state: Mapping[str, Any]) -> float:
+    """Return when a Mac that went down comes back."""
+    return float(state["boot"].get("back_at", inf))
 
 
 def settle(mac: Mac, state: dict[str, Any]) -> None:

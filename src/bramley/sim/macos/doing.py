@@ -113,21 +113,19 @@ async def _receive(mac: Mac, path: str, blocks: AsyncIterator[bytes]) -> tuple[i
 
 @contextmanager
 def _placing(mac: Mac, path: str) -> Iterator[str]:
-    """Give out a name beside a path, in a folder of its own, which goes with all its kin of cut runs; a cut leaves its own behind."""
+    """Give out a name beside a path, which what is made there has until it is renamed; only a cut leaves it behind, for the next one."""
     folder, _, name = path.rpartition("/")
     if not mac.files.is_folder(folder or "/"):
         raise Failed(UNDONE, f"the folder {folder or '/'} is not there")
     _refuse_folder(mac, path, follow=False)
     new = f"{folder}/{_NEW}{name}"
     mac.files.remove(new)
-    mac.files.make_folder(new, mode=0o700)
     try:
         with _failing():
-            yield f"{new}/{name}"
+            yield new
     except Failed:
         mac.files.remove(new)
         raise
-    mac.files.remove(new)
 
 
 def _refuse_folder(mac: Mac, path: str, *, follow: bool) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import plistlib
 from collections.abc import Iterator, Mapping
+from math import inf
 from typing import TYPE_CHECKING, Any
 from xml.parsers.expat import ExpatError
 
@@ -215,11 +216,11 @@ def load_folder(mac: Mac, state: dict[str, Any], domain: str, folder: str) -> No
                 continue
 
 
-def is_due(state: Mapping[str, Any], now: float) -> bool:
-    """Tell whether a job is to be started, or has gone, by now."""
+def moment(state: Mapping[str, Any]) -> float:
+    """Return when the next job is to be started, or will have gone."""
     every = state["launchd"]["jobs"].values()
-    return any(
-        job.get(moment, now + 1) <= now for job in every for moment in ("start_at", "gone_at")
+    return min(
+        (job.get(when, inf) for job in every for when in ("start_at", "gone_at")), default=inf
     )
 
 
@@ -227,7 +228,7 @@ def settle(mac: Mac, state: dict[str, Any]) -> None:
     """Start what is due, and forget what has gone."""
     now = mac.now()
     for target, job in list(state["launchd"]["jobs"].items()):
-        if job.get("gone_at", now + 1) <= now:
+        if job.get("gone_at", inf) <= now:
             del state["launchd"]["jobs"][target]
-        elif job.get("start_at", now + 1) <= now and "pid" not in job:
+        elif job.get("start_at", inf) <= now and "pid" not in job:
             start(mac, state, target)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import plistlib
 from collections.abc import Mapping
+from math import inf
 from typing import TYPE_CHECKING, Any
 from xml.parsers.expat import ExpatError
 
@@ -47,9 +48,9 @@ def log_out(mac: Mac, state: dict[str, Any]) -> None:
     programs.tell(programs.ON_LOGOUT, mac, state)
 
 
-def is_due(state: Mapping[str, Any], now: float) -> bool:
-    """Tell whether automatic login is to be tried by now."""
-    return float(state["console"].get("login_at", now + 1)) <= now
+def moment(state: Mapping[str, Any]) -> float:
+    """Return when automatic login is to be tried."""
+    return float(state["console"].get("login_at", inf))
 
 
 def settle(mac: Mac, state: dict[str, Any]) -> None:

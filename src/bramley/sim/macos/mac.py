@@ -6,6 +6,7 @@ login after loginwindow was kicked, a start after a reboot, a daemon that launch
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +23,8 @@ from bramley.sim.macos.state import Store
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
+# What happens by itself when its moment has come.
+_PARTS = (booting, loginwindow, launchd)
 
 
 class Mac:
@@ -41,6 +44,7 @@ class Mac:
         self.spawner = spawner or Pretending()
         self._clock = clock or SystemClock()
         self._gives_away = gives_away
+        self._judged: tuple[Mapping[str, Any], float] | None = None
 
     @classmethod
     def make(cls, root: Path, *, settings: Settings | None = None, **opening: Any) -> Mac:
@@ -52,24 +56,38 @@ class Mac:
 
     def copy(self, root: Path) -> Mac:
         """Make another Mac that is as this one is now, owners included."""
+        _ = self.state
         shutil.copytree(self.root, root, symlinks=True)
-        twin = Mac(root, clock=self._clock, spawner=self.spawner, gives_away=self._gives_away)
-        for path in self.files.walk():
-            twin.files.own(path, self.files.owner(path, follow=False), follow=False)
-        return twin
+        for folder, names, others in os.walk(self.root):
+            for name in (*names, *others):
+                seen = Path(folder, name).lstat()
+                if (seen.st_uid, seen.st_gid) != (os.geteuid(), os.getegid()):
+                    place = root / Path(folder, name).relative_to(self.root)
+                    os.lchown(place, seen.st_uid, seen.st_gid)
+        return Mac(root, clock=self._clock, spawner=self.spawner, gives_away=self._gives_away)
 
     def now(self) -> float:
         """Return what its clock shows, in seconds since 1970."""
-        ahead = float(self.store.read()["settings"]["clock_ahead_seconds"])
-        return self._clock.now().timestamp() + ahead
+        return self._now(self.store.read())
+
+    def _now(self, state: Mapping[str, Any]) -> float:
+        return self._clock.now().timestamp() + float(state["settings"]["clock_ahead_seconds"])
 
     @property
     def state(self) -> Mapping[str, Any]:
         """Return its state as it is now, to be read only."""
-        if not self.store.is_open and self._is_due(self.store.read()):
-            with self.change():
-                pass
+        state = self.store.read()
+        if self.store.is_open or self._moment(state) > self._now(state):
+            return state
+        with self.change():
+            pass
         return self.store.read()
+
+    def _moment(self, state: Mapping[str, Any]) -> float:
+        """Return when something is to happen next; worked out once for each state that is read."""
+        if self._judged is None or self._judged[0] is not state:
+            self._judged = (state, min(part.moment(state) for part in _PARTS))
+        return self._judged[1]
 
     @contextmanager
     def change(self) -> Iterator[dict[str, Any]]:
@@ -139,13 +157,9 @@ class Mac:
         """Answer for a program of which nothing is known but that it is there: as the state has it, or with nothing."""
         return Said(*self.state["answers"].get(name, (0, "")))
 
-    def _is_due(self, state: Mapping[str, Any]) -> bool:
-        now = self.now()
-        return any(part.is_due(state, now) for part in (booting, loginwindow, launchd))
-
     def _settle(self, state: dict[str, Any]) -> None:
         """Let happen what is due, a start before what follows from it."""
         now = self.now()
-        for part in (booting, loginwindow, launchd):
-            if part.is_due(state, now):
+        for part in _PARTS:
+            if part.moment(state) <= now:
                 part.settle(self, state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat as stats
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +15,14 @@ if TYPE_CHECKING:
 def take(mac: Mac) -> dict[str, Any]:
     """Return the Mac's files and its state, without times, process ids, counters and identities."""
     state = {key: value for key, value in lasting(dict(mac.state)).items() if key != "owners"}
-    return {"files": {path: _file(mac, path) for path in mac.files.walk()}, "state": state}
+    files = {path: _file(mac, path, seen) for path, seen in mac.files.facts()}
+    return {"files": files, "state": state}
 
 
-def _file(mac: Mac, path: str) -> list[str]:
-    found = mac.files.find(path)
-    assert found is not None  # noqa: S101 - nobody changes a Mac while it is looked at
-    told = [f"{stats.S_IMODE(found.st_mode):04o}", mac.files.owner(path, follow=False)]
-    if stats.S_ISLNK(found.st_mode):
+def _file(mac: Mac, path: str, seen: os.stat_result) -> list[str]:
+    told = [f"{stats.S_IMODE(seen.st_mode):04o}", mac.files.owner_of(path, seen)]
+    if stats.S_ISLNK(seen.st_mode):
         return ["link", *told[1:], mac.files.target(path)]
-    if stats.S_ISREG(found.st_mode):
+    if stats.S_ISREG(seen.st_mode):
         return ["file", *told, mac.files.digest(path)]
-    return ["folder" if stats.S_ISDIR(found.st_mode) else "other", *told]
+    return ["folder" if stats.S_ISDIR(seen.st_mode) else "other", *told]

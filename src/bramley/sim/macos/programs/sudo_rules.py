@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 from bramley.sim.macos import users
@@ -40,9 +41,10 @@ def of(mac: Mac, user: str) -> Rules:
         if complaint:
             told.append(complaint)
             continue
-        for tag in _tags(mac.files.text(path), names):
+        text = mac.files.text(path)
+        for tag in _tags(text, names):
             may, without = True, tag == "NOPASSWD"
-        told += _mistakes(mac.files.text(path), path)
+        told += [f"{path}:{line}: syntax error" for line in _wrong_lines(text)]
     return Rules(may, without, "".join(f"{line}\n" for line in told))
 
 
@@ -73,8 +75,9 @@ def _tags(text: str, names: Collection[str]) -> Iterator[str]:
             yield found[2] or "PASSWD"
 
 
-def _mistakes(text: str, path: str) -> Iterator[str]:
+@cache
+def _wrong_lines(text: str) -> list[int]:
+    """Return the numbers of lines with a mistake; asked with each call of sudo, mostly for the same texts."""
     from bramley.sim.macos.programs import sudoers
 
-    for mistake in sudoers.mistakes(text):
-        yield f"{path}:{mistake.line}: syntax error"
+    return [mistake.line for mistake in sudoers.mistakes(text)]
