@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from bench.streaming import memory
@@ -34,6 +34,15 @@ class Held:
     def above_idle(self) -> int:
         """Return what the transfers cost at most."""
         return self.peak - self.idle
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """Seconds of whole transfers: scp, what the host then takes to verify what came, and ours, which is verified."""
+
+    scp: float
+    verifying: float
+    ours: float
 
 
 async def hold(
@@ -101,11 +110,9 @@ async def stream(staged: Staged, sshd: Sshd) -> float:
     return seconds
 
 
-async def copy(sshd: Sshd) -> float:
-    """Bring the same with `scp`; what came before is taken away, as ours takes its place."""
-    for path in sshd.into.iterdir():
-        with suppress(FileNotFoundError):
-            path.unlink()
-    seconds = await sshd.scp()
+async def race(staged: Staged, sshd: Sshd) -> Race:
+    """Let scp and us bring the same, in turns."""
+    scp = await sshd.scp()
     sshd.require_all()
-    return seconds
+    verifying = await sshd.verify()
+    return Race(scp, verifying, await stream(staged, sshd))

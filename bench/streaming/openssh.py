@@ -18,11 +18,13 @@ from tools.kube import control_plane
 
 PATIENCE = 60.0
 _PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
-# What sudo is called with, and what a whole machine's disks would add to one side only.
-_STAND_INS = {
-    "sudo": 'while [ "$1" != -- ]; do shift; done\nshift\nexec "$@"\n',
-    "sync": "exit 0\n",
-}
+_SUDO = """
+while [ "$1" != -- ]; do shift; done
+shift
+exec "$@"
+"""
+# A sync of all disks of this machine would be on one side only.
+_STAND_INS = {"sudo": _SUDO, "sync": "exit 0\n"}
 _QUIETLY = (
     "-q", "-F", "/dev/null", "-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes",
     "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",
@@ -35,24 +37,43 @@ class Sshd:
 
     staged: Staged
     port: int
-    into: Path
+    home: Path
+
+    @property
+    def into(self) -> Path:
+        """Return the folder that it receives into."""
+        return self.home / "received"
 
     async def scp(self) -> float:
         """Copy all artifacts with `scp`, and return the seconds that it took."""
-        began = time.perf_counter()
-        process = await asyncio.create_subprocess_exec(
+        for path in self.into.iterdir():
+            path.unlink()
+        return await _timed(
             "scp", *_QUIETLY, "-i", str(self.staged.key), "-P", str(self.port),
             *map(str, self.staged.files), f"{getpass.getuser()}@127.0.0.1:{self.into}",
         )  # fmt: skip
-        if await process.wait():
-            raise StartFailed(f"scp ended with code {process.returncode}")
-        return time.perf_counter() - began
+
+    async def verify(self) -> float:
+        """Have the host tell the digests of all that has come, and return the seconds that it took."""
+        names = [str(self.into / path.name) for path in self.staged.files]
+        return await _timed(
+            "ssh", *_QUIETLY, "-i", str(self.staged.key), "-p", str(self.port),
+            f"{getpass.getuser()}@127.0.0.1", "openssl", "dgst", "-sha256", *names,
+        )  # fmt: skip
 
     def require_all(self) -> None:
         """See that everything has come."""
         for path in self.staged.files:
             if (self.into / path.name).stat().st_size != path.stat().st_size:
                 raise StartFailed(f"{path.name} did not come whole")
+
+
+async def _timed(*argv: str) -> float:
+    began = time.perf_counter()
+    process = await asyncio.create_subprocess_exec(*argv, stdout=asyncio.subprocess.DEVNULL)
+    if await process.wait():
+        raise StartFailed(f"{argv[0]} ended with code {process.returncode}")
+    return time.perf_counter() - began
 
 
 async def serve(pen: Pen, staged: Staged) -> Sshd:
@@ -65,7 +86,7 @@ async def serve(pen: Pen, staged: Staged) -> Sshd:
         raise StartFailed("sshd is not there; on Debian: apt-get install openssh-server")
     record = pen.run("sshd", [*_alone(), program, "-D", "-e", "-f", str(home / "sshd_config")])
     await _until_it_answers(port, record.log)
-    return Sshd(staged, port, home / "received")
+    return Sshd(staged, port, home)
 
 
 def _alone() -> list[str]:
@@ -88,7 +109,7 @@ def _lay_out(home: Path, staged: Staged, port: int) -> None:
     (home / "sshd_config").write_text(
         f"ListenAddress 127.0.0.1\nPort {port}\nHostKey {home}/host_key\nPidFile none\n"
         f"AuthorizedKeysFile {staged.authorized}\nStrictModes no\nUsePAM no\nUseDNS no\n"
-        f"PasswordAuthentication no\nPermitRootLogin yes\nSubsystem sftp internal-sftp\nSetEnv PATH={programs}:{_PATH}\n"
+        f"PasswordAuthentication no\nPermitRootLogin yes\nSubsystem sftp internal-sftp\nSetEnv PATH={programs}:{_PATH} HOME={home}\n"
     )
 
 
