@@ -43,7 +43,7 @@ class Unpacking:
     def bring(self, seen: Facts, *, answer: tuple[str, ...]) -> Iterator[Command]:
         """Yield what unpacks it and lets it answer: the first word is a program's path in the archive."""
         name = f"{self.artifact.name} {self.artifact.version}"
-        yield from folder(seen, self.folder)
+        yield from present(seen, self.folder)
         if seen.found(Find(self.incoming)):
             yield _removed(self.incoming)
         yield Stream(artifact=self.artifact, path=self.archive, purpose=f"bring {name}")

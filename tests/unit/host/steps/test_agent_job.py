@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import plistlib
 from pathlib import Path
@@ -10,7 +11,6 @@ import pytest
 
 from bramley.base.errors import BadConfiguration, NotConverged, TimedOut
 from bramley.host import ensuring
-from bramley.host.commands import Run
 from bramley.host.plist import AgentJob
 from bramley.host.step import Step
 from bramley.host.steps.agent import Agent
@@ -18,9 +18,8 @@ from bramley.host.steps.agent_job import Job
 from bramley.host.steps.interpreter import Interpreter
 from bramley.host.steps.kubeconfig import Kubeconfig
 from bramley.sim.macos import faults
-from bramley.sim.macos.faults import Fail
 from bramley.sim.macos.in_process import ModelConnection
-from tests.unit.host.steps import wanted
+from tests.unit.host.steps import cases, wanted
 from tests.unit.host.steps.wanted import JOB, NEWER_AGENT, PYTHON
 
 LABEL = "dev.tuist.tart-kubelet"
@@ -146,13 +145,26 @@ async def test_a_restart_that_was_cut_off_is_made_up_for(tmp_path: Path) -> None
 async def test_a_process_that_is_not_replaced_is_told(tmp_path: Path) -> None:
     line = await running(tmp_path)
     await ensuring.apply(line, before(tmp_path, NEWER_AGENT))
-    is_restart = "kickstart"
-    line.faults.at(lambda command: isinstance(command, Run) and is_restart in command.argv, Fail())
+    seen = await line.look(Job(JOB).looks())
 
-    with pytest.raises(Exception, match="restart the job"):
+    with pytest.raises(NotConverged, match="still has the process from before its restart"):
+        Job(JOB).confirm(seen)
+    assert RESTART in [cases.shown(command) for command in Job(JOB).plan(seen)]
+
+
+async def test_an_agent_that_takes_its_time_is_waited_for(tmp_path: Path) -> None:
+    line = await wanted.mac(tmp_path, *before(tmp_path))
+    faults.crash(line.mac, LABEL)
+
+    async def mend() -> None:
+        await asyncio.sleep(20)
+        faults.crash(line.mac, LABEL, None)
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(mend())
         await ensuring.apply(line, [Job(JOB)])
 
-    assert not (await ensuring.plan(line, [Job(JOB)])).is_empty
+    assert pid(line)
 
 
 async def test_an_agent_that_ends_at_once_is_told(tmp_path: Path) -> None:
