@@ -5,13 +5,13 @@ A script that only hands over to another program is followed to that one, as the
 
 from __future__ import annotations
 
-import plistlib
 import re
-from xml.parsers.expat import ExpatError
+from typing import Any
 
 from bramley.sim.macos import making
 from bramley.sim.macos.call import Call, Said
 from bramley.sim.macos.mac import Mac
+from bramley.sim.macos.programs import property_lists
 
 # In the files that stand in for real programs, see `stand_ins`.
 MARK = re.compile(rb"^# simulated (?P<name>\S+) (?P<version>\S+)$", re.MULTILINE)
@@ -51,14 +51,19 @@ def started(mac: Mac, call: Call) -> str:
 def version(mac: Mac, path: str) -> str:
     """Return the version of a program's file: its bundle's, or what the file itself says; empty if neither does."""
     if bundle := _BUNDLE.fullmatch(path):
-        try:
-            said = plistlib.loads(mac.files.read(f"{bundle[1]}/Contents/Info.plist") or b"")
-        except (ExpatError, ValueError, plistlib.InvalidFileException):
-            said = {}
+        said = _about(mac, f"{bundle[1]}/Contents/Info.plist")
         if found := said.get("CFBundleShortVersionString"):
             return str(found)
     mark = MARK.search(_head(mac, path))
     return mark["version"].decode() if mark else ""
+
+
+def _about(mac: Mac, path: str) -> dict[str, Any]:
+    try:
+        said = property_lists.read(mac.files.read(path) or b"")
+    except property_lists.NoPropertyList:
+        return {}
+    return said if isinstance(said, dict) else {}
 
 
 def _searched(mac: Mac, name: str) -> str:

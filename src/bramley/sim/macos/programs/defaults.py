@@ -12,12 +12,11 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
-from xml.parsers.expat import ExpatError
 
 from bramley.sim.macos import users
 from bramley.sim.macos.call import Call, Said
 from bramley.sim.macos.mac import Mac
-from bramley.sim.macos.programs import reading, refusing
+from bramley.sim.macos.programs import property_lists, reading, refusing
 
 GLOBAL = ".GlobalPreferences"
 _GLOBAL_NAMES = ("-g", "-globalDomain", "NSGlobalDomain", "Apple Global Domain")
@@ -53,8 +52,8 @@ def load(mac: Mac, path: str) -> dict[str, Any] | None:
     """Return what a property list holds; None if there is none that can be read."""
     contents = mac.files.read(path)
     try:
-        found = None if contents is None else plistlib.loads(contents)
-    except (ExpatError, ValueError, plistlib.InvalidFileException):
+        found = None if contents is None else property_lists.read(contents)
+    except property_lists.NoPropertyList:
         return None
     return found if isinstance(found, dict) else None
 

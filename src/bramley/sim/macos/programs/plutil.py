@@ -6,11 +6,10 @@ import json
 import plistlib
 from collections.abc import Callable
 from typing import Any
-from xml.parsers.expat import ExpatError
 
 from bramley.sim.macos.call import Call, Said
 from bramley.sim.macos.mac import Mac
-from bramley.sim.macos.programs import reading, refusing
+from bramley.sim.macos.programs import property_lists, reading, refusing
 
 _UNREADABLE = "file does not exist or is not readable or is not a regular file"
 
@@ -56,16 +55,8 @@ def _load(mac: Mac, call: Call, path: str) -> Any:
     if contents is None:
         raise Wrong(_UNREADABLE)
     try:
-        return plistlib.loads(contents)
-    # plistlib lets through whatever its parsing stumbles over.
-    except (
-        ExpatError,
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-        RecursionError,
-    ) as error:
+        return property_lists.read(contents)
+    except property_lists.NoPropertyList as error:
         raise Wrong(f"Property List error: {error}") from error
 
 

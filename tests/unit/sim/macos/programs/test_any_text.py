@@ -1,0 +1,76 @@
+"""Whatever lies on a Mac, programs that read it end and say something; none stumbles."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from bramley.sim.macos.call import Call
+from bramley.sim.macos.mac import Mac
+from bramley.sim.macos.programs import newsyslog, sudoers
+from bramley.sim.macos.programs.pf_file import Load
+from tests.unit.sim.macos.programs.clocks import Stopped
+
+PIECES = st.sampled_from(
+    [
+        "pass", "block", "anchor", "load", "table", "scrub", "nat", "rdr", "no", "set", "antispoof", "dummynet", "in", "quick",
+        "on", "en0", "proto", "tcp", "from", "to", "port", "any", "all", "{", "}", "(", ")", "<", ">", "!", "=", "/", ",", "->",
+        "><", '"x"', '"', "'", "$x", "$", "x", "10.0.0.0", "8", "keep", "state", "flags", "label", "for", "\n", "\\\n", "#", "\\",
+    ]
+)  # fmt: skip
+RULES = st.lists(PIECES, max_size=14).map(" ".join)
+BYTES = st.binary(max_size=60) | RULES.map(str.encode)
+
+
+@settings(max_examples=300, deadline=None)
+@given(RULES | st.text(max_size=40))
+@example('anchor "x" {')
+@example("table <x> {")
+@example('x = "$x"\npass from $x')
+def test_any_rules_are_taken_or_told(text: str) -> None:
+    read = Load({"/rules": text}.get)
+
+    assert read.file("/rules") == (read.said == [])
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text(max_size=60))
+def test_any_sudoers_and_configurations_are_taken_or_told(text: str) -> None:
+    assert all(mistake.text.strip() for mistake in sudoers.mistakes(text))
+    with suppress(newsyslog.Malformed):
+        assert all(entry.path for entry in newsyslog.entries(text))
+
+
+@pytest.fixture(scope="module")
+def mac(tmp_path_factory: pytest.TempPathFactory) -> Mac:
+    return Mac.make(tmp_path_factory.mktemp("mac"), clock=Stopped())
+
+
+CALLS = [
+    ("plutil", "-lint", "/tmp/it"),
+    ("plutil", "-convert", "json", "-o", "-", "/tmp/it"),
+    ("defaults", "read", "/tmp/it.plist"),
+    ("visudo", "-cf", "/tmp/it"),
+    ("newsyslog", "-nf", "/tmp/it"),
+    ("pfctl", "-n", "-f", "/tmp/it"),
+    ("codesign", "-dv", "/tmp/it"),
+    ("/tmp/it/../it",),
+]
+
+
+@settings(max_examples=40, deadline=None)
+@given(BYTES)
+@example(b"bplist00\xd1\x01\x02Qa")
+@example(b"<plist><dict><key>a</key></dict></plist>")
+@example(b"<plist><integer>x</integer></plist>")
+@example(b"<plist><date>yesterday</date></plist>")
+def test_any_file_is_answered_for(mac: Mac, content: bytes) -> None:
+    for path in ("/tmp/it", "/tmp/it.plist"):
+        mac.files.write(path, content, mode=0o755)
+
+    for words in CALLS:
+        said = mac.run(Call(words, "root"))
+        assert said.code in {0, 1, 64, 127}
