@@ -15,59 +15,66 @@ if TYPE_CHECKING:
 LISTEN = "127.0.0.1:2222"
 
 
+Root = Annotated[
+    Path,
+    typer.Option(
+        "--root",
+        help="Folder that is the Mac's disk: made as a bare Mac if empty, switched on again if not.",
+        metavar="FOLDER",
+    ),
+]
+Listen = Annotated[
+    str,
+    typer.Option(
+        "--listen",
+        help="Address of its SSH server; port 0 takes a free one.",
+        metavar="HOST:PORT",
+    ),
+]
+User = Annotated[
+    str, typer.Option("--user", help="Name of its user, who may use sudo.", metavar="NAME")
+]
+PasswordFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--password-file",
+        help="File with the user's password.",
+        show_default="a random one, told where it is kept",
+        metavar="FILE",
+    ),
+]
+AuthorizedKey = Annotated[
+    Path | None,
+    typer.Option(
+        "--authorized-key",
+        help="Public key that the user lets in from the start.",
+        show_default="none",
+        metavar="FILE",
+    ),
+]
+Ready = Annotated[
+    bool,
+    typer.Option(
+        "--ready/--bare",
+        help="With sudo that asks for no password and the user logged in at the console, or as a provider hands it over.",
+    ),
+]
+Version = Annotated[str, typer.Option("--macos", help="Its version of macOS.", metavar="VERSION")]
+BootSeconds = Annotated[
+    float, typer.Option("--boot-seconds", help="How long it is gone when it restarts.", min=0.1)
+]
+
+
 def mac(  # noqa: PLR0913 - one parameter a flag
     *,
-    root: Annotated[
-        Path,
-        typer.Option(
-            "--root",
-            help="Folder that is the Mac's disk: made as a bare Mac if empty, switched on again if not.",
-            metavar="FOLDER",
-        ),
-    ],
-    listen: Annotated[
-        str,
-        typer.Option(
-            "--listen",
-            help="Address of its SSH server; port 0 takes a free one.",
-            metavar="HOST:PORT",
-        ),
-    ] = LISTEN,
-    user: Annotated[
-        str, typer.Option("--user", help="Name of its user, who may use sudo.", metavar="NAME")
-    ] = "m1",
-    password_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--password-file",
-            help="File with the user's password.",
-            show_default="a random one, told where it is kept",
-            metavar="FILE",
-        ),
-    ] = None,
-    authorized_key: Annotated[
-        Path | None,
-        typer.Option(
-            "--authorized-key",
-            help="Public key that the user lets in from the start.",
-            show_default="none",
-            metavar="FILE",
-        ),
-    ] = None,
-    ready: Annotated[
-        bool,
-        typer.Option(
-            "--ready/--bare",
-            help="With sudo that asks for no password and the user logged in at the console, or as a provider hands it over.",
-        ),
-    ] = False,
-    macos: Annotated[
-        str, typer.Option("--macos", help="Its version of macOS.", metavar="VERSION")
-    ] = "26.3",
-    boot_seconds: Annotated[
-        float,
-        typer.Option("--boot-seconds", help="How long it is gone when it restarts.", min=0.1),
-    ] = 10.0,
+    root: Root,
+    listen: Listen = LISTEN,
+    user: User = "m1",
+    password_file: PasswordFile = None,
+    authorized_key: AuthorizedKey = None,
+    ready: Ready = False,
+    macos: Version = "26.3",
+    boot_seconds: BootSeconds = 10.0,
     log_level: Level = LogLevel.WARNING,
     log_format: Format = LogFormat.AUTO,
 ) -> None:

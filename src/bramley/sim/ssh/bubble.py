@@ -34,7 +34,7 @@ _CAPABILITIES = (
     "CAP_NET_BIND_SERVICE", "CAP_SYS_PTRACE",
 )  # fmt: skip
 # Folders that a plain user of a Mac cannot write to; what is in /var changes owners.
-_OF_ROOT = ("/private/etc", "/Library", "/opt", "/usr/local", "/System", "/Applications")
+OF_ROOT = ("/private/etc", "/Library", "/opt", "/usr/local", "/System", "/Applications")
 _TRIED_WITHIN = 20.0
 
 
@@ -92,7 +92,7 @@ class Bubble:
                 yield from ("--cap-add", capability)
         else:
             yield from ("--unshare-user", "--uid", "0", "--gid", "0")
-            # So that another user can stand for this root, in a bubble within this one.
+            # So that another user can stand for this root, in a namespace within this one.
             yield from ("--cap-add", "CAP_SETFCAP")
 
     def _mounts(self) -> Iterator[str]:
@@ -123,28 +123,6 @@ class Bubble:
         for knobs in ("sys", "sysrq-trigger", "irq", "bus"):
             # Those of the machine's kernel: even root of a Mac only reads them.
             yield from ("--ro-bind-try", f"/proc/{knobs}", f"/proc/{knobs}")
-
-
-@dataclass(frozen=True, slots=True)
-class PlainUser:
-    """A user of the Mac where the machine knows but one; `owned` are paths of theirs within folders of root."""
-
-    uid: int
-    gid: int
-    run: str
-    owned: tuple[str, ...] = ()
-
-    def command(self, argv: list[str], root: Path) -> list[str]:
-        """Return what runs a command as this user: a bubble within the bubble."""
-        words = [f"{_MACHINE}/bin/bwrap", "--dev-bind", "/", "/", "--unshare-user"]
-        words += ["--uid", str(self.uid), "--gid", str(self.gid)]
-        for folder in _OF_ROOT:
-            if (root / folder[1:]).is_dir():
-                words += ["--ro-bind", folder, folder]
-        for path in self.owned:
-            if path.startswith(tuple(f"{folder}/" for folder in _OF_ROOT)):
-                words += ["--bind-try", path, path]
-        return [*words, "--bind", self.run, RUN, "--", *argv]
 
 
 def interpreter() -> str:

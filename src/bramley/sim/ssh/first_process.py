@@ -17,10 +17,15 @@ import socket
 import sys
 import termios
 import time
+from pathlib import Path
 from typing import Any
 
 LONGEST = 4 * 1024 * 1024
 STANDARD_FILES = 3
+# Of unshare(2) and mount(2).
+_NEW_USERS, _NEW_MOUNTS = 0x10000000, 0x00020000
+_READ_ONLY, _NO_SETUID, _NO_DEVICES, _REMOUNT = 1, 2, 4, 32
+_BIND, _RECURSIVE, _PRIVATE = 0x1000, 0x4000, 1 << 18
 # As launchd waits for a job that is asked to end.
 _ENDS_WITHIN = 20.0
 _LOOK_EVERY = 0.02
@@ -137,14 +142,49 @@ def _shed(asked: dict[str, Any], files: list[int]) -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (asked["largest_file"],) * 2)
     os.umask(0o022)
-    if asked["becomes"]:
-        os.setgroups(asked["groups"])
-        os.setgid(asked["gid"])
-        os.setuid(asked["uid"])
+    _take_user(asked)
     try:
         os.chdir(asked["cwd"])
     except OSError:
         os.chdir("/")
+
+
+def _take_user(asked: dict[str, Any]) -> None:
+    """Become the user, or, where there is only one, stand for them: with their number, and without root's folders."""
+    if asked["plain"] is None:
+        os.setgroups(asked["groups"])
+        os.setgid(asked["gid"])
+        os.setuid(asked["uid"])
+    elif asked["uid"] != 0:
+        _call("unshare", _NEW_USERS | _NEW_MOUNTS)
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{asked['uid']} 0 1")
+        Path("/proc/self/gid_map").write_text(f"{asked['gid']} 0 1")
+        _close_folders(asked["plain"])
+
+
+def _close_folders(plain: dict[str, Any]) -> None:
+    """Make folders read-only but for what is the user's own in them, and show the user's own door."""
+    _mount("none", "/", _RECURSIVE | _PRIVATE)
+    for path in plain["opened"]:
+        with contextlib.suppress(FileNotFoundError):
+            _mount(path, path, _BIND)
+    for folder in plain["closed"]:
+        _mount(folder, folder, _BIND | _RECURSIVE)
+        _mount("none", folder, _REMOUNT | _BIND | _READ_ONLY | _NO_SETUID | _NO_DEVICES)
+    _mount(plain["run"], "/.mac/run", _BIND)
+
+
+def _mount(source: str, target: str, flags: int) -> None:
+    _call("mount", source.encode(), target.encode(), None, flags, None)
+
+
+def _call(name: str, *arguments: Any) -> None:
+    import ctypes
+
+    if getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
 
 
 def _wait_for_end_of(pid: int) -> None:

@@ -16,7 +16,7 @@ from bramley.base import log
 from bramley.sim.macos import launchd, users
 from bramley.sim.macos.mac import Mac
 from bramley.sim.macos.spawning import NO_PROGRAM, Exited, Job
-from bramley.sim.ssh import bubble, identities
+from bramley.sim.ssh import identities
 from bramley.sim.ssh.processes import Identity, Processes, Start
 
 logger = log.get(__name__)
@@ -61,8 +61,7 @@ class Launching:
         target = self._targets.pop(pid, None)
         if target is not None and self.processes is not None:
             self._leaving[target] = pid
-            # As somebody without users of their own we hold but the one who waits for it, so all of its group are told.
-            self.processes.signal(pid, signal.SIGTERM, group=not bubble.is_root())
+            self.processes.signal(pid, signal.SIGTERM)
 
     def _start(self, mac: Mac, state: dict[str, Any], target: str) -> int:
         assert self.processes is not None  # noqa: S101 - for the type checker; asked before

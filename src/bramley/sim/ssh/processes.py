@@ -19,7 +19,7 @@ from typing import Any
 from bramley.base import log
 from bramley.base.errors import BadConfiguration, TimedOut
 from bramley.sim.ssh import bubble
-from bramley.sim.ssh.bubble import Bubble, PlainUser
+from bramley.sim.ssh.bubble import Bubble
 
 logger = log.get(__name__)
 
@@ -131,22 +131,25 @@ class Processes:
         self._process.wait(_ENDS_WITHIN)
 
     def _request(self, start: Start) -> dict[str, Any]:
-        argv, who = list(start.argv), start.who
-        if not bubble.is_root() and who.uid != 0:
-            user = PlainUser(who.uid, who.gid, f"{bubble.RUN}/{who.name}", self._owned(who.name))
-            argv = user.command(argv, self._home.root)
         return {
-            "argv": argv,
+            "argv": list(start.argv),
             "env": dict(start.environment),
             "cwd": start.folder,
             "terminal": start.on_terminal,
             "largest_file": start.largest_file,
             "after": start.after,
-            "becomes": bubble.is_root(),
             "uid": start.who.uid,
             "gid": start.who.gid,
             "groups": list(start.who.groups),
+            "plain": None if bubble.is_root() else self._plain(start.who),
         }
+
+    def _plain(self, who: Identity) -> dict[str, Any]:
+        """Return what makes one user of the Mac out of the only one that the machine knows."""
+        closed = [each for each in bubble.OF_ROOT if (self._home.root / each[1:]).is_dir()]
+        inside = tuple(f"{folder}/" for folder in closed)
+        opened = [path for path in self._owned(who.name) if path.startswith(inside)]
+        return {"closed": closed, "opened": opened, "run": f"{bubble.RUN}/{who.name}"}
 
     def _ask(self, asked: dict[str, Any], files: tuple[int, ...]) -> dict[str, Any]:
         try:

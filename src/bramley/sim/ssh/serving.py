@@ -23,7 +23,7 @@ from bramley.sim.macos import booting, programs
 from bramley.sim.macos.mac import Mac
 from bramley.sim.macos.settings import Settings
 from bramley.sim.macos.state import FOLDER
-from bramley.sim.ssh import bubble, door, identities, lent
+from bramley.sim.ssh import bubble, door, identities, lent, tart_session
 from bramley.sim.ssh.bubble import Bubble
 from bramley.sim.ssh.door import Door
 from bramley.sim.ssh.faults import FILE, Do, Faults
@@ -67,6 +67,7 @@ class SimulatedHost:
     mac: Mac
     sshd: Sshd
     _processes: Processes
+    _is_new: bool
     _boot_id: str | None
     _acceptor: asyncssh.SSHAcceptor
     _own_key: asyncssh.SSHKey
@@ -151,8 +152,11 @@ class SimulatedHost:
         self._own_key = _own_key(self.mac)
         self.sshd = Sshd(self.mac, self.faults, lambda: self._processes)
         self._boot()
-        if not is_new:
-            # Nothing of what ran when it was served last runs any more.
+        self._is_new = is_new
+
+    def _switch_on(self) -> None:
+        """Start what a boot starts; nothing of what ran when the Mac was served last runs any more."""
+        if not self._is_new:
             with self.mac.change() as state:
                 booting.go_down(self.mac, state)
                 booting.start(self.mac, state)
@@ -164,6 +168,8 @@ class SimulatedHost:
         names = [name for name in self.mac.state["users"] if name != "root"]
         tasks = []
         with door.opened(self._lent / "run", names) as doors:
+            # Programs of jobs come to the door as soon as they run.
+            self._switch_on()
             at = Door(self.mac, self.faults, lambda: self._processes, self._notice)
             try:
                 tasks += [group.create_task(at.serve(*each)) for each in doors]
@@ -212,6 +218,7 @@ class SimulatedHost:
                 hearing = (self._processes, group.create_task(self._processes.run()))
             # Whatever is due happens when somebody looks.
             _ = self.mac.state
+            tart_session.tell(self.mac)
             await asyncio.sleep(_LOOK_EVERY)
 
     def _notice(self) -> None:
