@@ -84,7 +84,8 @@ def disagreement(told: dict[str, Any], said: Said) -> str:
             one for one in ([wanted] if isinstance(wanted, str) else wanted) if one not in where
         ]
         wrong += [f"{key} without {one!r}" for one in missing]
-    wrong += [f"out with {one!r}" for one in told.get("lacks", []) if one in said.out]
+    everything = said.out + said.err
+    wrong += [f"said {one!r}" for one in told.get("lacks", []) if one in everything]
     return f"{told['run']}: {'; '.join(wrong)}\n{said}" if wrong else ""
 
 
