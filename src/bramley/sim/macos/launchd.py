@@ -1,18 +1,17 @@
 """launchd of a simulated Mac: its domains, the jobs that are loaded into them, and what keeps these alive.
 
 A job is known by its target, `system/<label>` or `gui/<uid>/<label>`. The domain `gui/<uid>` is there only while that user is
-logged in at the console. Processes are a `Spawner`'s matter; answering on a command line is that of `programs/launchctl.py`.
+logged in at the console. Processes are a `Spawner`'s matter. Calendars, watched paths and sockets start nothing here; answering on a command line is that of `programs/launchctl.py`.
 """
 
 from __future__ import annotations
 
-import plistlib
 from collections.abc import Iterator, Mapping
 from math import inf
 from typing import TYPE_CHECKING, Any
-from xml.parsers.expat import ExpatError
 
 from bramley.sim.macos import users
+from bramley.sim.macos.programs import property_lists
 from bramley.sim.macos.spawning import Exited, Job
 
 if TYPE_CHECKING:
@@ -104,9 +103,8 @@ def read_job(mac: Mac, path: str, *, domain: str = SYSTEM) -> Job:
     if not is_safe or (domain == SYSTEM and not mac.files.owner(path).startswith("root:")):
         raise RefusedByLaunchd(BAD_OWNER)
     try:
-        given = plistlib.loads(content)
-    # plistlib lets through whatever its parsing stumbles over.
-    except (ExpatError, ValueError, LookupError, TypeError, AttributeError) as error:
+        given = property_lists.read(content)
+    except property_lists.NoPropertyList as error:
         raise RefusedByLaunchd(NOT_A_LIST) from error
     if not isinstance(given, dict) or not given.get("Label"):
         raise RefusedByLaunchd(NOT_A_LIST)
@@ -126,8 +124,8 @@ def _job(given: dict[str, Any], path: str) -> Job:
         "out": given.get("StandardOutPath", "/dev/null"),
         "err": given.get("StandardErrorPath", "/dev/null"),
         "run_at_load": bool(given.get("RunAtLoad", False)),
-        # A dictionary of conditions keeps it alive as well, as far as this model goes.
-        "keep_alive": bool(given.get("KeepAlive", False)),
+        # Or a dictionary of conditions, of which only that of the exit code means something here.
+        "keep_alive": given.get("KeepAlive", False),
         "throttle": int(given.get("ThrottleInterval", THROTTLE_SECONDS)),
         "interval": int(given.get("StartInterval", 0)),
         "runs_count": 0,
@@ -186,8 +184,15 @@ def ended(mac: Mac, state: dict[str, Any], target: str, code: int) -> None:
         return
     job.pop("pid", None)
     job["last_exit"] = code
-    if job["keep_alive"]:
+    if _comes_back(job, code):
         job["start_at"] = max(mac.now(), job["started_at"] + job["throttle"])
+
+
+def _comes_back(job: Job, code: int) -> bool:
+    wanted = job["keep_alive"]
+    if isinstance(wanted, dict) and "SuccessfulExit" in wanted:
+        return bool(wanted["SuccessfulExit"]) == (code == 0)
+    return bool(wanted)
 
 
 def hang_up(mac: Mac, state: dict[str, Any], target: str) -> None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
-import plistlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-from xml.parsers.expat import ExpatError
+
+from bramley.sim.macos.programs import property_lists
 
 if TYPE_CHECKING:
     from bramley.sim.macos.mac import Mac
@@ -51,8 +51,8 @@ def reaches(mac: Mac, path: str, address: str) -> bool:
 def listed(mac: Mac) -> list[str]:
     """Return the networks that both lists of the preferences allow, in force or not."""
     try:
-        given = plistlib.loads(mac.files.read(PREFERENCES) or b"")
-    except (plistlib.InvalidFileException, ExpatError):
+        given = property_lists.read(mac.files.read(PREFERENCES) or b"")
+    except property_lists.NoPropertyList:
         return []
     ethernet, wifi = (_networks(given, key) for key in ALLOWED)
     return [each for each in ethernet if each in wifi]

@@ -7,13 +7,12 @@ display attached.
 
 from __future__ import annotations
 
-import plistlib
 from collections.abc import Mapping
 from math import inf
 from typing import TYPE_CHECKING, Any
-from xml.parsers.expat import ExpatError
 
 from bramley.sim.macos import launchd, programs, users
+from bramley.sim.macos.programs import property_lists
 
 if TYPE_CHECKING:
     from bramley.sim.macos.mac import Mac
@@ -82,9 +81,10 @@ def auto_login_user(mac: Mac) -> str:
 
     content = mac.files.read(f"{host.LOGINWINDOW_DEFAULTS}.plist")
     try:
-        return str(plistlib.loads(content or b"").get(AUTO_LOGIN_USER, ""))
-    except (plistlib.InvalidFileException, ExpatError, AttributeError):
+        given = property_lists.read(content or b"")
+    except property_lists.NoPropertyList:
         return ""
+    return str(given.get(AUTO_LOGIN_USER, "")) if isinstance(given, dict) else ""
 
 
 def _password(mac: Mac) -> str | None:

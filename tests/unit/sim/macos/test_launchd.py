@@ -181,6 +181,17 @@ def test_a_daemon_that_is_not_kept_alive_stays_ended(bench: Bench) -> None:
     assert pid(bench) is None
 
 
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_daemon_may_be_kept_alive_only_after_failures(bench: Bench, code: int) -> None:
+    load(bench, bench.daemon(LABEL, KeepAlive={"SuccessfulExit": False}))
+    with bench.mac.change() as state:
+        launchd.ended(bench.mac, state, TARGET, code)
+
+    bench.clock.turn(60)
+
+    assert (pid(bench) is not None) == (code != 0)
+
+
 def test_a_daemon_may_crash_again_and_again(bench: Bench) -> None:
     faults.crash(bench.mac, LABEL, 3)
     load(bench, bench.daemon(LABEL, KeepAlive=True))

@@ -109,6 +109,27 @@ def test_automatic_login_needs_both_the_user_and_the_password(bench: Bench, miss
     assert not has_session(bench)
 
 
+@pytest.mark.parametrize("content", [b"no list", b"<plist><string>m1</string></plist>"])
+def test_preferences_that_cannot_be_read_name_nobody(bench: Bench, content: bytes) -> None:
+    bench.set_up_login()
+    bench.mac.files.write("/Library/Preferences/com.apple.loginwindow.plist", content)
+
+    kick(bench)
+    bench.clock.turn(3)
+
+    assert not has_session(bench)
+
+
+def test_root_has_no_password_at_all(bench: Bench) -> None:
+    bench.set_up_login("*", user="root")
+
+    kick(bench)
+    bench.clock.turn(3)
+
+    assert bench.mac.state["console"]["user"] is None
+    assert bench.run("dscl", ".", "-authonly", "root", "*").code == 10
+
+
 def test_filevault_makes_automatic_login_impossible(tmp_path: Path) -> None:
     bench = Bench(tmp_path, filevault=True)
     bench.set_up_login()
