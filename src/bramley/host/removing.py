@@ -42,6 +42,16 @@ _AGENT_DATA = (
     host.AGENT_LOG,
     f"{host.AGENT_LOG}.1",
 )
+_TAILSCALE_FILES = (
+    host.TAILSCALE_AUTH_KEY,
+    host.TAILSCALED_FOLDER,
+    host.TAILSCALE_BINARY,
+    host.TAILSCALED_BINARY,
+    host.TAILSCALED_LOG,
+    f"{host.TAILSCALED_LOG}.1",
+    host.TAILNET_NOTE,
+)
+_KEYS = Look(("ls", "-1", "-A", host.TAILSCALE_AUTH_KEY.rpartition("/")[0]))
 _CONF = LookAt(host.PF_CONF)
 _WRAPPER = LookAt(host.TART_BINARY, most=len(tart.WRAPPER) + 1)
 _BUNDLES = (host.TART_BUNDLE, host.TART_BUNDLE_BEFORE)
@@ -182,45 +192,37 @@ def _resolver() -> Undoing:
 
 
 def _tailscale() -> Undoing:
-    daemon = tailscale.DAEMON
-    files = (
-        host.TAILSCALE_AUTH_KEY,
-        host.TAILSCALED_FOLDER,
-        host.TAILSCALE_BINARY,
-        host.TAILSCALED_BINARY,
-        host.TAILSCALED_LOG,
-        f"{host.TAILSCALED_LOG}.1",
-        host.TAILNET_NOTE,
-    )
-    beside = Look(("ls", "-1", "-A", host.TAILSCALE_AUTH_KEY.rpartition("/")[0]))
+    daemon, beside = tailscale.DAEMON, _KEYS
+    folder = beside.argv[-1]
 
     def commands(seen: Facts) -> Iterator[Command]:
         # Tailscale's own installation uses the same label, and another property list.
         if not daemon.is_current(seen):
             return
         if daemon.is_loaded(seen):
-            yield Run(
-                argv=(host.TAILSCALE_BINARY, "logout"),
-                purpose="leave the tailnet",
-                as_root=True,
-                accepts=(0, 1),
-            )
+            yield _logged_out()
             yield from unload(daemon.label)
-        yield from _present(seen, *files)
+        yield from _present(seen, *_TAILSCALE_FILES)
         is_empty = set(seen.said(beside).text.split()) <= {_name(host.TAILSCALE_AUTH_KEY)}
-        yield from _present(seen, *([beside.argv[-1]] if is_empty else []), daemon.path)
+        yield from _present(seen, *([folder] if is_empty else []), daemon.path)
 
-    asked = (*daemon.looks(), Find(daemon.path), *(Find(path) for path in files))
-    return Undoing(
-        "tailscale",
-        "the tailnet",
-        (*asked, beside, Find(beside.argv[-1]), tailscale.CONNECTION),
-        commands,
-        lambda seen: (
-            "this connection goes over the tailnet that would be left; come by another address of the Mac"
-            if daemon.is_current(seen) and tailscale.comes_over_tailnet(seen)
-            else ""
-        ),
+    def refused(seen: Facts) -> str:
+        if not (daemon.is_current(seen) and tailscale.comes_over_tailnet(seen)):
+            return ""
+        return "this connection goes over the tailnet that would be left; come by another address of the Mac"
+
+    finds = [Find(path) for path in (*_TAILSCALE_FILES, folder, daemon.path)]
+    asked = (*daemon.looks(), *finds, beside, tailscale.CONNECTION)
+    return Undoing("tailscale", "the tailnet", asked, commands, refused)
+
+
+def _logged_out() -> Run:
+    return Run(
+        argv=(host.TAILSCALE_BINARY, "logout"),
+        purpose="leave the tailnet",
+        as_root=True,
+        # One that is in none, or cannot reach it, leaves it by losing its state.
+        accepts=(0, 1),
     )
 
 
