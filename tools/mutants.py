@@ -49,7 +49,7 @@ class Mutant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             yield f"{self.file} does not exist"
         elif (count := path.read_text().count(self.old)) != 1:
             yield f"{self.file} holds the old text {count} times, not once: {self.old!r}"
-        elif not compiles(self.broken(path.read_text())):
+        elif path.suffix == ".py" and not compiles(self.broken(path.read_text())):
             yield f"{self.file} is no Python any more with {self.new!r}"
         if self.old == self.new or not self.why.strip():
             yield f"{self.file}: a mutant changes something and says why it matters"

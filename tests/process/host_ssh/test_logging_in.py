@@ -59,6 +59,7 @@ async def test_a_wrong_key_is_refused_at_once_and_the_host_key_is_known_all_the_
             ):
                 pass
 
+        assert pin.text.startswith("ssh-ed25519 SHA256:")
         await logged_in(server.target(host_keys=Pin(pin.text)))
 
 

@@ -155,3 +155,12 @@ def test_a_digest_is_the_same_whichever_program_makes_it(tmp_path: Path, program
         timeout=60,
     )
     assert told.stdout.decode() == hashlib.sha256(b"12345").hexdigest()
+
+
+def test_what_is_at_a_path_is_asked_for_as_root_and_other_questions_are_not(shell: Shell) -> None:
+    shell.install("sudo", f'touch "{shell.home}/asked"\nexit 1\n')
+    shell.look([Look(("true",)), LookAt("/x")])
+    assert not (shell.home / "asked").exists()
+
+    shell.look([Find("/x")])
+    assert (shell.home / "asked").exists()

@@ -28,6 +28,8 @@ NAMES = st.text(
 @few
 @given(st.lists(TEXT, min_size=1, max_size=30))
 @example([NASTY, "", "-n", "~root", "=ls", "é"])
+@example([chr(code) for code in range(1, 128)])
+@example(["a;b", "$HOME", "(x)", "a&b", "~", "a*"])
 def test_words_arrive_as_they_are(words: list[str]) -> None:
     line = quoting.line("printf", r"%s\0", *words)
     output = subprocess.run(["sh", "-c", line], capture_output=True, check=True, timeout=60).stdout

@@ -101,3 +101,12 @@ def test_nothing_begins_where_sudo_lets_nobody_in(shell: Shell) -> None:
     result = shell.do(Run(argv=("true",), purpose="p", as_root=True, accepts=(1,)))
 
     assert (result.code, result.has_begun) == (1, False)
+
+
+def test_a_program_whose_input_did_not_come_whole_is_not_started(shell: Shell) -> None:
+    run = Run(argv=("touch", str(shell.home / "started")), purpose="p", stdin=b"all of this")
+
+    result = shell.do(run, given=b"YWxs", is_cut=True)
+
+    assert (result.code, result.said) == (125, b"the line was cut before everything had come\n")
+    assert not (shell.home / "started").exists()
