@@ -26,6 +26,10 @@ async def test_a_line_is_cut_before_within_or_after_a_command(tmp_path: Path) ->
         assert (await mac.run("echo done > after")).exit_status is None
         assert (home / "after").read_text() == "done\n"
 
+        host.faults.put(Fault(do=Do.CUT_ANSWER, bytes=5, times=1))
+        cut = await mac.run("echo an answer; sleep 1000")
+        assert (cut.exit_status, cut.stdout) == (None, b"an an")
+
         # A command goes on as behind every sshd: its input ends too early, and that is for it to find out.
         host.faults.put(Fault(do=Do.CUT_AT, bytes=70_000, times=1))
         assert (await mac.run("cat > at; echo $? > went-on", b"x" * 200_000)).exit_status is None

@@ -36,6 +36,11 @@ _CAPABILITIES = (
 # Folders that a plain user of a Mac cannot write to; what is in /var changes owners.
 OF_ROOT = ("/private/etc", "/Library", "/opt", "/usr/local", "/System", "/Applications")
 _TRIED_WITHIN = 20.0
+# What distributions turn off, each in its way.
+_ALLOW = (
+    "run it as root, or allow user namespaces: sudo sysctl -w kernel.unprivileged_userns_clone=1"
+    " (Debian), kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu)"
+)
 
 
 def is_root() -> bool:
@@ -61,7 +66,7 @@ def missing() -> str:
     except subprocess.TimeoutExpired:
         return f"bwrap does not answer within {_TRIED_WITHIN:g} s"
     said = tried.stderr.decode(errors="replace").strip()
-    return f"bwrap cannot make a root of its own: {said}" if tried.returncode else ""
+    return f"bwrap cannot make a root of its own: {said}; {_ALLOW}" if tried.returncode else ""
 
 
 @dataclass(frozen=True, slots=True)

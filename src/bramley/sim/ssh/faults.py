@@ -25,6 +25,7 @@ class Do(StrEnum):
     CUT_BEFORE = "cut-before"  # the line breaks, and the command was not run
     CUT_AFTER = "cut-after"  # the command was run to its end, and the line breaks before the answer
     CUT_AT = "cut-at"  # the line breaks when `bytes` of its input have come
+    CUT_ANSWER = "cut-answer"  # the line breaks when `bytes` of what it prints have gone
     HANG = "hang"  # the command does nothing and never ends
     SLOW = "slow"  # the line carries `bytes` a second, either way
     DISK_FULL = "disk-full"  # no file can become larger than `bytes`

@@ -23,6 +23,7 @@ from bramley.sim.ssh.session import Login, Session
 logger = log.get(__name__)
 
 _ENDS_WITHIN = 10.0
+_HEARD_LAST = 10_000
 _WRITABLE_BY_OTHERS = 0o022
 # The fastest that both sides have: a simulated line needs no more.
 CIPHERS = ("aes128-gcm@openssh.com", "chacha20-poly1305@openssh.com", "aes256-ctr")
@@ -36,7 +37,7 @@ class Sshd:
     faults: Faults
     processes: Callable[[], Processes]
     connections: set[asyncssh.SSHServerConnection] = field(default_factory=set)
-    # The text of every command that came, the newest last.
+    # The text of every command that came, of very many the last; the newest last.
     heard: list[str] = field(default_factory=list)
     _running: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -69,6 +70,7 @@ class Sshd:
         connection = channel.get_extra_info("connection")
         name = str(connection.get_extra_info("username"))
         self.heard.append(channel.command or "")
+        del self.heard[:-_HEARD_LAST]
         login = Login(
             identities.of(self.mac.state, name),
             users.home_of(self.mac.state, name),

@@ -29,6 +29,7 @@ _SHELL = "/bin/zsh"
 _END_OF_INPUT = b"\x04"
 _FULL, _TOO_LARGE = b"No space left on device", b"File too large"
 _NOT_STARTED = 126
+_ON_ITS_WAY = 0.05
 _LINE_BROKEN = (ConnectionError, asyncssh.Error)
 
 
@@ -58,6 +59,8 @@ class Session:
     _ended: asyncio.Future[int] = field(init=False)
     _line: Line = field(init=False, default_factory=Line)
     _cut_at: Fault | None = field(init=False, default=None)
+    # How many bytes the line still carries back; None: all.
+    _answer_left: int | None = field(init=False, default=None)
     _full_at: int | None = field(init=False, default=None)
     _pid: int = field(init=False, default=0)
 
@@ -79,6 +82,8 @@ class Session:
         self._line = Line(max(1, slow.bytes) if slow else None)
         self._full_at = full.bytes if full else None
         self._cut_at = self.faults.strike(Do.CUT_AT, text)
+        answer = self.faults.strike(Do.CUT_ANSWER, text)
+        self._answer_left = answer.bytes if answer else None
         cut_after = self.faults.strike(Do.CUT_AFTER, text)
         try:
             code = await self._to_its_end(text)
@@ -87,7 +92,7 @@ class Session:
             return
         if cut_after:
             self._cut()
-        elif code is not None:
+        elif code is not None and self._answer_left != 0:
             self._answer(code)
 
     async def _to_its_end(self, text: str) -> int | None:
@@ -177,10 +182,19 @@ class Session:
     def _to(self, writer: asyncssh.SSHWriter[bytes]) -> Callable[[bytes], Awaitable[None]]:
         async def put(block: bytes) -> None:
             with contextlib.suppress(*_LINE_BROKEN):
-                writer.write(block)
+                writer.write(block if self._answer_left is None else block[: self._answer_left])
                 await writer.drain()
+                self._count_answer(len(block))
 
         return put
+
+    def _count_answer(self, count: int) -> None:
+        if self._answer_left is None:
+            return
+        self._answer_left = max(0, self._answer_left - count)
+        if not self._answer_left:
+            # What was written is on its way before the line breaks.
+            asyncio.get_running_loop().call_later(_ON_ITS_WAY, self._cut)
 
     async def _to_error(self, block: bytes) -> None:
         # The disk is full by a limit on files, and programs tell the limit.
