@@ -6,7 +6,7 @@ import base64
 from collections.abc import Iterable, Iterator
 
 from bramley.base.errors import CommandFailed
-from bramley.base.secret import Secret, redact
+from bramley.base.secret import Secret, SecretBytes, redact
 from bramley.host.commands import Command, Run, Write
 
 _LONGEST = 600
@@ -45,12 +45,18 @@ def _secret(content: bytes | Secret) -> Secret:
     return content if isinstance(content, Secret) else Secret(content.decode("utf-8", "replace"))
 
 
+def _sent(secret: Secret) -> bytes:
+    if isinstance(secret, SecretBytes):
+        return secret.reveal_bytes()
+    return secret.reveal().encode("utf-8", "surrogatepass")
+
+
 def _all_forms(secrets: Iterable[Secret]) -> Iterator[Secret]:
     """Yield the secrets, their lines and their form on the line: the end of a text may hold but a part of one."""
     for secret in secrets:
         text = secret.reveal()
         yield secret
-        yield Secret(base64.b64encode(text.encode("utf-8", "surrogatepass")).decode())
+        yield Secret(base64.b64encode(_sent(secret)).decode())
         for line in text.splitlines():
             if len(line.strip()) >= _SHORTEST_PIECE:
                 yield Secret(line.strip())

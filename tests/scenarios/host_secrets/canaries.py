@@ -1,0 +1,77 @@
+"""Canaries: a value for each secret that occurs nowhere else in the world, and how to find one in whatever was let out.
+
+One is also found in base64, at any offset, and in the cipher of /etc/kcpassword, which hide nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from bramley.base.secret import Secret
+from bramley.host import kcpassword
+from bramley.host.commands import Command, Run, Write
+from bramley.host.rendering.script import content_of
+
+
+def canary(name: str) -> Secret:
+    """Return a new one; its name is for people who read a failure."""
+    return Secret(f"canary-{name}-{secrets.token_hex(8)}")
+
+
+@dataclass(frozen=True)
+class Canaries:
+    """One for each secret that a bootstrap is given, and one that is a wrong password."""
+
+    password: Secret = field(default_factory=lambda: canary("password"))
+    wrong_password: Secret = field(default_factory=lambda: canary("wrong"))
+    token: Secret = field(default_factory=lambda: canary("token"))
+    auth_key: Secret = field(default_factory=lambda: Secret(f"tskey-auth-{secrets.token_hex(8)}"))
+    passphrase: Secret = field(default_factory=lambda: canary("passphrase"))
+    # Set from a key that was made.
+    private_key: Secret = field(default_factory=lambda: canary("key"))
+
+    def seen_in(self, *texts: str | bytes) -> list[str]:
+        """Return the names of those that somebody who has these texts would know."""
+        found = []
+        for text in texts:
+            plain = text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
+            found += [name for name, form in self._forms() if form in plain]
+        return found
+
+    def carried_by(self, command: Command) -> list[str]:
+        """Return the names of those that a command brings to the Mac."""
+        return self.seen_in(*given_to(command))
+
+    def _forms(self) -> Iterator[tuple[str, bytes]]:
+        for name in self.__dataclass_fields__:
+            secret: Secret = getattr(self, name)
+            plain = secret.reveal().encode()
+            yield name, plain
+            yield from ((f"{name} in base64", form) for form in _in_base64(plain))
+            ciphered = kcpassword.encode(Secret(secret.reveal()[:40]))[: len(plain[:40])]
+            yield f"{name} as kcpassword", ciphered
+            yield from ((f"{name} as kcpassword in base64", form) for form in _in_base64(ciphered))
+
+
+def _in_base64(plain: bytes) -> Iterator[bytes]:
+    """Yield what is surely in the base64 of every text that holds these bytes, by where they begin in it."""
+    for before in range(3):
+        whole = base64.b64encode(bytes(before) + plain)
+        # The first characters hold bits of what is before, the last ones bits of what is behind.
+        yield whole[4 if before else 0 : -4]
+
+
+def given_to(command: Command) -> list[bytes]:
+    """Return everything that travels with a command besides its words."""
+    match command:
+        case Run():
+            given = [content_of(command.stdin)]
+            given += [content_of(secret) for _, secret in command.environment]
+        case Write():
+            given = [content_of(command.content)]
+        case _:
+            return []
+    return given + ([content_of(command.sudo_password)] if command.sudo_password else [])
