@@ -172,6 +172,24 @@ async def test_who_gives_up_leaves_nothing_running_on_the_mac(tmp_path: Path, wa
         await mac.do(Run(argv=("true",), purpose="go on"))
 
 
+async def test_a_program_that_never_asks_is_hung_up_with_its_terminal(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (_, mac):
+        file = tmp_path / "pid"
+        argv = ("sh", "-c", f'echo $$ >"{file}"; sleep 300; true')
+        with pytest.raises(errors.TimedOut, match=r"^mac: ask: no end within 1 s; it was stopped$"):
+            await mac.do(Run(argv=argv, purpose="ask", prompt="Ask:", within=timedelta(seconds=1)))
+        pid = int(file.read_text())
+        await until(lambda: not is_alive(pid))
+
+
+async def test_a_large_content_arrives_whole(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (server, mac):
+        content = os.urandom(1024 * 1024)
+        path = tmp_path / "large"
+        await mac.do(Write(path=str(path), content=content, purpose="write", owner=server.owner))
+    assert path.read_bytes() == content
+
+
 async def expect_given_up(mac: SshConnection, run: Run) -> None:
     with pytest.raises((errors.TimedOut, errors.HostUnreachable), match=r"^mac: hang: "):
         await mac.do(run)

@@ -217,3 +217,22 @@ async def test_nobody_there_is_told_with_the_reason() -> None:
         errors.HostUnreachable, match=r"^m1@127.0.0.1:\d+: no SSH connection: .*refused"
     ):
         await logged_in(target)
+
+
+async def test_a_server_that_says_nothing_is_left_without_a_trace() -> None:
+    arrived, left = asyncio.Event(), asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        arrived.set()
+        while await reader.read(1024):
+            pass
+        writer.close()
+        left.set()
+
+    async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
+        target = by_password(server.sockets[0].getsockname()[1], Pin())
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+            calling = group.create_task(logged_in(target))
+            await arrived.wait()
+            calling.cancel()
+            await left.wait()

@@ -110,11 +110,8 @@ class KnownHosts:
         """Keep other processes from writing between our reading and our writing."""
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = os.open(
-                self._path.with_name(f".{self._path.name}.lock"),
-                os.O_RDWR | os.O_CREAT | os.O_CLOEXEC,
-                0o600,
-            )
+            # The folder itself: a file for it would lie about among those of ssh.
+            lock = os.open(self._path.parent, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise self._unusable("locked", error) from error
         try:

@@ -100,6 +100,7 @@ def test_a_file_that_is_not_there_is_made_with_its_folder(path: Path) -> None:
     known.learn("h", 22, ONE)
 
     assert path.read_text() == line("h", ONE)
+    assert list(path.parent.iterdir()) == [path]
     assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
