@@ -87,8 +87,10 @@ async def back(mac: Client) -> str:
 
 
 async def test_a_mac_that_was_switched_off_keeps_its_disk_and_its_key(tmp_path: Path) -> None:
+    log = tmp_path / "mac/var/log/a.log"
     async with served(tmp_path / "mac", may_sudo=True) as (host, mac):
         await loaded(mac)
+        await until(lambda: log.read_text() == "m1\n")
         await mac.says("echo kept > file")
         key = host.host_key
 
@@ -96,7 +98,7 @@ async def test_a_mac_that_was_switched_off_keeps_its_disk_and_its_key(tmp_path: 
         client = Client(again)
         assert again.host_key == key
         assert await client.says("cat file; sudo id -un") == "kept\nroot\n"
-        assert (await client.says(PID)).strip().isdigit()
+        await until(lambda: log.read_text() == "m1\nm1\n")
         await client.close()
 
 

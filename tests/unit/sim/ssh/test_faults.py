@@ -1,0 +1,62 @@
+"""Faults as data: which command they strike, and what cannot be meant."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bramley.sim.ssh.faults import Do, Fault, Faults
+
+
+def test_a_fault_strikes_matching_commands_after_those_it_skips_as_often_as_it_may(
+    tmp_path: Path,
+) -> None:
+    faults = Faults(tmp_path / "faults.json")
+    faults.put(Fault(do=Do.HANG, match="*pfctl*", skip=1, times=2))
+    commands = ["pfctl -s info", "true", "pfctl -e", "sudo pfctl -E", "pfctl -d"]
+
+    struck = [text for text in commands if faults.strike(Do.HANG, text)]
+
+    assert struck == ["pfctl -e", "sudo pfctl -E"]
+    assert faults.strike(Do.SLOW, "pfctl -e") is None
+    faults.clear()
+    assert not faults.has(Do.HANG)
+
+
+def test_the_file_is_read_again_when_it_changes_and_forgotten_when_it_goes(tmp_path: Path) -> None:
+    path = tmp_path / "faults.json"
+    faults = Faults(path)
+    assert faults.strike(Do.SLOW) is None
+    path.write_text(json.dumps([{"do": "slow", "bytes": 9, "times": 1}]))
+    assert faults.strike(Do.SLOW) == Fault(do=Do.SLOW, bytes=9, times=1)
+    assert faults.strike(Do.SLOW) is None
+    path.unlink()
+    path.write_text(json.dumps([{"do": "refuse"}]))
+    assert faults.strike(Do.REFUSE)
+    path.unlink()
+    assert faults.strike(Do.REFUSE) is None
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ({"do": "slow"}, "list"),
+        (["slow"], "object"),
+        ([{"do": "hnag"}], "hnag"),
+        ([{"match": "*"}], "None"),
+        ([{"do": "slow", "byte": 1}], "byte"),
+        ([{"do": "slow", "bytes": "many"}], "many"),
+    ],
+)
+def test_a_fault_that_cannot_be_meant_is_told(tmp_path: Path, content: Any, told: str) -> None:
+    path = tmp_path / "faults.json"
+    path.write_text(json.dumps(content))
+
+    faults = Faults(path)
+
+    assert told in faults.wrong
+    assert str(path) in faults.wrong
+    assert faults.strike(Do.SLOW) is None
