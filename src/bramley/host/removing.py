@@ -114,17 +114,18 @@ def of_part(part: Part) -> Step | None:
 
 
 def _job() -> Undoing:
-    return Undoing(
-        "agent-job",
-        "the agent's job",
-        (*_AGENT.looks(), vms.PROBE),
-        _AGENT.away,
-        lambda seen: (
-            "VMs are running, and nobody would look after them any more; drain the Mac first"
-            if _AGENT.is_loaded(seen) and vms.may_run(seen)
-            else ""
-        ),
-    )
+    def commands(seen: Facts) -> Iterator[Command]:
+        if _AGENT.is_loaded(seen):
+            yield vms.none_has_started()
+        yield from _AGENT.away(seen)
+
+    def refused(seen: Facts) -> str:
+        if not (_AGENT.is_loaded(seen) and vms.may_run(seen)):
+            return ""
+        return "VMs are running, and nobody would look after them any more; drain the Mac first"
+
+    asked = (*_AGENT.looks(), vms.PROBE)
+    return Undoing("agent-job", "the agent's job", asked, commands, refused)
 
 
 def _agent() -> Undoing:

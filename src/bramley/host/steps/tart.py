@@ -81,6 +81,8 @@ class Tart:
         yield from self._unpacking.bring(
             seen, answer=(f"{_IN_ARCHIVE}/{host.TART_IN_BUNDLE}", "--version")
         )
+        if _answers(seen):
+            yield vms.none_has_started()
         if seen.found(_BUNDLE):
             yield from _set_aside(seen)
         yield Rename(path=bundle, to=host.TART_BUNDLE, purpose=f"use tart {self.artifact.version}")

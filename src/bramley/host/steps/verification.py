@@ -52,6 +52,7 @@ class Verification:
         is_made = seen.found(_AGENT) is not None
         is_restarted = is_made and not firewall.is_attached(seen) and not vms.may_run(seen)
         if is_restarted:
+            yield vms.none_has_started()
             yield Reboot(purpose="restart the Mac, since VMs are not filtered until then")
             if login.is_set_up(self.job.user, seen):
                 yield from login.kick(login.uid_of(self.job.user, seen))
