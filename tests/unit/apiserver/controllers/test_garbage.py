@@ -206,6 +206,6 @@ async def test_an_owner_of_a_kind_that_nobody_serves_keeps_its_dependents(api_ve
         body = {"metadata": {"name": "child", "ownerReferences": [unknown]}}
         await client.create_wire(ConfigMap.resource, body, namespace="t")
 
-        await settled(3600)
+        await settled(600)
 
         assert await names(client) == ["child"]
