@@ -83,6 +83,9 @@ class Door:
         except OSError as error:
             told = f"{asked.argv[0]}: {error.strerror}: {error.filename or ''}".rstrip(": ")
             said = Said(1, err=f"{told}\n")
+        except LookupError as error:
+            # A user or a group that the Mac does not have.
+            said = Said(1, err=f"{asked.argv[0]}: {error}\n")
         # At once: nothing that is due may come between a restart and what it ends.
         self.done()
         return said

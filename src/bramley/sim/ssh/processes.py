@@ -73,6 +73,7 @@ class Processes:
         self._requests = requests
         self._events = events
         self._owned = owned
+        self._is_heard = False
         self._waiting: dict[int, Ended] = {}
 
     @classmethod
@@ -103,6 +104,7 @@ class Processes:
 
     async def run(self) -> None:
         """Hear of processes that end, until the first one does."""
+        self._is_heard = True
         events, closing = await asyncio.open_connection(sock=self._events)
         try:
             while line := await events.readline():
@@ -127,6 +129,8 @@ class Processes:
     def end(self) -> None:
         """End every process of the Mac at once."""
         self._requests.close()
+        if not self._is_heard:
+            self._events.close()
         self._process.kill()
         self._process.wait(_ENDS_WITHIN)
 

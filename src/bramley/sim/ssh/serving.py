@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import posixpath
+import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -37,6 +38,7 @@ HOST_KEY = "/etc/ssh/ssh_host_ed25519_key"
 _MACHINE_FILES = ("/etc/ssl/openssl.cnf",)
 _LOOK_EVERY = 0.1
 _LOGS_IN_WITHIN = 60.0
+_WAITING = 100
 _KEY_KIND = "ssh-ed25519"
 
 
@@ -125,12 +127,24 @@ class SimulatedHost:
     async def _served(self) -> AsyncIterator[None]:
         if why := bubble.missing():
             raise BadConfiguration(why)
-        self._open()
+        with self._bound() as bound:
+            self._open()
+            try:
+                async with asyncio.TaskGroup() as group, self._answering(group, bound):
+                    yield
+            finally:
+                self._processes.end()
+
+    def _bound(self) -> socket.socket:
+        """Take the port before anything else: a taken one is told at once."""
         try:
-            async with asyncio.TaskGroup() as group, self._answering(group):
-                yield
-        finally:
-            self._processes.end()
+            bound = socket.create_server((self.listen, self.port), backlog=_WAITING)
+        except OSError as error:
+            raise BadConfiguration(
+                f"cannot listen on {self.listen}:{self.port}: {error.strerror}; choose another address"
+            ) from error
+        self.port = int(bound.getsockname()[1])
+        return bound
 
     def _open(self) -> None:
         """Lay the Mac out, or switch on the one that is there."""
@@ -163,7 +177,9 @@ class SimulatedHost:
         self._boot_id = self._seen_boot()
 
     @asynccontextmanager
-    async def _answering(self, group: asyncio.TaskGroup) -> AsyncIterator[None]:
+    async def _answering(
+        self, group: asyncio.TaskGroup, bound: socket.socket
+    ) -> AsyncIterator[None]:
         """Let shims and SSH in."""
         names = [name for name in self.mac.state["users"] if name != "root"]
         tasks = []
@@ -174,7 +190,7 @@ class SimulatedHost:
             try:
                 tasks += [group.create_task(at.serve(*each)) for each in doors]
                 tasks.append(group.create_task(self._watch(group)))
-                async with self._listening():
+                async with self._listening(bound):
                     yield
             finally:
                 self._processes.end()
@@ -182,26 +198,19 @@ class SimulatedHost:
                     task.cancel()
 
     @asynccontextmanager
-    async def _listening(self) -> AsyncIterator[None]:
+    async def _listening(self, bound: socket.socket) -> AsyncIterator[None]:
         self._shown = self._wanted_key()
-        try:
-            self._acceptor = await asyncssh.listen(
-                self.listen,
-                self.port,
-                server_factory=self.sshd.server,
-                process_factory=self.sshd.run,
-                server_host_keys=[self._shown],
-                encryption_algs=CIPHERS,
-                compression_algs=None,
-                encoding=None,
-                line_editor=False,
-                login_timeout=_LOGS_IN_WITHIN,
-            )
-        except OSError as error:
-            raise BadConfiguration(
-                f"cannot listen on {self.listen}:{self.port}: {error}"
-            ) from error
-        self.port = self._acceptor.get_port()
+        self._acceptor = await asyncssh.listen(
+            sock=bound,
+            server_factory=self.sshd.server,
+            process_factory=self.sshd.run,
+            server_host_keys=[self._shown],
+            encryption_algs=CIPHERS,
+            compression_algs=None,
+            encoding=None,
+            line_editor=False,
+            login_timeout=_LOGS_IN_WITHIN,
+        )
         try:
             yield
         finally:
