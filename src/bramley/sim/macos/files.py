@@ -147,6 +147,7 @@ class Files:
     ) -> None:
         """Put a file there at once, in place of a file or link; its folder has to be there, and the disk must have room."""
         self.require_room(len(content))
+        self._require_owner(owner)
         place = self.at(path, follow=False)
         if _is_folder(place):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
@@ -156,6 +157,10 @@ class Files:
         fresh.replace(place)
         self.own(path, owner, follow=False)
 
+    def _require_owner(self, owner: str) -> None:
+        """Refuse a name that nobody has before anything is changed."""
+        users.ids_of(self._store.read(), owner)
+
     def require_room(self, size: int) -> None:
         """Refuse what does not fit on the disk."""
         if size > self._store.read()["disk"]["free_bytes"]:
@@ -163,6 +168,7 @@ class Files:
 
     def make_folder(self, path: str, *, mode: int = 0o755, owner: str = ROOT_OWNER) -> None:
         """Make a folder, and parents of root's as needed, or give the one that is there this mode and owner."""
+        self._require_owner(owner)
         place = self.at(path)
         if not place.is_dir():
             parent = self.real(path).rpartition("/")[0] or "/"
@@ -187,9 +193,12 @@ class Files:
         old, new = self.real(path, follow=False), self.real(to, follow=False)
         if _is_folder(self.at(new, follow=False)):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), to)
+        unkept = self._owners_by_place(old) if self._is_of_others(old, new) else {}
         self.at(old, follow=False).rename(self.at(new, follow=False))
         self._forget(new)
         self._move_owners(old, new)
+        for moved, owner in unkept.items():
+            self.own(new + moved[len(old) :], owner, follow=False)
 
     def remove(self, path: str) -> None:
         """Remove a file, a link or a whole folder; nothing there is fine."""
@@ -228,6 +237,17 @@ class Files:
         elif self.owner(real, follow=False) != owner:
             with self._store.change() as state:
                 state["owners"][real] = owner
+
+    def _is_of_others(self, old: str, new: str) -> bool:
+        """Tell whether files of which no owner is kept belong to somebody else there."""
+        state = self._store.read()
+        here, there = (users.owner_by_place(state, path) for path in (old, new))
+        return not self._gives_away and here != there
+
+    def _owners_by_place(self, real: str) -> dict[str, str]:
+        kept = self._store.read()["owners"]
+        paths = (real, *self.walk(real)) if _is_folder(Path(self._root + real)) else (real,)
+        return {path: self.owner(path, follow=False) for path in paths if path not in kept}
 
     def _forget(self, real: str, *, also_below: bool = True) -> None:
         gone = [
