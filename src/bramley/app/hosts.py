@@ -20,6 +20,7 @@ from bramley.host.ensuring import Plan, Progress, Report
 from bramley.host.overview import Overview
 from bramley.host.spec import MacSpec
 from bramley.host.step import Step
+from bramley.host.steps.kubeconfig import Kubeconfig
 
 _TARGET = re.compile(
     r"(?:(?P<user>[^@]+)@)?(?P<host>\[[^\]]+\]|[^:@\[\]]+)(?::(?P<port>[0-9]{1,5}))?"
@@ -38,6 +39,8 @@ class Way:
     known_hosts: Path
     identities: tuple[Path, ...] = ()
     agent: str = ""
+    # Whether somebody named these keys, or they are only those that lie where everybody's do.
+    are_chosen: bool = True
     password: Secret | None = None
     jump: str = ""
     # Forget the pinned key first: the Mac was reinstalled.
@@ -58,6 +61,10 @@ class Wish:
     server: str | None = None
     expires: timedelta = timedelta(hours=24)
 
+    def means(self, step: str) -> bool:
+        """Tell whether a step is meant."""
+        return (not self.only or step in self.only) and step not in self.skip
+
 
 async def facts(way: Way) -> Overview:
     """Return what a Mac is like."""
@@ -67,7 +74,7 @@ async def facts(way: Way) -> Overview:
 
 async def plan(way: Way, wish: Wish) -> Plan:
     """Return what is missing on a Mac; neither it nor a cluster is changed."""
-    depot = Depot()
+    depot, way = Depot(), _as_its_user(way, wish)
     steps = await _steps(way, wish, depot)
     async with _connected(way, depot) as mac:
         return await ensuring.plan(mac, steps)
@@ -75,7 +82,7 @@ async def plan(way: Way, wish: Wish) -> Plan:
 
 async def apply(way: Way, wish: Wish, tell: Callable[[Progress], None]) -> Report:
     """Make a Mac as wanted."""
-    depot = Depot()
+    depot, way = Depot(), _as_its_user(way, wish)
     steps = await _steps(way, wish, depot, makes_identity=True)
     async with _connected(way, depot) as mac:
         return await ensuring.apply(mac, steps, tell=tell)
@@ -141,6 +148,11 @@ def _user(way: Way) -> str:
     return parse_target(way.target, user=way.user)[0]
 
 
+def _as_its_user(way: Way, wish: Wish) -> Way:
+    """Return the way of the user whom the configuration names, where the target names nobody."""
+    return replace(way, user=host_config.read(wish.config).user)
+
+
 async def _steps(way: Way, wish: Wish, depot: Depot, *, makes_identity: bool = False) -> list[Step]:
     """Return the steps that are meant, from a configuration that was checked whole."""
     chosen([], only=wish.only, skip=wish.skip)
@@ -160,7 +172,7 @@ async def _spec(way: Way, wish: Wish, depot: Depot, *, makes_identity: bool) -> 
     )
     if config.kubeconfig_file:
         return replace(spec, kubeconfig=host_config.secret(folder / config.kubeconfig_file))
-    if makes_identity and wish.cluster is not None:
+    if makes_identity and wish.cluster is not None and wish.means(Kubeconfig.name):
         issued = await agent_access.create(
             wish.cluster, config.node, expires=wish.expires, server=wish.server
         )
@@ -181,11 +193,12 @@ async def _connected(way: Way, depot: Depot) -> AsyncIterator[ssh.SshConnection]
 
 def _target(way: Way) -> ssh.Target:
     user, host, port = parse_target(way.target, user=way.user)
-    keys = ssh.KnownHosts(way.known_hosts)
+    known = ssh.KnownHosts(way.known_hosts)
     credentials = ssh.Credentials(
-        private_keys=tuple(_key(path) for path in way.identities),
+        private_keys=keys(way),
         agent=way.agent,
         password=way.password,
+        are_chosen=way.are_chosen,
     )
     through = None
     if way.jump:
@@ -197,11 +210,23 @@ def _target(way: Way) -> ssh.Target:
             credentials=replace(credentials, password=None)
             if way.identities or way.agent
             else credentials,
-            host_keys=keys,
+            host_keys=known,
         )
     return ssh.Target(
-        host=host, user=user, port=port, credentials=credentials, host_keys=keys, through=through
+        host=host, user=user, port=port, credentials=credentials, host_keys=known, through=through
     )
+
+
+def keys(way: Way) -> tuple[Secret, ...]:
+    """Return the private keys to log in with; one that nobody chose may be unreadable."""
+    found = []
+    for path in way.identities:
+        try:
+            found.append(_key(path))
+        except (BadConfiguration, OSError):
+            if way.are_chosen:
+                raise
+    return tuple(found)
 
 
 def _key(path: Path) -> Secret:

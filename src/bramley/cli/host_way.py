@@ -123,6 +123,7 @@ def _way(
         known_hosts=known_hosts or default_data_dir() / KNOWN_HOSTS,
         identities=tuple(identity or _own_keys()),
         agent="" if identity else os.environ.get("SSH_AUTH_SOCK", ""),
+        are_chosen=bool(identity),
         password=password(password_file, ask=ask_password, target=target),
         jump=jump,
         trust_again=trust_again,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import jwt
 import pytest
 
 from bramley.access import kubeconfig
-from bramley.app import hosts
-from bramley.base.errors import BadConfiguration, InvalidSpec
+from bramley.app import agent_access, hosts
+from bramley.base.errors import BadConfiguration, HostUnreachable, InvalidSpec
 from bramley.base.secret import Secret
 from bramley.host import sequence
 from bramley.host.artifacts import Artifact
@@ -91,3 +93,34 @@ def test_a_name_that_no_step_has_is_refused_with_all_that_there_are() -> None:
         BadConfiguration, match=r"no step is called firewal; there are preconditions, sudo"
     ):
         hosts.chosen([], only=["firewal"], skip=[])
+
+
+@pytest.mark.real_time
+async def test_a_run_without_the_kubeconfig_asks_no_cluster_and_dials_as_the_files_user(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "mac.yaml"
+    file.write_text("node: mac-1\nuser: admin\n")
+    way = hosts.Way(
+        target="127.0.0.1:1",
+        user="m1",
+        known_hosts=tmp_path / "known_hosts",
+        password=Secret("canary"),
+        patience=timedelta(0),
+    )
+    nowhere = agent_access.Cluster(kubeconfig=tmp_path / "none")
+    wish = hosts.Wish(config=file, only=("firewall",), cluster=nowhere)
+    with pytest.raises(HostUnreachable, match=r"^admin@127\.0\.0\.1:1: "):
+        await hosts.apply(way, wish, lambda _: None)
+
+
+def test_a_key_that_nobody_chose_may_be_unreadable(tmp_path: Path) -> None:
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    good.write_text("a key")
+    bad.write_bytes(b"\xff")
+    way = hosts.Way(
+        target="mac-1", user="m1", known_hosts=tmp_path / "known_hosts", identities=(bad, good)
+    )
+    with pytest.raises(BadConfiguration, match="no private key"):
+        hosts.keys(way)
+    assert hosts.keys(replace(way, are_chosen=False)) == (Secret("a key"),)

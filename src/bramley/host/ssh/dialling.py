@@ -174,15 +174,16 @@ async def _keys(told: str, credentials: Credentials) -> AsyncIterator[list[objec
     """Give out the keys to log in with; an agent is asked as long as they are needed."""
     import asyncssh
 
-    keys: list[object] = [
-        _private_key(told, credentials, text.reveal()) for text in credentials.private_keys
-    ]
+    keys = _private_keys(told, credentials)
     if not credentials.agent:
         yield keys
         return
     try:
         agent = await asyncssh.connect_agent(credentials.agent)
     except OSError as error:
+        if not credentials.are_chosen and (keys or credentials.password):
+            yield keys
+            return
         raise errors.BadConfiguration(
             f"{told}: the SSH agent at {credentials.agent} does not answer: {error.strerror or error}"
         ) from error
@@ -191,6 +192,21 @@ async def _keys(told: str, credentials: Credentials) -> AsyncIterator[list[objec
     finally:
         agent.close()
         await agent.wait_closed()
+
+
+def _private_keys(told: str, credentials: Credentials) -> list[object]:
+    """Return the keys that can be used; one that cannot is told, unless nobody chose it and there is something else to try."""
+    found: list[object] = []
+    unusable: list[errors.BadConfiguration] = []
+    for text in credentials.private_keys:
+        try:
+            found.append(_private_key(told, credentials, text.reveal()))
+        except errors.BadConfiguration as error:
+            unusable.append(error)
+    is_alone = not (found or credentials.agent or credentials.password)
+    if unusable and (credentials.are_chosen or is_alone):
+        raise unusable[0]
+    return found
 
 
 def _private_key(told: str, credentials: Credentials, text: str) -> asyncssh.SSHKey:

@@ -77,7 +77,8 @@ class Talk:
             raise _first(group) from None
         await self._process.wait_closed()
         code = self._process.returncode
-        if code is None:
+        # The shell itself was ended by a signal, as a Mac that goes down does it: how far it came nobody knows.
+        if code is None or code < 0:
             raise ConnectionResetError("it ended before the answer")
         return code
 

@@ -20,12 +20,15 @@ class Credentials:
 
     `private_keys` are texts in OpenSSH's or PEM format, `passphrase` opens those that are locked; `agent` is the path of an
     agent's socket. A refused password is not sent a second time over one connection: Macs lock accounts.
+    `are_chosen` is false for what nobody named and is only tried because it lies where everybody's does: a locked key and an
+    agent that does not answer are then passed over, as `ssh` does.
     """
 
     private_keys: tuple[Secret, ...] = ()
     passphrase: Secret | None = None
     agent: str = ""
     password: Secret | None = None
+    are_chosen: bool = True
 
     def __post_init__(self) -> None:
         if not (self.private_keys or self.agent or self.password):

@@ -60,7 +60,8 @@ class SshKeys:
             raise UnsupportedHost(
                 f"{self._path} is a {found.kind} and no file; put a file in its place"
             )
-        if found is not None and content is not None and found.size > len(content):
+        # One that the user may not read is there all the same, and would be lost.
+        if found is not None and found.size > len(content or b""):
             raise UnsupportedHost(
                 f"{self._path} has {found.size} bytes, and not all of it can be read; make it smaller"
             )
