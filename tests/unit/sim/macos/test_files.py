@@ -68,6 +68,16 @@ def test_nobody_can_be_given_a_file_who_does_not_exist(bench: Bench) -> None:
         bench.mac.files.own("/etc/pf.conf", "nobody-here:staff")
 
 
+def test_a_file_for_nobody_leaves_the_old_one(bench: Bench) -> None:
+    bench.mac.files.write("/opt/file", b"old", owner="m1:staff")
+
+    with pytest.raises(LookupError):
+        bench.mac.files.write("/opt/file", b"new", owner="nobody-here:staff")
+
+    assert bench.mac.files.read("/opt/file") == b"old"
+    assert bench.mac.files.owner("/opt/file") == "m1:staff"
+
+
 def test_links_are_followed_inside_the_root_only(tmp_path: Path) -> None:
     files = Bench(tmp_path).mac.files
     files.link("/opt/up", "../../../../../../etc")
