@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -128,7 +129,8 @@ def _cannot_lose_answers() -> None:
 OPENERS = {"model": model, "ssh": simulated, "openssh": by_openssh}
 # The model keeps to virtual time; the others need programs that the process tier has.
 MODEL = pytest.param("model", marks=pytest.mark.tier("unit"))
-SSH = pytest.param("ssh", marks=pytest.mark.tier("process"))
+ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="bubblewrap is Linux's")
+SSH = pytest.param("ssh", marks=[pytest.mark.tier("process"), ON_LINUX])
 OPENSSH = pytest.param("openssh", marks=pytest.mark.tier("process"))
 every_target = pytest.mark.parametrize("target", [MODEL, SSH, OPENSSH])
 simulated_targets = pytest.mark.parametrize("target", [MODEL, SSH])

@@ -50,7 +50,11 @@ def test_a_program_that_hangs_costs_its_own_time_and_spoils_no_other_answer(shel
     hung = Look(("sh", "-c", "echo began; sleep 600"), within=timedelta(seconds=1))
     other = Look(("echo", "fine"))
 
-    assert shell.look([hung, other]) == {hung: Said(124, b"began\n"), other: Said(0, b"fine\n")}
+    found = shell.look([hung, other])
+
+    assert found[other] == Said(0, b"fine\n")
+    # A busy machine may not come to the beginning within a second.
+    assert found[hung] in {Said(124, b"began\n"), Said(124)}
 
 
 def test_files_answer_with_their_beginning_and_what_is_no_file_with_nothing(shell: Shell) -> None:

@@ -110,6 +110,6 @@ def test_no_script_traps_a_signal_that_it_sends_to_its_own_children() -> None:
     traps = {
         tuple(words) for part in PARTS for words in commands(part.read_text()) if words[0] == "trap"
     }
-    assert {words[2:] for words in traps} == {("EXIT",), ("TERM",)}
+    assert {words[2:] for words in traps} == {("EXIT",), ("TERM",), ("PIPE",)}
     ignoring = [part.stem for part in PARTS if "trap '' TERM" in part.read_text()]
     assert ignoring == ["attend", "watch"]

@@ -23,10 +23,11 @@ end() {
 }
 
 # alarm PID SECONDS: end a process in so many seconds and say 124, unless ended before. It sleeps in small pieces, since the
-# piece that is being slept when it is ended goes on.
+# piece that is being slept when it is ended goes on; and it looks each time, since the number may be another's one day.
 alarm() {
     left=$2
     while [ "$left" -gt 0 ]; do
+        kill -0 "$1" || exit 0
         sleep 1
         left=$((left - 1))
     done
@@ -35,8 +36,10 @@ alarm() {
     exit 124
 }
 
-# await PID SECONDS: wait for a process and return its code, or 124 if it took too long.
+# await PID SECONDS: wait for a process and return its code, or 124 if it took too long. The shell tells of a process that was
+# ended, and would end itself of it where nobody listens any more.
 await() {
+    trap '' PIPE
     (alarm "$1" "$2") </dev/null >/dev/null 2>&1 3<&- 4>&- 5>&- &
     timer=$!
     wait "$1"
