@@ -99,6 +99,7 @@ async def spec(config: HostConfig, folder: Path, depot: Depot, **given: Any) -> 
     """Return what the Mac is to become; `given` are the fields that no file holds, such as the password."""
     tailnet = await _tailnet(config, folder, depot)
     files = config.artifacts
+    _require_pair(files, folder)
     return MacSpec(
         job=_job(config, on_tailnet=tailnet is not None),
         public_keys=config.public_keys,
@@ -148,6 +149,13 @@ def _authority(config: HostConfig, folder: Path) -> bytes:
             f"clientAuthorityFile {config.client_authority_file} must hold certificates in PEM, and no key"
         )
     return content
+
+
+def _require_pair(files: Artifacts, folder: Path) -> None:
+    """Refuse two archives that were not built for each other, before the Mac does."""
+    if files.agent and files.interpreter:
+        interpreter = agent_archive.read(folder / files.interpreter.file, Kind.INTERPRETER)
+        agent_archive.read(folder / files.agent.file, Kind.CODE).require_interpreter(interpreter)
 
 
 async def _tailnet(config: HostConfig, folder: Path, depot: Depot) -> Tailnet | None:

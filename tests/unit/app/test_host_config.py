@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import io
+import tarfile
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from bramley.app import host_config
 from bramley.base.errors import BadConfiguration, InvalidSpec
 from bramley.base.secret import Secret
+from bramley.host.agent_archive import MANIFEST, Kind, Manifest, Platform
 from bramley.host.artifacts import Depot
 from bramley.host.spec import MacSpec
 
@@ -111,3 +115,35 @@ def test_a_secret_that_is_no_text_or_empty_or_huge_is_refused_without_being_show
 def test_the_end_of_the_line_is_no_part_of_a_secret(tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(b" pass word \r\n")
     assert host_config.secret(tmp_path / "secret").reveal() == " pass word "
+
+
+PYTHON, OTHER_PYTHON = "3.13.1+cccccccccccc", "3.13.2+dddddddddddd"
+
+
+def archive(path: Path, kind: Kind, version: str, interpreter: str = "") -> None:
+    told = Manifest(
+        kind=kind,
+        name=kind,
+        version=version,
+        platform=Platform.MACOS_ARM64,
+        python="3.13",
+        interpreter=interpreter,
+        content="0" * 64,
+    )
+    text = msgspec.json.encode(told)
+    with tarfile.open(path, "w:gz") as made:
+        first = tarfile.TarInfo(MANIFEST)
+        first.size = len(text)
+        made.addfile(first, io.BytesIO(text))
+
+
+async def test_an_agent_and_an_interpreter_that_do_not_belong_together_are_refused(
+    tmp_path: Path,
+) -> None:
+    text = "node: a\nartifacts: {interpreter: {file: python}, agent: {file: agent}}"
+    archive(tmp_path / "python", Kind.INTERPRETER, PYTHON)
+    archive(tmp_path / "agent", Kind.CODE, "0.1.0+aaaaaaaaaaaa", PYTHON)
+    assert (await made_of(text, tmp_path)).agent
+    archive(tmp_path / "agent", Kind.CODE, "0.1.0+aaaaaaaaaaaa", OTHER_PYTHON)
+    with pytest.raises(BadConfiguration, match=r"wants the interpreter 3\.13\.2"):
+        await made_of(text, tmp_path)

@@ -43,7 +43,10 @@ from bramley.host.unpacking import Unpacking
 # An application's secret stands for no single Mac; what it makes is thrown away with its Mac and needs nobody's consent.
 APPLICATION = "tskey-client-"
 APPLICATION_OPTIONS = "?ephemeral=true&preauthorized=true"
-ADDRESSES = ipaddress.IPv4Network("100.64.0.0/10")
+ADDRESSES = (
+    ipaddress.ip_network("100.64.0.0/10"),
+    ipaddress.ip_network("fd7a:115c:a1e0::/48"),
+)
 
 _TAG = re.compile(r"tag:[A-Za-z][A-Za-z0-9-]{0,49}", re.ASCII)
 _KEY = re.compile(r"tskey-[!-~]{1,500}", re.ASCII)
@@ -90,7 +93,8 @@ class Tailscale:
 
     def refuse(self, seen: Facts) -> None:
         """Refuse to end the daemon that carries this very connection."""
-        is_ended = DAEMON.is_loaded(seen) and (self._is_stale(seen) or not DAEMON.is_current(seen))
+        is_changed = not DAEMON.is_current(seen) or any(self._programs(seen))
+        is_ended = DAEMON.is_loaded(seen) and is_changed
         if is_ended and comes_over_tailnet(seen):
             raise UnsupportedHost(
                 "tailscale has to be replaced, and this connection goes through it; come by another address of the Mac, or "
@@ -150,7 +154,10 @@ class Tailscale:
     def _is_in(self, seen: Facts) -> bool:
         status = _status(seen)
         tags = (status.get("Self") or {}).get("Tags") or []
-        return status.get("BackendState") == "Running" and set(tags) == set(self.tailnet.tags)
+        has_tags = set(tags) == set(self.tailnet.tags)
+        # A key may bring tags of its own; only those that we once asked for are too many.
+        is_left_to_key = not self.tailnet.tags and not _noted_tags(seen)
+        return status.get("BackendState") == "Running" and (has_tags or is_left_to_key)
 
     def _log_in(self) -> Iterator[Command]:
         yield Wait(look=_STATUS, purpose="wait for the tailnet's daemon")
@@ -227,6 +234,13 @@ def _forget_key() -> Remove:
     return Remove(path=host.TAILSCALE_AUTH_KEY, purpose="remove tailscale's key")
 
 
+def _noted_tags(seen: Facts) -> Any:
+    try:
+        return msgspec.json.decode(seen.file(_NOTE) or b"{}", type=dict[str, Any]).get("tags")
+    except msgspec.MsgspecError:
+        return None
+
+
 def _status(seen: Facts) -> dict[str, Any]:
     try:
         found = msgspec.json.decode(seen.said(_STATUS).output)
@@ -239,9 +253,10 @@ def comes_over_tailnet(seen: Facts) -> bool:
     """Tell whether this very connection goes over the tailnet; asked for with `CONNECTION`."""
     words = seen.said(CONNECTION).text.split()
     try:
-        return len(words) == 4 and ipaddress.IPv4Address(words[2]) in ADDRESSES
+        here = ipaddress.ip_address(words[2]) if len(words) == 4 else None
     except ValueError:
         return False
+    return any(here in network for network in ADDRESSES if here is not None)
 
 
 DAEMON = LaunchDaemon(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,27 @@ async def test_other_tags_take_another_login(tmp_path: Path) -> None:
     assert [f"--auth-key=file:{KEY_FILE}" in text for text in ups(line)] == [True]
 
 
+async def test_a_mac_that_is_left_to_the_tags_of_its_key_is_not_logged_in_again(
+    tmp_path: Path,
+) -> None:
+    line = await wanted.mac(tmp_path, step(tmp_path, tags=()))
+    state = "/var/lib/tailscale/tailscaled.state"
+    brought = json.loads(line.mac.files.read(state) or b"{}") | {"tags": ["tag:of-the-key"]}
+    line.mac.files.write(state, json.dumps(brought).encode(), mode=0o600)
+
+    await ensuring.apply(line, [step(tmp_path, tags=())])
+
+    assert line.done == []
+
+
+async def test_tags_that_are_wanted_no_more_take_another_login(tmp_path: Path) -> None:
+    line = await wanted.mac(tmp_path, step(tmp_path))
+
+    await ensuring.apply(line, [step(tmp_path, tags=())])
+
+    assert [f"--auth-key=file:{KEY_FILE}" in text for text in ups(line)] == [True]
+
+
 async def test_other_settings_take_no_key(tmp_path: Path) -> None:
     line = await wanted.mac(tmp_path, step(tmp_path))
 
@@ -151,8 +173,13 @@ async def test_the_daemon_that_carries_this_connection_is_not_ended(tmp_path: Pa
 
     step(tmp_path, "1.98.0").refuse(coming_in_at("51.15.7.7"))
     step(tmp_path).refuse(coming_in_at("100.101.102.103"))
+    for inside in ("100.101.102.103", "fd7a:115c:a1e0::7"):
+        with pytest.raises(UnsupportedHost, match="--skip tailscale"):
+            step(tmp_path, "1.98.0").refuse(coming_in_at(inside))
+    line.mac.files.make_folder("/var/lib/tailscale", mode=0o755)
+    seen = await line.look(step(tmp_path).looks())
     with pytest.raises(UnsupportedHost, match="--skip tailscale"):
-        step(tmp_path, "1.98.0").refuse(coming_in_at("100.101.102.103"))
+        step(tmp_path).refuse(coming_in_at("100.101.102.103"))
 
 
 async def test_the_secret_of_an_application_makes_keys_that_die_with_the_mac(
