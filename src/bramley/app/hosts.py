@@ -14,8 +14,9 @@ from bramley.app import agent_access, host_config
 from bramley.base.clock import SystemClock
 from bramley.base.errors import BadConfiguration
 from bramley.base.secret import Secret
-from bramley.host import ensuring, grammar, overview, preparing, removing, sequence, ssh
+from bramley.host import ensuring, grammar, overview, preparing, removing, retiring, sequence, ssh
 from bramley.host.artifacts import Depot
+from bramley.host.connection import Connection
 from bramley.host.ensuring import Plan, Progress, Report
 from bramley.host.overview import Overview
 from bramley.host.spec import MacSpec
@@ -85,7 +86,10 @@ async def apply(way: Way, wish: Wish, tell: Callable[[Progress], None]) -> Repor
     depot, way = Depot(), _as_its_user(way, wish)
     steps = await _steps(way, wish, depot, makes_identity=True)
     async with _connected(way, depot) as mac:
-        return await ensuring.apply(mac, steps, tell=tell)
+        # On its own, since the stamps that it takes away are read anew by what comes then.
+        gone = await ensuring.apply(mac, await _retired(mac, steps, wish), tell=tell)
+        done = await ensuring.apply(mac, _meant(steps, wish), tell=tell)
+        return replace(done, changed={**gone.changed, **done.changed})
 
 
 async def prepare(way: Way, password: Secret, tell: Callable[[Progress], None]) -> Report:
@@ -154,10 +158,18 @@ def _as_its_user(way: Way, wish: Wish) -> Way:
 
 
 async def _steps(way: Way, wish: Wish, depot: Depot, *, makes_identity: bool = False) -> list[Step]:
-    """Return the steps that are meant, from a configuration that was checked whole."""
+    """Return all steps of a configuration that was checked whole, as were the names of those that are meant."""
     chosen([], only=wish.only, skip=wish.skip)
-    spec = await _spec(way, wish, depot, makes_identity=makes_identity)
-    return chosen(sequence.steps(spec), only=wish.only, skip=wish.skip)
+    return sequence.steps(await _spec(way, wish, depot, makes_identity=makes_identity))
+
+
+def _meant(steps: Sequence[Step], wish: Wish) -> list[Step]:
+    return chosen(steps, only=wish.only, skip=wish.skip)
+
+
+async def _retired(mac: Connection, steps: Sequence[Step], wish: Wish) -> list[Step]:
+    """Return what takes away parts that the Mac was given once; nothing, if only some steps are meant."""
+    return [] if wish.only else retiring.steps(steps, await ensuring.stamps_of(mac))
 
 
 async def _spec(way: Way, wish: Wish, depot: Depot, *, makes_identity: bool) -> MacSpec:
