@@ -13,7 +13,7 @@ from bench.streaming.artifacts import Staged
 from bench.streaming.children import Child, started
 from bench.streaming.openssh import Sshd
 
-_MANAGER, _RECEIVER = "bench.streaming.manager", "bench.streaming.receiver"
+_MANAGER, _RECEIVER = "bench.streaming.rolling", "bench.streaming.receiver"
 _EVERY = 0.02
 # A held host has all that it will get once nothing moved for so long.
 _SETTLED = 1.0

@@ -96,7 +96,7 @@ async def roll(fleet: Fleet, *, the_old_way: bool) -> None:
 
 
 if __name__ == "__main__":
-    options = argparse.ArgumentParser(prog="python -m bench.streaming.manager")
+    options = argparse.ArgumentParser(prog="python -m bench.streaming.rolling")
     options.add_argument("folder", type=Path)
     options.add_argument("count", type=int)
     options.add_argument("ports", type=int, nargs="+")
