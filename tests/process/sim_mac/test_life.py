@@ -13,8 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import asyncssh
+import pytest
 
 from bramley.agent import platform
+from bramley.base.errors import BadConfiguration
 from bramley.sim.ssh.serving import SimulatedHost
 from tests.process.sim_mac.served import SETTINGS, Client, served, until
 
@@ -100,6 +102,15 @@ async def test_a_mac_that_was_switched_off_keeps_its_disk_and_its_key(tmp_path: 
         assert await client.says("cat file; sudo id -un") == "kept\nroot\n"
         await until(lambda: log.read_text() == "m1\nm1\n")
         await client.close()
+
+
+async def test_a_mac_is_switched_on_once_and_on_a_port_of_its_own(tmp_path: Path) -> None:
+    async with served(tmp_path / "mac") as (host, mac):
+        with pytest.raises(BadConfiguration, match="switched on already"):
+            await SimulatedHost(tmp_path / "mac").__aenter__()
+        with pytest.raises(BadConfiguration, match="Address already in use"):
+            await SimulatedHost(tmp_path / "other", port=host.port).__aenter__()
+        await mac.says("sw_vers")
 
 
 @contextmanager

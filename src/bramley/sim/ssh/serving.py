@@ -7,10 +7,11 @@ every process, and lets nobody in until it is up again.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import posixpath
 import socket
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -39,6 +40,7 @@ _MACHINE_FILES = ("/etc/ssl/openssl.cnf",)
 _LOOK_EVERY = 0.1
 _LOGS_IN_WITHIN = 60.0
 _WAITING = 100
+_HELD = "served"
 _KEY_KIND = "ssh-ed25519"
 
 
@@ -127,7 +129,7 @@ class SimulatedHost:
     async def _served(self) -> AsyncIterator[None]:
         if why := bubble.missing():
             raise BadConfiguration(why)
-        with self._bound() as bound:
+        with self._bound() as bound, _alone(self.root):
             self._open()
             try:
                 async with asyncio.TaskGroup() as group, self._answering(group, bound):
@@ -148,8 +150,6 @@ class SimulatedHost:
 
     def _open(self) -> None:
         """Lay the Mac out, or switch on the one that is there."""
-        # Its state holds passwords.
-        (self.root / FOLDER).mkdir(mode=0o700, parents=True, exist_ok=True)
         is_new = not (self.root / FOLDER / "state.json").exists()
         self.mac = (
             Mac.make(
@@ -264,6 +264,21 @@ class SimulatedHost:
         if self._other_key is None:
             self._other_key = asyncssh.generate_private_key(_KEY_KIND)
         return self._other_key
+
+
+@contextmanager
+def _alone(root: Path) -> Iterator[None]:
+    """Hold a Mac's folder: two servers of one Mac would undo each other's work."""
+    # Its state holds passwords.
+    (root / FOLDER).mkdir(mode=0o700, parents=True, exist_ok=True)
+    with (root / FOLDER / _HELD).open("ab") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise BadConfiguration(
+                f"the Mac in {root} is switched on already, by another process"
+            ) from error
+        yield
 
 
 def _own_key(mac: Mac) -> asyncssh.SSHKey:
