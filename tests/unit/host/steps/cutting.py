@@ -66,7 +66,7 @@ async def cut_everywhere(scene: Scene, steps: Sequence[Step]) -> dict[str, Any]:
         line.faults.at(number, Cut(Moment.UNANSWERED))
         with pytest.raises(HostUnreachable):
             await ensuring.apply(line, steps)
-        await _come_back(line.mac)
+        await come_back(line.mac)
 
         await ensuring.apply(line, steps)
 
@@ -77,7 +77,7 @@ async def cut_everywhere(scene: Scene, steps: Sequence[Step]) -> dict[str, Any]:
     return expected
 
 
-async def _come_back(mac: Mac) -> None:
+async def come_back(mac: Mac) -> None:
     """Let a Mac that was restarting when the line broke come back."""
     while not mac.is_up:
         await asyncio.sleep(1)

@@ -1,0 +1,121 @@
+"""The whole bootstrap of a bare Mac, cut after every single command and run again: the Mac becomes what an uncut run makes of it.
+
+A run that is cut leaves the Mac as the uncut one had it at that moment, whether the command's answer still came, was lost, or the
+next command never arrived. So the Macs of all cuts are copies of one that is made without any, each taken after a command.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import shutil
+from pathlib import Path
+
+import pytest
+
+from bramley.base.errors import HostUnreachable
+from bramley.host import ensuring
+from bramley.host.commands import Command, Stream
+from bramley.sim.macos.faults import Cut, Moment
+from tests.scenarios.host_bootstrap.macs import Copying, line_to, steps
+from tests.unit.host.steps.cutting import Scene, come_back
+
+PARTS = 4
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+async def test_a_run_that_is_cut_after_a_command_is_taken_up(part: int, tmp_path: Path) -> None:
+    """All commands, dealt out to as many tests as there are parts."""
+    planned = steps(tmp_path / "files")
+    scene = await Scene.make(tmp_path / "macs")
+    whole = Copying(scene.copy("whole").mac, tmp_path / "copies", range(part, 1000, PARTS))
+    await ensuring.apply(whole, planned)
+    expected = whole.mac.snapshot()
+    assert len(whole.copies) >= len(whole.done) // PARTS
+
+    for number, mac in whole.copies.items():
+        where = f"cut after command {number}: {whole.done[number].purpose}"
+        await come_back(mac)
+        line = line_to(mac)
+
+        await ensuring.apply(line, planned)
+
+        assert mac.snapshot() == expected, where
+        assert (await ensuring.plan(line, planned)).is_empty, where
+        shutil.rmtree(mac.root)
+
+
+@pytest.mark.parametrize("moment", Moment, ids=lambda moment: str(moment.value))
+async def test_every_kind_of_cut_leaves_the_mac_as_it_was_between_two_commands(
+    moment: Moment, tmp_path: Path
+) -> None:
+    planned = steps(tmp_path / "files")
+    scene = await Scene.make(tmp_path / "macs")
+    numbers = range(2, 1000, 37)
+    whole = Copying(scene.copy("whole").mac, tmp_path / "copies", numbers)
+    await ensuring.apply(whole, planned)
+
+    for number, mac in whole.copies.items():
+        line = scene.copy(f"cut-{number}")
+        line.faults.at(number + (moment is Moment.BEFORE), Cut(moment))
+        with pytest.raises(HostUnreachable):
+            await ensuring.apply(line, planned)
+        assert line.mac.snapshot() == mac.snapshot(), f"{moment} at {whole.done[number].purpose}"
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+async def test_streams_that_break_anywhere_are_begun_again(share: float, tmp_path: Path) -> None:
+    """One Mac, on which the line breaks in every stream, one after another."""
+    planned = steps(tmp_path / "files")
+    scene = await Scene.make(tmp_path / "macs")
+    whole, line = scene.copy("whole"), scene.copy("cut")
+    await ensuring.apply(whole, planned)
+    streams = [command for command in whole.done if isinstance(command, Stream)]
+    assert len(streams) == 5
+
+    for stream in streams:
+        at_byte = min(round(stream.artifact.size * share), stream.artifact.size - 1)
+        line.faults.at(functools.partial(operator.eq, stream), Cut(at_byte=at_byte))
+        with pytest.raises(HostUnreachable):
+            await ensuring.apply(line, planned)
+    await ensuring.apply(line, planned)
+
+    assert line.mac.snapshot() == whole.mac.snapshot()
+    assert (await ensuring.plan(line, planned)).is_empty
+
+
+async def test_a_line_that_breaks_after_every_tenth_command_gets_there(tmp_path: Path) -> None:
+    """Again and again on the same Mac, in every way by turns, and in questions, too."""
+    planned = steps(tmp_path / "files")
+    scene = await Scene.make(tmp_path / "macs")
+    whole, line = scene.copy("whole"), scene.copy("cut")
+    await ensuring.apply(whole, planned)
+
+    moments = [*Moment] * 20
+    for tries, moment in enumerate(moments):
+        line.faults.at(line.faults.commands + 10, Cut(moment))
+        if tries % 4 == 3:
+            line.faults.at_look(line.faults.looks + 2, Cut(Moment.UNANSWERED))
+        try:
+            await ensuring.apply(line, planned)
+            break
+        except HostUnreachable:
+            await come_back(line.mac)
+
+    assert tries >= 10
+    assert line.mac.snapshot() == whole.mac.snapshot()
+
+
+async def test_a_second_run_asks_once_and_does_nothing(tmp_path: Path) -> None:
+    planned = steps(tmp_path / "files")
+    line = (await Scene.make(tmp_path / "macs")).copy("mac")
+    await ensuring.apply(line, planned)
+    before, done, looks = line.mac.snapshot(), list[Command](line.done), line.looks
+
+    report = await ensuring.apply(line, planned)
+
+    assert not report.is_changed
+    assert line.done == done
+    assert line.looks == looks + 1
+    assert line.mac.snapshot() == before
+    assert (await ensuring.plan(line, planned)).is_empty
