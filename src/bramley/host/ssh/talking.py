@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from bramley.base.errors import HostUnreachable
 from bramley.host.ssh.dialling import Line
-from bramley.host.ssh.wire import HIGH_WATER
 
 if TYPE_CHECKING:
     import asyncssh
@@ -111,7 +110,8 @@ async def talk(
         process: asyncssh.SSHClientProcess[bytes] = await line.ssh.create_process(
             command, encoding=None, **_terminal(on_terminal=on_terminal)
         )
-        process.channel.set_write_buffer_limits(high=HIGH_WATER)
+        # A block that the other side has no window for waits alone: a hundred hosts that wait hold one each.
+        process.channel.set_write_buffer_limits(high=0)
         running = Talk(line, process, most)
         try:
             yield running
