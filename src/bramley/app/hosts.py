@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
+import secrets
+import socket
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -16,6 +19,7 @@ from bramley.base.errors import BadConfiguration
 from bramley.base.secret import Secret
 from bramley.host import ensuring, grammar, overview, preparing, removing, retiring, sequence, ssh
 from bramley.host.artifacts import Depot
+from bramley.host.claiming import Claim
 from bramley.host.connection import Connection
 from bramley.host.ensuring import Plan, Progress, Report
 from bramley.host.overview import Overview
@@ -28,6 +32,7 @@ _TARGET = re.compile(
 )
 _LAST_PORT = 65535
 _LONGEST_KEY = 64 * 1024
+_RUN_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +83,12 @@ async def plan(way: Way, wish: Wish) -> Plan:
     depot, way = Depot(), _as_its_user(way, wish)
     steps = await _steps(way, wish, depot)
     async with _connected(way, depot) as mac:
-        return await ensuring.plan(mac, steps)
+        return await planned(mac, steps, wish)
+
+
+async def planned(mac: Connection, steps: Sequence[Step], wish: Wish) -> Plan:
+    """Return what is missing, of those steps that are meant, and what is there and wanted no more."""
+    return await ensuring.plan(mac, [*_meant(steps, wish), *await _retired(mac, steps, wish)])
 
 
 async def apply(way: Way, wish: Wish, tell: Callable[[Progress], None]) -> Report:
@@ -86,16 +96,30 @@ async def apply(way: Way, wish: Wish, tell: Callable[[Progress], None]) -> Repor
     depot, way = Depot(), _as_its_user(way, wish)
     steps = await _steps(way, wish, depot, makes_identity=True)
     async with _connected(way, depot) as mac:
-        # On its own, since the stamps that it takes away are read anew by what comes then.
-        gone = await ensuring.apply(mac, await _retired(mac, steps, wish), tell=tell)
-        done = await ensuring.apply(mac, _meant(steps, wish), tell=tell)
-        return replace(done, changed={**gone.changed, **done.changed})
+        return await applied(mac, steps, wish, tell)
+
+
+async def applied(
+    mac: Connection,
+    steps: Sequence[Step],
+    wish: Wish,
+    tell: Callable[[Progress], None] = lambda _: None,
+) -> Report:
+    """Do what is missing, of those steps that are meant, and then take away what is wanted no more."""
+    claim = _claim()
+    done = await ensuring.apply(mac, _meant(steps, wish), tell=tell, claim=claim)
+    # Only now: the agent uses it no more, and a Mac that was refused has kept it.
+    retired = await _retired(mac, steps, wish)
+    if not retired:
+        return done
+    gone = await ensuring.apply(mac, retired, tell=tell, claim=claim)
+    return replace(done, changed={**done.changed, **gone.changed})
 
 
 async def prepare(way: Way, password: Secret, tell: Callable[[Progress], None]) -> Report:
     """Do by hand what only the password's owner can do: sudo without password, and automatic login."""
     async with _connected(replace(way, password=way.password or password), Depot()) as mac:
-        return await preparing.prepare(mac, _user(way), password, tell=tell)
+        return await preparing.prepare(mac, _user(way), password, tell=tell, claim=_claim())
 
 
 async def removal(way: Way, *, keep_tart: bool) -> Plan:
@@ -108,7 +132,7 @@ async def remove(way: Way, *, keep_tart: bool, tell: Callable[[Progress], None])
     """Take away from a Mac what we brought; what is somebody else's stays."""
     async with _connected(way, Depot()) as mac:
         steps = removing.steps(_user(way), keep_tart=keep_tart)
-        return await ensuring.apply(mac, steps, tell=tell)
+        return await ensuring.apply(mac, steps, tell=tell, claim=_claim())
 
 
 def chosen(steps: Sequence[Step], *, only: Collection[str], skip: Collection[str]) -> list[Step]:
@@ -146,6 +170,12 @@ def _plain(host: str) -> str:
         return str(ipaddress.ip_address(host))
     except ValueError:
         return host.lower()
+
+
+def _claim() -> Claim:
+    return Claim(
+        run=secrets.token_hex(_RUN_BYTES), by=f"process {os.getpid()} on {socket.gethostname()}"
+    )
 
 
 def _user(way: Way) -> str:

@@ -1,21 +1,27 @@
 """Facts → plan → ensure: what the steps want of a Mac is found out in one round trip, and then done step by step.
 
 A step is done when its plan, made from fresh facts, is empty; then, and only then, its part is stamped. Whatever cuts a run short,
-the next one begins with facts again.
+the next one begins with facts again. Of two runs at once the later one goes on.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from bramley.base import errors
-from bramley.host import drift, stamping
-from bramley.host.commands import Command, Run
+from bramley.host import claiming, drift, stamping
+from bramley.host.claiming import Claim
+from bramley.host.commands import Command, Probe, Run, Wait
 from bramley.host.connection import Connection
 from bramley.host.facts import Facts
 from bramley.host.step import Confirming, Curious, Pending, Step, Tidying
+
+# Of one step, whatever its commands are: each has a deadline of its own, and together they take no longer than this.
+STEP_WITHIN = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +99,21 @@ async def plan(mac: Connection, steps: Sequence[Step]) -> Plan:
 
 
 async def apply(
-    mac: Connection, steps: Sequence[Step], *, tell: Callable[[Progress], None] = lambda _: None
+    mac: Connection,
+    steps: Sequence[Step],
+    *,
+    tell: Callable[[Progress], None] = lambda _: None,
+    claim: Claim | None = None,
 ) -> Report:
-    """Make a Mac as wanted, and tell how it goes."""
-    run = _Applying(mac, tell)
-    seen = await _look(mac, *steps)
+    """Make a Mac as wanted, and tell how it goes; with a claim no other run works on it meanwhile, or this one stops."""
+    run = _Applying(mac, tell, claim)
+    seen = await run.look(*steps)
     for step in steps:
         _refuse(mac, step, seen)
     run.stamps = stamping.read(seen)
     for step in steps:
         # What earlier steps did may have changed the answers to this one's questions.
-        fresh = await _look(mac, step) if run.changed_anything else seen
+        fresh = await run.look(step) if run.changed_anything else seen
         await run.ensure(step, fresh)
     return Report(mac.host, run.changed, tuple(dict.fromkeys(run.pending)))
 
@@ -136,6 +146,8 @@ class _Applying:
 
     mac: Connection
     tell: Callable[[Progress], None]
+    claim: Claim | None = None
+    is_claimed: bool = False
     stamps: drift.Stamps = field(default_factory=dict)
     changed: dict[str, int] = field(default_factory=dict)
     pending: list[str] = field(default_factory=list)
@@ -147,10 +159,11 @@ class _Applying:
     async def ensure(self, step: Step, seen: Facts) -> None:
         """Do what a step's plan says, look whether it is done, and stamp its part."""
         try:
-            step.refuse(seen)
-            done = await self._do(step, seen)
-            after = await self._verified(step) if done else seen
-            done += await self._stamp(step)
+            async with _deadline():
+                step.refuse(seen)
+                done = await self._do(step, seen)
+                after = await self._verified(step) if done else seen
+                done += await self._stamp(step)
         except errors.BramleyError as error:
             await self._tidy(step, error)
             raise _named(step, self.mac, error) from error
@@ -163,21 +176,45 @@ class _Applying:
     async def _do(self, step: Step, seen: Facts) -> int:
         commands = list(step.plan(seen))
         self.tell(Began(step, len(commands)))
+        # Whoever has no sudo yet cannot claim anything; what opens it changes nothing else.
+        is_open = not any(getattr(command, "sudo_password", None) for command in commands)
         for command in commands:
             self.tell(Doing(step, command))
+            if is_open and not isinstance(command, Wait):
+                await self._hold()
             await do(self.mac, command)
         return len(commands)
+
+    async def look(self, *steps: Step) -> Facts:
+        """Ask what steps want to know, and whose the Mac is."""
+        seen = await _look(self.mac, *steps, also=(claiming.FILE,) if self.claim else ())
+        if self.claim:
+            self.claim = self.claim.heed(seen, is_held=self.is_claimed)
+        return seen
+
+    async def _hold(self) -> None:
+        """Claim the Mac before its first change; before every other, see that it is still ours."""
+        if self.claim is None:
+            return
+        if self.is_claimed:
+            self.claim.heed(await self.mac.look([claiming.FILE]), is_held=True)
+            return
+        await self.mac.do(self.claim.write())
+        self.is_claimed = True
 
     async def _tidy(self, step: Step, error: errors.BramleyError) -> None:
         """Take away what must not stay after a failure; where the line is lost, the next plan does."""
         if isinstance(error, errors.HostUnreachable) or not isinstance(step, Tidying):
+            return
+        if isinstance(error, errors.Conflict):
+            # What lies there is the other run's by now.
             return
         for command in step.tidy():
             with contextlib.suppress(errors.BramleyError):
                 await self.mac.do(command)
 
     async def _verified(self, step: Step) -> Facts:
-        after = await _look(self.mac, step)
+        after = await self.look(step)
         if isinstance(step, Confirming):
             step.confirm(after)
         step.refuse(after)
@@ -193,14 +230,27 @@ class _Applying:
         if part is None or self.stamps.get(part.part) == part.stamp:
             return 0
         self.stamps = drift.applied(self.stamps, part)
+        await self._hold()
         for command in stamping.write(self.stamps):
             await self.mac.do(command)
         return 1
 
 
-async def _look(mac: Connection, *steps: Step) -> Facts:
+@contextlib.asynccontextmanager
+async def _deadline() -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(STEP_WITHIN.total_seconds()):
+            yield
+    except TimeoutError as error:
+        minutes = STEP_WITHIN.total_seconds() / 60
+        raise errors.TimedOut(
+            f"not done within {minutes:.0f} minutes; run it again, it goes on where it was"
+        ) from error
+
+
+async def _look(mac: Connection, *steps: Step, also: Sequence[Probe] = ()) -> Facts:
     wanted = {probe: None for step in steps for probe in step.looks()}
-    seen = await mac.look([stamping.FILE, *wanted])
+    seen = await mac.look([stamping.FILE, *also, *wanted])
     curious = [step for step in steps if isinstance(step, Curious)]
     further = {probe: None for step in curious for probe in step.looks_further(seen)}
     return seen.and_then(await mac.look(list(further))) if further else seen

@@ -12,6 +12,7 @@ from dataclasses import replace
 from bramley.base.errors import CommandFailed, UnsupportedHost
 from bramley.base.secret import Secret
 from bramley.host import ensuring, kcpassword, login
+from bramley.host.claiming import Claim
 from bramley.host.connection import Connection
 from bramley.host.ensuring import Progress, Report
 from bramley.host.step import Step
@@ -25,6 +26,7 @@ async def prepare(
     password: Secret,
     *,
     tell: Callable[[Progress], None] = lambda _: None,
+    claim: Claim | None = None,
 ) -> Report:
     """Make a Mac ready for everything that is done without its password."""
     # What cannot be a password is refused without a try, which would count as a wrong one.
@@ -32,7 +34,7 @@ async def prepare(
     await _check(mac, user, password)
     auto_login = AutoLogin(user, password)
     steps: list[Step] = [Sudo(user, password), auto_login]
-    report = await ensuring.apply(mac, steps, tell=tell)
+    report = await ensuring.apply(mac, steps, tell=tell, claim=claim)
     written = await _keep(mac, password)
     done = report.changed[auto_login.name] + written
     return replace(report, changed={**report.changed, auto_login.name: done})

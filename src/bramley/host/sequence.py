@@ -1,6 +1,7 @@
 """All steps of one Mac, in order: what later ones need, earlier ones have made.
 
-Whatever is unusable is refused here, before the first connection. What a specification leaves out is left alone on the Mac.
+Whatever is unusable is refused here, before the first connection. What a specification leaves out has no step here; what was brought
+once and is left out now is taken away by `retiring`.
 """
 
 from __future__ import annotations

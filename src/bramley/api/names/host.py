@@ -38,6 +38,8 @@ CLIENT_AUTHORITY = "/etc/tart-kubelet/client-ca.crt"
 # Which parts were applied to this Mac, each by its hash; root's, unlike the agent's own folders.
 STAMPS_FOLDER = "/var/db/tart-kubelet"
 STAMPS = "/var/db/tart-kubelet/applied.json"
+# Which run works on this Mac; macOS empties the folder at each start.
+CLAIM = "/var/run/tart-kubelet.claim"
 # What may be known of the kubeconfig: whom it names, where it leads and until when; no secret.
 KUBECONFIG_NOTE = "/var/db/tart-kubelet/kubeconfig.json"
 # The process id of an agent that has to make place for another: what it began with was changed under it.
