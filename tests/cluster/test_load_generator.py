@@ -25,7 +25,7 @@ def load(real_cluster: RealCluster) -> list[str]:
     pki = real_cluster.pki
     identity = ["-cert", str(pki / "admin.crt"), "-key", str(pki / "admin.key")]
     access = ["-server", real_cluster.server, "-ca", str(pki / "ca.crt"), *identity]
-    bounds = ["-duration", "300ms", "-warmup", "50ms", "-objects", "8"]
+    bounds = ["-duration", "1s", "-warmup", "50ms", "-objects", "8"]
     return [*access, *bounds, "-namespace", NAMESPACE]
 
 
