@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import ClassVar
 
 from bramley.api.names import host, launchd
-from bramley.base.errors import NotConverged
+from bramley.base.errors import BadConfiguration, NotConverged
 from bramley.host import drift, launch_daemon, plist, restarting, unpacking
 from bramley.host.commands import Command, Find, Look, LookAt, Probe, Run, Wait, Write
 from bramley.host.facts import FILE, Facts
@@ -48,11 +48,16 @@ class Job:
 
     def looks(self) -> list[Probe]:
         """Ask for the property list, the folders, the process, and how it does."""
-        places = [Find(path) for path in (*_FOLDERS, host.AGENT_LOG)]
+        places = [Find(path) for path in (*_FOLDERS, host.AGENT_LOG, _PLIST.path)]
         return [_PLIST, *places, *restarting.LOOKS, health(self.job)]
 
     def refuse(self, seen: Facts) -> None:
         """Refuse a property list that does not say whether this Mac is a builder, if nobody else does."""
+        is_unread = seen.file(_PLIST) is None and seen.found(Find(_PLIST.path)) is not None
+        if is_unread and self.job.is_builder is None:
+            raise BadConfiguration(
+                f"{_PLIST.path} cannot be read; say whether this Mac is a builder, which it may be set to be"
+            )
         self._daemon(seen)
 
     def plan(self, seen: Facts) -> Iterator[Command]:

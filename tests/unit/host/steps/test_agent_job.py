@@ -93,6 +93,17 @@ async def test_an_unreadable_job_is_not_guessed_about(tmp_path: Path) -> None:
     assert line.done == []
 
 
+async def test_a_job_that_our_user_may_not_read_is_not_taken_for_none(tmp_path: Path) -> None:
+    line = await running(tmp_path, dataclasses.replace(JOB, is_builder=True))
+    line.mac.files.write(PLIST, line.mac.files.read(PLIST) or b"", mode=0o600)
+
+    with pytest.raises(BadConfiguration, match="cannot be read; say whether this Mac is a builder"):
+        await ensuring.apply(line, [Job(dataclasses.replace(JOB, is_builder=None))])
+
+    await ensuring.apply(line, [Job(dataclasses.replace(JOB, is_builder=True))])
+    assert NO_GC in arguments(line)
+
+
 async def test_the_same_job_is_neither_loaded_nor_restarted_again(tmp_path: Path) -> None:
     line = await running(tmp_path)
     process = pid(line)

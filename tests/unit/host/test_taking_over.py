@@ -1,0 +1,89 @@
+"""A Mac that an older release prepared, with VMs running: taken over as it is, without a kick, a reboot or a VM lost."""
+
+from __future__ import annotations
+
+import dataclasses
+import plistlib
+from pathlib import Path
+from typing import Any
+
+from bramley.api.names import host, launchd
+from bramley.base import virtual_time
+from bramley.host import ensuring, sequence
+from bramley.host.commands import Reboot, Run
+from bramley.host.step import Step
+from bramley.sim.macos.call import Call
+from bramley.sim.macos.in_process import ModelConnection
+from bramley.sim.macos.mac import Mac
+from tests.unit.host.steps import wanted
+from tests.unit.host.steps.cutting import Scene
+
+BINARY = b"\xcf\xfa\xed\xfe an agent of before"
+ANCHOR = (
+    "table <vm_sources> { 192.168.64.0/22 }\nblock drop quick from <vm_sources> to 10.0.0.0/8\n"
+)
+STANZA = f"""\
+# Tuist runner VM egress filter (managed)
+anchor "{host.PF_ANCHOR}"
+load anchor "{host.PF_ANCHOR}" from "{host.PF_ANCHOR_FILE}"
+"""
+BEFORE = ("preconditions", "sudo", "auto-login", "tart")
+LONG_LIVED = b"users: [{name: tart-kubelet-mac-01, user: {token: old}}]\n"
+
+
+def job(label: str, *argv: str, **more: Any) -> bytes:
+    whole = {"Label": label, "ProgramArguments": list(argv), "RunAtLoad": True, **more}
+    return plistlib.dumps(whole)
+
+
+def prepare(mac: Mac) -> None:
+    """Leave a Mac as an older release does, and start it."""
+    files = mac.files
+    for folder in (host.PROGRAMS, host.AGENT_FOLDER, "/etc/pf.anchors"):
+        files.make_folder(folder)
+    files.write(host.AGENT_BINARY, BINARY, mode=0o755)
+    files.write(host.AGENT_KUBECONFIG, LONG_LIVED, mode=0o600)
+    files.write(host.PF_ANCHOR_FILE, ANCHOR.encode())
+    files.write(host.PF_CONF, (files.read(host.PF_CONF) or b"") + STANZA.encode())
+    boot = job(launchd.PACKET_FILTER, "/sbin/pfctl", "-f", host.PF_CONF, "-E")
+    files.write(launchd.daemon_plist(launchd.PACKET_FILTER), boot)
+    flags = ("--node-name=mac-01", "--disable-vm-gc")
+    old = job(launchd.AGENT, host.AGENT_BINARY, *flags, KeepAlive=True, UserName="m1")
+    files.write(launchd.daemon_plist(launchd.AGENT), old)
+
+
+def steps(folder: Path) -> list[Step]:
+    whole = wanted.spec(folder, tailnet=None, node_exporter=None)
+    unsaid = dataclasses.replace(whole.job, on_tailnet=False, is_builder=None)
+    return sequence.steps(dataclasses.replace(whole, job=unsaid), clock=virtual_time.clock())
+
+
+async def old_mac(folder: Path) -> ModelConnection:
+    done = [step for step in steps(folder) if step.name in BEFORE]
+    line = (await Scene.make(folder / "macs", *done)).copy("old")
+    prepare(line.mac)
+    await line.do(Reboot(purpose="start anew"))
+    await ensuring.apply(line, [step for step in steps(folder) if step.name == "auto-login"])
+    line.done.clear()
+    wanted.run_vms(line.mac, 2)
+    return line
+
+
+async def test_a_mac_of_an_older_release_is_taken_over_under_its_vms(tmp_path: Path) -> None:
+    line = await old_mac(tmp_path)
+
+    report = await ensuring.apply(line, steps(tmp_path))
+
+    files = line.mac.files
+    assert files.target(host.AGENT_BINARY) == host.AGENT_CURRENT_BINARY
+    assert b"token: old" not in (files.read(host.AGENT_KUBECONFIG) or b"")
+    conf = files.read(host.PF_CONF) or b""
+    assert conf.count(b"load anchor") == 2, "Apple's own and ours"
+    assert b"--disable-vm-gc" in (files.read(launchd.daemon_plist(launchd.AGENT)) or b"")
+    assert [text.partition(":")[0] for text in report.pending] == ["RebootPending"]
+    argvs = [command.argv for command in line.done if isinstance(command, Run)]
+    assert not [argv for argv in argvs if launchd.in_system(launchd.LOGINWINDOW) in argv]
+    assert not [command for command in line.done if isinstance(command, Reboot)]
+    live = line.mac.run(Call(("pfctl", "-a", host.PF_ANCHOR, "-s", "rules"), "root")).out
+    assert f'label "{host.PF_ANCHOR}:' in live
+    assert (await ensuring.plan(line, steps(tmp_path))).is_empty
