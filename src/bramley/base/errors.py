@@ -17,6 +17,7 @@ BramleyError
     ├── InvalidSpec          the object breaks a rule; carries the field causes
     ├── BadRequest           the request itself is malformed
     ├── Unauthorized         nobody, or nobody known
+    │   └── LoginRefused     a Mac does not take this user's keys or password
     ├── Forbidden            known, but not allowed
     ├── UnsupportedHost      this Mac cannot be what is wanted of it, as it is
     ├── HostKeyChanged       another host key than the pinned one; nothing was sent
@@ -120,6 +121,10 @@ class BadRequest(Refused):
 
 class Unauthorized(Refused):
     """The caller did not prove who it is."""
+
+
+class LoginRefused(Unauthorized):
+    """A Mac does not take the keys or the password of the user who logs in, or who uses sudo there."""
 
 
 class Forbidden(Refused):

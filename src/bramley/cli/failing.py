@@ -10,6 +10,8 @@ from bramley.base.errors import (
     ApiUnavailable,
     BramleyError,
     Forbidden,
+    HostKeyChanged,
+    LoginRefused,
     Refused,
     Unauthorized,
 )
@@ -32,7 +34,9 @@ def tell(program: str, error: Exception) -> int:
 def _judged(error: Exception) -> tuple[int, str]:
     if isinstance(error, ApiUnavailable):
         return FAILED, f"{error}; try again once the server runs, or with another kubeconfig"
-    if isinstance(error, Forbidden | Unauthorized):
+    if isinstance(error, HostKeyChanged):
+        return UNUSABLE, f"{error}. --trust-again forgets the known one"
+    if isinstance(error, Forbidden | Unauthorized) and not isinstance(error, LoginRefused):
         return UNUSABLE, f"{error}; use the kubeconfig of somebody who may do this"
     if isinstance(error, Refused):
         return UNUSABLE, str(error)

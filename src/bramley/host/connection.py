@@ -3,7 +3,7 @@
 Guarantees of every side: a command has been done when `do` returns, and may or may not have been done when it raises
 HostUnreachable; a file is its old self or its new one, never a mixture; no secret is seen in an error, in a log or in the
 process table of either machine; every call ends by its deadline.
-Errors: HostUnreachable (the line), CommandFailed (the program), TimedOut (its deadline), HostKeyChanged, Unauthorized.
+Errors: HostUnreachable (the line), CommandFailed (the program), TimedOut (its deadline), HostKeyChanged, LoginRefused.
 """
 
 from __future__ import annotations

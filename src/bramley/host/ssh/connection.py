@@ -160,10 +160,10 @@ class SshConnection:
         hidden = (*telling.secrets_of(command), *self._secrets)
         return telling.failed(told, code, said, secrets=hidden)
 
-    def _wrong_password(self, command: Run | Write) -> errors.Unauthorized:
+    def _wrong_password(self, command: Run | Write) -> errors.LoginRefused:
         if command.sudo_password:
             self._wrong_passwords.add(command.sudo_password)
-        return errors.Unauthorized(
+        return errors.LoginRefused(
             f"{self.host}: {command.purpose}: sudo does not take this password of {self._target.user}; "
             "it is not tried again over this connection, since Macs lock accounts"
         )

@@ -229,7 +229,7 @@ def _reason(target: Target, error: Exception) -> errors.BramleyError:
 
     # OpenSSH hangs up on those who have tried too often, with a text and no code of its own.
     if isinstance(error, asyncssh.PermissionDenied) or "authentication failures" in str(error):
-        return errors.Unauthorized(
+        return errors.LoginRefused(
             f"{target.told}: nothing of what was given was accepted ({target.credentials.told}); "
             "look whether the user, the key in ~/.ssh/authorized_keys or the password is right"
         )

@@ -205,10 +205,10 @@ class ModelConnection:
             f"{self.host}: {command.purpose}: did not come back within {_shown(command.within)}"
         )
 
-    def _wrong_password(self, command: Command) -> errors.Unauthorized:
+    def _wrong_password(self, command: Command) -> errors.LoginRefused:
         if isinstance(command, Run | Write) and command.sudo_password:
             self._wrong_passwords.add(command.sudo_password)
-        return errors.Unauthorized(
+        return errors.LoginRefused(
             f"{self.host}: {command.purpose}: sudo does not take this password of {self._user}; "
             "it is not tried again over this connection, since Macs lock accounts"
         )
