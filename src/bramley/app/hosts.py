@@ -72,6 +72,21 @@ class Wish:
         return (not self.only or step in self.only) and step not in self.skip
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaving:
+    """What is taken away from a Mac."""
+
+    keep_tart: bool = True
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+
+    def steps(self, user: str) -> list[Step]:
+        """Return the steps that are meant, each of which takes something away."""
+        names = [step.name for step in removing.steps(user, keep_tart=False)]
+        found = removing.steps(user, keep_tart=self.keep_tart)
+        return chosen(found, only=self.only, skip=self.skip, names=names)
+
+
 async def facts(way: Way) -> Overview:
     """Return what a Mac is like."""
     async with _connected(way, Depot()) as mac:
@@ -122,25 +137,32 @@ async def prepare(way: Way, password: Secret, tell: Callable[[Progress], None]) 
         return await preparing.prepare(mac, _user(way), password, tell=tell, claim=_claim())
 
 
-async def removal(way: Way, *, keep_tart: bool) -> Plan:
+async def removal(way: Way, leaving: Leaving) -> Plan:
     """Return what would be taken away."""
+    steps = leaving.steps(_user(way))
     async with _connected(way, Depot()) as mac:
-        return await ensuring.plan(mac, removing.steps(_user(way), keep_tart=keep_tart))
+        return await ensuring.plan(mac, steps)
 
 
-async def remove(way: Way, *, keep_tart: bool, tell: Callable[[Progress], None]) -> Report:
+async def remove(way: Way, leaving: Leaving, tell: Callable[[Progress], None]) -> Report:
     """Take away from a Mac what we brought; what is somebody else's stays."""
+    steps = leaving.steps(_user(way))
     async with _connected(way, Depot()) as mac:
-        steps = removing.steps(_user(way), keep_tart=keep_tart)
         return await ensuring.apply(mac, steps, tell=tell, claim=_claim())
 
 
-def chosen(steps: Sequence[Step], *, only: Collection[str], skip: Collection[str]) -> list[Step]:
+def chosen(
+    steps: Sequence[Step],
+    *,
+    only: Collection[str],
+    skip: Collection[str],
+    names: Sequence[str] = sequence.NAMES,
+) -> list[Step]:
     """Return the steps that are meant; a name that no step has is refused."""
-    unknown = sorted({*only, *skip} - {*sequence.NAMES})
+    unknown = sorted({*only, *skip} - {*names})
     if unknown:
         raise BadConfiguration(
-            f"no step is called {', '.join(unknown)}; there are {', '.join(sequence.NAMES)}"
+            f"no step is called {', '.join(unknown)}; there are {', '.join(names)}"
         )
     wanted = [step for step in steps if not only or step.name in only]
     return [step for step in wanted if step.name not in skip]
@@ -245,13 +267,14 @@ def _target(way: Way) -> ssh.Target:
     through = None
     if way.jump:
         jump_user, jump_host, jump_port = parse_target(way.jump, user=way.user, field="--jump")
+        if not (credentials.private_keys or credentials.agent):
+            # The password is the Mac's, and no other host's business.
+            raise BadConfiguration("--jump needs a key: give one with --identity, or an SSH agent")
         through = ssh.Target(
             host=jump_host,
             user=jump_user,
             port=jump_port,
-            credentials=replace(credentials, password=None)
-            if way.identities or way.agent
-            else credentials,
+            credentials=replace(credentials, password=None),
             host_keys=known,
         )
     return ssh.Target(

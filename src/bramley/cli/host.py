@@ -166,6 +166,8 @@ def remove(
     dry_run: DryRun = False,
     yes: Yes = False,
     keep_tart: KeepTart = True,
+    only: Only = None,
+    skip: Skip = None,
     output: Told = Output.TEXT,
 ) -> None:
     """Take away from a Mac what Bramley brought, and leave everything else as it is.
@@ -174,18 +176,20 @@ def remove(
     Examples:
       bramley host remove m1@10.0.0.5 --dry-run
       bramley host remove m1@10.0.0.5 --yes --no-keep-tart
+      bramley host remove m1@10.0.0.5 --yes --skip sudo --skip auto-login
     """  # noqa: D301 - click keeps the lines of a paragraph that starts so
     from bramley.app import hosts
 
     as_json = output is Output.JSON
+    leaving = hosts.Leaving(keep_tart=keep_tart, only=tuple(only or ()), skip=tuple(skip or ()))
     if dry_run:
-        host_screen.tell_plan(asyncio.run(hosts.removal(way, keep_tart=keep_tart)), as_json=as_json)
+        host_screen.tell_plan(asyncio.run(hosts.removal(way, leaving)), as_json=as_json)
         return
     if not yes:
         typer.confirm(f"Take Bramley's parts away from {way.target}?", abort=True, err=True)
     screen = host_screen.Screen(way.target, as_json=as_json)
     with screen.showing():
-        report = asyncio.run(hosts.remove(way, keep_tart=keep_tart, tell=screen.hear))
+        report = asyncio.run(hosts.remove(way, leaving, screen.hear))
     screen.tell(report)
 
 

@@ -124,3 +124,27 @@ def test_a_key_that_nobody_chose_may_be_unreadable(tmp_path: Path) -> None:
     with pytest.raises(BadConfiguration, match="no private key"):
         hosts.keys(way)
     assert hosts.keys(replace(way, are_chosen=False)) == (Secret("a key"),)
+
+
+def test_what_is_taken_away_is_chosen_by_name_too() -> None:
+    def names(**given: tuple[str, ...]) -> list[str]:
+        return [step.name for step in hosts.Leaving(**given).steps("m1")]  # type: ignore[arg-type]
+
+    assert names(only=("firewall", "stamps")) == ["firewall", "stamps"]
+    assert names(skip=("tart", "sudo"))[-1] == "auto-login"
+    with pytest.raises(BadConfiguration, match=r"no step is called sleep; there are agent-job"):
+        names(only=("sleep",))
+
+
+@pytest.mark.real_time
+async def test_the_password_of_a_mac_is_not_told_to_the_host_on_the_way(tmp_path: Path) -> None:
+    way = hosts.Way(
+        target="127.0.0.1:1",
+        user="m1",
+        known_hosts=tmp_path / "known_hosts",
+        password=Secret("canary"),
+        jump="127.0.0.1:1",
+        patience=timedelta(0),
+    )
+    with pytest.raises(BadConfiguration, match="--jump needs a key"):
+        await hosts.facts(way)
