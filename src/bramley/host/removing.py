@@ -160,6 +160,7 @@ def _log_rotation() -> Undoing:
 
 def _node_exporter() -> Undoing:
     files = (
+        host.NODE_EXPORTER_INCOMING,
         host.NODE_EXPORTER_BINARY,
         host.NODE_EXPORTER_LOG,
         f"{host.NODE_EXPORTER_LOG}.1",

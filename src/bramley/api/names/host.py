@@ -94,6 +94,8 @@ TAILSCALED_PORT = 41641
 
 # Metrics of the host.
 NODE_EXPORTER_BINARY = "/usr/local/bin/node_exporter"
+# Where a new one lies until it has answered.
+NODE_EXPORTER_INCOMING = "/usr/local/lib/.node_exporter.incoming"
 NODE_EXPORTER_WRAPPER = "/usr/local/bin/tuist-node-exporter-wrapper"
 NODE_EXPORTER_LOG = "/var/log/tuist-node-exporter.log"
 NODE_EXPORTER_PORT = 9100

@@ -10,12 +10,25 @@ from typing import ClassVar
 from bramley.api.names import host, launchd
 from bramley.host import drift, scripts, unpacking
 from bramley.host.artifacts import Artifact
-from bramley.host.commands import Command, Find, LookAt, Probe, Stream, Write
+from bramley.host.commands import (
+    Command,
+    Find,
+    Folder,
+    LookAt,
+    Probe,
+    Remove,
+    Rename,
+    Run,
+    Stream,
+    Write,
+)
 from bramley.host.facts import Facts
 from bramley.host.launch_daemon import LaunchDaemon
 from bramley.host.plist import THROTTLE_SECONDS
 
 _BINARY = Find(host.NODE_EXPORTER_BINARY, digest=True)
+_INCOMING = Find(host.NODE_EXPORTER_INCOMING)
+_BROUGHT = f"{_INCOMING.path}/node_exporter"
 _WRAPPER = LookAt(host.NODE_EXPORTER_WRAPPER)
 _EXECUTABLE = 0o755
 
@@ -40,25 +53,25 @@ class NodeExporter:
 
     def looks(self) -> list[Probe]:
         """Ask for both files and the job."""
-        return [Find(host.PROGRAMS), _BINARY, _WRAPPER, Find(_WRAPPER.path), *DAEMON.looks()]
+        files: list[Probe] = [_BINARY, _INCOMING, _WRAPPER, Find(_WRAPPER.path)]
+        return [Find(host.PROGRAMS), *files, *DAEMON.looks()]
 
     def refuse(self, seen: Facts) -> None:
         """Refuse nothing."""
 
     def plan(self, seen: Facts) -> Iterator[Command]:
-        """Change what differs while it does not run."""
+        """Bring another one and let it answer, then change what differs while none runs."""
+        if self._is_stale(seen):
+            yield from self._bring()
         yield from DAEMON.plan(seen, changes=[*self._files(seen)])
 
     def _files(self, seen: Facts) -> Iterator[Command]:
         yield from unpacking.present(seen, host.PROGRAMS)
-        found = seen.found(_BINARY)
-        if found is None or (found.digest, found.mode) != (self.artifact.sha256, _EXECUTABLE):
-            yield Stream(
-                artifact=self.artifact,
-                path=host.NODE_EXPORTER_BINARY,
-                purpose=f"bring node_exporter {self.artifact.version}",
-                mode=_EXECUTABLE,
-            )
+        if self._is_stale(seen):
+            purpose = f"use node_exporter {self.artifact.version}"
+            yield Rename(path=_BROUGHT, to=host.NODE_EXPORTER_BINARY, purpose=purpose)
+        if self._is_stale(seen) or seen.found(_INCOMING):
+            yield _clear()
         starter = seen.found(Find(_WRAPPER.path))
         if seen.file(_WRAPPER) != wrapper() or starter is None or starter.mode != _EXECUTABLE:
             yield Write(
@@ -68,6 +81,22 @@ class NodeExporter:
                 mode=_EXECUTABLE,
                 before=seen.file(_WRAPPER),
             )
+
+    def _bring(self) -> Iterator[Command]:
+        name = f"node_exporter {self.artifact.version}"
+        yield Folder(path=_INCOMING.path, purpose=f"make a folder for {name}")
+        yield Stream(
+            artifact=self.artifact, path=_BROUGHT, purpose=f"bring {name}", mode=_EXECUTABLE
+        )
+        yield Run(argv=(_BROUGHT, "--version"), purpose=f"let {name} answer before it is used")
+
+    def _is_stale(self, seen: Facts) -> bool:
+        found = seen.found(_BINARY)
+        return found is None or (found.digest, found.mode) != (self.artifact.sha256, _EXECUTABLE)
+
+
+def _clear() -> Remove:
+    return Remove(path=_INCOMING.path, purpose=f"remove {_INCOMING.path}, which is needed no more")
 
 
 def wrapper() -> bytes:

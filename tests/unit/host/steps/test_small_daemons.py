@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from bramley.base.errors import HostUnreachable
+from bramley.base.errors import CommandFailed, HostUnreachable
 from bramley.host import ensuring
-from bramley.host.commands import Write
+from bramley.host.commands import Run, Write
 from bramley.host.launch_daemon import LaunchDaemon
 from bramley.host.step import Step
 from bramley.host.steps import log_rotation, node_exporter
 from bramley.host.steps.log_rotation import LogRotation
 from bramley.host.steps.node_exporter import NodeExporter
 from bramley.host.steps.tailnet_resolver import TailnetResolver
-from bramley.sim.macos.faults import Cut, Moment
+from bramley.sim.macos.faults import Cut, Fail, Moment
 from bramley.sim.macos.in_process import ModelConnection
 from tests.unit.host.steps import wanted
 
@@ -34,17 +34,42 @@ async def test_the_macs_figures_are_served(tmp_path: Path) -> None:
     assert line.mac.files.mode("/usr/local/bin/node_exporter") == 0o755
 
 
-async def test_a_newer_program_is_brought_while_the_daemon_is_down(tmp_path: Path) -> None:
+async def test_a_newer_program_takes_its_place_while_the_daemon_is_down(tmp_path: Path) -> None:
     line = await wanted.mac(tmp_path, NodeExporter(wanted.node_exporter(tmp_path)))
     newer = wanted.node_exporter(tmp_path, "1.9.0")
 
     await ensuring.apply(line, [NodeExporter(newer)])
 
     done = wanted.done(line)
-    assert done[0] == "sudo launchctl bootout system/dev.tuist.node-exporter"
-    assert done[2] == "stream node_exporter /usr/local/bin/node_exporter 0755 root:wheel"
+    assert done[3] == "sudo launchctl bootout system/dev.tuist.node-exporter"
+    incoming = "/usr/local/lib/.node_exporter.incoming"
+    assert done[:3] == [
+        f"folder {incoming} 0755 root:wheel",
+        f"stream node_exporter {incoming}/node_exporter 0755 root:wheel",
+        f"{incoming}/node_exporter --version",
+    ]
+    assert done[5:7] == [
+        f"rename {incoming}/node_exporter /usr/local/bin/node_exporter",
+        f"remove {incoming}",
+    ]
     assert is_loaded(line, node_exporter.DAEMON)
     assert line.mac.files.read("/usr/local/bin/node_exporter") == newer.path.read_bytes()
+
+
+async def test_a_node_exporter_that_does_not_answer_leaves_the_old_one(tmp_path: Path) -> None:
+    line = await wanted.mac(tmp_path, NodeExporter(wanted.node_exporter(tmp_path)))
+    before = line.mac.files.read("/usr/local/bin/node_exporter")
+    line.faults.at(
+        lambda one: isinstance(one, Run) and one.argv[-1] == "--version", Fail(127, "no")
+    )
+
+    with pytest.raises(CommandFailed, match=r"let node_exporter 1\.9\.0 answer before it is used"):
+        await ensuring.apply(line, [NodeExporter(wanted.node_exporter(tmp_path, "1.9.0"))])
+
+    assert line.mac.files.read("/usr/local/bin/node_exporter") == before
+    assert is_loaded(line, node_exporter.DAEMON)
+    await ensuring.apply(line, [NodeExporter(wanted.node_exporter(tmp_path))])
+    assert not line.mac.files.exists("/usr/local/lib/.node_exporter.incoming")
 
 
 async def test_one_part_of_another_release_leaves_the_others_alone(tmp_path: Path) -> None:
