@@ -114,7 +114,7 @@ def apply(  # noqa: PLR0913 - one parameter a flag
     Examples:
       bramley host apply m1@10.0.0.5 -c mac-1.yaml --ask-password
       bramley host apply m1@10.0.0.5 -c mac-1.yaml --dry-run
-      bramley host apply m1@10.0.0.5 -c mac-1.yaml --only firewall --only agent
+      bramley host apply m1@10.0.0.5 -c mac-1.yaml --only agent --only agent-job
     """  # noqa: D301 - click keeps the lines of a paragraph that starts so
     from bramley.app import agent_access, hosts
 
