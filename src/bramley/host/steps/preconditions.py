@@ -58,6 +58,10 @@ class Preconditions:
         """Ask for the system, the room on the disk, the time and the user."""
         return [VERSION, ARCHITECTURE, DISK, TIME, AGENT, login.uid_look(self.user)]
 
+    def looks_further(self, seen: Facts) -> list[Probe]:
+        """Ask for the time again where it seems wrong: the first answer is as old as all other questions took."""
+        return [TIME] if self._time(seen) else []
+
     def refuse(self, seen: Facts) -> None:
         """Refuse with everything that is wrong."""
         checks: tuple[Callable[[Facts], str], ...] = (
