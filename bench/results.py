@@ -13,7 +13,7 @@ from bench.report import Report
 from tools.kube.programs import PROGRAMS
 
 LOCK = Path(__file__).parents[1] / "requirements" / "bench.txt"
-OURS = ("bramley", "msgspec", "aiohttp", "uvicorn")
+OURS = ("bramley", "msgspec", "aiohttp", "uvicorn", "asyncssh")
 RIVALS = ("kopf", "lightkube")
 SERVERS = ("kube-apiserver", "etcd")
 

@@ -6,6 +6,12 @@ from pathlib import Path
 
 _KIB = 1024
 _RESET_PEAK = "5"
+_ANEW = Path("/proc/self/clear_refs")
+
+
+def is_told() -> bool:
+    """Tell whether this system tells it."""
+    return _ANEW.exists()
 
 
 def resident(pid: int | str = "self") -> int:
@@ -20,7 +26,7 @@ def peak(pid: int | str = "self") -> int:
 
 def forget_peak() -> None:
     """Count this process's peak from now on."""
-    Path("/proc/self/clear_refs").write_text(_RESET_PEAK)
+    _ANEW.write_text(_RESET_PEAK)
 
 
 def _status(pid: int | str, name: str) -> int:

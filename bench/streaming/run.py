@@ -13,7 +13,7 @@ from typing import Any
 
 from bench.apiserver.servers import Pen, pen
 from bench.report import Report
-from bench.streaming import measuring, openssh
+from bench.streaming import measuring, memory, openssh
 from bench.streaming.artifacts import MEGABYTE, SIZES, Staged, stage
 from bench.streaming.measuring import Held, Race
 
@@ -123,6 +123,8 @@ def run(arguments: Sequence[str]) -> Report:
         help="let everything here go before all else on this machine, as if that were idle; needs root",
     )
     chosen = options.parse_args(arguments)
+    if not memory.is_told():
+        options.error("it reads memory from Linux's /proc, which is not here")
     if chosen.undisturbed:
         # Whatever is started inherits it: managers, receivers, sshd and scp.
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
