@@ -78,7 +78,10 @@ def test_a_missing_program_is_named_with_the_command_that_brings_it(
     told = tiers.missing_for("process")
 
     tiers.missing_for.cache_clear()
-    assert told == "openssl, strace missing; run: sudo apt-get install openssl strace"
+    assert told == (
+        "openssl, strace, bwrap, sshd, shellcheck missing; "
+        "run: sudo apt-get install openssl strace bubblewrap openssh-server shellcheck"
+    )
 
 
 def test_tiers_are_chosen_by_name_and_an_unknown_one_is_refused() -> None:
