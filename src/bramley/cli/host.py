@@ -187,7 +187,7 @@ def remove(
         return
     if not yes:
         typer.confirm(f"Take Bramley's parts away from {way.target}?", abort=True, err=True)
-    screen = host_screen.Screen(way.target, as_json=as_json)
+    screen = host_screen.Screen(way.target, as_json=as_json, leaves=True)
     with screen.showing():
         report = asyncio.run(hosts.remove(way, leaving, screen.hear))
     screen.tell(report)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.status import Status
 
     from bramley.host.ensuring import Plan, PlannedStep, Progress, Report
@@ -24,17 +25,20 @@ if TYPE_CHECKING:
 _GOOD, _NEW, _BAD, _FAINT = "green", "yellow", "bold red", "dim"
 _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 _NAME = 18
+# What a Mac may well not have; of everything else None says that it could not be found out.
+_ABSENT = {"tart": "none", "agent_pid": "not running", "applied": "nothing"}
 
 
 def tell_facts(target: str, found: Overview, *, as_json: bool) -> None:
     """Print what a Mac is like."""
     facts = asdict(found)
     if as_json:
-        _tell_json({"host": target, **facts})
+        _tell_json({"host": target, **{_camel(name): value for name, value in facts.items()}})
         return
     facts["applied"] = ", ".join(facts["applied"]) or None
     for name, value in facts.items():
-        _tell((f"{name.replace('_', ' '):<22}  ", _FAINT), (_said(value), ""))
+        said = _ABSENT.get(name, "not known") if value is None else _said(value)
+        _tell((f"{name.replace('_', ' '):<22}  ", _FAINT), (said, ""))
 
 
 def tell_plan(plan: Plan, *, as_json: bool) -> None:
@@ -54,27 +58,47 @@ def tell_plan(plan: Plan, *, as_json: bool) -> None:
     if plan.is_empty:
         _tell((f"{plan.host} is as wanted; there is nothing to do.", _GOOD))
     else:
-        _tell((f"{plan.host}: {left} of {len(plan.steps)} steps have something to do.", _NEW))
+        verb = "has" if left == 1 else "have"
+        told = f"{plan.host}: {left} of {_steps(len(plan.steps))} {verb} something to do."
+        _tell((told, _NEW))
 
 
 class Screen:
-    """Shows how one Mac is made as wanted."""
+    """Shows how one Mac is made as wanted, or left."""
 
-    def __init__(self, target: str, *, as_json: bool) -> None:
+    def __init__(self, target: str, *, as_json: bool, leaves: bool = False) -> None:
         self._target = target
         self._as_json = as_json
+        self._leaves = leaves
+        self._console: Console | None = None
         self._status: Status | None = None
+        self._step = ""
         self._begun = time.monotonic()
 
     @contextmanager
     def showing(self) -> Iterator[None]:
-        """Show the step under way for as long as this is entered."""
+        """Show the step under way for as long as this is entered, and tell whoever stops it how to go on."""
+        try:
+            with self._shown():
+                yield
+        except KeyboardInterrupt:
+            place = f"in the step {self._step}" if self._step else "before the first step"
+            typer.echo(
+                f"bramley: {self._target}: stopped {place}; the same command takes it up again",
+                err=True,
+            )
+            raise
+
+    @contextmanager
+    def _shown(self) -> Iterator[None]:
         if self._as_json or not sys.stdout.isatty():
             yield
             return
         from rich.console import Console
 
-        with Console(highlight=False).status(f"connecting to {self._target}") as self._status:
+        # Lines go through the console of the status, which clears its own line for them.
+        self._console = Console(highlight=False)
+        with self._console.status(f"connecting to {self._target}") as self._status:
             yield
 
     def hear(self, progress: Progress) -> None:
@@ -84,6 +108,7 @@ class Screen:
         match progress:
             case Began():
                 self._begun = time.monotonic()
+                self._step = progress.step.name
                 self._say(f"{progress.step.name}: {progress.step.title}")
             case Doing():
                 self._say(f"{progress.step.name}: {progress.command.purpose}")
@@ -97,11 +122,13 @@ class Screen:
             done = {"host": report.host, "changed": report.changed, "pending": report.pending}
             _tell_json(done)
             return
-        if report.is_changed:
-            count = sum(bool(changes) for changes in report.changed.values())
-            _tell((f"{report.host} is as wanted now; {count} steps changed something.", _GOOD))
-        else:
-            _tell((f"{report.host} was as wanted already; nothing was changed.", _GOOD))
+        count = sum(bool(changes) for changes in report.changed.values())
+        if not count:
+            was = "has nothing that Bramley brought" if self._leaves else "was as wanted already"
+            _tell((f"{report.host} {was}; nothing was changed.", _GOOD))
+            return
+        now = "is left as it was without Bramley" if self._leaves else "is as wanted now"
+        _tell((f"{report.host} {now}; {_steps(count)} changed something.", _GOOD))
 
     def _say(self, text: str) -> None:
         if self._status is not None:
@@ -110,9 +137,10 @@ class Screen:
     def _tell_end(self, name: str, changed: int, pending: str) -> None:
         taken = time.monotonic() - self._begun
         said = f"{changed} done in {taken:.1f} s" if changed else "as wanted"
-        _tell((f"{name:<{_NAME}}", _NEW if changed else _GOOD), (said, ""))
+        name_style = _NEW if changed else _GOOD
+        _tell((f"{name:<{_NAME}}", name_style), (said, ""), console=self._console)
         if pending:
-            _tell((" " * _NAME + pending, _NEW))
+            _tell((" " * _NAME + pending, _NEW), console=self._console)
 
 
 def _tell_step(one: PlannedStep) -> None:
@@ -127,7 +155,11 @@ def _tell_step(one: PlannedStep) -> None:
     if one.pending:
         _tell((" " * _NAME + one.pending, _NEW))
     for command in one.commands:
-        _tell((f"  {command.purpose}", ""), (f"  ({showing.title(command)})", _FAINT))
+        title = showing.title(command)
+        _tell(
+            (f"  {command.purpose}", ""),
+            (f"  ({title})" if title != command.purpose else "", _FAINT),
+        )
         for line in showing.difference(command):
             _tell((f"      {line}", _COLOURS.get(line[:1], _FAINT)))
 
@@ -151,15 +183,22 @@ def _step_as_data(one: PlannedStep) -> dict[str, Any]:
     }
 
 
+def _steps(count: int) -> str:
+    return "1 step" if count == 1 else f"{count} steps"
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
 def _said(value: object) -> str:
-    if value is None:
-        return "not known"
     if isinstance(value, bool):
         return "yes" if value else "no"
     return str(value)
 
 
-def _tell(*parts: tuple[str, str]) -> None:
+def _tell(*parts: tuple[str, str], console: Console | None = None) -> None:
     if not sys.stdout.isatty():
         typer.echo("".join(text for text, _ in parts))
         sys.stdout.flush()
@@ -167,7 +206,7 @@ def _tell(*parts: tuple[str, str]) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    Console(highlight=False).print(Text.assemble(*parts), soft_wrap=True)
+    (console or Console(highlight=False)).print(Text.assemble(*parts), soft_wrap=True)
 
 
 def _tell_json(told: dict[str, Any]) -> None:

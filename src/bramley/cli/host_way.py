@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from bramley.api.names import machines
+from bramley.base.errors import BadConfiguration
 from bramley.cli.agent_access import duration
 from bramley.cli.options import default_data_dir
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from bramley.base.secret import Secret
 
 KNOWN_HOSTS = "known_hosts"
+TERMINAL = "/dev/tty"
 # The keys that ssh tries by itself.
 _OWN_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 
@@ -140,7 +143,20 @@ def password(file: Path | None, *, ask: bool, target: str) -> Secret | None:
         return host_config.secret(file)
     if not ask:
         return None
+    if not _somebody_is_there():
+        raise BadConfiguration(
+            f"{target}: there is no terminal to ask for the password on; give it with --password-file"
+        )
     return Secret(typer.prompt(f"Password of {target}", hide_input=True, err=True))
+
+
+def _somebody_is_there() -> bool:
+    """Tell whether there is a terminal, also for a command whose input is something else."""
+    try:
+        with Path(TERMINAL).open("rb"):
+            return True
+    except OSError:
+        return sys.stdin.isatty()
 
 
 def _own_keys() -> list[Path]:

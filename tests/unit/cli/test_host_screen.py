@@ -1,0 +1,135 @@
+"""What people see of `bramley host`: lines that stand alone, words for what is not there, and how to go on when it was stopped."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+
+import pytest
+
+from bramley.cli import host_screen, main
+from bramley.host.commands import Remove, Run
+from bramley.host.ensuring import Began, Doing, Ended, Plan, PlannedStep, Report
+from bramley.host.overview import Overview
+from bramley.host.steps.hostname import Hostname
+
+Captured = pytest.CaptureFixture[str]
+MAC = "m1@mac"
+STEP = Hostname("mac-1")
+BARE = Overview(
+    macos="26.3",
+    chip="arm64",
+    cpus=8,
+    memory_gib=16,
+    free_gib=None,
+    file_vault="FileVault is Off.",
+    sudo_without_password=False,
+    graphical_session=False,
+    automatic_login=False,
+    password_sealed=None,
+    vms_running=False,
+    tart=None,
+    agent_pid=None,
+    applied={},
+)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_what_a_bare_mac_lacks_is_told_apart_from_what_could_not_be_found_out(
+    capsys: Captured,
+) -> None:
+    host_screen.tell_facts(MAC, BARE, as_json=False)
+
+    told = {line[:24].strip(): line[24:] for line in capsys.readouterr().out.splitlines()}
+    assert (told["tart"], told["agent pid"], told["applied"]) == ("none", "not running", "nothing")
+    assert told["free gib"] == told["password sealed"] == "not known"
+
+
+def test_facts_for_machines_are_named_as_everything_else_is(capsys: Captured) -> None:
+    host_screen.tell_facts(MAC, BARE, as_json=True)
+
+    told = json.loads(capsys.readouterr().out)
+    assert told["memoryGib"] == 16
+    assert not [name for name in told if "_" in name]
+
+
+def test_a_purpose_that_says_it_all_is_told_once(capsys: Captured) -> None:
+    commands = (
+        Remove(path="/opt/x", purpose="remove /opt/x"),
+        Run(argv=("true",), purpose="do nothing"),
+    )
+    host_screen.tell_plan(Plan(MAC, (PlannedStep(STEP, commands),)), as_json=False)
+
+    _, first, second, last = capsys.readouterr().out.splitlines()
+    assert first == "  remove /opt/x"
+    assert second == "  do nothing  (run true)"
+    assert last == "m1@mac: 1 of 1 step has something to do."
+
+
+def test_a_line_does_not_begin_behind_the_step_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    screen = host_screen.Screen(MAC, as_json=False)
+    with screen.showing():
+        screen.hear(Ended(STEP, 0, ""))
+        screen.hear(Ended(STEP, 0, ""))
+
+    between = terminal.getvalue().split("as wanted")[1]
+    drawn, cleared, rest = between.rpartition("\x1b[2K")
+    assert cleared
+    assert "connecting" in drawn
+    assert "connecting" not in rest
+
+
+def stop_in_the_middle(screen: host_screen.Screen) -> None:
+    with screen.showing():
+        screen.hear(Began(STEP, 1))
+        screen.hear(Doing(STEP, Run(argv=("true",), purpose="do nothing")))
+        raise KeyboardInterrupt
+
+
+def test_who_stops_a_run_is_told_where_it_stands_and_how_to_go_on(capsys: Captured) -> None:
+    screen = host_screen.Screen(MAC, as_json=False)
+    with pytest.raises(KeyboardInterrupt):
+        stop_in_the_middle(screen)
+
+    assert capsys.readouterr().err == (
+        "bramley: m1@mac: stopped in the step hostname; the same command takes it up again\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("leaves", "changed", "told"),
+    [
+        (False, 0, "m1@mac was as wanted already; nothing was changed.\n"),
+        (False, 2, "m1@mac is as wanted now; 1 step changed something.\n"),
+        (True, 0, "m1@mac has nothing that Bramley brought; nothing was changed.\n"),
+        (True, 2, "m1@mac is left as it was without Bramley; 1 step changed something.\n"),
+    ],
+)
+def test_the_end_says_whether_a_mac_was_made_or_left(
+    leaves: bool,
+    changed: int,
+    told: str,
+    capsys: Captured,
+) -> None:
+    screen = host_screen.Screen(MAC, as_json=False, leaves=leaves)
+    screen.tell(Report(MAC, {"hostname": changed}))
+
+    assert capsys.readouterr().out == told
+
+
+def test_a_password_is_not_asked_for_where_nobody_can_type_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.setattr("bramley.cli.host_way.TERMINAL", "/dev/null/no-terminal")
+    monkeypatch.setattr(sys, "stdin", io.StringIO("guess\n"))
+
+    assert main.run(["host", "prepare", "m1@mac", "-i", "/dev/null/no-key"]) == 2
+    assert "m1@mac: there is no terminal to ask for the password on" in capsys.readouterr().err
