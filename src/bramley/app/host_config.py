@@ -210,4 +210,5 @@ def _bounded(path: Path, most: int) -> bytes:
 
 
 def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
+    # The parser calls what it reads by its type; the file is named already.
+    return " ".join(str(error).replace('in "<byte string>", ', "in ").split())[:300]

@@ -212,7 +212,13 @@ def _as_its_user(way: Way, wish: Wish) -> Way:
 async def _steps(way: Way, wish: Wish, depot: Depot, *, makes_identity: bool = False) -> list[Step]:
     """Return all steps of a configuration that was checked whole, as were the names of those that are meant."""
     chosen([], only=wish.only, skip=wish.skip)
-    return sequence.steps(await _spec(way, wish, depot, makes_identity=makes_identity))
+    steps = sequence.steps(await _spec(way, wish, depot, makes_identity=makes_identity))
+    if not _meant(steps, wish):
+        raise BadConfiguration(
+            f"{way.target}: --only and --skip leave nothing of what {wish.config} asks for: "
+            f"{', '.join(step.name for step in steps)}"
+        )
+    return steps
 
 
 def _meant(steps: Sequence[Step], wish: Wish) -> list[Step]:
@@ -258,8 +264,14 @@ async def _connected(way: Way, depot: Depot) -> AsyncIterator[ssh.SshConnection]
 def _target(way: Way) -> ssh.Target:
     user, host, port = parse_target(way.target, user=way.user)
     known = ssh.KnownHosts(way.known_hosts)
+    private_keys = keys(way)
+    if not (private_keys or way.agent or way.password):
+        raise BadConfiguration(
+            f"{way.target}: there is nothing to log in with; name a private key with --identity, or give the password with "
+            "--ask-password or --password-file"
+        )
     credentials = ssh.Credentials(
-        private_keys=keys(way),
+        private_keys=private_keys,
         agent=way.agent,
         password=way.password,
         are_chosen=way.are_chosen,

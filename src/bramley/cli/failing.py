@@ -9,8 +9,10 @@ import traceback
 from bramley.base.errors import (
     ApiUnavailable,
     BramleyError,
+    CommandFailed,
     Forbidden,
     HostKeyChanged,
+    HostUnreachable,
     LoginRefused,
     Refused,
     Unauthorized,
@@ -19,6 +21,19 @@ from bramley.base.errors import (
 FAILED = 1
 UNUSABLE = 2
 BUG = 70
+
+# What people can do about each kind; the first that fits counts, so a kind stands above those that it is a kind of.
+_ADVICE: tuple[tuple[type[Exception], int, str], ...] = (
+    (ApiUnavailable, FAILED, "; try again once the server runs, or with another kubeconfig"),
+    (HostUnreachable, FAILED, "; see that this Mac is on and can be reached, then try again"),
+    (CommandFailed, FAILED, "; mend that, and the same command takes it up again"),
+    (HostKeyChanged, UNUSABLE, ". --trust-again forgets the known one"),
+    (LoginRefused, UNUSABLE, ""),
+    (Forbidden, UNUSABLE, "; use the kubeconfig of somebody who may do this"),
+    (Unauthorized, UNUSABLE, "; use the kubeconfig of somebody who may do this"),
+    (Refused, UNUSABLE, ""),
+    (BramleyError, FAILED, "; try again, or look at the log above"),
+)
 
 
 def tell(program: str, error: Exception) -> int:
@@ -32,16 +47,9 @@ def tell(program: str, error: Exception) -> int:
 
 
 def _judged(error: Exception) -> tuple[int, str]:
-    if isinstance(error, ApiUnavailable):
-        return FAILED, f"{error}; try again once the server runs, or with another kubeconfig"
-    if isinstance(error, HostKeyChanged):
-        return UNUSABLE, f"{error}. --trust-again forgets the known one"
-    if isinstance(error, Forbidden | Unauthorized) and not isinstance(error, LoginRefused):
-        return UNUSABLE, f"{error}; use the kubeconfig of somebody who may do this"
-    if isinstance(error, Refused):
-        return UNUSABLE, str(error)
-    if isinstance(error, BramleyError):
-        return FAILED, f"{error}; try again, or look at the log above"
+    for kind, code, advice in _ADVICE:
+        if isinstance(error, kind):
+            return code, f"{error}{advice}"
     if isinstance(error, OSError):
         place = f" ({error.filename})" if error.filename else ""
         return FAILED, f"{error.strerror or error}{place}; mend that and try again"

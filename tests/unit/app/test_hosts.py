@@ -148,3 +148,24 @@ async def test_the_password_of_a_mac_is_not_told_to_the_host_on_the_way(tmp_path
     )
     with pytest.raises(BadConfiguration, match="--jump needs a key"):
         await hosts.facts(way)
+
+
+@pytest.mark.parametrize(("only", "skip"), [(("sleep",), ("sleep",)), (("tailscale",), ())])
+async def test_a_choice_that_leaves_no_step_is_refused_and_not_told_as_fine(
+    only: tuple[str, ...], skip: tuple[str, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "mac.yaml").write_text("node: mac-1\n")
+    way = hosts.Way(target="m1@127.0.0.1:1", user="m1", known_hosts=tmp_path / "known")
+    wish = hosts.Wish(config=tmp_path / "mac.yaml", only=only, skip=skip)
+
+    with pytest.raises(
+        BadConfiguration, match=r"--only and --skip leave nothing of what .*mac.yaml"
+    ):
+        await hosts.plan(way, wish)
+
+
+async def test_who_has_nothing_to_log_in_with_is_told_what_to_give(tmp_path: Path) -> None:
+    way = hosts.Way(target="m1@127.0.0.1:1", user="m1", known_hosts=tmp_path / "known")
+
+    with pytest.raises(BadConfiguration, match=r"m1@127.0.0.1:1: .*--identity.*--ask-password"):
+        await hosts.facts(way)

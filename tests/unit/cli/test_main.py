@@ -9,7 +9,16 @@ import pytest
 import yaml
 
 from bramley.base import log
-from bramley.base.errors import ApiUnavailable, BadConfiguration, Forbidden, InvalidSpec
+from bramley.base.errors import (
+    ApiUnavailable,
+    BadConfiguration,
+    CommandFailed,
+    Forbidden,
+    HostUnreachable,
+    InvalidSpec,
+    LoginRefused,
+    NotConverged,
+)
 from bramley.cli import failing, main, options, up
 
 Captured = pytest.CaptureFixture[str]
@@ -124,6 +133,10 @@ def test_one_definition_is_printed_alone(kind: str, capsys: Captured) -> None:
         (BadConfiguration("the port is taken; choose another"), 2, "the port is taken"),
         (InvalidSpec("no"), 2, "no"),
         (ApiUnavailable("down"), 1, "down; try again once the server runs"),
+        (HostUnreachable("m1@mac: gone"), 1, "m1@mac: gone; see that this Mac is on"),
+        (CommandFailed("m1@mac: x"), 1, "m1@mac: x; mend that, and the same command takes it up"),
+        (LoginRefused("m1@mac: no"), 2, "m1@mac: no\n"),
+        (NotConverged("m1@mac: x"), 1, "m1@mac: x; try again"),
         (Forbidden("no"), 2, "no; use the kubeconfig of somebody who may do this"),
         (OSError(28, "No space left on device", "/data"), 1, "No space left on device (/data)"),
         (KeyError("x"), 70, "this is a bug: KeyError: 'x'"),

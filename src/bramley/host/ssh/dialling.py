@@ -233,6 +233,8 @@ def _reason(target: Target, error: Exception) -> errors.BramleyError:
             f"{target.told}: nothing of what was given was accepted ({target.credentials.told}); "
             "look whether the user, the key in ~/.ssh/authorized_keys or the password is right"
         )
-    number = getattr(error, "errno", None)
-    reason = os.strerror(number) if number else str(error) or type(error).__name__
+    # A name that cannot be resolved has a number below zero, which is none of the kernel's.
+    number = getattr(error, "errno", None) or 0
+    said = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    reason = os.strerror(number) if number > 0 else said
     return errors.HostUnreachable(f"{target.told}: no SSH connection: {reason}")

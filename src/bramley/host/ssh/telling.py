@@ -12,12 +12,15 @@ from bramley.host.commands import Command, Run, Write
 _LONGEST = 600
 # Shorter pieces of a secret are words of any text.
 _SHORTEST_PIECE = 6
+_NO_SUDO = "sudo: a password is required"
 
 
 def failed(told: str, code: int, said: bytes, *, secrets: Iterable[Secret]) -> CommandFailed:
     """Return the error of a command that ended with a code it must not have."""
-    end = shown(said, secrets=secrets)
-    return CommandFailed(f"{told}: failed with code {code}: {end or 'it said nothing'}")
+    end = shown(said, secrets=secrets) or "it said nothing"
+    if _NO_SUDO in end:
+        end += "; the step sudo must come first, with the password of this user"
+    return CommandFailed(f"{told}: failed with code {code}: {end}")
 
 
 def shown(said: bytes, *, secrets: Iterable[Secret]) -> str:

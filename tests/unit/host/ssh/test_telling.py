@@ -27,6 +27,12 @@ def test_a_program_that_said_nothing_is_told_so() -> None:
     assert str(telling.failed("mac: x", 1, b"", secrets=())).endswith(": it said nothing")
 
 
+def test_a_sudo_that_asks_for_a_password_is_told_with_what_must_come_first() -> None:
+    told = str(telling.failed("mac: x", 1, b"sudo: a password is required\n", secrets=()))
+
+    assert told.endswith("; the step sudo must come first, with the password of this user")
+
+
 def test_only_the_end_of_a_long_text_is_told() -> None:
     told = telling.shown(b"begin " + b"x" * 5000 + b" end", secrets=())
 
