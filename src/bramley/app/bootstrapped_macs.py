@@ -38,7 +38,7 @@ from bramley.kube.access import Access
 from bramley.kube.client import Client
 from bramley.kube.http import HttpTransport
 from bramley.sim.macos.state import FOLDER
-from bramley.sim.ssh import tart_bundle
+from bramley.sim.ssh import bubble, tart_bundle
 from bramley.sim.ssh.serving import SimulatedHost
 
 ARCHIVES = "archives"
@@ -73,14 +73,28 @@ class BootstrappedMacs:
         found = connecting.find(self._way_in)
         async with Client(HttpTransport(found), clock=self._clock) as kube:
             await self._retire(kube)
-            try:
-                brought = await bring(self._settings.folder / ARCHIVES)
-            except (errors.BramleyError, OSError) as error:
-                for name in self._names:
-                    tell(Failed(name, f"the agent's archives could not be made: {error}"))
-                await self._stopping.wait()
-                return
-            await self._keep(Fleet(kube, found, brought, self._clock, tell))
+            brought = await self._brought(tell)
+            if brought:
+                await self._keep(Fleet(kube, found, brought, self._clock, tell))
+            await self._stopping.wait()
+
+    async def _brought(self, tell: Callable[[News], None]) -> Brought | None:
+        """Return what is streamed to the Macs, or tell why there is none."""
+        # Before anything else: archives take long to make, and are of no use where no Mac can be switched on.
+        if why := await asyncio.to_thread(bubble.missing):
+            self._fail_all(why, tell)
+            return None
+        try:
+            return await bring(self._settings.folder / ARCHIVES)
+        except (errors.BramleyError, OSError) as error:
+            self._fail_all(f"the agent's archives could not be made: {error}", tell)
+            return None
+
+    def _fail_all(self, why: str, tell: Callable[[News], None]) -> None:
+        # Ctrl-C ends what is being made, too; whoever typed it knows why.
+        if not self._stopping.is_set():
+            for name in self._names:
+                tell(Failed(name, why))
 
     async def _keep(self, fleet: Fleet) -> None:
         since, first_up = self._clock.now().replace(microsecond=0), asyncio.Event()
