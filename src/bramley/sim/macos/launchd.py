@@ -223,10 +223,13 @@ def load_folder(mac: Mac, state: dict[str, Any], domain: str, folder: str) -> No
 
 def moment(state: Mapping[str, Any]) -> float:
     """Return when the next job is to be started, or will have gone."""
-    every = state["launchd"]["jobs"].values()
-    return min(
-        (job.get(when, inf) for job in every for when in ("start_at", "gone_at")), default=inf
-    )
+    return min((_moment(job) for job in state["launchd"]["jobs"].values()), default=inf)
+
+
+def _moment(job: Job) -> float:
+    # One that still runs is not started again, however long it has been due.
+    start_at = inf if "pid" in job else job.get("start_at", inf)
+    return min(start_at, job.get("gone_at", inf))
 
 
 def settle(mac: Mac, state: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -42,11 +43,15 @@ class Door:
 
     async def serve(self, line: socket.socket, owner: str | None) -> None:
         """Let shims in until cancelled; without an owner, each is who the kernel says."""
-        loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as group:
             while True:
-                accepted, _ = await loop.sock_accept(line)
-                group.create_task(self._answer(accepted, owner))
+                await _called(line)
+                # Taken without a wait in between: what asyncio accepts for somebody who is cancelled just then stays open.
+                with contextlib.suppress(BlockingIOError, ConnectionError):
+                    accepted, _ = line.accept()
+                    answering = group.create_task(self._answer(accepted, owner))
+                    # Also if it is cancelled before its first step.
+                    answering.add_done_callback(functools.partial(_close, accepted))
 
     async def _answer(self, line: socket.socket, owner: str | None) -> None:
         with line, contextlib.suppress(ConnectionError):
@@ -109,6 +114,21 @@ def opened(run: Path, names: list[str]) -> Iterator[list[tuple[socket.socket, st
             (run / name).mkdir(exist_ok=True)
             doors.append((stack.enter_context(_listen(run / name)), name))
         yield doors
+
+
+async def _called(line: socket.socket) -> None:
+    """Wait until somebody is at a door."""
+    loop = asyncio.get_running_loop()
+    called = asyncio.Event()
+    loop.add_reader(line, called.set)
+    try:
+        await called.wait()
+    finally:
+        loop.remove_reader(line)
+
+
+def _close(line: socket.socket, _: asyncio.Task[None]) -> None:
+    line.close()
 
 
 def _placed(asked: Asked) -> tuple[str, ...]:
