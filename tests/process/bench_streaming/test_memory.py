@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 
 import pytest
 
@@ -10,6 +11,7 @@ from bench.streaming import measuring
 from bench.streaming.artifacts import MEGABYTE, SIZES, Staged, stage
 from bench.streaming.measuring import Held
 
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is read from Linux's /proc")
 SHRUNK = 4
 HOSTS = 4
 LARGEST = max(SIZES.values()) // SHRUNK
