@@ -1,0 +1,136 @@
+"""Bare Macs behind SSH that become Nodes of a real server, and what can be said of one afterwards."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import os
+import re
+import tarfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bramley.api.names import host as places
+from bramley.app import bootstrapped_macs, sim_mac
+from bramley.app.bootstrapped_macs import Fleet
+from bramley.app.listening import Address
+from bramley.app.up import News
+from bramley.base.clock import SystemClock
+from bramley.host.artifacts import Artifact
+from bramley.host.ssh import SshConnection
+from bramley.host.step import Step
+from bramley.kube import connecting
+from bramley.kube.client import Client
+from bramley.kube.http import HttpTransport
+from bramley.sim.macos import snapshot
+from bramley.sim.macos.state import lasting
+from bramley.sim.ssh.serving import SimulatedHost
+from tools.kube.programs import user_cache
+
+PASSWORD = "correct horse battery"
+# What the agent and its VMs keep for themselves while they run, and what is written down of that.
+RUNTIME = ("/private/var/log/", "/private/var/lib/tart-kubelet/", "/private/var/lib/tart-userdata/",
+           "/private/var/lib/tart-vnc-control/", "/Users/m1/.tart/", "/private/var/run/", "/private/tmp/")  # fmt: skip
+# Secrets and names of moments: that they are there, whose they are and their mode is all that two Macs share.
+OWN = ("/private/etc/ssh/ssh_host_ed25519_key", "/private/etc/tart-kubelet/kubeconfig",
+       "/private/var/db/tart-kubelet/kubeconfig.json", "/private/var/db/tart-kubelet/local-network-boot",
+       "/private/var/db/tart-kubelet/applied.json")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Mac:
+    """One Mac, the steps that make it a Node, and the server whose Node it becomes."""
+
+    served: SimulatedHost
+    fleet: Fleet
+    steps: list[Step]
+    name: str
+
+    def connected(self) -> AbstractAsyncContextManager[SshConnection]:
+        return self.fleet.connected(self.served, self.name)
+
+    def with_artifact(self, name: str, artifact: Artifact) -> list[Step]:
+        """Return the steps with another file for one of them."""
+        return [
+            replace(step, artifact=artifact) if step.name == name else step  # type: ignore[type-var]
+            for step in self.steps
+        ]
+
+    def agent(self) -> int:
+        """Return the agent's process id on the Mac."""
+        return int(self.served.mac.state["launchd"]["jobs"]["system/dev.tuist.tart-kubelet"]["pid"])
+
+    def stamps(self) -> dict[str, Any]:
+        stamps: dict[str, Any] = json.loads(self.served.mac.files.text(places.STAMPS))
+        return stamps
+
+
+@asynccontextmanager
+async def bare(kubeconfig: Path, root: Path, tell: Callable[[News], None]) -> AsyncIterator[Mac]:
+    """Switch a bare Mac on beside a server; the name of its folder is that of its Node."""
+    found, clock = connecting.find(kubeconfig), SystemClock()
+    password = root.with_name("password")
+    password.write_text(PASSWORD)
+    settings = sim_mac.Settings(
+        root=root, listen=Address("127.0.0.1", 0), password_file=password, boot_seconds=2.0
+    )
+    async with Client(HttpTransport(found), clock=clock) as kube:
+        brought = await bootstrapped_macs.bring(user_cache() / "agent")
+        fleet = Fleet(kube, found, brought, clock, tell)
+        async with sim_mac.host(settings) as served:
+            bootstrapped_macs._give_images(served)
+            yield Mac(served, fleet, await fleet.steps(served, root.name), root.name)
+
+
+def newer_agent(artifact: Artifact, folder: Path) -> tuple[Path, str]:
+    """Make another release of the agent, which is the same code by another name, and return it with its version."""
+    version = f"0.2.0+{hashlib.sha256(b'newer').hexdigest()[:12]}"
+    content = gzip.decompress(artifact.path.read_bytes())
+    path = folder / f"{version}.tar.gz"
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=io.BytesIO(content)) as old, tarfile.open(fileobj=packed, mode="w") as new:  # fmt: skip
+        for member in old:
+            file = old.extractfile(member) if member.isreg() else None
+            if member.name == "manifest.json":
+                text = file.read().replace(artifact.version.encode(), version.encode())  # type: ignore[union-attr]
+                member.size, file = len(text), io.BytesIO(text)
+            new.addfile(member, file)
+    path.write_bytes(gzip.compress(packed.getvalue(), compresslevel=1))
+    return path, version
+
+
+def become(mac: Mac) -> dict[str, Any]:
+    """Return what a Mac has become, so that two of them compare: without what runs, what was logged, and what is its own."""
+    one = mac.served.mac
+    text = json.dumps(lasting({key: value for key, value in one.state.items() if key != "owners"}))
+    # An agent listens where there was room.
+    state = json.loads(re.sub(r"127\.0\.0\.1:\d+", "ADDRESS", text.replace(mac.name, "NAME")))
+    # Guests' disks are large, so that all of this is passed over before it is read.
+    files = {path: seen for path, seen in one.files.facts() if not path.startswith(RUNTIME)}
+    told = {path: _told(mac, path, seen) for path, seen in files.items()}
+    return {"files": told, "state": state, "stamped": sorted(mac.stamps())}
+
+
+def differing(one: Any, other: Any) -> Any:
+    """Return by what two descriptions differ; nothing if they do not."""
+    if not (isinstance(one, dict) and isinstance(other, dict)):
+        return None if one == other else (one, other)
+    names = sorted({*one, *other})
+    found = {name: differing(one.get(name), other.get(name)) for name in names}
+    return {name: each for name, each in found.items() if each} or None
+
+
+def _told(mac: Mac, path: str, seen: os.stat_result) -> list[str]:
+    kept = snapshot._file(mac.served.mac, path, seen)
+    if path in OWN:
+        return kept[:-1]
+    content = (mac.served.mac.files.read(path) or b"") if kept[0] == "file" else b""
+    if mac.name.encode() not in content:
+        return kept
+    content = re.sub(rb"127\.0\.0\.1:\d+", b"ADDRESS", content.replace(mac.name.encode(), b"NAME"))
+    return [*kept[:-1], hashlib.sha256(content).hexdigest()]
