@@ -24,7 +24,7 @@ from bramley.app import demo, macs, sim_mac
 from bramley.app.agent_bundle import pair
 from bramley.app.agent_bundle.archive import Archive
 from bramley.app.listening import Address
-from bramley.app.up import CameUp, Failed, MacSettings, News, Stepped
+from bramley.app.up import CameUp, Failed, MacSettings, News, Stepped, Waiting
 from bramley.base import errors
 from bramley.base.clock import Clock
 from bramley.base.secret import Secret
@@ -84,8 +84,11 @@ class BootstrappedMacs:
         if why := await asyncio.to_thread(bubble.missing):
             self._fail_all(why, tell)
             return None
+        archives = self._settings.folder / ARCHIVES
+        if not archives.exists():
+            tell(Waiting("the agent's archives are made first, once; that takes up to a minute"))
         try:
-            return await bring(self._settings.folder / ARCHIVES)
+            return await bring(archives)
         except (errors.BramleyError, OSError) as error:
             self._fail_all(f"the agent's archives could not be made: {error}", tell)
             return None

@@ -69,7 +69,14 @@ class Stepped:
     changed: int
 
 
-News = CameUp | Failed | Stepped
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """All Macs wait for something that takes long enough to be told."""
+
+    what: str
+
+
+News = CameUp | Failed | Stepped | Waiting
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,8 +54,11 @@ class Screen:
 
     def hear(self, news: News) -> None:
         """Tell how the start of a Mac went, and after the last one what to try."""
-        from bramley.app.up import Failed, Stepped
+        from bramley.app.up import Failed, Stepped, Waiting
 
+        if isinstance(news, Waiting):
+            self._tell("Macs", news.what, FAINT)
+            return
         if isinstance(news, Stepped):
             done = f"{news.changed} done" if news.changed else "as wanted"
             self._tell(news.name, f"{news.step}: {done}", FAINT)

@@ -7,7 +7,7 @@ import pytest
 
 from bramley.app.apiserver import Settings
 from bramley.app.listening import Address
-from bramley.app.up import CameUp, Failed
+from bramley.app.up import CameUp, Failed, Waiting
 from bramley.cli.screen import Screen
 
 ADDRESS = Address("127.0.0.1", 6443)
@@ -29,6 +29,13 @@ def test_one_mac_is_told_as_one(capsys: Captured) -> None:
     Screen(SETTINGS, macs=1, steps=STEPS).started(ADDRESS)
 
     assert "1 simulated one is starting, with a real agent\n" in capsys.readouterr().out
+
+
+def test_what_takes_long_is_told_and_counts_as_no_mac(capsys: Captured) -> None:
+    screen = Screen(SETTINGS, macs=1, steps=STEPS)
+    screen.hear(Waiting("archives are made first"))
+
+    assert capsys.readouterr().out == "Macs        archives are made first\n"
 
 
 def test_steps_come_after_the_last_mac_came_up_or_failed(capsys: Captured) -> None:
