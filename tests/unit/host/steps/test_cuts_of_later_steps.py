@@ -1,7 +1,7 @@
-"""The later steps, each cut after every command and run again: the Mac becomes what an uncut run makes of it.
+"""Updates and removals, each of their steps cut after every command and run again: the Mac becomes what an uncut run makes of it.
 
 A step that was resumed leaves the Mac as an uncut one does, so all that follows is the same, too: a walk from step to step stands
-for every cut of a whole run.
+for every cut of a whole run. A bare Mac's whole bootstrap is cut everywhere in tests/scenarios/host_bootstrap.
 """
 
 from __future__ import annotations
@@ -11,19 +11,12 @@ import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-import pytest
-
 from bramley.base import virtual_time
-from bramley.base.errors import HostUnreachable
 from bramley.host import ensuring, removing, sequence
 from bramley.host.spec import Egress, MacSpec
 from bramley.host.step import Step
-from bramley.sim.macos.faults import Cut, Moment
 from tests.unit.host.steps import wanted
 from tests.unit.host.steps.cutting import Scene, cut_everywhere
-
-# Those of them that are cut in tests of their own, together with what they need.
-EARLIER = ("preconditions", "sudo", "ssh-keys", "hostname", "sleep", "updates", "auto-login", "local-network")  # fmt: skip
 
 
 def steps(spec: MacSpec) -> list[Step]:
@@ -70,15 +63,6 @@ async def walk(scene: Scene, planned: Sequence[Step], *, but: Collection[str] = 
     return cut
 
 
-async def test_a_bare_mac(tmp_path: Path) -> None:
-    planned = steps(wanted.spec(tmp_path))
-
-    cut = await walk(await Scene.make(tmp_path / "macs"), planned, but=EARLIER)
-
-    quiet = {*EARLIER, "verification"}
-    assert cut == [step.name for step in planned if step.name not in quiet]
-
-
 async def test_a_mac_of_which_every_part_has_changed(tmp_path: Path) -> None:
     before = wanted.spec(tmp_path)
     planned = steps(newer(tmp_path, before))
@@ -97,18 +81,3 @@ async def test_a_mac_that_is_given_back(tmp_path: Path) -> None:
 
     others = {step.name for step in planned} - cut
     assert set(await walk(scene, planned, but=others)) == cut
-
-
-async def test_a_whole_run(tmp_path: Path) -> None:
-    planned = steps(wanted.spec(tmp_path))
-    scene = await Scene.make(tmp_path / "macs")
-    whole, line = scene.copy("whole"), scene.copy("cut")
-    await ensuring.apply(whole, planned)
-    line.faults.at(len(whole.done) // 2, Cut(Moment.UNANSWERED))
-    with pytest.raises(HostUnreachable):
-        await ensuring.apply(line, planned)
-
-    await ensuring.apply(line, planned)
-
-    assert line.mac.snapshot() == whole.mac.snapshot()
-    assert (await ensuring.plan(line, planned)).is_empty
