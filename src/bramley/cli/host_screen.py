@@ -124,11 +124,12 @@ class Screen:
             return
         count = sum(bool(changes) for changes in report.changed.values())
         if not count:
-            was = "has nothing that Bramley brought" if self._leaves else "was as wanted already"
+            was = "has nothing to be taken away" if self._leaves else "was as wanted already"
             _tell((f"{report.host} {was}; nothing was changed.", _GOOD))
-            return
-        now = "is left as it was without Bramley" if self._leaves else "is as wanted now"
-        _tell((f"{report.host} {now}; {_steps(count)} changed something.", _GOOD))
+        elif self._leaves:
+            _tell((f"{report.host} was left; {_steps(count)} took something away.", _GOOD))
+        else:
+            _tell((f"{report.host} is as wanted now; {_steps(count)} changed something.", _GOOD))
 
     def _say(self, text: str) -> None:
         if self._status is not None:

@@ -60,8 +60,9 @@ class Screen:
             self._tell("Macs", news.what, FAINT)
             return
         if isinstance(news, Stepped):
-            done = f"{news.changed} done" if news.changed else "as wanted"
-            self._tell(news.name, f"{news.step}: {done}", FAINT)
+            # A Mac that is switched on again has hardly anything to do, and sixteen steps.
+            if news.changed:
+                self._tell(news.name, f"{news.step}: {news.changed} done", FAINT)
             return
         if isinstance(news, Failed):
             self._failed += 1

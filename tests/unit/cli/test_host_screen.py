@@ -109,8 +109,8 @@ def test_who_stops_a_run_is_told_where_it_stands_and_how_to_go_on(capsys: Captur
     [
         (False, 0, "m1@mac was as wanted already; nothing was changed.\n"),
         (False, 2, "m1@mac is as wanted now; 1 step changed something.\n"),
-        (True, 0, "m1@mac has nothing that Bramley brought; nothing was changed.\n"),
-        (True, 2, "m1@mac is left as it was without Bramley; 1 step changed something.\n"),
+        (True, 0, "m1@mac has nothing to be taken away; nothing was changed.\n"),
+        (True, 2, "m1@mac was left; 1 step took something away.\n"),
     ],
 )
 def test_the_end_says_whether_a_mac_was_made_or_left(

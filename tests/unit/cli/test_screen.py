@@ -7,7 +7,7 @@ import pytest
 
 from bramley.app.apiserver import Settings
 from bramley.app.listening import Address
-from bramley.app.up import CameUp, Failed, Waiting
+from bramley.app.up import CameUp, Failed, Stepped, Waiting
 from bramley.cli.screen import Screen
 
 ADDRESS = Address("127.0.0.1", 6443)
@@ -36,6 +36,14 @@ def test_what_takes_long_is_told_and_counts_as_no_mac(capsys: Captured) -> None:
     screen.hear(Waiting("archives are made first"))
 
     assert capsys.readouterr().out == "Macs        archives are made first\n"
+
+
+def test_only_steps_that_had_something_to_do_are_told(capsys: Captured) -> None:
+    screen = Screen(SETTINGS, macs=1, steps=STEPS)
+    screen.hear(Stepped("mac-1", "sudo", 0))
+    screen.hear(Stepped("mac-1", "sleep", 4))
+
+    assert capsys.readouterr().out == "mac-1       sleep: 4 done\n"
 
 
 def test_steps_come_after_the_last_mac_came_up_or_failed(capsys: Captured) -> None:
