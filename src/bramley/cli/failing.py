@@ -10,6 +10,7 @@ from bramley.base.errors import (
     ApiUnavailable,
     BramleyError,
     CommandFailed,
+    Conflict,
     Forbidden,
     HostKeyChanged,
     HostUnreachable,
@@ -27,6 +28,8 @@ _ADVICE: tuple[tuple[type[Exception], int, str], ...] = (
     (ApiUnavailable, FAILED, "; try again once the server runs, or with another kubeconfig"),
     (HostUnreachable, FAILED, "; see that this Mac is on and can be reached, then try again"),
     (CommandFailed, FAILED, "; mend that, and the same command takes it up again"),
+    # It says itself what the other one did, and what to do.
+    (Conflict, FAILED, ""),
     (HostKeyChanged, UNUSABLE, ". --trust-again forgets the known one"),
     (LoginRefused, UNUSABLE, ""),
     (Forbidden, UNUSABLE, "; use the kubeconfig of somebody who may do this"),
