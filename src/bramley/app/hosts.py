@@ -18,7 +18,7 @@ from bramley.base.clock import SystemClock
 from bramley.base.errors import BadConfiguration
 from bramley.base.secret import Secret
 from bramley.host import ensuring, grammar, overview, preparing, removing, retiring, sequence, ssh
-from bramley.host.artifacts import Depot
+from bramley.host.artifacts import Budget, Depot
 from bramley.host.claiming import Claim
 from bramley.host.connection import Connection
 from bramley.host.ensuring import Plan, Progress, Report
@@ -66,6 +66,8 @@ class Wish:
     cluster: agent_access.Cluster | None = None
     server: str | None = None
     expires: timedelta = timedelta(hours=24)
+    # The most that artifacts take of the line; 0: no limit.
+    megabytes_per_second: int = 0
 
     def means(self, step: str) -> bool:
         """Tell whether a step is meant."""
@@ -95,7 +97,7 @@ async def facts(way: Way) -> Overview:
 
 async def plan(way: Way, wish: Wish) -> Plan:
     """Return what is missing on a Mac; neither it nor a cluster is changed."""
-    depot, way = Depot(), _as_its_user(way, wish)
+    depot, way = _depot(wish), _as_its_user(way, wish)
     steps = await _steps(way, wish, depot)
     async with _connected(way, depot) as mac:
         return await planned(mac, steps, wish)
@@ -108,7 +110,7 @@ async def planned(mac: Connection, steps: Sequence[Step], wish: Wish) -> Plan:
 
 async def apply(way: Way, wish: Wish, tell: Callable[[Progress], None]) -> Report:
     """Make a Mac as wanted."""
-    depot, way = Depot(), _as_its_user(way, wish)
+    depot, way = _depot(wish), _as_its_user(way, wish)
     steps = await _steps(way, wish, depot, makes_identity=True)
     async with _connected(way, depot) as mac:
         return await applied(mac, steps, wish, tell)
@@ -207,6 +209,11 @@ def _user(way: Way) -> str:
 def _as_its_user(way: Way, wish: Wish) -> Way:
     """Return the way of the user whom the configuration names, where the target names nobody."""
     return replace(way, user=host_config.read(wish.config).user)
+
+
+def _depot(wish: Wish) -> Depot:
+    rate = wish.megabytes_per_second * 1_000_000
+    return Depot(budget=Budget(rate) if rate else None)
 
 
 async def _steps(way: Way, wish: Wish, depot: Depot, *, makes_identity: bool = False) -> list[Step]:

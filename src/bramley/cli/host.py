@@ -11,7 +11,7 @@ import typer
 from bramley.base.errors import BadConfiguration
 from bramley.cli import host_screen
 from bramley.cli.agent_access import EXPIRES, Expires, Kubeconfig, Output, ServerUrl, Told, duration
-from bramley.cli.host_options import Config, DryRun, KeepTart, Only, ReplaceTart, Skip, Yes
+from bramley.cli.host_options import Config, DryRun, KeepTart, Only, Rate, ReplaceTart, Skip, Yes
 from bramley.cli.host_way import over_ssh, password
 from bramley.cli.options import Context
 
@@ -103,6 +103,7 @@ def apply(  # noqa: PLR0913 - one parameter a flag
     context: Context = None,
     server: ServerUrl = None,
     expires: Expires = EXPIRES,
+    megabytes_per_second: Rate = 0,
     output: Told = Output.TEXT,
 ) -> None:
     """Make a Mac what the file says, step by step; what is as wanted is left alone.
@@ -119,8 +120,9 @@ def apply(  # noqa: PLR0913 - one parameter a flag
     from bramley.app import agent_access, hosts
 
     cluster = agent_access.Cluster(kubeconfig, context)
+    more = {"replace_tart": replace_tart, "megabytes_per_second": megabytes_per_second}
     identity = {"cluster": cluster, "server": server, "expires": duration(expires)}
-    wish = _wish(config, only, skip, replace_tart=replace_tart, **identity)
+    wish = _wish(config, only, skip, **more, **identity)
     if dry_run:
         _show_plan(way, wish, output)
         return

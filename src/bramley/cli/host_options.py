@@ -38,3 +38,12 @@ KeepTart = Annotated[
     bool, typer.Option("--keep-tart/--no-keep-tart", help="Leave Tart and its images on the Mac.")
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before taking things away.")]
+Rate = Annotated[
+    int,
+    typer.Option(
+        "--megabytes-per-second",
+        min=0,
+        help="The most that artifacts may take of your line; 0 is no limit.",
+        metavar="COUNT",
+    ),
+]

@@ -191,6 +191,8 @@ class Files:
     def rename(self, path: str, to: str) -> None:
         """Give something another name; a file there is replaced at once, a folder is not."""
         old, new = self.real(path, follow=False), self.real(to, follow=False)
+        # Asked before anything else, so that it is told alike wherever owners are kept.
+        os.lstat(self.at(old, follow=False))
         if _is_folder(self.at(new, follow=False)):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), to)
         unkept = self._owners_by_place(old) if self._is_of_others(old, new) else {}
