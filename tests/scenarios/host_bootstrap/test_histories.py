@@ -63,7 +63,9 @@ async def test_a_file_that_pf_does_not_take_for_its_other_lines_stays_as_it_is(
     line = await wanted.mac(tmp_path)
     line.mac.files.write(host.PF_CONF, filled(history["before"]))
 
-    with pytest.raises(CommandFailed, match=r"step firewall: .* pfctl does not accept the new file"):
+    with pytest.raises(
+        CommandFailed, match=r"step firewall: .* pfctl does not accept the new file"
+    ):
         await ensuring.apply(line, [Firewall(Egress())])
 
     assert line.mac.files.read(host.PF_CONF) == filled(history["before"])

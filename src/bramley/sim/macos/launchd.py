@@ -229,7 +229,7 @@ def moment(state: Mapping[str, Any]) -> float:
 def _moment(job: Job) -> float:
     # One that still runs is not started again, however long it has been due.
     start_at = inf if "pid" in job else job.get("start_at", inf)
-    return min(start_at, job.get("gone_at", inf))
+    return float(min(start_at, job.get("gone_at", inf)))
 
 
 def settle(mac: Mac, state: dict[str, Any]) -> None:
