@@ -17,11 +17,12 @@ from typing import Any
 
 from bramley.api.names import host as places
 from bramley.app import bootstrapped_macs, sim_mac
-from bramley.app.bootstrapped_macs import Fleet
+from bramley.app.agent_bundle.pair import Pair
+from bramley.app.bootstrapped_macs import Brought, Fleet
 from bramley.app.listening import Address
 from bramley.app.up import News
 from bramley.base.clock import SystemClock
-from bramley.host.artifacts import Artifact
+from bramley.host.artifacts import Artifact, Depot
 from bramley.host.ssh import SshConnection
 from bramley.host.step import Step
 from bramley.kube import connecting
@@ -29,8 +30,8 @@ from bramley.kube.client import Client
 from bramley.kube.http import HttpTransport
 from bramley.sim.macos import snapshot
 from bramley.sim.macos.state import lasting
+from bramley.sim.ssh import tart_bundle
 from bramley.sim.ssh.serving import SimulatedHost
-from tools.kube.programs import user_cache
 
 PASSWORD = "correct horse battery"
 # What the agent and its VMs keep for themselves while they run, and what is written down of that.
@@ -70,17 +71,35 @@ class Mac:
         return stamps
 
 
+@dataclass(frozen=True)
+class Place:
+    """A server, and the archives that all its Macs get: made once, since sources may change while tests run."""
+
+    kubeconfig: Path
+    pair: Pair
+
+    async def bring(self, folder: Path) -> Brought:
+        depot, tart = Depot(), folder / "tart.tar.gz"
+        tart.write_bytes(tart_bundle.archive())
+        return Brought(
+            depot,
+            tart=await depot.take(tart, name="tart", version=tart_bundle.VERSION),
+            interpreter=await bootstrapped_macs._taken(depot, self.pair.interpreter),
+            agent=await bootstrapped_macs._taken(depot, self.pair.code),
+        )
+
+
 @asynccontextmanager
-async def bare(kubeconfig: Path, root: Path, tell: Callable[[News], None]) -> AsyncIterator[Mac]:
+async def bare(place: Place, root: Path, tell: Callable[[News], None]) -> AsyncIterator[Mac]:
     """Switch a bare Mac on beside a server; the name of its folder is that of its Node."""
-    found, clock = connecting.find(kubeconfig), SystemClock()
+    found, clock = connecting.find(place.kubeconfig), SystemClock()
     password = root.with_name("password")
     password.write_text(PASSWORD)
     settings = sim_mac.Settings(
         root=root, listen=Address("127.0.0.1", 0), password_file=password, boot_seconds=2.0
     )
     async with Client(HttpTransport(found), clock=clock) as kube:
-        brought = await bootstrapped_macs.bring(user_cache() / "agent")
+        brought = await place.bring(root.parent)
         fleet = Fleet(kube, found, brought, clock, tell)
         async with sim_mac.host(settings) as served:
             bootstrapped_macs._give_images(served)

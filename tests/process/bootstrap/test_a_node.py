@@ -23,8 +23,9 @@ from bramley.host.ensuring import Doing, Progress, Report
 from bramley.sim.macos import stand_ins
 from bramley.sim.ssh.faults import Do, Fault
 from tests.process.bootstrap.kept import PATIENCE, Running, kept, until
-from tests.process.bootstrap.macs import Mac, bare, become, differing, newer_agent
+from tests.process.bootstrap.macs import Mac, Place, bare, become, differing, newer_agent
 from tests.process.serving.processes import running
+from tools.agent_bundle import linux
 
 WITHIN = timedelta(seconds=PATIENCE)
 
@@ -41,13 +42,13 @@ class Made:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     with running(tmp_path_factory.mktemp("server")) as process:
-        yield process.kubeconfig
+        yield Place(process.kubeconfig, linux.cached())
 
 
 @pytest.fixture(scope="module")
-def whole(server: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
+def whole(server: Place, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
     root = tmp_path_factory.mktemp("whole") / "mac-1"
     with kept(lambda: bare(server, root, lambda _: None)) as (mac, run):
         since = mac.fleet.clock.now().replace(microsecond=0)
@@ -297,7 +298,7 @@ async def leave_within_the_restart(mac: Mac) -> None:
 
 
 def test_a_mac_whose_line_breaks_again_and_again_becomes_the_same(
-    whole: Made, server: Path, tmp_path: Path
+    whole: Made, server: Place, tmp_path: Path
 ) -> None:
     async def story(mac: Mac) -> None:
         for one in BREAKS:
