@@ -75,6 +75,20 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Preparation:
+    """What is prepared on a Mac, with its user's password."""
+
+    password: Secret
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+
+    def steps(self, user: str) -> list[Step]:
+        """Return the steps that are meant."""
+        found = preparing.steps(user, self.password)
+        return chosen(found, only=self.only, skip=self.skip, names=preparing.NAMES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Leaving:
     """What is taken away from a Mac."""
 
@@ -133,10 +147,21 @@ async def applied(
     return replace(done, changed={**done.changed, **gone.changed})
 
 
-async def prepare(way: Way, password: Secret, tell: Callable[[Progress], None]) -> Report:
+async def preparation(way: Way, wanted: Preparation) -> Plan:
+    """Return what would be prepared; the password is not tried, since wrong tries count."""
+    steps = wanted.steps(_user(way))
+    async with _connected(_with_password(way, wanted), Depot()) as mac:
+        return await ensuring.plan(mac, steps)
+
+
+async def prepare(way: Way, wanted: Preparation, tell: Callable[[Progress], None]) -> Report:
     """Do by hand what only the password's owner can do: sudo without password, and automatic login."""
-    async with _connected(replace(way, password=way.password or password), Depot()) as mac:
-        return await preparing.prepare(mac, _user(way), password, tell=tell, claim=_claim())
+    user = _user(way)
+    steps = wanted.steps(user)
+    async with _connected(_with_password(way, wanted), Depot()) as mac:
+        return await preparing.prepare(
+            mac, user, wanted.password, meant=steps, tell=tell, claim=_claim()
+        )
 
 
 async def removal(way: Way, leaving: Leaving) -> Plan:
@@ -209,6 +234,10 @@ def _user(way: Way) -> str:
 def _as_its_user(way: Way, wish: Wish) -> Way:
     """Return the way of the user whom the configuration names, where the target names nobody."""
     return replace(way, user=host_config.read(wish.config).user)
+
+
+def _with_password(way: Way, wanted: Preparation) -> Way:
+    return replace(way, password=way.password or wanted.password)
 
 
 def _depot(wish: Wish) -> Depot:

@@ -137,6 +137,9 @@ def apply(  # noqa: PLR0913 - one parameter a flag
 def prepare(
     way: Way,
     *,
+    dry_run: DryRun = False,
+    only: Only = None,
+    skip: Skip = None,
     output: Told = Output.TEXT,
 ) -> None:
     """Do what needs the user's password, once: sudo without password, and automatic login.
@@ -148,15 +151,21 @@ def prepare(
     Examples:
       bramley host prepare m1@10.0.0.5
       bramley host prepare m1@10.0.0.5 --password-file ./password
+      bramley host prepare m1@10.0.0.5 --only auto-login
     """  # noqa: D301 - click keeps the lines of a paragraph that starts so
     from bramley.app import hosts
 
     known = way.password or password(None, ask=True, target=way.target)
     if known is None:
         raise BadConfiguration("no password was given")
-    screen = host_screen.Screen(way.target, as_json=output is Output.JSON)
+    as_json = output is Output.JSON
+    wanted = hosts.Preparation(password=known, only=tuple(only or ()), skip=tuple(skip or ()))
+    if dry_run:
+        host_screen.tell_plan(asyncio.run(hosts.preparation(way, wanted)), as_json=as_json)
+        return
+    screen = host_screen.Screen(way.target, as_json=as_json)
     with screen.showing():
-        report = asyncio.run(hosts.prepare(way, known, screen.hear))
+        report = asyncio.run(hosts.prepare(way, wanted, screen.hear))
     screen.tell(report)
 
 

@@ -6,7 +6,7 @@ written before. An older preparation may have left another one for the next logi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from bramley.base.errors import CommandFailed, UnsupportedHost
@@ -19,25 +19,33 @@ from bramley.host.step import Step
 from bramley.host.steps.auto_login import AutoLogin
 from bramley.host.steps.sudo import Sudo
 
+NAMES = (Sudo.name, AutoLogin.name)
+
+
+def steps(user: str, password: Secret) -> list[Step]:
+    """Return the steps that need the password."""
+    return [Sudo(user, password), AutoLogin(user, password)]
+
 
 async def prepare(
     mac: Connection,
     user: str,
     password: Secret,
     *,
+    meant: Sequence[Step] | None = None,
     tell: Callable[[Progress], None] = lambda _: None,
     claim: Claim | None = None,
 ) -> Report:
-    """Make a Mac ready for everything that is done without its password."""
+    """Make a Mac ready for everything that is done without its password; `meant` are those steps that are, all by default."""
     # What cannot be a password is refused without a try, which would count as a wrong one.
     kcpassword.encode(password)
     await _check(mac, user, password)
-    auto_login = AutoLogin(user, password)
-    steps: list[Step] = [Sudo(user, password), auto_login]
-    report = await ensuring.apply(mac, steps, tell=tell, claim=claim)
-    written = await _keep(mac, password)
-    done = report.changed[auto_login.name] + written
-    return replace(report, changed={**report.changed, auto_login.name: done})
+    wanted = steps(user, password) if meant is None else meant
+    report = await ensuring.apply(mac, wanted, tell=tell, claim=claim)
+    if AutoLogin.name not in report.changed:
+        return report
+    done = report.changed[AutoLogin.name] + await _keep(mac, password)
+    return replace(report, changed={**report.changed, AutoLogin.name: done})
 
 
 async def _check(mac: Connection, user: str, password: Secret) -> None:

@@ -9,7 +9,7 @@ import pytest
 from bramley.api.names import host
 from bramley.base.errors import BadConfiguration, UnsupportedHost
 from bramley.base.secret import Secret
-from bramley.host import kcpassword
+from bramley.host import kcpassword, preparing
 from bramley.host.commands import Command
 from bramley.host.preparing import prepare
 from bramley.sim.macos.in_process import ModelConnection
@@ -39,6 +39,16 @@ async def test_a_bare_mac_is_prepared(tmp_path: Path) -> None:
     assert session(line) == "m1"
     assert line.mac.files.read(host.KCPASSWORD) == KEPT
     assert line.mac.files.is_file(host.sudoers("m1"))
+
+
+async def test_sudo_may_be_prepared_alone(tmp_path: Path) -> None:
+    line = await a_mac(tmp_path)
+
+    report = await prepare(line, "m1", RIGHT, meant=preparing.steps("m1", RIGHT)[:1])
+
+    assert list(report.changed) == ["sudo"]
+    assert line.mac.files.is_file(host.sudoers("m1"))
+    assert not line.mac.files.exists(host.KCPASSWORD)
 
 
 @pytest.mark.parametrize("before", [0, 1, 2], ids=["bare", "with sudo", "prepared"])

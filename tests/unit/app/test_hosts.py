@@ -169,3 +169,13 @@ async def test_who_has_nothing_to_log_in_with_is_told_what_to_give(tmp_path: Pat
 
     with pytest.raises(BadConfiguration, match=r"m1@127.0.0.1:1: .*--identity.*--ask-password"):
         await hosts.facts(way)
+
+
+def test_a_preparation_has_two_steps_and_takes_no_other_name() -> None:
+    whole = hosts.Preparation(password=Secret("canary"))
+    assert [step.name for step in whole.steps("m1")] == ["sudo", "auto-login"]
+    one = hosts.Preparation(password=Secret("canary"), skip=("sudo",))
+    assert [step.name for step in one.steps("m1")] == ["auto-login"]
+    assert "canary" not in repr(whole)
+    with pytest.raises(BadConfiguration, match="there are sudo, auto-login"):
+        hosts.Preparation(password=Secret("canary"), only=("firewall",)).steps("m1")
