@@ -25,6 +25,15 @@ RUN = f"{OURS}/run"
 SHIM = f"{OURS}/bin/shim"
 FIRST_PROCESS = f"{OURS}/lib/bramley/sim/ssh/first_process.py"
 # Where a Mac has its programs; here one folder under all four names.
+_OF_THE_MACHINE = (
+    "/usr/lib",
+    "/usr/lib32",
+    "/usr/lib64",
+    "/usr/libexec",
+    "/usr/share",
+    "/lib",
+    "/lib64",
+)
 PROGRAM_FOLDERS = ("/usr/bin", "/bin", "/usr/sbin", "/sbin")
 _MACHINE = f"{OURS}/machine"
 _INTERPRETER = f"{OURS}/python"
@@ -102,15 +111,7 @@ class Bubble:
 
     def _mounts(self) -> Iterator[str]:
         yield from ("--bind", str(self.root), "/")
-        for folder in (
-            "/usr/lib",
-            "/usr/lib32",
-            "/usr/lib64",
-            "/usr/libexec",
-            "/usr/share",
-            "/lib",
-            "/lib64",
-        ):
+        for folder in _OF_THE_MACHINE:
             yield from ("--ro-bind-try", folder, folder)
         # Nobody within sees the state of the Mac, which holds passwords.
         yield from ("--perms", "0755", "--tmpfs", OURS)
@@ -128,6 +129,12 @@ class Bubble:
         for knobs in ("sys", "sysrq-trigger", "irq", "bus"):
             # Those of the machine's kernel: even root of a Mac only reads them.
             yield from ("--ro-bind-try", f"/proc/{knobs}", f"/proc/{knobs}")
+
+
+def mounted() -> list[str]:
+    """Return the folders of a Mac that something of this machine is seen in."""
+    lent = [folder for folder in _OF_THE_MACHINE if Path(folder).exists()]
+    return [*lent, *PROGRAM_FOLDERS, "/proc", "/dev"]
 
 
 def interpreter() -> str:

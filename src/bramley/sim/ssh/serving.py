@@ -297,6 +297,10 @@ def _shimmed() -> list[str]:
 
 def _complete(mac: Mac) -> None:
     """Write what ordinary programs of this machine look for and a model does not need."""
+    for folder in bubble.mounted():
+        # Else the bubble makes them, at some moment after the Mac has begun to answer.
+        if not mac.files.exists(folder):
+            mac.files.make_folder(folder)
     for path, text in identities.files(mac.state).items():
         if mac.files.read(path) != text.encode():
             mac.files.write(path, text.encode())
