@@ -26,6 +26,11 @@ MINUTE = timedelta(minutes=1)
         (errors.Refused("x"), "refused", Then.REST),
         (errors.InvalidSpec("x"), "refused", Then.REST),
         (errors.Forbidden("x"), "refused", Then.REST),
+        (errors.HostUnreachable("x"), "unavailable", Then.BACK_OFF),
+        (errors.CommandFailed("x"), "failed", Then.BACK_OFF),
+        (errors.NotConverged("x"), "failed", Then.BACK_OFF),
+        (errors.UnsupportedHost("x"), "refused", Then.REST),
+        (errors.HostKeyChanged("x"), "refused", Then.REST),
         (errors.BramleyError("x"), "failed", Then.BACK_OFF),
         (KeyError("x"), "bug", Then.BACK_OFF),
     ],
@@ -42,6 +47,8 @@ def test_every_error_class_is_judged() -> None:
     """A new branch of the error tree must be given a consequence on purpose."""
     known = {
         errors.Unavailable,
+        errors.CommandFailed,
+        errors.NotConverged,
         errors.RateLimited,
         errors.Conflict,
         errors.NotFound,
