@@ -15,7 +15,7 @@ from bramley.api.names import agent
 from bramley.app.agent_bundle import closure, tree
 
 NAME = agent.NAME
-START = "bramley.cli.tart_kubelet"
+START = agent.MODULE
 ENTRY = f"bin/{agent.NAME}"
 _LIBRARY = "lib"
 _PACKAGE = Path(bramley.__file__).parent

@@ -12,12 +12,13 @@ import sys
 import sysconfig
 from pathlib import Path, PurePosixPath
 
+from bramley.api.names import agent
 from bramley.app.agent_bundle import elf, pruning, tree
 from bramley.app.agent_bundle.bytecode import SERIES
 from bramley.base.errors import BadConfiguration
 from bramley.host.agent_archive import Platform
 
-NAME = "tart-kubelet-python"
+NAME = f"{agent.NAME}-python"
 # A plus at the end says that it was built between two releases; ours has another meaning.
 RELEASE = machine.python_version().rstrip("+")
 _PROGRAM = f"python{SERIES}"

@@ -20,6 +20,7 @@ from bramley.host.facts import Facts
 from bramley.host.unpacking import Unpacking
 
 _CURRENT = Find(host.AGENT_CURRENT)
+_PROGRAM = host.AGENT_CURRENT_BINARY.removeprefix(f"{host.AGENT_CURRENT}/")
 _PREVIOUS = Find(host.AGENT_PREVIOUS)
 _BINARY = Find(host.AGENT_BINARY)
 _RELEASES = Look(("ls", "-1", host.AGENT_ROOT))
@@ -88,7 +89,7 @@ class Agent:
         return Unpacking(self.artifact, host.AGENT_ROOT, "agent")
 
     def _bring(self, seen: Facts) -> Iterator[Command]:
-        yield from self._unpacking.bring(seen, answer=("bin/tart-kubelet", "--version"))
+        yield from self._unpacking.bring(seen, answer=(_PROGRAM, "--version"))
         yield Rename(
             path=self._unpacking.incoming,
             to=self.folder,

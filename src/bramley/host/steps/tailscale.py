@@ -56,7 +56,7 @@ _STATUS = Look(
 )
 _ADDRESS = Look((host.TAILSCALE_BINARY, "ip", "-4"))
 _KEY_FILE = Find(host.TAILSCALE_AUTH_KEY)
-_KEY_FOLDER = "/etc/tuist"
+_KEY_FOLDER = host.TAILSCALE_AUTH_KEY.rpartition("/")[0]
 _NOTE = LookAt(host.TAILNET_NOTE, most=64 * 1024)
 # Where this very connection comes in: its third word is the address of the Mac.
 CONNECTION = Look(("printenv", "SSH_CONNECTION"))
