@@ -54,6 +54,17 @@ async def says(stage: Stage, file: Path, text: str) -> None:
     await stage.until(has_said, what=f"{text!r} in a followed log")
 
 
+async def is_told_of(stage: Stage, kubectl: Kubectl, name: str) -> None:
+    """Wait for an event about a VM in the making."""
+    # A cluster learns a moment later than the agent that this Pod is the agent's, and may refuse its first events.
+    wanted = {events.CREATING_VM, events.CLONED_VM, events.STARTED_VM}
+
+    async def is_told() -> bool:
+        return bool(wanted & set(await kubectl.reasons(name)))
+
+    await stage.until(is_told, what=events.CREATING_VM)
+
+
 async def test_a_pod_is_made_a_vm_whose_code_it_ends_with_and_nothing_of_it_stays(
     server: Server, kubectl: Path, tmp_path: Path
 ) -> None:
@@ -68,14 +79,7 @@ async def test_a_pod_is_made_a_vm_whose_code_it_ends_with_and_nothing_of_it_stay
         assert finalizers.VM_CLEANUP in pod["metadata"]["finalizers"]
         assert pod["status"]["podIP"] == (await stage.tart("ip", stage.vm("job"))).strip()
 
-        # A cluster learns a moment later than the agent that this Pod is the agent's, and may refuse its first events.
-        first = {events.CREATING_VM}
-        later = {events.CLONED_VM, events.STARTED_VM} if server.name != "embedded" else set()
-
-        async def is_told() -> bool:
-            return bool((first | later) & set(await seen.reasons("job")))
-
-        await stage.until(is_told, what=events.CREATING_VM)
+        await is_told_of(stage, seen, "job")
 
         followed = tmp_path / "followed"
         async with seen.following("job", followed) as following:
