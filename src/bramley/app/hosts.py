@@ -111,9 +111,9 @@ async def facts(way: Way) -> Overview:
 
 async def plan(way: Way, wish: Wish) -> Plan:
     """Return what is missing on a Mac; neither it nor a cluster is changed."""
-    depot, way = _depot(wish), _as_its_user(way, wish)
-    steps = await _steps(way, wish, depot)
-    async with _connected(way, depot) as mac:
+    files, way = depot(wish), _as_its_user(way, wish)
+    steps = await _steps(way, wish, files)
+    async with _connected(way, files) as mac:
         return await planned(mac, steps, wish)
 
 
@@ -124,9 +124,9 @@ async def planned(mac: Connection, steps: Sequence[Step], wish: Wish) -> Plan:
 
 async def apply(way: Way, wish: Wish, tell: Callable[[Progress], None]) -> Report:
     """Make a Mac as wanted."""
-    depot, way = _depot(wish), _as_its_user(way, wish)
-    steps = await _steps(way, wish, depot, makes_identity=True)
-    async with _connected(way, depot) as mac:
+    files, way = depot(wish), _as_its_user(way, wish)
+    steps = await _steps(way, wish, files, makes_identity=True)
+    async with _connected(way, files) as mac:
         return await applied(mac, steps, wish, tell)
 
 
@@ -240,7 +240,8 @@ def _with_password(way: Way, wanted: Preparation) -> Way:
     return replace(way, password=way.password or wanted.password)
 
 
-def _depot(wish: Wish) -> Depot:
+def depot(wish: Wish) -> Depot:
+    """Return what artifacts are read from, no faster than is wished."""
     rate = wish.megabytes_per_second * 1_000_000
     return Depot(budget=Budget(rate) if rate else None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -179,3 +180,16 @@ def test_a_preparation_has_two_steps_and_takes_no_other_name() -> None:
     assert "canary" not in repr(whole)
     with pytest.raises(BadConfiguration, match="there are sudo, auto-login"):
         hosts.Preparation(password=Secret("canary"), only=("firewall",)).steps("m1")
+
+
+async def test_artifacts_take_no_more_of_the_line_than_was_said(tmp_path: Path) -> None:
+    (tmp_path / "tart").write_bytes(bytes(3_000_000))
+    depot = hosts.depot(hosts.Wish(config=tmp_path, megabytes_per_second=1))
+    brought = await depot.take(tmp_path / "tart", name="tart", version="1.0.0")
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+
+    async with depot.reading(brought) as reading:
+        assert sum([len(block) async for block in reading.blocks()]) == 3_000_000
+
+    assert loop.time() - begun > 2

@@ -15,9 +15,10 @@ from datetime import timedelta
 from bramley.base import errors
 from bramley.base.clock import Clock
 from bramley.base.secret import Secret
+from bramley.host import waiting
 from bramley.host.artifacts import Depot
 from bramley.host.commands import SOON, Command, Find, Look, Probe, Reboot, Run, Stream, Wait, Write
-from bramley.host.facts import Answer, Facts
+from bramley.host.facts import Answer, Facts, Said
 from bramley.host.rendering import doing, looking
 from bramley.host.rendering.script import Script
 from bramley.host.ssh import dialling, rebooting, speaking, telling
@@ -138,18 +139,10 @@ class SshConnection:
         return found
 
     async def _wait(self, command: Wait) -> None:
-        until = self._clock.monotonic() + command.within.total_seconds()
-        while True:
-            said = (await self.look([command.look])).said(command.look)
-            if said.code == command.code and command.text.encode() in said.output:
-                return
-            if self._clock.monotonic() + command.every.total_seconds() > until:
-                break
-            await asyncio.sleep(command.every.total_seconds())
-        if not command.else_go_on:
-            raise errors.TimedOut(
-                f"{self.host}: {command.purpose}: not so within {command.within.total_seconds():g} s"
-            )
+        async def ask() -> Said:
+            return (await self.look([command.look])).said(command.look)
+
+        await waiting.until(command, ask, clock=self._clock, host=self.host)
 
     def _failed(
         self, told: str, code: int, running: Talk, command: Command, script: Script

@@ -14,6 +14,7 @@ from datetime import timedelta
 from bramley.base import errors
 from bramley.base.clock import Clock
 from bramley.base.secret import Secret
+from bramley.host import waiting
 from bramley.host.artifacts import Depot
 from bramley.host.commands import (
     SOON,
@@ -29,7 +30,7 @@ from bramley.host.commands import (
     Wait,
     Write,
 )
-from bramley.host.facts import Facts
+from bramley.host.facts import Facts, Said
 from bramley.host.ssh import telling
 from bramley.sim.macos import doing, looking
 from bramley.sim.macos.faults import Cut, Fail, Fault, Faults, Garble, Hang, Moment
@@ -178,19 +179,11 @@ class ModelConnection:
                 doing.remove(self.mac, self._user, command)
 
     async def _wait(self, command: Wait) -> None:
-        until = self._clock.monotonic() + command.within.total_seconds()
-        while True:
+        async def ask() -> Said:
             self._require_up(command.purpose)
-            said = looking.said(self.mac, self._user, command.look)
-            if said.code == command.code and command.text.encode() in said.output:
-                return
-            if self._clock.monotonic() + command.every.total_seconds() > until:
-                break
-            await asyncio.sleep(command.every.total_seconds())
-        if not command.else_go_on:
-            raise errors.TimedOut(
-                f"{self.host}: {command.purpose}: not within {_shown(command.within)}"
-            )
+            return looking.said(self.mac, self._user, command.look)
+
+        await waiting.until(command, ask, clock=self._clock, host=self.host)
 
     async def _reboot(self, command: Reboot) -> None:
         before = self.mac.state["boot"]["boot_id"]
