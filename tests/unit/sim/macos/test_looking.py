@@ -115,7 +115,7 @@ async def test_waiting_in_vain_ends_at_the_deadline(tmp_path: Path) -> None:
     connection = connected(tmp_path)
     before = connection.mac.now()
 
-    with pytest.raises(errors.TimedOut, match="not within 30 s"):
+    with pytest.raises(errors.TimedOut, match="not so within 30 s"):
         await connection.do(Wait(look=SESSION, purpose="wait"))
 
     assert 29 <= connection.mac.now() - before <= 30
