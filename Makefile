@@ -2,6 +2,7 @@
 VENV := .venv
 PYTHON_IN := $(VENV)/bin/python
 READY := $(VENV)/.installed
+LANES := 3
 
 .PHONY: help install up test test-fast check fmt bench mutants lock clean
 
@@ -18,10 +19,10 @@ up: $(READY) ## Serve Kubernetes on this machine; ARGS="--listen 127.0.0.1:7443"
 
 test: check ## Run make check, then every tier of tests; TIERS=unit,process chooses, CI=true forbids gaps
 	@$(PYTHON_IN) -m tools.prepare
-	@$(PYTHON_IN) -m pytest
+	@$(PYTHON_IN) -m pytest -n $(LANES)
 
 test-fast: $(READY) ## Run what needs nothing but Python, in under a minute
-	@TIERS=unit,meta,scenarios HYPOTHESIS_PROFILE=fast $(PYTHON_IN) -m pytest tests/unit tests/meta tests/scenarios
+	@TIERS=unit,meta,scenarios HYPOTHESIS_PROFILE=fast $(PYTHON_IN) -m pytest -n 2 tests/unit tests/meta tests/scenarios
 
 check: $(READY) ## Lint, format, lengths, types, layers, and that the maps are true
 	@$(PYTHON_IN) -m tools.check

@@ -10,7 +10,6 @@ import asyncio
 import gc
 import inspect
 import os
-from collections import Counter
 from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -19,7 +18,7 @@ import pytest
 from hypothesis import Phase, settings
 
 from bramley.base import virtual_time
-from tools import tiers
+from tools import lanes, telling, tiers
 
 TESTS = Path(__file__).parent
 REAL_TIME_TIERS = {"contract", "process", "cluster"}
@@ -68,6 +67,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if tier_of(item) in wanted]
+    if config.getoption("numprocesses", None) is not None or hasattr(config, "workerinput"):
+        lanes.in_order(items)
 
 
 def pytest_collection_finish() -> None:
@@ -135,32 +136,15 @@ async def all_at_once(items: Sequence[pytest.Function], given: pytest.Function) 
     return {each.nodeid: end for each, end in zip(items, ends, strict=True)}
 
 
-class TierCount:
-    """Counts outcomes per tier, and per target of contract suites, for the lines before pytest's own summary."""
-
-    def __init__(self) -> None:
-        self.outcomes: dict[str, Counter[str]] = {}
-        self.targets: dict[str, Counter[str]] = {}
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(
-        self, item: pytest.Item
-    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        report = yield
-        if report.when == "call" or (report.when == "setup" and not report.passed):
-            self.outcomes.setdefault(tier_of(item), Counter())[report.outcome] += 1
-            if target := target_of(item):
-                self.targets.setdefault(target, Counter())[report.outcome] += 1
-        return report
-
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        terminalreporter.section("tests by tier")
-        seed = terminalreporter.config.getoption("randomly_seed", None)
-        if seed is not None:
-            terminalreporter.write_line(f"order      repeat it with --randomly-seed={seed}")
-        for name, counts in [*sorted(self.outcomes.items()), *sorted(self.targets.items())]:
-            told = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
-            terminalreporter.write_line(f"{name:<10} {told}")
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    report.user_properties.append((telling.TIER, tier_of(item)))
+    if target := target_of(item):
+        report.user_properties.append((telling.TARGET, target))
+    return report
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -170,4 +154,5 @@ def pytest_configure(config: pytest.Config) -> None:
     if in_ci and config.getoption("randomly_seed", None) == "default":
         config.option.randomly_seed = CI_ORDER
     config.addinivalue_line("markers", SIDE_BY_SIDE)
-    config.pluginmanager.register(TierCount())
+    for plugin in (lanes, telling, telling.Summary()):
+        config.pluginmanager.register(plugin)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 
-import pytest
-
-from tests.mutants.conftest import REPORT
 from tools import mutants
 from tools.scratch import DEAD, HUNG, INVALID, SURVIVED
+from tools.telling import Tell
 
 BUDGET_SECONDS = 50
 
@@ -21,7 +19,7 @@ def commit() -> str:
     return told.stdout.strip() or "no commit"
 
 
-def test_mutants_of_changed_files_and_a_sample_of_the_rest_die(pytestconfig: pytest.Config) -> None:
+def test_mutants_of_changed_files_and_a_sample_of_the_rest_die(tell: Tell) -> None:
     seed = os.environ.get("MUTANTS_SEED") or commit()
     known = mutants.load(mutants.ROOT / "tests/mutants")
     order = mutants.chosen(known, changed=mutants.changed_files(), seed=seed)
@@ -29,7 +27,7 @@ def test_mutants_of_changed_files_and_a_sample_of_the_rest_die(pytestconfig: pyt
     results = list(mutants.run(order, budget=BUDGET_SECONDS))
 
     told = mutants.report(results)
-    pytestconfig.stash[REPORT] = f"{told} (MUTANTS_SEED={seed})"
+    tell("mutants", f"{told} (MUTANTS_SEED={seed})")
     words = [result.verdict.word for result in results]
     assert not {SURVIVED, INVALID, HUNG} & set(words), told
     assert DEAD in words

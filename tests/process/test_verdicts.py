@@ -39,6 +39,13 @@ async def test_other():
     await meeting.wait()
     raise ValueError("the other's own")
 """
+SAYING = """
+import pytest
+
+@pytest.mark.parametrize("number", (1, 2, 4))
+def test_says(number, tell):
+    tell("what was said", "{} in all", number)
+"""
 TIDY = "".join(f"def test_{number}():\n    pass\n\n" for number in range(12))
 
 
@@ -102,3 +109,20 @@ def test_in_ci_the_order_is_the_same_each_time_and_can_be_repeated_elsewhere(pro
 
     assert len(order(first)) == 12
     assert order(first) == order(second) == order(elsewhere)
+
+
+def test_several_processes_tell_and_count_as_one(project: Path) -> None:
+    saying = "tests/unit/test_saying.py", "tests/process/test_saying.py"
+    for path in saying:
+        (project / path).parent.mkdir(exist_ok=True)
+        (project / path).write_text(SAYING)
+
+    told = run(project, "-n", "2", env={"CI": "true"})
+
+    assert re.findall(r"^\d+ in all$", told, re.MULTILINE) == ["14 in all"]
+    assert re.findall(r"^process +(.+)$", told, re.MULTILINE) == ["3 passed"]
+    assert re.findall(r"^unit +(.+)$", told, re.MULTILINE) == ["15 passed"]
+    paths = (*saying, "tests/unit/test_tidy.py")
+    workers = [set(re.findall(rf"\[(gw\d)\].* {path}", told)) for path in paths]
+    assert [len(each) for each in workers] == [1, 1, 1], told
+    assert set.union(*workers) == {"gw0", "gw1"}, told

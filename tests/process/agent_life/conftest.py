@@ -1,4 +1,4 @@
-"""The two control planes for the agents of this folder, and how often an agent was killed."""
+"""The two control planes for the agents of this folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from tests.process.agent_life import servers
 from tests.process.agent_life.servers import Server
 
 REAL = pytest.param("real", marks=pytest.mark.tier("cluster"))
-COUNTS = pytest.StashKey[dict[str, int]]()
 
 
 # Not for the whole session: the process that keeps agents' Roles must be gone before another test runs its own.
@@ -27,17 +26,3 @@ def server(
     )
     with running as found:
         yield found
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.stash[COUNTS] = {}
-
-
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
-) -> None:
-    counts = config.stash.get(COUNTS, {})
-    if counts:
-        terminalreporter.section("real agents that were killed")
-        for name, count in sorted(counts.items()):
-            terminalreporter.write_line(f"on {name}: at {count} points; nothing was lost or left")

@@ -14,9 +14,9 @@ from hypothesis import settings
 
 from bramley.base import virtual_time
 from tests.scenarios.agent_life import crashing
-from tests.scenarios.agent_life.conftest import COUNTS
 from tests.scenarios.agent_life.crashing import Death
 from tests.scenarios.agent_life.lives import FIRST, JOB, LIVES, Point
+from tools.telling import Tell
 
 SOME = 60
 # Of the points at which an agent dies whose successor dies as well.
@@ -41,7 +41,7 @@ def whole() -> dict[str, list[Point]]:
     return {told: virtual_time.run(crashing.tell(life)) for told, life in LIVES.items()}
 
 
-async def suffer(told: str, deaths: Iterable[Death], config: pytest.Config) -> None:
+async def suffer(told: str, deaths: Iterable[Death], tell: Tell) -> None:
     """Tell a life once for each death."""
     is_fast = settings().max_examples < settings.get_profile("default").max_examples
     chosen = list(deaths)[:: SOME if is_fast else 1]
@@ -51,31 +51,31 @@ async def suffer(told: str, deaths: Iterable[Death], config: pytest.Config) -> N
         except (AssertionError, ExceptionGroup) as error:
             error.add_note(f"{told}: {death}")
             raise
-    config.stash[COUNTS].append(len(chosen))
+    tell("deaths of the agent", "killed at {} points; nothing was lost or left", len(chosen))
 
 
 @pytest.mark.parametrize("told", LIVES)
 async def test_killed_anywhere_nothing_is_lost_or_left(
-    told: str, whole: dict[str, list[Point]], pytestconfig: pytest.Config
+    told: str, whole: dict[str, list[Point]], tell: Tell
 ) -> None:
-    await suffer(told, map(Death, crashing.own(told, whole)), pytestconfig)
+    await suffer(told, map(Death, crashing.own(told, whole)), tell)
 
 
 async def test_rebooted_anywhere_no_used_disk_boots_again(
-    whole: dict[str, list[Point]], pytestconfig: pytest.Config
+    whole: dict[str, list[Point]], tell: Tell
 ) -> None:
     points = [each for each in whole[FIRST] if not crashing.is_background(each.moment)]
 
-    await suffer(FIRST, (Death(each, is_reboot=True) for each in points), pytestconfig)
+    await suffer(FIRST, (Death(each, is_reboot=True) for each in points), tell)
 
 
 async def test_killed_again_while_it_recovers_nothing_is_lost_or_left(
-    whole: dict[str, list[Point]], pytestconfig: pytest.Config
+    whole: dict[str, list[Point]], tell: Tell
 ) -> None:
     rng, points = random.Random(RECOVERED), whole[FIRST][::TWICE]
 
     deaths = (Death(each, again_after=rng.randint(1, RECOVERED)) for each in points)
-    await suffer(FIRST, deaths, pytestconfig)
+    await suffer(FIRST, deaths, tell)
 
 
 @pytest.mark.parametrize("point", TELLING, ids=lambda point: point.moment)

@@ -1,0 +1,58 @@
+"""Which tests of a run in several processes keep to one lane: those that wait for real processes, apart from those that compute.
+
+`make test` runs three lanes on any machine. What needs a real control plane shares one and goes one after the other, so does what
+starts our own processes: both mostly wait, and the third lane computes meanwhile. A lane that is done helps with modules.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+
+CLUSTER = "a real control plane"
+PROCESSES = "processes"
+# The first fitting one counts; a longer path stands before what it is part of.
+_FOLDERS = {
+    "tests/process/agent_life": CLUSTER,
+    "tests/process": PROCESSES,
+    "tests/contract": CLUSTER,
+    "tests/cluster": CLUSTER,
+}
+
+
+def lane_of(test: str) -> str:
+    """Return the lane that a test keeps to by its id; a module that may go anywhere is a lane of its own."""
+    module = test.split("::", maxsplit=1)[0]
+    folders = {str(folder) for folder in PurePath(module).parents}
+    return next((lane for folder, lane in _FOLDERS.items() if folder in folders), module)
+
+
+def is_free(test: str) -> bool:
+    """Tell whether any process may run the test."""
+    return lane_of(test) not in _FOLDERS.values()
+
+
+class Lanes(LoadScopeScheduling):  # type: ignore[misc]
+    """Gives each process of a run a lane, the long ones first."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return lane_of(nodeid)
+
+
+def in_order(items: list[pytest.Item]) -> None:
+    """Put the tests of the long lanes first: they are given away first, and decide how long the run takes."""
+    items.sort(key=lambda item: is_free(item.nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Lanes:
+    """Give pytest-xdist our lanes, whatever `--dist` says."""
+    # The lanes have an order already; how many tests they hold says nothing about how long they take.
+    config.option.loadscopereorder = False
+    return Lanes(config, log)
