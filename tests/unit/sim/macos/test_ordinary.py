@@ -61,7 +61,11 @@ def test_archives_are_unpacked_as_the_callers(bench: Bench) -> None:
     assert bench.run("/opt/a/bin/link", "--version").code == 0
 
 
-@pytest.mark.parametrize("content", [b"no archive", an_archive((a_member("../x"), b""))])
+@pytest.mark.parametrize(
+    "content",
+    [b"no archive", an_archive((a_member("../x"), b""))],
+    ids=["no archive", "a member elsewhere"],
+)
 def test_what_cannot_be_unpacked_fails(bench: Bench, content: bytes) -> None:
     bench.mac.files.write("/opt/a.tar.gz", content)
 
