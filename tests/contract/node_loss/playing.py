@@ -1,8 +1,12 @@
-"""The three clusters that the stories are played on: ours in process and over HTTP, and the real control plane."""
+"""The three clusters that the stories are played on: ours in process and over HTTP, and the real control plane.
+
+`python -m tests.contract.node_loss.playing TARGET FOLDER` plays on one that takes its time, and writes the ends into the folder.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,6 +27,8 @@ from tests.contract.node_loss.stories import perform
 from tools.kube import control_plane, programs
 
 Ends = dict[str, Any]
+ENDS = "ends.json"
+WITHOUT_KUBECTL = "without-kubectl"
 
 
 def in_process() -> Ends:
@@ -75,3 +81,15 @@ def _serving(folder: Path) -> Iterator[Path]:
         finally:
             process.terminate()
             process.wait(timeout=30)
+
+
+def main(target: str, folder: Path, *words: str) -> None:
+    """Play on one of the two that take their time, and write down how it ended; an error is written as its text."""
+    ends = (
+        real() if target == "real" else over_http(folder, has_kubectl=WITHOUT_KUBECTL not in words)
+    )
+    (folder / ENDS).write_text(json.dumps(ends, default=repr))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:])

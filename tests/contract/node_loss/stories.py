@@ -143,7 +143,7 @@ async def tainted(stage: Stage) -> Wire:
     """Taint a Node by hand."""
     await stage.agent("tainted")
     await stage.pod("tainted-bare", node="tainted")
-    await stage.pod("tainted-while", node="tainted", tolerations=[bearing("repair", 2)])
+    await stage.pod("tainted-while", node="tainted", tolerations=[bearing("repair", 6)])
     await stage.pod("tainted-ever", node="tainted", tolerations=[bearing("repair")])
     await stage.pod("tainted-left", node="tainted", tolerations=[bearing("repair", 40)])
     await stage.pod("tainted-going", node="tainted")
@@ -167,7 +167,7 @@ async def tainted(stage: Stage) -> Wire:
 async def twice(stage: Stage) -> Wire:
     """Taint a Node again while the time of its Pods runs: with what one bears for less time, and another not at all."""
     await stage.agent("twice")
-    await stage.pod("twice-less", node="twice", tolerations=[bearing("k", 9), bearing("again", 1)])
+    await stage.pod("twice-less", node="twice", tolerations=[bearing("k", 14), bearing("again", 1)])
     await stage.pod("twice-bare", node="twice", tolerations=[bearing("k", 30)])
     taints = [{"key": key, "effect": "NoExecute"} for key in ("k", "again")]
 
@@ -329,7 +329,7 @@ async def everyone(stage: Stage) -> Wire:
     """
     watched = ("first-pod", "second-pod")
     for name in ("first", "second"):
-        await stage.pod(f"{name}-pod", node=name, tolerations=[bearing(UNREACHABLE, 12)])
+        await stage.pod(f"{name}-pod", node=name, tolerations=[bearing(UNREACHABLE, 16)])
 
     for agent in stage.agents.values():
         agent.beating = agent.node == "last"
@@ -340,7 +340,7 @@ async def everyone(stage: Stage) -> Wire:
     for name in ("first", "second"):
         await stage.tainted(name, BOTH[1])
         await stage.heard(f"{name}-pod", "Cancelling deletion")
-    await asyncio.sleep(8)
+    await asyncio.sleep(11)
     quiet = {"node": await node(stage, "first"), **await pods(stage, *watched)}
 
     stage.agents["first"].beating = True
