@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bramley.api.core import ConfigMap, Event, Namespace, Node
 from bramley.api.meta import ObjectMeta
 from tests.contract.cluster_behaviour.targets import Open, World, a_world, eventually, owned_by
+
+pytestmark = pytest.mark.side_by_side
 
 
 async def left(world: World, *names: str) -> None:

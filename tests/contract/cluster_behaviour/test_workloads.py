@@ -12,6 +12,8 @@ from bramley.api.policy import PodDisruptionBudget
 from bramley.base import errors
 from tests.contract.cluster_behaviour.targets import Open, World, a_world, eventually
 
+pytestmark = pytest.mark.side_by_side
+
 REVISION = "deployment.kubernetes.io/revision"
 
 
@@ -68,7 +70,6 @@ async def sets(world: World) -> dict[str, int]:
     return {each.metadata.annotations[REVISION]: each.spec.replicas for each in found}
 
 
-@pytest.mark.side_by_side
 async def test_a_namespace_takes_everything_along(opening: Open) -> None:
     async with a_world(opening) as world:
         await deploy(world, 2)
@@ -83,7 +84,6 @@ async def test_a_namespace_takes_everything_along(opening: Open) -> None:
         assert await world.pods() == []
 
 
-@pytest.mark.side_by_side
 async def test_a_namespace_says_what_holds_it(opening: Open) -> None:
     async with a_world(opening) as world:
         await world.config_map("held", finalizers=("example.com/hold",))
