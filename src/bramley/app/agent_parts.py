@@ -239,7 +239,9 @@ class Parts:
             self._around.host,
             session=self.session,
             disk=self._settings.folders.tart_home,
-            others=Others(self._running, self.slots.leaks, self.images.present),
+            others=Others(
+                self._running, self.slots.leaks, self.images.present, self.pods.means.hearing
+            ),
             metrics=self.metrics,
             changed=self._changed,
         )

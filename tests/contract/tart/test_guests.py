@@ -105,6 +105,19 @@ async def test_an_agent_that_does_not_answer_costs_ten_seconds(tart: Tart) -> No
 
 
 @on(VIRTUAL)
+async def test_a_guest_may_fall_silent_for_a_while_and_works_on(tart: Tart) -> None:
+    guest(tart, work=100, falls_silent=20, silent_for=60, code=5)
+    started = await booted(tart)
+    await asyncio.sleep(20)
+
+    assert (await tart("exec", "one", "true")).code == 1
+    await asyncio.sleep(60)
+    assert (await tart("exec", "one", "true")).code == 0
+    await started.end()
+    assert reported(tart, "runner-rc") == "5\n"
+
+
+@on(VIRTUAL)
 async def test_booting_takes_as_long_as_on_real_macs(tart: Tart) -> None:
     tart.configure(images={IMAGE: SMALL})
     await tart.a_vm()

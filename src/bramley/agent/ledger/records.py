@@ -45,6 +45,8 @@ class VmRecord(msgspec.Struct, frozen=True, kw_only=True):
     exit_message: str = ""
     # Taken over from an agent that kept no ledger.
     is_adopted: bool = False
+    # Its guest has run a command for us, so from then on its silence means something.
+    has_answered: bool = False
     version: int = VERSION
 
 

@@ -51,9 +51,10 @@ class Probe(Generic[A]):
     async def run(self) -> None:
         """Look until cancelled."""
         while True:
+            began = asyncio.get_running_loop().time()
             await self.once()
-            pause = self._timings.doubt if self._failures else self._timings.every
-            await asyncio.sleep(pause.total_seconds())
+            took = asyncio.get_running_loop().time() - began
+            await asyncio.sleep(self._pause(took))
 
     async def once(self) -> None:
         """Look now."""
@@ -68,6 +69,11 @@ class Probe(Generic[A]):
             self.trouble = ""
         if (self.answer, self.trouble) != before:
             self._changed()
+
+    def _pause(self, took: float) -> float:
+        """Return the seconds until the next look; one that took long does not make the next one late."""
+        doubt = self._timings.doubt.total_seconds()
+        return doubt if self._failures else max(self._timings.every.total_seconds() - took, doubt)
 
     def _failed(self, told: str) -> None:
         self._failures += 1

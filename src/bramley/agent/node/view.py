@@ -15,10 +15,11 @@ from bramley.agent.gui import Session
 from bramley.agent.host import Host, Space
 from bramley.agent.lasting import lasting
 from bramley.agent.ledger.records import ImageRecord
-from bramley.agent.node import guest_disks
 from bramley.agent.node.facts import Check, Facts
 from bramley.agent.node.guest_disks import Guests
+from bramley.agent.node.listening import Ears, Listening
 from bramley.agent.node.probing import Probe, Timings
+from bramley.base import errors
 
 # What starts programs costs more than all else that an idle agent does.
 RARELY = Timings(every=timedelta(minutes=1))
@@ -50,11 +51,12 @@ class Metrics(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Others:
-    """What other parts of the agent know: VMs whose guest may answer, evidence of leaked slots, images on disk."""
+    """What other parts of the agent know: VMs whose guest may answer, evidence of leaked slots, images on disk; and who listens to guests."""
 
     running: Callable[[], list[str]]
     leaks: Callable[[], Sequence[str]]
     images: Callable[[], Sequence[ImageRecord]]
+    ears: Ears
 
 
 class View:
@@ -79,6 +81,9 @@ class View:
         self._others = others
         self._asked = 0
         self._metrics = metrics
+        self._listening = Listening(
+            tart, others.ears, running=others.running, ensure_well=self._ensure_tart_is_well
+        )
         self._answers = Probe("tart", self._ask_tart, changed=changed, timings=RARELY)
         self._space = Probe("host disk", self._measure_host, changed=_nothing)
         self._guests = Probe("guest disks", self._measure_guests, changed=_nothing, timings=RARELY)
@@ -122,6 +127,13 @@ class View:
             await self._tart.list()
         return version
 
+    async def _ensure_tart_is_well(self) -> None:
+        """Raise what ails tart now, or did when it was looked at last."""
+        if self._answers.trouble:
+            raise errors.Unavailable(self._answers.trouble)
+        # Not only its version: what keeps it from its folders and locks would keep it from any guest, too.
+        await self._tart.list()
+
     async def _measure_host(self) -> Space:
         place = self._disk
         # tart makes its home with the first image.
@@ -130,7 +142,7 @@ class View:
         return self._host.space(place)
 
     async def _measure_guests(self) -> Mapping[str, float]:
-        measured = await guest_disks.measure(self._tart, self._others.running)
+        measured = await self._listening.look()
         self._metrics.guest_disks(measured)
         return measured
 

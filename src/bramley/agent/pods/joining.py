@@ -14,6 +14,7 @@ from bramley.agent.metrics import AgentMetrics
 from bramley.agent.pods import subject
 from bramley.agent.pods.departures import Departures
 from bramley.agent.pods.exits import Exits
+from bramley.agent.pods.hearing import Hearing
 from bramley.agent.pods.means import Images, Means, Preflight, Scraping
 from bramley.agent.pods.memory import Memory
 from bramley.agent.pods.orphans import Orphans
@@ -114,6 +115,7 @@ def _means(manager: Manager, parts: Parts, selection: Selection) -> Means:
         memory=Memory(clock=parts.clock, rng=parts.rng),
         exits=Exits(parts.runs, bell),
         departures=Departures(pods),
+        hearing=Hearing(parts.ledger, bell),
         clock=parts.clock,
         scraping=parts.scraping,
     )

@@ -15,6 +15,7 @@ from bramley.agent.ledger.ledger import Ledger
 from bramley.agent.metrics import AgentMetrics
 from bramley.agent.pods.departures import Departures
 from bramley.agent.pods.exits import Exits
+from bramley.agent.pods.hearing import Hearing
 from bramley.agent.pods.memory import Memory
 from bramley.agent.runs import Runs
 from bramley.agent.slots import Slots
@@ -81,5 +82,6 @@ class Means:
     memory: Memory
     exits: Exits
     departures: Departures
+    hearing: Hearing
     clock: Clock
     scraping: Scraping | None = None

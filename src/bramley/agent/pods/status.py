@@ -19,7 +19,7 @@ import msgspec
 from bramley.agent.runs import Ended
 from bramley.api import conditions
 from bramley.api.meta import ConditionStatus, K
-from bramley.api.names import agent
+from bramley.api.names import agent, events
 from bramley.api.pod import (
     ContainerState,
     ContainerStateRunning,
@@ -109,22 +109,44 @@ def waiting(
 
 
 def running(
-    pod: Pod, facts: Facts, *, started_at: datetime | None, ip: str | None = None
+    pod: Pod,
+    facts: Facts,
+    *,
+    started_at: datetime | None,
+    ip: str | None = None,
+    is_silent: bool = False,
 ) -> PodStatus:
-    """Say that the VM runs with this address, or the one it had; before it has one, its guest still boots."""
+    """Say that the VM runs with this address, or the one it had; before it has one, its guest still boots.
+
+    With a guest that answers no more it runs and is not ready.
+    """
     if not ip and not pod.status.pod_ip:
         return waiting(
             pod, facts, reason=agent.BOOTING, message="the VM runs, its guest has no address yet"
         )
     state = ContainerState(running=ContainerStateRunning(started_at=_seconds(started_at)))
+    container = msgspec.structs.replace(_container(pod, facts, state), ready=not is_silent)
+    told = (events.GUEST_SILENT, silence(facts.vm)) if is_silent else ("", "")
+    ready: ConditionStatus = "False" if is_silent else "True"
     return _status(
         pod,
         facts,
         phase=RUNNING,
         ip=ip,
-        containers=[_container(pod, facts, state)],
-        conditions=_conditions(pod, facts, ready="True"),
+        containers=[container],
+        conditions=_conditions(pod, facts, ready=ready, reason=told[0], message=told[1]),
     )
+
+
+def silence(vm: str) -> str:
+    """Return what people are told of a guest that answers no more."""
+    return f"VM {vm} runs, but its guest, which has answered before, does not answer any more"
+
+
+def says_silent(pod: Pod) -> bool:
+    """Tell whether a Pod as last seen says that its guest answers no more."""
+    ready = conditions.find(pod.status.conditions, READY)
+    return ready is not None and ready.reason == events.GUEST_SILENT
 
 
 def terminated(
@@ -275,12 +297,12 @@ def _container(pod: Pod, facts: Facts, state: ContainerState) -> ContainerStatus
 
 
 def _conditions(
-    pod: Pod, facts: Facts, *, ready: ConditionStatus, reason: str = ""
+    pod: Pod, facts: Facts, *, ready: ConditionStatus, reason: str = "", message: str = ""
 ) -> list[PodCondition]:
     wanted = [
         PodCondition(type=INITIALIZED, status="True"),
-        PodCondition(type=CONTAINERS_READY, status=ready, reason=reason),
-        PodCondition(type=READY, status=ready, reason=reason),
+        PodCondition(type=CONTAINERS_READY, status=ready, reason=reason, message=message),
+        PodCondition(type=READY, status=ready, reason=reason, message=message),
     ]
     return _since(pod, facts, wanted)
 

@@ -85,24 +85,40 @@ async def await_end(turn: Turn) -> Outcome:
 
 async def follow(turn: Turn) -> Outcome:
     """Tell that the VM runs, and by which address it is reached."""
-    means, record = turn.means, turn.record
+    means = turn.means
     means.exits.follow(turn.vm, turn.key)
     means.guests.keep(turn.pod, turn.vm)
     is_new = not turn.notes.address
     if is_new:
         # Told before it is asked for, because that takes a second.
-        await turn.say(status.running(turn.pod, turn.facts(), started_at=record.started_at))
+        await _say_running(turn)
     if turn.subject.pod is None:
         return Settled()
     address = turn.notes.address = turn.notes.address or await _address(turn)
     if address:
-        shown = await _shown(turn, address)
-        said = status.running(turn.pod, turn.facts(), started_at=record.started_at, ip=shown)
-        await turn.say(said)
+        await _say_running(turn, ip=await _shown(turn, address))
     if address and is_new and turn.subject.pod is not None:
         await _tell_booted(turn)
     poll = _poll(turn) if address else BOOT_POLL
     return CheckAgain(_not_beyond_deadline(turn, poll), "the VM runs")
+
+
+async def _say_running(turn: Turn, *, ip: str | None = None) -> None:
+    """Say that the VM runs, and tell people when its guest falls silent or answers again."""
+    was_silent = status.says_silent(turn.pod)
+    answers = turn.means.hearing.answers(turn.vm)
+    # What an earlier agent has found out stands until this one knows.
+    is_silent = was_silent if answers is None else not answers
+    said = status.running(
+        turn.pod, turn.facts(), started_at=turn.record.started_at, ip=ip, is_silent=is_silent
+    )
+    await turn.say(said)
+    if turn.subject.pod is None or status.says_silent(turn.pod) == was_silent:
+        return
+    if is_silent:
+        turn.warn(events.GUEST_SILENT, status.silence(turn.vm))
+    else:
+        turn.tell(events.GUEST_ANSWERS, f"The guest of VM {turn.vm} answers again")
 
 
 async def _address(turn: Turn) -> str:

@@ -20,6 +20,8 @@ ADOPTED_VM = "AdoptedVM"
 CREATE_FAILED = "TartCreateFailed"
 RUN_EXITED = "TartRunExited"
 RUNS_ONCE = "RunsOnce"
+GUEST_SILENT = "GuestNotAnswering"
+GUEST_ANSWERS = "GuestAnswersAgain"
 IDENTITY_REGEN_SKIPPED = "IdentityRegenSkipped"
 CACHE_VOLUME_SKIPPED = "CacheVolumeSkipped"
 

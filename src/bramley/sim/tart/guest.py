@@ -65,18 +65,35 @@ class Guest:
 
     def until(self, moment: float) -> Waits:
         """Pass the time, answering those who ask once the agent is up."""
-        answers_from = self.moment("agent") if self.script["has_agent"] else FOREVER
         while (left := moment - self.world.around.now()) > 0:
-            deaf = answers_from - self.world.around.now()
+            deaf = self._answers_from() - self.world.around.now()
             if deaf > 0:
                 yield Sleep(min(left, deaf))
                 continue
-            request = yield Listen(left)
+            request = yield Listen(min(left, self._silence_in()))
             if request is not None:
                 answer = agent.answer(self.script, request, self.address, self.plan)
                 yield Reply(request, answer)
                 if agent.is_shutdown(request.argv) and not self.script["ignores_shutdown"]:
                     raise ShutDown
+
+    def _answers_from(self) -> float:
+        """Return the moment from which on the agent answers; it may have passed."""
+        up = self.moment("agent") if self.script["has_agent"] else FOREVER
+        begins, ends = self._silence()
+        return max(up, ends) if begins <= self.world.around.now() else up
+
+    def _silence_in(self) -> float:
+        left = self._silence()[0] - self.world.around.now()
+        return left if left > 0 else FOREVER
+
+    def _silence(self) -> tuple[float, float]:
+        """Return when the agent falls silent, and when it is heard again."""
+        after, lasts = self.script["falls_silent"], self.script["silent_for"]
+        if after is None:
+            return FOREVER, FOREVER
+        begins = self.began + after * self.world.settings.scale
+        return begins, FOREVER if lasts is None else begins + self.lasts("silent_for")
 
     def pause(self, seconds: float) -> Waits:
         """Pass some time."""

@@ -74,6 +74,8 @@ GUEST: Mapping[str, Any] = {
     "has_agent": True,
     "has_address": True,
     "ignores_shutdown": False,
+    "falls_silent": None,  # seconds from power on; from then on its agent answers nobody, though it works on
+    "silent_for": None,  # seconds; None: for ever
     "commands": {},  # command line -> {"code": …, "stdout": …, "stderr": …, "seconds": …}
     "plants": {},  # file in the status share -> "link:<to>", "fifo", "folder" or "bytes:<count>": what a hostile guest leaves
 }

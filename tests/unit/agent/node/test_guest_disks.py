@@ -56,7 +56,31 @@ async def test_guests_are_asked_at_once_and_the_silent_have_no_say() -> None:
     guests = Guests(a=MACOS, b=None, c=FULL, d=1)
     began = asyncio.get_running_loop().time()
 
-    measured = await guest_disks.measure(guests, lambda: ["a", "b", "c", "d"])
+    said = await guest_disks.ask(guests, ["a", "b", "c", "d"])
 
-    assert measured == {"a": 25.0, "c": 93.0}
-    assert asyncio.get_running_loop().time() - began == 15.0
+    assert said.disks == {"a": 25.0, "c": 93.0}
+    assert (set(said.heard), set(said.silent)) == ({"a", "c"}, {"b", "d"})
+    assert asyncio.get_running_loop().time() - began == guest_disks.LIMIT.total_seconds()
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        Finished(2, stderr='VM "a" is not running'),
+        Finished(2, stderr='the specified VM "a" does not exist'),
+        errors.Unavailable("no process can be started now"),
+    ],
+    ids=["has ended", "is gone", "cannot be asked"],
+)
+async def test_what_does_not_come_from_a_guest_is_neither_an_answer_nor_silence(
+    told: Finished | errors.BramleyError,
+) -> None:
+    class Tart:
+        async def exec(self, *_: object, **__: object) -> Finished:
+            if isinstance(told, Finished):
+                return told
+            raise told
+
+    said = await guest_disks.ask(Tart(), ["a"])
+
+    assert said == guest_disks.Answers({})

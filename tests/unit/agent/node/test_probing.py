@@ -49,6 +49,19 @@ async def test_only_what_is_new_is_told() -> None:
     assert (thing.looks, thing.changes) == (11, 1)
 
 
+async def test_a_look_that_takes_long_does_not_make_the_next_one_late() -> None:
+    moments: list[float] = []
+
+    async def look() -> None:
+        moments.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(12)
+
+    async with beside(Probe("slow", look, changed=lambda: None, timings=TIMINGS).run):
+        await asyncio.sleep(100)
+
+    assert moments == [0, 30, 60, 90]
+
+
 async def test_the_first_failure_after_good_answers_is_doubted_the_second_is_believed() -> None:
     thing = Thing()
     probe = thing.probe()

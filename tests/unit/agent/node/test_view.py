@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -34,6 +34,16 @@ class Host:
         return "boot"
 
 
+class Ears:
+    """Hear nothing."""
+
+    def doubts(self, vms: Iterable[str]) -> list[str]:
+        return list(vms)
+
+    def hear(self, **_: object) -> None:
+        return
+
+
 class Metrics:
     """Counts nothing."""
 
@@ -55,7 +65,7 @@ async def test_bug_in_one_probe_ends_neither_it_nor_the_others(tmp_path: Path) -
         cast("Any", Host()),
         session=None,
         disk=tmp_path,
-        others=Others(running=list, leaks=leaks, images=list),
+        others=Others(running=list, leaks=leaks, images=list, ears=Ears()),
         metrics=Metrics(),
         changed=lambda: None,
     )

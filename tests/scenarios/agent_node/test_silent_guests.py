@@ -1,0 +1,141 @@
+"""A VM whose guest is dead: its Pod is not ready in time, comes back with its guest, and is never ended for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from bramley.api import conditions
+from bramley.api.core import Event
+from bramley.api.names import events
+from bramley.base import virtual_time
+from bramley.sim.mac.faults import Fault
+from tests.scenarios.agent_life.world import IMAGE, TAGGED, World, a_world
+
+TIMINGS = {"address": 2.0, "agent": 2.5, "ready": 3.0}
+IN_TIME = timedelta(seconds=90)
+
+
+@asynccontextmanager
+async def a_job(folder: Path, **guest: object) -> AsyncIterator[World]:
+    """Give a world with a Pod whose guest works for an hour."""
+    async with a_world(folder) as world:
+        world.mac.script.timings(**TIMINGS)
+        world.mac.script.image(TAGGED, size_bytes=250_000_000, guest={"work": 3600.0, **guest})
+        world.start()
+        await world.pod("job", image=IMAGE)
+        await until(world, "True")
+        yield world
+
+
+async def told(world: World) -> tuple[str, str, bool]:
+    """Return what the Pod says: its Ready condition with the reason, and whether the container is ready."""
+    pod = await world.find("job")
+    assert pod is not None
+    ready = conditions.find(pod.status.conditions, "Ready")
+    ready_containers = [one.ready for one in pod.status.container_statuses]
+    return (ready.status if ready else "", ready.reason if ready else "", all(ready_containers))
+
+
+async def until(world: World, status: str, within: timedelta = timedelta(minutes=5)) -> None:
+    async def says() -> bool:
+        return (await world.find("job")) is not None and (await told(world))[0] == status
+
+    await world.until(says, within=within, what=f"Ready is {status}")
+
+
+async def counted(world: World) -> dict[str, int]:
+    listed = (await world.kube.list(Event)).items
+    ours = {events.GUEST_SILENT, events.GUEST_ANSWERS}
+    return {each.reason: each.count for each in listed if each.reason in ours}
+
+
+async def test_dead_guest_makes_its_pod_unready_in_time_until_it_answers_again(
+    tmp_path: Path,
+) -> None:
+    async with a_job(tmp_path, falls_silent=200.0, silent_for=300.0) as world:
+        began = world.clock.monotonic()
+        await asyncio.sleep(200 - 10)
+        assert await told(world) == ("True", "", True)
+        await asyncio.sleep(10)
+
+        await until(world, "False", IN_TIME)
+
+        assert await told(world) == ("False", events.GUEST_SILENT, False)
+        pod = await world.find("job")
+        assert pod is not None
+        assert pod.status.phase == "Running"
+        [container] = pod.status.container_statuses
+        assert (container.started, container.state.running is not None) == (True, True)
+        await asyncio.sleep(120)
+        assert await counted(world) == {events.GUEST_SILENT: 1}
+
+        await until(world, "True")
+        assert world.clock.monotonic() - began > 500
+        await asyncio.sleep(1)
+        assert await counted(world) == {events.GUEST_SILENT: 1, events.GUEST_ANSWERS: 1}
+        assert len(world.mac.world.switched_on) == 1
+
+
+async def test_silent_guest_is_left_to_its_work_and_ends_as_it_wants(tmp_path: Path) -> None:
+    async with a_job(tmp_path, falls_silent=100.0, work=900.0, code=3) as world:
+        await until(world, "False")
+
+        async def has_ended() -> bool:
+            pod = await world.find("job")
+            return pod is not None and pod.status.phase == "Failed"
+
+        await world.until(has_ended, within=timedelta(minutes=20), what="the end")
+        pod = await world.find("job")
+        assert pod is not None
+        terminated = pod.status.container_statuses[0].state.terminated
+        assert terminated is not None
+        assert terminated.exit_code == 3
+
+
+async def test_guest_without_an_agent_stays_ready(tmp_path: Path) -> None:
+    async with a_job(tmp_path, has_agent=False) as world:
+        await asyncio.sleep(600)
+
+        assert await told(world) == ("True", "", True)
+        assert await counted(world) == {}
+
+
+@pytest.mark.parametrize("sick", [("tart",), ("tart exec", "tart list")], ids=["all", "deep down"])
+async def test_sick_tart_makes_no_guest_silent(tmp_path: Path, sick: tuple[str, ...]) -> None:
+    async with a_job(tmp_path) as world:
+        await asyncio.sleep(130)
+        for program in sick:
+            if program == "tart":
+                world.mac.faults._others.append(Fault(program, "hang"))
+            else:
+                world.mac.faults.add(program, "hang")
+        await asyncio.sleep(600)
+
+        assert await told(world) == ("True", "", True)
+
+
+async def test_next_agent_knows_that_a_guest_was_heard_and_that_it_is_silent(
+    tmp_path: Path,
+) -> None:
+    async with a_job(tmp_path, falls_silent=100.0, silent_for=600.0) as world:
+        await asyncio.sleep(95)
+        await world.kill()
+        await asyncio.sleep(20)
+        world.start()
+        await until(world, "False", IN_TIME)
+        await world.kill()
+        world.start()
+        clock = virtual_time.clock()
+        began = clock.monotonic()
+        while clock.monotonic() - began < 120:
+            await asyncio.sleep(1)
+            assert (await told(world))[0] == "False"
+        assert await counted(world) == {events.GUEST_SILENT: 1}
+
+        await until(world, "True", timedelta(minutes=10))
