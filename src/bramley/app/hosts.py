@@ -119,7 +119,7 @@ async def plan(way: Way, wish: Wish) -> Plan:
 
 async def planned(mac: Connection, steps: Sequence[Step], wish: Wish) -> Plan:
     """Return what is missing, of those steps that are meant, and what is there and wanted no more."""
-    return await ensuring.plan(mac, [*_meant(steps, wish), *await _retired(mac, steps, wish)])
+    return await ensuring.plan(mac, _meant(steps, wish), then=_retired(steps, wish))
 
 
 async def apply(way: Way, wish: Wish, tell: Callable[[Progress], None]) -> Report:
@@ -137,14 +137,9 @@ async def applied(
     tell: Callable[[Progress], None] = lambda _: None,
 ) -> Report:
     """Do what is missing, of those steps that are meant, and then take away what is wanted no more."""
-    claim = _claim()
-    done = await ensuring.apply(mac, _meant(steps, wish), tell=tell, claim=claim)
-    # Only now: the agent uses it no more, and a Mac that was refused has kept it.
-    retired = await _retired(mac, steps, wish)
-    if not retired:
-        return done
-    gone = await ensuring.apply(mac, retired, tell=tell, claim=claim)
-    return replace(done, changed={**done.changed, **gone.changed})
+    # Only then: the agent uses it no more, and a Mac that was refused has kept it.
+    later = _retired(steps, wish)
+    return await ensuring.apply(mac, _meant(steps, wish), tell=tell, claim=_claim(), then=later)
 
 
 async def preparation(way: Way, wanted: Preparation) -> Plan:
@@ -262,9 +257,9 @@ def _meant(steps: Sequence[Step], wish: Wish) -> list[Step]:
     return chosen(steps, only=wish.only, skip=wish.skip)
 
 
-async def _retired(mac: Connection, steps: Sequence[Step], wish: Wish) -> list[Step]:
-    """Return what takes away parts that the Mac was given once; nothing, if only some steps are meant."""
-    return [] if wish.only else retiring.steps(steps, await ensuring.stamps_of(mac))
+def _retired(steps: Sequence[Step], wish: Wish) -> ensuring.Then:
+    """Return what finds those parts that the Mac was given once, to be taken away; none, if only some steps are meant."""
+    return lambda stamps: [] if wish.only else retiring.steps(steps, stamps)
 
 
 async def _spec(way: Way, wish: Wish, depot: Depot, *, makes_identity: bool) -> MacSpec:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.status import Status
 
-    from bramley.host.ensuring import Plan, PlannedStep, Progress, Report
+    from bramley.host.ensuring import LeftOut, Plan, PlannedStep, Progress, Report
     from bramley.host.overview import Overview
 
 _GOOD, _NEW, _BAD, _FAINT = "green", "yellow", "bold red", "dim"
@@ -103,7 +103,7 @@ class Screen:
 
     def hear(self, progress: Progress) -> None:
         """Show one piece of news."""
-        from bramley.host.ensuring import Began, Doing
+        from bramley.host.ensuring import Began, Doing, LeftOut
 
         match progress:
             case Began():
@@ -112,6 +112,9 @@ class Screen:
                 self._say(f"{progress.step.name}: {progress.step.title}")
             case Doing():
                 self._say(f"{progress.step.name}: {progress.command.purpose}")
+            case LeftOut():
+                if not self._as_json:
+                    self._tell_left_out(progress)
             case _:
                 if not self._as_json:
                     self._tell_end(progress.step.name, progress.changed, progress.pending)
@@ -142,6 +145,10 @@ class Screen:
         _tell((f"{name:<{_NAME}}", name_style), (said, ""), console=self._console)
         if pending:
             _tell((" " * _NAME + pending, _NEW), console=self._console)
+
+    def _tell_left_out(self, progress: LeftOut) -> None:
+        told = f"left out: {progress.refusal}"
+        _tell((f"{progress.step.name:<{_NAME}}", _BAD), (told, ""), console=self._console)
 
 
 def _tell_step(one: PlannedStep) -> None:

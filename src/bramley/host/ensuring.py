@@ -1,7 +1,8 @@
 """Facts → plan → ensure: what the steps want of a Mac is found out in one round trip, and then done step by step.
 
 A step is done when its plan, made from fresh facts, is empty; then, and only then, its part is stamped. Whatever cuts a run short,
-the next one begins with facts again. Of two runs at once the later one goes on.
+the next one begins with facts again. Of two runs at once the later one goes on. What is refused is refused before anything is
+changed, but for a step that others need not wait for: it is left out, and the run fails when the others are done.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from bramley.host.claiming import Claim
 from bramley.host.commands import Command, Probe, Run, Wait
 from bramley.host.connection import Connection
 from bramley.host.facts import Facts
-from bramley.host.step import Confirming, Curious, Pending, Step, Tidying
+from bramley.host.step import Confirming, Curious, Pending, Separable, Step, Tidying
 
 # Of one step, whatever its commands are: each has a deadline of its own, and together they take no longer than this.
 STEP_WITHIN = timedelta(hours=1)
@@ -72,7 +73,17 @@ class Ended:
     pending: str = ""
 
 
-Progress = Began | Doing | Ended
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A step was refused, and the others go on without it."""
+
+    step: Step
+    refusal: str
+
+
+Progress = Began | Doing | Ended | LeftOut
+# What else there is to do, by what was applied to the Mac.
+Then = Callable[[drift.Stamps], Sequence[Step]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +100,14 @@ class Report:
         return any(self.changed.values())
 
 
-async def plan(mac: Connection, steps: Sequence[Step]) -> Plan:
+async def plan(mac: Connection, steps: Sequence[Step], *, then: Then = lambda _: ()) -> Plan:
     """Return what is missing on a Mac; nothing is changed."""
     seen = await _look(mac, *steps)
     stamps = stamping.read(seen)
     planned = [_planned(step, seen) for step in steps]
+    if later := then(stamps):
+        after = await _look(mac, *later)
+        planned += [_planned(step, after) for step in later]
     planned = [_with_stamp(one, stamps) for one in planned]
     return Plan(mac.host, tuple(planned))
 
@@ -104,17 +118,20 @@ async def apply(
     *,
     tell: Callable[[Progress], None] = lambda _: None,
     claim: Claim | None = None,
+    then: Then = lambda _: (),
 ) -> Report:
-    """Make a Mac as wanted, and tell how it goes; with a claim no other run works on it meanwhile, or this one stops."""
+    """Make a Mac as wanted, and tell how it goes; with a claim no other run works on it meanwhile, or this one stops.
+
+    What was left out because it was refused is raised in the end, when everything else is done.
+    """
     run = _Applying(mac, tell, claim)
     seen = await run.look(*steps)
-    for step in steps:
-        _refuse(mac, step, seen)
     run.stamps = stamping.read(seen)
-    for step in steps:
-        # What earlier steps did may have changed the answers to this one's questions.
-        fresh = await run.look(step) if run.changed_anything else seen
-        await run.ensure(step, fresh)
+    await run.ensure_all(steps, seen)
+    if later := then(run.stamps):
+        await run.ensure_all(later, await run.look(*later))
+    if run.left_out:
+        raise errors.UnsupportedHost(f"{run.left_out}; all other steps were done")
     return Report(mac.host, run.changed, tuple(dict.fromkeys(run.pending)))
 
 
@@ -151,10 +168,23 @@ class _Applying:
     stamps: drift.Stamps = field(default_factory=dict)
     changed: dict[str, int] = field(default_factory=dict)
     pending: list[str] = field(default_factory=list)
+    begun_count: int = 0
+    # Why a step was left out; empty if none was.
+    left_out: str = ""
 
     @property
     def changed_anything(self) -> bool:
-        return any(self.changed.values())
+        return self.begun_count > 0
+
+    async def ensure_all(self, steps: Sequence[Step], seen: Facts) -> None:
+        """Refuse what cannot be before anything is changed, then do step by step what is missing."""
+        for step in steps:
+            if not _is_separable(step, seen):
+                _refuse(self.mac, step, seen)
+        for step in steps:
+            # What earlier steps did may have changed the answers to this one's questions.
+            fresh = await self.look(step) if self.changed_anything else seen
+            await self.ensure(step, fresh)
 
     async def ensure(self, step: Step, seen: Facts) -> None:
         """Do what a step's plan says, look whether it is done, and stamp its part."""
@@ -166,7 +196,12 @@ class _Applying:
                 done += await self._stamp(step)
         except errors.BramleyError as error:
             await self._tidy(step, error)
-            raise _named(step, self.mac, error) from error
+            named = _named(step, self.mac, error, besides=self.left_out)
+            if not (isinstance(error, errors.UnsupportedHost) and _is_separable(step, seen)):
+                raise named from error
+            self.left_out = str(named)
+            self.tell(LeftOut(step, str(error)))
+            return
         self.changed[step.name] = done
         waiting = step.pending(after) if isinstance(step, Pending) else ""
         if waiting:
@@ -182,6 +217,7 @@ class _Applying:
             self.tell(Doing(step, command))
             if is_open and not isinstance(command, Wait):
                 await self._hold()
+            self.begun_count += 1
             await do(self.mac, command)
         return len(commands)
 
@@ -231,6 +267,7 @@ class _Applying:
             return 0
         self.stamps = drift.applied(self.stamps, part)
         await self._hold()
+        self.begun_count += 1
         for command in stamping.write(self.stamps):
             await self.mac.do(command)
         return 1
@@ -254,6 +291,10 @@ async def _look(mac: Connection, *steps: Step, also: Sequence[Probe] = ()) -> Fa
     curious = [step for step in steps if isinstance(step, Curious)]
     further = {probe: None for step in curious for probe in step.looks_further(seen)}
     return seen.and_then(await mac.look(list(further))) if further else seen
+
+
+def _is_separable(step: Step, seen: Facts) -> bool:
+    return isinstance(step, Separable) and step.is_separable(seen)
 
 
 def _refuse(mac: Connection, step: Step, seen: Facts) -> None:
@@ -280,10 +321,13 @@ def _with_stamp(one: PlannedStep, stamps: drift.Stamps) -> PlannedStep:
     return PlannedStep(one.step, (*one.commands, *stamped), pending=one.pending)
 
 
-def _named(step: Step, mac: Connection, error: errors.BramleyError) -> errors.BramleyError:
+def _named(
+    step: Step, mac: Connection, error: errors.BramleyError, *, besides: str = ""
+) -> errors.BramleyError:
     """Return the error with the names of the host and the step in front; its kind stays, since callers act on it."""
     told = str(error).removeprefix(f"{mac.host}: ")
+    earlier = f"; besides, {besides.removeprefix(f'{mac.host}: ')}" if besides else ""
     named = type(error).__new__(type(error), *error.args)
     named.__dict__.update(error.__dict__)
-    named.args = (f"{mac.host}: step {step.name}: {told}",)
+    named.args = (f"{mac.host}: step {step.name}: {told}{earlier}",)
     return named

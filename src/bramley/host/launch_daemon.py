@@ -1,7 +1,8 @@
 """One daemon of launchd, loaded from exactly one property list; what the steps that keep daemons share.
 
 launchd does not say which property list it has read. So what is loaded from another one goes first and comes back last: a cut in
-between leaves a daemon that is not loaded, which the next plan sees.
+between leaves a daemon that is not loaded, which the next plan sees. A list that is not root's alone is refused at the next load or
+start of the Mac, while its daemon still runs; so it is put right, and the daemon left alone.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from bramley.api.names import launchd
-from bramley.host.commands import Command, Look, LookAt, Probe, Remove, Run, Wait, Write
-from bramley.host.facts import Facts, Said
+from bramley.host.commands import ROOT, Command, Find, Look, LookAt, Probe, Remove, Run, Wait, Write
+from bramley.host.facts import FILE, Facts, Said
 
 ENDED_WITHIN = timedelta(seconds=60)
 CHECK = ("plutil", "-lint", "{}")
 NO_SERVICE = 113
+MODE = 0o644
 # launchctl: no such process, still ending.
 _GONE = (0, 3, 36, NO_SERVICE)
 _PID = re.compile(r"^\s*pid = ([0-9]+)$", re.MULTILINE | re.ASCII)
@@ -37,11 +39,15 @@ class LaunchDaemon:
 
     def looks(self) -> list[Probe]:
         """Ask for the property list, and whether the daemon is loaded."""
-        return [LookAt(self.path), job(self.label)]
+        return [LookAt(self.path), Find(self.path), job(self.label)]
 
     def is_current(self, seen: Facts) -> bool:
         """Tell whether the Mac has this property list."""
         return seen.file(LookAt(self.path)) == self.plist
+
+    def runs_on(self, seen: Facts) -> bool:
+        """Tell whether the daemon is loaded from this property list, whoever may write it by now."""
+        return self.is_loaded(seen) and self.is_current(seen)
 
     def is_loaded(self, seen: Facts) -> bool:
         """Tell whether launchd has the daemon."""
@@ -58,12 +64,13 @@ class LaunchDaemon:
             yield from load(self.label)
 
     def write(self, seen: Facts) -> Iterator[Command]:
-        """Yield what puts the property list there, if it is another."""
-        if not self.is_current(seen):
+        """Yield what puts the property list there, if it is another or not root's alone."""
+        if not (self.is_current(seen) and is_roots(seen, self.path)):
             yield Write(
                 path=self.path,
                 content=self.plist,
                 purpose=f"write the job {self.label}",
+                mode=MODE,
                 check=CHECK,
                 before=seen.file(LookAt(self.path)),
             )
@@ -74,6 +81,12 @@ class LaunchDaemon:
             yield from unload(self.label)
         if seen.file(LookAt(self.path)) is not None:
             yield Remove(path=self.path, purpose=f"remove the job {self.label}")
+
+
+def is_roots(seen: Facts, path: str) -> bool:
+    """Tell whether a file belongs to root, and only root may write it; asked for with Find."""
+    found = seen.found(Find(path))
+    return found is not None and (found.kind, found.owner, found.mode) == (FILE, ROOT, MODE)
 
 
 def job(label: str) -> Look:

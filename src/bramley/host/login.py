@@ -94,6 +94,15 @@ def refuse_file_vault(seen: Facts) -> None:
         )
 
 
+def lost_by_restart(seen: Facts) -> str:
+    """Return why a restart by itself would leave the Mac unreachable or without its user; empty if it would not."""
+    if not seen.said(FILE_VAULT).text.startswith(_OFF):
+        return "FileVault asks for a password at each start, so somebody must be at the Mac then"
+    if is_sealed(seen):
+        return "nobody would be logged in after it, since the password of automatic login is wrong"
+    return ""
+
+
 def check_password(user: str, password: Secret) -> Run:
     """Return what asks the Mac whether a password is right: at a prompt, and once, since wrong ones lock the account."""
     return Run(

@@ -8,7 +8,7 @@ password goes at the very end, since everything before needs it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from bramley.api.names import host, launchd
@@ -52,7 +52,6 @@ _TAILSCALE_FILES = (
     host.TAILNET_NOTE,
 )
 _KEYS = Look(("ls", "-1", "-A", host.TAILSCALE_AUTH_KEY.rpartition("/")[0]))
-_CONF = LookAt(host.PF_CONF)
 _WRAPPER = LookAt(host.TART_BINARY, most=len(tart.WRAPPER) + 1)
 _BUNDLES = (host.TART_BUNDLE, host.TART_BUNDLE_BEFORE)
 
@@ -66,6 +65,7 @@ class Undoing:
     asked: tuple[Probe, ...]
     commands: Commands
     refused: Callable[[Facts], str] = lambda _: ""
+    further: Callable[[Facts], Sequence[Probe]] = lambda _: ()
 
     def wanted(self) -> None:
         """Stamp nothing."""
@@ -73,6 +73,10 @@ class Undoing:
     def looks(self) -> list[Probe]:
         """Ask for what would be taken away."""
         return list(self.asked)
+
+    def looks_further(self, seen: Facts) -> Sequence[Probe]:
+        """Ask for what the first answers lead to."""
+        return self.further(seen)
 
     def refuse(self, seen: Facts) -> None:
         """Refuse what would end somebody's work."""
@@ -232,10 +236,10 @@ def _firewall() -> Undoing:
     """Take our rules away; the file that loads them first, so that no start of the Mac misses what it names."""
 
     def commands(seen: Facts) -> Iterator[Command]:
-        text = seen.file(_CONF)
-        if text is not None and pf_conf.without_block(text) != text:
+        text = seen.file(firewall.CONF) or b""
+        if pf_conf.without_block(text) != text:
             yield Write(
-                path=host.PF_CONF,
+                path=firewall.conf_path(seen),
                 content=pf_conf.without_block(text),
                 purpose="take our block out of the packet filter's file",
                 check=("pfctl", "-n", "-f", "{}"),
@@ -250,18 +254,23 @@ def _firewall() -> Undoing:
         yield from _present(seen, host.PF_ANCHOR_FILE, host.PF_BOOT_LOG, f"{host.PF_BOOT_LOG}.1")
         yield from _PACKET_FILTER.away(seen)
 
+    def refused(seen: Facts) -> str:
+        text = seen.file(firewall.CONF) or b""
+        is_whole = len(text) < firewall.CONF.most
+        return (
+            "" if is_whole and pf_conf.without_block(text) == text else firewall.conf_refusal(seen)
+        )
+
     paths = (host.PF_ANCHOR_FILE, host.PF_BOOT_LOG, f"{host.PF_BOOT_LOG}.1")
-    asked = (_CONF, firewall.LIVE, *(Find(path) for path in paths), *_PACKET_FILTER.looks())
+    conf = (firewall.CONF, firewall.CONF_PLACE)
+    asked = (*conf, firewall.LIVE, *(Find(path) for path in paths), *_PACKET_FILTER.looks())
     return Undoing(
         "firewall",
         "what VMs may reach",
         asked,
         commands,
-        lambda seen: (
-            f"{host.PF_CONF} is too large to be rewritten; take our block out by hand"
-            if len(seen.file(_CONF) or b"") >= _CONF.most
-            else ""
-        ),
+        refused,
+        firewall.conf_looks_further,
     )
 
 

@@ -78,3 +78,12 @@ class Tidying(Protocol):
     def tidy(self) -> Iterator[Command]:
         """Yield what takes it away; done after a failure, as far as the Mac can still be reached."""
         ...
+
+
+@runtime_checkable
+class Separable(Protocol):
+    """A step without which the others are still worth doing, on some Macs: there, what it refuses stops nothing else."""
+
+    def is_separable(self, seen: Facts) -> bool:
+        """Tell whether the others are done all the same; the run fails in the end, and says why."""
+        ...

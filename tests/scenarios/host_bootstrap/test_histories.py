@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from bramley.api.names import host
 from bramley.base.errors import CommandFailed, UnsupportedHost
 from bramley.base.secret import Secret
-from bramley.host import ensuring, kcpassword, pf_conf
+from bramley.host import ensuring, kcpassword, pf_conf, restarting
 from bramley.host.spec import Egress
 from bramley.host.steps.firewall import Firewall
 from bramley.sim.macos.in_process import ModelConnection
@@ -82,6 +83,12 @@ async def restart(mac: Mac) -> None:
     await come_back(mac)
 
 
+def encrypted(mac: Mac) -> None:
+    """Let somebody have turned FileVault on."""
+    with mac.change() as state:
+        state["filevault"] = True
+
+
 async def bare(root: Path, settings: Settings | None = None) -> ModelConnection:
     return (await Scene.make(root / "macs", settings=settings)).copy("mac")
 
@@ -146,6 +153,24 @@ async def test_a_password_that_is_sealed_after_the_bootstrap_is_told_and_then_me
     assert refused == ["auto-login"]
     assert line.mac.files.read(host.KCPASSWORD) == kcpassword.encode(Secret(PASSWORD))
     assert (session(line), kicks(line)) == ("m1", before)
+
+
+@pytest.mark.parametrize("change", [encrypted, sealed])
+async def test_a_node_that_cannot_log_in_again_gets_its_new_agent_and_is_told(
+    change: Callable[[Mac], None], tmp_path: Path
+) -> None:
+    line = await made(tmp_path)
+    change(line.mac)
+    boot, before = line.mac.state["boot"]["boot_id"], kicks(line)
+    newer = wanted.agent(tmp_path, wanted.NEWER_AGENT)
+
+    with pytest.raises(UnsupportedHost, match=r"step auto-login: (FileVault|macOS)"):
+        await ensuring.apply(line, steps(tmp_path / "files", password=None, agent=newer))
+
+    assert line.mac.files.target(host.AGENT_CURRENT) == host.agent_release(wanted.NEWER_AGENT)
+    assert not restarting.is_due(await line.look(restarting.LOOKS))
+    assert (session(line), kicks(line)) == ("m1", before)
+    assert line.mac.state["boot"]["boot_id"] == boot
 
 
 @pytest.mark.parametrize("password", [Secret(PASSWORD), Secret("another"), None], ids=str)

@@ -49,6 +49,7 @@ class OneFile:
     part: drift.Part | None = None
     refuses: str = ""
     waits_for: str = ""
+    stands_apart: bool = False
 
     @property
     def name(self) -> str:
@@ -74,6 +75,9 @@ class OneFile:
 
     def pending(self, seen: Facts) -> str:  # noqa: ARG002 - part of the seam
         return self.waits_for
+
+    def is_separable(self, seen: Facts) -> bool:  # noqa: ARG002 - part of the seam
+        return self.stands_apart
 
 
 def a_few() -> list[Step]:
@@ -131,6 +135,43 @@ async def test_a_refusal_of_the_last_step_comes_before_the_first_command() -> No
     with pytest.raises(errors.UnsupportedHost, match="mac-1: step z: turn FileVault off"):
         await ensuring.apply(mac, [*a_few(), OneFile("/z", refuses="turn FileVault off")])
     assert mac.done == []
+
+
+async def test_others_are_done_without_a_step_that_stands_apart_and_the_run_fails_all_the_same() -> (
+    None
+):
+    mac, told = PaperMac(), list[ensuring.Progress]()
+    apart = OneFile("/z", refuses="turn FileVault off", stands_apart=True)
+    with pytest.raises(errors.UnsupportedHost) as caught:
+        await ensuring.apply(mac, [apart, *a_few()], tell=told.append)
+    assert str(caught.value) == "mac-1: step z: turn FileVault off; all other steps were done"
+    assert told[0] == ensuring.LeftOut(apart, "turn FileVault off")
+    assert set(mac.files) == {"/a", "/b", "/c", stamping.FILE.path}
+
+
+async def test_an_error_after_a_step_that_was_left_out_tells_of_both() -> None:
+    apart = OneFile("/z", refuses="turn FileVault off", stands_apart=True)
+    with pytest.raises(errors.HostUnreachable) as caught:
+        await ensuring.apply(PaperMac(breaks_at=0), [apart, *a_few()])
+    told = "mac-1: step a: the line broke; besides, step z: turn FileVault off"
+    assert str(caught.value) == told
+
+
+async def test_what_is_to_be_done_then_is_found_from_the_stamps_without_another_question() -> None:
+    mac = PaperMac()
+    found: list[drift.Stamps] = []
+
+    def then(stamps: drift.Stamps) -> list[Step]:
+        found.append(stamps)
+        return [OneFile("/last")] if "/last" not in mac.files else []
+
+    report = await ensuring.apply(mac, a_few(), then=then)
+    assert list(report.changed) == ["a", "b", "c", "last"]
+    assert set(found[0]) == {drift.Part.FIREWALL, drift.Part.AGENT}
+    mac.looks = 0
+    assert (await ensuring.plan(mac, a_few(), then=then)).is_empty
+    assert not (await ensuring.apply(mac, a_few(), then=then)).is_changed
+    assert mac.looks == 2
 
 
 async def test_a_plan_shows_refusals_and_what_waits_and_changes_nothing() -> None:

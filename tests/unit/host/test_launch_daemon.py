@@ -8,14 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+import pytest
+
+from bramley.api.names import launchd
 from bramley.host import ensuring, launch_daemon
-from bramley.host.commands import Command, Probe
+from bramley.host.commands import Command, Probe, Write
 from bramley.host.facts import Facts, Said
 from bramley.host.launch_daemon import LaunchDaemon
 from bramley.host.step import Step
+from bramley.sim.macos import launchd as sim_launchd
 from bramley.sim.macos.in_process import ModelConnection
 from tests.unit.host.steps import wanted
-from tests.unit.host.steps.cutting import Scene, cut_everywhere
+from tests.unit.host.steps.cutting import Scene, come_back, cut_everywhere
 
 LABEL = "dev.tuist.example"
 
@@ -72,6 +76,25 @@ async def test_a_cut_is_seen_by_the_next_plan(tmp_path: Path) -> None:
     expected = await cut_everywhere(Scene(tmp_path), [keeping("new")])
 
     assert expected["state"]["launchd"]["jobs"][f"system/{LABEL}"]["arguments"][1:] == ["new"]
+
+
+@pytest.mark.parametrize(("owner", "mode"), [("m1:staff", 0o644), ("root:wheel", 0o666)])
+async def test_a_list_that_is_not_roots_alone_is_put_right_under_its_running_daemon(
+    owner: str, mode: int, tmp_path: Path
+) -> None:
+    """launchd would refuse it at the next start of the Mac, and nobody would know before."""
+    step = keeping()
+    line = await wanted.mac(tmp_path, step)
+    path, pid = launchd.daemon_plist(LABEL), sim_launchd.pid_of(line.mac.state, LABEL)
+    line.mac.files.write(path, line.mac.files.read(path) or b"", mode=mode, owner=owner)
+
+    await ensuring.apply(line, [step])
+    line.mac.reboot()
+    await come_back(line.mac)
+
+    assert [type(command) for command in line.done] == [Write]
+    assert pid is not None
+    assert words(line)[0] == "/usr/bin/true"
 
 
 def test_the_process_of_a_daemon_is_read_from_what_launchctl_prints() -> None:

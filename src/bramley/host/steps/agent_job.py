@@ -65,6 +65,10 @@ class Job:
         yield from self._places(seen)
         daemon = self._daemon(seen)
         starting = [*daemon.plan(seen)]
+        if daemon.runs_on(seen):
+            # At most its property list has got into other hands.
+            yield from starting
+            starting.clear()
         if not starting and (restarting.is_due(seen) or not is_healthy(self.job, seen)):
             starting = [launch_daemon.restart(launchd.AGENT)]
         yield from starting

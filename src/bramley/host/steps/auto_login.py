@@ -2,7 +2,8 @@
 
 A password is checked before it is written, since nothing else would refuse a wrong one, and once loginwindow has tried it, macOS'
 marker of a wrong one is looked for; so it is at every later look, too, because macOS may set it at any login. loginwindow is
-restarted only if nobody is logged in and no VM runs. What is right is left alone, whatever password is given.
+restarted only if nobody is logged in and no VM runs. What is right is left alone, whatever password is given. A Mac that cannot have
+it does not become a Node; one that is a Node already gets everything else all the same, the agent's updates above all.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from bramley.api.names import host
+from bramley.api.names import host, launchd
 from bramley.base.errors import NotConverged, UnsupportedHost
 from bramley.base.secret import Secret
 from bramley.host import kcpassword, login, vms
-from bramley.host.commands import ROOT, Command, Probe, Run
+from bramley.host.commands import ROOT, Command, Find, Probe, Run
 from bramley.host.facts import Facts
+
+_AGENT = Find(launchd.daemon_plist(launchd.AGENT))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +40,8 @@ class AutoLogin:
         """Stamp nothing: a stamp of a password would tell it."""
 
     def looks(self) -> list[Probe]:
-        """Ask for the settings, the marker of a wrong password, the session, VMs, and whether the disk allows it."""
-        return [*login.looks(self.user), login.FILE_VAULT, vms.PROBE]
+        """Ask for the settings, the marker of a wrong password, the session, VMs, the agent, and whether the disk allows it."""
+        return [*login.looks(self.user), login.FILE_VAULT, vms.PROBE, _AGENT]
 
     def looks_further(self, seen: Facts) -> Sequence[Probe]:
         """Ask for the session of a user with another number."""
@@ -58,6 +61,10 @@ class AutoLogin:
             f"automatic login of {self.user} is not set up, and no password was given; give it, or set the Mac up once with "
             "`bramley host prepare`"
         )
+
+    def is_separable(self, seen: Facts) -> bool:
+        """Tell whether the Mac has its agent, which serves the session of now and is updated without another one."""
+        return seen.found(_AGENT) is not None
 
     def plan(self, seen: Facts) -> Iterator[Command]:
         """Set automatic login up, and log the user in if that ends nobody's work."""

@@ -2,13 +2,15 @@
 
 The whole ruleset is loaded by nobody but the job at boot, which is installed and not started: on a live Mac it would throw away
 what macOS has added for running VMs. Live, only our anchor is loaded; a label that holds its hash shows whether this very text is
-in force. Until the main ruleset refers to the anchor, which takes a boot, nothing is filtered; the verification sees to that.
+in force. Until the main ruleset refers to the anchor, which takes a boot, nothing is filtered; the verification sees to that. Where
+the system's file is a link, the link stays, and what it leads to is written.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import plistlib
+import posixpath
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -16,9 +18,9 @@ from typing import ClassVar
 from bramley.api.names import host, launchd
 from bramley.base.errors import Cause, UnsupportedHost
 from bramley.host import drift, grammar, pf_conf
-from bramley.host.commands import Command, Look, LookAt, Probe, Run, Write
-from bramley.host.facts import Facts
-from bramley.host.launch_daemon import CHECK
+from bramley.host.commands import Command, Find, Look, LookAt, Probe, Run, Write
+from bramley.host.facts import FILE, LINK, Facts
+from bramley.host.launch_daemon import CHECK, is_roots
 from bramley.host.spec import Egress
 
 CACHE_PORT = 4000
@@ -32,11 +34,15 @@ BLOCKED = (
 MAIN = Look(("pfctl", "-s", "rules"), as_root=True)
 ATTACHED = f'anchor "{host.PF_ANCHOR}"'
 
-_CONF = LookAt(host.PF_CONF)
+CONF = LookAt(host.PF_CONF)
+CONF_PLACE = Find(host.PF_CONF)
+_FOLDER = posixpath.dirname(host.PF_CONF)
+# macOS' /etc is a link to the second one.
+_FOLDERS = (f"{_FOLDER}/", f"/private{_FOLDER}/")
 _ANCHOR = LookAt(host.PF_ANCHOR_FILE)
 LIVE = Look(("pfctl", "-a", host.PF_ANCHOR, "-s", "rules"), as_root=True)
 _STATUS = Look(("pfctl", "-s", "info"), as_root=True)
-_BOOT_JOB = launchd.daemon_plist(launchd.PACKET_FILTER)
+BOOT_JOB = launchd.daemon_plist(launchd.PACKET_FILTER)
 _LABEL = "@label@"
 
 
@@ -67,18 +73,20 @@ class Firewall:
 
     def looks(self) -> list[Probe]:
         """Ask for all three files, and what is in force."""
-        return [_CONF, _ANCHOR, LookAt(_BOOT_JOB), LIVE, _STATUS]
+        files = [CONF, _ANCHOR, LookAt(BOOT_JOB)]
+        return [*files, *(Find(file.path) for file in files), LIVE, _STATUS]
+
+    def looks_further(self, seen: Facts) -> list[Probe]:
+        """Ask for what the system's file leads to, where it is a link."""
+        return conf_looks_further(seen)
 
     def refuse(self, seen: Facts) -> None:
         """Refuse a system's file that cannot be kept as it is."""
-        text = seen.file(_CONF)
-        if text is None:
+        if why := conf_refusal(seen):
+            raise UnsupportedHost(why)
+        if seen.file(CONF) is None:
             raise UnsupportedHost(
                 f"{host.PF_CONF} is missing, and with it Apple's own rules; put macOS' file back and run this again"
-            )
-        if len(text) >= _CONF.most:
-            raise UnsupportedHost(
-                f"{host.PF_CONF} is larger than {_CONF.most // 1024} KiB; look what has grown there"
             )
 
     def plan(self, seen: Facts) -> Iterator[Command]:
@@ -94,26 +102,60 @@ class Firewall:
             )
 
     def _files(self, seen: Facts) -> Iterator[Command]:
-        text = seen.file(_CONF) or b""
+        text = seen.file(CONF) or b""
         check = ("pfctl", "-n", "-a", host.PF_ANCHOR, "-f", "{}")
         yield from _written(
             seen, _ANCHOR, self._anchor.encode(), purpose="write our rules", check=check
         )
+        if text != pf_conf.with_block(text):
+            yield Write(
+                path=conf_path(seen),
+                content=pf_conf.with_block(text),
+                purpose="have our rules loaded at boot",
+                check=("pfctl", "-n", "-f", "{}"),
+                before=text,
+            )
         yield from _written(
             seen,
-            _CONF,
-            pf_conf.with_block(text),
-            purpose="have our rules loaded at boot",
-            check=("pfctl", "-n", "-f", "{}"),
-        )
-        yield from _written(
-            seen,
-            LookAt(_BOOT_JOB),
+            LookAt(BOOT_JOB),
             boot_job(),
             # Not loaded now: that would be the load of everything on a live Mac.
             purpose="install the job that loads all rules at boot",
             check=CHECK,
         )
+
+
+def conf_looks_further(seen: Facts) -> list[Probe]:
+    """Ask for what the system's file leads to, where it is a link that may be followed."""
+    path = conf_path(seen)
+    return [Find(path)] if path not in {"", host.PF_CONF} else []
+
+
+def conf_path(seen: Facts) -> str:
+    """Return where the system's file really lies; empty if a link leads to where we do not write. Asked for with `CONF_PLACE`."""
+    found = seen.found(CONF_PLACE)
+    if found is None or found.kind != LINK:
+        return host.PF_CONF
+    path = posixpath.join(_FOLDER, found.target)
+    # Two dots would lead elsewhere from the real folder than from the one that is named.
+    is_near = path.startswith(_FOLDERS) and ".." not in path.split("/")
+    return posixpath.normpath(path) if is_near else ""
+
+
+def conf_refusal(seen: Facts) -> str:
+    """Return why the system's file cannot be rewritten as it is; empty if it can."""
+    path, text = conf_path(seen), seen.file(CONF) or b""
+    if path != host.PF_CONF:
+        target = seen.found(Find(path)) if path else None
+        if target is None or target.kind != FILE:
+            link = seen.found(CONF_PLACE)
+            return (
+                f"{host.PF_CONF} is a link to {(link.target if link else '')[:200]!r}, which is no file in {_FOLDER}; put macOS' file in "
+                "its place and run this again"
+            )
+    if len(text) >= CONF.most:
+        return f"{host.PF_CONF} is larger than {CONF.most // 1024} KiB; look what has grown there"
+    return ""
 
 
 def is_attached(seen: Facts) -> bool:
@@ -154,7 +196,7 @@ def _written(
     seen: Facts, file: LookAt, content: bytes, *, purpose: str, check: tuple[str, ...]
 ) -> Iterator[Command]:
     before = seen.file(file)
-    if before != content:
+    if before != content or not is_roots(seen, file.path):
         yield Write(path=file.path, content=content, purpose=purpose, check=check, before=before)
 
 

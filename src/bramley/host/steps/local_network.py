@@ -1,7 +1,7 @@
 """The local network: addresses that every program may reach without somebody clicking "Allow" for its signature.
 
 macOS reads the list when it starts. So the start during which it was written is noted before it is written; while that one lasts, a
-reboot is pending: a fresh Mac gets it at once, one with VMs or an agent never. Addresses that others have put there stay.
+reboot is pending: a fresh Mac gets it at once, one with VMs or an agent, or that would not come back by itself, never. Addresses that others have put there stay.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class LocalNetwork:
     def looks(self) -> list[Probe]:
         """Ask for the lists, for this start of the Mac and the one that was noted, and for what a reboot would end."""
         lists = [_list(key) for key in KEYS]
-        return [*lists, BOOT, NOTED, _FOLDER, _AGENT, vms.PROBE, *login.looks(self.user)]
+        own: list[Probe] = [BOOT, NOTED, _FOLDER, _AGENT, vms.PROBE, login.FILE_VAULT]
+        return [*lists, *own, *login.looks(self.user)]
 
     def looks_further(self, seen: Facts) -> Sequence[Probe]:
         """Ask for what the first answers lead to."""
@@ -64,7 +65,8 @@ class LocalNetwork:
         """Tell that the list does not count yet."""
         if not _is_pending(seen):
             return ""
-        return "RebootPending: the addresses that VMs are reached at count from the next start of the Mac; restart it when it runs no VMs"
+        told = "RebootPending: the addresses that VMs are reached at count from the next start of the Mac"
+        return f"{told}; {login.lost_by_restart(seen) or 'restart it when it runs no VMs'}"
 
     def _restart(self, seen: Facts) -> Iterator[Command]:
         yield vms.none_has_started()
@@ -118,4 +120,5 @@ def _is_pending(seen: Facts) -> bool:
 
 
 def _may_reboot(seen: Facts) -> bool:
-    return seen.found(_AGENT) is None and not vms.may_run(seen)
+    is_fresh = seen.found(_AGENT) is None and not vms.may_run(seen)
+    return is_fresh and not login.lost_by_restart(seen)

@@ -61,6 +61,7 @@ _NOTE = LookAt(host.TAILNET_NOTE, most=64 * 1024)
 # Where this very connection comes in: its third word is the address of the Mac.
 CONNECTION = Look(("printenv", "SSH_CONNECTION"))
 _PRIVATE = 0o700
+_SAID_WITHIN = timedelta(seconds=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +103,11 @@ class Tailscale:
             )
 
     def plan(self, seen: Facts) -> Iterator[Command]:
-        """Bring the programs, load the daemon, and log in if that was not done with these tags."""
+        """Bring the programs and let them answer, change them while the daemon is down, and log in if that was not done with these tags."""
         if seen.found(_KEY_FILE):
             yield _forget_key()
+        if self._is_stale(seen):
+            yield from self._bring(seen)
         yield from DAEMON.plan(seen, changes=[*self._programs(seen)])
         if not self._is_in(seen):
             yield from self._log_in()
@@ -135,13 +138,24 @@ class Tailscale:
         found = [seen.said(look) for look in _VERSIONS]
         return any(said.code != 0 or said.text.partition("\n")[0] != wanted for said in found)
 
+    def _bring(self, seen: Facts) -> Iterator[Command]:
+        """Yield what brings both programs; neither is used before both have said that they are of this version."""
+        wanted = self.tailnet.binaries.version
+        yield from self._unpacking.bring(seen, answer=("tailscale", "version"))
+        for name, *words in (("tailscale", "version"), ("tailscaled", "--version")):
+            yield Wait(
+                look=Look((f"{self._unpacking.incoming}/{name}", *words)),
+                text=wanted,
+                purpose=f"let {name} say that it is {wanted} before it is used",
+                within=_SAID_WITHIN,
+            )
+
     def _programs(self, seen: Facts) -> Iterator[Command]:
         yield from unpacking.folder(seen, host.TAILSCALED_FOLDER, mode=_PRIVATE)
         if not self._is_stale(seen):
             yield from self._unpacking.clear_left(seen)
             return
         yield from unpacking.present(seen, host.PROGRAMS)
-        yield from self._unpacking.bring(seen, answer=("tailscale", "version"))
         for program in (host.TAILSCALED_BINARY, host.TAILSCALE_BINARY):
             name = program.rpartition("/")[2]
             yield Rename(

@@ -1,7 +1,7 @@
 """Whether the Mac is ready for work, seen from outside of the steps that made it so, and in the end.
 
 What is not so is waited for, and then told by its name. One thing only is done: a Mac whose main ruleset does not refer to our rules
-filters nothing until it starts again, so it is restarted, unless VMs run.
+filters nothing until it starts again, so it is restarted, unless VMs run or it would not come back by itself.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class Verification:
         """Restart a Mac that filters nothing, and wait for what is not so."""
         # A Mac that has not got its agent yet comes by a start on the way there.
         is_made = seen.found(_AGENT) is not None
-        is_restarted = is_made and not firewall.is_attached(seen) and not vms.may_run(seen)
+        is_idle = not vms.may_run(seen) and not login.lost_by_restart(seen)
+        is_restarted = is_made and not firewall.is_attached(seen) and is_idle
         if is_restarted:
             yield vms.none_has_started()
             yield Reboot(purpose="restart the Mac, since VMs are not filtered until then")
@@ -75,10 +76,8 @@ class Verification:
     def pending(self, seen: Facts) -> str:
         """Tell that VMs are not filtered, or not reached, until the Mac is restarted."""
         if not firewall.is_attached(seen):
-            return (
-                "RebootPending: the packet filter does not heed our rules before the next start of the Mac; drain it of VMs and "
-                "run this again"
-            )
+            told = "RebootPending: the packet filter does not heed our rules before the next start of the Mac"
+            return f"{told}; {login.lost_by_restart(seen) or 'drain it of VMs and run this again'}"
         return self._local_network.pending(seen)
 
     @property

@@ -1,7 +1,8 @@
 """How a simulated Mac goes down and starts again, and what does not outlive that.
 
 Gone are the session at the console, all jobs and processes, and what lies in /tmp and /var/run. A start loads the daemons of the
-folders that launchd knows, and lets the list of allowed local networks come into force, which nothing else does.
+folders that launchd knows, and lets the list of allowed local networks come into force, which nothing else does. A Mac whose disk
+is encrypted does not come back by itself: somebody would have to type a password at its screen.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from bramley.sim.macos.mac import Mac
 
 _EMPTIED = ("/private/tmp", "/private/var/run")
+_NEVER = 1e12
 
 
 def is_up(state: Mapping[str, Any]) -> bool:
@@ -43,7 +45,8 @@ def go_down(mac: Mac, state: dict[str, Any]) -> None:
     for folder in _EMPTIED:
         for name in mac.files.names(folder):
             mac.files.remove(f"{folder}/{name}")
-    state["boot"]["back_at"] = mac.now() + state["settings"]["boot_seconds"]
+    gone = _NEVER if state["filevault"] else state["settings"]["boot_seconds"]
+    state["boot"]["back_at"] = mac.now() + gone
 
 
 def start(mac: Mac, state: dict[str, Any]) -> None:

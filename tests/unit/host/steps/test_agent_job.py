@@ -93,6 +93,18 @@ async def test_an_unreadable_job_is_not_guessed_about(tmp_path: Path) -> None:
     assert line.done == []
 
 
+async def test_a_property_list_in_other_hands_is_taken_back_without_a_restart(
+    tmp_path: Path,
+) -> None:
+    line = await wanted.mac(tmp_path, *before(tmp_path), Job(JOB))
+    path = "/Library/LaunchDaemons/dev.tuist.tart-kubelet.plist"
+    line.mac.files.at(path).chmod(0o664)
+
+    await ensuring.apply(line, [Job(JOB)])
+
+    assert [text.split(":")[0] for text in wanted.done(line)] == [f"write {path} 0644 root"]
+
+
 async def test_a_job_that_our_user_may_not_read_is_not_taken_for_none(tmp_path: Path) -> None:
     line = await running(tmp_path, dataclasses.replace(JOB, is_builder=True))
     line.mac.files.write(PLIST, line.mac.files.read(PLIST) or b"", mode=0o600)

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from bramley.base.errors import CommandFailed, InvalidSpec, UnsupportedHost
-from bramley.host import ensuring, pf_conf
+from bramley.host import ensuring, pf_conf, removing
 from bramley.host.commands import Reboot
 from bramley.host.spec import Egress
+from bramley.host.step import Step
 from bramley.host.steps import firewall
 from bramley.host.steps.firewall import Firewall
 from bramley.sim.macos.call import Call
@@ -91,6 +92,11 @@ def test_vms_have_no_ipv6_and_no_address_of_others() -> None:
 
 def test_the_mac_reaches_its_vms() -> None:
     assert rules().passes(Packet(source=GATEWAY, target=VM, port=22, way="out"))
+
+
+def away() -> list[Step]:
+    """Return what takes our rules away."""
+    return [one for one in removing.steps("m1") if one.name == STEP.name]
 
 
 async def test_on_a_live_mac_only_our_anchor_is_loaded(tmp_path: Path) -> None:
@@ -191,6 +197,63 @@ async def test_a_file_that_cannot_be_kept_whole_is_not_touched(
         await ensuring.apply(line, [STEP])
 
     assert line.done == []
+
+
+@pytest.mark.parametrize(
+    ("led_to", "real"),
+    [("pf.site", "/etc/pf.site"), ("/private/etc/site/pf.conf", "/etc/site/pf.conf")],
+)
+async def test_a_link_stays_and_what_it_leads_to_is_written(
+    led_to: str, real: str, tmp_path: Path
+) -> None:
+    line = await wanted.mac(tmp_path)
+    apple = line.mac.files.read("/etc/pf.conf") or b""
+    line.mac.files.make_folder("/etc/site")
+    line.mac.files.rename("/etc/pf.conf", real)
+    line.mac.files.link("/etc/pf.conf", led_to)
+
+    await ensuring.apply(line, [STEP])
+
+    assert line.mac.files.target("/etc/pf.conf") == led_to
+    assert line.mac.files.read(real) == apple + pf_conf.BLOCK
+    assert (await ensuring.plan(line, [STEP])).is_empty
+    await ensuring.apply(line, away())
+    assert line.mac.files.target("/etc/pf.conf") == led_to
+    assert line.mac.files.read(real) == apple
+
+
+@pytest.mark.parametrize(
+    "led_to", ["/Users/m1/pf.conf", "../etc/pf.site", "nowhere", "pf.anchors", "again"]
+)
+async def test_a_link_to_where_we_do_not_write_is_refused_by_its_name(
+    led_to: str, tmp_path: Path
+) -> None:
+    line = await wanted.mac(tmp_path)
+    apple = line.mac.files.read("/etc/pf.conf") or b""
+    for place in ("/Users/m1/pf.conf", "/etc/pf.site"):
+        line.mac.files.write(place, apple + pf_conf.BLOCK)
+    line.mac.files.link("/etc/again", "pf.site")
+    line.mac.files.remove("/etc/pf.conf")
+    line.mac.files.link("/etc/pf.conf", led_to)
+
+    with pytest.raises(UnsupportedHost, match=f"is a link to '{led_to}', which is no file"):
+        await ensuring.apply(line, [STEP])
+    if line.mac.files.is_file("/etc/pf.conf"):
+        with pytest.raises(UnsupportedHost, match="which is no file in /etc"):
+            await ensuring.apply(line, away())
+
+    assert line.done == []
+
+
+@pytest.mark.parametrize("path", ["/etc/pf.anchors/tuist.runners", firewall.BOOT_JOB])
+async def test_a_file_of_ours_in_other_hands_is_taken_back(path: str, tmp_path: Path) -> None:
+    line = await enforced(tmp_path)
+    line.mac.files.at(path).chmod(0o666)
+    line.done.clear()
+
+    await ensuring.apply(line, [STEP])
+
+    assert [text.split(":")[0] for text in wanted.done(line)] == [f"write {path} 0644 root"]
 
 
 @pytest.mark.parametrize(

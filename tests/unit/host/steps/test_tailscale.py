@@ -17,6 +17,7 @@ from bramley.host.facts import Facts, Said
 from bramley.host.spec import Tailnet
 from bramley.host.steps import tailscale
 from bramley.host.steps.tailscale import Tailscale
+from bramley.sim.macos import launchd, stand_ins
 from bramley.sim.macos.call import Call
 from bramley.sim.macos.faults import Hang
 from bramley.sim.macos.in_process import ModelConnection
@@ -151,8 +152,9 @@ async def test_newer_programs_replace_the_old_ones_while_the_daemon_is_down(tmp_
 
     done = wanted.done(line)
     order = [
-        done.index("sudo launchctl bootout system/com.tailscale.tailscaled"),
         done.index("/usr/local/lib/.tailscale.incoming/tailscale version"),
+        done.index("wait /usr/local/lib/.tailscale.incoming/tailscaled --version for '1.98.0'"),
+        done.index("sudo launchctl bootout system/com.tailscale.tailscaled"),
         done.index("rename /usr/local/lib/.tailscale.incoming/tailscaled /usr/local/bin/tailscaled"),
         done.index(
             "sudo launchctl bootstrap system /Library/LaunchDaemons/com.tailscale.tailscaled.plist"
@@ -161,6 +163,26 @@ async def test_newer_programs_replace_the_old_ones_while_the_daemon_is_down(tmp_
     assert order == sorted(order)
     # The daemon keeps its login.
     assert ups(line) == []
+
+
+async def test_a_daemon_of_another_version_does_not_replace_the_one_that_runs(
+    tmp_path: Path,
+) -> None:
+    line = await wanted.mac(tmp_path, step(tmp_path))
+    mixed = {
+        "tailscale": stand_ins.program("tailscale", "1.98.0"),
+        "tailscaled": stand_ins.daemon("tailscaled", "1.97.0"),
+    }
+    packed = stand_ins.archive(mixed, executable=tuple(mixed))
+    binaries = wanted.artifact(tmp_path, "mixed", "1.98.0", packed)
+
+    with pytest.raises(TimedOut, match="let tailscaled say that it is"):
+        await ensuring.apply(line, [step(tmp_path, binaries=binaries)])
+
+    assert launchd.pid_of(line.mac.state, "com.tailscale.tailscaled")
+    for program in ("tailscale version", "tailscaled --version"):
+        argv = tuple(f"/usr/local/bin/{program}".split())
+        assert line.mac.run(Call(argv, "m1")).out.startswith("1.96.5")
 
 
 async def test_the_daemon_that_carries_this_connection_is_not_ended(tmp_path: Path) -> None:

@@ -74,6 +74,17 @@ async def test_not_under_running_vms_which_is_told(tmp_path: Path) -> None:
     assert report.pending[0].startswith("RebootPending: the packet filter does not heed our rules")
 
 
+async def test_a_mac_that_would_not_come_back_by_itself_is_not_restarted(tmp_path: Path) -> None:
+    line = await made(tmp_path, restarts=False)
+    with line.mac.change() as state:
+        state["filevault"] = True
+
+    report = await ensuring.apply(line, [STEP])
+
+    assert (line.done, line.mac.is_up) == ([], True)
+    assert "FileVault asks for a password at each start" in report.pending[0]
+
+
 async def test_a_vm_that_starts_meanwhile_is_not_ended(tmp_path: Path) -> None:
     line = await made(tmp_path, restarts=False)
     first, second, *_ = STEP.plan(await line.look(STEP.looks()))
