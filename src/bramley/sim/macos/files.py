@@ -13,6 +13,7 @@ import os
 import shutil
 import stat as stats
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bramley.sim.macos import users
@@ -31,6 +32,18 @@ class Files:
         self._store = store
         # Only root may give files to others.
         self._gives_away = os.geteuid() == 0 if gives_away is None else gives_away
+        self._at_once = 0
+        self._folders: dict[str, str] = {}
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Follow the links on the way to a folder only once while the block runs: nobody else changes them meanwhile."""
+        self._at_once += 1
+        try:
+            yield
+        finally:
+            self._at_once -= 1
+            self._folders.clear()
 
     def at(self, path: str, *, follow: bool = True) -> Path:
         """Return where a path of the Mac is on this machine; a link at its end is followed if wanted."""
@@ -41,6 +54,16 @@ class Files:
 
     def real(self, path: str, *, follow: bool = True) -> str:
         """Return the path without links; what is not there stands for itself."""
+        folder, _, name = path.rpartition("/")
+        if not self._at_once or not name or name in (".", ".."):
+            return self._followed(path, follow=follow)
+        behind = self._folders.get(folder)
+        if behind is None:
+            behind = self._folders[folder] = self._followed(folder).rstrip("/")
+        real = f"{behind}/{name}"
+        return self._followed(path) if follow and self._target(real) is not None else real
+
+    def _followed(self, path: str, *, follow: bool = True) -> str:
         ahead = [part for part in reversed(path.split("/")) if part not in ("", ".")]
         behind: list[str] = []
         left = _MOST_LINKS
@@ -49,7 +72,7 @@ class Files:
             if part == "..":
                 del behind[-1:]
                 continue
-            target = self._target(behind, part) if ahead or follow else None
+            target = self._target("/".join(("", *behind, part))) if ahead or follow else None
             if target is None:
                 behind.append(part)
                 continue
@@ -61,9 +84,9 @@ class Files:
             ahead += [word for word in reversed(target.split("/")) if word not in ("", ".")]
         return "/" + "/".join(behind)
 
-    def _target(self, folder: list[str], name: str) -> str | None:
+    def _target(self, real: str) -> str | None:
         try:
-            return os.readlink("/".join((self._root, *folder, name)))
+            return os.readlink(self._root + real)
         except OSError:
             return None
 
@@ -96,7 +119,7 @@ class Files:
 
     def target(self, path: str) -> str:
         """Return where a link points to, as it is written in it."""
-        return str(self.at(path, follow=False).readlink())
+        return os.readlink(self._at(path, follow=False))
 
     def read(self, path: str, *, most: int = -1) -> bytes | None:
         """Return what a file holds, or its beginning; None if there is none."""
@@ -113,7 +136,7 @@ class Files:
     def digest(self, path: str) -> str:
         """Return the SHA-256 of a file."""
         seen = hashlib.sha256()
-        with self.at(path).open("rb") as file:
+        with open(self._at(path), "rb") as file:
             while block := file.read(_BLOCK):
                 seen.update(block)
         return seen.hexdigest()
@@ -148,14 +171,24 @@ class Files:
         """Put a file there at once, in place of a file or link; its folder has to be there, and the disk must have room."""
         self.require_room(len(content))
         self._require_owner(owner)
-        place = self.at(path, follow=False)
+        place = self._replaceable(path)
+        fresh = _beside(place)
+        with open(fresh, "wb") as file:
+            file.write(content)
+        os.chmod(fresh, mode)
+        self._replace(fresh, place)
+        self.own(path, owner, follow=False)
+
+    def _replaceable(self, path: str) -> str:
+        """Return where something may be put in place of a file or link."""
+        place = self._at(path, follow=False)
         if _is_folder(place):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-        fresh = place.with_name(f".{place.name}.{os.getpid()}")
-        fresh.write_bytes(content)
-        fresh.chmod(mode)
-        fresh.replace(place)
-        self.own(path, owner, follow=False)
+        return place
+
+    def _replace(self, old: str, new: str) -> None:
+        os.replace(old, new)
+        self._folders.clear()
 
     def _require_owner(self, owner: str) -> None:
         """Refuse a name that nobody has before anything is changed."""
@@ -169,34 +202,34 @@ class Files:
     def make_folder(self, path: str, *, mode: int = 0o755, owner: str = ROOT_OWNER) -> None:
         """Make a folder, and parents of root's as needed, or give the one that is there this mode and owner."""
         self._require_owner(owner)
-        place = self.at(path)
-        if not place.is_dir():
-            parent = self.real(path).rpartition("/")[0] or "/"
+        real = self.real(path)
+        if not os.path.isdir(self._root + real):
+            parent = real.rpartition("/")[0] or "/"
             if not self.is_folder(parent):
                 self.make_folder(parent)
-            place.mkdir()
-        self.own(path, owner)
-        place.chmod(mode)
+            os.mkdir(self._root + real)
+        self.own(real, owner)
+        os.chmod(self._root + real, mode)
 
     def link(self, path: str, target: str) -> None:
         """Let a link point to a target, at once also where another was; links are root's."""
-        place = self.at(path, follow=False)
-        if _is_folder(place):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-        fresh = place.with_name(f".{place.name}.{os.getpid()}")
-        fresh.symlink_to(target)
-        fresh.replace(place)
+        place = self._replaceable(path)
+        fresh = _beside(place)
+        os.symlink(target, fresh)
+        self._replace(fresh, place)
         self.own(path, ROOT_OWNER, follow=False)
 
     def rename(self, path: str, to: str) -> None:
         """Give something another name; a file there is replaced at once, a folder is not."""
         old, new = self.real(path, follow=False), self.real(to, follow=False)
         # Asked before anything else, so that it is told alike wherever owners are kept.
-        os.lstat(self.at(old, follow=False))
-        if _is_folder(self.at(new, follow=False)):
+        os.lstat(self._root + old)
+        if _is_folder(self._root + new):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), to)
+        if old == new:
+            return
         unkept = self._owners_by_place(old) if self._is_of_others(old, new) else {}
-        self.at(old, follow=False).rename(self.at(new, follow=False))
+        self._replace(self._root + old, self._root + new)
         self._forget(new)
         self._move_owners(old, new)
         for moved, owner in unkept.items():
@@ -204,12 +237,14 @@ class Files:
 
     def remove(self, path: str) -> None:
         """Remove a file, a link or a whole folder; nothing there is fine."""
-        place = self.at(path, follow=False)
-        if _is_folder(place):
-            shutil.rmtree(place)
+        real = self.real(path, follow=False)
+        if _is_folder(self._root + real):
+            shutil.rmtree(self._root + real)
         else:
-            place.unlink(missing_ok=True)
-        self._forget(self.real(path, follow=False))
+            with suppress(FileNotFoundError):
+                os.unlink(self._root + real)
+        self._folders.clear()
+        self._forget(real)
 
     def mode(self, path: str) -> int:
         """Return the permission bits of what is at a path."""
@@ -248,7 +283,7 @@ class Files:
 
     def _owners_by_place(self, real: str) -> dict[str, str]:
         kept = self._store.read()["owners"]
-        paths = (real, *self.walk(real)) if _is_folder(Path(self._root + real)) else (real,)
+        paths = (real, *self.walk(real)) if _is_folder(self._root + real) else (real,)
         return {path: self.owner(path, follow=False) for path in paths if path not in kept}
 
     def _forget(self, real: str, *, also_below: bool = True) -> None:
@@ -272,9 +307,17 @@ class Files:
                     state["owners"][new + path[len(old) :]] = who
 
 
-def _is_folder(place: Path) -> bool:
+def _is_folder(place: str) -> bool:
     """Tell whether a folder is there itself; a link is not followed, which here would lead out of the root."""
-    return place.is_dir() and not place.is_symlink()
+    try:
+        return stats.S_ISDIR(os.lstat(place).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def _beside(place: str) -> str:
+    folder, _, name = place.rpartition("/")
+    return f"{folder}/.{name}.{os.getpid()}"
 
 
 def _give(place: str, uid: int, gid: int) -> bool:

@@ -10,6 +10,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,11 @@ class Mac:
     def state(self) -> Mapping[str, Any]:
         """Return its state as it is now, to be read only."""
         state = self.store.read()
-        if self.store.is_open or self._moment(state) > self._now(state):
+        if self.store.is_open:
+            return state
+        moment = self._moment(state)
+        # Mostly nothing is to happen, and then it does not matter what time it is.
+        if moment == inf or moment > self._now(state):
             return state
         with self.change():
             pass
@@ -99,6 +104,12 @@ class Mac:
         with self.store.change() as state:
             self._settle(state)
             yield state
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Take the block for one moment in which nobody else does anything to the Mac: it may then ask as often as it likes."""
+        with self.store.at_once(), self._files.at_once():
+            yield
 
     @property
     def files(self) -> Files:

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 def take(mac: Mac) -> dict[str, Any]:
     """Return the Mac's files and its state, without times, process ids, counters and identities."""
     state = {key: value for key, value in lasting(dict(mac.state)).items() if key != "owners"}
-    files = {path: _file(mac, path, seen) for path, seen in mac.files.facts()}
+    with mac.at_once():
+        files = {path: _file(mac, path, seen) for path, seen in mac.files.facts()}
     return {"files": files, "state": state}
 
 

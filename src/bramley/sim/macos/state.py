@@ -7,12 +7,13 @@ run and are no part of what a Mac has become, see `lasting`. Nothing here knows 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 FOLDER = ".mac"
 _STATE = "state.json"
@@ -29,6 +30,8 @@ class Store:
         self._path = str(self._folder / _STATE)
         self._open: dict[str, Any] | None = None
         self._seen: tuple[tuple[int, int], dict[str, Any]] | None = None
+        self._at_once = 0
+        self._is_fresh = False
 
     @property
     def is_open(self) -> bool:
@@ -46,14 +49,25 @@ class Store:
         return self._load() if self._open is None else self._open
 
     @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Ask only once whether others have changed the document: what happens in the block is one moment, and waits for nobody."""
+        self._at_once += 1
+        try:
+            yield
+        finally:
+            self._at_once -= 1
+            self._is_fresh = False
+
+    @contextmanager
     def change(self) -> Iterator[dict[str, Any]]:
         """Hold the lock and give out the document; it is kept at the end, unless an error came. A change within one is part of it."""
         if self._open is not None:
             yield self._open
             return
         with self._locked():
+            self._is_fresh = False
             # A copy of its own: what is thrown away after an error must not be seen by later readers.
-            self._open = json.loads(json.dumps(self._load()))
+            self._open = msgspec.json.decode(msgspec.json.encode(self._load()))
             try:
                 yield self._open
                 self._save(self._open)
@@ -61,16 +75,22 @@ class Store:
                 self._open = None
 
     def _load(self) -> dict[str, Any]:
-        stat = os.stat(self._path)  # noqa: PTH116 - see there
-        version = (stat.st_ino, stat.st_mtime_ns)
+        if self._seen is not None and self._is_fresh:
+            return self._seen[1]
+        version = _version(self._path)
         if self._seen is None or self._seen[0] != version:
-            self._seen = (version, json.loads(Path(self._path).read_bytes()))
+            self._seen = (version, msgspec.json.decode(Path(self._path).read_bytes()))
+        self._is_fresh = self._at_once > 0
         return self._seen[1]
 
     def _save(self, state: Mapping[str, Any]) -> None:
-        fresh = self._folder / f"{_STATE}.{os.getpid()}"
-        fresh.write_text(json.dumps(state, indent=1, sort_keys=True))
-        fresh.replace(self._path)
+        fresh = f"{self._path}.{os.getpid()}"
+        text = msgspec.json.encode(state, order="sorted")
+        Path(fresh).write_bytes(msgspec.json.format(text, indent=1))
+        version = _version(fresh)
+        Path(fresh).replace(self._path)
+        # What was written need not be read again; it keeps its number and time under its new name.
+        self._seen = (version, msgspec.json.decode(text))
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -80,6 +100,11 @@ class Store:
             yield
         finally:
             os.close(held)
+
+
+def _version(path: str) -> tuple[int, int]:
+    stat = os.stat(path)  # noqa: PTH116 - paths are texts here, as in files.py
+    return (stat.st_ino, stat.st_mtime_ns)
 
 
 def lasting(value: Any) -> Any:

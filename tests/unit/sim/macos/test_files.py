@@ -43,6 +43,29 @@ def test_an_owner_goes_with_its_file(bench: Bench) -> None:
     assert files.mode("/opt/b/file") == 0o600
 
 
+def test_a_file_that_is_renamed_to_itself_keeps_its_owner(bench: Bench) -> None:
+    files = bench.mac.files
+    files.write("/opt/file", b"", owner="m1:staff")
+
+    files.rename("/opt/file", "/opt/file")
+
+    assert files.owner("/opt/file") == "m1:staff"
+
+
+def test_a_link_that_is_set_anew_leads_elsewhere_at_once(bench: Bench) -> None:
+    files = bench.mac.files
+    for folder in ("/opt/a", "/opt/b"):
+        files.make_folder(folder)
+    files.link("/opt/now", "a")
+
+    with bench.mac.at_once():
+        assert files.real("/opt/now/file") == "/opt/a/file"
+        files.link("/opt/now", "b")
+        assert files.real("/opt/now/file") == "/opt/b/file"
+        files.remove("/opt/now")
+        assert files.real("/opt/now/file") == "/opt/now/file"
+
+
 def test_an_owner_does_not_outlive_its_file(bench: Bench) -> None:
     files = bench.mac.files
     files.write("/opt/file", b"", owner="m1:staff")

@@ -23,6 +23,23 @@ def test_a_change_is_seen_by_everybody_who_opens_the_folder(tmp_path: Path) -> N
     assert other.state["filevault"]
 
 
+def test_what_others_change_is_seen_when_the_moment_is_over(tmp_path: Path) -> None:
+    mac = Bench(tmp_path).mac
+
+    with mac.at_once():
+        assert not mac.state["filevault"]
+        with Mac(mac.root).change() as state:
+            state["filevault"] = True
+        with mac.change() as state:
+            assert state["filevault"], "a change begins with what is there"
+            state["sip"] = False
+        assert mac.state["sip"] is False
+        with Mac(mac.root).change() as state:
+            state["filevault"] = False
+
+    assert not mac.state["filevault"]
+
+
 def test_passwords_are_in_no_folder_that_others_may_enter(tmp_path: Path) -> None:
     mac = Bench(tmp_path).mac
 

@@ -7,14 +7,15 @@ line that cannot be read, or a file that others could have written, is told and 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bramley.sim.macos import users
 
 if TYPE_CHECKING:
+    from bramley.sim.macos.files import Files
     from bramley.sim.macos.mac import Mac
 
 MAIN = "/etc/sudoers"
@@ -33,51 +34,55 @@ class Rules:
 
 def of(mac: Mac, user: str) -> Rules:
     """Return the rules for a user."""
-    names = {user, "ALL", *(f"%{group}" for group in users.groups_of(mac.state, user))}
+    state, files = mac.state, mac.files
+    names = {user, "ALL", *(f"%{group}" for group in users.groups_of(state, user))}
     may = without = False
     told: list[str] = []
-    for path in _paths(mac):
-        complaint = _complaint(mac, path)
+    for path in _paths(files):
+        complaint = _complaint(files, state, path)
         if complaint:
             told.append(complaint)
             continue
-        text = mac.files.text(path)
+        text = files.text(path)
         for tag in _tags(text, names):
             may, without = True, tag == "NOPASSWD"
         told += [f"{path}:{line}: syntax error" for line in _wrong_lines(text)]
     return Rules(may, without, "".join(f"{line}\n" for line in told))
 
 
-def _paths(mac: Mac) -> Iterator[str]:
+def _paths(files: Files) -> Iterator[str]:
     yield MAIN
-    for line in mac.files.text(MAIN).splitlines():
+    for line in files.text(MAIN).splitlines():
         if found := _INCLUDE.fullmatch(line):
-            for name in mac.files.names(found[1]):
+            for name in files.names(found[1]):
                 # Editors and package managers leave such files, so sudo does not read them.
                 if "." not in name and not name.endswith("~"):
                     yield f"{found[1]}/{name}"
 
 
-def _complaint(mac: Mac, path: str) -> str:
-    owner = mac.files.owner(path).partition(":")[0]
+def _complaint(files: Files, state: Mapping[str, Any], path: str) -> str:
+    owner = files.owner(path).partition(":")[0]
     if owner != "root":
-        uid = users.uid_of(mac.state, owner)
+        uid = users.uid_of(state, owner)
         return f"sudo: {path} is owned by uid {owner if uid is None else uid}, should be 0"
-    if mac.files.mode(path) & 0o002:
+    if files.mode(path) & 0o002:
         return f"sudo: {path} is world writable"
     return ""
 
 
 def _tags(text: str, names: Collection[str]) -> Iterator[str]:
-    for line in text.splitlines():
-        found = _GRANT.fullmatch(line.strip())
-        if found and found[1] in names:
-            yield found[2] or "PASSWD"
+    return (tag for name, tag in _grants(text) if name in names)
+
+
+# Both are asked with each call of sudo, mostly for the same texts.
+@cache
+def _grants(text: str) -> list[tuple[str, str]]:
+    found = (_GRANT.fullmatch(line.strip()) for line in text.splitlines())
+    return [(each[1], each[2] or "PASSWD") for each in found if each]
 
 
 @cache
 def _wrong_lines(text: str) -> list[int]:
-    """Return the numbers of lines with a mistake; asked with each call of sudo, mostly for the same texts."""
     from bramley.sim.macos.programs import sudoers
 
     return [mistake.line for mistake in sudoers.mistakes(text)]
