@@ -92,7 +92,8 @@ class ModelConnection:
         fault = self.faults.next_look()
         self.looks += 1
         await self._reach(fault, _LOOK, "look at the Mac")
-        found = looking.facts(self.mac, self._user, probes)
+        with self.mac.at_once():
+            found = looking.facts(self.mac, self._user, probes)
         self._leave(fault)
         return found
 
@@ -135,7 +136,8 @@ class ModelConnection:
             case Run() | Write():
                 await self._give(command)
             case _:
-                self._change(command)
+                with self.mac.at_once():
+                    self._change(command)
 
     async def _give(self, command: Run | Write) -> None:
         if command.sudo_password in self._wrong_passwords:
@@ -145,9 +147,11 @@ class ModelConnection:
                 # The one program that only waits: those of the model never do.
                 await self._sleep(float(seconds), command)
             case Run():
-                doing.run(self.mac, self._user, command)
+                with self.mac.at_once():
+                    doing.run(self.mac, self._user, command)
             case Write():
-                doing.write(self.mac, self._user, command)
+                with self.mac.at_once():
+                    doing.write(self.mac, self._user, command)
 
     async def _sleep(self, seconds: float, command: Run) -> None:
         await asyncio.sleep(min(seconds, command.within.total_seconds()))
