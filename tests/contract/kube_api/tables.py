@@ -106,6 +106,12 @@ class Step:
         return (*user, *(("Impersonate-Group", group) for group in self.groups))
 
     @property
+    def is_narrow(self) -> bool:
+        """Tell whether it asks about what is in the case's namespace, and nothing else."""
+        path = self.do.split(" ", 1)[1].format_map(COLLECTIONS | {"ns": "{ns}"})
+        return "/namespaces/{ns}/" in path and all(each.is_narrow for each in self.during)
+
+    @property
     def content_type(self) -> str | None:
         named = self.type or ("json" if self.send is not None or self.raw is not None else None)
         return TYPES.get(named, named) if named else None
@@ -130,6 +136,11 @@ class Case:
             each.do.startswith("WATCH") or (each.until is not None and "tokenreviews" in each.do)
             for each in self.steps
         )
+
+    @property
+    def is_wide(self) -> bool:
+        """Tell whether it asks about more than its namespace, so that others might see or change the same."""
+        return not all(each.is_narrow for each in self.steps)
 
 
 @dataclass(frozen=True, slots=True)

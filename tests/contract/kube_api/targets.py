@@ -22,6 +22,8 @@ from tests.contract.kube_api import telling
 from tests.contract.kube_api.tables import COLLECTIONS, Case, Json
 from tests.unit.apiserver.world import widget_crd
 
+_AT_A_TIME = 3
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -41,11 +43,27 @@ class Target:
             await self._send("DELETE", f"/api/v1/namespaces/{namespace}")
 
     async def ask_all(self, cases: Sequence[Case]) -> dict[str, list[Json]]:
-        """Tell the cases that wait all at once, then the others one by one, and return the answers by the case's id."""
+        """Tell the cases and return the answers by the case's id.
+
+        Those that wait are told all at once; beside them a few at a time those that keep to their namespace, and then one by
+        one those that others could see or feel.
+        """
+        told: dict[str, list[Json]] = {}
+
+        async def tell(*queue: Case) -> None:
+            for each in queue:
+                told[each.id] = await self.ask(each)
+
+        waiting = [each for each in cases if each.waits]
+        own = [each for each in cases if not each.waits and not each.is_wide]
         async with asyncio.TaskGroup() as group:
-            waiting = {each.id: group.create_task(self.ask(each)) for each in cases if each.waits}
-        told = {name: task.result() for name, task in waiting.items()}
-        return told | {each.id: await self.ask(each) for each in cases if not each.waits}
+            for each in waiting:
+                group.create_task(tell(each))
+            async with asyncio.TaskGroup() as few:
+                for start in range(_AT_A_TIME):
+                    few.create_task(tell(*own[start::_AT_A_TIME]))
+            await tell(*(each for each in cases if each.is_wide and not each.waits))
+        return told
 
     async def install(self) -> None:
         """Teach the server widgets and wait until it serves them."""
