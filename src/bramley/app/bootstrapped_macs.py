@@ -20,8 +20,8 @@ from bramley.access import identity, kubeconfig
 from bramley.api.names import host as places
 from bramley.api.names import labels
 from bramley.apiserver import private_files
-from bramley.app import demo, macs, sim_mac
-from bramley.app.agent_bundle import pair
+from bramley.app import bootstrapped_macs_archives as archives
+from bramley.app import demo, hosts, macs, sim_mac
 from bramley.app.agent_bundle.archive import Archive
 from bramley.app.listening import Address
 from bramley.app.up import CameUp, Failed, MacSettings, News, Stepped, Waiting
@@ -79,16 +79,25 @@ class BootstrappedMacs:
             await self._stopping.wait()
 
     async def _brought(self, tell: Callable[[News], None]) -> Brought | None:
-        """Return what is streamed to the Macs, or tell why there is none."""
+        """Return what is streamed to the Macs, or tell why there is none; who stops meanwhile does not wait for it."""
+        async with asyncio.TaskGroup() as group:
+            bringing = group.create_task(self._bring(tell))
+            stopping = group.create_task(self._stopping.wait())
+            await asyncio.wait({bringing, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            for task in (bringing, stopping):
+                task.cancel()
+        return None if bringing.cancelled() else bringing.result()
+
+    async def _bring(self, tell: Callable[[News], None]) -> Brought | None:
         # Before anything else: archives take long to make, and are of no use where no Mac can be switched on.
         if why := await asyncio.to_thread(bubble.missing):
             self._fail_all(why, tell)
             return None
-        archives = self._settings.folder / ARCHIVES
-        if not archives.exists():
+        folder = self._settings.folder / ARCHIVES
+        if not folder.exists():
             tell(Waiting("the agent's archives are made first, once; that takes up to a minute"))
         try:
-            return await bring(archives)
+            return await bring(folder)
         except (errors.BramleyError, OSError) as error:
             self._fail_all(f"the agent's archives could not be made: {error}", tell)
             return None
@@ -162,7 +171,10 @@ class Fleet:
         steps = await self.steps(served, name)
         since = self.clock.now().replace(microsecond=0)
         async with self.connected(served, name) as mac:
-            await ensuring.apply(mac, steps, tell=lambda news: self._hear(name, news))
+            # Somebody may do it by hand at the same time: the Mac listens for everybody.
+            await ensuring.apply(
+                mac, steps, tell=lambda news: self._hear(name, news), claim=hosts.claim()
+            )
         await macs.wait_until_ready(self.kube, name, since=since, within=within)
 
     async def steps(self, served: SimulatedHost, name: str) -> list[Step]:
@@ -215,8 +227,7 @@ class Fleet:
 
 async def bring(folder: Path) -> Brought:
     """Make what is streamed to the Macs, or take it from the folder."""
-    # It takes some seconds the first time, in a thread so that the server goes on answering.
-    made = await asyncio.to_thread(pair.cached, folder)
+    made = await archives.made(folder)
     tart = folder / "tart.tar.gz"
     private_files.write(tart, tart_bundle.archive())
     depot = Depot()

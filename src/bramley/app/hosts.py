@@ -139,7 +139,7 @@ async def applied(
     """Do what is missing, of those steps that are meant, and then take away what is wanted no more."""
     # Only then: the agent uses it no more, and a Mac that was refused has kept it.
     later = _retired(steps, wish)
-    return await ensuring.apply(mac, _meant(steps, wish), tell=tell, claim=_claim(), then=later)
+    return await ensuring.apply(mac, _meant(steps, wish), tell=tell, claim=claim(), then=later)
 
 
 async def preparation(way: Way, wanted: Preparation) -> Plan:
@@ -155,7 +155,7 @@ async def prepare(way: Way, wanted: Preparation, tell: Callable[[Progress], None
     steps = wanted.steps(user)
     async with _connected(_with_password(way, wanted), Depot()) as mac:
         return await preparing.prepare(
-            mac, user, wanted.password, meant=steps, tell=tell, claim=_claim()
+            mac, user, wanted.password, meant=steps, tell=tell, claim=claim()
         )
 
 
@@ -170,7 +170,7 @@ async def remove(way: Way, leaving: Leaving, tell: Callable[[Progress], None]) -
     """Take away from a Mac what we brought; what is somebody else's stays."""
     steps = leaving.steps(_user(way))
     async with _connected(way, Depot()) as mac:
-        return await ensuring.apply(mac, steps, tell=tell, claim=_claim())
+        return await ensuring.apply(mac, steps, tell=tell, claim=claim())
 
 
 def chosen(
@@ -216,7 +216,8 @@ def _plain(host: str) -> str:
         return host.lower()
 
 
-def _claim() -> Claim:
+def claim() -> Claim:
+    """Return a claim of this process, for one run over a Mac."""
     return Claim(
         run=secrets.token_hex(_RUN_BYTES), by=f"process {os.getpid()} on {socket.gethostname()}"
     )

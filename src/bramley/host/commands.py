@@ -108,6 +108,14 @@ class Remove:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Seal:
+    """Note in a folder what it holds, as its digest, so that a later Find of its digest tells whether it still does."""
+
+    path: str
+    purpose: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
     """Ask again and again until the answer says yes: this exit code and, if given, `text` in the output.
 
@@ -131,7 +139,7 @@ class Reboot:
     within: timedelta = timedelta(minutes=10)
 
 
-Command = Run | Write | Stream | Folder | Link | Rename | Remove | Wait | Reboot
+Command = Run | Write | Stream | Folder | Link | Rename | Remove | Seal | Wait | Reboot
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +168,11 @@ class LookAt:
 
 @dataclass(frozen=True, slots=True)
 class Find:
-    """Ask what is at a path: a file, a folder or a link, its mode, owner and size, a link's target and a file's SHA-256 if wanted."""
+    """Ask what is at a path: a file, a folder or a link, its mode, owner and size, a link's target, and a SHA-256 if wanted.
+
+    That of a file is of its content; that of a folder of the names, sizes, modes and links in it, and of what was written to since
+    it was sealed.
+    """
 
     path: str
     digest: bool = field(default=False, kw_only=True)

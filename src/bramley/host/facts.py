@@ -26,7 +26,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The answer to a Find: what is there; `owner` as in `root:wheel`, `digest` empty if not asked for or no file."""
+    """The answer to a Find: what is there; `owner` as in `root:wheel`, `digest` empty if not asked for or a link."""
 
     kind: str
     mode: int = 0

@@ -19,6 +19,7 @@ from bramley.host.commands import (
     Remove,
     Rename,
     Run,
+    Seal,
     Stream,
     Wait,
     Write,
@@ -68,6 +69,11 @@ def _(command: Rename) -> str:
 @title.register
 def _(command: Remove) -> str:
     return f"remove {command.path}"
+
+
+@title.register
+def _(command: Seal) -> str:
+    return f"seal {command.path}"
 
 
 @title.register

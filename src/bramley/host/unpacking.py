@@ -1,7 +1,8 @@
 """How an archive becomes a folder on a Mac: brought and unpacked beside its place, asked whether it works, and only then renamed.
 
-What lies at its place is whole and has answered, so its being there is all that a plan has to know. Whatever a cut leaves behind
-has a name that nothing else uses.
+What lies at its place was whole and has answered; a seal, written before it got its name, tells at every look whether it still is what
+it was. One that is not is replaced by another name, so that whatever runs from it goes on. What a cut leaves behind has a name that
+nothing else uses.
 """
 
 from __future__ import annotations
@@ -10,8 +11,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
+from bramley.api.names import host
 from bramley.host.artifacts import Artifact
-from bramley.host.commands import ROOT, Command, Find, Folder, Remove, Run, Stream
+from bramley.host.commands import (
+    ROOT,
+    Command,
+    Find,
+    Folder,
+    LookAt,
+    Probe,
+    Remove,
+    Rename,
+    Run,
+    Seal,
+    Stream,
+)
 from bramley.host.facts import FOLDER, Facts
 
 _UNPACKED_WITHIN = timedelta(minutes=5)
@@ -36,9 +50,28 @@ class Unpacking:
         """Return where it is unpacked."""
         return f"{self.folder}/.{self.word}.incoming"
 
-    def looks(self) -> list[Find]:
+    @property
+    def damaged(self) -> str:
+        """Return where that lies which is replaced, until it is removed."""
+        return f"{self.folder}/.{self.word}.damaged"
+
+    def looks(self) -> list[Probe]:
         """Ask for the folder, and for what a cut has left."""
-        return [Find(self.folder), Find(self.archive), Find(self.incoming)]
+        return [Find(self.folder), *(Find(at) for at in self._left)]
+
+    def install(self, seen: Facts, place: str, *, answer: tuple[str, ...]) -> Iterator[Command]:
+        """Yield what unpacks it, lets it answer and seals it, and then gives it its place; what lies there goes last."""
+        name = f"{self.artifact.name} {self.artifact.version}"
+        yield from self.bring(seen, answer=answer)
+        yield Seal(path=self.incoming, purpose=f"note what {name} holds")
+        if seen.found(Find(place, digest=True)):
+            if seen.found(Find(self.damaged)):
+                yield _removed(self.damaged)
+            yield Rename(path=place, to=self.damaged, purpose=f"make room for {name}")
+        yield Rename(path=self.incoming, to=place, purpose=f"put {name} in its place")
+        yield from self.clear()
+        if seen.found(Find(place, digest=True)) or seen.found(Find(self.damaged)):
+            yield _removed(self.damaged)
 
     def bring(self, seen: Facts, *, answer: tuple[str, ...]) -> Iterator[Command]:
         """Yield what unpacks it and lets it answer: the first word is a program's path in the archive."""
@@ -68,7 +101,30 @@ class Unpacking:
 
     def clear_left(self, seen: Facts) -> Iterator[Command]:
         """Yield what removes that of an earlier run which was cut."""
-        yield from (_removed(at) for at in (self.archive, self.incoming) if seen.found(Find(at)))
+        yield from (_removed(at) for at in self._left if seen.found(Find(at)))
+
+    @property
+    def _left(self) -> tuple[str, ...]:
+        return (self.archive, self.incoming, self.damaged)
+
+
+def whole_looks(place: str) -> list[Probe]:
+    """Ask whether a folder still holds what it was sealed with."""
+    return [Find(place, digest=True), _seal(place)]
+
+
+def is_whole(seen: Facts, place: str) -> bool:
+    """Tell whether a folder is there and holds what it was sealed with; asked for with `whole_looks`."""
+    found, sealed = seen.found(Find(place, digest=True)), seen.file(_seal(place)) or b""
+    return (
+        found is not None
+        and bool(sealed)
+        and sealed.decode("utf-8", "replace").strip() == found.digest
+    )
+
+
+def _seal(place: str) -> LookAt:
+    return LookAt(f"{place}/{host.SEAL}", as_root=True, most=4096)
 
 
 def folder(seen: Facts, path: str, *, owner: str = ROOT, mode: int = 0o755) -> Iterator[Command]:

@@ -18,6 +18,7 @@ from bramley.host.commands import (
     Remove,
     Rename,
     Run,
+    Seal,
     Stream,
     Wait,
     Write,
@@ -43,6 +44,7 @@ TART = Artifact(
         (Folder(path="/opt", purpose="p", owner="m1:staff"), "folder /opt (0755, m1:staff)"),
         (Link(path="/opt/current", target="1", purpose="p"), "link /opt/current to 1"),
         (Rename(path="/a", to="/b", purpose="p"), "rename /a to /b"),
+        (Seal(path="/a", purpose="p"), "seal /a"),
         (Remove(path="/a", purpose="p"), "remove /a"),
         (
             Wait(look=Look(("launchctl", "print", "gui/501")), purpose="p"),

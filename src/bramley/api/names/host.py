@@ -57,6 +57,8 @@ VNC_CONTROL = "/var/lib/tart-vnc-control"
 AGENT_ROOT = "/opt/tart-kubelet"
 AGENT_CURRENT = "/opt/tart-kubelet/current"
 AGENT_INTERPRETERS = "/opt/tart-kubelet/python"
+# In each of them: what it held when it was put there, so that a look tells whether it still does.
+SEAL = ".bramley-seal"
 # The release that ran before, kept for people who want it back.
 AGENT_PREVIOUS = "/opt/tart-kubelet/previous"
 # What AGENT_BINARY is a link to.

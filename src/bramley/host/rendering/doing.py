@@ -10,9 +10,10 @@ from collections.abc import Sequence
 
 from bramley.base.errors import BadConfiguration
 from bramley.base.secret import Secret, SecretBytes
-from bramley.host.commands import Folder, Link, Remove, Rename, Run, Stream, Write
+from bramley.host.commands import Folder, Link, Remove, Rename, Run, Seal, Stream, Write
 from bramley.host.rendering import quoting
 from bramley.host.rendering.script import (
+    SEAL,
     Script,
     as_root,
     as_user,
@@ -23,7 +24,7 @@ from bramley.host.rendering.script import (
     seconds,
 )
 
-Rendered = Run | Write | Stream | Folder | Link | Rename | Remove
+Rendered = Run | Write | Stream | Folder | Link | Rename | Remove | Seal
 _NOTHING = SecretBytes(b"")
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 # What the scripts themselves live by.
@@ -39,6 +40,12 @@ def render(command: Rendered, *, token: str) -> Script:
             return _write(command, token)
         case Stream():
             return _stream(command, token)
+        case _:
+            return _placed(command, token)
+
+
+def _placed(command: Folder | Link | Rename | Remove | Seal, token: str) -> Script:
+    match command:
         case Folder():
             arguments = (quoting.path(command.path), command.owner, _octal(command.mode))
             return _changing("folder", arguments, token)
@@ -50,6 +57,9 @@ def render(command: Rendered, *, token: str) -> Script:
             )
         case Remove():
             return _changing("remove", (quoting.removable(command.path),), token)
+        case Seal():
+            text = compose(SEAL, *(part(each) for each in ("fail", "digest", "listing", "seal")))
+            return _script(text, (token, quoting.path(command.path)))
 
 
 def _run(command: Run, token: str) -> Script:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from bramley.host.commands import Find, Look, LookAt, Probe
 from bramley.host.facts import FILE, FOLDER, LINK, OTHER, Answer, Found, Said
 from bramley.host.rendering import quoting
-from bramley.host.rendering.script import as_user, compose, part
+from bramley.host.rendering.script import SEAL, as_user, compose, part
 
 # Well below what a kernel takes as one argument.
 _LONGEST_LINE = 96 * 1024
@@ -46,7 +46,9 @@ def _split(probes: Mapping[int, Probe], token: str) -> Iterator[Question]:
 
 
 def _script(probes: Mapping[int, Probe], token: str) -> str:
-    functions = compose(f"token={token}\n", part("watch"), part("digest"), part("look"))
+    functions = compose(
+        f"token={token}\n", SEAL, part("watch"), part("digest"), part("listing"), part("look")
+    )
     plain = "".join(_ask(number, one) for number, one in probes.items() if not _is_of_root(one))
     privileged = "".join(_ask(number, one) for number, one in probes.items() if _is_of_root(one))
     return (

@@ -12,6 +12,8 @@ from bramley.api.names import host as names
 from bramley.base.secret import Secret, SecretBytes
 from bramley.host.rendering import quoting
 
+# How parts call the file that a folder is sealed with.
+SEAL = f"seal={names.SEAL}\n"
 _SHELL = Path(__file__).parent / "shell"
 # The remote side gives up a little later than we do, so that it is we who tell why.
 _GRACE = timedelta(seconds=5)

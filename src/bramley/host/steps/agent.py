@@ -1,7 +1,8 @@
 """The agent's code: releases beside each other, one link that says which one runs, and the one before kept.
 
 A release is named by its version only after it has answered, and the link is switched only then. The running agent is not touched
-here: it is noted that it has to be restarted, and the step of its job does so. VMs outlive that.
+here: it is noted that it has to be restarted, and the step of its job does so. VMs outlive that. A release that somebody has damaged
+is replaced in the same way by the same one.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import msgspec
 from bramley.api.names import host
 from bramley.host import agent_archive, drift, grammar, restarting, unpacking
 from bramley.host.artifacts import Artifact
-from bramley.host.commands import Command, Find, Link, Look, LookAt, Probe, Remove, Rename
+from bramley.host.commands import Command, Find, Link, Look, LookAt, Probe, Remove
 from bramley.host.facts import Facts
 from bramley.host.unpacking import Unpacking
 
@@ -51,9 +52,9 @@ class Agent:
 
     def looks(self) -> list[Probe]:
         """Ask for this release, the links, all that lies beside, and the running agent."""
-        links = [_CURRENT, _PREVIOUS, _BINARY, Find(host.PROGRAMS), Find(self.folder)]
+        links = [_CURRENT, _PREVIOUS, _BINARY, Find(host.PROGRAMS)]
         manifests = [_manifest(link) for link in (host.AGENT_CURRENT, host.AGENT_PREVIOUS)]
-        lists = [_RELEASES, _INTERPRETERS]
+        lists = [_RELEASES, _INTERPRETERS, *unpacking.whole_looks(self.folder)]
         return [*links, *lists, *manifests, *restarting.LOOKS, *self._unpacking.looks()]
 
     def refuse(self, seen: Facts) -> None:
@@ -61,7 +62,7 @@ class Agent:
 
     def plan(self, seen: Facts) -> Iterator[Command]:
         """Bring the release, switch to it, and remove those that nobody goes back to."""
-        if seen.found(Find(self.folder)) is None:
+        if not unpacking.is_whole(seen, self.folder):
             yield from self._bring(seen)
         else:
             yield from self._unpacking.clear_left(seen)
@@ -89,13 +90,10 @@ class Agent:
         return Unpacking(self.artifact, host.AGENT_ROOT, "agent")
 
     def _bring(self, seen: Facts) -> Iterator[Command]:
-        yield from self._unpacking.bring(seen, answer=(_PROGRAM, "--version"))
-        yield Rename(
-            path=self._unpacking.incoming,
-            to=self.folder,
-            purpose=f"put the agent {self.artifact.version} in its place",
-        )
-        yield from self._unpacking.clear()
+        if seen.found(Find(self.folder, digest=True)) and not self._is_other(seen):
+            # It runs from there; what it has loaded may be damaged, too.
+            yield from restarting.note(seen)
+        yield from self._unpacking.install(seen, self.folder, answer=(_PROGRAM, "--version"))
 
     def _is_other(self, seen: Facts) -> bool:
         return _target(seen, _CURRENT) != self.folder

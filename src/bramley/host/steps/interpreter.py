@@ -1,6 +1,6 @@
 """The agent's interpreter: one folder per version, never changed once it is there, so its signature outlives the agent's releases.
 
-Those that no release needs any more go with the release that did, see the agent's step.
+One that somebody has damaged is replaced by the same one; VMs go on, and the agent is restarted once it is there. Those that no release needs any more go with the release that did, see the agent's step.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from bramley.api.names import host
-from bramley.host import drift, grammar, unpacking
+from bramley.host import drift, grammar, restarting, unpacking
 from bramley.host.artifacts import Artifact
-from bramley.host.commands import Command, Find, Probe, Rename
+from bramley.host.commands import Command, Find, Probe
 from bramley.host.facts import Facts
 from bramley.host.unpacking import Unpacking
 
@@ -35,25 +35,22 @@ class Interpreter:
         return drift.Wanted(drift.Part.INTERPRETER, {"archive": self.artifact.sha256})
 
     def looks(self) -> list[Probe]:
-        """Ask for the folder of this version."""
-        return [Find(host.AGENT_ROOT), Find(self.folder), *self._unpacking.looks()]
+        """Ask whether the folder of this version is whole, and for the running agent."""
+        whole = unpacking.whole_looks(self.folder)
+        return [Find(host.AGENT_ROOT), *whole, *restarting.LOOKS, *self._unpacking.looks()]
 
     def refuse(self, seen: Facts) -> None:
         """Refuse nothing."""
 
     def plan(self, seen: Facts) -> Iterator[Command]:
         """Unpack it beside its place, let it answer, and name it by its version."""
-        if seen.found(Find(self.folder)):
+        if unpacking.is_whole(seen, self.folder):
             yield from self._unpacking.clear_left(seen)
             return
         yield from unpacking.folder(seen, host.AGENT_ROOT)
-        yield from self._unpacking.bring(seen, answer=("bin/python3", "--version"))
-        yield Rename(
-            path=self._unpacking.incoming,
-            to=self.folder,
-            purpose=f"put the interpreter {self.artifact.version} in its place",
-        )
-        yield from self._unpacking.clear()
+        if seen.found(Find(self.folder, digest=True)):
+            yield from restarting.note(seen)
+        yield from self._unpacking.install(seen, self.folder, answer=("bin/python3", "--version"))
 
     @property
     def folder(self) -> str:

@@ -10,8 +10,10 @@ import hashlib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 
+from bramley.api.names import host
 from bramley.base.secret import Secret, SecretBytes
-from bramley.host.commands import Folder, Link, Remove, Rename, Run, Stream, Write
+from bramley.host.commands import Folder, Link, Remove, Rename, Run, Seal, Stream, Write
+from bramley.sim.macos import sealing
 from bramley.sim.macos.call import Call, Said
 from bramley.sim.macos.mac import Mac
 from bramley.sim.macos.programs import sudo, sudo_rules
@@ -173,3 +175,14 @@ def remove(mac: Mac, user: str, command: Remove) -> None:
     become_root(mac, user)
     with _failing():
         mac.files.remove(command.path)
+
+
+def seal(mac: Mac, user: str, command: Seal) -> None:
+    """Note in a folder what it holds."""
+    become_root(mac, user)
+    if not mac.files.is_folder(command.path):
+        raise Failed(UNDONE, f"the folder {command.path} is not there")
+    with _failing():
+        mac.files.write(f"{command.path}/{host.SEAL}", b"")
+        told = f"{sealing.digest(mac.files.at(command.path))}\n"
+        mac.files.write(f"{command.path}/{host.SEAL}", told.encode())

@@ -26,6 +26,7 @@ from bramley.host.commands import (
     Remove,
     Rename,
     Run,
+    Seal,
     Stream,
     Wait,
     Write,
@@ -171,7 +172,7 @@ class ModelConnection:
         ):
             await doing.stream(self.mac, self._user, command, blocks)
 
-    def _change(self, command: Folder | Link | Rename | Remove) -> None:
+    def _change(self, command: Folder | Link | Rename | Remove | Seal) -> None:
         match command:
             case Folder():
                 doing.folder(self.mac, self._user, command)
@@ -181,6 +182,8 @@ class ModelConnection:
                 doing.rename(self.mac, self._user, command)
             case Remove():
                 doing.remove(self.mac, self._user, command)
+            case Seal():
+                doing.seal(self.mac, self._user, command)
 
     async def _wait(self, command: Wait) -> None:
         async def ask() -> Said:
@@ -236,7 +239,7 @@ class _Line:
 
 
 def _within(command: Command) -> timedelta:
-    if isinstance(command, Folder | Link | Rename | Remove):
+    if isinstance(command, Folder | Link | Rename | Remove | Seal):
         return SOON
     return command.within
 

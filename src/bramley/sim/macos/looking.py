@@ -11,7 +11,7 @@ from collections.abc import Collection
 
 from bramley.host.commands import Find, Look, LookAt, Probe
 from bramley.host.facts import FILE, FOLDER, LINK, OTHER, Answer, Facts, Found, Said
-from bramley.sim.macos import call
+from bramley.sim.macos import call, sealing
 from bramley.sim.macos.mac import Mac
 from bramley.sim.macos.programs import reading, sudo
 
@@ -57,8 +57,11 @@ def _found(mac: Mac, user: str, probe: Find) -> Found | None:
     if stats.S_ISLNK(found.st_mode):
         return Found(LINK, owner=owner, target=mac.files.target(probe.path))
     mode = stats.S_IMODE(found.st_mode)
+    if stats.S_ISDIR(found.st_mode):
+        digest = sealing.digest(mac.files.at(probe.path)) if probe.digest else ""
+        return Found(FOLDER, mode=mode, owner=owner, digest=digest)
     if not stats.S_ISREG(found.st_mode):
-        return Found(FOLDER if stats.S_ISDIR(found.st_mode) else OTHER, mode=mode, owner=owner)
+        return Found(OTHER, mode=mode, owner=owner)
     digest = _digest(mac, user, probe.path) if probe.digest else ""
     return Found(FILE, mode=mode, owner=owner, size=found.st_size, digest=digest)
 

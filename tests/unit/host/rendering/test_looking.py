@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,10 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bramley.host.commands import Find, Look, LookAt, Probe
+from bramley.api.names import host
+from bramley.host.commands import Find, Look, LookAt, Probe, Seal
 from bramley.host.facts import FILE, FOLDER, LINK, OTHER, Found, Said
 from bramley.host.rendering import looking
 from bramley.host.rendering.script import part
+from bramley.sim.macos import sealing
 from tests.unit.host.rendering.shells import OWNER, TOKEN, Shell, available
 
 
@@ -57,6 +61,20 @@ def test_a_program_that_hangs_costs_its_own_time_and_spoils_no_other_answer(shel
     assert found[hung] in {Said(124, b"began\n"), Said(124)}
 
 
+def written_again(folder: Path) -> None:
+    """Write a file of the same length, some time later."""
+    content = (folder / "bin/run").read_bytes()
+    (folder / "bin/run").write_bytes(content[::-1])
+    later = (folder / host.SEAL).stat().st_mtime + 1
+    os.utime(folder / "bin/run", (later, later))
+
+
+def led_elsewhere(folder: Path) -> None:
+    """Let a link lead elsewhere."""
+    (folder / "current").unlink()
+    (folder / "current").symlink_to("bin")
+
+
 def test_files_answer_with_their_beginning_and_what_is_no_file_with_nothing(shell: Shell) -> None:
     (shell.home / "f").write_bytes(b"\0\xff\n@ text")
     (shell.home / "link").symlink_to("f")
@@ -94,7 +112,7 @@ def test_what_is_at_a_path_is_told_with_mode_owner_size_target_and_digest(shell:
     cases: dict[Probe, Found | None] = {
         Find(str(file)): Found(FILE, 0o4751, OWNER, 5),
         Find(str(file), digest=True): Found(FILE, 0o4751, OWNER, 5, digest=digest),
-        Find(str(shell.home / "folder"), digest=True): Found(FOLDER, 0o1777, OWNER),
+        Find(str(shell.home / "folder")): Found(FOLDER, 0o1777, OWNER),
         Find(str(shell.home / "link"), digest=True): Found(LINK, owner=OWNER, target="a -> b\nc"),
         Find(str(shell.home / "none")): None,
     }
@@ -103,6 +121,66 @@ def test_what_is_at_a_path_is_told_with_mode_owner_size_target_and_digest(shell:
     device = shell.look([Find("/dev/null")])[Find("/dev/null")]
     assert isinstance(device, Found)
     assert device.kind == OTHER
+
+
+def laid_out(folder: Path) -> None:
+    """Make a folder with all that a listing tells of."""
+    (folder / "lib/a b").mkdir(parents=True)
+    (folder / "bin").mkdir(mode=0o750)
+    for name, mode in {"bin/run": 0o755, "lib/a b/two  words": 0o644, "lib/closed": 0o600}.items():
+        (folder / name).write_bytes(name.encode() * 3)
+        (folder / name).chmod(mode)
+    (folder / "bin/python").symlink_to("run")
+    (folder / "current").symlink_to("lib")
+
+
+def digest_of(shell: Shell, folder: Path) -> str:
+    found = shell.look([Find(str(folder), digest=True)])[Find(str(folder), digest=True)]
+    assert isinstance(found, Found)
+    return found.digest
+
+
+def test_a_folder_that_was_sealed_has_the_same_digest_by_shell_and_in_process(shell: Shell) -> None:
+    folder = shell.home / "folder"
+    laid_out(folder)
+
+    assert shell.do(Seal(path=str(folder), purpose="p")).code == 0
+
+    told = digest_of(shell, folder)
+    assert told == sealing.digest(folder)
+    assert (folder / host.SEAL).read_text() == f"{told}\n"
+    assert shell.do(Seal(path=str(shell.home / "none"), purpose="p")).code == 125
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: (folder / "bin/run").unlink(),
+        lambda folder: (folder / "lib/closed").write_bytes(b"short"),
+        lambda folder: (folder / "lib/more").write_bytes(b""),
+        lambda folder: (folder / "bin/run").chmod(0o644),
+        lambda folder: (folder / "lib/a b/two  words").chmod(0o640),
+        lambda folder: (folder / "lib").chmod(0o700),
+        lambda folder: (folder / "current").unlink(),
+        lambda folder: (folder / "bin/python").rename(folder / "bin/python3"),
+        written_again,
+        led_elsewhere,
+    ],
+)
+def test_whatever_is_missing_or_changed_gives_a_sealed_folder_another_digest(
+    damage: Callable[[Path], object], tmp_path: Path
+) -> None:
+    shell = Shell.make(tmp_path)
+    folder = shell.home / "folder"
+    laid_out(folder)
+    shell.do(Seal(path=str(folder), purpose="p"))
+    before = digest_of(shell, folder)
+
+    damage(folder)
+
+    told = digest_of(shell, folder)
+    assert told != before
+    assert told == sealing.digest(folder)
 
 
 def test_where_sudo_wants_a_password_files_are_asked_for_as_the_user(shell: Shell) -> None:

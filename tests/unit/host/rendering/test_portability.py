@@ -17,6 +17,8 @@ ALLOWED: dict[str, set[str]] = {
     "cat": set(),
     "chmod": set(),
     "chown": set(),
+    # The -c is that of wc, which it starts.
+    "find": {"-type", "-name", "-exec", "-perm", "-newer", "-c"},
     # Not with 0, which macOS refuses.
     "head": {"-c"},
     "ln": {"-s", "--"},
@@ -30,6 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "rm": {"-rf"},
     "shasum": {"-a"},
     "sleep": set(),
+    "sort": set(),
     "sudo": {"-n", "--"},
     "sync": set(),
     "tr": {"-d"},
@@ -37,7 +40,7 @@ ALLOWED: dict[str, set[str]] = {
     "/bin/sh": {"-c"},
 }
 SHELL = {
-    "[", "command", "echo", "eval", "exec", "exit", "export", "kill", "printf", "read", "return", "set", "shift", "trap", "true", "umask", "wait", ":",
+    "[", "cd", "command", "echo", "eval", "exec", "exit", "export", "kill", "printf", "read", "return", "set", "shift", "trap", "true", "umask", "wait", ":",
 }  # fmt: skip
 # What the plain splitting below leaves of operands and of expansions; none of it could be a program's name.
 REST = {"$@", "$asked", "=", "-eq", "*}"}

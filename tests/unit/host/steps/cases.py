@@ -32,6 +32,7 @@ from bramley.host.commands import (
     Remove,
     Rename,
     Run,
+    Seal,
     Stream,
     Wait,
     Write,
@@ -126,6 +127,8 @@ def shown(command: Command) -> str:  # noqa: C901, PLR0911 - one line per kind o
             return f"rename {command.path} {command.to}"
         case Remove():
             return f"remove {command.path}"
+        case Seal():
+            return f"seal {command.path}"
         case Wait():
             going_on = " or go on" if command.else_go_on else ""
             text = f" for {command.text!r}" if command.text else ""

@@ -6,14 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from bramley.api.names import host
 from bramley.base.errors import CommandFailed, InvalidSpec
+from bramley.base.secret import Secret
 from bramley.host import ensuring
 from bramley.host.step import Step
 from bramley.host.steps.agent import Agent
 from bramley.host.steps.interpreter import Interpreter
+from bramley.host.steps.sudo import Sudo
 from bramley.sim.macos import stand_ins
 from bramley.sim.macos.in_process import ModelConnection
+from bramley.sim.macos.mac import Mac
 from tests.unit.host.steps import wanted
+from tests.unit.host.steps.cutting import PASSWORD, Scene, cut_everywhere
 from tests.unit.host.steps.wanted import AGENT, NEWER_AGENT, NEWER_PYTHON, PYTHON
 
 ROOT = "/opt/tart-kubelet"
@@ -109,6 +114,27 @@ async def test_going_back_brings_nothing(tmp_path: Path) -> None:
     assert leads_to(line, f"{ROOT}/current") == f"{ROOT}/{AGENT}"
     assert leads_to(line, f"{ROOT}/previous") == f"{ROOT}/{NEWER_AGENT}"
     assert not [text for text in wanted.done(line) if text.startswith("stream ")]
+
+
+@pytest.mark.parametrize(
+    "file", [f"{AGENT}/manifest.json", f"{AGENT}/{host.SEAL}", f"python/{PYTHON}/bin/python3"]
+)
+async def test_a_folder_that_somebody_has_damaged_is_made_whole_wherever_the_line_was_cut(
+    file: str, tmp_path: Path
+) -> None:
+    def damage(mac: Mac) -> None:
+        mac.files.remove(f"{ROOT}/{file}")
+
+    sudo: Step = Sudo("m1", Secret(PASSWORD))
+    scene = await Scene.make(tmp_path / "macs", sudo, *release(tmp_path), change=damage)
+
+    await cut_everywhere(scene, release(tmp_path))
+
+    whole = scene.copy("last")
+    await ensuring.apply(whole, release(tmp_path))
+    assert whole.mac.files.exists(f"{ROOT}/{file}")
+    assert set(whole.mac.files.names(ROOT)) == {AGENT, "current", "python"}
+    assert whole.mac.files.names(f"{ROOT}/python") == [PYTHON]
 
 
 async def test_the_program_of_an_older_kind_of_agent_makes_place(tmp_path: Path) -> None:

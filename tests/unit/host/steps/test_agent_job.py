@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import os
 import plistlib
+import time
 from pathlib import Path
 
 import pytest
@@ -151,6 +153,46 @@ async def test_new_code_restarts_the_process_alone(tmp_path: Path) -> None:
     assert pid(line) != process
     assert len(line.mac.state["processes"]) == 2
     assert (await ensuring.plan(line, [*before(tmp_path, NEWER_AGENT), Job(JOB)])).is_empty
+
+
+@pytest.mark.parametrize(
+    "file", [f"{wanted.AGENT}/bin/tart-kubelet", f"python/{PYTHON}/bin/python3"]
+)
+async def test_what_the_agent_runs_from_is_mended_under_running_vms(
+    file: str, tmp_path: Path
+) -> None:
+    """A file of the same length, which only its time tells from the one before."""
+    line = await running(tmp_path)
+    wanted.run_vms(line.mac, 2)
+    process, path = pid(line), f"/opt/tart-kubelet/{file}"
+    right = line.mac.files.read(path) or b""
+    line.mac.files.at(path).write_bytes(right[::-1])
+    os.utime(line.mac.files.at(path), (time.time() + 60, time.time() + 60))
+
+    report = await ensuring.apply(line, [*before(tmp_path), Job(JOB)])
+
+    assert line.mac.files.read(path) == right
+    assert [step for step, count in report.changed.items() if count] == [
+        "agent" if wanted.AGENT in file else "interpreter",
+        "agent-job",
+    ]
+    assert pid(line) != process
+    assert len(line.mac.state["processes"]) == 2
+    assert (await ensuring.plan(line, [*before(tmp_path), Job(JOB)])).is_empty
+
+
+async def test_what_is_replaced_is_there_until_the_next_one_is(tmp_path: Path) -> None:
+    """Between the two there is one command, however many files have to be removed."""
+    line = await running(tmp_path)
+    place = f"/opt/tart-kubelet/{wanted.AGENT}"
+    line.mac.files.remove(f"{place}/manifest.json")
+
+    await ensuring.apply(line, before(tmp_path))
+
+    done = wanted.done(line)
+    away = done.index(f"rename {place} /opt/tart-kubelet/.agent.damaged")
+    assert done[away + 1] == f"rename /opt/tart-kubelet/.agent.incoming {place}"
+    assert done[-1] == "remove /opt/tart-kubelet/.agent.damaged"
 
 
 async def test_a_restart_that_was_cut_off_is_made_up_for(tmp_path: Path) -> None:

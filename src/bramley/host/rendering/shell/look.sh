@@ -69,6 +69,8 @@ describe() {
     sum=-
     if [ "$wanted" = yes ] && [ -f "$path" ] && [ ! -h "$path" ]; then
         sum=$(digest <"$path")
+    elif [ "$wanted" = yes ] && [ -d "$path" ] && [ ! -h "$path" ]; then
+        sum=$(listing "$path" | digest)
     fi
     # Owners and sizes hold no pattern, and names of files that do are not to be looked up.
     set -f

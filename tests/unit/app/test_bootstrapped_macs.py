@@ -1,0 +1,53 @@
+"""The Macs of `bramley up --bootstrap`, in process: whoever works on one says so."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bramley.app.bootstrapped_macs import Fleet
+from bramley.base import errors, virtual_time
+from bramley.host import claiming
+from bramley.host.step import Step
+from bramley.host.steps.sleep import Sleep
+from bramley.sim.macos.in_process import ModelConnection
+from tests.unit.host.steps import wanted
+
+
+class InProcess(Fleet):
+    """A fleet whose Macs are reached without SSH, and have one step."""
+
+    async def steps(self, served: Any, name: str) -> list[Step]:  # noqa: ARG002 - part of the seam
+        return [Sleep()]
+
+    def connected(self, served: Any, name: str) -> AbstractAsyncContextManager[Any]:  # noqa: ARG002 - part of the seam
+        @asynccontextmanager
+        async def line() -> AsyncIterator[ModelConnection]:
+            yield served.line
+
+        return line()
+
+
+class NoNodes:
+    async def get(self, *_: object) -> None:
+        raise errors.Forbidden("nobody is asked here")
+
+
+async def test_a_mac_is_claimed_while_it_is_bootstrapped(tmp_path: Path) -> None:
+    line = await wanted.mac(tmp_path)
+    kube: Any = NoNodes()
+    nothing: Any = None
+    fleet = InProcess(kube, nothing, nothing, virtual_time.clock(), lambda _: None)
+    served: Any = SimpleNamespace(mac=line.mac, line=line)
+
+    with pytest.raises(errors.Forbidden):
+        await fleet.bootstrap(served, "mac-1", within=timedelta(seconds=5))
+
+    assert line.done
+    assert line.mac.files.exists(claiming.FILE.path)
