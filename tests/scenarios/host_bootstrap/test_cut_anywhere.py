@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import operator
-import shutil
 from pathlib import Path
 
 import pytest
@@ -17,32 +16,23 @@ from bramley.base.errors import HostUnreachable
 from bramley.host import ensuring
 from bramley.host.commands import Command, Stream
 from bramley.sim.macos.faults import Cut, Moment
-from tests.scenarios.host_bootstrap.macs import Copying, line_to, steps
-from tests.unit.host.steps.cutting import Scene, come_back
+from tests.scenarios.host_bootstrap.macs import steps
+from tests.unit.host.steps.cutting import Copying, Scene, come_back, cuts, take_up
 
 PARTS = 4
 
 
 @pytest.mark.parametrize("part", range(PARTS))
 async def test_a_run_that_is_cut_after_a_command_is_taken_up(part: int, tmp_path: Path) -> None:
-    """All commands, dealt out to as many tests as there are parts."""
+    """All commands, dealt out to as many tests as there are parts; some of them under hypothesis' profile `fast`."""
     planned = steps(tmp_path / "files")
     scene = await Scene.make(tmp_path / "macs")
-    whole = Copying(scene.copy("whole").mac, tmp_path / "copies", range(part, 1000, PARTS))
+    numbers = cuts(part, PARTS)
+    whole = Copying(scene.copy("whole").mac, tmp_path / "copies", numbers)
     await ensuring.apply(whole, planned)
-    expected = whole.mac.snapshot()
-    assert len(whole.copies) >= len(whole.done) // PARTS
+    assert len(whole.copies) >= len(whole.done) // numbers.step
 
-    for number, mac in whole.copies.items():
-        where = f"cut after command {number}: {whole.done[number].purpose}"
-        await come_back(mac)
-        line = line_to(mac)
-
-        await ensuring.apply(line, planned)
-
-        assert mac.snapshot() == expected, where
-        assert (await ensuring.plan(line, planned)).is_empty, where
-        shutil.rmtree(mac.root)
+    await take_up(whole, planned, whole.mac.snapshot())
 
 
 @pytest.mark.parametrize("moment", Moment, ids=lambda moment: str(moment.value))
