@@ -128,7 +128,11 @@ class LoginRefused(Unauthorized):
 
 
 class Forbidden(Refused):
-    """The caller is known and may not do this."""
+    """The caller is known and may not do this; `causes` says why, where the server does."""
+
+    def __init__(self, message: str, *, causes: tuple[Cause, ...] = ()) -> None:
+        super().__init__(message)
+        self.causes = causes
 
 
 class UnsupportedHost(Refused):

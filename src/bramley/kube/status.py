@@ -84,7 +84,10 @@ def error(
         return errors.InvalidSpec(text, causes=status.causes())
     if code == 429 or status.reason == "TooManyRequests":
         return errors.RateLimited(text, after=wait or status.wait() or UNSAID_WAIT)
-    return (_BY_REASON.get(status.reason) or _by_code(code))(text)
+    make = _BY_REASON.get(status.reason) or _by_code(code)
+    if make is errors.Forbidden:
+        return errors.Forbidden(text, causes=status.causes())
+    return make(text)
 
 
 def retry_after(headers: Mapping[str, str], clock: Clock) -> timedelta | None:

@@ -1,7 +1,8 @@
 """The event recorder: tells people what happened to an object, and never holds up or fails whoever tells it.
 
 `event` only puts it into a bounded queue; `run` writes. The same event again counts up by a patch, floods are cut by
-`spam`, and what cannot be written after a few tries is dropped and counted.
+`spam`, and what cannot be written after a few tries is dropped and counted. An event that the server forbids is tried again,
+too: a right may come a moment after the object that it is for. It steps aside meanwhile, so that others need not wait for it.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ EventType = Literal["Normal", "Warning"]
 
 LONGEST_MESSAGE = 1024
 _LONGEST_NAME = 200
+# By which a server tells a namespace that goes from a right that is missing.
+_ENDING = "NamespaceTerminating"
 _RETRIES = Backoff(timedelta(seconds=1), timedelta(seconds=10))
 
 
@@ -47,6 +50,15 @@ class _Told:
     reason: str
     message: str
     action: str
+
+
+@dataclass(slots=True)
+class _Try:
+    """An event on its way, how often it was refused, and the monotonic second before which it is not tried again."""
+
+    told: _Told
+    failures: int = 0
+    due: float = 0.0
 
 
 @dataclass(slots=True)
@@ -78,6 +90,7 @@ class Recorder:
         self._dropped = metrics.events_dropped
         self._counted = metrics.events_written
         self._waiting: asyncio.Queue[_Told] = asyncio.Queue(self._settings.waiting)
+        self._aside: list[_Try] = []
         self._budget = Budget()
         self._alike = Alike()
         self._written: Recent[_Written] = Recent()
@@ -108,10 +121,13 @@ class Recorder:
     async def run(self) -> NoReturn:
         """Write what was told, one after the other, until cancelled."""
         while True:
-            told = await self._waiting.get()
+            one = await self._next()
             try:
-                await self._write_or_drop(told)
-            finally:
+                is_done = await self._write_or_drop(one)
+            except BaseException:
+                self._waiting.task_done()
+                raise
+            if is_done:
                 self._waiting.task_done()
 
     async def flushed(self, within: timedelta) -> None:
@@ -122,23 +138,54 @@ class Recorder:
         except TimeoutError:
             logger.warning("Events left unwritten", count=self._waiting.qsize())
 
-    async def _write_or_drop(self, told: _Told) -> None:
-        for failures in range(1, self._settings.tries + 1):
+    async def _next(self) -> _Try:
+        """Return what is to be written next: what stood aside long enough, or what was told."""
+        first = min(self._aside, key=lambda each: each.due, default=None)
+        if first is None:
+            return _Try(await self._waiting.get())
+        left = first.due - self._clock.monotonic()
+        try:
+            async with asyncio.timeout(max(left, 0.0)):
+                return _Try(await self._waiting.get())
+        except TimeoutError:
+            self._aside.remove(first)
+            return first
+
+    async def _write_or_drop(self, one: _Try) -> bool:
+        """Write an event, or drop and count it; False if it stands aside for another try."""
+        while one.failures < self._settings.tries:
             try:
                 async with asyncio.timeout(self._settings.deadline.total_seconds()):
-                    await self._write(told)
+                    await self._write(one.told)
             except (errors.Unavailable, errors.RateLimited, TimeoutError) as error:
-                logger.debug("Event not written", reason=told.reason, error=str(error))
-                if failures < self._settings.tries:
-                    pause = self._settings.backoff.delay(failures, self._rng)
-                    await asyncio.sleep(pause.total_seconds())
+                pause = self._failed(one, error)
+                if one.failures < self._settings.tries:
+                    await asyncio.sleep(pause)
             except errors.BramleyError as error:
-                # Its namespace may be going away, or we may not write events there; trying again changes nothing.
-                logger.debug("Event refused", reason=told.reason, error=str(error))
+                pause = self._failed(one, error)
+                if self._steps_aside(one, error):
+                    one.due = self._clock.monotonic() + pause
+                    self._aside.append(one)
+                    return False
                 break
             else:
-                return
+                return True
         self._dropped.of("failed").inc()
+        return True
+
+    def _failed(self, one: _Try, error: Exception) -> float:
+        """Count a failure and return the seconds until the next try."""
+        one.failures += 1
+        logger.debug("Event not written", reason=one.told.reason, error=str(error))
+        return self._settings.backoff.delay(one.failures, self._rng).total_seconds()
+
+    def _steps_aside(self, one: _Try, error: errors.BramleyError) -> bool:
+        """Tell whether a refusal may have been for the moment only, and there is room to wait."""
+        if not isinstance(error, errors.Forbidden) or one.failures >= self._settings.tries:
+            return False
+        # Nothing is ever created again in a namespace that goes.
+        is_ending = any(cause.reason == _ENDING for cause in error.causes)
+        return not is_ending and len(self._aside) < self._settings.waiting
 
     async def _write(self, told: _Told) -> None:
         group = (told.about.uid or told.about.name, told.type, told.reason, told.action)

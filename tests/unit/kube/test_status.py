@@ -64,6 +64,16 @@ def test_invalid_carries_every_field() -> None:
     assert found.causes == (errors.Cause("spec.os", "FieldValueInvalid", "no"),)
 
 
+def test_refusal_tells_its_causes() -> None:
+    cause = {"reason": "NamespaceTerminating", "field": "metadata.namespace", "message": "it goes"}
+    body = {"code": 403, "reason": "Forbidden", "details": {"causes": [cause]}}
+
+    error = status.error("POST /x", status.parse(msgspec.json.encode(body)))
+
+    assert isinstance(error, errors.Forbidden)
+    assert [one.reason for one in error.causes] == ["NamespaceTerminating"]
+
+
 def test_the_wait_comes_from_the_header_the_details_or_a_default() -> None:
     told = status.parse(b'{"code": 429, "details": {"retryAfterSeconds": 7}}')
     untold = status.Status(code=429)

@@ -153,9 +153,19 @@ async def test_event_that_cannot_be_written_is_dropped_and_counted(latency: floa
     assert [event.reason for event in written(server)] == ["Other"]
 
 
-async def test_refused_event_is_not_tried_again() -> None:
+ENDING = errors.Cause("metadata.namespace", "NamespaceTerminating", "it is being terminated")
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [errors.Forbidden("namespace is going away", causes=(ENDING,)), errors.InvalidSpec("no")],
+    ids=["namespace ends", "invalid"],
+)
+async def test_event_that_is_refused_for_good_is_not_tried_again(
+    refusal: errors.BramleyError,
+) -> None:
     server, metrics = Scripted(), some_metrics()
-    server.failures["create"] = [errors.Forbidden("namespace is going away")]
+    server.failures["create"] = [refusal]
     recorder = a_recorder(server, metrics)
     async with running(recorder.run()):
         recorder.event(POOL, "Waiting", "for a host")
@@ -163,6 +173,46 @@ async def test_refused_event_is_not_tried_again() -> None:
 
     assert server.calls == ["create"]
     assert value(metrics, "bramley_events_dropped_total", reason="failed") == 1
+
+
+async def test_event_whose_right_comes_a_moment_later_is_written_and_holds_up_no_other() -> None:
+    """On a cluster the right to a Pod's events follows the Pod; the first event would be lost else."""
+    server = Scripted()
+    server.failures["create"] = [errors.Forbidden("not yet"), None, errors.Forbidden("not yet")]
+    recorder = a_recorder(server)
+    async with running(recorder.run()):
+        recorder.event(POOL, "First", "one")
+        recorder.event(POOL, "Second", "two")
+        await asyncio.sleep(0.4)
+        at_once = [event.reason for event in written(server)]
+        await recorder.flushed(timedelta(seconds=20))
+
+    assert at_once == ["Second"]
+    assert sorted(event.reason for event in written(server)) == ["First", "Second"]
+
+
+async def test_event_that_stays_forbidden_is_dropped_after_as_many_tries_as_any() -> None:
+    server, metrics = Scripted(), some_metrics()
+    server.failures["create"] = [errors.Forbidden("never")] * 9
+    recorder = a_recorder(server, metrics, RecorderSettings(tries=3))
+    async with running(recorder.run()):
+        recorder.event(POOL, "Waiting", "for a host")
+        await recorder.flushed(timedelta(minutes=5))
+
+    assert server.calls == ["create"] * 3
+    assert value(metrics, "bramley_events_dropped_total", reason="failed") == 1
+
+
+async def test_only_so_many_events_stand_aside() -> None:
+    server, metrics = Scripted(), some_metrics()
+    server.failures["create"] = [errors.Forbidden("not yet")] * 9
+    recorder = a_recorder(server, metrics, RecorderSettings(waiting=2))
+    async with running(recorder.run()):
+        for number in range(3):
+            recorder.event(a_thing(f"t{number}", uid=str(number)), "Reason", "message")
+            await asyncio.sleep(0.01)
+
+        assert value(metrics, "bramley_events_dropped_total", reason="failed") == 1
 
 
 async def test_flush_waits_for_what_was_told_but_not_for_ever() -> None:
