@@ -17,6 +17,8 @@ import typer
 LISTEN = "127.0.0.1:6443"
 OFF = "off"
 MACS = 3
+# Each has an agent, a real process of some 50 MB, and up to two VMs.
+MOST_MACS = 50
 
 
 class LogLevel(StrEnum):
@@ -99,6 +101,7 @@ Macs = Annotated[
         "--macs",
         envvar="BRAMLEY_MACS",
         min=0,
+        max=MOST_MACS,
         help="How many simulated Macs join, each with a real agent; 0 is none.",
         metavar="COUNT",
     ),

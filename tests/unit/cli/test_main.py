@@ -51,6 +51,12 @@ def test_help_is_given_plainly(arguments: list[str], capsys: Captured) -> None:
     assert "\x1b" not in out
 
 
+@pytest.mark.parametrize("count", ["-1", "51", "1000000"])
+def test_more_macs_than_a_machine_can_bear_are_refused(count: str, capsys: Captured) -> None:
+    assert run("up", "--macs", count) == 2
+    assert f"{count} is not in the range 0<=x<=50" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
