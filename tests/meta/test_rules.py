@@ -21,18 +21,17 @@ CATCH_ALL = {
     "src/bramley/cli/main.py",
     "src/bramley/cli/tart_kubelet.py",
 }
+CATCHES_ALL = re.compile(r"\bexcept\s*(?:\*\s*)?(?::|[^:]*\b(?:Base)?Exception\b)")
 # Spelt so that this file does not contain what it forbids.
-FORBIDDEN = [
-    re.compile(pattern)
-    for pattern in (
-        r"(?<![\w.])/wor" + r"k/",
-        r"\.\./shar" + r"ed",
-        r"(?<![\w.])/ro" + r"ot/",
-        r"/opt/whe" + r"els",
-        r"\bhou" + r"se-style",
-        r"\bDESI" + r"GN\b",
-    )
-]
+FORBIDDEN = {
+    # What is looked for first, which is quick, and where it stands then.
+    "/wor" + "k/": r"(?<![\w.])/wor" + r"k/",
+    "../shar" + "ed": r"\.\./shar" + r"ed",
+    "/ro" + "ot/": r"(?<![\w.])/ro" + r"ot/",
+    "/opt/whe" + "els": r"/opt/whe" + r"els",
+    "hou" + "se-style": r"\bhou" + r"se-style",
+    "DESI" + "GN": r"\bDESI" + r"GN\b",
+}
 
 
 def modules() -> list[Path]:
@@ -44,7 +43,9 @@ def handlers() -> list[tuple[str, ast.ExceptHandler]]:
     return [
         (name_of(path), node)
         for path in modules()
-        for node in ast.walk(ast.parse(path.read_text()))
+        # Few files catch everything: the others need not be taken apart.
+        if CATCHES_ALL.search(text := path.read_text())
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.ExceptHandler)
     ]
 
@@ -109,10 +110,11 @@ def compared(tree: ast.AST) -> set[ast.AST]:
 
 def test_nothing_binds_to_all_interfaces_by_default() -> None:
     everywhere = re.compile(r"(?:0\.0\.0\.0|\[?::\]?)(?::\d+)?|:\d+")
+    literal = re.compile(rf"[\"'}}](?:{everywhere.pattern})[\"'{{]")
     found = []
     for path in set(modules()) - {SOURCES / "api/names/flags.py"}:  # the contract, not what we do
         text = path.read_text()
-        if not everywhere.search(text):
+        if not literal.search(text):
             continue
         tree = ast.parse(text)
         used = set(ast.walk(tree)) - compared(tree)
@@ -142,6 +144,8 @@ def texts() -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("pattern", FORBIDDEN, ids=lambda pattern: pattern.pattern)
-def test_no_file_mentions_the_machine_it_was_written_on(pattern: re.Pattern[str]) -> None:
-    assert [name for name, text in texts().items() if pattern.search(text)] == []
+@pytest.mark.parametrize("word", FORBIDDEN)
+def test_no_file_mentions_the_machine_it_was_written_on(word: str) -> None:
+    found = (name for name, text in texts().items() if word in text)
+
+    assert [name for name in found if re.search(FORBIDDEN[word], texts()[name])] == []
