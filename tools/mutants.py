@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -27,6 +28,7 @@ from tools.scratch import DEAD, HUNG, SKIPPED, SURVIVED, UNFINISHED, Scratch, Ve
 ROOT = Path(__file__).parent.parent
 WORKERS = 2
 TIMEOUT = 180.0
+_MARGIN = re.compile(r"^(?:@|def |async def |class )", re.MULTILINE)
 
 
 class Mutant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -49,12 +51,20 @@ class Mutant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             yield f"{self.file} does not exist"
         elif (count := path.read_text().count(self.old)) != 1:
             yield f"{self.file} holds the old text {count} times, not once: {self.old!r}"
-        elif path.suffix == ".py" and not compiles(self.broken(path.read_text())):
+        elif path.suffix == ".py" and not self._stays_python(path.read_text()):
             yield f"{self.file} is no Python any more with {self.new!r}"
         if self.old == self.new or not self.why.strip():
             yield f"{self.file}: a mutant changes something and says why it matters"
         if not (root / self.test.partition("::")[0]).is_file() or "::" not in self.test:
             yield f"{self.test} is no file::test"
+
+    def _stays_python(self, text: str) -> bool:
+        # What begins at the margin around it is tried first: to compile whole files takes ten times as long.
+        at = text.index(self.old)
+        begins = [0, *(match.start() for match in _MARGIN.finditer(text)), len(text)]
+        start = max(begin for begin in begins if begin <= at)
+        end = min(begin for begin in begins if begin >= at + len(self.old))
+        return compiles(self.broken(text[start:end])) or compiles(self.broken(text))
 
 
 class InvalidMutants(ValueError):
