@@ -1,7 +1,7 @@
 """How much may be under way at once, for one user and for all, and for how long.
 
 Three lanes that do not hinder each other: common requests, watches, and what must get through a flood, which are
-heartbeats and deletions. Counters and one timer for all requests: a request that stays within the limits costs a
+heartbeats and deletions. Counters and one lookout for all requests: a request that stays within the limits costs a
 few microseconds. Probes are not counted at all.
 """
 
@@ -10,18 +10,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from bramley.apiserver.auth.users import User
 from bramley.apiserver.settings import Settings
 from bramley.apiserver.status import ApiError
 from bramley.base import log
+from bramley.base.lookout import Lookout, Work
 
 logger = log.get(__name__)
 
 RETRY_AFTER_SECONDS = 1
-# The timer looks this often while one deadline passes, so requests are cut off at most so much later.
-_LOOKS = 16
 _TOLD_EVERY_SECONDS = 10.0
 _NEVER = float("inf")
 _LEASES = "leases.coordination.k8s.io"
@@ -73,24 +72,13 @@ class Lane:
 class Seat:
     """One request's place; leaving it swallows a cancellation that was ours."""
 
-    __slots__ = (
-        "_cancelled_before",
-        "_lane",
-        "_limits",
-        "_task",
-        "_user",
-        "ends",
-        "has_begun",
-        "is_late",
-    )
+    __slots__ = ("_lane", "_limits", "_user", "_work", "has_begun", "is_late")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._lane: Lane | None = None
         self._user: User | None = None
-        self._task: asyncio.Task[Any] | None = None
-        self._cancelled_before = 0
-        self.ends = _NEVER
+        self._work: Work | None = None
         self.has_begun = False
         self.is_late = False
 
@@ -101,16 +89,11 @@ class Seat:
         """Begin to count, or raise a 429."""
         lane.enter(user, self._limits.time)
         self._lane, self._user = lane, user
-        if lane.is_timed:
-            self._task = asyncio.current_task()
-            self._limits.add(self)
-
-    def cut(self) -> None:
-        """End the request, whatever it waits for."""
-        if self._task is not None and not self.is_late:
-            self.is_late = True
-            self._cancelled_before = self._task.cancelling()
-            self._task.cancel()
+        task = asyncio.current_task()
+        if lane.is_timed and task is not None:
+            self._work = work = Work(task)
+            self._limits.lookout.begin(work)
+            self._limits.lookout.add(work)
 
     def __exit__(
         self,
@@ -120,12 +103,12 @@ class Seat:
     ) -> bool:
         if self._lane is not None and self._user is not None:
             self._lane.leave(self._user)
-            self._limits.remove(self)
-        if not self.is_late or self._task is None:
+        work = self._work
+        if work is None:
             return False
-        # As in asyncio.timeout: a cancellation that came from elsewhere too must go on.
-        ours = self._task.uncancel() <= self._cancelled_before
-        return ours and kind is asyncio.CancelledError
+        self._limits.lookout.remove(work)
+        self.is_late = work.is_late
+        return work.end() and kind is asyncio.CancelledError
 
 
 class Limits:
@@ -143,9 +126,7 @@ class Limits:
         self.watches = Lane(
             "watches", total=settings.watches, per_user=settings.watches_per_user, is_timed=False
         )
-        self._limit = settings.request_deadline.total_seconds()
-        self._seats: set[Seat] = set()
-        self._timer: asyncio.TimerHandle | None = None
+        self.lookout = Lookout(settings.request_deadline.total_seconds())
 
     def seat(self) -> Seat:
         """Return a place for one request, which counts once it is taken."""
@@ -160,26 +141,6 @@ class Limits:
         if method == "DELETE" or (resource == _LEASES and method not in _READS):
             return self.urgent
         return self.common
-
-    def add(self, seat: Seat) -> None:
-        """Watch over one request."""
-        seat.ends = self.time() + self._limit
-        self._seats.add(seat)
-        if self._timer is None:
-            self._look()
-
-    def remove(self, seat: Seat) -> None:
-        """Watch over it no longer; the timer ends by itself when nothing is left."""
-        self._seats.discard(seat)
-
-    def _look(self) -> None:
-        loop = asyncio.get_running_loop()
-        now = loop.time()
-        for seat in tuple(self._seats):
-            # Strictly later: a body that is late by the same limit is told as such.
-            if seat.ends < now:
-                seat.cut()
-        self._timer = loop.call_later(self._limit / _LOOKS, self._look) if self._seats else None
 
 
 def too_many() -> ApiError:
