@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from bramley.apiserver import status
 from bramley.apiserver.api import Callers
 from bramley.apiserver.auth import authorizer
-from bramley.apiserver.rest.exchange import Receive, Request, Scope, Send
+from bramley.apiserver.rest.exchange import Message, Receive, Request, Scope, Send
 from bramley.apiserver.settings import Settings
 from bramley.apiserver.status import ApiError
 from bramley.apiserver.store import backup
@@ -51,8 +51,16 @@ class Endpoint:
     audit: Log | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, or raise why not."""
+        """Answer one request, or raise why not; either is noted."""
         request = Request(scope, receive, self.settings)
+        try:
+            self._check(request)
+            await self._send(request, send)
+        except ApiError as error:
+            self._note(request, error.code)
+            raise
+
+    def _check(self, request: Request) -> None:
         request.check_headers()
         asked = self.callers.check(request)
         if asked is not None:
@@ -60,12 +68,21 @@ class Endpoint:
             raise authorizer.refusal(asked)
         if request.method != "GET":
             raise status.method_not_allowed()
-        if self.audit is not None:
-            self.audit.note(request, 200)
+
+    async def _send(self, request: Request, send: Send) -> None:
+        async def noting(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._note(request, message["status"])
+            await send(message)
+
         try:
-            await self.backups.send(send, self.settings)
+            await self.backups.send(noting, self.settings)
         except (StorageUnavailable, OSError) as error:
             raise ApiError(507, "InternalError", f"the backup cannot be made: {error}") from error
+
+    def _note(self, request: Request, code: int) -> None:
+        if self.audit is not None:
+            self.audit.note(request, code)
 
 
 class Backups:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bramley.apiserver.audit import Log, Settings
+from bramley.apiserver.backups import PATH, Backups
 from bramley.apiserver.store.store import Store
 from bramley.apiserver.tokens import ADMIN, ADMIN_GROUPS, Tokens
 from bramley.app import embedded
@@ -27,11 +28,12 @@ MERGE = "application/merge-patch+json"
 class Audited:
     """An API in memory with an audit log."""
 
-    def __init__(self, store: Store, log: Log) -> None:
-        tokens = Tokens.in_memory()
+    def __init__(self, store: Store, log: Log, folder: Path) -> None:
+        tokens, clock = Tokens.in_memory(), virtual_time.clock()
         self._token = tokens.issue(ADMIN, ADMIN_GROUPS)
+        backups = Backups(store, folder=folder, kubeconfig=folder / "kubeconfig", clock=clock)
         self._api = embedded.build(
-            store, tokens, clock=virtual_time.clock(), chance=random.Random(1), audit=log
+            store, tokens, clock=clock, chance=random.Random(1), audit=log, backups=backups
         )
 
     async def ask(
@@ -59,7 +61,7 @@ async def audited(path: Path, settings: Settings | None = None) -> AsyncIterator
     async with Store.in_memory(clock=clock) as store:
         log = Log(path, clock=clock, settings=settings)
         log.begin(store.revision)
-        yield Audited(store, log)
+        yield Audited(store, log, path.parent)
         log.close()
 
 
@@ -159,3 +161,18 @@ async def test_lines_that_cannot_be_kept_are_counted(tmp_path: Path) -> None:
             await api.ask("POST", CONFIG_MAPS, {"metadata": {"name": f"x-{number}"}})
 
     assert sum(line.get("lost", 0) for line in lines(path)) == 3
+
+
+async def test_refused_backups_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    async with audited(path) as api:
+        acting = (("impersonate-user", "bob"),)
+        assert (await api.ask("GET", PATH, headers=acting)).status == 403
+        assert (await api.ask("POST", PATH)).status == 405
+
+    told = [each for each in lines(path) if each.get("path") == PATH]
+    assert [(each["user"], each["verb"], each["code"]) for each in told] == [
+        ("bob", "get", 403),
+        (ADMIN, "post", 405),
+    ]
+    assert told[0]["impersonatedBy"] == ADMIN
