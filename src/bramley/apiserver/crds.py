@@ -11,6 +11,8 @@ from datetime import datetime
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from bramley.apiserver import causes, status
 from bramley.apiserver.resources import ScalePaths, SelectableField, ServedResource
 from bramley.apiserver.schema.values import copied
@@ -25,6 +27,30 @@ Json = dict[str, Any]
 GROUP = "apiextensions.k8s.io"
 KIND = "CustomResourceDefinition"
 _SYSTEM = SystemClock()
+_NOT_ACCEPTED = ("False", "NotAccepted", "not all names are accepted")
+
+
+class _Names(msgspec.Struct, rename="camel"):
+    plural: str = ""
+    singular: str = ""
+    kind: str = ""
+    list_kind: str = ""
+    short_names: list[str] = []
+
+
+class _Group(msgspec.Struct):
+    group: str
+
+
+class _Accepted(msgspec.Struct, rename="camel"):
+    accepted_names: _Names | None = None
+
+
+class Named(msgspec.Struct):
+    """The part of a definition that others are compared with."""
+
+    spec: _Group
+    status: _Accepted | None = None
 
 
 def admit(
@@ -65,6 +91,20 @@ def served(crd: Json) -> list[ServedResource]:
     if not is_established(crd):
         return []
     return [_resource(crd, version) for version in crd["spec"]["versions"] if version["served"]]
+
+
+def disabled(crd: Json, now: datetime) -> Json:
+    """Return a definition of a kind that is built in, as an older release took it: accepted and served no longer."""
+    before = crd.get("status") or {}
+    plural = crd["spec"]["names"]["plural"]
+    naming = ("False", "PluralConflict", f"{causes.quoted(plural)} is built into this server")
+    told = [
+        _as_condition("NamesAccepted", naming, before, now),
+        _as_condition("Established", _NOT_ACCEPTED, before, now),
+    ]
+    types = {each["type"] for each in told}
+    kept = [each for each in before.get("conditions") or () if each.get("type") not in types]
+    return {**crd, "status": {**before, "conditions": [*told, *kept]}}
 
 
 def _complete(spec: Json) -> None:
@@ -129,7 +169,7 @@ def _status(
         serving = ("True", "InitialNamesAccepted", "the initial names have been accepted")
     else:
         naming = ("False", *conflict)
-        serving = ("False", "NotAccepted", "not all names are accepted")
+        serving = _NOT_ACCEPTED
     former = _condition(before, "Established")
     if former.get("status") == "True":
         serving = (former["status"], former["reason"], former["message"])

@@ -230,10 +230,15 @@ class Catalog:
         return any((each.group, each.plural) == (group, plural) for each in self._builtins)
 
     def install(self, crd: Json) -> None:
-        """Serve what a CustomResourceDefinition describes, in place of what its last version did."""
+        """Serve what a CustomResourceDefinition describes, in place of what its last version did.
+
+        One over a built-in kind adds nothing, no other version either: its objects would lie among the built-in ones.
+        """
         if self._from_crd is None:
             raise RuntimeError("this catalog was made for built-in kinds only")
-        self._custom[crd["metadata"]["name"]] = tuple(self._from_crd(crd))
+        described = self._from_crd(crd)
+        added = (each for each in described if not self.has_builtin(each.group, each.plural))
+        self._custom[crd["metadata"]["name"]] = tuple(added)
         self._index()
 
     def remove(self, name: str) -> None:

@@ -15,7 +15,7 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
-from bramley.apiserver import kubeconfigs, private_files, tls
+from bramley.apiserver import envelopes, kubeconfigs, private_files, tls
 from bramley.apiserver.audit import Log
 from bramley.apiserver.auth.signing import Keys
 from bramley.apiserver.backups import Backups
@@ -95,7 +95,7 @@ async def serve(
     with contextlib.closing(bind(settings.listen)) as bound:
         address = bound_address(settings.listen, bound)
         async with (
-            Store.open(settings.data_dir, clock=clock) as store,
+            Store.open(settings.data_dir, clock=clock, flaw=envelopes.flaw) as store,
             _audited(settings, store, clock) as audit,
         ):
             private_files.check_place(settings.kubeconfig)

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO
 
-from bramley.apiserver import archives, backups, private_files
+from bramley.apiserver import archives, backups, envelopes, private_files
 from bramley.apiserver.archives import Manifest
 from bramley.apiserver.store import backup, restoring
 from bramley.apiserver.store import folder as folders
@@ -67,7 +67,7 @@ def of_folder(folder: Path, out: Path) -> Manifest:
     with contextlib.ExitStack() as undo:
         undo.callback(lock.release)
         restoring.finish(folder)
-        content = backup.read(folder / folders.DATABASE)
+        content = backup.read(folder / folders.DATABASE, flaw=envelopes.flaw)
         small = archives.belongings(folder, folder / archives.KUBECONFIG)
         place = undo.enter_context(backups.scratch(folder))
         archive = backups.packed(content, small, place, datetime.now(UTC))
@@ -116,7 +116,7 @@ def step_of(content: Loaded, *, made: datetime, now: datetime, before: int | Non
 
 def _raise_revisions(stage: Path, manifest: Manifest, *, before: int | None, now: datetime) -> int:
     database = stage / folders.DATABASE
-    content = backup.read(database)
+    content = backup.read(database, flaw=envelopes.flaw)
     if content.revision != manifest.revision:
         raise errors.BadConfiguration(
             f"the backup's database is at revision {content.revision}, its manifest tells {manifest.revision}; "

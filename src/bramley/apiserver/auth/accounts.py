@@ -215,7 +215,11 @@ class Accounts:
             return
         if record is None:
             raise BadToken(_gone(key))
-        meta = msgspec.json.decode(record.body, type=_Object).metadata
+        meta: _Metadata | None = None
+        with self._store.damage.sparing(record):
+            meta = msgspec.json.decode(record.body, type=_Object).metadata
+        if meta is None:
+            raise BadToken(_gone(key))
         if meta.uid != uid:
             raise BadToken(_other(key, meta.uid, uid))
         if meta.deletion_timestamp is None:

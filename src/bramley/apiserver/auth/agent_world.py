@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from bramley.access import references
+from bramley.access.references import References
 from bramley.access.rule import PodFacts
 from bramley.api.names import access, agent
 from bramley.apiserver.store.records import Change, Key, Record
@@ -38,6 +39,10 @@ class _Reference(msgspec.Struct, frozen=True, gc=False):
 class _Binding(msgspec.Struct, frozen=True, rename="camel"):
     role_ref: _Reference = _Reference()
     subjects: list[_Reference] | None = None
+
+
+# A Pod that cannot be read is on no Node and refers to nothing.
+_UNREADABLE = PodFacts("", "", References(service_account=""))
 
 
 class Pods:
@@ -87,9 +92,11 @@ class Pods:
         known = self._facts.get(record.key)
         if known is not None and known[0] is record:
             return known[1]
-        pod = msgspec.json.decode(record.body, type=_Pod)
-        node = str(pod.spec.get("nodeName") or "")
-        facts = PodFacts(node, pod.metadata.uid, references.of_spec(pod.spec))
+        facts = _UNREADABLE
+        with self._store.damage.sparing(record):
+            pod = msgspec.json.decode(record.body, type=_Pod)
+            node = str(pod.spec.get("nodeName") or "")
+            facts = PodFacts(node, pod.metadata.uid, references.of_spec(pod.spec))
         self._facts[record.key] = record, facts
         return facts
 
@@ -110,7 +117,10 @@ class StoredWorld:
             return False
         known = self._enrolments.get(node)
         if known is None or known[0] is not record:
-            known = self._enrolments[node] = record, _enrols(record, node)
+            enrols = False
+            with self._store.damage.sparing(record):
+                enrols = _enrols(record, node)
+            known = self._enrolments[node] = record, enrols
         return known[1]
 
     def pod(self, namespace: str, name: str) -> PodFacts | None:

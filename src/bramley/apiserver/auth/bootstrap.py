@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from importlib import resources
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -114,7 +115,7 @@ def _mended(entry: _Entry, current: Record, rv: int) -> Draft | None:
 def _with_rights(whole: Json, wanted: Json) -> Json:
     """Return the fields of an object that lack something, completed."""
     if "roleRef" in wanted:
-        subjects = whole.get("subjects") or []
+        subjects = _listed(whole.get("subjects"))
         missing = [each for each in wanted.get("subjects", []) if each not in subjects]
         found = {"roleRef": wanted["roleRef"]}
         return {**found, "subjects": [*subjects, *missing]} if missing else found
@@ -122,9 +123,19 @@ def _with_rights(whole: Json, wanted: Json) -> Json:
         # Its rules are the aggregation's business.
         return {"aggregationRule": whole.get("aggregationRule") or wanted["aggregationRule"]}
     owned = whole.get("rules") or []
-    lacking = rules.uncovered(
-        msgspec.convert(owned, list[Rule]), msgspec.convert(wanted.get("rules") or [], list[Rule])
-    )
+    try:
+        held = msgspec.convert(owned, list[Rule])
+    except msgspec.ValidationError:
+        # It gives nobody anything as it stands.
+        return {"rules": wanted.get("rules") or []}
+    lacking = rules.uncovered(held, msgspec.convert(wanted.get("rules") or [], list[Rule]))
     if not lacking:
         return {}
     return {"rules": [*owned, *(msgspec.to_builtins(each) for each in rules.compacted(lacking))]}
+
+
+def _listed(subjects: Any) -> list[Json]:
+    try:
+        return msgspec.convert(subjects or [], list[Json])
+    except msgspec.ValidationError:
+        return []

@@ -83,7 +83,7 @@ class Rbac:
         self._store = store
         self._index: _Index = {}
         self._index_of = (-1, -1)
-        self._decoded: dict[Key, tuple[Record, _Binding]] = {}
+        self._decoded: dict[Key, tuple[Record, _Binding | None]] = {}
         self._compiled: dict[Key, tuple[Record, RuleSet]] = {}
 
     def allows(self, asked: Attributes) -> Grant | None:
@@ -111,8 +111,9 @@ class Rbac:
         return [rule for grant in found.values() for rule in self._rules(grant.role).rules]
 
     def rules_of(self, role: Key) -> tuple[Rule, ...] | None:
-        """Return the rules of a role, None if there is no such role."""
-        return self._rules(role).rules if self._store.get(role) is not None else None
+        """Return the rules of a role, None if there is none that can be read."""
+        found = self._rules(role)
+        return None if found is NO_RULES else found.rules
 
     def missing(self, user: User, namespace: str) -> list[str]:
         """Return the complaints about roles that are bound to a user and do not exist."""
@@ -131,7 +132,9 @@ class Rbac:
         known = self._compiled.get(role)
         if known is not None and known[0] is record:
             return known[1]
-        rules = RuleSet(msgspec.json.decode(record.body, type=_Role).rules or ())
+        rules = NO_RULES
+        with self._store.damage.sparing(record):
+            rules = RuleSet(msgspec.json.decode(record.body, type=_Role).rules or ())
         self._compiled[role] = record, rules
         return rules
 
@@ -147,10 +150,17 @@ class Rbac:
         for record in (*self._store.list(CLUSTER_BINDINGS), *self._store.list(BINDINGS)):
             before = known.get(record.key)
             same = before is not None and before[0] is record
-            binding = before[1] if before and same else _decoded(record)
+            binding = before[1] if before and same else self._binding(record)
             self._decoded[record.key] = record, binding
-            _enter(index, binding, record.key.namespace)
+            if binding is not None:
+                _enter(index, binding, record.key.namespace)
         return index
+
+    def _binding(self, record: Record) -> _Binding | None:
+        """Return what a binding says; one that cannot be read gives nobody anything, and takes nothing from others."""
+        with self._store.damage.sparing(record):
+            return msgspec.json.decode(record.body, type=_Binding)
+        return None
 
 
 def role_key(reference: RoleRef, namespace: str) -> Key:
@@ -164,10 +174,6 @@ def not_found(role: Key) -> str:
     """Return the complaint about a role that does not exist."""
     kind = "role" if role.resource == ROLES else "clusterrole"
     return f"{kind}.{GROUP} {quoted(role.name)} not found"
-
-
-def _decoded(record: Record) -> _Binding:
-    return msgspec.json.decode(record.body, type=_Binding)
 
 
 def _enter(index: _Index, binding: _Binding, namespace: str) -> None:

@@ -21,16 +21,10 @@ def completed(server: Server, resource: ServedResource, new: Json) -> Json:
         return new
     asked = spec.get("clusterIP", "")
     address = _given(server, resource, new, asked=asked) if asked else _free(server)
-    server.reserved.add(address)
     spec["clusterIP"], spec["clusterIPs"] = address, [address]
     if spec["type"] in {"NodePort", "LoadBalancer"}:
         spec["ports"] = _on_nodes(server, spec["ports"])
     return {**new, "spec": spec}
-
-
-def release(server: Server, new: Json) -> None:
-    """Take back the address of a Service that was only tried."""
-    server.reserved.discard(new.get("spec", {}).get("clusterIP", ""))
 
 
 def first(server: Server) -> str:
@@ -39,10 +33,7 @@ def first(server: Server) -> str:
 
 
 def _taken(server: Server) -> set[str]:
-    stored = {each.fields.get(_FIELD, "") for each in server.store.list("services")}
-    # What has arrived in the store needs no reservation any more.
-    server.reserved.difference_update(stored)
-    return stored | server.reserved
+    return {each.fields.get(_FIELD, "") for each in server.store.newest("services")}
 
 
 def _given(server: Server, resource: ServedResource, new: Json, *, asked: str) -> str:
@@ -80,11 +71,7 @@ def _kept_for_people(size: int) -> int:
 
 
 def _on_nodes(server: Server, ports: list[Json]) -> list[Json]:
-    used = {
-        port.get("nodePort")
-        for each in server.store.list("services")
-        for port in decoded(each)["spec"].get("ports", [])
-    }
+    used = _used_ports(server)
     given = []
     for port in ports:
         free = [each for each in _NODE_PORTS if each not in used]
@@ -92,3 +79,11 @@ def _on_nodes(server: Server, ports: list[Json]) -> list[Json]:
         used.add(number)
         given.append({**port, "nodePort": number})
     return given
+
+
+def _used_ports(server: Server) -> set[int]:
+    used: set[int] = set()
+    for each in server.store.newest("services"):
+        with server.store.damage.sparing(each):
+            used.update(port.get("nodePort", 0) for port in decoded(each)["spec"].get("ports", []))
+    return used

@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+import msgspec
+
 from bramley.apiserver import names, status
 from bramley.apiserver.resources import Json, ServedResource
 from bramley.apiserver.rest import addresses
@@ -27,6 +29,20 @@ _MOUNTED_AT = "/var/run/secrets/kubernetes.io/serviceaccount"
 _TOKEN_SECONDS = 3607
 _NOT_READY: Json = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 _TRIES = 10
+
+
+class _Priority(msgspec.Struct, rename="camel"):
+    value: int
+    preemption_policy: str
+
+
+class _Reference(msgspec.Struct):
+    name: str
+
+
+class _Account(msgspec.Struct, rename="camel"):
+    automount_service_account_token: bool | None = None
+    image_pull_secrets: list[_Reference] | None = None
 
 
 def completed(server: Server, resource: ServedResource, body: Json) -> Json:
@@ -93,7 +109,7 @@ def _account(server: Server, body: Json) -> Json | str:
     if record is None:
         return f'error looking up service account {namespace}/{name}: serviceaccount "{name}" not found'
     spec["serviceAccountName"] = name
-    return decoded(record)
+    return _fitting(server, record, _Account) or {"metadata": {"name": name}}
 
 
 def _use_account(server: Server, spec: Json, account: Json) -> None:
@@ -170,14 +186,23 @@ def _set_priority(server: Server, spec: Json) -> str:
 def _priority_class(server: Server, name: str) -> Json | None:
     if name:
         record = server.store.get(Key(_PRIORITIES, "", name))
-        return None if record is None else decoded(record)
+        return None if record is None else _fitting(server, record, _Priority)
     defaults = [decoded(each) for each in _default_priorities(server)]
     return min(defaults, key=lambda each: int(each["value"]), default=None)
 
 
 def _default_priorities(server: Server) -> list[Record]:
     listed = server.store.list(_PRIORITIES)
-    return [each for each in listed if b'"globalDefault":true' in each.body]
+    marked = (each for each in listed if b'"globalDefault":true' in each.body)
+    return [each for each in marked if _fitting(server, each, _Priority)]
+
+
+def _fitting(server: Server, record: Record, form: type[msgspec.Struct]) -> Json | None:
+    """Return an object, or None when what admission needs of it has not this form."""
+    with server.store.damage.sparing(record):
+        msgspec.json.decode(record.body, type=form)
+        return decoded(record)
+    return None
 
 
 def _set_runtime(server: Server, spec: Json) -> str:

@@ -35,7 +35,7 @@ API_SERVICE: Json = {
 def install_definitions(server: Server) -> None:
     """Serve the kinds whose definitions are in the store."""
     for record in server.store.list(CRDS):
-        server.catalog.install(decoded(record))
+        terminating.serve(server, decoded(record))
 
 
 async def prepare(server: Server) -> None:
@@ -47,6 +47,7 @@ async def prepare(server: Server) -> None:
         await _ensure(server, ("scheduling.k8s.io", "priorityclasses"), body)
     await _ensure(server, ("", "services"), _api_service(server))
     await policy.ensure(server.store, server.clock, server.uid)
+    await terminating.disable_shadows(server)
     await terminating.resume(server)
 
 
@@ -61,6 +62,8 @@ async def _ensure(server: Server, which: tuple[str, str], body: Json) -> None:
     key = Key(resource.stored_name, meta.get("namespace", ""), meta["name"])
     if server.store.get(key) is not None:
         return
+    # Nobody else would make it again.
+    server.store.damage.aside.pop(key, None)
     whole = {"kind": resource.kind, "apiVersion": resource.api_version, **body}
     try:
         await write(server, resource, key, creation(server, resource, whole))

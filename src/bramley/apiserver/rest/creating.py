@@ -5,7 +5,7 @@ from __future__ import annotations
 from bramley.apiserver import names, status
 from bramley.apiserver.paths import Target
 from bramley.apiserver.resources import Json, ServedResource
-from bramley.apiserver.rest import addresses, admission, bodies, objects, options, terminating
+from bramley.apiserver.rest import admission, bodies, objects, options, terminating
 from bramley.apiserver.rest.exchange import Answer, Request
 from bramley.apiserver.rest.options import WriteOptions
 from bramley.apiserver.rest.server import Server, namespace_key
@@ -47,8 +47,6 @@ async def _created(server: Server, target: Target, body: Json, how: WriteOptions
                 raise _no_free_name(resource, name) from None
         else:
             await terminating.after(server, resource, key, written.decision)
-            if how.dry_run and isinstance(written.decision, Put):
-                addresses.release(server, written.decision.new)
             return written
 
 

@@ -7,11 +7,12 @@ from typing import Any
 
 from bramley.apiserver import status
 from bramley.apiserver.paths import Target
-from bramley.apiserver.rest import bodies, listing, options, terminating
+from bramley.apiserver.resources import Json
+from bramley.apiserver.rest import bodies, listing, objects, options, terminating
 from bramley.apiserver.rest.deletion import deletion
 from bramley.apiserver.rest.exchange import Answer, Request, json_answer
 from bramley.apiserver.rest.options import DeleteOptions
-from bramley.apiserver.rest.server import Server
+from bramley.apiserver.rest.server import Server, check_whole
 from bramley.apiserver.rest.writing import Remove, Written, write
 from bramley.apiserver.status import ApiError
 
@@ -32,6 +33,8 @@ async def delete(server: Server, request: Request, target: Target) -> Answer:
     if resource.stored_name == _PRIORITIES and target.name.startswith("system-"):
         why = "this is a system priority class and cannot be deleted"
         raise status.forbidden(resource.details(target.name), why)
+    if target.key in server.store.damage.aside:
+        return await _discard(server, target, how)
     decide = terminating.beginning(server, target, how)
     decide = decide or deletion(server, resource, target.name, how)
     written = await write(server, resource, target.key, decide, dry_run=how.dry_run)
@@ -39,6 +42,20 @@ async def delete(server: Server, request: Request, target: Target) -> Answer:
         await terminating.after(server, resource, target.key, written.decision)
         await terminating.go_on(server, resource, target.name)
     return _answer(written, target, how)
+
+
+async def _discard(server: Server, target: Target, how: DeleteOptions) -> Answer:
+    """Remove an object that is damaged; what is asked of its state cannot be told, so nothing may be."""
+    resource = target.resource
+    if how.uid is not None or how.version is not None or server.oversee is not None:
+        check_whole(server, resource, target.key)
+    meta = {"name": target.name, "uid": ""}
+    if target.namespace:
+        meta["namespace"] = target.namespace
+    last: Json = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": meta}
+    if not how.dry_run:
+        await server.store.write(target.key, lambda _, rv: objects.removal(last, rv, resource))
+    return json_answer(status.success(resource.details(target.name)))
 
 
 async def delete_many(server: Server, request: Request, target: Target) -> Answer:

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 from bramley.apiserver import metadata, status
 from bramley.apiserver.resources import Json, ServedResource
+from bramley.apiserver.rest.objects import part
 from bramley.apiserver.rest.options import DeleteOptions
 from bramley.apiserver.rest.server import Server, served
 from bramley.apiserver.rest.writing import Decide, Decision, Keep, Put, Remove
@@ -97,11 +98,12 @@ def _set_grace(meta: Json, old: Json, how: DeleteOptions, now: datetime) -> bool
 
 
 def _grace_seconds(old: Json, how: DeleteOptions) -> int:
-    spec = old.get("spec", {})
-    ended = old.get("status", {}).get("phase") in {"Succeeded", "Failed"}
+    spec = part(old, "spec")
+    ended = part(old, "status").get("phase") in ("Succeeded", "Failed")
     if not spec.get("nodeName") or ended:
         return 0
-    seconds: int = spec.get("terminationGracePeriodSeconds", 0)
+    given = spec.get("terminationGracePeriodSeconds")
+    seconds = given if isinstance(given, int) else 0
     if how.grace_seconds is not None:
         seconds = how.grace_seconds
     return min(seconds, LONGEST_GRACE_SECONDS) if seconds >= 0 else 1

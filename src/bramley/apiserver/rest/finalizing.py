@@ -40,7 +40,7 @@ async def replace(server: Server, request: Request, target: Target) -> Answer:
 
 
 def _finalized(body: Json, old: Json) -> Json:
-    spec = {key: value for key, value in old.get("spec", {}).items() if key != "finalizers"}
+    spec = {key: value for key, value in objects.part(old, "spec").items() if key != "finalizers"}
     finalizers = body.get("spec", {}).get("finalizers", [])
     if finalizers:
         spec["finalizers"] = finalizers

@@ -27,7 +27,7 @@ from bramley.apiserver.rest.negotiation import (
     with_included,
 )
 from bramley.apiserver.rest.options import ListOptions
-from bramley.apiserver.rest.server import Server, served_bytes
+from bramley.apiserver.rest.server import Server, check_whole, served_bytes
 from bramley.apiserver.status import ApiError
 from bramley.apiserver.store.errors import Compacted, FutureRevision
 from bramley.apiserver.store.records import Record
@@ -67,6 +67,7 @@ async def get(server: Server, request: Request, target: Target) -> Answer:
         _check_reached(server, request.query["resourceVersion"])
     record = server.store.get(target.key)
     if record is None:
+        check_whole(server, target.resource, target.key)
         raise status.not_found(target.resource.details(target.name))
     return Answer(served_bytes(record, target.resource))
 

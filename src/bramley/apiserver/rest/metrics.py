@@ -22,6 +22,7 @@ from bramley.apiserver.rest import options
 from bramley.apiserver.rest.exchange import Answer, Request
 from bramley.apiserver.rest.server import Server, decoded
 from bramley.apiserver.status import ApiError
+from bramley.apiserver.store.damage import MISFITS
 from bramley.apiserver.store.records import Key, Record
 
 _NODES, _PODS = "nodes", "pods"
@@ -79,8 +80,8 @@ def _reached(server: Server) -> Nodes:
 def _url(record: Record) -> str:
     try:
         return places.url(decoded(record))
-    except ApiError:
-        # A Node that tells no address yet is one that says nothing.
+    except (ApiError, *MISFITS):
+        # A Node that tells no address, or not in the form of one, is one that says nothing.
         return ""
 
 

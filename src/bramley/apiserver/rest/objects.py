@@ -76,6 +76,12 @@ def with_status(new: Json, old: Json, resource: ServedResource) -> Json:
     return changed
 
 
+def part(whole: Json, field: str) -> Json:
+    """Return a part of an object, empty when it is absent or, as of an older release, no object at all."""
+    found = whole.get(field)
+    return found if isinstance(found, dict) else {}
+
+
 def check_address(new: Json, *, name: str, namespace: str) -> None:
     """Raise a 400 when an update's object is not the one that the path names; an empty namespace is filled in."""
     meta = new.get("metadata")

@@ -36,8 +36,7 @@ class Server:
     """The embedded API, without HTTP.
 
     `closing` holds the namespaces whose deletion was decided: it is ahead of the store by the writes that are on their way
-    to the disk, and nothing may be created in them from then on. `reserved` are addresses of Services
-    that are on their way. `guard` looks at what one caller wants to write, new and
+    to the disk, and nothing may be created in them from then on. `guard` looks at what one caller wants to write, new and
     old, besides the kind's rules; it belongs to one request and raises a refusal. `oversee` sees each state that an agent's
     request would store, whichever way it came about. `nodes` is the way to the agents on nodes; without it they are not asked.
     """
@@ -52,7 +51,6 @@ class Server:
     agents: Agents
     nodes: Nodes | None = None
     closing: set[str] = field(default_factory=set)
-    reserved: set[str] = field(default_factory=set)
     guard: Admit | None = None
     oversee: Oversee | None = None
 
@@ -88,13 +86,22 @@ class Server:
 
     def _admit_crd(self, new: Json, old: Json | None) -> None:
         name = new["metadata"]["name"]
-        others = [decoded(each) for each in self.store.list(CRDS) if each.key.name != name]
+        others = [each for each in self._definitions() if each["metadata"]["name"] != name]
         crds.admit(new, old, others=others, clock=self.clock)
         spec = new["spec"]
         if self.catalog.has_builtin(spec["group"], spec["names"]["plural"]):
             # Its objects would be stored among the built-in ones, past all of their rules.
             wrong = causes.invalid("metadata.name", name, "this server has such a kind built in")
             raise status.invalid(Details(crds.GROUP, crds.KIND, name), [wrong])
+
+    def _definitions(self) -> list[Json]:
+        """Return the definitions whose names can be read."""
+        found = []
+        for record in self.store.list(CRDS):
+            with self.store.damage.sparing(record):
+                msgspec.json.decode(record.body, type=crds.Named)
+                found.append(decoded(record))
+        return found
 
 
 def decoded(record: Record) -> Json:
@@ -103,13 +110,22 @@ def decoded(record: Record) -> Json:
     return value
 
 
+def check_whole(server: Server, resource: ServedResource, key: Key) -> None:
+    """Raise a 500 for an object that is damaged and set aside: it is there, but neither can be read nor changed."""
+    if key in server.store.damage.aside:
+        what = resource.details(key.name).qualified
+        told = f"{what} {causes.quoted(key.name)} is damaged in the store; restore a backup, or delete it"
+        raise status.internal(told)
+
+
 def served(record: Record, resource: ServedResource) -> Json:
     """Return a record's object as the resource's version shows it."""
     stored = decoded(record)
     if resource.conversion is not None:
         return resource.conversion.to_served(stored)
-    stored["apiVersion"] = resource.api_version
-    return stored
+    # They come first, as lists rely on, whatever the order in which they were stored.
+    head = {"kind": resource.kind, "apiVersion": resource.api_version}
+    return {**head, **stored, **head}
 
 
 def served_bytes(record: Record, resource: ServedResource) -> bytes:

@@ -17,6 +17,7 @@ from bramley.apiserver.kinds.scale import SCALE
 from bramley.apiserver.resources import Json, ServedResource
 from bramley.apiserver.rest.exchange import Answer, Request
 from bramley.apiserver.rest.negotiation import META_GROUP, Form, View, reformed, with_included
+from bramley.apiserver.store.damage import MISFITS
 from bramley.base.clock import Clock
 
 if TYPE_CHECKING:
@@ -101,11 +102,20 @@ def _row(
     if resource.conversion is not None and not resource.is_custom:
         # The columns are those of the stored kind.
         decoded = resource.conversion.to_stored(decoded)
-    made: Json = {"cells": printer.row(decoded, now)}
+    try:
+        cells = printer.row(decoded, now)
+    except MISFITS:
+        # One object of a wrong form must not hide the others, nor itself.
+        return {"cells": _only_name(decoded, printer), "object": _included(body, view)}
+    made: Json = {"cells": cells}
     if printer.conditions is not None and (conditions := printer.conditions(decoded)):
         made["conditions"] = conditions
     made["object"] = _included(body, view)
     return made
+
+
+def _only_name(decoded: Json, printer: Printer) -> list[str]:
+    return [decoded["metadata"]["name"], *["<unknown>"] * (len(printer.definitions) - 1)]
 
 
 def _included(body: bytes, view: View) -> msgspec.Raw | None:

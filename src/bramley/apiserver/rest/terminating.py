@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import asyncio
 
-from bramley.apiserver import metadata, status
+from bramley.apiserver import crds, metadata, status
 from bramley.apiserver.paths import Target
 from bramley.apiserver.resources import Json, ServedResource
 from bramley.apiserver.rest.deletion import check_preconditions, deletion, set_finalizers
+from bramley.apiserver.rest.objects import part
 from bramley.apiserver.rest.options import DeleteOptions
 from bramley.apiserver.rest.server import CRDS, NAMESPACES, Server, decoded, served
 from bramley.apiserver.rest.writing import Decide, Decision, Keep, Put, Remove, write
 from bramley.apiserver.status import ApiError
+from bramley.apiserver.store.damage import MISFITS
 from bramley.apiserver.store.records import Key, Record
+from bramley.base import log
+
+logger = log.get(__name__)
 
 CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
 PROTECTED = frozenset({"default", "kube-system", "kube-public"})
@@ -67,10 +72,43 @@ async def go_on(server: Server, resource: ServedResource, name: str) -> None:
 
 async def resume(server: Server) -> None:
     """Go on with the endings that a stop of the server cut short."""
-    resource = next(each for each in server.catalog if each.stored_name == CRDS)
     for record in server.store.list(CRDS):
         if is_ending(record):
-            await go_on(server, resource, record.key.name)
+            await go_on(server, _definitions(server), record.key.name)
+
+
+async def disable_shadows(server: Server) -> None:
+    """Say of definitions over built-in kinds, as an older release took them, that they are not in force."""
+    for record in server.store.list(CRDS):
+        if _is_builtin(server, record.key.name):
+            with server.store.damage.sparing(record):
+                await _disable(server, record)
+
+
+async def _disable(server: Server, record: Record) -> None:
+    now = server.clock.now()
+    resource = _definitions(server)
+
+    def decide(current: Record | None) -> Decision:
+        old = _ending(current, resource, record.key.name)
+        return Put(crds.disabled(old, now)) if crds.is_established(old) else Keep(current or record)
+
+    if isinstance((await write(server, resource, record.key, decide)).decision, Put):
+        logger.warning("Disabled a definition over a built-in kind", name=record.key.name)
+
+
+def _is_builtin(server: Server, name: str) -> bool:
+    plural, _, group = name.partition(".")
+    return server.catalog.has_builtin(group, plural)
+
+
+def _has_objects(server: Server, name: str) -> bool:
+    """Tell whether objects keep a definition from going; those of a built-in kind are not its own."""
+    return bool(server.store.list(name)) and not _is_builtin(server, name)
+
+
+def _definitions(server: Server) -> ServedResource:
+    return next(each for each in server.catalog if each.stored_name == CRDS)
 
 
 async def remove(server: Server, resource: ServedResource, key: Key, how: DeleteOptions) -> None:
@@ -95,9 +133,19 @@ def check_served(server: Server, resource: ServedResource) -> None:
 
 def _serve(server: Server, name: str, decision: Decision) -> None:
     if isinstance(decision, Put):
-        server.catalog.install(decision.new)
+        serve(server, decision.new)
     elif isinstance(decision, Remove):
         server.catalog.remove(name)
+
+
+def serve(server: Server, crd: Json) -> None:
+    """Serve what a definition describes, and nothing if it makes no sense, as of an older release."""
+    try:
+        server.catalog.install(crd)
+    except MISFITS as error:
+        name = crd["metadata"]["name"]
+        server.catalog.remove(name)
+        logger.warning("Cannot serve a definition", name=name, reason=str(error))
 
 
 def _ending_namespace(server: Server, old: Json, how: DeleteOptions) -> Json:
@@ -105,7 +153,7 @@ def _ending_namespace(server: Server, old: Json, how: DeleteOptions) -> Json:
         server.closing.add(old["metadata"]["name"])
     meta = {**old["metadata"], "deletionTimestamp": metadata.timestamp(server.clock.now())}
     set_finalizers(meta, how)
-    return {**old, "metadata": meta, "status": {**old.get("status", {}), "phase": "Terminating"}}
+    return {**old, "metadata": meta, "status": {**part(old, "status"), "phase": "Terminating"}}
 
 
 def _ending_crd(server: Server, old: Json, how: DeleteOptions) -> Json:
@@ -120,8 +168,10 @@ def _ending_crd(server: Server, old: Json, how: DeleteOptions) -> Json:
         "reason": "InstanceDeletionPending",
         "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
     }
-    conditions = [*(old["status"].get("conditions") or []), ending]
-    return {**old, "metadata": meta, "status": {**old["status"], "conditions": conditions}}
+    state = part(old, "status")
+    said = state.get("conditions")
+    conditions = [*said, ending] if isinstance(said, list) else [ending]
+    return {**old, "metadata": meta, "status": {**state, "conditions": conditions}}
 
 
 async def _empty(server: Server, resource: ServedResource) -> None:
@@ -134,9 +184,9 @@ async def _empty(server: Server, resource: ServedResource) -> None:
 
 async def _finish_crd(server: Server, name: str) -> None:
     key = Key(CRDS, "", name)
-    if not is_ending(server.store.get(key)) or server.store.list(name):
+    if not is_ending(server.store.get(key)) or _has_objects(server, name):
         return
-    resource = next(each for each in server.catalog if each.stored_name == CRDS)
+    resource = _definitions(server)
 
     def decide(current: Record | None) -> Decision:
         old = _ending(current, resource, name)

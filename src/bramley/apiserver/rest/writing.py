@@ -12,7 +12,7 @@ import msgspec
 
 from bramley.apiserver.resources import Json, ServedResource
 from bramley.apiserver.rest import objects
-from bramley.apiserver.rest.server import Server, served, served_bytes
+from bramley.apiserver.rest.server import Server, check_whole, served, served_bytes
 from bramley.apiserver.store.records import Draft, Key, Record, Removal
 
 
@@ -60,6 +60,7 @@ async def write(
     dry_run: bool = False,
 ) -> Written:
     """Decide and store; return once it is durable."""
+    check_whole(server, resource, key)
     if dry_run:
         current = server.store.get(key)
         decision = decide(current)

@@ -6,11 +6,13 @@ Written beside the store from a snapshot, by any thread: neither the store's fil
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import sqlite3
 from pathlib import Path
 
 import msgspec
 
+from bramley.apiserver.store.damage import Damage, Flaw, flawless
 from bramley.apiserver.store.errors import StorageUnavailable
 from bramley.apiserver.store.records import Record
 from bramley.apiserver.store.settings import Settings
@@ -26,10 +28,13 @@ def write(path: Path, content: Loaded, settings: Settings | None = None) -> None
         raise StorageUnavailable(f"{path} cannot be written: {error}") from error
 
 
-def read(path: Path, settings: Settings | None = None) -> Loaded:
-    """Return all that a database file holds; raise BadConfiguration if it is unusable."""
+def read(path: Path, settings: Settings | None = None, *, flaw: Flaw = flawless) -> Loaded:
+    """Return all that a database file holds but what has a flaw; raise BadConfiguration if it is unusable."""
     with contextlib.closing(SqliteFile.open(path, settings or Settings())) as disk:
-        return disk.load()
+        loaded = disk.load()
+    damage = Damage()
+    sound = {name: damage.sound(records, flaw) for name, records in loaded.records.items()}
+    return dataclasses.replace(loaded, records=sound)
 
 
 def raised(content: Loaded, step: int) -> Loaded:

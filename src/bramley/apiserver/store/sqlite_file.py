@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from bramley.apiserver.store import sql
+from bramley.apiserver.store.damage import MISFITS
 from bramley.apiserver.store.errors import StorageUnavailable
 from bramley.apiserver.store.opening import Migrations, open_database, scalar
 from bramley.apiserver.store.records import NOTHING, Change, Key, Record
@@ -136,7 +137,11 @@ def _records(rows: Iterable[tuple[str, str, str, int, str, str, bytes]]) -> Iter
     shared: dict[str, Mapping[str, str]] = {"": NOTHING}
     for resource, namespace, name, rv, labels, fields, body in rows:
         key = Key(sys.intern(resource), sys.intern(namespace), name)
-        yield Record(key, rv, body, _mapping(labels, shared), _mapping(fields, shared))
+        try:
+            yield Record(key, rv, body, _mapping(labels, shared), _mapping(fields, shared))
+        except MISFITS:
+            # No selector could be answered truly, so the object counts as damaged like one without a body.
+            yield Record(key, rv, b"")
 
 
 def _mapping(text: str, shared: dict[str, Mapping[str, str]]) -> Mapping[str, str]:

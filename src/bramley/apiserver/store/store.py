@@ -19,6 +19,7 @@ from typing import Self
 
 from bramley.apiserver.store import folder as folders
 from bramley.apiserver.store import restoring
+from bramley.apiserver.store.damage import Damage, Flaw, flawless
 from bramley.apiserver.store.errors import Closed, FutureRevision, StorageUnavailable
 from bramley.apiserver.store.history import History
 from bramley.apiserver.store.journal import (
@@ -66,6 +67,7 @@ class Store:
         settings: Settings | None = None,
         clock: Clock | None = None,
         lock: folders.FolderLock | None = None,
+        flaw: Flaw = flawless,
     ) -> None:
         self._settings = settings or Settings()
         self._clock = clock or SystemClock()
@@ -79,10 +81,11 @@ class Store:
         self._closed = False
         self._failure: StorageUnavailable | None = None
         self._waiting_since = 0.0
+        self.damage = Damage()
         for resource in sorted(loaded.last_revisions.keys() | loaded.records.keys()):
-            self._kinds[resource] = self._new_kind(
-                resource, loaded.records.get(resource, ()), loaded.last_revisions.get(resource, 0)
-            )
+            records = self.damage.sound(loaded.records.get(resource, ()), flaw)
+            floor = loaded.last_revisions.get(resource, 0)
+            self._kinds[resource] = self._new_kind(resource, records, floor)
         self._journal: Journal = open_journal(self)
 
     @classmethod
@@ -92,9 +95,17 @@ class Store:
 
     @classmethod
     def open(
-        cls, folder: Path, settings: Settings | None = None, *, clock: Clock | None = None
+        cls,
+        folder: Path,
+        settings: Settings | None = None,
+        *,
+        clock: Clock | None = None,
+        flaw: Flaw = flawless,
     ) -> Store:
-        """Open the store in a data folder; raise BadConfiguration if the folder or its file is unusable."""
+        """Open the store in a data folder; raise BadConfiguration if the folder or its file is unusable.
+
+        Objects in which `flaw` finds something wrong are set aside, see `damage`.
+        """
         settings = settings or Settings()
         with contextlib.ExitStack() as undo:
             lock = folders.claim(folder)
@@ -105,7 +116,14 @@ class Store:
             journal: OpenJournal = partial(InlineJournal, disk)
             if settings.writer_thread:
                 journal = partial(ThreadedJournal, disk, group_bytes=settings.group_bytes)
-            store = cls(journal, loaded=disk.load(), settings=settings, clock=clock, lock=lock)
+            store = cls(
+                journal,
+                loaded=disk.load(),
+                settings=settings,
+                clock=clock,
+                lock=lock,
+                flaw=flaw,
+            )
             undo.pop_all()
         return store
 
@@ -147,6 +165,16 @@ class Store:
         """Return a resource's objects, or those in one namespace, in order of namespace and name."""
         kind = self._kinds.get(resource)
         return kind.table.ordered(namespace) if kind else []
+
+    def newest(self, resource: str) -> Records:
+        """Return a resource's objects as they will be once the writes on their way are durable, in no order.
+
+        For decisions that must not give out twice what two objects cannot both have; readers are shown `list`.
+        """
+        ahead = {key: each.change.after for key, each in self._head.items()}
+        kept = [each for each in self.list(resource) if each.key not in ahead]
+        coming = (each for key, each in ahead.items() if key.resource == resource)
+        return kept + [each for each in coming if each is not None]
 
     def list_at(self, resource: str, rv: int, namespace: str | None = None) -> Records:
         """Return what `list` returned at a revision; raise Compacted or FutureRevision if that is unknown."""
@@ -243,6 +271,7 @@ class Store:
             groups.setdefault(key.resource, []).append(pending.change)
             if self._head.get(key) is pending:
                 del self._head[key]
+            self.damage.aside.pop(key, None)
         self._revision = done[-1].change.rv
         now = self._clock.monotonic()
         for resource, changes in groups.items():
@@ -268,7 +297,7 @@ class Store:
             pending.settle(error)
 
     def _submit(self, key: Key, head: Record | None, draft: Draft | Removal) -> Pending:
-        if head is None and isinstance(draft, Removal):
+        if head is None and isinstance(draft, Removal) and key not in self.damage.aside:
             raise ValueError(f"nothing can be removed at {key}: it does not exist")
         self._issued += 1
         change = _change(key, head, draft, rv=self._issued)
@@ -302,7 +331,8 @@ def _change(key: Key, head: Record | None, draft: Draft | Removal, *, rv: int) -
     if head is None:
         key = Key(key.resource, sys.intern(key.namespace), key.name)
         record = Record(key, rv, draft.body, _shared(draft.labels), _shared(draft.fields))
-        return Change("ADDED", record, None)
+        # What goes without having been there was set aside.
+        return Change("DELETED" if isinstance(draft, Removal) else "ADDED", record, None)
     labels = head.labels if head.labels == draft.labels else _shared(draft.labels)
     fields = head.fields if head.fields == draft.fields else _shared(draft.fields)
     record = Record(head.key, rv, draft.body, labels, fields)

@@ -8,6 +8,8 @@ import pytest
 
 from bramley.apiserver import crds
 from bramley.apiserver.kinds import table
+from bramley.apiserver.settings import Settings
+from tests.unit.apiserver import damaged
 from tests.unit.apiserver.world import (
     CONFIG_MAPS,
     CRDS,
@@ -318,6 +320,31 @@ async def test_no_definition_gives_a_way_to_roles_past_their_rules(version: str)
         assert refused.code == 422
         assert "built in" in refused.message
         assert (await world.get(f"{RBAC[:-2]}v9/clusterrolebindings")).code == 404
+
+
+async def test_a_definition_over_a_built_in_kind_from_before_is_out_of_force_and_can_go() -> None:
+    twin = a_twin("clusterroles", "ClusterRole", "v9")
+    name = twin["metadata"]["name"]
+    crds.admit(twin, None)
+    async with a_world() as world:
+        kind = world.catalog.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+        assert kind is not None
+        await damaged.put(world.store, kind, name, {"spec": twin["spec"], "status": twin["status"]})
+        again = World(world.store, Settings())
+
+        told = (await again.get(f"{CRDS}/{name}")).json["status"]["conditions"]
+        offered = await again.get(f"{RBAC[:-2]}v9/clusterroles")
+        deleted = await again.delete(f"{CRDS}/{name}")
+        left = await again.get(f"{RBAC}/clusterroles/cluster-admin")
+
+        assert {each["type"]: each["status"] for each in told} == {
+            "NamesAccepted": "False",
+            "Established": "False",
+        }
+        assert offered.code == 404
+        assert deleted.code == 200
+        assert (await again.get(f"{CRDS}/{name}")).code == 404
+        assert left.code == 200, "its objects were never the definition's"
 
 
 def test_a_definition_does_not_take_the_place_of_a_built_in_kind() -> None:

@@ -173,6 +173,13 @@ async def test_trying_or_failing_keeps_no_address() -> None:
         assert (await world.ask("POST", SERVICES, a_service("a"))).code == 201
 
 
+async def test_services_that_come_and_go_use_no_address_up() -> None:
+    async with a_world(Settings(service_range="192.0.2.0/30")) as world:
+        for _ in range(3):
+            await world.create(SERVICES, a_service("a"))
+            await world.delete(f"{SERVICES}/a")
+
+
 async def test_ports_on_nodes_are_given_and_kept() -> None:
     async with a_world() as world:
         made = (await world.create(SERVICES, a_service("a", type="NodePort"))).json

@@ -269,3 +269,18 @@ async def test_closing_finishes_writes_and_refuses_new_ones() -> None:
         await store.write(POD, put)
     with pytest.raises(Closed):
         store.watch("pods", since=0)
+
+
+async def test_the_newest_state_counts_writes_on_their_way() -> None:
+    store, journal = stepped_store()
+    await started(store.write(POD, put))
+    journal.commit()
+    await started(store.write(POD, remove))
+    await started(store.write(OTHER_POD, put))
+    await started(store.write(Key("nodes", "", "n"), put))
+
+    assert [each.key for each in store.newest("pods")] == [OTHER_POD]
+    assert [each.key for each in store.list("pods")] == [POD]
+    journal.fail()
+    assert [each.key for each in store.newest("pods")] == [POD]
+    await store.close()

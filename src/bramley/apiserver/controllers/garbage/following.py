@@ -15,6 +15,7 @@ from typing import NoReturn
 
 from bramley.api.meta import Resource
 from bramley.apiserver.controllers.discovery import Discovery, Kinds, Thin, discover
+from bramley.apiserver.controllers.following import sparing
 from bramley.apiserver.controllers.garbage.graph import Graph, Wakes
 from bramley.base import errors, log
 from bramley.base.clock import Clock
@@ -131,7 +132,7 @@ class Following:
             if is_definition:
                 self._stirred.set()
 
-        informer.on_change(changed)
+        informer.on_change(sparing(changed))
         self._followed[resource] = _Followed(informer, group.create_task(informer.run()))
 
     def _drop(self, resource: Resource) -> None:

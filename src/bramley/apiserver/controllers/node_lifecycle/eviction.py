@@ -13,6 +13,7 @@ import msgspec
 from bramley.api import conditions
 from bramley.api.core import Node, Pod, PodCondition
 from bramley.api.meta import ObjectMeta
+from bramley.apiserver.controllers.following import sparing
 from bramley.apiserver.controllers.node_lifecycle import taints
 from bramley.apiserver.controllers.timings import Timings
 from bramley.base import errors
@@ -159,4 +160,4 @@ def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> 
             for pod in pods.indexed(BY_NODE, key.name):
                 workers.queue.add(key_of(pod))
 
-    nodes.on_change(changed)
+    nodes.on_change(sparing(changed))

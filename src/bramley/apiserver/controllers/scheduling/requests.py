@@ -42,7 +42,7 @@ def of_pod(spec: PodSpec) -> Amounts:
 def floor_of_pod(spec: PodSpec) -> tuple[int, int]:
     """Return the CPU and memory that scoring takes the Pod for."""
     total = _total(spec, lambda container: {**_FLOOR, **amounts(container.resources.requests)})
-    return total["cpu"], total["memory"]
+    return total.get("cpu", 0), total.get("memory", 0)
 
 
 def _total(spec: PodSpec, of: Callable[[Container], Amounts]) -> Amounts:

@@ -17,6 +17,7 @@ import msgspec
 
 from bramley.api import conditions
 from bramley.api.core import Namespace, Node, Pod, PodCondition
+from bramley.apiserver.controllers.following import sparing
 from bramley.apiserver.controllers.scheduling import choosing
 from bramley.apiserver.controllers.scheduling.choosing import Decision, Fits, Unfit
 from bramley.apiserver.controllers.scheduling.facts import PodFacts
@@ -230,9 +231,9 @@ def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> 
     view = View(line, clock=clock, wake=wake)
     pods = manager.informer(Pod)
     # Before the controller's own handler, so that the board knows of a Pod before its key is taken.
-    pods.on_change(view.pod_changed)
-    manager.informer(Node).on_change(view.node_changed)
-    manager.informer(Namespace).on_change(view.namespace_changed)
+    pods.on_change(sparing(view.pod_changed))
+    manager.informer(Node).on_change(sparing(view.node_changed))
+    manager.informer(Namespace).on_change(sparing(view.namespace_changed))
     around = Surroundings(
         client=client,
         check=manager.check,

@@ -70,3 +70,8 @@ def test_scoring_takes_a_silent_container_for_something() -> None:
     spec = msgspec.convert({"containers": [{"name": "a"}, container("1")]}, PodSpec)
 
     assert requests.floor_of_pod(spec) == (1100, 400 * MI)
+
+
+def test_a_pod_without_containers_asks_for_nothing() -> None:
+    """No server takes one today, but an older one may have."""
+    assert requests.floor_of_pod(PodSpec()) == (0, 0)
