@@ -7,6 +7,7 @@ other configuration.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,10 @@ _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """The ground of every table in the file: a name that is not known is a mistake."""
+
+
+class _GivenTwice(Exception):
+    """A name that a table has twice."""
 
 
 class File(_Part, frozen=True):
@@ -88,10 +93,13 @@ def read(path: Path) -> HostConfig:
     """Return what the file says, or refuse it by the field that is wrong."""
     try:
         content = _bounded(path, LONGEST)
-        return msgspec.convert(yaml.safe_load(content), HostConfig)
+        return msgspec.convert(_loaded(content), HostConfig)
     except msgspec.ValidationError as error:
         raise BadConfiguration(f"{path}: {error}; see docs/reference/host-config.md") from error
-    except (yaml.YAMLError, RecursionError, UnicodeDecodeError) as error:
+    except _GivenTwice as error:
+        raise BadConfiguration(f"{path}: {error}; only one of them would count") from None
+    # The parser's own constructors let through what a date, a number or a tag of another kind makes them raise.
+    except (yaml.YAMLError, RecursionError, ValueError, LookupError, AttributeError) as error:
         raise BadConfiguration(f"{path} is no YAML: {_one_line(error)}") from error
 
 
@@ -199,6 +207,39 @@ def _checked(artifact: Artifact, file: File) -> Artifact:
             f"{artifact.path} has the SHA-256 {artifact.sha256}, not {file.sha256}; fetch it again"
         )
     return artifact
+
+
+def _loaded(content: bytes) -> Any:
+    """Return what a YAML holds; a name that is given twice is refused, since only one of the two would count."""
+    loader = yaml.SafeLoader(content)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _require_once(node, seen=set())
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _require_once(node: yaml.Node, *, seen: set[int]) -> None:
+    if id(node) in seen:
+        # An alias leads here again, perhaps from within.
+        return
+    seen.add(id(node))
+    if isinstance(node, yaml.MappingNode):
+        names = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+        if twice := [name[:80] for name, count in names.items() if count > 1]:
+            line = node.start_mark.line + 1
+            raise _GivenTwice(f"{', '.join(twice)} given twice in what begins in line {line}")
+    for each in _children(node):
+        _require_once(each, seen=seen)
+
+
+def _children(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return [each for pair in node.value for each in pair]
+    return list(node.value) if isinstance(node, yaml.SequenceNode) else []
 
 
 def _bounded(path: Path, most: int) -> bytes:

@@ -197,7 +197,9 @@ def parse_target(text: str, *, user: str, field: str = "TARGET") -> tuple[str, s
         raise BadConfiguration(
             f"{field} {text[:80]!r} is not of the form user@host or user@host:port"
         )
-    host, port = found["host"].strip("[]"), int(found["port"] or ssh.target.DEFAULT_PORT)
+    # A dot at the end says that a name is whole; with and without it there is one Mac, and one pin.
+    host = found["host"].strip("[]").removesuffix(".")
+    port = int(found["port"] or ssh.target.DEFAULT_PORT)
     who = found["user"] or user
     grammar.require(
         field,

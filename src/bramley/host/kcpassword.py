@@ -18,6 +18,7 @@ LONGEST = 255
 # The longest password, and the padding behind it.
 LONGEST_FILE = (LONGEST // len(KEY) + 1) * len(KEY)
 
+_BLANK, _DELETE = 0x20, 0x7F
 _SEALED = machines.SEALED.encode()
 
 
@@ -56,9 +57,11 @@ def _checked(password: Secret) -> bytes:
         )
     if len(plain) > LONGEST:
         raise BadConfiguration(f"the user's password is longer than {LONGEST} bytes")
-    # NUL is where the file's password ends, and a line's end is where a prompt's does.
-    if any(byte in plain for byte in b"\0\r\n"):
-        raise BadConfiguration("the user's password holds a NUL or the end of a line")
+    # NUL is where the file's password ends; a prompt takes the others for keys, which end a line, erase it or stop the program.
+    if any(byte < _BLANK or byte == _DELETE for byte in plain):
+        raise BadConfiguration(
+            "the user's password holds a control character, such as NUL or the end of a line, which cannot be typed at a prompt"
+        )
     return plain
 
 

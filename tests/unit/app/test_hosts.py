@@ -29,6 +29,7 @@ from bramley.kube.tls import Trust
         ("m1@127.0.0.1:2222", ("m1", "127.0.0.1", 2222)),
         ("m1@[FE80::1]:22", ("m1", "fe80::1", 22)),
         ("MAC-1.Example.com", ("m1", "mac-1.example.com", 22)),
+        ("m1@mac-1.example.com.:2222", ("m1", "mac-1.example.com", 2222)),
     ],
 )
 def test_a_target_is_a_user_a_host_and_a_port(text: str, meant: tuple[str, str, int]) -> None:
@@ -48,6 +49,8 @@ def test_a_target_is_a_user_a_host_and_a_port(text: str, meant: tuple[str, str, 
         "a b@host",
         "m1@fe80::1",
         "m1@ho$t",
+        "m1@host..",
+        "m1@.",
     ],
 )
 def test_what_is_no_target_is_refused(text: str) -> None:

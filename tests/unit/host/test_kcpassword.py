@@ -20,9 +20,9 @@ VECTORS = [
     ("123456789012", "4cbb6117e78aead29a892e4f895223d2bcddeaa3b91f"),
 ]
 SEALED = bytes.fromhex("41fa3742bed9b9d4a3b91f")
-PASSWORDS = st.text(st.characters(codec="utf-8", exclude_characters="\0\r\n"), min_size=1).filter(
-    lambda text: len(text.encode()) <= kcpassword.LONGEST and not text.startswith("<sealed>")
-)
+PASSWORDS = st.text(
+    st.characters(codec="utf-8", min_codepoint=0x20, exclude_characters="\x7f"), min_size=1
+).filter(lambda text: len(text.encode()) <= kcpassword.LONGEST and not text.startswith("<sealed>"))
 
 
 @pytest.mark.parametrize(("password", "contents"), VECTORS)
@@ -82,6 +82,8 @@ def test_a_file_that_is_too_long_is_refused() -> None:
         ("canary\0", "NUL"),
         ("canary\n", "end of a line"),
         ("canary\r", "end of a line"),
+        ("canary\x03", "control character"),
+        ("canary\x7f", "control character"),
         ("canary\ud800", "UTF-8"),
     ],
 )

@@ -153,7 +153,8 @@ def conf_refusal(seen: Facts) -> str:
                 f"{host.PF_CONF} is a link to {(link.target if link else '')[:200]!r}, which is no file in {_FOLDER}; put macOS' file in "
                 "its place and run this again"
             )
-    if len(text) >= CONF.most:
+    # With our block, too: what is written must be read whole the next time.
+    if max(len(text), len(pf_conf.with_block(text))) >= CONF.most:
         return f"{host.PF_CONF} is larger than {CONF.most // 1024} KiB; look what has grown there"
     return ""
 

@@ -183,7 +183,13 @@ async def test_a_file_that_pf_would_refuse_does_not_replace_the_one_in_use(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("content", "why"), [(None, "is missing"), (b"#" * 300_000, "is larger than 256 KiB")]
+    ("content", "why"),
+    [
+        (None, "is missing"),
+        (b"#" * 300_000, "is larger than 256 KiB"),
+        # With our block it would be.
+        (b"#" * (256 * 1024 - 2) + b"\n", "is larger than 256 KiB"),
+    ],
 )
 async def test_a_file_that_cannot_be_kept_whole_is_not_touched(
     tmp_path: Path, content: bytes | None, why: str
