@@ -54,6 +54,11 @@ class Folders:
         return self.state / "ledger"
 
     @property
+    def clock(self) -> Path:
+        """Return the file of what the host's time of day has done since the host was started."""
+        return self.state / "clock"
+
+    @property
     def own_token(self) -> Path:
         """Return the file of the agent's own token, once it was renewed."""
         return self.state / "token"

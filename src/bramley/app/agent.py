@@ -133,7 +133,7 @@ def _way_in(
 
     explicit = Path(kubeconfig) if kubeconfig else None
     found = connecting.find(explicit, environment=environment, clock=clock)
-    own = OwnToken(found.credentials, settings.folders.own_token, clock=clock)
+    own = OwnToken(found.credentials, settings.folders.own_token)
     return own, Client(HttpTransport(replace(found, credentials=own)), clock=clock)
 
 

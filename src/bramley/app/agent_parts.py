@@ -25,6 +25,7 @@ from bramley.agent.pods import joining
 from bramley.agent.scraping import Scraping
 from bramley.agent.settings import Endpoint, Settings
 from bramley.agent.slots import Slots
+from bramley.agent.steady import SteadyClock
 from bramley.agent.tart.driver import Tart
 from bramley.api.core import Node
 from bramley.app.agent_guests import GuestParts, endpoints, serving_jobs
@@ -48,14 +49,10 @@ class Parts:
         self._settings = settings
         self._around = around
         self._managed = asyncio.Event()
+        self.clock = self._new_clock()
         self.metrics = AgentMetrics(around.registry)
         self.ledger = around.open_ledger(settings.folders.ledger)
-        self.tart = Tart(
-            around.programs,
-            binary=settings.tart_binary,
-            home=settings.folders.tart_home,
-            metrics=self.metrics,
-        )
+        self.tart = self._new_tart()
         self.slots = self._new_slots()
         self.session = self._new_session()
         self.manager = self._new_manager()
@@ -115,6 +112,18 @@ class Parts:
         finally:
             self._managed.set()
 
+    def _new_clock(self) -> SteadyClock:
+        around, folders = self._around, self._settings.folders
+        return SteadyClock(around.clock, folders.clock, boot_id=around.host.boot_id)
+
+    def _new_tart(self) -> Tart:
+        return Tart(
+            self._around.programs,
+            binary=self._settings.tart_binary,
+            home=self._settings.folders.tart_home,
+            metrics=self.metrics,
+        )
+
     def _new_slots(self) -> Slots:
         around = self._around
         return Slots(
@@ -161,7 +170,7 @@ class Parts:
                 stock=self.stock,
                 ledger=self.ledger,
                 host=around.host,
-                clock=around.clock,
+                clock=self.clock,
                 list_pods=collector.pods_of(around.kube, settings.node.name),
                 remove_vm=self._remove_vm,
                 leases=settings.folders.leases,
@@ -216,7 +225,7 @@ class Parts:
                 session=self.session,
                 slots=self.slots,
                 metrics=self.metrics,
-                clock=around.clock,
+                clock=self.clock,
                 rng=around.rng,
                 scraping=self.scraping,
             ),

@@ -54,8 +54,6 @@ class Machine:
     dies_in: int | None = None
     down: float = 1.0
     kicked: list[str] = field(default_factory=list)
-    # VMs whose record was lost while they were cloned: nobody can know of them before they come.
-    unforeseen: set[str] = field(default_factory=set)
     _dead: AgentSide | None = None
     # The pids of all dead agents.
     _graves: set[int] = field(default_factory=set)
@@ -137,7 +135,7 @@ class Machine:
         return [
             f"{pod.name} has a VM and is not held"
             for uid, pod in seen.current().items()
-            if vm_of(pod) in seen.vms() - self.unforeseen
+            if vm_of(pod) in seen.vms()
             and uid not in seen.excused
             and finalizers.VM_CLEANUP not in pod.metadata.finalizers
         ]

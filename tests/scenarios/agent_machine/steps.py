@@ -272,8 +272,6 @@ class SpoilRecord:
         folder = machine.world.mac.folders.ledger / "vms"
         records = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
         for path in records[-1:]:
-            if path.stem not in machine.world.invariants.vms():
-                machine.unforeseen.add(path.stem)
             path.write_bytes(path.read_bytes()[: self.kept])
 
 

@@ -72,7 +72,7 @@ async def a_world(tmp_path: Path, given: Credential | None = None) -> AsyncItera
         admin = Client(api.transport(token), clock=clock)
         made = await identity.create(admin, NODE, expires=HOUR)
         first = given or Credential(Secret(f"Bearer {made.token.reveal()}"))
-        own = OwnToken(Fixed(first), tmp_path / "token", clock=clock)
+        own = OwnToken(Fixed(first), tmp_path / "token")
         kube = Client(Showing(api, own), clock=clock)  # type: ignore[arg-type]
         node = await admin.create(Node(metadata=ObjectMeta(name=NODE)))
         renewal = Renewal(
@@ -103,11 +103,23 @@ async def test_an_agent_that_starts_again_uses_the_renewed_token(tmp_path: Path)
         await asyncio.sleep(0.85 * HOUR.total_seconds())
         await world.renewal.look()
 
-        again = OwnToken(Fixed(world.first), world.file, clock=virtual_time.clock())
+        again = OwnToken(Fixed(world.first), world.file)
 
         assert await again.current() == await world.own.current() != world.first
-        await asyncio.sleep(HOUR.total_seconds())
-        late = OwnToken(Fixed(world.first), world.file, clock=virtual_time.clock())
+
+
+async def test_a_token_that_is_over_is_given_up_when_the_server_says_so(tmp_path: Path) -> None:
+    """A host whose clock is ahead must not throw away the only token that is worth something."""
+    async with a_world(tmp_path) as world:
+        await asyncio.sleep(0.85 * HOUR.total_seconds())
+        await world.renewal.look()
+        await asyncio.sleep(2 * HOUR.total_seconds())
+        late = OwnToken(Fixed(world.first), world.file)
+
+        shown = await late.current()
+
+        assert shown != world.first
+        assert await late.refused(shown)
         assert await late.current() == world.first
 
 

@@ -11,17 +11,20 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
+from typing import TypeVar
+
+import msgspec
 
 from bramley.agent.collecting import facts, leases, table
 from bramley.agent.collecting.facts import Facts, Listed, PodFact
 from bramley.agent.collecting.plan import DeleteImage, DeleteVm, Plan, Step, decide
 from bramley.agent.host import Host
 from bramley.agent.images.stock import Stock
-from bramley.agent.ledger import Ledger
+from bramley.agent.ledger import ImageRecord, Ledger, VmRecord
+from bramley.agent.steady import SteadyClock
 from bramley.agent.tart.driver import Tart
 from bramley.api.core import Pod
 from bramley.base import errors, log
-from bramley.base.clock import Clock
 from bramley.kube.client import Client
 
 logger = log.get(__name__)
@@ -32,6 +35,7 @@ FLOOR = 0.15
 
 ListPods = Callable[[], Awaitable[Sequence[Pod]]]
 RemoveVm = Callable[[str], Awaitable[None]]
+R = TypeVar("R", VmRecord, ImageRecord)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +46,7 @@ class Around:
     stock: Stock
     ledger: Ledger
     host: Host
-    clock: Clock
+    clock: SteadyClock
     list_pods: ListPods
     remove_vm: RemoveVm
     leases: Path
@@ -148,15 +152,15 @@ class Collector:
         self, pods: Sequence[PodFact] | None, listed: Listed | None, *, is_asked: bool
     ) -> Facts:
         around, records = self._around, self._around.stock.records()
-        vms = dict(around.ledger.vms())
+        vms = around.ledger.vms()
         goldens = frozenset(each.golden for each in around.stock.present())
         return Facts(
             now=around.clock.now(),
             pods=pods,
             listed=listed,
             processes=self._processes(),
-            vms=vms,
-            images=records,
+            vms={name: self._aged(record) for name, record in vms.items()},
+            images=[self._aged(record) for record in records],
             goldens=goldens,
             live=frozenset(name for name in goldens | vms.keys() if self._lives(name)),
             in_hand=frozenset(each.digest for each in records if around.stock.is_in_hand(each)),
@@ -164,6 +168,15 @@ class Collector:
             is_low=self._is_low(),
             is_asked=is_asked,
         )
+
+    def _aged(self, record: R) -> R:
+        """Return a record with its dates as the clock would tell them now: a jump makes nothing old."""
+        dates = {
+            name: self._around.clock.restamped(date)
+            for name in ("created_at", "pulled_at", "last_used")
+            if (date := getattr(record, name, None)) is not None
+        }
+        return msgspec.structs.replace(record, **dates)
 
     def _processes(self) -> table.Evidence | None:
         try:

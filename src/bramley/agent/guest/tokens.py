@@ -68,10 +68,14 @@ class Settings:
 
 @dataclass(slots=True)
 class _Kept:
-    """A VM whose token is kept fresh, and when to look at it next."""
+    """A VM whose token is kept fresh, and when to look at it next: by the time of day, or by seconds that never jump.
+
+    A sleep of the host stops the seconds, and somebody may set the time of day back; the first of both counts.
+    """
 
     pod: Pod
     due: datetime
+    due_at: float
     failures: int = 0
 
 
@@ -101,14 +105,14 @@ class Tokens:
         """Mint a token into the VM's share, unless a fresh one is there, and keep it fresh from now on."""
         held = self._held_until(vm)
         if held is not None and held > self._clock.now():
-            self._keep(vm, _Kept(pod, held))
+            self._keep(vm, pod, held)
             return
-        self._keep(vm, _Kept(pod, await self._write(pod, vm)))
+        self._keep(vm, pod, await self._write(pod, vm))
 
     def keep(self, pod: Pod, vm: str) -> None:
         """Keep the token fresh that a VM has already, as after a restart of the agent; one that is unreadable is due now."""
         if vm not in self._kept:
-            self._keep(vm, _Kept(pod, self._held_until(vm) or self._clock.now()))
+            self._keep(vm, pod, self._held_until(vm) or self._clock.now())
 
     def forget(self, vm: str) -> None:
         """Renew no more for this VM."""
@@ -118,8 +122,9 @@ class Tokens:
         """Renew tokens as they become due, until cancelled."""
         while True:
             self._news.clear()
-            now = self._clock.now()
-            for vm in [name for name, kept in self._kept.items() if kept.due <= now]:
+            for vm in [
+                name for name, kept in self._kept.items() if self._left(kept) <= timedelta()
+            ]:
                 await self._renew(vm)
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._rest()):
@@ -130,14 +135,15 @@ class Tokens:
         if kept is None:
             return
         try:
-            kept.due = await self._write(kept.pod, vm)
+            due = await self._write(kept.pod, vm)
         except (errors.BramleyError, OSError) as error:
             kept.failures += 1
             pause = self._settings.backoff.delay(kept.failures, self._rng)
-            kept.due = self._clock.now() + pause
+            self._put_off(kept, self._clock.now() + pause)
             self._metrics.token_renewals.of(metrics.FAILED).inc()
             logger.warning("A guest's token cannot be renewed yet", vm=vm, error=error, again=pause)
             return
+        self._put_off(kept, due)
         kept.failures = 0
         self._metrics.token_renewals.of(metrics.DONE).inc()
 
@@ -164,16 +170,24 @@ class Tokens:
             return None
         return claims.ends - claims.life * (1 - self._settings.renewed_after)
 
-    def _keep(self, vm: str, kept: _Kept) -> None:
-        self._kept[vm] = kept
+    def _keep(self, vm: str, pod: Pod, due: datetime) -> None:
+        kept = self._kept[vm] = _Kept(pod, due, 0.0)
+        self._put_off(kept, due)
         self._news.set()
+
+    def _put_off(self, kept: _Kept, due: datetime) -> None:
+        kept.due = due
+        kept.due_at = self._clock.monotonic() + (due - self._clock.now()).total_seconds()
+
+    def _left(self, kept: _Kept) -> timedelta:
+        seconds = timedelta(seconds=kept.due_at - self._clock.monotonic())
+        return min(kept.due - self._clock.now(), seconds)
 
     def _rest(self) -> float | None:
         """Return the seconds until the next look; None while there is nothing to look at."""
-        dues = [kept.due for kept in self._kept.values()]
-        if not dues:
+        if not self._kept:
             return None
-        left = max(min(dues) - self._clock.now(), timedelta(0))
+        left = max(min(map(self._left, self._kept.values())), timedelta(0))
         # Sleep stops the timer of a host but not its clock, and a clock may be set.
         return min(left, LONGEST_REST).total_seconds()
 

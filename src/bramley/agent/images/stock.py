@@ -101,7 +101,8 @@ class Stock:
     def used(self, record: ImageRecord) -> None:
         """Write down that an image is in use, but not more often than it matters."""
         now = self._clock.now()
-        if record.last_used is None or now - record.last_used >= _TOUCH:
+        # In both directions: a clock that was set back must not leave an old date for as long as it was set back.
+        if record.last_used is None or abs(now - record.last_used) >= _TOUCH:
             with _tolerated():
                 self._ledger.put_image(msgspec.structs.replace(record, last_used=now))
 

@@ -78,8 +78,7 @@ def _leave(seen: Observation) -> Step:
 
 def _finish(seen: Observation) -> Step:
     """Remove everything of a Pod that has ended; its status is told already, by whomever."""
-    rest = Step.AWAIT_REMAINS if seen.may_appear else Step.REST
-    return _inherit(seen) or _quench(seen) or _remove(seen) or _let_go(seen) or rest
+    return _inherit(seen) or _quench(seen) or _remove(seen) or _part(seen)
 
 
 def _begin(seen: Observation) -> Step:
@@ -204,6 +203,11 @@ def _remove(seen: Observation) -> Step | None:
         return Step.DROP_RECORD
     # The record outlives its Pod until no clone can come any more, so that whatever comes is known as ours.
     return Step.AWAIT_REMAINS if seen.is_gone else None
+
+
+def _part(seen: Observation) -> Step:
+    """Let a finished Pod go that nobody has deleted, and that is held for as long as a clone may still come."""
+    return Step.AWAIT_REMAINS if seen.may_appear else _let_go(seen) or Step.REST
 
 
 def _let_go(seen: Observation) -> Step | None:

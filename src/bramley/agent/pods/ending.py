@@ -10,8 +10,9 @@ from datetime import timedelta
 
 import msgspec
 
+from bramley.agent.guest.report import finished_at
 from bramley.agent.ledger.records import VmState
-from bramley.agent.pods import endings, fields, status
+from bramley.agent.pods import activity, endings, fields, status
 from bramley.agent.pods.observation import Process
 from bramley.agent.pods.observing import process_of
 from bramley.agent.pods.turn import TROUBLE, Turn
@@ -70,11 +71,13 @@ async def end(turn: Turn) -> Outcome | None:
     """Write down how the VM ended, before anything that tells of it goes."""
     means, record = turn.means, turn.record
     guests = means.guests
+    over, reported = means.runs.ended(turn.vm), guests.report(turn.vm)
+    at = finished_at(over, reported, started=record.started_at, now=means.clock.now())
     known = endings.End(
-        ended=means.runs.ended(turn.vm),
-        reported=guests.report(turn.vm),
-        now=means.clock.now(),
-        deadline=fields.deadline(turn.pod),
+        ended=over,
+        reported=reported,
+        at=at,
+        was_late=activity.was_late(turn.pod, at, means),
         was_rebooted=record.boot_id != means.host.boot_id(),
     )
     ended = endings.ended(record, known)

@@ -10,7 +10,7 @@ from datetime import datetime
 
 import msgspec
 
-from bramley.agent.guest.report import Report, finished_at
+from bramley.agent.guest.report import Report
 from bramley.agent.ledger.records import VmRecord, VmState
 from bramley.agent.pods import status
 from bramley.agent.runs import Ended
@@ -23,28 +23,27 @@ _SIGNALLED = 128
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """What is known of an end: how the run ended, what the guest reported, and what happened around it."""
+    """What is known of an end: how the run ended, what the guest reported, when that was, and what happened around it."""
 
     ended: Ended | None
     reported: Report
-    now: datetime
-    deadline: datetime | None = None
+    at: datetime
+    was_late: bool = False
     was_rebooted: bool = False
 
 
 def ended(record: VmRecord, end: End) -> VmRecord:
     """Return the record with how its VM ended; one that has reported nothing and that nobody watched has failed."""
     exit = status.exit_of(end.reported.code, end.ended)
-    at = finished_at(end.ended, end.reported, started=record.started_at, now=end.now)
     reason = exit.reason
-    if end.deadline is not None and at >= end.deadline:
+    if end.was_late:
         reason = agent.DEADLINE_EXCEEDED
     elif end.was_rebooted and end.reported.code is None:
         reason = agent.HOST_REBOOTED
     return msgspec.structs.replace(
         record,
         state=VmState.ENDED,
-        ended_at=at,
+        ended_at=end.at,
         exit_code=exit.code,
         exit_reason=reason,
         exit_message=_message(record, reason, exit.code),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from bramley.api import quantities
 from bramley.api.names import agent, labels
@@ -60,10 +60,10 @@ def grace(pod: Pod) -> timedelta:
     return DEFAULT_GRACE if seconds is None else _span(seconds)
 
 
-def deadline(pod: Pod) -> datetime | None:
-    """Return when a Pod that was taken on must have ended, or None; like a kubelet's, the time counts from the start time."""
-    seconds, began = pod.spec.active_deadline_seconds, pod.status.start_time
-    return None if seconds is None or began is None else began + _span(seconds)
+def lifetime(pod: Pod) -> timedelta | None:
+    """Return how long a Pod may be active from its start time on, or None."""
+    seconds = pod.spec.active_deadline_seconds
+    return None if seconds is None else _span(seconds)
 
 
 def wants_token(pod: Pod) -> bool:

@@ -21,11 +21,11 @@ from bramley.agent.pods.orphans import Orphans
 from bramley.agent.pods.reconciler import PodReconciler
 from bramley.agent.runs import Runs
 from bramley.agent.slots import Slots
+from bramley.agent.steady import SteadyClock
 from bramley.agent.tart.driver import Tart
 from bramley.api.names import events
 from bramley.api.pod import Pod
 from bramley.base.backoff import Backoff
-from bramley.base.clock import Clock
 from bramley.runtime.bell import Bell
 from bramley.runtime.controller import Controller, ControllerSettings
 from bramley.runtime.manager import Manager
@@ -54,7 +54,7 @@ class Parts:
     session: Preflight | None
     slots: Slots
     metrics: AgentMetrics
-    clock: Clock
+    clock: SteadyClock
     rng: random.Random
     scraping: Scraping | None = None
 

@@ -19,9 +19,9 @@ from bramley.agent.pods.hearing import Hearing
 from bramley.agent.pods.memory import Memory
 from bramley.agent.runs import Runs
 from bramley.agent.slots import Slots
+from bramley.agent.steady import SteadyClock
 from bramley.agent.tart.driver import Tart
 from bramley.api.pod import Pod
-from bramley.base.clock import Clock
 from bramley.runtime.bell import Bell
 from bramley.runtime.cache import Cache
 from bramley.runtime.events import Recorder
@@ -83,5 +83,5 @@ class Means:
     exits: Exits
     departures: Departures
     hearing: Hearing
-    clock: Clock
+    clock: SteadyClock
     scraping: Scraping | None = None

@@ -31,6 +31,7 @@ class Notes:
     percent: int = -1
     told: set[str] = field(default_factory=set)
     gone_since: float | None = None
+    active_since: float | None = None
 
     def first_time(self, what: str) -> bool:
         """Tell whether this is new, and remember it."""

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from bramley.agent import vm_names
 from bramley.agent.images import asking
 from bramley.agent.ledger.records import VmRecord, VmState
-from bramley.agent.pods import fields
+from bramley.agent.pods import activity, fields
 from bramley.agent.pods.means import Means
 from bramley.agent.pods.observation import Image, Observation, Phase, Process
 from bramley.agent.pods.subject import Subject
@@ -33,11 +33,11 @@ def observe(subject: Subject, means: Means) -> Observation:
         phase=_phase(pod),
         has_finalizer=pod is not None and finalizers.VM_CLEANUP in pod.metadata.finalizers,
         is_unsupported=pod is not None and fields.unsupported(pod) is not None,
-        is_late=is_late(pod, means.clock.now()),
+        is_late=activity.is_late(pod, means),
         record=record.state if record else None,
         is_adopted=record is not None and record.is_adopted,
         is_same_boot=record is None or record.boot_id == means.host.boot_id(),
-        may_appear=_may_appear(record, means),
+        may_appear=_may_appear(subject, record, means),
         was_lost=record is None and _is_unreadable(subject.vm, means),
         process=process,
         has_clone=has_bundle(subject.vm, means),
@@ -80,22 +80,24 @@ def start_failure(vm: str, record: VmRecord | None, means: Means) -> failures.Ta
     ended = means.runs.ended(vm)
     if ended is None or ended.code is None or ended.code <= 0 or ended.at is None:
         return None
-    if record is None or record.started_at is None or ended.at - record.started_at >= SANITY:
+    if record is None or not _was_brief(record, ended.at, means):
         return None
     if means.guests.report(vm).code is not None:
         return None
     return failures.start_failure(ended.code, means.runs.said(vm))
 
 
+def _was_brief(record: VmRecord, ended_at: datetime, means: Means) -> bool:
+    """Tell whether a run ended at once. Dates can be wrong in both directions; what this agent has seen itself cannot."""
+    if record.started_at is not None and abs(ended_at - record.started_at) < SANITY:
+        return True
+    began = means.memory.of(record.uid).started_at
+    return began is not None and means.clock.monotonic() - began < SANITY.total_seconds()
+
+
 def has_bundle(vm: str, means: Means) -> bool:
     """Tell whether there is a folder of this VM, whole or not."""
     return (means.tart.home / "vms" / vm).exists()
-
-
-def is_late(pod: Pod | None, now: datetime) -> bool:
-    """Tell whether a Pod's active deadline has passed."""
-    deadline = fields.deadline(pod) if pod is not None else None
-    return deadline is not None and now >= deadline
 
 
 def legacy_of(pod: Pod, record: VmRecord | None, means: Means) -> str | None:
@@ -120,13 +122,18 @@ def _phase(pod: Pod | None) -> Phase:
     return Phase(phase) if phase in set(Phase) else Phase.PENDING
 
 
-def _may_appear(record: VmRecord | None, means: Means) -> bool:
+def _may_appear(subject: Subject, record: VmRecord | None, means: Means) -> bool:
     """Tell whether a clone that an earlier agent began may still come: killed agents leave their programs behind."""
-    if record is None or record.state is not VmState.CLAIMED or record.created_at is None:
+    notes, longest = means.memory.of(subject.uid), means.tart.deadlines.clone
+    if record is None:
+        # A Pod without a record of its own is held or adopted first.
+        is_lost = subject.pod is None and _is_unreadable(subject.vm, means)
+        since = means.clock.monotonic() - (notes.gone_since or means.clock.monotonic())
+        return is_lost and since < longest.total_seconds()
+    if record.golden or record.created_at is None or notes.claimed_at is not None:
+        # Its clone is done, or was there when it was adopted, or is this agent's own, which dies with its call.
         return False
-    if means.memory.of(record.uid).claimed_at is not None:
-        return False
-    return means.clock.now() - record.created_at < means.tart.deadlines.clone
+    return means.clock.age(record.created_at) < longest
 
 
 def _is_unreadable(vm: str, means: Means) -> bool:
@@ -156,14 +163,18 @@ def _has_predecessor(subject: Subject, means: Means) -> bool:
 
 
 def _is_out_of_grace(subject: Subject, means: Means) -> bool:
-    """Tell whether the guest has had its time: since we asked it, or, if agents came and went, since twice that time."""
+    """Tell whether the guest has had its time: since we asked it, or, if agents came and went, since twice that time.
+
+    The second is judged by the server's date and our clock, which may be wrong, so it counts only for an agent that came late.
+    """
     pod = subject.pod
     if pod is None:
         return True
     grace = fields.grace(pod)
-    asked_at = means.memory.of(subject.uid).asked_at
+    notes = means.memory.of(subject.uid)
+    asked_at, ends = notes.asked_at, pod.metadata.deletion_timestamp
     if asked_at is not None and means.clock.monotonic() - asked_at >= grace.total_seconds():
         return True
-    ends = pod.metadata.deletion_timestamp
-    is_overdue = ends is not None and means.clock.now() >= ends + grace
+    came_late = notes.started_at is None and not notes.address
+    is_overdue = came_late and ends is not None and means.clock.now() >= ends + grace
     return grace <= timedelta() or is_overdue

@@ -63,11 +63,14 @@ async def adopt(turn: Turn) -> Outcome | None:
     known = means.ledger.find_by_uid(turn.uid)
     vm = observing.legacy_of(pod, known, means) or turn.vm
     record = known or _new_record(turn, vm)
+    is_there = observing.has_bundle(vm, means) or means.runs.is_begun(vm)
     means.ledger.put(
         msgspec.structs.replace(
             record,
             state=VmState.STARTED,
             is_adopted=True,
+            # When it was made nobody knows; one that is not there may still be under way from now on.
+            created_at=None if is_there else record.created_at,
             boot_id=means.host.boot_id(),
             started_at=record.started_at or pod.status.start_time or means.clock.now(),
         )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from bramley.agent.images import asking
-from bramley.agent.pods import fields, observing, status
+from bramley.agent.pods import activity, fields, observing, status
 from bramley.agent.pods.turn import Turn
 from bramley.api.names import agent, events
 from bramley.base import errors, log
@@ -159,12 +159,8 @@ def _poll(turn: Turn) -> timedelta:
 
 
 def _not_beyond_deadline(turn: Turn, poll: timedelta) -> timedelta:
-    deadline: datetime | None = (
-        fields.deadline(turn.subject.pod) if turn.subject.pod is not None else None
-    )
-    if deadline is None:
-        return poll
-    return min(poll, max(deadline - turn.means.clock.now(), timedelta(milliseconds=100)))
+    left = activity.left(turn.subject.pod, turn.means)
+    return poll if left is None else min(poll, max(left, timedelta(milliseconds=100)))
 
 
 def _rounded(percent: int) -> int:

@@ -33,7 +33,7 @@ logger = log.get(__name__)
 # Without these files tart neither lists nor runs a VM.
 _BUNDLE = ("config.json", "disk.img", "nvram.bin")
 # Commands that change VMs take turns, because tart reads all of them for each; but no turn is waited for longer than this,
-# so that a command that hangs holds up no other VM.
+# and whoever has it for longer loses it, so that a command that hangs holds up other VMs once and not again and again.
 PATIENCE = timedelta(seconds=10)
 
 
@@ -44,7 +44,8 @@ class Deadlines:
     pull: timedelta = timedelta(minutes=20)
     clone: timedelta = timedelta(minutes=5)
     set: timedelta = timedelta(minutes=1)
-    delete: timedelta = timedelta(minutes=5)
+    # Freeing the blocks of a disk takes seconds. One that hangs is begun anew; nothing is lost by cutting it off.
+    delete: timedelta = timedelta(seconds=30)
     get: timedelta = timedelta(seconds=30)
     list: timedelta = timedelta(seconds=30)
     run: timedelta = timedelta(seconds=15)
@@ -283,11 +284,19 @@ class Tart:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE.total_seconds()):
                 has_turn = await self._turn.acquire()
+
+        def give_up() -> None:
+            nonlocal has_turn
+            if has_turn:
+                self._turn.release()
+            has_turn = False
+
+        overdue = asyncio.get_running_loop().call_later(PATIENCE.total_seconds(), give_up)
         try:
             yield
         finally:
-            if has_turn:
-                self._turn.release()
+            overdue.cancel()
+            give_up()
 
     def _bundle(self, vm: str) -> Path:
         if not vm or "/" in vm or vm.startswith("."):

@@ -6,9 +6,6 @@ import asyncio
 import fcntl
 import os
 import secrets
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
@@ -16,83 +13,14 @@ import msgspec
 import pytest
 
 from bramley.agent.collecting import leases
-from bramley.agent.collecting.collector import Around, Collector
 from bramley.agent.collecting.leases import Lease
 from bramley.agent.host import HostProcess
-from bramley.agent.ledger import ImageRecord, LedgerUnavailable, VmRecord, VmState
-from bramley.api.core import Pod, PodSpec
-from bramley.api.meta import ObjectMeta
-from bramley.api.pod import Container
+from bramley.agent.ledger import ImageRecord, LedgerUnavailable
+from bramley.api.core import Pod
 from bramley.base import errors
-from tests.unit.agent.images.shelves import GB, Shelves, assemble, digest, pinned, shelves
-
-A, B, C = pinned("b"), pinned("c"), pinned("d")
-DAY = 24 * 3600
-
-
-def a_pod(uid: str, image: str = "ghcr.io/none/none:1") -> Pod:
-    return Pod(
-        metadata=ObjectMeta(name=uid, namespace="n", uid=uid),
-        spec=PodSpec(containers=[Container(name="c", image=image)]),
-    )
-
-
-@dataclass
-class House:
-    shelves: Shelves
-    collector: Collector
-    leases: Path
-    pods: list[Pod] | errors.BramleyError = field(default_factory=lambda: [a_pod("other")])
-    removed: list[str] = field(default_factory=list)
-
-    async def list_pods(self) -> Sequence[Pod]:
-        if isinstance(self.pods, errors.BramleyError):
-            raise self.pods
-        return self.pods
-
-    async def remove_vm(self, vm: str) -> None:
-        self.removed.append(vm)
-        await self.shelves.tart.delete(vm)
-        self.shelves.ledger.drop(vm)
-
-    async def a_vm(self, vm: str, golden: str, *, of: str = "gone") -> None:
-        """Make a VM of ours that was cloned and has ended long ago."""
-        await self.shelves.images.clone(golden, vm)
-        now = self.shelves.mac.clock.now()
-        record = next(each for each in self.shelves.stock.records() if each.golden == golden)
-        self.shelves.ledger.put(
-            VmRecord(
-                vm=vm,
-                namespace="n",
-                pod=vm,
-                uid=of,
-                image=A,
-                digest=record.digest,
-                golden=golden,
-                state=VmState.ENDED,
-                created_at=now - timedelta(hours=1),
-            )
-        )
-
-
-@asynccontextmanager
-async def house(tmp_path: Path) -> AsyncIterator[House]:
-    async with shelves(tmp_path) as world:
-        folder = world.mac.folders.leases
-        made: list[House] = []
-        around = Around(
-            tart=world.tart,
-            stock=world.stock,
-            ledger=world.ledger,
-            host=world.side.host,
-            clock=world.mac.clock,
-            list_pods=lambda: made[0].list_pods(),
-            remove_vm=lambda vm: made[0].remove_vm(vm),
-            leases=folder,
-            binary="tart",
-        )
-        made.append(House(world, Collector(around), folder))
-        yield made[0]
+from tests.unit.agent.clocks import a_clock
+from tests.unit.agent.collecting.houses import DAY, A, B, C, a_pod, house
+from tests.unit.agent.images.shelves import GB, assemble, digest
 
 
 async def test_orphan_of_ours_goes_and_a_vm_made_by_hand_stays(tmp_path: Path) -> None:
@@ -258,6 +186,19 @@ async def test_unused_image_goes_after_a_day_with_all_that_we_pulled(tmp_path: P
         assert here.shelves.vms() == set()
         assert await here.shelves.tart.list() == []
         assert here.shelves.ledger.images() == {}
+
+
+async def test_clock_that_jumps_by_days_makes_no_image_old(tmp_path: Path) -> None:
+    clock = a_clock()
+    async with house(tmp_path, clock) as here:
+        await here.shelves.ready(A)
+        await asyncio.sleep(3600)
+        clock.jump(timedelta(days=3))
+        assert not await here.collector.collect()
+        await asyncio.sleep(DAY - 3700)
+        assert not await here.collector.collect()
+        await asyncio.sleep(100)
+        assert await here.collector.collect()
 
 
 async def test_image_that_is_asked_for_again_is_used_again(tmp_path: Path) -> None:

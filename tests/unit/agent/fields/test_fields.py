@@ -147,14 +147,9 @@ def test_the_grace_is_the_pods_unless_its_deleter_asks_for_another(
     assert found == timedelta(seconds=grace)
 
 
-def test_the_deadline_counts_from_the_start() -> None:
-    started = {"startTime": "2026-03-01T12:00:00Z"}
-
-    assert fields.deadline(pod(status=started)) is None
-    assert fields.deadline(pod(activeDeadlineSeconds=60)) is None
-    assert fields.deadline(pod(status=started, activeDeadlineSeconds=60)) == NOON + timedelta(
-        minutes=1
-    )
+def test_a_pod_may_limit_how_long_it_is_active() -> None:
+    assert fields.lifetime(pod()) is None
+    assert fields.lifetime(pod(activeDeadlineSeconds=60)) == timedelta(minutes=1)
 
 
 @pytest.mark.parametrize(("said", "wants"), [(None, False), (False, False), (True, True)])

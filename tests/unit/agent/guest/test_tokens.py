@@ -19,8 +19,10 @@ from bramley.agent.guest.tokens import Settings, Tokens
 from bramley.agent.metrics import AgentMetrics
 from bramley.api.meta import Object
 from bramley.base import errors, virtual_time
+from bramley.base.clock import Clock
 from bramley.base.secret import Secret
 from bramley.kube.bodies import IssuedToken
+from tests.unit.agent.clocks import a_clock
 from tests.unit.agent.guest.pods import a_pod
 
 VM = "ns-build-0123456789ab"
@@ -68,11 +70,11 @@ class Place:
     issuer: Issuer
     metrics: AgentMetrics = field(default_factory=lambda: AgentMetrics(CollectorRegistry()))
 
-    def tokens(self, settings: Settings | None = None) -> Tokens:
+    def tokens(self, settings: Settings | None = None, clock: Clock | None = None) -> Tokens:
         return Tokens(
             self.issuer,
             self.folders,
-            clock=virtual_time.clock(),
+            clock=clock or virtual_time.clock(),
             rng=random.Random(1),
             counted=self.metrics,
             settings=settings,
@@ -153,6 +155,18 @@ async def test_a_clock_that_differs_from_the_servers_renews_neither_late_nor_alw
             await asyncio.sleep(10 * 3600)
 
         assert len(place.issuer.minted) == 2
+
+
+async def test_a_clock_that_is_set_back_does_not_keep_a_token_for_too_long(tmp_path: Path) -> None:
+    place, clock = a_place(tmp_path), a_clock()
+    tokens = place.tokens(clock=clock)
+    async with kept_fresh(tokens):
+        await tokens.give(POD, VM)
+        await asyncio.sleep(HOUR.total_seconds())
+        clock.jump(-5 * HOUR)
+        await asyncio.sleep(7 * HOUR.total_seconds())
+
+    assert [round(at / HOUR, 1) for at in place.issuer.times] == [0.0, 6.4]
 
 
 async def test_a_token_that_lives_shorter_than_a_breath_does_not_flood_the_server(

@@ -154,6 +154,16 @@ CLASSES: tuple[tuple[str, Mapping[str, Any], Step], ...] = (
         Step.RELEASE,
     ),
     (
+        "a finished Pod that nobody deletes is held for so long",
+        {
+            "phase": Phase.FAILED,
+            "has_finalizer": True,
+            "record": VmState.REPORTED,
+            "may_appear": True,
+        },
+        Step.AWAIT_REMAINS,
+    ),
+    (
         "and is kept until none can come any more",
         {"is_gone": True, "record": VmState.CLAIMED, "may_appear": True},
         Step.AWAIT_REMAINS,

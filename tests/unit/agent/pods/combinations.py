@@ -48,7 +48,8 @@ EFFECTS: Mapping[Step, Callable[[Observation], dict[str, Any]]] = {
         "is_same_boot": True,
         "has_legacy": False,
         "was_lost": False,
-        "may_appear": False,
+        # Where there is nothing yet, something may be under way that nobody wrote down.
+        "may_appear": not (seen.has_clone or seen.has_legacy or seen.has_run),
         "has_clone": seen.has_clone or seen.has_legacy,
     },
     Step.CLAIM: lambda _: {"record": VmState.CLAIMED, "is_same_boot": True, "is_adopted": False},
@@ -63,7 +64,7 @@ EFFECTS: Mapping[Step, Callable[[Observation], dict[str, Any]]] = {
     Step.REGRET: lambda _: {"has_clone": False},
     Step.ASK: lambda _: {"was_asked": True},
     Step.STOP: lambda _: {"process": Process.ENDED},
-    Step.END: lambda _: {"record": VmState.ENDED, "may_appear": False},
+    Step.END: lambda _: {"record": VmState.ENDED},
     Step.REPORT: lambda _: {"record": VmState.REPORTED, "phase": Phase.SUCCEEDED},
     Step.DELETE_VM: lambda _: {"has_clone": False},
     Step.REMOVE_DATA: lambda _: {"has_data": False},
@@ -84,12 +85,19 @@ def after(seen: Observation, step: Step) -> Observation:
     return dataclasses.replace(seen, **EFFECTS.get(step, _same)(seen))
 
 
+def _may_appear(seen: Observation) -> bool:
+    """Tell whether a clone may be under way: one that was seen whole is not, and a Pod without a record has none."""
+    if seen.record is None:
+        return seen.was_lost and seen.is_gone
+    return seen.record is not VmState.CLONED
+
+
 def plausible(seen: Observation) -> Observation:
     """Return what can be: a run that ended has a folder, and a record is there, lost, or was never made."""
     return dataclasses.replace(
         seen,
         has_run=seen.has_run or seen.process in {Process.ENDED, Process.REFUSED},
-        may_appear=seen.may_appear and seen.record is VmState.CLAIMED,
+        may_appear=seen.may_appear and _may_appear(seen),
         was_lost=seen.was_lost and seen.record is None,
         is_adopted=seen.is_adopted and seen.record is not None,
         is_same_boot=seen.is_same_boot or seen.record is None,

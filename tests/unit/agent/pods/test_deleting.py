@@ -49,6 +49,25 @@ async def test_guest_that_ignores_the_question_is_stopped_after_its_grace(tmp_pa
     assert 40 <= took < 50
 
 
+async def test_hung_deletion_of_a_vm_is_cut_off_and_tried_again_while_others_go_on(
+    tmp_path: Path,
+) -> None:
+    async with a_world(tmp_path, work=1000.0) as world:
+        await world.pod(termination_grace_period_seconds=10)
+        await world.until_phase("Running")
+        world.mac.faults.add("tart delete", "hang", times=2)
+        began = asyncio.get_running_loop().time()
+        await world.delete()
+        await asyncio.sleep(20)
+        await world.pod("other")
+        await world.until_phase("Running", name="other", within=40)
+        await world.until_gone()
+        took = asyncio.get_running_loop().time() - began
+
+    # Its grace, two calls of half a minute, and little more.
+    assert 60 < took < 80
+
+
 async def test_no_grace_means_at_once(tmp_path: Path) -> None:
     async with a_world(tmp_path, work=1000.0, ignores_shutdown=True) as world:
         await world.pod(termination_grace_period_seconds=40)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bramley.agent.guest.report import Report
+from bramley.agent.guest.report import Report, finished_at
 from bramley.agent.ledger.records import VmRecord, VmState
 from bramley.agent.pods import endings, status
 from bramley.agent.pods.endings import End
@@ -31,15 +31,17 @@ def end(
     reported: int | None = None,
     *,
     minutes: int = 30,
-    deadline: int | None = None,
+    was_late: bool = False,
     was_rebooted: bool = False,
 ) -> VmRecord:
     at = BEGAN + timedelta(minutes=minutes)
+    ended = None if code is None else Ended(code, at)
+    report = Report(reported, at if reported is not None else None)
     known = End(
-        ended=None if code is None else Ended(code, at),
-        reported=Report(reported, at if reported is not None else None),
-        now=NOW,
-        deadline=None if deadline is None else BEGAN + timedelta(minutes=deadline),
+        ended=ended,
+        reported=report,
+        at=finished_at(ended, report, started=BEGAN, now=NOW),
+        was_late=was_late,
         was_rebooted=was_rebooted,
     )
     return endings.ended(RECORD, known)
@@ -61,7 +63,7 @@ CASES = [
         id="the host was rebooted",
     ),
     pytest.param(
-        end(0, 0, minutes=11, deadline=10),
+        end(0, 0, was_late=True),
         "Failed",
         0,
         agent.DEADLINE_EXCEEDED,
@@ -69,7 +71,7 @@ CASES = [
         id="too late, even if well",
     ),
     pytest.param(
-        end(0, 0, minutes=9, deadline=10),
+        end(0, 0, was_late=False),
         "Succeeded",
         0,
         agent.COMPLETED,

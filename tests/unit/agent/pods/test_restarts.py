@@ -290,6 +290,27 @@ async def test_clone_that_a_killed_agent_left_under_way_is_cleared(tmp_path: Pat
         assert world.boots == 1
 
 
+async def test_clone_that_comes_late_goes_although_pod_and_record_are_lost(tmp_path: Path) -> None:
+    async with a_world(tmp_path) as world:
+        await world.pod("first")
+        await world.until_phase("Succeeded", name="first")
+        await world.until(world.nothing_left)
+        world.mac.script.timings(clone=30.0)
+        await world.pod()
+        await world.until(lambda: clones(world))
+        await world.kill()
+        (record,) = (world.mac.folders.ledger / "vms").glob("*.json")
+        record.write_text("{broken")
+        await world.free()
+        await world.delete(grace=timedelta())
+        world.start()
+        await asyncio.sleep(60)
+        assert not clones(world)
+        await world.until(world.nothing_left, within=600)
+        assert not world.vms()
+        await world.until(lambda: not world.means.ledger.unreadable(), within=600)
+
+
 def clones(world: World) -> list[tuple[str, ...]]:
     return [each.argv for each in world.mac.table.living() if "clone" in each.argv[:2]]
 
@@ -305,4 +326,5 @@ async def test_vm_of_an_unreadable_record_without_a_pod_is_cleared(tmp_path: Pat
         await world.delete(grace=timedelta())
         world.start()
         await world.until(world.nothing_left, within=120)
-        assert not world.means.ledger.unreadable()
+        # Kept for as long as a clone might have been under way.
+        await world.until(lambda: not world.means.ledger.unreadable(), within=600)

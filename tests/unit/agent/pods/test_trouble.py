@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
+
+import pytest
 
 from bramley.api.core import Secret
 from bramley.api.meta import ObjectMeta
@@ -13,6 +16,7 @@ from bramley.api.names import agent, events
 from bramley.api.pod import Container, EnvVar, EnvVarSource, KeySelector, ResourceRequirements
 from bramley.base import errors
 from bramley.kube.transport import Request, Response, Stream, Transport
+from tests.unit.agent.clocks import SetClock
 from tests.unit.agent.pods.world import IMAGE, NAMESPACE, World, a_world
 
 
@@ -222,12 +226,18 @@ async def test_deleted_vm_is_kept_until_its_end_is_acknowledged(tmp_path: Path) 
     assert not ran
 
 
-async def test_error_after_a_while_is_an_end_and_no_refusal(tmp_path: Path) -> None:
-    """A guest may have worked on this disk: nothing is tried again."""
-    async with a_world(tmp_path, work=1000.0, code=None, has_address=False) as world:
+@pytest.mark.parametrize("set_back", [timedelta(), timedelta(hours=1)])
+async def test_error_after_a_while_is_an_end_and_no_refusal(
+    tmp_path: Path, set_back: timedelta
+) -> None:
+    """A guest may have worked on this disk: nothing is tried again, whatever the clock says."""
+    async with a_world(tmp_path, starts=False, work=1000.0, code=None, has_address=False) as world:
+        world.mac.clock = clock = SetClock(world.mac.clock)
+        world.start()
         await world.pod()
         await world.until(lambda: world.boots == 1)
         await asyncio.sleep(30)
+        clock.jump(-set_back)
         (supervised,) = world.mac.supervised.values()
         assert supervised.tart is not None
         # As tart ends when its network helper dies.

@@ -30,6 +30,7 @@ from bramley.agent.platform.guests import GUEST_SERVICE
 from bramley.agent.pods import joining
 from bramley.agent.pods.means import Means
 from bramley.agent.slots import Slots
+from bramley.agent.steady import SteadyClock
 from bramley.agent.tart.driver import Tart
 from bramley.api.core import Event, Pod
 from bramley.api.meta import ObjectMeta
@@ -218,7 +219,7 @@ class World:
             session=self._session(side, slots),
             slots=slots,
             metrics=metrics,
-            clock=clock,
+            clock=SteadyClock(clock, folders.clock, boot_id=side.host.boot_id),
             rng=rng,
         )
         return joining.join(manager, parts).means, [images.run, tokens.run]

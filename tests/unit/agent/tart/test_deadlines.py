@@ -119,6 +119,22 @@ async def test_a_clone_that_hangs_does_not_hold_up_the_deletion_of_another_vm(
     assert loop.time() == pytest.approx(PATIENCE.total_seconds())
 
 
+async def test_a_deletion_that_hangs_holds_up_others_once_and_never_again(tmp_path: Path) -> None:
+    tart = a_tart(tmp_path, Programs(delete=Hung()))
+    loop, taken = asyncio.get_running_loop(), []
+
+    async with asyncio.TaskGroup() as group:
+        hanging = group.create_task(tart.delete("one"))
+        await asyncio.sleep(0)
+        for _ in range(3):
+            began = loop.time()
+            await tart.set("two", cpu=4)
+            taken.append(loop.time() - began)
+        hanging.cancel()
+
+    assert taken == [PATIENCE.total_seconds(), 0, 0]
+
+
 async def test_commands_that_change_vms_take_turns(tmp_path: Path) -> None:
     seen = []
 

@@ -1,0 +1,91 @@
+"""A simulated Mac with a collector on it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+from bramley.agent.collecting.collector import Around, Collector
+from bramley.agent.ledger import VmRecord, VmState
+from bramley.agent.steady import SteadyClock
+from bramley.api.core import Pod, PodSpec
+from bramley.api.meta import ObjectMeta
+from bramley.api.pod import Container
+from bramley.base import errors
+from bramley.base.clock import Clock
+from tests.unit.agent.images.shelves import Shelves, pinned, shelves
+
+A, B, C = pinned("b"), pinned("c"), pinned("d")
+DAY = 24 * 3600
+
+
+def a_pod(uid: str, image: str = "ghcr.io/none/none:1") -> Pod:
+    return Pod(
+        metadata=ObjectMeta(name=uid, namespace="n", uid=uid),
+        spec=PodSpec(containers=[Container(name="c", image=image)]),
+    )
+
+
+@dataclass
+class House:
+    shelves: Shelves
+    collector: Collector
+    leases: Path
+    pods: list[Pod] | errors.BramleyError = field(default_factory=lambda: [a_pod("other")])
+    removed: list[str] = field(default_factory=list)
+
+    async def list_pods(self) -> Sequence[Pod]:
+        if isinstance(self.pods, errors.BramleyError):
+            raise self.pods
+        return self.pods
+
+    async def remove_vm(self, vm: str) -> None:
+        self.removed.append(vm)
+        await self.shelves.tart.delete(vm)
+        self.shelves.ledger.drop(vm)
+
+    async def a_vm(self, vm: str, golden: str, *, of: str = "gone") -> None:
+        """Make a VM of ours that was cloned and has ended long ago."""
+        await self.shelves.images.clone(golden, vm)
+        now = self.shelves.mac.clock.now()
+        record = next(each for each in self.shelves.stock.records() if each.golden == golden)
+        self.shelves.ledger.put(
+            VmRecord(
+                vm=vm,
+                namespace="n",
+                pod=vm,
+                uid=of,
+                image=A,
+                digest=record.digest,
+                golden=golden,
+                state=VmState.ENDED,
+                created_at=now - timedelta(hours=1),
+            )
+        )
+
+
+@asynccontextmanager
+async def house(tmp_path: Path, clock: Clock | None = None) -> AsyncIterator[House]:
+    async with shelves(tmp_path) as world:
+        folder = world.mac.folders.leases
+        made: list[House] = []
+        around = Around(
+            tart=world.tart,
+            stock=world.stock,
+            ledger=world.ledger,
+            host=world.side.host,
+            clock=SteadyClock(
+                clock or world.mac.clock,
+                world.mac.folders.clock,
+                boot_id=world.side.host.boot_id,
+            ),
+            list_pods=lambda: made[0].list_pods(),
+            remove_vm=lambda vm: made[0].remove_vm(vm),
+            leases=folder,
+            binary="tart",
+        )
+        made.append(House(world, Collector(around), folder))
+        yield made[0]

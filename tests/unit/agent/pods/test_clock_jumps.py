@@ -1,0 +1,105 @@
+"""A host whose time of day jumps: every life of a Pod ends as it would have ended, and when it would have."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bramley.base import virtual_time
+from tests.unit.agent.clocks import SetClock
+from tests.unit.agent.pods.world import World, a_world
+
+HOUR = 3600
+# What the guest does, what the Pod says, and after how many seconds somebody deletes it.
+LIVES: dict[str, tuple[dict[str, Any], dict[str, Any], float | None]] = {
+    "works": ({"work": 40.0, "code": 3}, {"active_deadline_seconds": 3000}, None),
+    "is late": ({"work": 900.0}, {"active_deadline_seconds": 120}, None),
+    "is deleted": ({"work": 900.0, "ignores_shutdown": True}, {}, 70.0),
+}
+
+
+class Deed(NamedTuple):
+    """After so many seconds the clock is set, and perhaps the agent begins anew."""
+
+    after: float
+    by: int
+    restarts: bool = False
+
+
+class End(NamedTuple):
+    """How a Pod ended, and after how many seconds."""
+
+    phase: str
+    reason: str
+    code: int | None
+    at: int
+
+
+DEEDS = st.lists(
+    st.builds(Deed, st.floats(0.5, 60), st.sampled_from([-HOUR, HOUR, 5 * HOUR]), st.booleans()),
+    max_size=3,
+)
+
+
+async def _live(folder: Path, life: str, deeds: Sequence[Deed]) -> End:
+    guest, spec, deleted_after = LIVES[life]
+    async with a_world(folder, starts=False, **guest) as world:
+        world.mac.clock = clock = SetClock(world.mac.clock)
+        world.mac.script.timings(address=2.0, agent=2.5, ready=3.0)
+        world.start()
+        await world.pod(termination_grace_period_seconds=30, **spec)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_happen(world, clock, deeds))
+            ending = group.create_task(_ended(world, deleted_after))
+        return await ending
+
+
+async def _happen(world: World, clock: SetClock, deeds: Sequence[Deed]) -> None:
+    for deed in deeds:
+        await asyncio.sleep(deed.after)
+        clock.jump(timedelta(seconds=deed.by))
+        if deed.restarts and world.life.side.lives:
+            await world.kill()
+            world.start()
+
+
+async def _ended(world: World, deleted_after: float | None) -> End:
+    if deleted_after is not None:
+        await asyncio.sleep(deleted_after)
+        await world.delete()
+        await world.until_gone()
+        return End("gone", "", None, round(virtual_time.clock().monotonic()))
+    pod = await world.until_phase("Succeeded", "Failed", within=4 * HOUR)
+    terminated = pod.status.container_statuses[0].state.terminated
+    code = terminated.exit_code if terminated else None
+    return End(pod.status.phase, pod.status.reason, code, round(virtual_time.clock().monotonic()))
+
+
+def live(life: str, deeds: Sequence[Deed]) -> End:
+    with tempfile.TemporaryDirectory() as folder:
+        return virtual_time.run(_live(Path(folder), life, deeds))
+
+
+@pytest.mark.parametrize("life", LIVES)
+def test_life_with_jumps_ends_as_one_without(life: str) -> None:
+    expected = live(life, ())
+
+    @settings(max_examples=6)
+    @given(DEEDS)
+    def holds(deeds: list[Deed]) -> None:
+        told = live(life, deeds)
+
+        assert told[:3] == expected[:3]
+        # An agent that begins anew asks its guest once more.
+        slack = 35 if any(deed.restarts for deed in deeds) else 5
+        assert abs(told.at - expected.at) <= slack
+
+    holds()
