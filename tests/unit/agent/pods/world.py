@@ -149,15 +149,23 @@ class World:
         """Let time pass until the Pod is in one of these phases."""
         async with asyncio.timeout(within):
             while True:
+                revision = self.api.store.revision
                 pod = await self.find(name)
                 if pod is not None and pod.status.phase in phases:
                     return pod
-                await asyncio.sleep(0.25)
+                await self._until_written(revision)
 
     async def until_gone(self, name: str = "runner", within: float = 600.0) -> None:
         async with asyncio.timeout(within):
+            revision = self.api.store.revision
             while await self.find(name) is not None:
-                await asyncio.sleep(0.25)
+                await self._until_written(revision)
+                revision = self.api.store.revision
+
+    async def _until_written(self, revision: int) -> None:
+        """Let time pass until anything is written behind a revision: until then every answer is the same."""
+        while self.api.store.revision == revision:
+            await asyncio.sleep(0.25)
 
     async def until(self, fact: Callable[[], object], within: float = 600.0) -> None:
         async with asyncio.timeout(within):
