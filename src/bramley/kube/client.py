@@ -23,7 +23,7 @@ from bramley.api.meta import K, Object, Resource, to_wire
 from bramley.base.clock import Clock, SystemClock
 from bramley.kube import bodies, listing, logs, paths, selectors
 from bramley.kube.calls import Calls
-from bramley.kube.decoding import Codecs, as_wire
+from bramley.kube.decoding import as_wire, codec
 from bramley.kube.listing import Listing
 from bramley.kube.retrying import Patience
 from bramley.kube.selectors import Selector
@@ -60,7 +60,6 @@ class Client:
         self._clock = clock or SystemClock()
         self._settings = settings or Settings()
         self._calls = Calls(transport, self._clock, self._settings.patience)
-        self._codecs = Codecs()
 
     async def __aenter__(self) -> Self:
         return self
@@ -94,7 +93,7 @@ class Client:
         """Return one object; given a version, a cache that is at least as fresh may answer."""
         path = paths.of_object(kind.resource, name, namespace=namespace)
         query = bodies.known(resourceVersion=resource_version)
-        return self._codecs.of(kind).object(await self._calls.read(Request("GET", path, query)))
+        return codec(kind).object(await self._calls.read(Request("GET", path, query)))
 
     async def list(
         self,
@@ -129,10 +128,10 @@ class Client:
         return listing.pages(first, self._fetching(kind))
 
     def _fetching(self, kind: type[K]) -> listing.Fetch[K]:
-        codec = self._codecs.of(kind)
+        pages = codec(kind)
 
         async def fetch(request: Request) -> Listing[K]:
-            return codec.page(await self._calls.read(request))
+            return pages.page(await self._calls.read(request))
 
         return fetch
 
@@ -156,13 +155,13 @@ class Client:
         longest = timeout + self._settings.watch_margin
         async with self._calls.stream(request) as stream:
             ends = asyncio.get_running_loop().time() + longest.total_seconds()
-            yield Watch(stream.chunks, self._codecs.of(kind).events, ends=ends)
+            yield Watch(stream.chunks, codec(kind).events, ends=ends)
 
     async def create(self, thing: K, *, namespace: str | None = None) -> K:
         """Create an object, in the namespace given or in the one it names."""
         place = namespace if namespace is not None else thing.metadata.namespace
         body = await self._post(thing.resource, to_wire(thing), namespace=place)
-        return self._codecs.of(type(thing)).object(body)
+        return codec(type(thing)).object(body)
 
     async def create_wire(
         self, resource: Resource, body: Mapping[str, Any], *, namespace: str | None = None
@@ -202,7 +201,7 @@ class Client:
         path = paths.of_object(kind.resource, name, namespace=namespace, subresource=subresource)
         body = bodies.guarded(patch, resource_version=resource_version, uid=uid)
         with bodies.another_uid_is_a_conflict():
-            return self._codecs.of(kind).object(await self._patch(path, body, MERGE_PATCH))
+            return codec(kind).object(await self._patch(path, body, MERGE_PATCH))
 
     async def json_patch(
         self,
@@ -215,7 +214,7 @@ class Client:
     ) -> K:
         """Change an object by steps that all happen or none; a `test` that fails is InvalidSpec."""
         path = paths.of_object(kind.resource, name, namespace=namespace, subresource=subresource)
-        return self._codecs.of(kind).object(await self._patch(path, operations, JSON_PATCH))
+        return codec(kind).object(await self._patch(path, operations, JSON_PATCH))
 
     async def apply(
         self,
@@ -232,7 +231,7 @@ class Client:
         path = paths.of_object(kind.resource, name, namespace=namespace, subresource=subresource)
         whole = bodies.named(kind.resource, body, name=name, namespace=namespace)
         query = {"fieldManager": manager, "force": "true" if force else "false"}
-        return self._codecs.of(kind).object(await self._patch(path, whole, APPLY_PATCH, query))
+        return codec(kind).object(await self._patch(path, whole, APPLY_PATCH, query))
 
     async def delete(
         self,
@@ -272,7 +271,7 @@ class Client:
     ) -> Scale:
         """Return how many replicas an object wants and has."""
         path = paths.of_object(kind.resource, name, namespace=namespace, subresource="scale")
-        return self._codecs.of(Scale).object(await self._calls.read(Request("GET", path)))
+        return codec(Scale).object(await self._calls.read(Request("GET", path)))
 
     async def scale(
         self, kind: type[Object], name: str, *, namespace: str | None = None, replicas: int
@@ -280,7 +279,7 @@ class Client:
         """Set how many replicas an object wants, whatever its kind."""
         path = paths.of_object(kind.resource, name, namespace=namespace, subresource="scale")
         body = {"spec": {"replicas": replicas}}
-        return self._codecs.of(Scale).object(await self._patch(path, body, MERGE_PATCH))
+        return codec(Scale).object(await self._patch(path, body, MERGE_PATCH))
 
     async def evict(self, pod_name: str, namespace: str, *, grace: timedelta | None = None) -> None:
         """Delete a Pod if its disruption budget allows it; RateLimited when it does not now."""

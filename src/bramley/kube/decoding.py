@@ -1,7 +1,8 @@
-"""Prepared decoders, one set for each kind, made on first use and kept by their client."""
+"""Prepared decoders, one set for each kind, made on first use and shared by all clients of a process."""
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Generic, cast
 
 import msgspec
@@ -63,15 +64,12 @@ def cause_of(error: msgspec.ValidationError) -> errors.Cause:
     return errors.Cause(place.rstrip("`").removeprefix("."), "FieldValueTypeInvalid", problem)
 
 
-class Codecs:
-    """Gives the codec of a kind."""
+def codec(kind: type[K]) -> Codec[K]:
+    """Return the codec of a kind."""
+    return cast("Codec[K]", _made(kind))
 
-    def __init__(self) -> None:
-        self._made: dict[type[Object], Codec[Object]] = {}
 
-    def of(self, kind: type[K]) -> Codec[K]:
-        """Return the codec of a kind, made once."""
-        made = self._made.get(kind)
-        if made is None:
-            made = self._made[kind] = cast("Codec[Object]", Codec(kind))
-        return cast("Codec[K]", made)
+@cache
+def _made(kind: type[Object]) -> Codec[Object]:
+    # For all clients of a process: they keep nothing, and to make one takes as long as a hundred answers.
+    return Codec(kind)
