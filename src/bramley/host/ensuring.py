@@ -44,8 +44,18 @@ class Plan:
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether the Mac is as wanted."""
+        """Tell whether there is nothing to do; something may still be waited for."""
         return not any(one.commands or one.refusal for one in self.steps)
+
+    @property
+    def pending(self) -> tuple[str, ...]:
+        """Return what is waited for, each once."""
+        return tuple(dict.fromkeys(one.pending for one in self.steps if one.pending))
+
+    @property
+    def is_as_wanted(self) -> bool:
+        """Tell whether the Mac is as wanted, and nothing of it has yet to come into force."""
+        return self.is_empty and not self.pending
 
 
 @dataclass(frozen=True, slots=True)

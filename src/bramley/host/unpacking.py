@@ -57,13 +57,15 @@ class Unpacking:
 
     def looks(self) -> list[Probe]:
         """Ask for the folder, and for what a cut has left."""
-        return [Find(self.folder), *(Find(at) for at in self._left)]
+        return [Find(self.folder), *self._left, _seal(self.incoming)]
 
     def install(self, seen: Facts, place: str, *, answer: tuple[str, ...]) -> Iterator[Command]:
         """Yield what unpacks it, lets it answer and seals it, and then gives it its place; what lies there goes last."""
         name = f"{self.artifact.name} {self.artifact.version}"
-        yield from self.bring(seen, answer=answer)
-        yield Seal(path=self.incoming, purpose=f"note what {name} holds")
+        # What was sealed before a cut, beside the archive that it came of, has answered.
+        if not (self._is_brought(seen) and is_whole(seen, self.incoming)):
+            yield from self.bring(seen, answer=answer)
+            yield Seal(path=self.incoming, purpose=f"note what {name} holds")
         if seen.found(Find(place, digest=True)):
             if seen.found(Find(self.damaged)):
                 yield _removed(self.damaged)
@@ -77,9 +79,11 @@ class Unpacking:
         """Yield what unpacks it and lets it answer: the first word is a program's path in the archive."""
         name = f"{self.artifact.name} {self.artifact.version}"
         yield from present(seen, self.folder)
-        if seen.found(Find(self.incoming)):
+        if seen.found(Find(self.incoming, digest=True)):
             yield _removed(self.incoming)
-        yield Stream(artifact=self.artifact, path=self.archive, purpose=f"bring {name}")
+        # One that came whole before a cut is not sent again.
+        if not self._is_brought(seen):
+            yield Stream(artifact=self.artifact, path=self.archive, purpose=f"bring {name}")
         yield Folder(path=self.incoming, purpose=f"make a folder for {name}")
         yield Run(
             # Owned by root, whoever built the archive.
@@ -101,11 +105,16 @@ class Unpacking:
 
     def clear_left(self, seen: Facts) -> Iterator[Command]:
         """Yield what removes that of an earlier run which was cut."""
-        yield from (_removed(at) for at in self._left if seen.found(Find(at)))
+        yield from (_removed(look.path) for look in self._left if seen.found(look))
+
+    def _is_brought(self, seen: Facts) -> bool:
+        found = seen.found(Find(self.archive, digest=True))
+        return found is not None and found.digest == self.artifact.sha256
 
     @property
-    def _left(self) -> tuple[str, ...]:
-        return (self.archive, self.incoming, self.damaged)
+    def _left(self) -> tuple[Find, ...]:
+        used = (Find(at, digest=True) for at in (self.archive, self.incoming))
+        return (*used, Find(self.damaged))
 
 
 def whole_looks(place: str) -> list[Probe]:

@@ -31,6 +31,13 @@ BLOCKED = (
     "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
     "192.168.0.0/16", "198.18.0.0/15", "224.0.0.0/4", "240.0.0.0/4",
 )  # fmt: skip
+# Where a Mac may have a public address: no list of networks knows that one, and macOS' pf takes `(self)` for nobody. It follows the
+# addresses of interfaces that are named, also of those that come later.
+OWN = (
+    *(f"(en{number})" for number in range(16)),
+    "(bond0)",
+    *(f"(vlan{number})" for number in range(4)),
+)
 MAIN = Look(("pfctl", "-s", "rules"), as_root=True)
 ATTACHED = f'anchor "{host.PF_ANCHOR}"'
 
@@ -249,8 +256,9 @@ bridges = "{{ {", ".join(host.VM_BRIDGES)} }}"
 table <vm_sources> const {{ {host.VM_NETWORK} }}
 table <blocked_dst> const {{ {", ".join(BLOCKED)} }}
 
-# This Mac may speak to its VMs, and gets their answers; they get an address and names from it.
-pass out quick inet from (self) to <vm_sources> keep state
+# This Mac may speak to its VMs from its address among theirs, and gets their answers; they get an address and names from it.
+pass out quick on $bridges inet from <vm_sources> to <vm_sources> keep state
+pass out quick on $bridges inet proto udp from <vm_sources> port 67 to any port 68
 pass in quick on $bridges inet proto udp from any port 68 to any port 67
 pass in quick on $bridges inet proto {{ tcp, udp }} from <vm_sources> to <vm_sources> port 53 keep state
 
@@ -259,7 +267,7 @@ pass in quick on $bridges inet proto {{ tcp, udp }} from <vm_sources> to <vm_sou
 
 # Nothing else of this Mac, of its neighbours or of any private network, and no other sender than VMs; of IPv6 nothing at all.
 block drop in quick on $bridges inet from ! <vm_sources> to any
-block drop quick inet from <vm_sources> to (self)
+block drop quick inet from <vm_sources> to {{ {", ".join(OWN)} }}
 block drop quick on $bridges inet6 all
 block drop quick inet from <vm_sources> to <blocked_dst> label "{_LABEL}"
 """

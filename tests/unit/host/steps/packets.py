@@ -1,6 +1,7 @@
 """What becomes of a packet under rules of pf: the first one with `quick` that matches decides, and what none matches passes.
 
-Reads rules as pfctl shows them and knows as much of them as the firewall's step uses.
+Reads rules as pfctl shows them and knows as much of them as the firewall's step uses. An interface in round brackets stands for the
+addresses that it has at the moment; `(self)` stands for none, since macOS' pf knows no groups of interfaces and takes it for one.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ class Packet:
 
 @dataclass(frozen=True)
 class Filter:
-    """Rules in force, their tables, and the Mac's own addresses."""
+    """Rules in force, their tables, and the Mac's own addresses by interface."""
 
     rules: Sequence[str]
     tables: Mapping[str, Sequence[str]]
-    own: Sequence[str]
+    own: Mapping[str, Sequence[str]]
 
     def passes(self, packet: Packet) -> bool:
         """Tell whether a packet passes."""
@@ -70,9 +71,13 @@ class Filter:
         assert place
         if place.startswith("!"):
             return not self._is_at(address, place[1:].strip())
-        networks = self.own if place == "(self)" else self.tables.get(place.strip("<>"), [place])
         one = ipaddress.ip_address(address)
-        return any(one in ipaddress.ip_network(network) for network in networks)
+        return any(one in ipaddress.ip_network(network) for network in self._networks(place))
+
+    def _networks(self, place: str) -> Sequence[str]:
+        if place.startswith("("):
+            return self.own.get(place.strip("()"), ())
+        return self.tables.get(place.strip("<>"), [place])
 
 
 def _is_port(port: int, told: str | None) -> bool:

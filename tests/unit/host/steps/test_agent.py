@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bramley.api.names import host
-from bramley.base.errors import CommandFailed, InvalidSpec
+from bramley.base.errors import CommandFailed, HostUnreachable, InvalidSpec
 from bramley.base.secret import Secret
 from bramley.host import ensuring
 from bramley.host.step import Step
@@ -15,6 +15,7 @@ from bramley.host.steps.agent import Agent
 from bramley.host.steps.interpreter import Interpreter
 from bramley.host.steps.sudo import Sudo
 from bramley.sim.macos import stand_ins
+from bramley.sim.macos.faults import Cut, Moment
 from bramley.sim.macos.in_process import ModelConnection
 from bramley.sim.macos.mac import Mac
 from tests.unit.host.steps import wanted
@@ -135,6 +136,19 @@ async def test_a_folder_that_somebody_has_damaged_is_made_whole_wherever_the_lin
     assert whole.mac.files.exists(f"{ROOT}/{file}")
     assert set(whole.mac.files.names(ROOT)) == {AGENT, "current", "python"}
     assert whole.mac.files.names(f"{ROOT}/python") == [PYTHON]
+
+
+async def test_an_archive_that_came_whole_before_a_cut_is_not_sent_again(tmp_path: Path) -> None:
+    line = await wanted.mac(tmp_path)
+    line.faults.at(4, Cut(Moment.BEFORE))
+    with pytest.raises(HostUnreachable, match="unpack python"):
+        await ensuring.apply(line, release(tmp_path))
+    line.done.clear()
+
+    await ensuring.apply(line, release(tmp_path))
+
+    sent = [text for text in wanted.done(line) if text.startswith("stream ")]
+    assert sent == [f"stream tart-kubelet {ROOT}/.agent.incoming.tar.gz 0644 root:wheel"]
 
 
 async def test_the_program_of_an_older_kind_of_agent_makes_place(tmp_path: Path) -> None:

@@ -22,7 +22,14 @@ from tests.unit.host.steps.packets import Filter, Packet
 
 STEP = Firewall(Egress(cache_network="10.1.0.0/16", cluster_dns="10.2.0.10", private_network="172.20.0.0/24"))  # fmt: skip
 VM, GATEWAY = "192.168.64.5", "192.168.64.1"
-OWN = (f"{GATEWAY}/32", "51.15.7.7/32", "100.101.102.103/32", "127.0.0.1/32")
+OWN = {
+    "bridge100": [GATEWAY],
+    "en0": ["51.15.7.7"],
+    "en9": ["51.15.7.8"],
+    "vlan0": ["51.15.7.9"],
+    "utun4": ["100.101.102.103"],
+    "lo0": ["127.0.0.1"],
+}
 
 
 def rules() -> Filter:
@@ -72,7 +79,8 @@ def test_vms_reach_the_internet_and_what_they_are_allowed() -> None:
     ("place", "port"),
     [
         *(("10.9.9.9", 443), ("172.16.0.1", 443), ("169.254.169.254", 80), ("10.1.2.3", 22)),
-        *(("100.64.0.7", 9100), ("100.101.102.103", 8080), ("51.15.7.7", 22), ("192.168.1.20", 80)),
+        *(("100.64.0.7", 9100), ("100.101.102.103", 8080), ("192.168.1.20", 80)),
+        *(("51.15.7.7", 22), ("51.15.7.8", 5900), ("51.15.7.9", 10250)),
         *((GATEWAY, 22), (GATEWAY, 8080), ("192.168.64.6", 5900), ("192.168.67.9", 22)),
         *(("10.2.0.10", 443), ("172.20.0.9", 22), ("224.0.0.251", 5353), ("127.0.0.1", 10250)),
     ],
@@ -92,6 +100,16 @@ def test_vms_have_no_ipv6_and_no_address_of_others() -> None:
 
 def test_the_mac_reaches_its_vms() -> None:
     assert rules().passes(Packet(source=GATEWAY, target=VM, port=22, way="out"))
+    # Who has no address yet is answered to all.
+    answer = Packet(
+        source=GATEWAY,
+        target="255.255.255.255",
+        port=68,
+        protocol="udp",
+        way="out",
+        from_port=67,
+    )
+    assert rules().passes(answer)
 
 
 def away() -> list[Step]:

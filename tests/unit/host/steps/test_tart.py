@@ -107,6 +107,17 @@ async def test_one_that_was_broken_since_is_told_and_not_replaced(tmp_path: Path
         await ensuring.apply(line, [step])
 
 
+async def test_what_a_cut_left_beside_is_not_taken_for_the_archive(tmp_path: Path) -> None:
+    line = await wanted.mac(tmp_path)
+    line.mac.files.make_folder("/usr/local/lib")
+    older = wanted.tart(tmp_path, "2.0.0").path.read_bytes()
+    line.mac.files.write("/usr/local/lib/.tart.incoming.tar.gz", older)
+
+    await ensuring.apply(line, [Tart(wanted.tart(tmp_path, OLD))])
+
+    assert version(line) == OLD
+
+
 async def test_what_a_cut_has_left_behind_goes(tmp_path: Path) -> None:
     step = Tart(wanted.tart(tmp_path, OLD))
     line = await wanted.mac(tmp_path, step)

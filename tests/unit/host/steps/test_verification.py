@@ -72,6 +72,8 @@ async def test_not_under_running_vms_which_is_told(tmp_path: Path) -> None:
 
     assert line.done == []
     assert report.pending[0].startswith("RebootPending: the packet filter does not heed our rules")
+    planned = await ensuring.plan(line, [STEP])
+    assert (planned.is_empty, planned.is_as_wanted) == (True, False)
 
 
 async def test_a_mac_that_would_not_come_back_by_itself_is_not_restarted(tmp_path: Path) -> None:
