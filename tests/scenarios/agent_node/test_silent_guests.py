@@ -82,6 +82,20 @@ async def test_dead_guest_makes_its_pod_unready_in_time_until_it_answers_again(
         assert len(world.mac.world.switched_on) == 1
 
 
+async def test_guest_that_dies_just_after_it_answered_is_told_in_time(tmp_path: Path) -> None:
+    async with a_job(tmp_path) as world:
+        # Guests are asked each minute since the agent's start; others wait for a boot meanwhile.
+        await asyncio.sleep(120.5 - world.clock.monotonic())
+        world.mac.faults.add("tart exec", "hang")
+        began = world.clock.monotonic()
+
+        await until(world, "False")
+
+        assert world.clock.monotonic() - began <= IN_TIME.total_seconds()
+        world.mac.faults.heal()
+        await until(world, "True", timedelta(seconds=61))
+
+
 async def test_silent_guest_is_left_to_its_work_and_ends_as_it_wants(tmp_path: Path) -> None:
     async with a_job(tmp_path, falls_silent=100.0, work=900.0, code=3) as world:
         await until(world, "False")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bramley.base import virtual_time
@@ -93,6 +93,8 @@ def test_life_with_jumps_ends_as_one_without(life: str) -> None:
     expected = live(life, ())
 
     @settings(max_examples=6)
+    @example([Deed(20.0, HOUR)])
+    @example([Deed(20.0, 5 * HOUR, restarts=True)])
     @given(DEEDS)
     def holds(deeds: list[Deed]) -> None:
         told = live(life, deeds)
