@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -10,19 +12,28 @@ import pytest
 from tests.cluster import walkthrough
 
 ROOT = Path(__file__).parents[2]
+DOCUMENTS = ("README.md", "docs/tutorial/first-steps.md")
+Walks = Mapping[str, "Future[int]"]
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/tutorial/first-steps.md"])
-def test_a_newcomer_sees_what_the_document_shows(
-    document: str, tmp_path: Path, kubectl: Path
-) -> None:
-    environment = {
-        "PATH": f"{kubectl.parent}{os.pathsep}{os.environ['PATH']}",
-        # Of its own: nothing of the person who runs the tests is touched, and no port collides.
-        "HOME": str(tmp_path),
-        "BRAMLEY_LISTEN": "127.0.0.1:0",
-    }
+@pytest.fixture(scope="module")
+def walks(kubectl: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walks]:
+    """Take all walks at the same time, for most of each is waiting."""
 
-    taken = walkthrough.run(ROOT / document, walkthrough.Walk(ROOT, environment, tmp_path))
+    def walk(document: str) -> int:
+        folder = tmp_path_factory.mktemp("walk")
+        environment = {
+            "PATH": f"{kubectl.parent}{os.pathsep}{os.environ['PATH']}",
+            # Of its own: nothing of the person who runs the tests is touched, and no port collides.
+            "HOME": str(folder),
+            "BRAMLEY_LISTEN": "127.0.0.1:0",
+        }
+        return walkthrough.run(ROOT / document, walkthrough.Walk(ROOT, environment, folder))
 
-    assert taken >= 4
+    with ThreadPoolExecutor(len(DOCUMENTS)) as threads:
+        yield {each: threads.submit(walk, each) for each in DOCUMENTS}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_a_newcomer_sees_what_the_document_shows(document: str, walks: Walks) -> None:
+    assert walks[document].result() >= 4

@@ -63,7 +63,7 @@ class Walk:
     folder: Path
     environment: Mapping[str, str]
     scratch: Path
-    deadline: float = 120
+    deadline: float = 300
 
     def take(self, step: Step, background: contextlib.ExitStack) -> None:
         """Run one step and fail if it prints something else than the document says."""

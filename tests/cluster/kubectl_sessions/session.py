@@ -4,10 +4,14 @@ A step is one command line of kubectl, or a mapping: `run` the command line, `st
 `until` a text that the output must come to hold (the command is repeated until it does), and `compare` how the outputs of
 two servers are held against each other: `whole` (the default), `first` (the first line only, where a real server goes on with
 Go's structures), `subset` (each line of ours is a line of theirs, but for those that name what is `beyond` them) or `no`.
+
+Each session keeps to a namespace of its own, and says `beside` whom it may be told at the same time: beside one that has a
+Node (`a node`, the default), only beside those that have none either (`no nodes`), or beside `nobody`.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -19,7 +23,7 @@ from typing import Any
 import yaml
 
 HERE = Path(__file__).parent / "sessions"
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 180.0
 
 # What no two runs share: ids, times, versions, ages, addresses, suffixes that servers make up.
 _CHANGING = (
@@ -63,6 +67,7 @@ class Session:
 
     name: str
     steps: tuple[Step, ...]
+    beside: str = "a node"
     files: dict[str, str] = field(default_factory=dict)
 
 
@@ -91,7 +96,8 @@ def _session(path: Path) -> Session:
     return Session(
         path.stem,
         tuple(_step(each) for each in document["steps"]),
-        document.get("files", {}),
+        beside=document.get("beside", "a node"),
+        files=document.get("files", {}),
     )
 
 
@@ -135,6 +141,8 @@ def _once(step: Step, command: list[str], folder: Path) -> Said:
         timeout=PATIENCE_SECONDS,
         check=False,
         cwd=folder,
+        # It ends before collecting its memory would be worth the time.
+        env={**os.environ, "GOGC": "off"},
     )
     return Said(step, done.returncode, done.stdout)
 

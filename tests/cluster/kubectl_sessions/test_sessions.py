@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from tests.process.serving.processes import running
 from tools.kube.control_plane import RealCluster
 
 SESSIONS = session.load()
+Told = Mapping[str, Mapping[str, "Future[list[Said]]"]]
 
 
 @pytest.fixture(scope="module")
@@ -22,21 +23,45 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield server.kubeconfig
 
 
-@pytest.mark.parametrize("told", SESSIONS, ids=lambda each: each.name)
-def test_kubectl_says_the_same_on_both_servers(
-    told: Session, embedded: Path, lone_cluster: RealCluster, kubectl: Path, tmp_path: Path
-) -> None:
-    def tell(name: str, kubeconfig: Path) -> list[Said]:
-        (folder := tmp_path / name).mkdir()
-        return session.tell(told, kubectl=kubectl, kubeconfig=kubeconfig, folder=folder)
+@pytest.fixture(scope="module")
+def said(
+    request: pytest.FixtureRequest,
+    embedded: Path,
+    lone_cluster: RealCluster,
+    kubectl: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Told:
+    """Tell the sessions that are asked for to both servers, those at the same time that do not disturb each other."""
+    asked = {each.name for each in SESSIONS if is_asked_for(each, request.session.items)}
+    servers = {"ours": embedded, "real": lone_cluster.kubeconfig}
+    told: dict[str, dict[str, Future[list[Said]]]] = {}
 
-    with ThreadPoolExecutor() as side_by_side:
-        here = side_by_side.submit(tell, "ours", embedded)
-        there = side_by_side.submit(tell, "real", lone_cluster.kubeconfig)
+    def tell(one: Session, kubeconfig: Path) -> list[Said]:
+        folder = tmp_path_factory.mktemp(one.name)
+        return session.tell(one, kubectl=kubectl, kubeconfig=kubeconfig, folder=folder)
+
+    for company in sorted({each.beside for each in SESSIONS}):
+        together = [each for each in SESSIONS if each.beside == company and each.name in asked]
+        with ThreadPoolExecutor(len(servers) * len(SESSIONS)) as threads:
+            for one in together:
+                told[one.name] = {
+                    name: threads.submit(tell, one, place) for name, place in servers.items()
+                }
+    return told
+
+
+def is_asked_for(one: Session, items: list[pytest.Item]) -> bool:
+    here = Path(__file__)
+    return any(each.path == here and each.name.endswith(f"[{one.name}]") for each in items)
+
+
+@pytest.mark.parametrize("told", SESSIONS, ids=lambda each: each.name)
+def test_kubectl_says_the_same_on_both_servers(told: Session, said: Told) -> None:
+    here, there = (said[told.name][server].result() for server in ("ours", "real"))
 
     differing = {
         f"{number}: kubectl {ours.step.run}": found
-        for number, (ours, theirs) in enumerate(zip(here.result(), there.result(), strict=True), 1)
+        for number, (ours, theirs) in enumerate(zip(here, there, strict=True), 1)
         if (found := session.difference(ours, theirs))
     }
     shown = "\n".join("\n  ".join([step, *found]) for step, found in differing.items())
