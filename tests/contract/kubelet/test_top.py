@@ -17,7 +17,8 @@ async def figures(stage: Stage, *arguments: str) -> list[str]:
     """Return the row that `kubectl top` shows, once there is one."""
     async with asyncio.timeout(PATIENCE):
         while True:
-            done = stage.kubectl("top", *arguments, "--no-headers")
+            # In a thread, for others wait beside this one.
+            done = await asyncio.to_thread(stage.kubectl, "top", *arguments, "--no-headers")
             if done.returncode == 0 and done.stdout:
                 return done.stdout.split()
             await asyncio.sleep(0.2)
