@@ -79,7 +79,7 @@ def verify(
     skip: Skip = None,
     output: Told = Output.TEXT,
 ) -> None:
-    """Tell whether a Mac is as wanted; exit code 1 if it is not. Nothing is changed.
+    """Tell whether a Mac is as wanted; exit code 1 if it is not, or not yet. Nothing is changed.
 
     \b
     Examples:
@@ -205,12 +205,12 @@ def remove(
 
 
 def _show_plan(way: Way, wish: Wish, output: Output) -> bool:
-    """Show a plan, and tell whether it is empty."""
+    """Show a plan, and tell whether the Mac is as wanted."""
     from bramley.app import hosts
 
     planned = asyncio.run(hosts.plan(way, wish))
     host_screen.tell_plan(planned, as_json=output is Output.JSON)
-    return planned.is_empty
+    return planned.is_as_wanted
 
 
 def _wish(config: Path, only: list[str] | None, skip: list[str] | None, **more: object) -> Wish:

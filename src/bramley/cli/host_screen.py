@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -47,7 +47,7 @@ def tell_plan(plan: Plan, *, as_json: bool) -> None:
         _tell_json(
             {
                 "host": plan.host,
-                "asWanted": plan.is_empty,
+                "asWanted": plan.is_as_wanted,
                 "steps": [_step_as_data(one) for one in plan.steps],
             }
         )
@@ -55,8 +55,10 @@ def tell_plan(plan: Plan, *, as_json: bool) -> None:
     for one in plan.steps:
         _tell_step(one)
     left = sum(bool(one.commands or one.refusal) for one in plan.steps)
-    if plan.is_empty:
+    if plan.is_as_wanted:
         _tell((f"{plan.host} is as wanted; there is nothing to do.", _GOOD))
+    elif plan.is_empty:
+        _tell((f"{_not_yet(plan.host, plan.pending)}; there is nothing to do now.", _NEW))
     else:
         verb = "has" if left == 1 else "have"
         told = f"{plan.host}: {left} of {_steps(len(plan.steps))} {verb} something to do."
@@ -122,11 +124,13 @@ class Screen:
     def tell(self, report: Report) -> None:
         """Print what was done in all."""
         if self._as_json:
-            done = {"host": report.host, "changed": report.changed, "pending": report.pending}
-            _tell_json(done)
+            _tell_json({"host": report.host, "changed": report.changed, "pending": report.pending})
             return
         count = sum(bool(changes) for changes in report.changed.values())
-        if not count:
+        if report.pending:
+            done = f"{_steps(count)} changed something" if count else "nothing was changed"
+            _tell((f"{_not_yet(report.host, report.pending)}; {done}.", _NEW))
+        elif not count:
             was = "has nothing to be taken away" if self._leaves else "was as wanted already"
             _tell((f"{report.host} {was}; nothing was changed.", _GOOD))
         elif self._leaves:
@@ -189,6 +193,12 @@ def _step_as_data(one: PlannedStep) -> dict[str, Any]:
             for command in one.commands
         ],
     }
+
+
+def _not_yet(host: str, pending: Sequence[str]) -> str:
+    """Say that something is waited for: the reasons alone, since their sentences stand with the steps."""
+    reasons = dict.fromkeys(one.partition(":")[0] for one in pending)
+    return f"{host} is not as wanted yet: {', '.join(reasons)}"
 
 
 def _steps(count: int) -> str:

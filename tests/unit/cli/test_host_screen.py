@@ -71,6 +71,35 @@ def test_a_purpose_that_says_it_all_is_told_once(capsys: Captured) -> None:
     assert last == "m1@mac: 1 of 1 step has something to do."
 
 
+def test_a_mac_that_waits_for_its_restart_is_not_told_as_wanted(capsys: Captured) -> None:
+    waits = Plan(MAC, (PlannedStep(STEP, pending="RebootPending: VMs are not filtered"),))
+
+    host_screen.tell_plan(waits, as_json=True)
+    assert json.loads(capsys.readouterr().out)["asWanted"] is False
+    host_screen.tell_plan(waits, as_json=False)
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == "m1@mac is not as wanted yet: RebootPending; there is nothing to do now."
+    screen = host_screen.Screen(MAC, as_json=False)
+    screen.tell(Report(MAC, {"hostname": 1}, waits.pending))
+    screen.tell(Report(MAC, {"hostname": 0}, waits.pending))
+    assert capsys.readouterr().out.splitlines() == [
+        "m1@mac is not as wanted yet: RebootPending; 1 step changed something.",
+        "m1@mac is not as wanted yet: RebootPending; nothing was changed.",
+    ]
+
+
+@pytest.mark.parametrize(("pending", "code"), [("", 0), ("RebootPending: VMs are not filtered", 1)])
+def test_verify_fails_while_something_is_waited_for(
+    pending: str, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def found(*_: object) -> Plan:
+        return Plan(MAC, (PlannedStep(STEP, pending=pending),))
+
+    monkeypatch.setattr("bramley.app.hosts.plan", found)
+
+    assert main.run(["host", "verify", MAC, "-c", "mac.yaml", "-i", "/dev/null/no-key"]) == code
+
+
 def test_a_line_does_not_begin_behind_the_step_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal)

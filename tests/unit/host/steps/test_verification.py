@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -76,10 +77,13 @@ async def test_not_under_running_vms_which_is_told(tmp_path: Path) -> None:
     assert (planned.is_empty, planned.is_as_wanted) == (True, False)
 
 
-async def test_a_mac_that_would_not_come_back_by_itself_is_not_restarted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("change", [{"filevault": True}, {"filevault_after": "restart"}])
+async def test_a_mac_that_would_not_come_back_by_itself_is_not_restarted(
+    change: dict[str, Any], tmp_path: Path
+) -> None:
     line = await made(tmp_path, restarts=False)
     with line.mac.change() as state:
-        state["filevault"] = True
+        state.update(change)
 
     report = await ensuring.apply(line, [STEP])
 
