@@ -28,7 +28,9 @@ MODE = 0o600
 MARKER = LookAt(host.KCPASSWORD, as_root=True, most=len(kcpassword.MARKER), only=kcpassword.MARKER)
 FOUND = Find(host.KCPASSWORD)
 FILE_VAULT = Look(("fdesetup", "status"))
-_OFF = "FileVault is Off"
+_OFF = "FileVault is Off."
+# A second line, while the first still says that it is off.
+_COMING = "Deferred enablement"
 
 
 def looks(user: str) -> list[Probe]:
@@ -86,17 +88,23 @@ def is_set_up(user: str, seen: Facts) -> bool:
 
 def refuse_file_vault(seen: Facts) -> None:
     """Refuse a Mac whose disk asks for a password at each start, so that nobody is ever logged in by itself."""
-    told = seen.said(FILE_VAULT)
-    if not told.text.startswith(_OFF):
+    if not stays_unencrypted(seen):
+        told = " ".join(seen.said(FILE_VAULT).text.split())
         raise UnsupportedHost(
-            f"FileVault is not off ({told.text[:80] or 'fdesetup status said nothing'}), so automatic login is impossible; turn it off "
-            "with `sudo fdesetup disable` and wait until the disk is decrypted"
+            f"FileVault is not off for good ({told[:160] or 'fdesetup status said nothing'}), so automatic login is impossible; turn it "
+            "off with `sudo fdesetup disable` and wait until the disk is decrypted"
         )
+
+
+def stays_unencrypted(seen: Facts) -> bool:
+    """Tell whether FileVault is off and is not about to be turned on: what asks for a password at the next start is no longer off."""
+    lines = seen.said(FILE_VAULT).text.splitlines()
+    return lines[:1] == [_OFF] and not any(_COMING in line for line in lines)
 
 
 def lost_by_restart(seen: Facts) -> str:
     """Return why a restart by itself would leave the Mac unreachable or without its user; empty if it would not."""
-    if not seen.said(FILE_VAULT).text.startswith(_OFF):
+    if not stays_unencrypted(seen):
         return "FileVault asks for a password at each start, so somebody must be at the Mac then"
     if is_sealed(seen):
         return "nobody would be logged in after it, since the password of automatic login is wrong"

@@ -122,8 +122,18 @@ async def test_a_password_sealed_under_a_living_session_is_replaced_without_endi
     assert (session(line), kicks(line)) == ("m1", 1)
 
 
-async def test_a_mac_whose_disk_is_encrypted_is_refused(tmp_path: Path) -> None:
-    line = await a_mac(tmp_path, settings=Settings(filevault=True))
+@pytest.mark.parametrize(
+    "settings",
+    [
+        Settings(filevault=True),
+        Settings(filevault_after="restart"),
+        Settings(filevault_after="login"),
+    ],
+)
+async def test_a_mac_whose_disk_is_encrypted_or_will_be_is_refused(
+    settings: Settings, tmp_path: Path
+) -> None:
+    line = await a_mac(tmp_path, settings=settings)
 
     with pytest.raises(UnsupportedHost, match="FileVault is not off"):
         await ensuring.apply(line, steps())

@@ -2,7 +2,7 @@
 
 Gone are the session at the console, all jobs and processes, and what lies in /tmp and /var/run. A start loads the daemons of the
 folders that launchd knows, and lets the list of allowed local networks come into force, which nothing else does. A Mac whose disk
-is encrypted does not come back by itself: somebody would have to type a password at its screen.
+is encrypted, or is so from this start on, does not come back by itself: somebody would have to type a password at its screen.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ def go_down(mac: Mac, state: dict[str, Any]) -> None:
     for folder in _EMPTIED:
         for name in mac.files.names(folder):
             mac.files.remove(f"{folder}/{name}")
+    if state.get("filevault_after") == "restart":
+        state.update({"filevault": True, "filevault_after": ""})
     gone = _NEVER if state["filevault"] else state["settings"]["boot_seconds"]
     state["boot"]["back_at"] = mac.now() + gone
 

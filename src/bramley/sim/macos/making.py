@@ -138,6 +138,7 @@ def _state(settings: Settings) -> dict[str, Any]:
         "owners": {},
         "disk": {"total_bytes": settings.disk_bytes, "free_bytes": settings.free_bytes},
         "filevault": settings.filevault,
+        "filevault_after": settings.filevault_after,
         "host_name": settings.host_name,
         "boot": {"count": 0},
         "console": {"user": None},

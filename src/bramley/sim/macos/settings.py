@@ -26,6 +26,8 @@ class Settings:
     disk_bytes: int = 460 * _GIB
     free_bytes: int = 380 * _GIB
     filevault: bool = False
+    # What turns FileVault on: "restart" is the next one, "login" somebody who answers its question at a login.
+    filevault_after: str = ""
     # Without a display nobody is logged in by a boot alone: somebody has to kick loginwindow.
     headless: bool = True
     # By how much its clock is ahead.

@@ -182,3 +182,14 @@ def test_a_grant_outlives_a_restart(bench: Bench) -> None:
     reboot(bench)
 
     assert local_network.reaches(bench.mac, TART, GUEST)
+
+
+def test_a_mac_whose_disk_is_encrypted_from_the_next_start_on_does_not_come_back(
+    tmp_path: Path,
+) -> None:
+    bench = Bench(tmp_path, filevault_after="restart")
+
+    bench.as_root("reboot")
+    bench.clock.turn(3600)
+
+    assert not bench.mac.is_up

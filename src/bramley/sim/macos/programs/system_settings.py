@@ -13,6 +13,12 @@ _SLEEP = ("sleep", "displaysleep", "disksleep", "powernap", "womp", "autorestart
 _SLEEP_AT_FIRST = {
     "sleep": 1, "displaysleep": 10, "disksleep": 10, "powernap": 1, "womp": 1, "autorestart": 0, "tcpkeepalive": 1,
 }  # fmt: skip
+# While it is off: what turns it on.
+_FILE_VAULT = {
+    "": "FileVault is Off.\n",
+    "restart": "FileVault is Off, but will be enabled after the next restart.\n",
+    "login": "FileVault is Off.\nDeferred enablement appears to be active for user '{}'.\n",
+}
 
 
 def scutil(mac: Mac, call: Call) -> Said:
@@ -81,11 +87,12 @@ def softwareupdate(mac: Mac, call: Call) -> Said:
 
 
 def fdesetup(mac: Mac, call: Call) -> Said:
-    """Tell whether FileVault is on; turning it on or off is not modelled."""
+    """Tell whether FileVault is on, or off and about to be turned on; turning it on or off is not modelled."""
     is_on = bool(mac.state["filevault"])
     match call.argv[1:]:
         case ("status",):
-            return Said(out=f"FileVault is {'On' if is_on else 'Off'}.\n")
+            told = _FILE_VAULT[mac.state.get("filevault_after", "")].format(call.user)
+            return Said(out="FileVault is On.\n" if is_on else told)
         case ("isactive",):
             return Said(0 if is_on else 1, out=f"{str(is_on).lower()}\n")
     return refusing.not_modelled(call)
