@@ -106,7 +106,7 @@ class Leaving:
 async def facts(way: Way) -> Overview:
     """Return what a Mac is like."""
     async with _connected(way, Depot()) as mac:
-        return overview.read(await mac.look(overview.looks(_user(way))), _user(way))
+        return await overview.ask(mac, _user(way))
 
 
 async def plan(way: Way, wish: Wish) -> Plan:

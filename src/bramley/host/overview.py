@@ -9,20 +9,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bramley.api.names import host, launchd
-from bramley.host import drift, login, stamping, vms
+from bramley.host import drift, launch_daemon, login, stamping, vms
 from bramley.host.commands import Look, Probe
+from bramley.host.connection import Connection
 from bramley.host.facts import Facts
+from bramley.host.steps import preconditions
 
-_VERSION = Look(("sw_vers", "-productVersion"))
-_CHIP = Look(("uname", "-m"))
 _CPUS = Look(("sysctl", "-n", "hw.ncpu"))
 _MEMORY = Look(("sysctl", "-n", "hw.memsize"))
-_DISK = Look(("df", "-k", "/"))
 _SUDO = Look(("sudo", "-n", "true"))
 _TART = Look((host.TART_BINARY, "--version"))
-_AGENT = Look(("launchctl", "print", launchd.in_system(launchd.AGENT)), as_root=True)
+# Not as root: whoever has no sudo is told, too, whether it runs.
+_AGENT = launch_daemon.job(launchd.AGENT)
 _GIB = 1024**3
-_KIB = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,19 +47,28 @@ class Overview:
 
 def looks(user: str) -> Sequence[Probe]:
     """Return the questions."""
-    questions = (_VERSION, _CHIP, _CPUS, _MEMORY, _DISK, _SUDO, _TART, _AGENT)
-    return [*questions, *login.looks(user), login.FILE_VAULT, vms.PROBE, stamping.FILE]
+    system = (preconditions.VERSION, preconditions.ARCHITECTURE, preconditions.DISK)
+    questions = (_CPUS, _MEMORY, _SUDO, _TART, _AGENT, login.FILE_VAULT, vms.PROBE, stamping.FILE)
+    return [*system, *questions, *login.looks(user)]
 
 
-def read(seen: Facts, user: str) -> Overview:
+async def ask(mac: Connection, user: str) -> Overview:
+    """Ask a Mac, in one round trip if its user is the first one, and return what it is like."""
+    seen = await mac.look(looks(user))
+    further = login.looks_further(user, seen)
+    return _read(seen.and_then(await mac.look(further)) if further else seen, user)
+
+
+def _read(seen: Facts, user: str) -> Overview:
     """Return what the answers say."""
     has_sudo = seen.said(_SUDO).code == 0
+    free = preconditions.free_bytes(seen)
     return Overview(
-        macos=_text(seen, _VERSION),
-        chip=_text(seen, _CHIP),
+        macos=_text(seen, preconditions.VERSION),
+        chip=_text(seen, preconditions.ARCHITECTURE),
         cpus=_number(_text(seen, _CPUS)),
         memory_gib=_gib(_number(_text(seen, _MEMORY))),
-        free_gib=_free(seen),
+        free_gib=None if free is None else free // _GIB,
         file_vault=_text(seen, login.FILE_VAULT),
         sudo_without_password=has_sudo,
         graphical_session=login.has_session(user, seen),
@@ -68,7 +76,7 @@ def read(seen: Facts, user: str) -> Overview:
         password_sealed=login.is_sealed(seen) if has_sudo else None,
         vms_running=vms.may_run(seen),
         tart=_text(seen, _TART),
-        agent_pid=_pid(seen),
+        agent_pid=launch_daemon.pid(seen.said(_AGENT)) or None,
         applied={part: stamp for part, stamp in stamping.read(seen).items() if part in _PARTS},
     )
 
@@ -88,19 +96,3 @@ def _number(text: str | None) -> int | None:
 
 def _gib(count: int | None) -> int | None:
     return None if count is None else round(count / _GIB)
-
-
-def _free(seen: Facts) -> int | None:
-    """Return the fourth column of the last line, which is in kibibytes."""
-    lines = seen.said(_DISK).text.splitlines()
-    words = lines[-1].split() if lines else []
-    free = _number(words[3]) if len(words) > 3 else None
-    return None if free is None else free * _KIB // _GIB
-
-
-def _pid(seen: Facts) -> int | None:
-    for line in seen.said(_AGENT).text.splitlines():
-        name, _, value = line.strip().partition(" = ")
-        if name == "pid":
-            return _number(value)
-    return None

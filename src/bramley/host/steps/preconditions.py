@@ -93,12 +93,10 @@ class Preconditions:
     def _disk(self, seen: Facts) -> str:
         is_new = seen.found(AGENT) is None
         least = self.limits.free_gb_at_first if is_new else self.limits.free_gb
-        lines = seen.said(DISK).text.splitlines()
-        fields = lines[-1].split() if lines else []
-        free = fields[_AVAILABLE] if len(fields) > _AVAILABLE else ""
-        if not free.isdecimal():
+        free = free_bytes(seen)
+        if free is None:
             return f"the free room on the disk is not known (`{' '.join(DISK.argv)}` said nothing of use)"
-        free_gb = int(free) * _KIB / _GB
+        free_gb = free / _GB
         if free_gb < least:
             return f"{free_gb:.1f} GB are free on the disk and {least} GB are needed; remove what is not used"
         return ""
@@ -120,6 +118,14 @@ class Preconditions:
         if login.uid_of(self.user, seen) is None:
             return f"there is no user {self.user} on this Mac; make it, or name another"
         return ""
+
+
+def free_bytes(seen: Facts) -> int | None:
+    """Return how much room the disk has; None if that is not known."""
+    lines = seen.said(DISK).text.splitlines()
+    fields = lines[-1].split() if lines else []
+    free = fields[_AVAILABLE] if len(fields) > _AVAILABLE else ""
+    return int(free) * _KIB if free.isdecimal() else None
 
 
 def _architecture(seen: Facts) -> str:
