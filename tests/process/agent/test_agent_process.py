@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 from tests.process.agent.agents import NODE, an_agent
+from tests.process.beside import in_a_thread
 from tests.process.serving.processes import PATIENCE, until
 
 # What the issue of its footprint asks for, with the room that a loaded machine needs.
@@ -17,6 +18,7 @@ def resident_kib(pid: int) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
 
 
+@in_a_thread
 def test_a_mac_is_a_node_that_beats_and_tells_how_it_is(tmp_path: Path) -> None:
     with an_agent(tmp_path) as agent:
         status, lease = agent.server.request(
@@ -32,6 +34,7 @@ def test_a_mac_is_a_node_that_beats_and_tells_how_it_is(tmp_path: Path) -> None:
         assert agent.stop() == 0
 
 
+@in_a_thread
 def test_a_second_agent_of_a_host_is_refused(tmp_path: Path) -> None:
     with an_agent(tmp_path) as agent:
         second = subprocess.run(
@@ -50,6 +53,7 @@ def test_a_second_agent_of_a_host_is_refused(tmp_path: Path) -> None:
         assert agent.alive()
 
 
+@in_a_thread
 def test_a_node_that_is_deleted_comes_back_at_once_and_its_vm_never_notices(tmp_path: Path) -> None:
     with an_agent(tmp_path) as agent:
         agent.create()
@@ -63,7 +67,8 @@ def test_a_node_that_is_deleted_comes_back_at_once_and_its_vm_never_notices(tmp_
             node = agent.node()
             return node is not None and node["metadata"]["uid"] != old["metadata"]["uid"]
 
-        until(is_new, seconds=5)
+        # Long before it would say again how its Node is.
+        until(is_new, seconds=20)
         assert agent.mac.vms() == vms
         until(lambda: agent.phase() == "Failed")
         until(lambda: agent.beat() is not None)

@@ -13,6 +13,7 @@ from typing import Any
 
 from bramley.app import demo, macs
 from bramley.sim.mac.folder import MacFolder
+from tests.process.beside import in_a_thread
 from tests.process.serving.processes import Bramley, running, until
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -52,6 +53,7 @@ def nodes(server: Bramley) -> list[str]:
     return [node["metadata"]["name"] for node in items]
 
 
+@in_a_thread
 def test_macs_join_and_run_the_sample_and_other_pods_to_their_end(tmp_path: Path) -> None:
     with up(tmp_path, macs=2) as server:
         printed = server.out.read_text()
@@ -80,6 +82,7 @@ def test_macs_join_and_run_the_sample_and_other_pods_to_their_end(tmp_path: Path
         assert list((tmp_path / "data" / "macs").glob("mac-*/tart/vms/default-*")) == []
 
 
+@in_a_thread
 def test_a_signal_ends_macs_and_vms_before_the_server(tmp_path: Path) -> None:
     with up(tmp_path, macs=1) as server:
         until(lambda: phase(server) == "Running")
@@ -90,6 +93,7 @@ def test_a_signal_ends_macs_and_vms_before_the_server(tmp_path: Path) -> None:
         assert left(tmp_path) == []
 
 
+@in_a_thread
 def test_what_a_killed_start_left_does_not_hold_up_the_next_one(tmp_path: Path) -> None:
     with up(tmp_path, macs=1) as server:
         until(lambda: phase(server) == "Running")
@@ -103,6 +107,7 @@ def test_what_a_killed_start_left_does_not_hold_up_the_next_one(tmp_path: Path) 
             until(lambda: phase(again) == "Running")
 
 
+@in_a_thread
 def test_a_mac_that_fails_is_told_and_the_others_come_up(tmp_path: Path) -> None:
     place = tmp_path / "data" / "macs"
     place.mkdir(parents=True, mode=0o700)
@@ -117,6 +122,7 @@ def test_a_mac_that_fails_is_told_and_the_others_come_up(tmp_path: Path) -> None
     assert "kubectl get nodes" in printed
 
 
+@in_a_thread
 def test_an_agent_that_ends_is_told_and_started_again(tmp_path: Path) -> None:
     with up(tmp_path, macs=1) as server:
         mac = MacFolder(tmp_path / "data" / "macs" / "mac-1")
@@ -128,6 +134,7 @@ def test_an_agent_that_ends_is_told_and_started_again(tmp_path: Path) -> None:
         assert "Agent ended" in server.err.read_text()
 
 
+@in_a_thread
 def test_fewer_macs_than_before_leave_no_node_and_no_pod_behind(tmp_path: Path) -> None:
     with up(tmp_path, macs=2) as server:
         assert nodes(server) == ["mac-1", "mac-2"]
@@ -142,6 +149,7 @@ def test_fewer_macs_than_before_leave_no_node_and_no_pod_behind(tmp_path: Path) 
         until(lambda: phase(server) == "Running")
 
 
+@in_a_thread
 def test_no_macs_are_made_where_none_are_wanted(tmp_path: Path) -> None:
     with up(tmp_path, macs=0) as server:
         printed = server.out.read_text()
@@ -151,6 +159,7 @@ def test_no_macs_are_made_where_none_are_wanted(tmp_path: Path) -> None:
     assert demo.NAME not in printed
 
 
+@in_a_thread
 def test_an_agent_imports_nothing_from_the_folder_that_somebody_stands_in(tmp_path: Path) -> None:
     (tmp_path / "argparse.py").write_text("raise SystemExit(9)")
 

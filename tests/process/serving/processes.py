@@ -20,7 +20,8 @@ from urllib.parse import urlsplit
 import yaml
 
 BRAMLEY = Path(sys.executable).parent / "bramley"
-PATIENCE = 60.0
+# Of a busy machine: it is only waited for in full when something is wrong.
+PATIENCE = 180.0
 
 
 def until(holds: Callable[[], Any], *, seconds: float = PATIENCE) -> Any:

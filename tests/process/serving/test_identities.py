@@ -14,6 +14,7 @@ import pytest
 
 from bramley.apiserver.auth.signing import FILE
 from bramley.apiserver.tls import Certificates, Identity
+from tests.process.beside import in_a_thread
 from tests.process.serving.processes import Bramley, running
 
 SELF = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
@@ -37,6 +38,7 @@ def asked(server: Bramley, client: Path, method: str, path: str) -> tuple[int, A
         return answer.status, json.loads(answer.read())
 
 
+@in_a_thread
 def test_a_certificate_of_our_authority_says_who_comes(tmp_path: Path) -> None:
     with running(tmp_path) as server:
         ours = Certificates(server.folder)
@@ -56,6 +58,7 @@ def test_a_certificate_of_our_authority_says_who_comes(tmp_path: Path) -> None:
         assert (code, 'User "bob" cannot list' in told["message"]) == (403, True)
 
 
+@in_a_thread
 def test_other_certificates_do_not_even_connect(tmp_path: Path) -> None:
     other = Certificates(tmp_path / "other")
     other.ensure()
@@ -73,6 +76,7 @@ def test_other_certificates_do_not_even_connect(tmp_path: Path) -> None:
         assert server.request("GET", "/readyz")[0] == 200
 
 
+@in_a_thread
 def test_a_token_outlives_a_restart_and_its_keys_are_private(tmp_path: Path) -> None:
     with running(tmp_path) as server:
         server.request("POST", ACCOUNTS, {"metadata": {"name": "robot"}})

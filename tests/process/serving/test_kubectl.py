@@ -13,6 +13,7 @@ import pytest
 
 from bramley.api import crds
 from bramley.cli import up
+from tests.process.beside import in_a_thread
 from tests.process.serving.processes import BRAMLEY, Bramley, running, until
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -50,6 +51,7 @@ class Kubectl:
                 p.terminate()
 
 
+@in_a_thread
 def test_session_with_kubectl(tmp_path: Path, kubectl: Path) -> None:
     with running(tmp_path) as server:
         run = Kubectl(kubectl, server)
@@ -77,6 +79,7 @@ def test_session_with_kubectl(tmp_path: Path, kubectl: Path) -> None:
         assert json.loads(run("get", "runnerpools", "-o", "json"))["items"] == []
 
 
+@in_a_thread
 def test_refusal_reaches_the_person_at_kubectl(tmp_path: Path, kubectl: Path) -> None:
     with running(tmp_path) as server:
         run = Kubectl(kubectl, server)
@@ -87,10 +90,11 @@ def test_refusal_reaches_the_person_at_kubectl(tmp_path: Path, kubectl: Path) ->
             run("apply", "-f", "-", stdin=broken)
 
 
+@in_a_thread
 def test_commands_that_up_prints_work_in_their_order(tmp_path: Path, kubectl: Path) -> None:
-    with running(tmp_path, command="up") as server:
+    with running(tmp_path, "--macs", "1", command="up") as server:
         until(lambda: "Ctrl-C" in server.out.read_text())
-        steps = [command for _, command in up.next_steps(server.kubeconfig, str(BRAMLEY))]
+        steps = [command for _, command in up.next_steps(server.kubeconfig, str(BRAMLEY), macs=1)]
         # A person is slower than a shell: the watch is open before the change.
         script = "\n".join(["set -e", *steps]).replace("--watch &", "--watch & sleep 1")
         done = subprocess.run(

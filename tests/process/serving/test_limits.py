@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from tests.process.beside import in_a_thread
 from tests.process.serving.processes import Bramley, running, until
 
 SLOW = 150
@@ -40,6 +41,7 @@ def is_closed(connection: socket.socket) -> bool:
         return True
 
 
+@in_a_thread
 def test_slow_connections_hinder_nobody_and_are_closed(tmp_path: Path) -> None:
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -61,6 +63,7 @@ def test_slow_connections_hinder_nobody_and_are_closed(tmp_path: Path) -> None:
         assert server.request("GET", "/readyz")[0] == 200
 
 
+@in_a_thread
 def test_no_marker_of_a_secret_is_in_logs_audit_or_refusals(tmp_path: Path) -> None:
     secrets = "/api/v1/namespaces/default/secrets"
     accounts = "/api/v1/namespaces/default/serviceaccounts"

@@ -15,6 +15,7 @@ import pytest
 from bramley.api.core import ConfigMap, Namespace
 from bramley.api.meta import ObjectMeta
 from bramley.kube.connecting import connect
+from tests.process.beside import in_a_thread
 from tests.process.serving.processes import BRAMLEY, Bramley, running, until
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
@@ -47,6 +48,7 @@ async def test_our_own_client_works_with_the_written_kubeconfig(tmp_path: Path) 
     assert "default" in [one.name for one in namespaces.items]
 
 
+@in_a_thread
 def test_every_file_is_closed_to_other_users(tmp_path: Path) -> None:
     os.umask(0)  # the strictest test: nothing may rely on the caller's mask
     try:
@@ -62,6 +64,7 @@ def test_every_file_is_closed_to_other_users(tmp_path: Path) -> None:
         os.umask(0o022)
 
 
+@in_a_thread
 def test_token_is_nowhere_but_in_the_kubeconfig(tmp_path: Path) -> None:
     with running(tmp_path, "--log-level", "debug") as server:
         token = server.token
@@ -90,6 +93,7 @@ def test_nobody_comes_in_with_another_token(token: str, tmp_path: Path) -> None:
     assert (code, answer["reason"]) == (401, "Unauthorized")
 
 
+@in_a_thread
 def test_health_is_told_to_everybody(tmp_path: Path) -> None:
     with running(tmp_path) as server:
         connection = server.connection()
@@ -126,6 +130,7 @@ def test_stop_is_clean_and_quick_though_watches_are_open(
     assert [line["message"] for line in server.log()][-1] == "Stopped"
 
 
+@in_a_thread
 def test_acknowledged_writes_survive_a_stop_in_their_midst(tmp_path: Path) -> None:
     acknowledged: list[str] = []
     with running(tmp_path) as server:
@@ -152,6 +157,7 @@ def test_acknowledged_writes_survive_a_stop_in_their_midst(tmp_path: Path) -> No
     assert set(acknowledged) <= found
 
 
+@in_a_thread
 def test_second_signal_stops_at_once(tmp_path: Path) -> None:
     with running(tmp_path) as server:
         # A request whose body never comes keeps the server waiting for its deadline.
@@ -175,6 +181,7 @@ def test_second_signal_stops_at_once(tmp_path: Path) -> None:
     assert_nobody_was_waited_for(server)
 
 
+@in_a_thread
 def test_restart_keeps_data_token_and_authority_and_serves_on_another_port(tmp_path: Path) -> None:
     with running(tmp_path) as server:
         first = server.access
@@ -189,6 +196,7 @@ def test_restart_keeps_data_token_and_authority_and_serves_on_another_port(tmp_p
     assert first[1:] == second[1:]
 
 
+@in_a_thread
 def test_kubeconfig_that_was_removed_comes_back_with_a_new_token(tmp_path: Path) -> None:
     with running(tmp_path) as server:
         old = server.token
@@ -203,6 +211,7 @@ def test_kubeconfig_that_was_removed_comes_back_with_a_new_token(tmp_path: Path)
         assert server.request("GET", CONFIG_MAPS)[0] == 200
 
 
+@in_a_thread
 def test_killed_server_starts_again_on_the_same_folder(tmp_path: Path) -> None:
     with running(tmp_path) as server:
         server.request("POST", CONFIG_MAPS, a_config_map("one"))
@@ -213,6 +222,7 @@ def test_killed_server_starts_again_on_the_same_folder(tmp_path: Path) -> None:
         assert server.request("GET", f"{CONFIG_MAPS}/one")[0] == 200
 
 
+@in_a_thread
 def test_idle_server_is_small(tmp_path: Path) -> None:
     with running(tmp_path) as server:
         told = subprocess.run(
@@ -225,6 +235,7 @@ def test_idle_server_is_small(tmp_path: Path) -> None:
     assert int(told) / 1024 < 75
 
 
+@in_a_thread
 def test_up_prints_what_to_try_with_the_real_port(tmp_path: Path) -> None:
     with running(tmp_path, "--macs", "0", command="up") as server:
         printed = until(lambda: text if "Ctrl-C" in (text := server.out.read_text()) else "")

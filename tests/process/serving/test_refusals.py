@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.process.beside import in_a_thread
 from tests.process.serving.processes import clean_environment, failed_run, running
 
 
@@ -26,6 +27,7 @@ def place(tmp_path: Path, *more: str) -> list[str]:
     return ["--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0", *more]
 
 
+@in_a_thread
 def test_port_in_use(tmp_path: Path) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
@@ -36,6 +38,7 @@ def test_port_in_use(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
+@in_a_thread
 def test_second_process_on_the_same_folder(tmp_path: Path) -> None:
     with running(tmp_path) as server:
         told = refused("--data-dir", str(server.folder), "--listen", "127.0.0.1:0")
@@ -44,6 +47,7 @@ def test_second_process_on_the_same_folder(tmp_path: Path) -> None:
         assert server.request("GET", "/readyz")[0] == 200
 
 
+@in_a_thread
 def test_folder_that_cannot_be_made() -> None:
     # Not even root can make a folder there.
     told = refused("--data-dir", "/dev/null/data", "--listen", "127.0.0.1:0")
@@ -52,12 +56,14 @@ def test_folder_that_cannot_be_made() -> None:
     assert "--data-dir" in told
 
 
+@in_a_thread
 def test_folder_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "data").touch()
 
     assert "choose another one with --data-dir" in refused(*place(tmp_path))
 
 
+@in_a_thread
 def test_kubeconfig_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     theirs = tmp_path / "config"
     theirs.write_text("clusters: [{name: production, cluster: {server: https://x}}]\n")
@@ -68,6 +74,7 @@ def test_kubeconfig_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     assert "production" in theirs.read_text()
 
 
+@in_a_thread
 def test_kubeconfig_that_cannot_be_written_voids_no_token(tmp_path: Path) -> None:
     with running(tmp_path) as server:
         token = server.token
@@ -80,6 +87,7 @@ def test_kubeconfig_that_cannot_be_written_voids_no_token(tmp_path: Path) -> Non
         assert token == server.token
 
 
+@in_a_thread
 def test_damaged_database(tmp_path: Path) -> None:
     with running(tmp_path) as server:
         server.stop()
@@ -95,6 +103,7 @@ def test_damaged_database(tmp_path: Path) -> None:
     assert database.read_bytes() == content
 
 
+@in_a_thread
 def test_database_of_a_later_release(tmp_path: Path) -> None:
     with running(tmp_path) as server:
         server.stop()
@@ -117,12 +126,14 @@ def test_damaged_secrets(name: str, tmp_path: Path) -> None:
     assert "restore" in told
 
 
+@in_a_thread
 def test_address_that_is_none(tmp_path: Path) -> None:
     told = refused("--data-dir", str(tmp_path / "data"), "--listen", "6443")
 
     assert "write it like 127.0.0.1:6443" in told
 
 
+@in_a_thread
 def test_environment_is_named_when_it_is_what_is_wrong(tmp_path: Path) -> None:
     environment = clean_environment(BRAMLEY_LISTEN="nonsense")
 
@@ -131,6 +142,7 @@ def test_environment_is_named_when_it_is_what_is_wrong(tmp_path: Path) -> None:
     assert "nonsense" in told
 
 
+@in_a_thread
 def test_debug_adds_the_traceback(tmp_path: Path) -> None:
     (tmp_path / "data").touch()
 
