@@ -145,14 +145,17 @@ async def apply(
     return Report(mac.host, run.changed, tuple(dict.fromkeys(run.pending)))
 
 
-async def do(mac: Connection, command: Command) -> None:
-    """Do one command; a failure that another try would not mend is a refusal."""
+async def do(mac: Connection, command: Command) -> str:
+    """Do one command; a failure that another try would not mend is a refusal. Returns that of a command which may fail."""
     try:
         await mac.do(command)
     except errors.CommandFailed as error:
         if isinstance(command, Run) and command.refusal:
             raise errors.UnsupportedHost(command.refusal) from error
+        if isinstance(command, Run) and command.else_go_on:
+            return str(error).removeprefix(f"{mac.host}: ")
         raise
+    return ""
 
 
 def drifted(steps: Sequence[Step], stamps: drift.Stamps) -> list[Step]:
@@ -181,6 +184,8 @@ class _Applying:
     begun_count: int = 0
     # Why a step was left out; empty if none was.
     left_out: str = ""
+    # What a command of this step said that may fail; told only if the Mac is not as wanted in the end.
+    in_vain: str = ""
 
     @property
     def changed_anything(self) -> bool:
@@ -198,6 +203,7 @@ class _Applying:
 
     async def ensure(self, step: Step, seen: Facts) -> None:
         """Do what a step's plan says, look whether it is done, and stamp its part."""
+        self.in_vain = ""
         try:
             async with _deadline():
                 step.refuse(seen)
@@ -206,7 +212,7 @@ class _Applying:
                 done += await self._stamp(step)
         except errors.BramleyError as error:
             await self._tidy(step, error)
-            named = _named(step, self.mac, error, besides=self.left_out)
+            named = _named(step, self.mac, error, besides=(self.in_vain, self.left_out))
             if not (isinstance(error, errors.UnsupportedHost) and _is_separable(step, seen)):
                 raise named from error
             self.left_out = str(named)
@@ -228,7 +234,7 @@ class _Applying:
             if is_open and not isinstance(command, Wait):
                 await self._hold()
             self.begun_count += 1
-            await do(self.mac, command)
+            self.in_vain = await do(self.mac, command) or self.in_vain
         return len(commands)
 
     async def look(self, *steps: Step) -> Facts:
@@ -332,11 +338,11 @@ def _with_stamp(one: PlannedStep, stamps: drift.Stamps) -> PlannedStep:
 
 
 def _named(
-    step: Step, mac: Connection, error: errors.BramleyError, *, besides: str = ""
+    step: Step, mac: Connection, error: errors.BramleyError, *, besides: Sequence[str] = ()
 ) -> errors.BramleyError:
     """Return the error with the names of the host and the step in front; its kind stays, since callers act on it."""
     told = str(error).removeprefix(f"{mac.host}: ")
-    earlier = f"; besides, {besides.removeprefix(f'{mac.host}: ')}" if besides else ""
+    earlier = "".join(f"; besides, {one.removeprefix(f'{mac.host}: ')}" for one in besides if one)
     named = type(error).__new__(type(error), *error.args)
     named.__dict__.update(error.__dict__)
     named.args = (f"{mac.host}: step {step.name}: {told}{earlier}",)

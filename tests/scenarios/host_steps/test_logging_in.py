@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bramley.api.names import host
+from bramley.api.names import host, launchd
 from bramley.base.errors import HostUnreachable, NotConverged, TimedOut, UnsupportedHost
 from bramley.base.secret import Secret
 from bramley.host import ensuring, kcpassword
@@ -16,8 +16,10 @@ from bramley.host.facts import Facts
 from bramley.host.step import Step
 from bramley.host.steps.auto_login import AutoLogin
 from bramley.host.steps.local_network import LocalNetwork
+from bramley.sim.macos import faults
 from bramley.sim.macos.faults import Cut, Moment
 from bramley.sim.macos.in_process import ModelConnection
+from bramley.sim.macos.mac import Mac
 from bramley.sim.macos.settings import Settings
 from tests.scenarios.host_steps.macs import (
     SEALED,
@@ -203,6 +205,32 @@ async def test_a_session_that_never_comes_is_an_error(tmp_path: Path) -> None:
 
     with pytest.raises(NotConverged, match="nobody was logged in"):
         await ensuring.apply(line, steps())
+
+
+async def test_a_refused_restart_of_loginwindow_is_told_if_nobody_is_logged_in(
+    tmp_path: Path,
+) -> None:
+    line = await a_mac(tmp_path, *steps()[:1])
+    faults.protect(line.mac, launchd.LOGINWINDOW)
+
+    with pytest.raises(NotConverged, match="nobody was logged in") as caught:
+        await ensuring.apply(line, steps())
+
+    assert 'Could not kickstart service "com.apple.loginwindow": 1: ' in str(caught.value)
+    assert kicks(line) == 0
+
+
+async def test_a_refused_restart_of_loginwindow_does_not_matter_where_somebody_is_logged_in(
+    tmp_path: Path,
+) -> None:
+    """With a display a start alone logs the user in, and this one is under way."""
+    settings = Settings(headless=False, login_seconds=20, boot_seconds=0)
+    line = await a_mac(tmp_path, *steps(), settings=settings, change=Mac.reboot)
+    faults.protect(line.mac, launchd.LOGINWINDOW)
+
+    await ensuring.apply(line, steps())
+
+    assert (session(line), kicks(line)) == ("m1", 1)
 
 
 async def test_a_wrong_password_is_not_tried_again_after_a_cut(tmp_path: Path) -> None:

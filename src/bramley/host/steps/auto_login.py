@@ -81,8 +81,8 @@ class AutoLogin:
             raise login.sealed_refusal(self.user)
         if not login.has_session(self.user, seen) and not vms.may_run(seen):
             raise NotConverged(
-                f"nobody was logged in within {login.LOGIN.total_seconds():.0f} s after loginwindow was restarted; look at the Mac's "
-                "screen for a window that waits for somebody"
+                f"nobody was logged in within {login.LOGIN.total_seconds():.0f} s after loginwindow was to be restarted; look at the Mac's "
+                "screen for a window that waits for somebody, or restart it"
             )
 
     def pending(self, seen: Facts) -> str:

@@ -116,3 +116,9 @@ def crash(mac: Mac, label: str, code: int | None = 1) -> None:
         state["launchd"]["crashing"].pop(label, None)
         if code is not None:
             state["launchd"]["crashing"][label] = code
+
+
+def protect(mac: Mac, label: str, *, protected: bool = True) -> None:
+    """Let launchd refuse even root to kill the process of this job in order to start it anew, or no longer."""
+    with mac.change() as state:
+        state["launchd"]["protected"] = [label] if protected else []

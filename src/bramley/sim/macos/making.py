@@ -142,7 +142,13 @@ def _state(settings: Settings) -> dict[str, Any]:
         "host_name": settings.host_name,
         "boot": {"count": 0},
         "console": {"user": None},
-        "launchd": {"jobs": {}, "disabled": {}, "crashing": {}, "last_pid_count": 300},
+        "launchd": {
+            "jobs": {},
+            "disabled": {},
+            "crashing": {},
+            "protected": [],
+            "last_pid_count": 300,
+        },
         "local_network": {"active": [], "granted": {}},
         "sudo": {"refused": False},
         # What runs besides jobs of launchd, each with its pid and command.

@@ -156,6 +156,18 @@ def test_a_kick_gives_a_running_daemon_another_process(bench: Bench) -> None:
     assert said.out == f"{pid(bench)}\n"
 
 
+def test_a_job_may_be_protected_from_being_killed_even_by_root(bench: Bench) -> None:
+    load(bench, bench.daemon(LABEL, KeepAlive=True))
+    before = pid(bench)
+    faults.protect(bench.mac, LABEL)
+
+    said = bench.as_root("launchctl", "kickstart", "-k", TARGET)
+
+    told = f'Could not kickstart service "{LABEL}": 1: Operation not permitted\n'
+    assert (said.code, said.err, pid(bench)) == (1, told, before)
+    assert bench.as_root("launchctl", "kickstart", TARGET).code == 0
+
+
 def test_a_daemon_that_is_kept_alive_comes_back_after_its_throttle(bench: Bench) -> None:
     load(bench, bench.daemon(LABEL, KeepAlive=True, ThrottleInterval=10))
     before = pid(bench)

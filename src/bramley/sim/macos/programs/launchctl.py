@@ -196,7 +196,8 @@ def _kickstart(mac: Mac, call: Call, words: list[str]) -> Said:
     with mac.change() as state:
         if launchd.find(state, target) is None:
             return _no_service(domain, label)
-        if not _may(mac, call, domain):
+        is_refused = "k" in options and label in state["launchd"].get("protected", [])
+        if is_refused or not _may(mac, call, domain):
             told = (
                 f'Could not kickstart service "{label}": 1: {launchd.TOLD[launchd.NOT_PERMITTED]}\n'
             )
