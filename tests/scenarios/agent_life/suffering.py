@@ -1,0 +1,44 @@
+"""Lives that are told again and again, with the agent dying at another point of them each time.
+
+Under hypothesis' profile `fast` only some of the points are looked at.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+
+from hypothesis import settings
+
+from bramley.base import virtual_time
+from tests.scenarios.agent_life import crashing
+from tests.scenarios.agent_life.crashing import Death
+from tests.scenarios.agent_life.lives import LIVES, Point
+from tools.telling import Tell
+
+SOME = 60
+
+
+@functools.cache
+def whole() -> dict[str, list[Point]]:
+    """Return all points of all lives."""
+    return {told: points_of(told) for told in LIVES}
+
+
+@functools.cache
+def points_of(told: str) -> list[Point]:
+    """Return all points of a life."""
+    return virtual_time.run(crashing.tell(LIVES[told]))
+
+
+def suffer(told: str, deaths: Iterable[Death], tell: Tell) -> None:
+    """Tell a life once for each death."""
+    is_fast = settings().max_examples < settings.get_profile("default").max_examples
+    chosen = list(deaths)[:: SOME if is_fast else 1]
+    for death in chosen:
+        try:
+            virtual_time.run(crashing.tell(LIVES[told], death))
+        except (AssertionError, ExceptionGroup) as error:
+            error.add_note(f"{told}: {death}")
+            raise
+    tell("deaths of the agent", "killed at {} points; nothing was lost or left", len(chosen))

@@ -1,0 +1,37 @@
+"""The agent is killed at every point of the later half of lives, again while it recovers, and with its whole Mac."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.scenarios.agent_life import crashing, suffering
+from tests.scenarios.agent_life.crashing import Death
+from tests.scenarios.agent_life.lives import FIRST, LIVES
+from tools.telling import Tell
+
+LATER = list(LIVES)[len(LIVES) // 2 :]
+# Of the points at which an agent dies whose successor dies as well.
+TWICE = 4
+# A successor has written all that it has to, and is at its Pods, before it has passed so many points.
+RECOVERED = 24
+
+
+@pytest.mark.parametrize("told", LATER)
+def test_killed_anywhere_nothing_is_lost_or_left(told: str, tell: Tell) -> None:
+    suffering.suffer(told, map(Death, crashing.own(told, suffering.whole())), tell)
+
+
+def test_rebooted_anywhere_no_used_disk_boots_again(tell: Tell) -> None:
+    points = suffering.points_of(FIRST)
+    chosen = [each for each in points if not crashing.is_background(each.moment)]
+
+    suffering.suffer(FIRST, (Death(each, is_reboot=True) for each in chosen), tell)
+
+
+def test_killed_again_while_it_recovers_nothing_is_lost_or_left(tell: Tell) -> None:
+    rng, points = random.Random(RECOVERED), suffering.points_of(FIRST)[::TWICE]
+
+    deaths = (Death(each, again_after=rng.randint(1, RECOVERED)) for each in points)
+    suffering.suffer(FIRST, deaths, tell)
