@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bramley.api.names.host import SEAL
 from bramley.base import errors
 from bramley.base.secret import Secret
 from bramley.host.commands import (
@@ -18,6 +19,7 @@ from bramley.host.commands import (
     Probe,
     Remove,
     Rename,
+    Seal,
     Stream,
     Write,
 )
@@ -107,6 +109,14 @@ async def test_folders_links_names_and_removals(target: str, tmp_path: Path) -> 
         for _ in range(2):
             await stage.mac.do(Remove(path=f"{here}/1.0", purpose="remove"))
 
+        await stage.mac.do(Seal(path=f"{here}/2.0", purpose="seal"))
+        await fails(stage, Seal(path=f"{here}/1.0", purpose="seal"), "is not there")
+        sealed = (Find(f"{here}/2.0", digest=True), LookAt(f"{here}/2.0/{SEAL}", as_root=True))
+
+        seen = await stage.mac.look(sealed)
+        whole = seen.found(sealed[0])
+        assert whole
+        assert seen.file(sealed[1]) == f"{whole.digest}\n".encode()
         asked: dict[Probe, Answer] = {
             Find(f"{here}/2.0/bin"): Found(FOLDER, 0o700, owner),
             Find(f"{here}/2.0"): Found(FOLDER, 0o755, owner),

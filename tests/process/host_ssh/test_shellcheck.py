@@ -22,6 +22,7 @@ from bramley.host.commands import (
     Remove,
     Rename,
     Run,
+    Seal,
     Stream,
     Write,
 )
@@ -43,6 +44,7 @@ COMMANDS: dict[str, doing.Rendered] = {
     "folder": Folder(path="/opt/x", purpose="p"),
     "link": Link(path="/opt/x", target=NASTY, purpose="p"),
     "rename": Rename(path="/opt/x", to="/opt/y", purpose="p"),
+    "seal": Seal(path="/opt/x", purpose="p"),
     "remove": Remove(path="/opt/x", purpose="p"),
 }  # fmt: skip
 # Functions that another part calls, and variables that it uses.
