@@ -60,6 +60,9 @@ _KEY_FOLDER = host.TAILSCALE_AUTH_KEY.rpartition("/")[0]
 _NOTE = LookAt(host.TAILNET_NOTE, most=64 * 1024)
 # Where this very connection comes in: its third word is the address of the Mac.
 CONNECTION = Look(("printenv", "SSH_CONNECTION"))
+_IN = "Running"
+# What a daemon says of itself until it knows better.
+_STARTING = ("NoState", "Starting")
 _PRIVATE = 0o700
 _SAID_WITHIN = timedelta(seconds=5)
 
@@ -108,10 +111,14 @@ class Tailscale:
             yield _forget_key()
         if self._is_stale(seen):
             yield from self._bring(seen)
-        yield from DAEMON.plan(seen, changes=[*self._programs(seen)])
-        if not self._is_in(seen):
+        loading = [*DAEMON.plan(seen, changes=[*self._programs(seen)])]
+        yield from loading
+        if not (self._is_in(seen) or self._is_coming(seen)):
             yield from self._log_in()
-        elif seen.file(_NOTE) != self._noted():
+            return
+        if loading or self._is_coming(seen):
+            yield _come_back()
+        if seen.file(_NOTE) != self._noted():
             yield self._up()
             yield from self._note()
 
@@ -120,9 +127,14 @@ class Tailscale:
         if not self._is_in(seen):
             status = _status(seen)
             health = "; ".join(str(one) for one in status.get("Health") or ())[:300]
+            state = f"(state {status.get('BackendState', 'unknown')}{health and f': {health}'})"
+            if self._is_coming(seen):
+                raise NotConverged(
+                    f"the Mac was in the tailnet and has not come back {state}; {host.TAILSCALED_LOG} may say why"
+                )
             raise NotConverged(
-                f"the tailnet did not take this Mac (state {status.get('BackendState', 'unknown')}{health and f': {health}'}); the auth "
-                f"key may be spent, expired, or not allowed to use {', '.join(self.tailnet.tags) or 'no tags'}"
+                f"the tailnet did not take this Mac {state}; the auth key may be spent, expired, or not allowed to use "
+                f"{', '.join(self.tailnet.tags) or 'no tags'}"
             )
 
     def tidy(self) -> Iterator[Command]:
@@ -171,7 +183,12 @@ class Tailscale:
         has_tags = set(tags) == set(self.tailnet.tags)
         # A key may bring tags of its own; only those that we once asked for are too many.
         is_left_to_key = not self.tailnet.tags and not _noted_tags(seen)
-        return status.get("BackendState") == "Running" and (has_tags or is_left_to_key)
+        return status.get("BackendState") == _IN and (has_tags or is_left_to_key)
+
+    def _is_coming(self, seen: Facts) -> bool:
+        """Tell whether a daemon that was started just now is still on its way to where it was: it needs time, and no key."""
+        is_starting = _status(seen).get("BackendState") in _STARTING
+        return is_starting and seen.file(_NOTE) == self._noted()
 
     def _log_in(self) -> Iterator[Command]:
         yield Wait(look=_STATUS, purpose="wait for the tailnet's daemon")
@@ -246,6 +263,16 @@ def _key(given: Secret) -> Secret:
 
 def _forget_key() -> Remove:
     return Remove(path=host.TAILSCALE_AUTH_KEY, purpose="remove tailscale's key")
+
+
+def _come_back() -> Wait:
+    return Wait(
+        look=_STATUS,
+        text=f'"BackendState": "{_IN}"',
+        purpose="wait until the Mac is in the tailnet again",
+        # Why it is not is told from the facts.
+        else_go_on=True,
+    )
 
 
 def _noted_tags(seen: Facts) -> Any:

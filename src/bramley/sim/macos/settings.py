@@ -36,6 +36,8 @@ class Settings:
     boot_seconds: float = 40.0
     # How long a label stays taken after a job that ran was booted out; real Macs take up to some seconds.
     bootout_seconds: float = 1.0
+    # For how long a daemon of the tailnet that was started anew is on its way back into it.
+    tailnet_seconds: float = 2.0
     # How many wrong passwords in a row lock the account, and for how long.
     lockout_after: int = 5
     lockout_seconds: float = 300.0

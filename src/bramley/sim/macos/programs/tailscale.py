@@ -1,7 +1,8 @@
 """tailscale of a simulated Mac: joins a pretended tailnet, and tells where it is in it.
 
 What the daemon knows lies in its state file, as with the real one: without that file, the Mac is logged out. The daemon is the
-job that launchd runs; its options say where the file is. There is no network: keys are judged by their form alone.
+job that launchd runs; its options say where the file is. One that was started anew needs a moment until it is in the tailnet
+again, but for `up`, which waits for that. There is no network: keys are judged by their form alone.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from bramley.sim.macos.programs import brought, refusing
 
 DAEMON = "com.tailscale.tailscaled"
 DOMAIN = "tail0000.ts.net"
+_JOB = f"{launchd.SYSTEM}/{DAEMON}"
 # Tailscale's own part of the shared address space, without the resolver's network.
 _FIRST, _HOW_MANY = int(ipaddress.IPv4Address("100.64.0.2")), 0x300000
 _KEY = re.compile(
@@ -95,6 +97,9 @@ def _up(mac: Mac, call: Call, words: list[str]) -> Said:
         _save(mac, wanted, tags)
     except OSError:
         return Said(1, err=f"write {_state_file(mac)}: no space left on device\n")
+    with mac.change() as state:
+        job = state["launchd"]["jobs"][_JOB]
+        job["in_tailnet_count"] = job["runs_count"]
     return Said()
 
 
@@ -170,6 +175,8 @@ def _as_json(mac: Mac, now: dict[str, Any] | None) -> dict[str, Any]:
                 "TailscaleIPs": None,
             },
         }
+    if _is_starting(mac):
+        return {"Version": version, "BackendState": "Starting", "TailscaleIPs": None, "Self": {}}
     own: dict[str, Any] = {
         "HostName": now["hostname"],
         "DNSName": f"{now['hostname']}.{DOMAIN}.",
@@ -194,6 +201,8 @@ def _ip(mac: Mac, call: Call, words: list[str]) -> Said:
     now = known(mac)
     if now is None:
         return Said(1, err="no current Tailscale IPs; state: NeedsLogin\n")
+    if _is_starting(mac):
+        return Said(1, err="no current Tailscale IPs; state: Starting\n")
     return Said(out=f"{address(now)}\n")
 
 
@@ -215,8 +224,17 @@ def address(now: dict[str, Any]) -> str:
     return str(ipaddress.IPv4Address(_FIRST + int.from_bytes(digest[:4]) % _HOW_MANY))
 
 
+def _is_starting(mac: Mac) -> bool:
+    """Tell whether the daemon that runs now has not been in the tailnet yet."""
+    job = launchd.find(mac.state, _JOB)
+    if job is None or job.get("in_tailnet_count") == job["runs_count"]:
+        return False
+    seconds = float(mac.state["settings"]["tailnet_seconds"])
+    return mac.now() < float(job["started_at"]) + seconds
+
+
 def _state_file(mac: Mac) -> str:
-    job = launchd.find(mac.state, f"{launchd.SYSTEM}/{DAEMON}")
+    job = launchd.find(mac.state, _JOB)
     arguments = list(job["arguments"]) if job else []
     for at, word in enumerate(arguments):
         name, sign, value = word.lstrip("-").partition("=")
