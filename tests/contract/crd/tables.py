@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 
 HERE = Path(__file__).parent
@@ -12,7 +13,7 @@ NAMES = ("definitions", "objects", "updates", "ratcheting")
 
 
 def load(name: str) -> Any:
-    return yaml.safe_load((HERE / f"{name}.yaml").read_text())
+    return msgspec.yaml.decode((HERE / f"{name}.yaml").read_bytes())
 
 
 def save(name: str, table: Any) -> None:

@@ -8,12 +8,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable
 
-from hypothesis import settings
-
 from bramley.base import virtual_time
 from tests.scenarios.agent_life import crashing
 from tests.scenarios.agent_life.crashing import Death
 from tests.scenarios.agent_life.lives import LIVES, Point
+from tests.unit import sampling
 from tools.telling import Tell
 
 SOME = 60
@@ -33,8 +32,7 @@ def points_of(told: str) -> list[Point]:
 
 def suffer(told: str, deaths: Iterable[Death], tell: Tell) -> None:
     """Tell a life once for each death."""
-    is_fast = settings().max_examples < settings.get_profile("default").max_examples
-    chosen = list(deaths)[:: SOME if is_fast else 1]
+    chosen = list(deaths)[:: SOME if sampling.share() < 1 else 1]
     for death in chosen:
         try:
             virtual_time.run(crashing.tell(LIVES[told], death))

@@ -11,6 +11,7 @@ from bramley.access import rule
 from bramley.access.references import References
 from bramley.access.rule import Asked, PodFacts
 from bramley.api.names import access, finalizers
+from tests.unit import sampling
 from tests.unit.access.worlds import NODE, OTHER, Dictionaries, asked
 
 PODS = ("mine", "theirs", "free")
@@ -64,7 +65,7 @@ CHANGES = st.one_of(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=sampling.examples(300))
 @given(WISHES, WORLDS, CHANGES)
 def test_no_agent_ever_writes_an_object_of_another_node(
     one: Asked, world: Dictionaries, change: tuple[Any, Any]

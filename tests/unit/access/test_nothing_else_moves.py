@@ -19,6 +19,7 @@ from bramley.apiserver.store.records import Record
 from bramley.apiserver.store.store import Store
 from bramley.base import secret, virtual_time
 from bramley.kube.transport import Request
+from tests.unit import sampling
 from tests.unit.access.serving import Served, a_node, bind_pod, served
 
 NODE, OTHER = "mac-1", "mac-2"
@@ -176,7 +177,7 @@ def of_own_pods(store: Store) -> dict[Any, Any]:
     return found
 
 
-@settings(max_examples=25)
+@settings(max_examples=sampling.examples(25))
 @given(st.lists(requests, min_size=5, max_size=40))
 def test_no_sequence_of_writes_moves_what_is_not_the_agents(
     asked: list[tuple[str, str, Any, str]],

@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bramley.host import pf_conf
+from tests.unit import sampling
 
 STOCK = """\
 scrub-anchor "com.apple/*"
@@ -123,7 +124,7 @@ def history_of(pieces: list[Piece], *, is_cut: bool) -> History:
     return History(text, foreign)
 
 
-@settings(max_examples=500)
+@settings(max_examples=sampling.examples(500))
 @given(st.builds(history_of, PIECES, is_cut=st.booleans()))
 @example(History(BEGIN, b""))
 @example(History(b"pass\n" + BEGIN + b"\n" + LOAD + b"block", b"pass\nblock"))

@@ -31,6 +31,7 @@ from bramley.runtime.controller import Controller, ControllerSettings
 from bramley.runtime.keys import Key, key_of
 from bramley.runtime.manager import Manager, ManagerSettings
 from bramley.runtime.outcome import CheckAgain, Outcome, Settled
+from tests.unit import sampling
 from tests.unit.runtime.running import value
 from tests.unit.runtime.scripted import Part, Scripted, Thing, a_thing
 
@@ -311,7 +312,7 @@ PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 
 TestFollowingAServer = FollowingAServer.TestCase
 TestFollowingAServer.settings = settings(
-    max_examples=100,
+    max_examples=sampling.examples(100),
     stateful_step_count=25,
     deadline=None,
     phases=tuple(Phase) if os.environ.get("SHRINK") else PHASES,

@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hypothesis import settings as hypothesis_settings
-
 from bramley.base import virtual_time
 from bramley.host import ensuring
 from bramley.host.commands import Command
@@ -24,6 +22,7 @@ from bramley.sim.macos.faults import Faults
 from bramley.sim.macos.in_process import ModelConnection
 from bramley.sim.macos.mac import Mac
 from bramley.sim.macos.settings import Settings
+from tests.unit import sampling
 
 PASSWORD = Settings().password
 # One in so many cuts is looked at under the profile `fast`.
@@ -77,11 +76,7 @@ class Copying(ModelConnection):
 
 def cuts(first: int = 0, every: int = 1) -> range:
     """Return the numbers of commands to cut after: all that are asked for, or some of them under the profile `fast`."""
-    examples, all_examples = (
-        each.max_examples
-        for each in (hypothesis_settings(), hypothesis_settings.get_profile("default"))
-    )
-    return range(first, 1000, every * (SOME if examples < all_examples else 1))
+    return range(first, 1000, every * (SOME if sampling.share() < 1 else 1))
 
 
 async def cut_everywhere(scene: Scene, steps: Sequence[Step]) -> dict[str, Any]:

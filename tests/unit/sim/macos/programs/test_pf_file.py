@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bramley.host import pf_conf
 from bramley.sim.macos.programs.pf_file import ORDER, Load, Ruleset
+from tests.unit import sampling
 
-LINES = yaml.safe_load((Path(__file__).parent / "pf_lines.yaml").read_text())
+LINES = msgspec.yaml.decode((Path(__file__).parent / "pf_lines.yaml").read_bytes())
 FILE = "/etc/pf.conf"
 ANCHOR = "/etc/pf.anchors/tuist.runners"
 
@@ -172,7 +173,7 @@ LEGACY = (
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=sampling.examples(60), deadline=None)
 @given(st.lists(st.sampled_from([LEGACY, pf_conf.BLOCK.decode(), "pass out on en0\n"]), max_size=5))
 def test_pf_takes_what_becomes_of_any_history(history: list[str]) -> None:
     files = {"/etc/pf.anchors/com.apple": 'anchor "x/*"\n', ANCHOR: "table <vms> { 10.0.0.1 }\n"}

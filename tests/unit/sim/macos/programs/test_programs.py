@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
-import yaml
 
 from bramley.base.clock import Clock
 from bramley.sim.macos.call import Call, Said
@@ -20,7 +20,7 @@ from tests.unit.sim.macos.programs.clocks import Stopped
 CASES = [
     pytest.param(case, id=f"{path.stem}: {case['name']}")
     for path in sorted((Path(__file__).parent / "cases").glob("*.yaml"))
-    for case in yaml.safe_load(path.read_text())
+    for case in msgspec.yaml.decode(path.read_bytes())
 ]
 
 
