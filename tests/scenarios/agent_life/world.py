@@ -81,7 +81,8 @@ class World:
             programs=side.programs,
             runs=side.runs,
             host=side.host,
-            clock=self.clock,
+            # The Mac's own, which somebody may set.
+            clock=self.mac.clock,
             rng=random.Random(self.rng.random()),
             registry=registry,
             has_sockets=False,

@@ -21,6 +21,7 @@ from tests.scenarios.agent_life.invariants import FINISHED, vm_of
 from tests.scenarios.agent_life.world import REST, TAGGED, World, a_world, is_ready
 from tests.scenarios.agent_machine.hand import PREFIX, Hand
 from tests.scenarios.agent_machine.line import Line, Wire
+from tests.unit.agent.clocks import SetClock
 
 NAMES = ("a", "b", "c")
 # Short, so that few heartbeats are in a life; each stage can still be told from the next.
@@ -48,6 +49,7 @@ class Machine:
     world: World
     line: Line
     hand: Hand
+    clock: SetClock
     # Names of Pods that no VM can come of, so that nobody waits for their end.
     hopeless: set[str] = field(default_factory=set)
     # After so many of its effects the agent dies, and is down for so long.
@@ -226,7 +228,8 @@ async def a_machine(folder: Path, seed: int) -> AsyncIterator[Machine]:
         world.invariants.has_bounds = False
         world.mac.script.timings(**TIMINGS, push_bytes_per_second=PUSHED_PER_SECOND)
         world.mac.script.image(TAGGED, size_bytes=SIZE, guest={"work": 5.0})
-        machine = Machine(world, line, Hand(world.mac))
+        world.mac.clock = clock = SetClock(world.clock)
+        machine = Machine(world, line, Hand(world.mac), clock)
         world.on_moment = machine.meet
         machine.watch_kicks()
         undertaker = world.group.create_task(machine.bury())

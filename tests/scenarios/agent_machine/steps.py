@@ -27,6 +27,7 @@ KINDS: Mapping[str, tuple[dict[str, str], dict[str, Any]]] = {
     "is deaf": ({"WORK": "60", "IGNORES_SHUTDOWN": "true"}, {}),
     "is late": ({"WORK": "300"}, {"activeDeadlineSeconds": 30}),
     "has no agent": ({"HAS_AGENT": "false"}, {}),
+    "falls silent": ({"WORK": "300", "FALLS_SILENT": "20", "SILENT_FOR": "200"}, {}),
     "again and again": ({}, {"restartPolicy": "Always"}),
     "tagged": ({}, {}),
     "unsupported": ({}, {"initContainers": [{"name": "before", "image": IMAGE}]}),
@@ -305,6 +306,16 @@ class Reboot:
 
     async def take(self, machine: Machine) -> None:
         machine.reboot()
+
+
+@dataclass(frozen=True)
+class SetTime:
+    """Somebody sets the Mac's clock ahead, or back."""
+
+    hours: float
+
+    async def take(self, machine: Machine) -> None:
+        machine.clock.jump(timedelta(hours=self.hours))
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ _OFTEN: Sequence[tuple[int, st.SearchStrategy[Step]]] = (
     (1, st.builds(steps.Disconnect, st.integers(0, 2)) | st.builds(steps.Lag, _lags)),
     (1, st.builds(steps.Reboot) | st.builds(steps.Stop)),
     (1, st.builds(steps.LoseSession, st.booleans()) | st.builds(steps.DeleteNode)),
+    (1, st.builds(steps.SetTime, st.sampled_from([-1.0, 1.0, 30.0]))),
     (1, st.builds(steps.LeakSlot) | st.builds(steps.FillDisk, st.sampled_from([0, 459]))),
     (1, st.builds(steps.TearAway, _names)),
     (1, st.builds(steps.KillProcess, st.sampled_from(["guest", "tart", "supervisor"]))),
