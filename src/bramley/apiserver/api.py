@@ -37,6 +37,7 @@ from bramley.apiserver.rest.exchange import (
     error_answer,
     send_answer,
 )
+from bramley.apiserver.rest.negotiation import Form
 from bramley.apiserver.rest.routes import handler_of
 from bramley.apiserver.rest.server import Server
 from bramley.apiserver.status import ApiError
@@ -151,13 +152,16 @@ class Api:
         if asked is not None and request.method not in _READS:
             server = escalation.guarded(server.overseen(asked), asked)
         handler, view = handler_of(request.method, target), negotiation.view_of(request)
+        if view.form is Form.TABLE:
+            # Now: once something is written, it is too late to refuse.
+            view = negotiation.with_included(view, request)
         answer = await handler(server, request, target)
         if answer.chunks is not None:
             await self._stream(request, answer, answer.chunks, seat, send)
             return None
         if view is negotiation.PLAIN:
             return answer
-        return showing.reshaped(answer, request, target.resource, view, server.clock)
+        return showing.reshaped(answer, target.resource, view, server.clock)
 
     def _lane(self, request: Request, target: Target) -> Lane:
         # A log may be followed for hours.

@@ -12,11 +12,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import structs
 
 from bramley.apiserver.kinds.scale import SCALE
 from bramley.apiserver.resources import Json, ServedResource
-from bramley.apiserver.rest.exchange import Answer, Request
-from bramley.apiserver.rest.negotiation import META_GROUP, Form, View, reformed, with_included
+from bramley.apiserver.rest.exchange import Answer
+from bramley.apiserver.rest.negotiation import META_GROUP, Form, View, reformed
 from bramley.apiserver.store.damage import MISFITS
 from bramley.base.clock import Clock
 
@@ -26,17 +27,13 @@ if TYPE_CHECKING:
 _MARKED = b'"k8s.io/initial-events-end"'
 
 
-def reshaped(
-    answer: Answer, request: Request, resource: ServedResource, view: View, clock: Clock
-) -> Answer:
+def reshaped(answer: Answer, resource: ServedResource, view: View, clock: Clock) -> Answer:
     """Return an answer about one object in the form that was asked for; anything else stays as it is."""
-    if view.form is Form.TABLE:
-        view = with_included(view, request)
     if answer.body.startswith(SCALE.prefix):
         resource = _scale_of(resource)
     if not answer.body.startswith(resource.prefix):
         return answer
-    return replace(answer, body=one(answer.body, resource, view, now=clock.now))
+    return structs.replace(answer, body=one(answer.body, resource, view, now=clock.now))
 
 
 def _scale_of(resource: ServedResource) -> ServedResource:

@@ -106,6 +106,15 @@ async def test_a_form_that_we_do_not_have_is_refused_before_anything_is_written(
         assert (await world.get(f"{CONFIG_MAPS}/a")).code == 404
 
 
+async def test_a_row_that_makes_no_sense_is_refused_before_anything_is_written() -> None:
+    async with a_world() as world:
+        place = f"{CONFIG_MAPS}?includeObject=Some"
+        refused = await world.ask("POST", place, a_config_map("a"), accept=TABLE)
+
+        assert refused.code == 400
+        assert (await world.get(f"{CONFIG_MAPS}/a")).code == 404
+
+
 async def test_new_columns_of_a_definition_are_shown_at_once() -> None:
     async with a_world() as world:
         await world.create(CRDS, widget_crd())
