@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.routing import Route
 
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from bramley.apiserver.openapi.pages import Pages
 
 
-@dataclass(frozen=True, slots=True)
-class App:
+class App(msgspec.Struct, frozen=True):
     """Sends resource requests straight to the API, and everything else through Starlette's routing.
 
     The routing costs as much as answering a GET, so the paths that are asked thousands of times a second go around it.

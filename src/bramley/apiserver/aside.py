@@ -6,7 +6,6 @@ A small Starlette application of its own, so that later pages are one route each
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -29,8 +28,7 @@ if TYPE_CHECKING:
 _ALL_METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
-@dataclass(frozen=True, slots=True)
-class Pages:
+class Pages(msgspec.Struct, frozen=True):
     """The pages, each of which asks first who reads it."""
 
     callers: Callers

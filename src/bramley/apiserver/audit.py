@@ -14,7 +14,6 @@ import os
 import queue
 import secrets
 import threading
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -38,8 +37,7 @@ _RENEWALS = frozenset({"update", "patch"})
 _REVIEWS = frozenset({"authentication.k8s.io", "authorization.k8s.io"})
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True):
     """How large the log gets, and how long lines wait."""
 
     file_bytes: int = 16 * 1024 * 1024

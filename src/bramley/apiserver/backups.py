@@ -11,10 +11,11 @@ import contextlib
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from bramley.apiserver import status
 from bramley.apiserver.api import Callers
@@ -41,8 +42,7 @@ _SCRATCH = ".backup-"
 _RETRY_AFTER_SECONDS = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(msgspec.Struct, frozen=True):
     """The path that a backup is read from."""
 
     backups: Backups

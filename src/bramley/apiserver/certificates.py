@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
+
+import msgspec
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -26,8 +27,7 @@ class BadCertificate(ValueError):
     """A certificate or key cannot be read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True):
     """What matters about a certificate."""
 
     since: datetime

@@ -6,7 +6,6 @@ Documents are made when they are asked for and kept until what is served changes
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -31,8 +30,7 @@ _SUBRESOURCE_VERBS = ["get", "patch", "update"]
 _CUSTOM_VERBS = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
 
 
-@dataclass(frozen=True, slots=True)
-class _Sub:
+class _Sub(msgspec.Struct, frozen=True):
     """A subresource as discovery tells of it; group and version only where they are not those of its resource."""
 
     name: str

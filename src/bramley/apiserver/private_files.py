@@ -20,6 +20,14 @@ def write(path: Path, content: bytes) -> None:
             out.write(content)
 
 
+def write_soon(path: Path, content: bytes) -> None:
+    """Write a file that nobody else can read and that may as well be lost: it is not waited for until it is durable."""
+    with _told(path):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as out:
+            out.write(content)
+
+
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[tuple[IO[bytes], Path]]:
     """Give a new private file and its place for now; it takes the path's place when the block ends well, whole and durable."""

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
+
 from bramley.apiserver import names
 from bramley.apiserver.causes import quoted
 from bramley.apiserver.status import Details, bad_request
@@ -53,8 +55,7 @@ class Conversion(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class ScalePaths:
+class ScalePaths(msgspec.Struct, frozen=True):
     """Where a kind keeps what its scale subresource shows, as JSON paths such as `.spec.replicas`."""
 
     spec_replicas: str
@@ -63,8 +64,7 @@ class ScalePaths:
     is_custom: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class SelectableField:
+class SelectableField(msgspec.Struct, frozen=True):
     """A field that field selectors may name: `spec.nodeName` is found at ("spec", "nodeName").
 
     `stored` is the name under which the stored form of the object keeps it, if that is another one.

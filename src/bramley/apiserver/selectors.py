@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from bramley.apiserver import causes, names
 from bramley.apiserver.status import bad_request
@@ -68,8 +69,7 @@ class FieldTerm(NamedTuple):
     equal: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(msgspec.Struct, frozen=True):
     """What a list or watch wants to see; nothing in it means everything."""
 
     labels: tuple[Requirement, ...] = ()

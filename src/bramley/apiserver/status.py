@@ -6,7 +6,6 @@ One constructor per way of refusing, with the code, the reason and the sentence 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -15,8 +14,7 @@ from bramley.apiserver.causes import quoted
 from bramley.base.errors import Cause
 
 
-@dataclass(frozen=True, slots=True)
-class Details:
+class Details(msgspec.Struct, frozen=True):
     """What a refusal is about; `kind` is the plural, except where a kind's own rules were broken."""
 
     group: str = ""

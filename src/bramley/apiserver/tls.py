@@ -9,11 +9,13 @@ damaged serving certificate is simply replaced.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import ssl
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+
+import msgspec
 
 from bramley.apiserver import certificates, private_files
 from bramley.apiserver.certificates import BadCertificate, Facts
@@ -25,12 +27,13 @@ from bramley.base.secret import Secret
 logger = log.get(__name__)
 
 FOLDER = "tls"
+_FILES = ("ca.crt", "ca.key", "serving.crt", "serving.key")
+_LOOKED_AT = "looked-at.json"
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 _EVERYWHERE = frozenset({"", "0.0.0.0", "::"})
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True):
     """How long certificates live, and how often the running server looks at their dates."""
 
     authority_lifetime: timedelta = timedelta(days=3650)
@@ -38,12 +41,20 @@ class Settings:
     look_every: timedelta = timedelta(hours=6)
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(msgspec.Struct, frozen=True):
     """A client certificate and its key, both PEM."""
 
     certificate: bytes
     key: Secret
+
+
+class _LookedAt(msgspec.Struct, frozen=True):
+    """Which files were found good, for which hosts, and for how long they need not be looked at."""
+
+    sha256: str
+    hosts: frozenset[str]
+    since: datetime
+    until: datetime
 
 
 class Certificates:
@@ -70,8 +81,12 @@ class Certificates:
 
     def ensure(self) -> bool:
         """Make or renew what is missing, due or unusable; tell whether anything changed."""
+        if self._is_known_good():
+            return False
         renewed = self._ensure_authority()
-        return self._ensure_serving() or renewed
+        changed = self._ensure_serving() or renewed
+        self._remember()
+        return changed
 
     def context(self) -> ssl.SSLContext:
         """Return the server's TLS context; renewals go into this one object."""
@@ -104,6 +119,38 @@ class Certificates:
             except BadConfiguration as error:
                 # The certificate in use is good for a third of its life; the next look may find the disk mended.
                 logger.error("Certificates cannot be renewed", reason=str(error))  # noqa: TRY400 - our logger
+
+    def _is_known_good(self) -> bool:
+        """Tell whether these very files were looked at before and are good still, without the heavy library for that."""
+        try:
+            known = msgspec.json.decode(self._read(_LOOKED_AT) or b"", type=_LookedAt)
+        except msgspec.DecodeError:
+            return False
+        is_same = known.sha256 == self._digest() and known.hosts >= self._hosts
+        return is_same and known.since <= self._now() < known.until
+
+    def _remember(self) -> None:
+        authority, serving = (
+            self._facts("ca.crt", "ca.key"),
+            self._facts("serving.crt", "serving.key"),
+        )
+        known = _LookedAt(
+            sha256=self._digest(),
+            hosts=serving.hosts,
+            since=max(authority.since, serving.since),
+            until=min(authority.renewal, serving.renewal),
+        )
+        # Not durable, unlike the files themselves: half of it, or none, only means to look again.
+        private_files.write_soon(self._path(_LOOKED_AT), msgspec.json.encode(known))
+
+    def _facts(self, certificate: str, key: str) -> Facts:
+        return certificates.read(self._read(certificate) or b"", self._read(key) or b"")
+
+    def _digest(self) -> str:
+        whole = hashlib.sha256()
+        for name in _FILES:
+            whole.update(hashlib.sha256(self._read(name) or b"").digest())
+        return whole.hexdigest()
 
     def _load(self) -> None:
         if self._context is not None:

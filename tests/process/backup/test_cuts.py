@@ -22,13 +22,14 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 # What changes the disk; a kill between two of these is a kill at any moment.
 STEPS = frozenset({"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod"})
 MARK = Key("configmaps", "default", "mark")
+META = b'{"name":"mark","namespace":"default","uid":"u","resourceVersion":"%d"}'
+BODY = b'{"kind":"ConfigMap","apiVersion":"v1","metadata":' + META + b',"data":{"text":"%b"}}'
 INLINE = Settings(writer_thread=False)
 
 
 async def put(folder: Path, text: str) -> None:
     async with Store.open(folder, INLINE) as store:
-        body = b'{"metadata":{"name":"mark","resourceVersion":"%d"},"data":"%s"}'
-        await store.write(MARK, lambda _, rv: Draft(body % (rv, text.encode())))
+        await store.write(MARK, lambda _, rv: Draft(BODY % (rv, text.encode())))
 
 
 async def state_of(folder: Path) -> tuple[str, str]:

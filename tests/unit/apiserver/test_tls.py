@@ -3,6 +3,8 @@ from __future__ import annotations
 import asyncio
 import ssl
 import stat
+import subprocess
+import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -83,6 +85,18 @@ def test_second_start_changes_nothing(tmp_path: Path) -> None:
     assert not Certificates(tmp_path).ensure()
 
     assert before == contents(tmp_path)
+
+
+def test_second_start_needs_no_heavy_library(tmp_path: Path) -> None:
+    Certificates(tmp_path).ensure()
+    code = (
+        "import sys, pathlib; from bramley.apiserver.tls import Certificates;"
+        "print(Certificates(pathlib.Path(sys.argv[1])).ensure(), 'cryptography' in sys.modules)"
+    )
+
+    told = subprocess.check_output([sys.executable, "-c", code, str(tmp_path)], text=True)
+
+    assert told.split() == ["False", "False"]
 
 
 @pytest.mark.parametrize("name", ["127.0.0.1", "::1", "localhost"])

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -90,8 +89,7 @@ class _Object(msgspec.Struct, frozen=True, gc=False):
     metadata: _Metadata = _Metadata()
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True):
     """Who signs, for whom by default, and how long a token may live."""
 
     issuer: str = ISSUER
@@ -99,8 +97,7 @@ class Settings:
     longest: timedelta = timedelta(days=365)
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(msgspec.Struct, frozen=True):
     """What a token is to die with: a Pod, with the node it is on, or a Secret or a Node."""
 
     pod: Reference | None = None
@@ -108,13 +105,12 @@ class Bound:
     node: Reference | None = None
 
 
-@dataclass(slots=True)
-class _Known:
+class _Known(msgspec.Struct):
     """A token whose signature was verified, and the objects that it was last seen to live with."""
 
     claims: Claims
     user: User
-    alive: dict[Key, Record] = field(default_factory=dict)
+    alive: dict[Key, Record] = {}
 
 
 class Accounts:

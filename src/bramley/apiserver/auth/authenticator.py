@@ -7,7 +7,8 @@ it is decides itself by its form: ours are random texts, those of ServiceAccount
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from bramley.apiserver import status
 from bramley.apiserver.auth import users
@@ -22,8 +23,7 @@ _BEARER = "bearer "
 _BAD = "invalid bearer token"
 
 
-@dataclass(frozen=True, slots=True)
-class Reviewed:
+class Reviewed(msgspec.Struct, frozen=True):
     """Whose a token is and for which audiences, or what is wrong with it."""
 
     user: User | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from bramley.apiserver.nodes.identity import Issue, NodeIdentity
 from bramley.apiserver.nodes.lines import Lines, NodeLines
@@ -10,8 +10,7 @@ from bramley.apiserver.nodes.usages import Usages
 from bramley.base.clock import Clock
 
 
-@dataclass(frozen=True, slots=True)
-class Nodes:
+class Nodes(msgspec.Struct, frozen=True):
     """The lines to agents, and what they said of late."""
 
     lines: Lines

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import msgspec
@@ -76,15 +75,16 @@ class Summary(_Fields, frozen=True):
 _DECODER = msgspec.json.Decoder(Summary)
 
 
-@dataclass(slots=True)
-class Usages:
+class Usages(msgspec.Struct):
     """Asks agents and remembers their answers for a moment."""
 
     lines: Lines
     clock: Clock
-    _known: dict[str, tuple[float, Summary | None]] = field(default_factory=dict)
-    _asking: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_ASKED_AT_ONCE))
-    _under_way: dict[str, asyncio.Event] = field(default_factory=dict)
+    _known: dict[str, tuple[float, Summary | None]] = {}
+    _asking: asyncio.Semaphore = msgspec.field(
+        default_factory=lambda: asyncio.Semaphore(_ASKED_AT_ONCE)
+    )
+    _under_way: dict[str, asyncio.Event] = {}
 
     async def of(self, urls: Iterable[str]) -> dict[str, Summary]:
         """Return what the agents at these addresses say; those that do not answer are missing."""

@@ -5,8 +5,9 @@ What shall happen to dependents is only written down, as finalizers; collecting 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta
+
+from msgspec.structs import replace
 
 from bramley.apiserver import metadata, status
 from bramley.apiserver.resources import Json, ServedResource

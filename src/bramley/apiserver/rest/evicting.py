@@ -5,7 +5,7 @@ The budget's controller counts; this only takes one from what it allows and note
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from bramley.apiserver import metadata, status
 from bramley.apiserver.kinds import label_selectors

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
-from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import parse_qsl
@@ -135,8 +134,7 @@ class Chunks(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """An answer: with its whole body, or with `chunks` instead; warnings become headers."""
 
     body: bytes

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-from dataclasses import dataclass
 
 import msgspec
 
@@ -43,8 +42,7 @@ _ANY_VERSION = -1
 _LONGEST_VERSION = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(msgspec.Struct, frozen=True):
     """A part of a list: its records, the version that it shows, and where the next part begins."""
 
     records: list[Record]

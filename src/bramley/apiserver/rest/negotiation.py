@@ -6,7 +6,6 @@ A client that lists several forms gets the first one that we have.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum, auto
 from functools import lru_cache
 
@@ -34,8 +33,7 @@ class Form(Enum):
     TABLE = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(msgspec.Struct, frozen=True):
     """A form with its version, and for tables what of each object comes with its row."""
 
     form: Form

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from datetime import timedelta
+
+import msgspec
 
 from bramley.apiserver import status
 from bramley.apiserver.nodes.lines import Lines
@@ -41,8 +42,7 @@ _SAID = {
 }
 
 
-@dataclass(slots=True)
-class Pieces:
+class Pieces(msgspec.Struct):
     """The rest of an agent's answer; `held` is given back by closing."""
 
     held: AsyncExitStack

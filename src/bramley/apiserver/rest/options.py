@@ -6,8 +6,10 @@ The complaints name the options' own kinds, as a real server does.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from bramley.apiserver import causes, status
 from bramley.apiserver.causes import quoted
@@ -20,8 +22,7 @@ from bramley.base.errors import Cause
 _MANAGER_LIMIT = 128
 
 
-@dataclass(frozen=True, slots=True)
-class ListOptions:
+class ListOptions(msgspec.Struct, frozen=True):
     """What a list or a watch asks for."""
 
     selection: Selection
@@ -35,8 +36,7 @@ class ListOptions:
     timeout_seconds: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WriteOptions:
+class WriteOptions(msgspec.Struct, frozen=True):
     """How a write is meant."""
 
     dry_run: bool = False
@@ -216,8 +216,7 @@ def _refuse(kind: str, found: list[Cause]) -> None:
         raise status.invalid(Details("meta.k8s.io", kind), found)
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteOptions:
+class DeleteOptions(msgspec.Struct, frozen=True):
     """How a deletion is meant."""
 
     dry_run: bool = False

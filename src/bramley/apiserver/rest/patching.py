@@ -5,7 +5,6 @@ A change makes the new object out of the old one, which stays as it is; `refusal
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
@@ -72,8 +71,7 @@ def _unknown(resource: ServedResource) -> ApiError:
     return ApiError(415, "UnsupportedMediaType", message, details=status.NOTHING)
 
 
-@dataclass(frozen=True, slots=True)
-class Merging:
+class Merging(msgspec.Struct, frozen=True):
     """A merge patch."""
 
     patch: Json
@@ -89,8 +87,7 @@ class Merging:
         return misshapen(_sorted(self(old, current)), why)
 
 
-@dataclass(frozen=True, slots=True)
-class Operating:
+class Operating(msgspec.Struct, frozen=True):
     """A JSON patch."""
 
     operations: list[Json]
@@ -112,8 +109,7 @@ class Operating:
         return misshapen(_sorted(self(old, current)), why)
 
 
-@dataclass(frozen=True, slots=True)
-class Strategic:
+class Strategic(msgspec.Struct, frozen=True):
     """A strategic merge patch of a built-in kind; kept as bytes because merging uses a patch up."""
 
     patch: bytes

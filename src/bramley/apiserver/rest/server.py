@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from bramley.apiserver import causes, crds, status
 from bramley.apiserver.auth.agents import Agents, Oversee
@@ -31,8 +31,7 @@ NAMESPACES = "namespaces"
 CRDS = "customresourcedefinitions.apiextensions.k8s.io"
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
+class Server(msgspec.Struct, frozen=True):
     """The embedded API, without HTTP.
 
     `closing` holds the namespaces whose deletion was decided: it is ahead of the store by the writes that are on their way
@@ -50,7 +49,7 @@ class Server:
     authenticator: Authenticator
     agents: Agents
     nodes: Nodes | None = None
-    closing: set[str] = field(default_factory=set)
+    closing: set[str] = set()
     guard: Admit | None = None
     oversee: Oversee | None = None
 

@@ -9,8 +9,9 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from contextlib import aclosing
-from dataclasses import dataclass
 from math import inf
+
+import msgspec
 
 from bramley.apiserver.rest.exchange import Answer, Chunks, Request, Send
 from bramley.base.clock import Clock
@@ -19,8 +20,7 @@ _END = {"type": "http.response.body", "body": b""}
 _LOOKS = 4
 
 
-@dataclass(slots=True)
-class _Sending:
+class _Sending(msgspec.Struct):
     """One answer under way."""
 
     send: Send

@@ -7,8 +7,9 @@ Status and scale are not among them, because a resource says by itself whether i
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+
+import msgspec
 
 from bramley.apiserver.auth import access_reviews, reviews, token_requests
 from bramley.apiserver.paths import Target
@@ -23,8 +24,7 @@ VERBS: Mapping[str, str] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Subresource:
+class Subresource(msgspec.Struct, frozen=True):
     """A part of an object with a path of its own; group, version and kind are those of its bodies."""
 
     name: str

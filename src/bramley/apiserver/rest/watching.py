@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 from math import inf
 
 import msgspec
+from msgspec.structs import replace
 
 from bramley.apiserver import status
 from bramley.apiserver.paths import Target
@@ -35,8 +35,7 @@ _START = {"type": "http.response.start", "status": 200, "headers": _HEADERS}
 _END = {"type": "http.response.body", "body": b""}
 
 
-@dataclass(slots=True)
-class Watch:
+class Watch(msgspec.Struct):
     """One watch, from its first line to its last."""
 
     server: Server

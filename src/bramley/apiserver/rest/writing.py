@@ -6,7 +6,6 @@ A decision is a pure function of the current record. A dry run takes it against 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 import msgspec
 
@@ -16,23 +15,20 @@ from bramley.apiserver.rest.server import Server, check_whole, served, served_by
 from bramley.apiserver.store.records import Draft, Key, Record, Removal
 
 
-@dataclass(frozen=True, slots=True)
-class Keep:
+class Keep(msgspec.Struct, frozen=True):
     """Leave the object as it is."""
 
     current: Record
 
 
-@dataclass(frozen=True, slots=True)
-class Put:
+class Put(msgspec.Struct, frozen=True):
     """Store this object."""
 
     new: Json
     created: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Remove:
+class Remove(msgspec.Struct, frozen=True):
     """Remove the object; this is its last state."""
 
     last: Json
@@ -43,8 +39,7 @@ Decide = Callable[[Record | None], Decision]
 After = Callable[[Server, ServedResource, Key, Decision], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(msgspec.Struct, frozen=True):
     """What became of a write: the decision, and the object's JSON as the client shall see it."""
 
     decision: Decision

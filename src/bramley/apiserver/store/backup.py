@@ -6,7 +6,6 @@ Written beside the store from a snapshot, by any thread: neither the store's fil
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import sqlite3
 from pathlib import Path
 
@@ -34,7 +33,7 @@ def read(path: Path, settings: Settings | None = None, *, flaw: Flaw = flawless)
         loaded = disk.load()
     damage = Damage()
     sound = {name: damage.sound(records, flaw) for name, records in loaded.records.items()}
-    return dataclasses.replace(loaded, records=sound)
+    return msgspec.structs.replace(loaded, records=sound)
 
 
 def raised(content: Loaded, step: int) -> Loaded:

@@ -10,7 +10,6 @@ import contextlib
 import sqlite3
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +26,7 @@ MOST_ROWS_PER_STATEMENT = 128
 _ROWS_AT_ONCE = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(msgspec.Struct, frozen=True):
     """All that a file holds; nobody resumes from below `floor`, whatever the resource."""
 
     revision: int
