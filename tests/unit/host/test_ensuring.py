@@ -98,6 +98,27 @@ async def test_a_second_plan_is_empty_and_a_second_run_looks_once_and_does_nothi
     assert (len(mac.done), mac.looks) == (before, 2)
 
 
+@dataclass(frozen=True)
+class Copy(OneFile):
+    """Keep a file the same as another one, which an earlier step may only just have made."""
+
+    source: str = "/a"
+
+    def looks(self) -> Sequence[Probe]:
+        return [LookAt(self.path), LookAt(self.source)]
+
+    def plan(self, seen: Facts) -> Iterator[Command]:
+        wanted = seen.file(LookAt(self.source)) or b""
+        if seen.file(LookAt(self.path)) != wanted:
+            yield Write(path=self.path, content=wanted, purpose=f"write {self.name}")
+
+
+async def test_a_step_sees_what_the_one_before_it_has_made() -> None:
+    mac = PaperMac()
+    await ensuring.apply(mac, [OneFile("/a"), Copy("/copy")])
+    assert mac.files["/copy"] == mac.files["/a"]
+
+
 async def test_a_part_is_stamped_with_its_own_step_and_not_with_the_others() -> None:
     mac = PaperMac(breaks_at=4)  # /a with its folder and stamp, then /b is not reached
     with pytest.raises(errors.HostUnreachable):
