@@ -16,7 +16,7 @@ from datetime import timedelta
 from bramley.base import errors
 from bramley.host import claiming, drift, stamping
 from bramley.host.claiming import Claim
-from bramley.host.commands import Command, Probe, Run, Wait
+from bramley.host.commands import Command, Probe, Reboot, Run, Wait
 from bramley.host.connection import Connection
 from bramley.host.facts import Facts
 from bramley.host.step import Confirming, Curious, Pending, Separable, Step, Tidying
@@ -207,7 +207,7 @@ class _Applying:
         try:
             async with _deadline():
                 step.refuse(seen)
-                done = await self._do(step, seen)
+                done = await self._do_all(step, seen)
                 after = await self._verified(step) if done else seen
                 done += await self._stamp(step)
         except errors.BramleyError as error:
@@ -224,9 +224,18 @@ class _Applying:
             self.pending.append(waiting)
         self.tell(Ended(step, done, waiting))
 
-    async def _do(self, step: Step, seen: Facts) -> int:
+    async def _do_all(self, step: Step, seen: Facts) -> int:
+        """Do what a plan says; a restart ends what it was made from, so what is missing after one is done, too."""
         commands = list(step.plan(seen))
         self.tell(Began(step, len(commands)))
+        await self._do(step, commands)
+        if any(isinstance(command, Reboot) for command in commands):
+            later = list(step.plan(await self.look(step)))
+            await self._do(step, later)
+            commands += later
+        return len(commands)
+
+    async def _do(self, step: Step, commands: Sequence[Command]) -> None:
         # Whoever has no sudo yet cannot claim anything; what opens it changes nothing else.
         is_open = not any(getattr(command, "sudo_password", None) for command in commands)
         for command in commands:
@@ -235,7 +244,6 @@ class _Applying:
                 await self._hold()
             self.begun_count += 1
             self.in_vain = await do(self.mac, command) or self.in_vain
-        return len(commands)
 
     async def look(self, *steps: Step) -> Facts:
         """Ask what steps want to know, and whose the Mac is."""

@@ -111,6 +111,12 @@ def lost_by_restart(seen: Facts) -> str:
     return ""
 
 
+def is_due(user: str, seen: Facts) -> bool:
+    """Tell whether a user who is to be logged in by itself is not, as after a start of a Mac without a display."""
+    is_possible = is_set_up(user, seen) and not lost_by_restart(seen)
+    return is_possible and not has_session(user, seen) and not vms.may_run(seen)
+
+
 def check_password(user: str, password: Secret) -> Run:
     """Return what asks the Mac whether a password is right: at a prompt, and once, since wrong ones lock the account."""
     return Run(
@@ -161,7 +167,12 @@ def kick(uid: int | None) -> Iterator[Command]:
         # Newer releases refuse it for some of macOS' own jobs; whether somebody is logged in is seen anyway.
         else_go_on=True,
     )
-    yield Wait(
+    yield await_session(uid)
+
+
+def await_session(uid: int | None) -> Wait:
+    """Return what waits for the user to be logged in."""
+    return Wait(
         look=session_look(uid),
         text=ALIVE,
         purpose="wait for the graphical session",

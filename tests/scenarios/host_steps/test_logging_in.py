@@ -255,17 +255,20 @@ async def test_a_user_who_is_not_the_macs_first_one_is_logged_in(tmp_path: Path)
     assert not (await ensuring.apply(line, steps())).is_changed
 
 
+@pytest.mark.parametrize(("headless", "kicked"), [(True, 2), (False, 1)])
 async def test_a_fresh_mac_is_restarted_for_its_local_network_and_logged_in_again(
-    tmp_path: Path,
+    headless: bool, kicked: int, tmp_path: Path
 ) -> None:
-    line = await a_mac(tmp_path, *steps())
+    """With a display the start does it, and a kick would end that session."""
+    settings = Settings(headless=headless, login_seconds=0)
+    line = await a_mac(tmp_path, *steps(), settings=settings)
     boot = line.mac.state["boot"]["boot_id"]
 
     report = await ensuring.apply(line, [LocalNetwork("m1")])
 
     assert line.mac.state["boot"]["boot_id"] != boot
     assert line.mac.state["local_network"]["active"]
-    assert session(line) == "m1"
+    assert (session(line), kicks(line)) == ("m1", kicked)
     assert report.pending == ()
 
 

@@ -59,7 +59,11 @@ class LocalNetwork:
             yield from _note(seen)
         yield from missing
         if (missing or _is_pending(seen)) and _may_reboot(seen):
-            yield from self._restart(seen)
+            yield vms.none_has_started()
+            yield Reboot(purpose="restart the Mac, so that its list of local addresses counts")
+        elif seen.found(_AGENT) is None and login.is_due(self.user, seen):
+            # A start has ended the session, and brought none back: without a display it does not.
+            yield from login.kick(login.uid_of(self.user, seen))
 
     def pending(self, seen: Facts) -> str:
         """Tell that the list does not count yet."""
@@ -67,13 +71,6 @@ class LocalNetwork:
             return ""
         told = "RebootPending: the addresses that VMs are reached at count from the next start of the Mac"
         return f"{told}; {login.lost_by_restart(seen) or 'restart it when it runs no VMs'}"
-
-    def _restart(self, seen: Facts) -> Iterator[Command]:
-        yield vms.none_has_started()
-        yield Reboot(purpose="restart the Mac, so that its list of local addresses counts")
-        if login.is_set_up(self.user, seen):
-            # Without a display nobody is logged in by a start alone.
-            yield from login.kick(login.uid_of(self.user, seen))
 
 
 def _list(key: str) -> Look:

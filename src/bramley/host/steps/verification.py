@@ -1,7 +1,8 @@
 """Whether the Mac is ready for work, seen from outside of the steps that made it so, and in the end.
 
 What is not so is waited for, and then told by its name. One thing only is done: a Mac whose main ruleset does not refer to our rules
-filters nothing until it starts again, so it is restarted, unless VMs run or it would not come back by itself.
+filters nothing until it starts again, so it is restarted, unless VMs run or it would not come back by itself; and if that logs nobody
+in, loginwindow is restarted. The agent is ended first, since it could start a VM until the last moment.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import ClassVar
 
 from bramley.api.names import host, launchd
 from bramley.base.errors import NotConverged
-from bramley.host import login, restarting, vms
+from bramley.host import launch_daemon, login, restarting, vms
 from bramley.host.commands import Command, Find, Probe, Reboot, Wait
 from bramley.host.facts import Facts
 from bramley.host.plist import AgentJob
@@ -51,13 +52,12 @@ class Verification:
         # A Mac that has not got its agent yet comes by a start on the way there.
         is_made = seen.found(_AGENT) is not None
         is_idle = not vms.may_run(seen) and not login.lost_by_restart(seen)
-        is_restarted = is_made and not firewall.is_attached(seen) and is_idle
-        if is_restarted:
-            yield vms.none_has_started()
-            yield Reboot(purpose="restart the Mac, since VMs are not filtered until then")
-            if login.is_set_up(self.job.user, seen):
-                yield from login.kick(login.uid_of(self.job.user, seen))
-        if is_restarted or self._wrong(seen):
+        if is_made and not firewall.is_attached(seen) and is_idle:
+            yield from self._restart(seen)
+            return
+        if is_made and login.is_due(self.job.user, seen):
+            yield from login.kick(login.uid_of(self.job.user, seen))
+        if self._wrong(seen):
             yield Wait(
                 look=agent_job.health(self.job),
                 purpose="wait for the agent to answer",
@@ -79,6 +79,20 @@ class Verification:
             told = "RebootPending: the packet filter does not heed our rules before the next start of the Mac"
             return f"{told}; {login.lost_by_restart(seen) or 'drain it of VMs and run this again'}"
         return self._local_network.pending(seen)
+
+    def tidy(self) -> Iterator[Command]:
+        """Yield what brings an agent back that was ended for a restart which did not come; refused if it is there."""
+        *_, loading = launch_daemon.load(launchd.AGENT)
+        yield loading
+
+    def _restart(self, seen: Facts) -> Iterator[Command]:
+        # The start loads it again, and where none comes, the next run does.
+        yield from launch_daemon.unload(launchd.AGENT)
+        yield vms.none_has_started()
+        yield Reboot(purpose="restart the Mac, since VMs are not filtered until then")
+        if login.is_set_up(self.job.user, seen):
+            # With a display the start logs the user in, and nobody must end that session.
+            yield login.await_session(login.uid_of(self.job.user, seen))
 
     @property
     def _local_network(self) -> LocalNetwork:

@@ -9,7 +9,8 @@ import pytest
 
 from bramley.base.errors import NotConverged, TimedOut, UnsupportedHost
 from bramley.base.secret import Secret
-from bramley.host import ensuring, kcpassword
+from bramley.host import ensuring, kcpassword, vms
+from bramley.host.commands import Command, Run
 from bramley.host.spec import Egress
 from bramley.host.step import Step
 from bramley.host.steps.agent import Agent
@@ -20,7 +21,7 @@ from bramley.host.steps.interpreter import Interpreter
 from bramley.host.steps.kubeconfig import Kubeconfig
 from bramley.host.steps.local_network import LocalNetwork
 from bramley.host.steps.verification import Verification
-from bramley.sim.macos import faults
+from bramley.sim.macos import faults, launchd
 from bramley.sim.macos.call import Call
 from bramley.sim.macos.in_process import ModelConnection
 from tests.unit.host.steps import cases, wanted
@@ -91,14 +92,50 @@ async def test_a_mac_that_would_not_come_back_by_itself_is_not_restarted(
     assert "FileVault asks for a password at each start" in report.pending[0]
 
 
-async def test_a_vm_that_starts_meanwhile_is_not_ended(tmp_path: Path) -> None:
-    line = await made(tmp_path, restarts=False)
-    first, second, *_ = STEP.plan(await line.look(STEP.looks()))
-    wanted.run_vms(line.mac)
+class Late(ModelConnection):
+    """A line to a Mac whose agent starts a VM in its last moment."""
 
-    assert cases.shown(second) == "reboot"
+    async def do(self, command: Command) -> None:
+        if isinstance(command, Run) and "bootout" in command.argv:
+            wanted.run_vms(self.mac)
+        await super().do(command)
+
+
+async def test_a_vm_that_starts_meanwhile_is_not_ended_and_keeps_its_agent(tmp_path: Path) -> None:
+    mac = (await made(tmp_path, restarts=False)).mac
+    boot = mac.state["boot"]["boot_id"]
+
     with pytest.raises(TimedOut, match="see that no VM has started meanwhile"):
-        await line.do(first)
+        await ensuring.apply(Late(mac, clock=mac._clock), [STEP])
+
+    assert mac.state["boot"]["boot_id"] == boot
+    assert launchd.pid_of(mac.state, LABEL)
+
+
+async def test_an_agent_that_is_about_to_go_down_with_its_mac_starts_no_vm(tmp_path: Path) -> None:
+    line = await made(tmp_path, restarts=False)
+
+    await ensuring.apply(line, [STEP])
+
+    told = wanted.done(line)
+    assert told[0] == f"sudo launchctl bootout system/{LABEL}"
+    assert told.index(cases.shown(vms.none_has_started())) < told.index("reboot")
+    assert launchd.pid_of(line.mac.state, LABEL)
+
+
+@pytest.mark.parametrize("headless", [True, False])
+async def test_loginwindow_is_restarted_only_if_the_start_has_logged_nobody_in(
+    headless: bool, tmp_path: Path
+) -> None:
+    line = await made(tmp_path, restarts=False)
+    with line.mac.change() as state:
+        state["settings"].update(headless=headless, login_seconds=20)
+
+    await ensuring.apply(line, [STEP])
+
+    assert line.mac.state["console"]["user"] == "m1"
+    kick = "sudo launchctl kickstart -k system/com.apple.loginwindow"
+    assert (kick in wanted.done(line)) is headless
 
 
 async def test_a_sealed_password_is_found_at_any_later_look(tmp_path: Path) -> None:
@@ -125,9 +162,11 @@ async def test_an_agent_that_died_since_and_a_user_who_is_logged_out_are_found(
     faults.crash(line.mac, LABEL)
     line.mac.run(Call(("launchctl", "kickstart", "-k", f"system/{LABEL}"), "root"))
     line.mac.run(Call(("killall", "-HUP", "loginwindow"), "root"))
+    faults.protect(line.mac, launchd.LOGINWINDOW)
 
     with pytest.raises(NotConverged) as caught:
         await ensuring.apply(line, [STEP])
 
     assert "the agent does not answer on this Mac" in str(caught.value)
     assert "m1 is not logged in at the Mac" in str(caught.value)
+    assert "besides, restart loginwindow: failed with code 1" in str(caught.value)
