@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import os
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -52,7 +52,11 @@ class _Opened:
 
 
 class Budget:
-    """Bytes per second that all hosts of a manager share; who asks first goes first, one block at a time, so shares are equal."""
+    """Bytes per second that all hosts of a manager share; who asks first goes first, one block at a time, so shares are equal.
+
+    No more hosts get a share at once than blocks go in a second; the others wait for their turn. A hundred that began together
+    would all end at the very last, and all begin anew if that is too late.
+    """
 
     def __init__(
         self, bytes_per_second: float | None = None, *, clock: Clock | None = None
@@ -61,8 +65,15 @@ class Budget:
             raise BadConfiguration("a bandwidth budget must be more than 0 bytes per second")
         self._rate = bytes_per_second
         self._clock = clock or SystemClock()
+        self._turns = asyncio.Semaphore(max(1, int(bytes_per_second or 0) // BLOCK))
         # When the bytes that were granted so far have left at this rate.
         self._spent_until = 0.0
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait until one host more gets a share; without a limit all do at once."""
+        async with self._turns if self._rate is not None else nullcontext():
+            yield
 
     async def take(self, count: int) -> None:
         """Wait until so many bytes may be sent."""
@@ -118,7 +129,8 @@ class Depot:
                 raise _is_another(artifact)
             if await self._digest(artifact.path, opened) != artifact.sha256:
                 raise _is_another(artifact)
-            yield Reading(artifact, opened, self._budget)
+            async with self._budget.turn():
+                yield Reading(artifact, opened, self._budget)
 
     @contextmanager
     def _open(self, path: Path) -> Iterator[_Opened]:

@@ -63,14 +63,17 @@ class Write:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """Bring an artifact to a path: in blocks to a temporary name, its size and SHA-256 verified on the Mac, then the rename."""
+    """Bring an artifact to a path: in blocks to a temporary name, its size and SHA-256 verified on the Mac, then the rename.
+
+    `within` is for how long no block may be taken: all of it takes as long as those who share the line let it.
+    """
 
     artifact: Artifact
     path: str
     purpose: str
     mode: int = 0o644
     owner: str = ROOT
-    within: timedelta = timedelta(minutes=30)
+    within: timedelta = timedelta(minutes=2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

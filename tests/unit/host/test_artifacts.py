@@ -195,6 +195,23 @@ async def test_the_budget_is_kept_over_all_hosts_and_shared_equally(file: Path) 
     assert passed == pytest.approx((4 * len(CONTENT) - BLOCK) / rate)
 
 
+async def test_more_hosts_than_a_budget_can_serve_are_served_one_after_another(file: Path) -> None:
+    clock = virtual_time.clock()
+    depot = Depot(budget=Budget(BLOCK * 2, clock=clock))
+    artifact = await taken(depot, file)
+    ends = []
+
+    async def host() -> None:
+        assert await read(depot, artifact) == CONTENT
+        ends.append(clock.monotonic())
+
+    await asyncio.gather(*(host() for _ in range(10)))
+
+    # Two at a time: the first two have all of it when a fifth of the time is over.
+    assert ends[1] < ends[-1] / 4
+    assert ends == sorted(ends)
+
+
 async def test_without_a_budget_nobody_waits(file: Path) -> None:
     depot = Depot()
     artifact = await taken(depot, file)

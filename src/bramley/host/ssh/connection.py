@@ -9,15 +9,16 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 
 from bramley.base import errors
 from bramley.base.clock import Clock
 from bramley.base.secret import Secret
-from bramley.host import waiting
+from bramley.host import deadlines, waiting
 from bramley.host.artifacts import Depot
 from bramley.host.commands import SOON, Command, Find, Look, Probe, Reboot, Run, Stream, Wait, Write
+from bramley.host.deadlines import Renew
 from bramley.host.facts import Answer, Facts, Said
 from bramley.host.rendering import doing, looking
 from bramley.host.rendering.script import Script
@@ -33,7 +34,7 @@ _LONGEST_LOOK = timedelta(minutes=5)
 _SHORT = 64 * 1024
 # Of an answer besides its bytes in base64.
 _FRAME = 1024
-Say = Callable[[Talk, Script], Awaitable[None]]
+Say = Callable[[Talk, Script, Renew], Awaitable[None]]
 
 
 class SshConnection:
@@ -62,11 +63,11 @@ class SshConnection:
             case Stream():
                 await self._stream(command)
             case Run() if command.prompt:
-                await self._do(command, lambda it, script: speaking.type_in(it, script, command))
+                await self._do(command, lambda it, script, _: speaking.type_in(it, script, command))
             case Run() | Write():
                 await self._give(command)
             case _:
-                await self._do(command, lambda it, script: speaking.give(it, script, None))
+                await self._do(command, lambda it, script, _: speaking.give(it, script, None))
 
     async def look(self, probes: Collection[Probe]) -> Facts:
         """Ask all questions in one round trip."""
@@ -100,12 +101,15 @@ class SshConnection:
 
     async def _stream(self, command: Stream) -> None:
         async with self._artifacts.reading(command.artifact) as reading:
-            await self._do(command, lambda it, script: speaking.stream(it, script, reading))
+            await self._do(
+                command,
+                lambda it, script, renew: speaking.stream(it, script, reading, renew=renew),
+            )
 
     async def _give(self, command: Run | Write) -> None:
         password = command.sudo_password
         if password not in self._wrong_passwords:
-            await self._do(command, lambda it, script: speaking.give(it, script, password))
+            await self._do(command, lambda it, script, _: speaking.give(it, script, password))
             return
         raise self._wrong_password(command)
 
@@ -115,10 +119,10 @@ class SshConnection:
         is_typed = isinstance(command, Run) and bool(command.prompt)
         line = await self._connected()
         async with (
-            _deadline(_within(command), told),
+            _deadline(command, told) as renew,
             talk(line, script.line, told=told, most=_SHORT, on_terminal=is_typed) as running,
         ):
-            code = await running.finish(lambda it: say(it, script))
+            code = await running.finish(lambda it: say(it, script, renew))
         if running.is_password_wrong and isinstance(command, Run | Write):
             raise self._wrong_password(command)
         if not _is_fine(command, script, running, code):
@@ -129,7 +133,7 @@ class SshConnection:
         line = await self._connected()
         most = _answer_bytes(question)
         async with (
-            _deadline(_looking_within(question), told),
+            deadlines.to_its_end(_looking_within(question), told),
             talk(line, question.line, told=told, most=most, on_terminal=False) as running,
         ):
             code = await running.finish(_say_nothing)
@@ -179,23 +183,15 @@ async def open(
         await mac.close()
 
 
-@asynccontextmanager
-async def _deadline(within: timedelta, told: str) -> AsyncIterator[None]:
-    try:
-        async with asyncio.timeout(within.total_seconds()):
-            yield
-    except TimeoutError as error:
-        raise errors.TimedOut(
-            f"{told}: no end within {within.total_seconds():g} s; it was stopped"
-        ) from error
-
-
 def _token() -> str:
     return secrets.token_hex(_TOKEN_BYTES)
 
 
-def _within(command: doing.Rendered) -> timedelta:
-    return command.within if isinstance(command, Run | Write | Stream) else SOON
+def _deadline(command: doing.Rendered, told: str) -> AbstractAsyncContextManager[Renew]:
+    if isinstance(command, Stream):
+        return deadlines.of_standstill(command.within, told)
+    within = command.within if isinstance(command, Run | Write) else SOON
+    return deadlines.to_its_end(within, told)
 
 
 def _looking_within(question: looking.Question) -> timedelta:

@@ -7,6 +7,7 @@ import asyncio
 from bramley.base.secret import Secret
 from bramley.host.artifacts import Reading
 from bramley.host.commands import Run
+from bramley.host.deadlines import Renew
 from bramley.host.rendering.script import Script, content_of
 from bramley.host.ssh.talking import Talk
 
@@ -33,11 +34,12 @@ async def _answer_sudo(talk: Talk, script: Script, password: Secret | None) -> N
     talk.send_end()
 
 
-async def stream(talk: Talk, script: Script, reading: Reading) -> None:
-    """Send a file, block by block."""
+async def stream(talk: Talk, script: Script, reading: Reading, *, renew: Renew) -> None:
+    """Send a file, block by block, and tell of each one that was taken."""
     await talk.output.until(script.token)
     async for block in reading.blocks():
         await talk.send(block)
+        renew()
     talk.send_end()
 
 

@@ -14,7 +14,7 @@ from datetime import timedelta
 from bramley.base import errors
 from bramley.base.clock import Clock
 from bramley.base.secret import Secret
-from bramley.host import waiting
+from bramley.host import deadlines, waiting
 from bramley.host.artifacts import Depot
 from bramley.host.commands import (
     SOON,
@@ -31,6 +31,7 @@ from bramley.host.commands import (
     Wait,
     Write,
 )
+from bramley.host.deadlines import Renew
 from bramley.host.facts import Facts, Said
 from bramley.host.ssh import telling
 from bramley.sim.macos import doing, looking
@@ -166,9 +167,11 @@ class ModelConnection:
 
     async def _stream(self, command: Stream, fault: Fault | None) -> None:
         line = _Line(self.host, fault)
+        told = f"{self.host}: {command.purpose}"
         async with (
             self._artifacts.reading(command.artifact) as reading,
-            aclosing(line.through(reading.blocks())) as blocks,
+            deadlines.of_standstill(command.within, told) as renew,
+            aclosing(line.through(reading.blocks(), renew)) as blocks,
         ):
             await doing.stream(self.mac, self._user, command, blocks)
 
@@ -222,10 +225,11 @@ class _Line:
         self._garbles = isinstance(fault, Garble)
         self._left = fault.at_byte if isinstance(fault, Cut) else None
 
-    async def through(self, blocks: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
+    async def through(self, blocks: AsyncIterator[bytes], renew: Renew) -> AsyncGenerator[bytes]:
         """Let blocks pass, whole and as they are unless a fault has it otherwise."""
         async for block in blocks:
             yield self._take(block)
+            renew()
 
     def _take(self, block: bytes) -> bytes:
         if self._left is not None and len(block) > self._left:
