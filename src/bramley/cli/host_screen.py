@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from bramley.base.errors import UnsupportedHost
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.status import Status
 
-    from bramley.host.ensuring import LeftOut, Plan, PlannedStep, Progress, Report
+    from bramley.host.ensuring import Ended, LeftOut, Plan, PlannedStep, Progress, Report
     from bramley.host.overview import Overview
 
 _GOOD, _NEW, _BAD, _FAINT = "green", "yellow", "bold red", "dim"
@@ -76,6 +78,8 @@ class Screen:
         self._status: Status | None = None
         self._step = ""
         self._begun = time.monotonic()
+        self._ended: list[Ended] = []
+        self._left_out: list[LeftOut] = []
 
     @contextmanager
     def showing(self) -> Iterator[None]:
@@ -83,6 +87,13 @@ class Screen:
         try:
             with self._shown():
                 yield
+        except UnsupportedHost:
+            if self._left_out and self._as_json:
+                # What was done is told all the same; the error comes behind it.
+                changed = {one.step.name: one.changed for one in self._ended}
+                pending = dict.fromkeys(one.pending for one in self._ended if one.pending)
+                self._tell_document(self._target, changed, list(pending))
+            raise
         except KeyboardInterrupt:
             place = f"in the step {self._step}" if self._step else "before the first step"
             typer.echo(
@@ -115,16 +126,18 @@ class Screen:
             case Doing():
                 self._say(f"{progress.step.name}: {progress.command.purpose}")
             case LeftOut():
+                self._left_out.append(progress)
                 if not self._as_json:
                     self._tell_left_out(progress)
             case _:
+                self._ended.append(progress)
                 if not self._as_json:
                     self._tell_end(progress.step.name, progress.changed, progress.pending)
 
     def tell(self, report: Report) -> None:
         """Print what was done in all."""
         if self._as_json:
-            _tell_json({"host": report.host, "changed": report.changed, "pending": report.pending})
+            self._tell_document(report.host, report.changed, report.pending)
             return
         count = sum(bool(changes) for changes in report.changed.values())
         if report.pending:
@@ -137,6 +150,10 @@ class Screen:
             _tell((f"{report.host} was left; {_steps(count)} took something away.", _GOOD))
         else:
             _tell((f"{report.host} is as wanted now; {_steps(count)} changed something.", _GOOD))
+
+    def _tell_document(self, host: str, changed: Mapping[str, int], pending: Sequence[str]) -> None:
+        left_out = {one.step.name: one.refusal for one in self._left_out}
+        _tell_json({"host": host, "changed": changed, "pending": pending, "leftOut": left_out})
 
     def _say(self, text: str) -> None:
         if self._status is not None:

@@ -8,11 +8,13 @@ import sys
 
 import pytest
 
+from bramley.base.errors import UnsupportedHost
 from bramley.cli import host_screen, main
 from bramley.host.commands import Remove, Run
-from bramley.host.ensuring import Began, Doing, Ended, Plan, PlannedStep, Report
+from bramley.host.ensuring import Began, Doing, Ended, LeftOut, Plan, PlannedStep, Report
 from bramley.host.overview import Overview
 from bramley.host.steps.hostname import Hostname
+from bramley.host.steps.sleep import Sleep
 
 Captured = pytest.CaptureFixture[str]
 MAC = "m1@mac"
@@ -152,6 +154,31 @@ def test_the_end_says_whether_a_mac_was_made_or_left(
     screen.tell(Report(MAC, {"hostname": changed}))
 
     assert capsys.readouterr().out == told
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_step_that_was_left_out_is_told_with_what_was_done(
+    capsys: Captured, *, as_json: bool
+) -> None:
+    screen = host_screen.Screen(MAC, as_json=as_json)
+
+    def run() -> None:
+        with screen.showing():
+            screen.hear(LeftOut(STEP, "turn FileVault off"))
+            screen.hear(Began(Sleep(), 1))
+            screen.hear(Ended(Sleep(), 1))
+            raise UnsupportedHost("m1@mac: step hostname: turn FileVault off")
+
+    with pytest.raises(UnsupportedHost):
+        run()
+
+    told = capsys.readouterr().out
+    if as_json:
+        left_out = {"hostname": "turn FileVault off"}
+        expected = {"host": MAC, "changed": {"sleep": 1}, "pending": [], "leftOut": left_out}
+        assert json.loads(told) == expected
+    else:
+        assert told.splitlines()[0] == "hostname          left out: turn FileVault off"
 
 
 def test_a_password_is_not_asked_for_where_nobody_can_type_it(
