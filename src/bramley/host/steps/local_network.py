@@ -1,7 +1,8 @@
 """The local network: addresses that every program may reach without somebody clicking "Allow" for its signature.
 
 macOS reads the list when it starts. So the start during which it was written is noted before it is written; while that one lasts, a
-reboot is pending: a fresh Mac gets it at once, one with VMs or an agent, or that would not come back by itself, never. Addresses that others have put there stay.
+reboot is pending: a fresh Mac gets it at once, one with VMs or an agent, or that would not come back by itself, never. Addresses that
+others have put there stay. The first releases that ask for permission do not know the list yet, which is told.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from bramley.host import drift, login, vms
 from bramley.host.commands import Command, Find, Folder, Look, LookAt, Probe, Reboot, Run, Write
 from bramley.host.drift import Part, Wanted
 from bramley.host.facts import Facts
+from bramley.host.steps.preconditions import VERSION, version_of
 
 KEYS = ("AllowedEthernetLocalNetworkAddresses", "AllowedWiFiLocalNetworkAddresses")
+# From when on macOS asks for permission, and from when on it knows the list.
+ASKS, KNOWS = (15, 0), (15, 5)
 NETWORKS = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
 # Another one at each start, and unlike the time of the start it does not move when the clock is set.
 BOOT = Look(("sysctl", "-n", "kern.bootsessionuuid"))
@@ -42,7 +46,7 @@ class LocalNetwork:
     def looks(self) -> list[Probe]:
         """Ask for the lists, for this start of the Mac and the one that was noted, and for what a reboot would end."""
         lists = [_list(key) for key in KEYS]
-        own: list[Probe] = [BOOT, NOTED, _FOLDER, _AGENT, vms.PROBE, login.FILE_VAULT]
+        own: list[Probe] = [VERSION, BOOT, NOTED, _FOLDER, _AGENT, vms.PROBE, login.FILE_VAULT]
         return [*lists, *own, *login.looks(self.user)]
 
     def looks_further(self, seen: Facts) -> Sequence[Probe]:
@@ -66,7 +70,13 @@ class LocalNetwork:
             yield from login.kick(login.uid_of(self.user, seen))
 
     def pending(self, seen: Facts) -> str:
-        """Tell that the list does not count yet."""
+        """Tell that the list does not count yet, or would not at all."""
+        version = version_of(seen)
+        if version is not None and ASKS <= version < KNOWS:
+            return (
+                f"UpdatePending: macOS {seen.said(VERSION).text[:40]} knows no list of local addresses, which came with "
+                f"{KNOWS[0]}.{KNOWS[1]}; update it, or allow Tart at the Mac's screen after each change of it"
+            )
         if not _is_pending(seen):
             return ""
         told = "RebootPending: the addresses that VMs are reached at count from the next start of the Mac"

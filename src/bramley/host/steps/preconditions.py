@@ -80,13 +80,11 @@ class Preconditions:
         yield from ()
 
     def _version(self, seen: Facts) -> str:
-        told = seen.said(VERSION).text
+        told, version = seen.said(VERSION).text, version_of(seen)
         oldest = ".".join(str(number) for number in self.limits.oldest_macos)
-        major, _, rest = told.partition(".")
-        minor = rest.partition(".")[0] or "0"
-        if not (major.isdecimal() and minor.isdecimal()):
+        if version is None:
             return f"the version of macOS is not known ({told[:40] or 'sw_vers said nothing'}); this must be a Mac with macOS {oldest} or newer"
-        if (int(major), int(minor)) < self.limits.oldest_macos:
+        if version < self.limits.oldest_macos:
             return f"macOS {told} is older than {oldest}, the first that Tart runs on; update or reinstall it"
         return ""
 
@@ -126,6 +124,14 @@ def free_bytes(seen: Facts) -> int | None:
     fields = lines[-1].split() if lines else []
     free = fields[_AVAILABLE] if len(fields) > _AVAILABLE else ""
     return int(free) * _KIB if free.isdecimal() else None
+
+
+def version_of(seen: Facts) -> tuple[int, int] | None:
+    """Return the version of macOS, its first two numbers; None if it is not known. Asked for with `VERSION`."""
+    major, _, rest = seen.said(VERSION).text.partition(".")
+    minor = rest.partition(".")[0] or "0"
+    is_known = major.isdecimal() and minor.isdecimal()
+    return (int(major), int(minor)) if is_known else None
 
 
 def _architecture(seen: Facts) -> str:

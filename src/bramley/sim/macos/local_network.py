@@ -1,7 +1,8 @@
 """The Local Network grant of a simulated Mac: which programs reach the networks of their VMs.
 
 A grant is given by somebody at the screen, to one code signature, and is lost with it. The list of allowed networks in the
-preferences needs nobody at the screen, and comes into force only with a start of the Mac.
+preferences needs nobody at the screen, and comes into force only with a start of the Mac; macOS knows it from 15.5 on. Before 15
+every program reaches everything.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 # What root writes with `defaults` and a domain without a folder: macOS reads root's own settings for the whole Mac.
 PREFERENCES = "/var/root/Library/Preferences/com.apple.network.local-network.plist"
+ASKS, KNOWS_LIST = (15, 0), (15, 5)
 ALLOWED = ("AllowedEthernetLocalNetworkAddresses", "AllowedWiFiLocalNetworkAddresses")
 
 
@@ -41,6 +43,8 @@ def grant(mac: Mac, path: str) -> None:
 def reaches(mac: Mac, path: str, address: str) -> bool:
     """Tell whether a program reaches an address of a local network."""
     state = mac.state
+    if _version(state) < ASKS:
+        return True
     wanted = ipaddress.ip_address(address)
     if any(wanted in ipaddress.ip_network(each) for each in state["local_network"]["active"]):
         return True
@@ -60,7 +64,11 @@ def listed(mac: Mac) -> list[str]:
 
 def come_into_force(mac: Mac, state: dict[str, Any]) -> None:
     """Let the preferences hold from now on."""
-    state["local_network"]["active"] = listed(mac)
+    state["local_network"]["active"] = listed(mac) if _version(state) >= KNOWS_LIST else []
+
+
+def _version(state: Mapping[str, Any]) -> tuple[int, ...]:
+    return tuple(int(number) for number in state["settings"]["macos"].split(".")[:2])
 
 
 def _networks(given: Mapping[str, Any], key: str) -> list[str]:

@@ -184,6 +184,21 @@ def test_a_grant_outlives_a_restart(bench: Bench) -> None:
     assert local_network.reaches(bench.mac, TART, GUEST)
 
 
+@pytest.mark.parametrize(
+    ("macos", "reached"), [("14.8", True), ("15.4.1", False), ("15.5", True), ("26.3", True)]
+)
+def test_releases_that_do_not_know_the_list_of_allowed_networks_do_not_heed_it(
+    macos: str, reached: bool, tmp_path: Path
+) -> None:
+    bench = Bench(tmp_path, macos=macos)
+    lay_tart(bench, b"tart")
+    allow(bench, *local_network.ALLOWED)
+
+    reboot(bench)
+
+    assert local_network.reaches(bench.mac, TART, GUEST) is reached
+
+
 def test_a_mac_whose_disk_is_encrypted_from_the_next_start_on_does_not_come_back(
     tmp_path: Path,
 ) -> None:
