@@ -247,7 +247,15 @@ def depot(wish: Wish) -> Depot:
 async def _steps(way: Way, wish: Wish, depot: Depot, *, makes_identity: bool = False) -> list[Step]:
     """Return all steps of a configuration that was checked whole, as were the names of those that are meant."""
     chosen([], only=wish.only, skip=wish.skip)
-    steps = sequence.steps(await _spec(way, wish, depot, makes_identity=makes_identity))
+    spec = await _spec(way, wish, depot)
+    steps = sequence.steps(spec)
+    if makes_identity and spec.kubeconfig is None and wish.means(Kubeconfig.name) and wish.cluster:
+        # What is wrong with the file, or with the way to the Mac, must not leave an identity in the cluster.
+        _target(way)
+        issued = await agent_access.create(
+            wish.cluster, spec.job.node_name, expires=wish.expires, server=wish.server
+        )
+        steps = sequence.steps(replace(spec, kubeconfig=issued.kubeconfig))
     if not _meant(steps, wish):
         raise BadConfiguration(
             f"{way.target}: --only and --skip leave nothing of what {wish.config} asks for: "
@@ -262,10 +270,10 @@ def _meant(steps: Sequence[Step], wish: Wish) -> list[Step]:
 
 def _retired(steps: Sequence[Step], wish: Wish) -> ensuring.Then:
     """Return what finds those parts that the Mac was given once, to be taken away; none, if only some steps are meant."""
-    return lambda stamps: [] if wish.only else retiring.steps(steps, stamps)
+    return lambda stamps: [] if wish.only else retiring.steps(steps, stamps, skip=wish.skip)
 
 
-async def _spec(way: Way, wish: Wish, depot: Depot, *, makes_identity: bool) -> MacSpec:
+async def _spec(way: Way, wish: Wish, depot: Depot) -> MacSpec:
     config, folder = host_config.read(wish.config), wish.config.parent
     user, _, _ = parse_target(way.target, user=config.user)
     if user != config.user:
@@ -277,11 +285,6 @@ async def _spec(way: Way, wish: Wish, depot: Depot, *, makes_identity: bool) -> 
     )
     if config.kubeconfig_file:
         return replace(spec, kubeconfig=host_config.secret(folder / config.kubeconfig_file))
-    if makes_identity and wish.cluster is not None and wish.means(Kubeconfig.name):
-        issued = await agent_access.create(
-            wish.cluster, config.node, expires=wish.expires, server=wish.server
-        )
-        return replace(spec, kubeconfig=issued.kubeconfig)
     return spec
 
 

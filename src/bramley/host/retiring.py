@@ -5,7 +5,7 @@ What carries no stamp of ours was not brought by us, or is gone already, and is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from bramley.host import drift, removing, stamping
@@ -51,8 +51,11 @@ class Retiring:
             yield from stamping.write(drift.removed(stamps, self.part))
 
 
-def steps(wanted: Sequence[Step], stamps: drift.Stamps) -> list[Step]:
-    """Return what takes away the parts that were applied once and that none of these steps wants."""
+def steps(
+    wanted: Sequence[Step], stamps: drift.Stamps, *, skip: Collection[str] = ()
+) -> list[Step]:
+    """Return what takes away the parts that were applied once and that none of these steps wants, but for those to be skipped."""
     parts = [part for step in wanted if (part := step.wanted())]
     retired = drift.retired(parts, stamps)
-    return [Retiring(part, undoing) for part in retired if (undoing := removing.of_part(part))]
+    undoing = [(part, one) for part in retired if (one := removing.of_part(part))]
+    return [Retiring(part, one) for part, one in undoing if one.name not in skip]

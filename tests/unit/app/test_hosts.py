@@ -118,6 +118,32 @@ async def test_a_run_without_the_kubeconfig_asks_no_cluster_and_dials_as_the_fil
         await hosts.apply(way, wish, lambda _: None)
 
 
+@pytest.mark.parametrize(
+    ("more", "password", "why"),
+    [
+        ("publicKeys: [nonsense]", "canary", "public key 1"),
+        ("egress: {cacheNetwork: nowhere}", "canary", "nowhere"),
+        ("", "", "nothing to log in with"),
+        ("", "canary", "/cluster"),
+    ],
+)
+async def test_a_cluster_is_asked_for_an_identity_when_all_else_is_right(
+    more: str, password: str, why: str, tmp_path: Path
+) -> None:
+    (tmp_path / "mac.yaml").write_text(f"node: mac-1\n{more}\n")
+    way = hosts.Way(
+        target="127.0.0.1:1",
+        user="m1",
+        known_hosts=tmp_path / "known_hosts",
+        password=Secret(password) if password else None,
+    )
+    nowhere = agent_access.Cluster(kubeconfig=tmp_path / "cluster")
+    wish = hosts.Wish(config=tmp_path / "mac.yaml", cluster=nowhere)
+
+    with pytest.raises((BadConfiguration, InvalidSpec), match=why):
+        await hosts.apply(way, wish, lambda _: None)
+
+
 def test_a_key_that_nobody_chose_may_be_unreadable(tmp_path: Path) -> None:
     good, bad = tmp_path / "good", tmp_path / "bad"
     good.write_text("a key")

@@ -30,6 +30,7 @@ async def test_a_plan_shows_the_steps_that_are_meant_and_what_is_wanted_no_more(
 
     assert await names(wish()) == ["hostname", "sleep", "without-log-rotation"]
     assert await names(wish(skip=("sleep",))) == ["hostname", "without-log-rotation"]
+    assert await names(wish(skip=("log-rotation",))) == ["hostname", "sleep"]
     assert await names(wish(only=("sleep",))) == ["sleep"]
     assert mac.done == []
 
