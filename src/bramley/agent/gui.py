@@ -1,7 +1,7 @@
 """The GUI session without which no VM starts: looked at before each run, and revived by restarting loginwindow.
 
 Restarting loginwindow ends everything in the old session, VMs included, so it never happens while a VM runs, and ever more
-rarely while it does not help. loginwindow ignores a hang-up, so no signal is sent to it.
+rarely while it does not help. No signal is sent to loginwindow: after a hang-up it does not come back.
 """
 
 from __future__ import annotations

@@ -59,7 +59,13 @@ class SshConnection:
             case Wait():
                 await self._wait(command)
             case Reboot():
-                await rebooting.reboot(self, command, clock=self._clock, hang_up=self.close)
+                await rebooting.reboot(
+                    self,
+                    command,
+                    clock=self._clock,
+                    hang_up=self.close,
+                    sends_password=self._target.sends_password,
+                )
             case Stream():
                 await self._stream(command)
             case Run() if command.prompt:

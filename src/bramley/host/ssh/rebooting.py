@@ -18,7 +18,12 @@ _EVERY = timedelta(seconds=2)
 
 
 async def reboot(
-    mac: Connection, command: Reboot, *, clock: Clock, hang_up: Callable[[], Awaitable[None]]
+    mac: Connection,
+    command: Reboot,
+    *,
+    clock: Clock,
+    hang_up: Callable[[], Awaitable[None]],
+    sends_password: bool,
 ) -> None:
     """Restart a Mac and wait until it is back; TimedOut with the last reason if it is not in time."""
     before = await _boot(mac)
@@ -30,12 +35,14 @@ async def reboot(
     await hang_up()
     until = clock.monotonic() + command.within.total_seconds()
     reason = "it has not gone down"
+    # A Mac that has just started may not know its users' keys yet; a password is sent once, since Macs lock accounts.
+    passing = errors.Unavailable if sends_password else (errors.Unavailable, errors.LoginRefused)
     while clock.monotonic() < until:
         await asyncio.sleep(_EVERY.total_seconds())
         try:
             if await _boot(mac) not in {"", before}:
                 return
-        except errors.Unavailable as error:
+        except passing as error:
             reason = str(error).removeprefix(f"{mac.host}: ")
     raise errors.TimedOut(
         f"{mac.host}: {command.purpose}: not back within {command.within.total_seconds():g} s; at last: {reason}"

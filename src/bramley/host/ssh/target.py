@@ -61,6 +61,12 @@ class Target:
     name: str = ""
 
     @property
+    def sends_password(self) -> bool:
+        """Tell whether a login may send a password, to this Mac or on the way to it."""
+        is_own = self.credentials.password is not None
+        return is_own or (self.through is not None and self.through.sends_password)
+
+    @property
     def told(self) -> str:
         """Return how people call this Mac."""
         if self.name:

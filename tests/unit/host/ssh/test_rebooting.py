@@ -9,9 +9,11 @@ from datetime import timedelta
 import pytest
 
 from bramley.base import errors, virtual_time
+from bramley.base.secret import Secret
 from bramley.host.commands import Command, Probe, Reboot, Run
 from bramley.host.facts import Facts, Said
 from bramley.host.ssh import rebooting
+from bramley.host.ssh.target import Credentials, Target
 
 DOWN = errors.HostUnreachable("mac: refused")
 COMMAND = Reboot(purpose="restart", within=timedelta(minutes=2))
@@ -42,9 +44,11 @@ class Mac:
         self.hung_up += 1
 
 
-async def reboot(mac: Mac) -> float:
+async def reboot(mac: Mac, *, sends_password: bool = False) -> float:
     clock = virtual_time.clock()
-    await rebooting.reboot(mac, COMMAND, clock=clock, hang_up=mac.hang_up)
+    await rebooting.reboot(
+        mac, COMMAND, clock=clock, hang_up=mac.hang_up, sends_password=sends_password
+    )
     return clock.monotonic()
 
 
@@ -73,6 +77,29 @@ async def test_a_mac_that_is_not_back_in_time_is_told_with_the_reason(
 async def test_what_waiting_does_not_mend_is_told_at_once(refused: errors.Refused) -> None:
     with pytest.raises(type(refused)):
         await reboot(Mac(["one", DOWN, refused]))
+
+
+async def test_a_key_that_a_mac_does_not_know_yet_is_shown_again() -> None:
+    """sshd answers before the Mac knows its users."""
+    refused = errors.LoginRefused("mac: nothing of what was given was accepted")
+
+    assert await reboot(Mac(["one", DOWN, refused, "two"])) == 6
+    with pytest.raises(errors.TimedOut, match="at last: nothing of what was given was accepted"):
+        await reboot(Mac(["one", refused]))
+
+
+async def test_a_password_is_not_sent_again_since_macs_lock_accounts() -> None:
+    with pytest.raises(errors.LoginRefused):
+        await reboot(Mac(["one", DOWN, errors.LoginRefused("mac: no"), "two"]), sends_password=True)
+
+
+def test_a_password_for_a_host_on_the_way_counts_as_well() -> None:
+    keys, password = Credentials(agent="/agent"), Credentials(password=Secret("secret"))
+    jump = Target(host="jump", user="m1", credentials=password)
+
+    assert jump.sends_password
+    assert not Target(host="mac", user="m1", credentials=keys).sends_password
+    assert Target(host="mac", user="m1", credentials=keys, through=jump).sends_password
 
 
 async def test_a_mac_that_refuses_to_restart_is_told() -> None:
