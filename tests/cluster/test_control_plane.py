@@ -11,11 +11,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.process.beside import in_a_thread
 from tools.kube import control_plane, probe, processes, programs
 from tools.kube.control_plane import RealCluster
 from tools.kube.flags import Options
@@ -25,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 SMALL = Options(controller_manager=False, scheduler=False, durable=False)
 
 
-def eventually(ask: Callable[[], Any], *, seconds: float = 60) -> Any:
+def eventually(ask: Callable[[], Any], *, seconds: float = 180) -> Any:
     deadline = time.monotonic() + seconds
     while not (answer := ask()):
         assert time.monotonic() < deadline, "waited in vain"
@@ -58,6 +60,7 @@ def a_pod(name: str, *, on: str) -> str:
     return json.dumps(pod)
 
 
+@in_a_thread
 def test_says_the_version_that_go_mod_pins(real_cluster: RealCluster) -> None:
     told = json.loads(real_cluster.kubectl("version", "-o", "json"))
 
@@ -66,6 +69,7 @@ def test_says_the_version_that_go_mod_pins(real_cluster: RealCluster) -> None:
     assert told["serverVersion"]["minor"] == programs.KUBE.version.split(".")[1]
 
 
+@in_a_thread
 def test_is_ready_and_lets_nobody_else_read_its_keys(real_cluster: RealCluster) -> None:
     context = probe.admin_context(real_cluster.pki)
 
@@ -76,6 +80,7 @@ def test_is_ready_and_lets_nobody_else_read_its_keys(real_cluster: RealCluster) 
     assert stat.S_IMODE(real_cluster.instance.folder.stat().st_mode) == 0o700
 
 
+@in_a_thread
 def test_issues_service_account_tokens_that_it_accepts(real_cluster: RealCluster) -> None:
     eventually(lambda: found(real_cluster, "serviceaccount", "default"))
 
@@ -93,6 +98,7 @@ def test_issues_service_account_tokens_that_it_accepts(real_cluster: RealCluster
     assert json.loads(who)["status"]["userInfo"]["username"] == claims["sub"]
 
 
+@in_a_thread
 def test_schedules_a_pod_onto_a_node_that_says_it_is_ready(real_cluster: RealCluster) -> None:
     real_cluster.kubectl("create", "-f", "-", stdin=a_ready_node("scheduling"))
     status = json.dumps({"status": json.loads(a_ready_node("scheduling"))["status"]})
@@ -108,6 +114,7 @@ def test_schedules_a_pod_onto_a_node_that_says_it_is_ready(real_cluster: RealClu
     real_cluster.kubectl("delete", "node", "scheduling")
 
 
+@in_a_thread
 def test_deletes_a_namespace_with_what_is_in_it(real_cluster: RealCluster) -> None:
     real_cluster.kubectl("create", "namespace", "short-lived")
     real_cluster.kubectl("-n", "short-lived", "create", "configmap", "inside", "--from-literal=a=b")
@@ -117,6 +124,7 @@ def test_deletes_a_namespace_with_what_is_in_it(real_cluster: RealCluster) -> No
     eventually(lambda: found(real_cluster, "namespace", "short-lived") is None)
 
 
+@in_a_thread
 def test_signs_certificates_for_node_agents(real_cluster: RealCluster) -> None:
     pair = real_cluster.client_certificate("system:node:mac-1", groups=("system:nodes",))
     pair.write(real_cluster.pki, "mac-1")
@@ -134,52 +142,62 @@ def test_signs_certificates_for_node_agents(real_cluster: RealCluster) -> None:
     assert (user["username"], "system:nodes" in user["groups"]) == ("system:node:mac-1", True)
 
 
-@pytest.fixture
-def small_instance(real_cluster: RealCluster) -> Iterator[Instance]:
-    """An instance of the test's own beside the shared one, and removed whatever happens."""
+@contextmanager
+def small_instance() -> Iterator[Instance]:
+    """Give an instance of the test's own beside the shared one, and remove it whatever happens."""
     instance = Instance.named(fresh_name("test"))
-    yield instance
-    control_plane.down(instance)
+    try:
+        yield instance
+    finally:
+        control_plane.down(instance)
 
 
-def test_up_changes_nothing_when_it_runs_as_asked(small_instance: Instance) -> None:
-    first = control_plane.up(small_instance, SMALL)
+@in_a_thread
+def test_up_changes_nothing_when_it_runs_as_asked(real_cluster: RealCluster) -> None:
+    with small_instance() as instance:
+        first = control_plane.up(instance, SMALL)
 
-    assert control_plane.up(small_instance, SMALL) == first
-
-
-def test_up_repairs_a_half_dead_instance_and_keeps_its_data(small_instance: Instance) -> None:
-    before = RealCluster(small_instance, control_plane.up(small_instance, SMALL))
-    before.kubectl("create", "configmap", "kept", "--from-literal=a=b")
-    os.kill(before.process("kube-apiserver").pid, signal.SIGKILL)
-    eventually(lambda: not processes.is_running(before.process("kube-apiserver")))
-
-    after = RealCluster(small_instance, control_plane.up(small_instance, SMALL))
-
-    assert found(after, "configmap", "kept")["data"] == {"a": "b"}
+        assert control_plane.up(instance, SMALL) == first
 
 
-def test_down_leaves_no_process_and_no_folder(small_instance: Instance) -> None:
-    written = control_plane.up(small_instance, SMALL)
+@in_a_thread
+def test_up_repairs_a_half_dead_instance_and_keeps_its_data(real_cluster: RealCluster) -> None:
+    with small_instance() as instance:
+        before = RealCluster(instance, control_plane.up(instance, SMALL))
+        before.kubectl("create", "configmap", "kept", "--from-literal=a=b")
+        os.kill(before.process("kube-apiserver").pid, signal.SIGKILL)
+        eventually(lambda: not processes.is_running(before.process("kube-apiserver")))
 
-    assert control_plane.down(small_instance)
+        after = RealCluster(instance, control_plane.up(instance, SMALL))
 
-    assert [record.name for record in written.processes if processes.is_running(record)] == []
-    assert not small_instance.folder.exists()
-    assert not small_instance.lock.exists()
+        assert found(after, "configmap", "kept")["data"] == {"a": "b"}
 
 
+@in_a_thread
+def test_down_leaves_no_process_and_no_folder(real_cluster: RealCluster) -> None:
+    with small_instance() as instance:
+        written = control_plane.up(instance, SMALL)
+
+        assert control_plane.down(instance)
+
+        assert [record.name for record in written.processes if processes.is_running(record)] == []
+        assert not instance.folder.exists()
+        assert not instance.lock.exists()
+
+
+@in_a_thread
 def test_a_server_that_cannot_start_is_told_with_the_end_of_its_log(
-    small_instance: Instance,
+    real_cluster: RealCluster,
 ) -> None:
     broken = Options(
         controller_manager=False, scheduler=False, extra={"kube-apiserver": ("--no-such-flag",)}
     )
 
-    with pytest.raises(control_plane.StartFailed, match="unknown flag: --no-such-flag"):
-        control_plane.up(small_instance, broken)
+    with small_instance() as instance:
+        with pytest.raises(control_plane.StartFailed, match="unknown flag: --no-such-flag"):
+            control_plane.up(instance, broken)
 
-    written = small_instance.read()
+        written = instance.read()
     assert written is not None
     assert written.processes == ()
 
@@ -195,6 +213,7 @@ with control_plane.running(options, purpose="crash") as cluster:
 """
 
 
+@in_a_thread
 def test_servers_go_when_the_process_that_wanted_them_is_killed(real_cluster: RealCluster) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", STARTER], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL

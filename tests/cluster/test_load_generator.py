@@ -15,7 +15,7 @@ from tools.kube.control_plane import RealCluster
 NAMESPACE = "load-generator"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def load(real_cluster: RealCluster) -> list[str]:
     building.ensure(["load"])
     if not real_cluster.kubectl("get", "namespace", NAMESPACE, "--ignore-not-found"):
@@ -25,7 +25,7 @@ def load(real_cluster: RealCluster) -> list[str]:
     pki = real_cluster.pki
     identity = ["-cert", str(pki / "admin.crt"), "-key", str(pki / "admin.key")]
     access = ["-server", real_cluster.server, "-ca", str(pki / "ca.crt"), *identity]
-    bounds = ["-duration", "1s", "-warmup", "50ms", "-objects", "8"]
+    bounds = ["-duration", "500ms", "-warmup", "50ms", "-objects", "8"]
     return [*access, *bounds, "-namespace", NAMESPACE]
 
 
@@ -36,7 +36,7 @@ def run(work: str, arguments: list[str], **environment: str) -> subprocess.Compl
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
         env=environment,
     )
 

@@ -7,10 +7,14 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from bramley.api.core import Pod
 from tests.process.agent_life.lives import code, leave, runs
 from tests.process.agent_life.servers import Server
 from tests.process.agent_life.stage import CODE, GC_OFF, PATIENCE, Stage, staged
+
+pytestmark = pytest.mark.side_by_side
 
 
 async def second_agent(stage: Stage) -> tuple[int | None, str]:
