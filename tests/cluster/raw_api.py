@@ -26,5 +26,5 @@ class RawApi:
             headers={"Content-Type": f"application/{type}"},
         )
         context = probe.admin_context(self.cluster.pki)
-        with urllib.request.urlopen(request, context=context, timeout=60) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, context=context, timeout=180) as answer:  # noqa: S310
             return json.loads(answer.read())

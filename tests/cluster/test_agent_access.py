@@ -37,7 +37,7 @@ def keeping(kubeconfig: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 async def until(ask: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(180):
         while not await ask():
             await asyncio.sleep(0.1)
 

@@ -58,7 +58,7 @@ def api(real_cluster: RealCluster) -> Iterator[RawApi]:
     raw.send("POST", Namespace.resource.path(), to_wire(namespace))
     # Pods are refused until the controller manager has made the namespace's default account.
     wait = ("wait", f"--namespace={NAMESPACE}", "--for=create", "serviceaccount/default")
-    real_cluster.kubectl(*wait, "--timeout=60s")
+    real_cluster.kubectl(*wait, "--timeout=180s")
     yield raw
     raw.send("DELETE", Namespace.resource.path(name=NAMESPACE))
 

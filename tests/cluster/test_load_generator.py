@@ -20,7 +20,7 @@ def load(real_cluster: RealCluster) -> list[str]:
     building.ensure(["load"])
     if not real_cluster.kubectl("get", "namespace", NAMESPACE, "--ignore-not-found"):
         real_cluster.kubectl("create", "namespace", NAMESPACE)
-        own = ("configmap/kube-root-ca.crt", "--for=create", "--timeout=60s")
+        own = ("configmap/kube-root-ca.crt", "--for=create", "--timeout=180s")
         real_cluster.kubectl("-n", NAMESPACE, "wait", *own)
     pki = real_cluster.pki
     identity = ["-cert", str(pki / "admin.crt"), "-key", str(pki / "admin.key")]

@@ -28,7 +28,7 @@ from tests.contract.agent_rule.table import Row
 
 Json = dict[str, Any]
 Sign = Callable[[Json], str]
-SECONDS = 60
+SECONDS = 180
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from bramley.kube.http import HttpTransport
 
 T = TypeVar("T")
 Wire = dict[str, Any]
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 180
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ def caller(cluster: RealCluster) -> Iterator[Call]:
     context: ssl.SSLContext = probe.admin_context(cluster.pki)
     assert address.hostname
     connection = http.client.HTTPSConnection(
-        address.hostname, address.port, timeout=60, context=context
+        address.hostname, address.port, timeout=180, context=context
     )
 
     def call(method: str, path: str, body: Json | None) -> tuple[int, Json]:

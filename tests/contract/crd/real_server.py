@@ -98,7 +98,7 @@ def _post(call: Call, body: Json, plural: str) -> tuple[int, Json]:
     return call("POST", path, body)
 
 
-def _until(holds: Callable[[], bool], *, seconds: float = 60) -> None:
+def _until(holds: Callable[[], bool], *, seconds: float = 180) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, "waited in vain"

@@ -68,7 +68,7 @@ class Target:
     async def install(self) -> None:
         """Teach the server widgets and wait until it serves them."""
         await self._send("POST", COLLECTIONS["crds"], widget_crd())
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(180):
             while (await self._send("GET", "/apis/example.com/v1/widgets")).status != 200:
                 await asyncio.sleep(0.05)
 
@@ -101,7 +101,7 @@ async def over_http(folder: Path, *, controllers: bool) -> AsyncIterator[Target]
         group.create_task(
             apiserver.serve(settings, stop=stop, started=lambda _: started.set(), clock=clock)
         )
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(180):
             await started.wait()
         try:
             async with real(settings.kubeconfig) as target:

@@ -22,9 +22,9 @@ _GENERATED = re.compile(r"\b((?:generated|Generated)-)[bcdfghjklmnpqrstvwxz24567
 _PATCHED = re.compile(r'(?:patch: )?Invalid value: "\{.*\}"')
 _AGE = re.compile(r"(?:\d+[smhdy])+")
 _SUMMARY_KEYS = {"uid": "<uid>", "continue": "<token>"}
-_PATIENCE = timedelta(seconds=60)
+_PATIENCE = timedelta(seconds=180)
 # A real server remembers for ten seconds that a token was good.
-_WAIT = timedelta(seconds=60)
+_WAIT = timedelta(seconds=180)
 _PAUSE = 0.05
 
 

@@ -140,12 +140,12 @@ def serving(folder: Path) -> Iterator[Path]:
             yield kubeconfig
         finally:
             process.terminate()
-            process.wait(timeout=30)
+            process.wait(timeout=180)
 
 
 def wait_for(kubeconfig: Path, process: subprocess.Popen[bytes], log: Path) -> None:
     """Wait for the file, which is written when clients can connect."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not kubeconfig.exists():
         assert process.poll() is None, log.read_text()
         assert time.monotonic() < deadline, log.read_text()
@@ -175,7 +175,7 @@ async def install(kube: Client) -> None:
     await eventually(served)
 
 
-async def eventually(ask: Callable[[], Awaitable[T]], *, seconds: float = 60) -> T:
+async def eventually(ask: Callable[[], Awaitable[T]], *, seconds: float = 180) -> T:
     """Ask until the answer is true."""
     async with asyncio.timeout(seconds):
         while not (answer := await ask()):

@@ -22,7 +22,7 @@ Seen = tuple[str, str]
 async def first(count: int, watch: Watch[K]) -> list[Seen]:
     """Return the first events, bookmarks left out."""
     seen: list[Seen] = []
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(180):
         async for event in watch:
             if event.type != "BOOKMARK":
                 seen.append((event.type, event.object.name))
@@ -109,7 +109,7 @@ async def test_versions_of_events_only_grow(target: Target) -> None:
         ) as watch:
             await asyncio.gather(*(patch(world, "a", size) for size in range(1, 20)))
             versions: list[int] = []
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(180):
                 async for event in watch:
                     versions.append(int(event.object.metadata.resource_version))
                     if event.type != "BOOKMARK" and len(versions) >= 20:
@@ -168,7 +168,10 @@ async def test_a_watch_of_all_namespaces_sees_them_all(target: Target) -> None:
         await world.widget("mine")
 
         # Widgets of an earlier test may still go, with their namespaces.
-        async with asyncio.timeout(60), world.kube.watch(Widget, resource_version=version) as watch:
+        async with (
+            asyncio.timeout(180),
+            world.kube.watch(Widget, resource_version=version) as watch,
+        ):
             async for event in watch:
                 if event.type != "BOOKMARK" and event.object.namespace == world.namespace:
                     break

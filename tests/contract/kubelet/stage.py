@@ -27,7 +27,7 @@ from tests.unit.access.serving import a_node, bind_pod
 
 AGENT = "tests.contract.kubelet.agent_process"
 VM = "vm-of-the-test"
-PATIENCE = 60.0
+PATIENCE = 180.0
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ def _serving(folder: Path) -> Iterator[Path]:
             yield folder / "kubeconfig"
         finally:
             process.terminate()
-            process.wait(timeout=30)
+            process.wait(timeout=180)
 
 
 def main(target: str, folder: Path, *words: str) -> None:

@@ -23,7 +23,7 @@ Wire = dict[str, Any]
 NAMESPACE = "node-loss"
 LEASES = "kube-node-lease"
 ZONE = "topology.kubernetes.io/zone"
-PATIENCE_SECONDS = 50
+PATIENCE_SECONDS = 150
 WELL = {
     "Ready": "True",
     "MemoryPressure": "False",

@@ -271,7 +271,7 @@ async def drained(stage: Stage) -> Wire:
         return found.status.current_healthy == 2
 
     await until(is_counted)
-    async with kubectl(stage, "drain", "drained", "--force", "--timeout=45s") as (lines, code):
+    async with kubectl(stage, "drain", "drained", "--force", "--timeout=150s") as (lines, code):
 
         async def is_refused() -> bool:
             return sum("Cannot evict pod" in line for line in lines) >= 2

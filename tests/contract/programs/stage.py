@@ -23,7 +23,7 @@ from bramley.base.clock import SystemClock
 REAL = "processes"
 SIMULATED = "simulated"
 TICK = 0.02
-PATIENCE = 60
+PATIENCE = 180
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ SMALL: dict[str, Any] = {
     "size_bytes": 1_000_000_000,
     "guest": {"then": "stay"},
 }
-PATIENCE = 60
+PATIENCE = 180
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ def bramley(*words: str) -> subprocess.CompletedProcess[str]:
         env={"PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
 

@@ -57,7 +57,11 @@ def test_asking_for_the_holder_of_our_own_lock_does_not_lose_it(tmp_path: Path) 
 
     code = HOLD.format(root=ROOT, kind="lock", path=str(file)).replace("sys.stdin.read()", "")
     done = subprocess.run(
-        [sys.executable, "-ISE", "-c", code], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-ISE", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=True,
     )
     assert done.stdout == "False\n"
 

@@ -16,7 +16,7 @@ HEAVY = {"pathlib", "dataclasses", "argparse", "asyncio", "subprocess", "inspect
 
 def call(path: Path, *words: str, env: dict[str, str] | None = None) -> str:
     done = subprocess.run(
-        [path, *words], env=env or {}, capture_output=True, text=True, timeout=60, check=True
+        [path, *words], env=env or {}, capture_output=True, text=True, timeout=180, check=True
     )
     return done.stdout
 
@@ -56,7 +56,7 @@ def test_a_call_loads_nothing_heavy_and_nothing_installed(tmp_path: Path) -> Non
         [sys.executable, "-ISE", "-c", asked],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=True,
     ).stdout.split()
 

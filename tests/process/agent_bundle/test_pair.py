@@ -167,7 +167,7 @@ def test_shellcheck_has_nothing_to_say_of_the_program(installed: Installed) -> N
         ["shellcheck", "--shell=sh", program],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
 

@@ -35,7 +35,7 @@ from bramley.sim.mac.script import Script
 from tests.process.agent_life.servers import Server
 from tests.process.agent_life.witness import NUMBER_VARIABLE, Meet, Witness
 
-PATIENCE = 90.0
+PATIENCE = 180.0
 IMAGE = "ghcr.io/example/macos-runner"
 CODE = 3
 # Real processes, but no waiting for its own sake.

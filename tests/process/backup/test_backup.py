@@ -27,7 +27,7 @@ def bramley(*arguments: str, code: int = 0) -> str:
         [BRAMLEY, *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
         env=clean_environment(),
     )
@@ -77,7 +77,7 @@ def writing(server: Bramley) -> Iterator[list[Writer]]:
     finally:
         stop.set()
         for thread in threads:
-            thread.join(30)
+            thread.join(180)
 
 
 def stored(server: Bramley) -> dict[str, Any]:

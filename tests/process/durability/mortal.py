@@ -17,7 +17,7 @@ import yaml
 from tests.process.durability.wire import Access, Connection, Lost, Unsent
 
 BRAMLEY = Path(sys.executable).parent / "bramley"
-READY_WITHIN = 60.0
+READY_WITHIN = 180.0
 
 
 @dataclass

@@ -15,7 +15,7 @@ def run_alone(argv: Sequence[str]) -> str:
     """Run a program in its own mount namespace and return what it printed; skip where the kernel forbids it."""
     if os.environ.get("CI") != "true" and not _is_allowed():
         pytest.skip(f"this machine forbids {' '.join(ALONE)}")
-    done = subprocess.run([*ALONE, *argv], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([*ALONE, *argv], capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

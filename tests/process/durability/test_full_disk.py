@@ -19,7 +19,7 @@ def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     argv = [*program, how, str(tmp_path_factory.mktemp("full"))]
     if how == "tmpfs":
         return json.loads(run_alone(argv))
-    return json.loads(subprocess.run(argv, capture_output=True, timeout=60, check=True).stdout)
+    return json.loads(subprocess.run(argv, capture_output=True, timeout=180, check=True).stdout)
 
 
 def test_a_full_disk_fails_writes_and_no_reads(report: dict[str, Any]) -> None:

@@ -34,7 +34,7 @@ def said(mac: MacFolder, *argv: str) -> subprocess.CompletedProcess[str]:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
 

@@ -164,6 +164,6 @@ def test_an_agent_imports_nothing_from_the_folder_that_somebody_stands_in(tmp_pa
     (tmp_path / "argparse.py").write_text("raise SystemExit(9)")
 
     command = [*macs.agent_command(MacFolder(tmp_path / "mac-1")), "--version"]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False, timeout=60)
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False, timeout=180)
 
     assert (ended.returncode, ended.stderr) == (0, b"")

@@ -33,7 +33,7 @@ def call(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-c", PROGRAM, "agent-access", *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
         env={"PATH": os.environ["PATH"], "HOME": "/nonexistent"},
     )

@@ -22,7 +22,7 @@ def slow_connection(
     server: Bramley, context: ssl.SSLContext, *, shakes_hands: bool
 ) -> socket.socket:
     place = urlsplit(server.access[0])
-    plain = socket.create_connection((str(place.hostname), place.port or 0), timeout=60)
+    plain = socket.create_connection((str(place.hostname), place.port or 0), timeout=180)
     if not shakes_hands:
         return plain
     wrapped = context.wrap_socket(plain)
