@@ -49,7 +49,7 @@ class Way:
     are_chosen: bool = True
     password: Secret | None = None
     jump: str = ""
-    # Forget the pinned key first: the Mac was reinstalled.
+    # Forget the pinned key when the Mac shows one: it was reinstalled.
     trust_again: bool = False
     patience: timedelta = timedelta(seconds=30)
 
@@ -290,11 +290,8 @@ async def _spec(way: Way, wish: Wish, depot: Depot) -> MacSpec:
 
 @asynccontextmanager
 async def _connected(way: Way, depot: Depot) -> AsyncIterator[ssh.SshConnection]:
-    target = _target(way)
-    if way.trust_again:
-        target.host_keys.forget(target.host, target.port)
     async with ssh.open(
-        target, clock=SystemClock(), artifacts=depot, patience=way.patience
+        _target(way), clock=SystemClock(), artifacts=depot, patience=way.patience
     ) as connection:
         yield connection
 
@@ -328,7 +325,13 @@ def _target(way: Way) -> ssh.Target:
             host_keys=known,
         )
     return ssh.Target(
-        host=host, user=user, port=port, credentials=credentials, host_keys=known, through=through
+        host=host,
+        user=user,
+        port=port,
+        credentials=credentials,
+        host_keys=known,
+        trust_again=ssh.TrustAgain() if way.trust_again else None,
+        through=through,
     )
 
 

@@ -70,7 +70,8 @@ KnownHostsFile = Annotated[
 TrustAgain = Annotated[
     bool,
     typer.Option(
-        "--trust-again", help="Forget the Mac's host key first, after you have reinstalled it."
+        "--trust-again",
+        help="Trust the host key that the Mac shows now, after you have reinstalled it.",
     ),
 ]
 Patience = Annotated[

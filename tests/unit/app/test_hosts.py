@@ -144,6 +144,25 @@ async def test_a_cluster_is_asked_for_an_identity_when_all_else_is_right(
         await hosts.apply(way, wish, lambda _: None)
 
 
+@pytest.mark.real_time
+async def test_the_known_key_of_a_mac_that_does_not_answer_is_kept(tmp_path: Path) -> None:
+    known = tmp_path / "known_hosts"
+    known.write_text("[127.0.0.1]:1 ssh-ed25519 AAAA\n")
+    way = hosts.Way(
+        target="m1@127.0.0.1:1",
+        user="m1",
+        known_hosts=known,
+        password=Secret("canary"),
+        trust_again=True,
+        patience=timedelta(0),
+    )
+
+    with pytest.raises(HostUnreachable):
+        await hosts.facts(way)
+
+    assert known.read_text() == "[127.0.0.1]:1 ssh-ed25519 AAAA\n"
+
+
 def test_a_key_that_nobody_chose_may_be_unreadable(tmp_path: Path) -> None:
     good, bad = tmp_path / "good", tmp_path / "bad"
     good.write_text("a key")

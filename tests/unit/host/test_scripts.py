@@ -14,9 +14,15 @@ from bramley.host import scripts
 SHELLS = [name for name in ("dash", "bash") if shutil.which(name)] or ["sh"]
 
 
-def run(shell: str, script: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def run(shell: str, script: Path, *words: str, path: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a script, with programs of a folder in front of the machine's own."""
     return subprocess.run(
-        [shell, str(script), *words], capture_output=True, text=True, timeout=60, check=False
+        [shell, str(script), *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "PATH": f"{path}:{os.environ['PATH']}".lstrip(":")},
     )
 
 
@@ -48,6 +54,25 @@ def test_a_log_that_is_held_open_goes_on_from_its_beginning(tmp_path: Path, shel
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         *("agent.log", "agent.log.1", "rotate", "small.log"),
     ]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_logs_are_emptied_where_the_disk_has_no_room_for_their_lines(
+    tmp_path: Path, shell: str
+) -> None:
+    """A cp that fails as one does on a full disk: a part of the copy is there."""
+    script = placed(tmp_path, "rotate", scripts.text("rotate_logs"))
+    placed(tmp_path, "cp", b'#!/bin/sh\nprintf part >"$3"\necho "No space left" >&2\nexit 1\n')
+    logs = [tmp_path / "first.log", tmp_path / "second.log"]
+    for log in logs:
+        log.write_text("line\n" * 100)
+    (tmp_path / "first.log.1").write_text("kept\n")
+
+    said = run(shell, script, "100", *map(str, logs), path=str(tmp_path))
+
+    assert (said.returncode, [log.read_text() for log in logs]) == (0, ["", ""])
+    assert (tmp_path / "first.log.1").read_text() == "kept\n"
+    assert not list(tmp_path.glob("*.new"))
 
 
 def test_a_link_leads_nowhere(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@
 set -eu
 most=$1
 shift
+code=0
 for log in "$@"; do
     # A link may lead to a file of somebody else's.
     if [ ! -f "$log" ] || [ -L "$log" ]; then
@@ -12,8 +13,13 @@ for log in "$@"; do
     fi
     if [ "$(wc -c <"$log")" -gt "$most" ]; then
         # What was kept so far is the only thing that may be lost, and not before what replaces it is whole.
-        cp -p "$log" "$log.new"
-        mv -f "$log.new" "$log.1"
-        : >"$log"
+        if cp -p "$log" "$log.new" && mv -f "$log.new" "$log.1"; then
+            : >"$log"
+        else
+            # A full disk is what logs are emptied for: then these lines are lost, and what was kept before stays.
+            rm -f "$log.new"
+            : >"$log" || code=1
+        fi
     fi
 done
+exit "$code"

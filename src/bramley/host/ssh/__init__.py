@@ -7,7 +7,7 @@ The SSH library is imported when something is dialled, not before: it costs half
 from __future__ import annotations
 
 from bramley.host.ssh.connection import SshConnection, open  # noqa: A004 - it is read as ssh.open
-from bramley.host.ssh.host_keys import HostKey, HostKeys, Pin
+from bramley.host.ssh.host_keys import HostKey, HostKeys, Pin, TrustAgain
 from bramley.host.ssh.known_hosts import KnownHosts
 from bramley.host.ssh.target import PATIENCE, Credentials, Target
 
@@ -20,5 +20,6 @@ __all__ = [
     "Pin",
     "SshConnection",
     "Target",
+    "TrustAgain",
     "open",
 ]

@@ -38,6 +38,8 @@ class Client(asyncssh.SSHClient):
 
 def require(target: Target, shown: HostKey) -> None:
     """Learn the first key that a host shows; HostKeyChanged if it shows another one than before."""
+    if target.trust_again is not None:
+        target.trust_again.forget(target.host_keys, target.host, target.port)
     known = target.host_keys.known(target.host, target.port)
     if not known:
         target.host_keys.learn(target.host, target.port, shown)

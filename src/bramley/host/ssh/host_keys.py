@@ -51,6 +51,19 @@ class HostKeys(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class TrustAgain:
+    """Let the key that is known of a host be forgotten, once, and not before the host shows one: who does not answer keeps it."""
+
+    is_due: bool = True
+
+    def forget(self, keys: HostKeys, host: str, port: int) -> None:
+        """Forget the key that was known when another one is shown for the first time."""
+        if self.is_due:
+            keys.forget(host, port)
+        self.is_due = False
+
+
 class Pin:
     """The key of one host, kept by the caller as text such as `ssh-ed25519 SHA256:…`, for example in a Secret.
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from bramley.base.errors import BadConfiguration
 from bramley.base.secret import Secret
-from bramley.host.ssh.host_keys import HostKeys, Pin
+from bramley.host.ssh.host_keys import HostKeys, Pin, TrustAgain
 
 DEFAULT_PORT = 22
 # How long a Mac may take from power-on to a listening sshd, and how often it is tried meanwhile.
@@ -56,6 +56,8 @@ class Target:
     credentials: Credentials
     port: int = DEFAULT_PORT
     host_keys: HostKeys = field(default_factory=Pin)
+    # For a Mac that was reinstalled; None: the known key has to be shown.
+    trust_again: TrustAgain | None = None
     through: Target | None = None
     # How people call this Mac; empty: user@host.
     name: str = ""

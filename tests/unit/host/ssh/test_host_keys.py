@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from bramley.base.errors import BadConfiguration, HostKeyChanged
 from bramley.base.secret import Secret
-from bramley.host.ssh import Credentials, HostKey, Pin, Target, dialling
+from bramley.host.ssh import Credentials, HostKey, Pin, Target, TrustAgain, dialling
 
 KEY = HostKey("ssh-ed25519", "SHA256:abc", "AAAA")
 OTHER = HostKey("ssh-ed25519", "SHA256:def", "BBBB")
@@ -74,6 +76,21 @@ def test_the_first_key_is_trusted_and_another_one_refused_with_what_to_do() -> N
     assert "shows ssh-ed25519 SHA256:def, known is ssh-ed25519 SHA256:abc" in told
     assert "remove the old key from the Secret mac-1-bootstrap and connect again" in told
     assert pin.text == str(KEY)
+
+
+def test_a_host_is_trusted_again_once_and_when_it_shows_a_key() -> None:
+    from bramley.host.ssh import client
+
+    pin = Pin()
+    pin.learn("10.0.0.7", 22, KEY)
+    again = replace(target(pin), trust_again=TrustAgain())
+    assert pin.text
+
+    client.require(again, OTHER)
+
+    assert pin.text == str(OTHER)
+    with pytest.raises(HostKeyChanged):
+        client.require(again, KEY)
 
 
 def test_credentials_name_their_kinds_and_hide_themselves() -> None:
