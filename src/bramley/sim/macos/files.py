@@ -327,3 +327,33 @@ def _give(place: str, uid: int, gid: int) -> bool:
         # A root of a namespace that does not know these ids.
         return False
     return True
+
+
+def copy_tree(old: str, new: str) -> None:
+    """Copy a folder to where nothing is yet, with all that it holds."""
+    os.mkdir(new)
+    with os.scandir(old) as entries:
+        for entry in entries:
+            _copy_one(entry, f"{new}/{entry.name}")
+    _be_like(os.lstat(old), new)
+
+
+def _copy_one(entry: os.DirEntry[str], new: str) -> None:
+    if entry.is_dir(follow_symlinks=False):
+        copy_tree(entry.path, new)
+        return
+    if entry.is_symlink():
+        os.symlink(os.readlink(entry.path), new)
+    else:
+        shutil.copyfile(entry.path, new)
+    _be_like(entry.stat(follow_symlinks=False), new)
+
+
+def _be_like(seen: os.stat_result, new: str) -> None:
+    """Give what was copied the owner, mode and times of what it was copied from."""
+    # A change of owner takes bits of the mode away, so it comes first.
+    if (seen.st_uid, seen.st_gid) != (os.geteuid(), os.getegid()):
+        os.lchown(new, seen.st_uid, seen.st_gid)
+    if not stats.S_ISLNK(seen.st_mode):
+        os.chmod(new, stats.S_IMODE(seen.st_mode))
+    os.utime(new, ns=(seen.st_atime_ns, seen.st_mtime_ns), follow_symlinks=False)

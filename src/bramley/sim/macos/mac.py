@@ -6,8 +6,6 @@ login after loginwindow was kicked, a start after a reboot, a daemon that launch
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from math import inf
@@ -17,7 +15,7 @@ from typing import Any
 from bramley.base.clock import Clock, SystemClock
 from bramley.sim.macos import booting, launchd, loginwindow, making, programs, spawning
 from bramley.sim.macos.call import Call, Said
-from bramley.sim.macos.files import Files
+from bramley.sim.macos.files import Files, copy_tree
 from bramley.sim.macos.settings import Settings
 from bramley.sim.macos.spawning import Pretending, Spawner
 from bramley.sim.macos.state import Store
@@ -58,13 +56,8 @@ class Mac:
     def copy(self, root: Path) -> Mac:
         """Make another Mac that is as this one is now, owners included."""
         _ = self.state
-        shutil.copytree(self.root, root, symlinks=True)
-        for folder, names, others in os.walk(self.root):
-            for name in (*names, *others):
-                seen = Path(folder, name).lstat()
-                if (seen.st_uid, seen.st_gid) != (os.geteuid(), os.getegid()):
-                    place = root / Path(folder, name).relative_to(self.root)
-                    os.lchown(place, seen.st_uid, seen.st_gid)
+        root.parent.mkdir(parents=True, exist_ok=True)
+        copy_tree(str(self.root), str(root))
         return Mac(root, clock=self._clock, spawner=self.spawner, gives_away=self._gives_away)
 
     def now(self) -> float:
