@@ -11,8 +11,9 @@ from datetime import timedelta
 from bramley.host.commands import Look, Wait
 from bramley.host.facts import Facts
 
-# Tart's own process, and the one that macOS runs each VM in. In brackets, so that the words of this question are no match.
-_PATTERN = r"[t]art run |com\.apple\.[V]irtualization\.VirtualMachine"
+# Tart's own process, and the one that macOS runs each VM in. In brackets, so that the words of this question are no match. Of another
+# user's process macOS may tell no more than its name, cut off after 15 or 16 letters; asked as root, a refused sudo would look like no VM.
+_PATTERN = r"[t]art run |com\.apple\.[V]irtualization\.VirtualMachine|^com\.apple\.[V]irtua?$"
 PROBE = Look(("pgrep", "-f", _PATTERN), most=4096)
 _NONE = 1
 

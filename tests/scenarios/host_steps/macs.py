@@ -19,6 +19,12 @@ from bramley.sim.macos.settings import Settings
 from tests.unit.host.steps.cutting import PASSWORD, Scene
 
 VM = {"pid": 4711, "command": "/usr/local/lib/tart.app/Contents/MacOS/tart run vm-1 --no-graphics"}
+_SERVICE = "com.apple.Virtualization.VirtualMachine"
+VM_OF_ANOTHER = {
+    "pid": 4712,
+    "command": f"/System/Library/Frameworks/Virtualization.framework/XPCServices/{_SERVICE}.xpc/Contents/MacOS/{_SERVICE}",
+    "user": "somebody",
+}
 SEALED = kcpassword.MARKER + b"\xa3\xb9\x1f"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +25,7 @@ from bramley.sim.macos.settings import Settings
 from tests.scenarios.host_steps.macs import (
     SEALED,
     VM,
+    VM_OF_ANOTHER,
     a_mac,
     changing,
     is_check,
@@ -165,10 +167,13 @@ async def test_a_session_that_was_lost_comes_back_without_a_password(tmp_path: P
     assert session(line) == "m1"
 
 
-async def test_loginwindow_is_not_restarted_while_vms_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("vm", [VM, VM_OF_ANOTHER], ids=["own", "of another user"])
+async def test_loginwindow_is_not_restarted_while_vms_run(
+    vm: dict[str, Any], tmp_path: Path
+) -> None:
     """The VM of a user over SSH outlives the console; it would not outlive a kick."""
     line = await a_mac(tmp_path, *steps(), change=reboot)
-    changing(lambda state: state["processes"].append(VM))(line.mac)
+    changing(lambda state: state["processes"].append(vm))(line.mac)
 
     report = await ensuring.apply(line, steps())
 

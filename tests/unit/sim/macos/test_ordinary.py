@@ -118,6 +118,18 @@ def test_processes_are_found_by_name_or_by_their_whole_line(bench: Bench) -> Non
     assert bench.run("pgrep", "(").code == 2
 
 
+def test_of_anothers_process_only_root_is_told_more_than_the_beginning_of_its_name(
+    bench: Bench,
+) -> None:
+    process = {"pid": 78, "command": "/bin/rather-a-long-name --option", "user": "somebody"}
+    with bench.mac.change() as state:
+        state["processes"].append(process)
+
+    assert bench.run("pgrep", "-f", "option").code == 1
+    assert bench.run("pgrep", "-f", "^rather-a-long-n$").out == "78\n"
+    assert bench.as_root("pgrep", "-f", "long-name --option").out == "78\n"
+
+
 def test_a_program_that_is_no_file_or_may_not_run_is_told(bench: Bench) -> None:
     bench.mac.files.write("/opt/plain", b"")
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from bramley.sim.macos.mac import Mac
 
 _USAGE = 2
+# What the kernel keeps of a process' name.
+_LONGEST_NAME = 15
 
 
 def killall(mac: Mac, call: Call) -> Said:
@@ -41,7 +43,10 @@ def killall(mac: Mac, call: Call) -> Said:
 
 
 def pgrep(mac: Mac, call: Call) -> Said:
-    """Print the ids of processes whose name, or with -f whose whole command line, matches; 1 if there is none."""
+    """Print the ids of processes whose name, or with -f whose whole command line, matches; 1 if there is none.
+
+    Of another user's process only root is told more than the beginning of its name.
+    """
     words = [word for word in call.argv[1:] if not word.startswith("-")]
     options = {letter for word in call.argv[1:] if word.startswith("-") for letter in word[1:]}
     if len(words) != 1 or options - {"f", "x", "q", "l"}:
@@ -51,22 +56,23 @@ def pgrep(mac: Mac, call: Call) -> Said:
     except re.error:
         return Said(_USAGE, err="pgrep: Cannot compile regular expression\n")
     matches = wanted.fullmatch if "x" in options else wanted.search
-    found = [
-        pid
-        for pid, command in processes(mac.state)
-        if matches(command if "f" in options else command.partition(" ")[0].rpartition("/")[2])
-    ]
+    found = []
+    for pid, command, user in processes(mac.state):
+        name = command.partition(" ")[0].rpartition("/")[2]
+        whole = command if "f" in options else name
+        if matches(whole if call.is_root or user == call.user else name[:_LONGEST_NAME]):
+            found.append(pid)
     out = "" if "q" in options else "".join(f"{pid}\n" for pid in found)
     return Said(0 if found else 1, out=out)
 
 
-def processes(state: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
-    """Yield the ids and command lines of what runs: jobs, and what somebody has put into the state under `processes`."""
+def processes(state: Mapping[str, Any]) -> Iterator[tuple[int, str, str]]:
+    """Yield the ids, command lines and users of what runs: jobs, and what somebody has put into the state under `processes`."""
     for job in state["launchd"]["jobs"].values():
         if "pid" in job:
-            yield job["pid"], " ".join(job["arguments"])
+            yield job["pid"], " ".join(job["arguments"]), job["user"] or "root"
     for process in state["processes"]:
-        yield process["pid"], process["command"]
+        yield process["pid"], process["command"], process.get("user", state["settings"]["user"])
 
 
 def _name(job: Mapping[str, Any]) -> str:
