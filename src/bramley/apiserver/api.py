@@ -13,7 +13,7 @@ from bramley.apiserver.audit import Log
 from bramley.apiserver.auth import attributes, escalation, impersonation
 from bramley.apiserver.auth.attributes import Attributes
 from bramley.apiserver.auth.authenticator import Authenticate, Authenticator
-from bramley.apiserver.auth.authorizer import Authorizer
+from bramley.apiserver.auth.authorizer import Authorizer, refusal
 from bramley.apiserver.auth.users import User
 from bramley.apiserver.limits import Lane, Limits, Seat
 from bramley.apiserver.paths import Target
@@ -74,6 +74,12 @@ class Callers:
         asked = attributes.of_request(user, request.method, request.path, request.query)
         self._authorizer.check(asked)
         return asked
+
+    def check_master(self, request: Request) -> None:
+        """Let pass only who may do everything: for what no role can give the right to."""
+        asked = self.check(request)
+        if asked is not None:
+            raise refusal(asked)
 
     def still_lets(self, request: Request) -> bool:
         """Tell whether a request that was let pass would be again: its credential lives and its rights are there."""

@@ -70,7 +70,7 @@ def build(  # noqa: PLR0913 - the one place where an API is put together
     `keys` sign the latter; left out, they live as long as the process. Without `nodes` no agent is asked for logs.
     """
     clock = clock or SystemClock()
-    accounts = Accounts(store, keys or Keys.in_memory(), clock=clock)
+    accounts = Accounts(store, keys or Keys.in_memory(clock=clock), clock=clock)
     authenticator = Authenticator(authenticate, accounts, clock)
     agents = Agents(store)
     server = Server(
@@ -86,7 +86,10 @@ def build(  # noqa: PLR0913 - the one place where an API is put together
     )
     bootstrap.install_definitions(server)
     callers = Callers(authenticator, server.authorizer)
-    more = _backup_routes(backups, callers, server.settings, audit)
+    more = (
+        *_backup_routes(backups, callers, server.settings, audit),
+        _key_route(accounts, callers, server.settings, audit),
+    )
     pages = _pages(server, callers, accounts)
     return App(Api(server, callers, audit), aside.build(pages, more))
 
@@ -111,6 +114,14 @@ def _backup_routes(
     from bramley.apiserver.backups import PATH, Endpoint
 
     return (Route(PATH, Endpoint(backups, callers, settings, audit)),)
+
+
+def _key_route(
+    accounts: Accounts, callers: Callers, settings: Settings, audit: Log | None
+) -> Route:
+    from bramley.apiserver.key_rotation import PATH, Endpoint
+
+    return Route(PATH, Endpoint(accounts, callers, settings, audit))
 
 
 def _openapi(server: Server) -> Pages:

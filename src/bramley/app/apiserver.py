@@ -193,7 +193,7 @@ def _api(
         clock=clock,
         chance=random.Random(),
         settings=replace(settings.api, cluster_admission=settings.cluster.enabled),
-        keys=Keys.open(settings.data_dir),
+        keys=Keys.open(settings.data_dir, clock=clock),
         backups=Backups(
             store, folder=settings.data_dir, kubeconfig=settings.kubeconfig, clock=clock
         ),

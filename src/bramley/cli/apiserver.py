@@ -1,4 +1,4 @@
-"""`bramley apiserver`: the embedded Kubernetes API alone, and its backups."""
+"""`bramley apiserver`: the embedded Kubernetes API alone, its backups and its keys."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from bramley.base.errors import BadConfiguration
-from bramley.cli import backup
+from bramley.cli import apiserver_keys, backup
 from bramley.cli.options import (
     LISTEN,
     OFF,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 app = typer.Typer(name="apiserver", invoke_without_command=True, rich_markup_mode=None)
 app.command("backup")(backup.backup)
 app.command("restore")(backup.restore)
+app.command("rotate-keys")(apiserver_keys.rotate_keys)
 
 
 @app.callback()

@@ -150,6 +150,12 @@ class Accounts:
         )
         return Secret(self.keys.sign(msgspec.to_builtins(claims)))
 
+    def rotate_keys(self, *, void_old: bool = False) -> None:
+        """Sign with a new key from now on; the one before verifies until its last token can have ended, or no longer."""
+        self.keys.rotate(until=self._clock.now() + self.settings.longest + LEEWAY)
+        if void_old:
+            self.keys.retire()
+
     def owner(self, token: str) -> User | None:
         """Return whose token it is, None if it does not let anybody into this API."""
         try:

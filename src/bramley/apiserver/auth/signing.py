@@ -1,17 +1,23 @@
 """The keys that ServiceAccount tokens are signed with: EC P-256, made on first need, several at a time so that they can change.
 
-The first key signs; all of them verify, until `retire` drops the older ones. They stand in one private file of the data
-folder, or in memory only. Nobody outside of this module sees a private key.
+The first key signs; all of them verify, an older one until all that it signed has ended, or until `retire` drops it. They stand
+in one private file of the data folder, each after a line that tells until when it verifies, or in memory only. Nobody outside of
+this module sees a private key.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from bramley.apiserver import certificates, private_files
+from bramley.base.clock import Clock, SystemClock
 from bramley.base.errors import BadConfiguration
 
 if TYPE_CHECKING:
@@ -22,28 +28,43 @@ if TYPE_CHECKING:
 
 FILE = "service-accounts.key"
 ALGORITHM = "ES256"
+_BEGIN = b"-----BEGIN PRIVATE KEY-----\n"
 _END = b"-----END PRIVATE KEY-----\n"
+_UNTIL = b"Verifies until "
 _COORDINATE_BYTES = 32
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    """One key, and until when it verifies."""
+
+    pem: bytes
+    until: datetime | None = None
+
+    def written(self) -> bytes:
+        """Return it as it stands in the file; text before a key is none of its own to all who read PEM."""
+        told = b"" if self.until is None else _UNTIL + self.until.isoformat().encode() + b"\n"
+        return told + self.pem
 
 
 class Keys:
     """The signing keys of one data folder, or of this process only."""
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, clock: Clock | None = None) -> None:
         self._path = path
-        self._pems: tuple[bytes, ...] | None = None
+        self._clock = clock or SystemClock()
+        self._entries: tuple[_Entry, ...] | None = None
         self._private: dict[str, EllipticCurvePrivateKey] = {}
         self.changes = 0
 
     @classmethod
-    def open(cls, folder: Path) -> Keys:
+    def open(cls, folder: Path, *, clock: Clock | None = None) -> Keys:
         """Use the keys of a data folder; they are read, or made, when the first one is needed."""
-        return cls(folder / FILE)
+        return cls(folder / FILE, clock)
 
     @classmethod
-    def in_memory(cls) -> Keys:
+    def in_memory(cls, *, clock: Clock | None = None) -> Keys:
         """Return keys that are forgotten with the process."""
-        return cls(None)
+        return cls(None, clock)
 
     def sign(self, claims: dict[str, Any]) -> str:
         """Return claims as a token signed by the newest key."""
@@ -61,40 +82,70 @@ class Keys:
         """Return the public keys as a JSON Web Key Set has them."""
         return [_web_key(name, key.public_key()) for name, key in self._loaded().items()]
 
-    def rotate(self) -> None:
-        """Sign with a new key from now on; what the older ones signed stays good."""
+    def rotate(self, *, until: datetime) -> None:
+        """Sign with a new key from now on; what the one before signed stays good until then."""
         self._loaded()
-        self._keep((certificates.new_key(), *(self._pems or ())))
+        newest, *older = self._alive()
+        ended = _Entry(newest.pem, until)
+        self._keep((_Entry(certificates.new_key()), ended, *older))
 
     def retire(self) -> None:
         """Forget all keys but the newest: what they signed is void from now on."""
         self._loaded()
-        self._keep((self._pems or ())[:1])
+        self._keep(self._alive()[:1])
+
+    def told(self) -> list[tuple[str, datetime | None]]:
+        """Return the name of each key, the one that signs first, and until when it verifies, None for no end yet."""
+        names = self._loaded()
+        return [(name, each.until) for name, each in zip(names, self._alive(), strict=True)]
 
     def _loaded(self) -> dict[str, EllipticCurvePrivateKey]:
-        if self._pems is None:
+        if self._entries is None:
             content = None if self._path is None else private_files.read(self._path)
             if content is None:
-                self._keep((certificates.new_key(),))
+                self._keep((_Entry(certificates.new_key()),))
             else:
-                self._take(_split(content))
+                self._take(self._split(content))
+        alive = self._alive()
+        if alive != self._entries:
+            self._take(alive)
+            # Nothing that is good any more was signed by them, so a disk that is full may keep them for now.
+            with contextlib.suppress(BadConfiguration):
+                self._write(alive)
         return self._private
 
-    def _keep(self, pems: tuple[bytes, ...]) -> None:
-        # Written first: a token must never be signed with a key that the next start does not know.
-        if self._path is not None:
-            private_files.write(self._path, b"".join(pems))
-        self._take(pems)
+    def _alive(self) -> tuple[_Entry, ...]:
+        """Return the keys that are of use: the newest, and those whose tokens may still be about."""
+        now = self._clock.now()
+        entries = self._entries or ()
+        return entries[:1] + tuple(
+            each for each in entries[1:] if each.until is None or each.until > now
+        )
 
-    def _take(self, pems: tuple[bytes, ...]) -> None:
+    def _keep(self, entries: tuple[_Entry, ...]) -> None:
+        # Written first: a token must never be signed with a key that the next start does not know.
+        self._write(entries)
+        self._take(entries)
+
+    def _write(self, entries: tuple[_Entry, ...]) -> None:
+        if self._path is not None:
+            private_files.write(self._path, b"".join(each.written() for each in entries))
+
+    def _split(self, content: bytes) -> tuple[_Entry, ...]:
         try:
-            keys = [certificates.private_key(pem) for pem in pems]
+            return tuple(_entry(part) for part in content.split(_END) if part.strip())
+        except ValueError as error:
+            raise self._damaged("it holds something else than keys") from error
+
+    def _take(self, entries: tuple[_Entry, ...]) -> None:
+        try:
+            keys = [certificates.private_key(each.pem) for each in entries]
         except certificates.BadCertificate as error:
             raise self._damaged(str(error)) from error
         if not keys:
             raise self._damaged("it holds no key")
         self._private = {_name(key.public_key()): key for key in keys}
-        self._pems = pems
+        self._entries = entries
         self.changes += 1
 
     def _damaged(self, why: str) -> BadConfiguration:
@@ -104,8 +155,11 @@ class Keys:
         )
 
 
-def _split(content: bytes) -> tuple[bytes, ...]:
-    return tuple(part + _END for part in content.split(_END) if part.strip())
+def _entry(part: bytes) -> _Entry:
+    before, begin, key = part.partition(_BEGIN)
+    told = before.strip().removeprefix(_UNTIL)
+    until = datetime.fromisoformat(told.decode()) if told else None
+    return _Entry(begin + key + _END, until)
 
 
 def _name(key: EllipticCurvePublicKey) -> str:

@@ -1,0 +1,63 @@
+"""`bramley apiserver rotate-keys` on a server that runs, and on the folder of one that is stopped."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from tests.process.serving.processes import BRAMLEY, Bramley, clean_environment, running, until
+
+ACCOUNT = "/api/v1/namespaces/default/serviceaccounts/default"
+SELF = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+
+
+def rotate(*arguments: str, code: int = 0) -> Any:
+    done = subprocess.run(
+        [BRAMLEY, "apiserver", "rotate-keys", "-o", "json", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=clean_environment(),
+    )
+    assert done.returncode == code, done.stderr
+    return done.stderr if code else [key["name"] for key in json.loads(done.stdout)["keys"]]
+
+
+def minted(server: Bramley) -> str:
+    until(lambda: server.request("GET", ACCOUNT)[0] == 200)
+    code, made = server.request("POST", f"{ACCOUNT}/token", {"spec": {}})
+    assert code == 201, made
+    return str(made["status"]["token"])
+
+
+def key_of(token: str) -> str:
+    head = token.partition(".")[0]
+    return str(json.loads(base64.urlsafe_b64decode(head + "=" * (-len(head) % 4)))["kid"])
+
+
+def is_good(server: Bramley, token: str) -> bool:
+    return bool(server.request("POST", SELF, {}, token=token)[0] == 201)
+
+
+def test_keys_rotate_while_the_server_runs_and_while_it_is_stopped(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        place = ("--data-dir", str(server.folder))
+        first = minted(server)
+        told = rotate("--kubeconfig", str(server.kubeconfig))
+        second = minted(server)
+        assert told == [key_of(second), key_of(first)]
+        assert is_good(server, first)
+        assert "--kubeconfig" in rotate(*place, code=2)
+        server.stop()
+    assert rotate(*place)[1:] == told
+
+    with running(tmp_path) as server:
+        assert is_good(server, first)
+        assert is_good(server, second)
+        rotate("--kubeconfig", str(server.kubeconfig), "--void-old")
+        assert not is_good(server, first)
+        assert not is_good(server, second)
