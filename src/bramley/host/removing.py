@@ -9,7 +9,7 @@ password goes at the very end, since everything before needs it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bramley.api.names import host, launchd
 from bramley.base.errors import UnsupportedHost
@@ -23,6 +23,7 @@ from bramley.host.steps import (
     firewall,
     log_rotation,
     node_exporter,
+    sudo,
     tailnet_resolver,
     tailscale,
     tart,
@@ -117,19 +118,25 @@ def of_part(part: Part) -> Step | None:
     return makers[part]() if part in makers else None
 
 
-def _job() -> Undoing:
+def _of_idle(one: Undoing) -> Undoing:
+    """Let something be taken away only from a Mac that runs no VMs, whether its agent is there or not."""
+
     def commands(seen: Facts) -> Iterator[Command]:
-        if _AGENT.is_loaded(seen):
+        if todo := [*one.commands(seen)]:
             yield vms.none_has_started()
-        yield from _AGENT.away(seen)
+        yield from todo
 
     def refused(seen: Facts) -> str:
-        if not (_AGENT.is_loaded(seen) and vms.may_run(seen)):
-            return ""
+        if not (vms.may_run(seen) and any(one.commands(seen))):
+            return one.refused(seen)
         return "VMs are running, and nobody would look after them any more; drain the Mac first"
 
-    asked = (*_AGENT.looks(), vms.PROBE)
-    return Undoing("agent-job", "the agent's job", asked, commands, refused)
+    return replace(one, asked=(*one.asked, vms.PROBE), commands=commands, refused=refused)
+
+
+def _job() -> Undoing:
+    asked = tuple(_AGENT.looks())
+    return _of_idle(Undoing("agent-job", "the agent's job", asked, _AGENT.away))
 
 
 def _agent() -> Undoing:
@@ -141,7 +148,7 @@ def _agent() -> Undoing:
         yield from _present(seen, *_AGENT_DATA)
 
     asked = (_BINARY, *(Find(path) for path in _AGENT_DATA))
-    return Undoing("agent", "the agent, its records and logs", asked, commands)
+    return _of_idle(Undoing("agent", "the agent, its records and logs", asked, commands))
 
 
 def _kubeconfig() -> Undoing:
@@ -282,7 +289,7 @@ def _tart() -> Undoing:
             yield _removed(host.TART_BINARY)
 
     bundles = [Find(path) for path in _BUNDLES]
-    return Undoing("tart", "tart", (_WRAPPER, *bundles), commands)
+    return _of_idle(Undoing("tart", "tart", (_WRAPPER, *bundles), commands))
 
 
 def _stamps() -> Undoing:
@@ -314,13 +321,14 @@ def _auto_login(user: str) -> Undoing:
 
 
 def _sudo(user: str) -> Undoing:
-    path = host.sudoers(user)
-    return Undoing(
-        "sudo",
-        "sudo without a password",
-        (Find(path),),
-        lambda seen: _present(seen, path),
-    )
+    file = sudo.file(user)
+
+    def commands(seen: Facts) -> Iterator[Command]:
+        # Somebody may have written other rules there since.
+        if seen.file(file) == sudo.rule(user):
+            yield _removed(file.path)
+
+    return Undoing("sudo", "sudo without a password", (file,), commands)
 
 
 def _present(seen: Facts, *paths: str) -> Iterator[Command]:

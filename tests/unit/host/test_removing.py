@@ -107,6 +107,36 @@ async def test_vms_are_not_left_without_their_agent(tmp_path: Path) -> None:
     assert line.done == []
 
 
+@pytest.mark.parametrize("gone", ["agent", "tart"])
+async def test_vms_keep_what_they_need_also_where_no_agent_is_loaded(
+    tmp_path: Path, gone: str
+) -> None:
+    line = await made(tmp_path)
+    line.mac.run(Call(("launchctl", "bootout", "system/dev.tuist.tart-kubelet"), "root"))
+    steps = [step for step in removing.steps("m1", keep_tart=False) if step.name == gone]
+    wanted.run_vms(line.mac)
+
+    with pytest.raises(UnsupportedHost, match="VMs are running"):
+        await ensuring.apply(line, steps)
+
+    assert line.done == []
+    wanted.run_vms(line.mac, 0)
+    assert (await ensuring.apply(line, steps)).is_changed
+
+
+async def test_rules_of_sudo_that_others_wrote_into_our_file_stay(tmp_path: Path) -> None:
+    line = await made(tmp_path)
+    path, rules = (
+        "/etc/sudoers.d/m1-nopasswd",
+        b"m1 ALL=(ALL) NOPASSWD: ALL\n%wheel ALL=(ALL) ALL\n",
+    )
+    line.mac.files.write(path, rules, mode=0o440)
+
+    await ensuring.apply(line, removing.steps("m1"))
+
+    assert line.mac.files.read(path) == rules
+
+
 async def test_a_tailnet_and_a_login_of_others_stay(tmp_path: Path) -> None:
     line = await made(tmp_path)
     plist = "/Library/LaunchDaemons/com.tailscale.tailscaled.plist"

@@ -67,7 +67,7 @@ class Sudo:
             yield login.check_password(self.user, self.password)
         yield Write(
             path=self._found.path,
-            content=self._rule,
+            content=rule(self.user),
             purpose=f"let {self.user} use sudo without a password",
             mode=_MODE,
             check=("visudo", "-cf", "{}"),
@@ -84,11 +84,7 @@ class Sudo:
             )
 
     def _is_right(self, seen: Facts) -> bool:
-        return _is_closed(seen.found(self._found)) and seen.file(self._content) == self._rule
-
-    @property
-    def _rule(self) -> bytes:
-        return f"{self.user} ALL=(ALL) NOPASSWD: ALL\n".encode()
+        return _is_closed(seen.found(self._found)) and seen.file(self._content) == rule(self.user)
 
     @property
     def _found(self) -> Find:
@@ -96,11 +92,21 @@ class Sudo:
 
     @property
     def _content(self) -> LookAt:
-        return LookAt(host.sudoers(self.user), as_root=True)
+        return file(self.user)
 
     @property
     def _groups(self) -> Look:
         return Look(("id", "-Gn", self.user))
+
+
+def rule(user: str) -> bytes:
+    """Return what lets a user run everything as root without being asked."""
+    return f"{user} ALL=(ALL) NOPASSWD: ALL\n".encode()
+
+
+def file(user: str) -> LookAt:
+    """Ask for the file that holds the rule of a user."""
+    return LookAt(host.sudoers(user), as_root=True)
 
 
 def _works(seen: Facts) -> bool:
