@@ -104,17 +104,18 @@ async def test_a_short_grace_still_leaves_tart_two_minutes_to_stop(tmp_path: Pat
     assert loop.time() == pytest.approx(120)
 
 
-async def test_a_clone_that_hangs_does_not_hold_up_the_deletion_of_another_vm(
+async def test_clones_that_hang_do_not_hold_up_the_deletion_of_another_vm(
     tmp_path: Path,
 ) -> None:
     tart = a_tart(tmp_path, Programs(clone=Hung()))
     loop = asyncio.get_running_loop()
 
     async with asyncio.TaskGroup() as group:
-        hanging = group.create_task(tart.clone("golden", "one"))
+        hanging = [group.create_task(tart.clone("golden", name)) for name in ("one", "two")]
         await asyncio.sleep(0)
-        await tart.delete("two")
-        hanging.cancel()
+        await tart.delete("three")
+        for task in hanging:
+            task.cancel()
 
     assert loop.time() == pytest.approx(PATIENCE.total_seconds())
 
