@@ -19,15 +19,15 @@ SOME = 60
 
 
 @functools.cache
-def whole() -> dict[str, list[Point]]:
-    """Return all points of all lives."""
-    return {told: points_of(told) for told in LIVES}
-
-
-@functools.cache
 def points_of(told: str) -> list[Point]:
     """Return all points of a life."""
     return virtual_time.run(crashing.tell(LIVES[told]))
+
+
+def own_points(told: str) -> list[Point]:
+    """Return the points of a life that none before it has."""
+    until = list(LIVES)[: list(LIVES).index(told) + 1]
+    return crashing.own(told, {each: points_of(each) for each in until})
 
 
 def suffer(told: str, deaths: Iterable[Death], tell: Tell) -> None:

@@ -29,7 +29,7 @@ TELLING = (
 
 @pytest.mark.parametrize("told", EARLIER)
 def test_killed_anywhere_nothing_is_lost_or_left(told: str, tell: Tell) -> None:
-    suffering.suffer(told, map(Death, crashing.own(told, suffering.whole())), tell)
+    suffering.suffer(told, map(Death, suffering.own_points(told)), tell)
 
 
 @pytest.mark.parametrize("point", TELLING, ids=lambda point: point.moment)

@@ -20,7 +20,7 @@ RECOVERED = 24
 
 @pytest.mark.parametrize("told", LATER)
 def test_killed_anywhere_nothing_is_lost_or_left(told: str, tell: Tell) -> None:
-    suffering.suffer(told, map(Death, crashing.own(told, suffering.whole())), tell)
+    suffering.suffer(told, map(Death, suffering.own_points(told)), tell)
 
 
 def test_rebooted_anywhere_no_used_disk_boots_again(tell: Tell) -> None:
