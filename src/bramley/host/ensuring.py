@@ -212,10 +212,10 @@ class _Applying:
                 done += await self._stamp(step)
         except errors.BramleyError as error:
             await self._tidy(step, error)
-            named = _named(step, self.mac, error, besides=(self.in_vain, self.left_out))
+            told = named(step, self.mac, error, besides=(self.in_vain, self.left_out))
             if not (isinstance(error, errors.UnsupportedHost) and _is_separable(step, seen)):
-                raise named from error
-            self.left_out = str(named)
+                raise told from error
+            self.left_out = str(told)
             self.tell(LeftOut(step, str(error)))
             return
         self.changed[step.name] = done
@@ -325,7 +325,7 @@ def _refuse(mac: Connection, step: Step, seen: Facts) -> None:
     try:
         step.refuse(seen)
     except errors.BramleyError as error:
-        raise _named(step, mac, error) from error
+        raise named(step, mac, error) from error
 
 
 def _planned(step: Step, seen: Facts) -> PlannedStep:
@@ -345,13 +345,13 @@ def _with_stamp(one: PlannedStep, stamps: drift.Stamps) -> PlannedStep:
     return PlannedStep(one.step, (*one.commands, *stamped), pending=one.pending)
 
 
-def _named(
+def named(
     step: Step, mac: Connection, error: errors.BramleyError, *, besides: Sequence[str] = ()
 ) -> errors.BramleyError:
     """Return the error with the names of the host and the step in front; its kind stays, since callers act on it."""
     told = str(error).removeprefix(f"{mac.host}: ")
     earlier = "".join(f"; besides, {one.removeprefix(f'{mac.host}: ')}" for one in besides if one)
-    named = type(error).__new__(type(error), *error.args)
-    named.__dict__.update(error.__dict__)
-    named.args = (f"{mac.host}: step {step.name}: {told}{earlier}",)
-    return named
+    again = type(error).__new__(type(error), *error.args)
+    again.__dict__.update(error.__dict__)
+    again.args = (f"{mac.host}: step {step.name}: {told}{earlier}",)
+    return again

@@ -6,10 +6,11 @@ written before. An older preparation may have left another one for the next logi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
-from bramley.base.errors import CommandFailed, UnsupportedHost
+from bramley.base.errors import BramleyError, CommandFailed
 from bramley.base.secret import Secret
 from bramley.host import ensuring, kcpassword, login
 from bramley.host.claiming import Claim
@@ -39,21 +40,31 @@ async def prepare(
     """Make a Mac ready for everything that is done without its password; `meant` are those steps that are, all by default."""
     # What cannot be a password is refused without a try, which would count as a wrong one.
     kcpassword.encode(password)
-    await _check(mac, user, password)
-    wanted = steps(user, password) if meant is None else meant
-    report = await ensuring.apply(mac, wanted, tell=tell, claim=claim)
+    wanted = {step.name: step for step in (steps(user, password) if meant is None else meant)}
+    if step := wanted.get(AutoLogin.name) or next(iter(wanted.values()), None):
+        await _check(mac, user, password, step=step)
+    report = await ensuring.apply(mac, [*wanted.values()], tell=tell, claim=claim)
     if AutoLogin.name not in report.changed:
         return report
-    done = report.changed[AutoLogin.name] + await _keep(mac, password)
+    with _naming(mac, wanted[AutoLogin.name]):
+        done = report.changed[AutoLogin.name] + await _keep(mac, password)
     return replace(report, changed={**report.changed, AutoLogin.name: done})
 
 
-async def _check(mac: Connection, user: str, password: Secret) -> None:
-    try:
-        login.refuse_file_vault(await mac.look([login.FILE_VAULT]))
+async def _check(mac: Connection, user: str, password: Secret, *, step: Step) -> None:
+    """Refuse what a step would fail of: an encrypted disk, if it is automatic login, and a wrong password."""
+    with _naming(mac, step):
+        if step.name == AutoLogin.name:
+            login.refuse_file_vault(await mac.look([login.FILE_VAULT]))
         await ensuring.do(mac, login.check_password(user, password))
-    except UnsupportedHost as error:
-        raise UnsupportedHost(f"{mac.host}: {error}") from error
+
+
+@contextmanager
+def _naming(mac: Connection, step: Step) -> Iterator[None]:
+    try:
+        yield
+    except BramleyError as error:
+        raise ensuring.named(step, mac, error) from error
 
 
 async def _keep(mac: Connection, password: Secret) -> int:

@@ -59,7 +59,9 @@ async def test_a_mistyped_password_is_told_and_nothing_is_written(
     line = await a_mac(tmp_path, *steps()[:before])
     was = line.mac.snapshot()
 
-    with pytest.raises(UnsupportedHost, match="m1@mac: the password is wrong") as caught:
+    with pytest.raises(
+        UnsupportedHost, match="m1@mac: step auto-login: the password is wrong"
+    ) as caught:
         await prepare(line, "m1", Secret("mistyped"))
 
     assert line.mac.snapshot() == was
@@ -121,10 +123,22 @@ async def test_a_password_that_loginwindow_does_not_take_is_told_as_wrong(tmp_pa
 async def test_an_encrypted_disk_is_told_before_the_password_is_tried(tmp_path: Path) -> None:
     line = await a_mac(tmp_path, settings=Settings(filevault=True))
 
-    with pytest.raises(UnsupportedHost, match="m1@mac: FileVault is not off"):
+    with pytest.raises(UnsupportedHost, match="m1@mac: step auto-login: FileVault is not off"):
         await prepare(line, "m1", RIGHT)
 
     assert line.done == []
+
+
+async def test_an_encrypted_disk_stops_nobody_who_leaves_automatic_login_out(
+    tmp_path: Path,
+) -> None:
+    line = await a_mac(tmp_path, settings=Settings(filevault=True))
+
+    await prepare(line, "m1", RIGHT, meant=steps()[:1])
+    with pytest.raises(UnsupportedHost, match="m1@mac: step sudo: the password is wrong"):
+        await prepare(line, "m1", Secret("mistyped"), meant=steps()[:1])
+
+    assert line.mac.files.is_file(host.sudoers("m1"))
 
 
 @pytest.mark.parametrize("password", ["", "<sealed>"])
