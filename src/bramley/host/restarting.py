@@ -1,7 +1,8 @@
 """When the agent's process is older than what it was started with, and so has to make place for another one.
 
 Whoever changes that writes down the process of now, before the change: a cut leaves a note too many and never one too few. The
-note is never removed; it is spent once the agent has another process.
+note is never removed; it is spent once the agent has another process. Numbers of processes come again after a start of the Mac, so
+the start is noted, too.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bramley.api.names import host, launchd
-from bramley.host import launch_daemon
+from bramley.host import boots, launch_daemon
 from bramley.host.commands import Command, Folder, LookAt, Probe, Write
 from bramley.host.facts import Facts
 
 AGENT = launch_daemon.job(launchd.AGENT)
 _NOTE = LookAt(host.RESTART_DUE, most=64)
-LOOKS: tuple[Probe, ...] = (AGENT, _NOTE)
+LOOKS: tuple[Probe, ...] = (AGENT, boots.BOOT, _NOTE)
 
 
 def is_due(seen: Facts) -> bool:
@@ -41,4 +42,4 @@ def _now(seen: Facts) -> int:
 
 
 def _note(seen: Facts) -> bytes:
-    return f"{_now(seen)}\n".encode()
+    return f"{boots.name(seen)} {_now(seen)}\n".encode()

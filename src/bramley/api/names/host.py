@@ -42,7 +42,7 @@ STAMPS = "/var/db/tart-kubelet/applied.json"
 CLAIM = "/var/run/tart-kubelet.claim"
 # What may be known of the kubeconfig: whom it names, where it leads and until when; no secret.
 KUBECONFIG_NOTE = "/var/db/tart-kubelet/kubeconfig.json"
-# The process id of an agent that has to make place for another: what it began with was changed under it.
+# The start of the Mac and the process of an agent that has to make place for another: what it began with was changed under it.
 RESTART_DUE = "/var/db/tart-kubelet/restart-due"
 # During which start of the Mac its allow-list of the local network was written.
 LOCAL_NETWORK_BOOT = "/var/db/tart-kubelet/local-network-boot"

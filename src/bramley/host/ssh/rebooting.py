@@ -8,11 +8,10 @@ from datetime import timedelta
 
 from bramley.base import errors
 from bramley.base.clock import Clock
-from bramley.host.commands import Look, Reboot, Run
+from bramley.host import boots
+from bramley.host.commands import Reboot, Run
 from bramley.host.connection import Connection
 
-# macOS gives each boot an identity; its boot time would do, but changes whenever the clock is set.
-BOOT = Look(("sysctl", "-n", "kern.bootsessionuuid"))
 _RESTART = ("shutdown", "-r", "now")
 _EVERY = timedelta(seconds=2)
 
@@ -50,8 +49,7 @@ async def reboot(
 
 
 async def _boot(mac: Connection) -> str:
-    said = (await mac.look([BOOT])).said(BOOT)
-    return said.text if said.code == 0 else ""
+    return boots.name(await mac.look([boots.BOOT]))
 
 
 async def _restart(mac: Connection, command: Reboot) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from bramley.api.names import host, launchd
-from bramley.host import drift, login, vms
+from bramley.host import boots, drift, login, vms
 from bramley.host.commands import Command, Find, Folder, Look, LookAt, Probe, Reboot, Run, Write
 from bramley.host.drift import Part, Wanted
 from bramley.host.facts import Facts
@@ -22,8 +22,6 @@ KEYS = ("AllowedEthernetLocalNetworkAddresses", "AllowedWiFiLocalNetworkAddresse
 # From when on macOS asks for permission, and from when on it knows the list.
 ASKS, KNOWS = (15, 0), (15, 5)
 NETWORKS = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
-# Another one at each start, and unlike the time of the start it does not move when the clock is set.
-BOOT = Look(("sysctl", "-n", "kern.bootsessionuuid"))
 NOTED = LookAt(host.LOCAL_NETWORK_BOOT, most=4096)
 _AGENT = Find(launchd.daemon_plist(launchd.AGENT))
 _FOLDER = Find(host.STAMPS_FOLDER)
@@ -46,7 +44,15 @@ class LocalNetwork:
     def looks(self) -> list[Probe]:
         """Ask for the lists, for this start of the Mac and the one that was noted, and for what a reboot would end."""
         lists = [_list(key) for key in KEYS]
-        own: list[Probe] = [VERSION, BOOT, NOTED, _FOLDER, _AGENT, vms.PROBE, login.FILE_VAULT]
+        own: list[Probe] = [
+            VERSION,
+            boots.BOOT,
+            NOTED,
+            _FOLDER,
+            _AGENT,
+            vms.PROBE,
+            login.FILE_VAULT,
+        ]
         return [*lists, *own, *login.looks(self.user)]
 
     def looks_further(self, seen: Facts) -> Sequence[Probe]:
@@ -114,7 +120,7 @@ def _note(seen: Facts) -> Iterator[Command]:
         yield Folder(path=host.STAMPS_FOLDER, purpose="make the folder of the stamps")
     yield Write(
         path=NOTED.path,
-        content=f"{seen.said(BOOT).text}\n".encode(),
+        content=f"{boots.name(seen)}\n".encode(),
         purpose="note that the list of local addresses counts from the next start",
         before=seen.file(NOTED),
     )
@@ -123,7 +129,7 @@ def _note(seen: Facts) -> Iterator[Command]:
 def _is_pending(seen: Facts) -> bool:
     """Tell whether the Mac has not been restarted since the list was written, as far as is known."""
     noted = seen.file(NOTED)
-    return noted is None or noted.decode("utf-8", "replace").strip() == seen.said(BOOT).text
+    return noted is None or noted.decode("utf-8", "replace").strip() == boots.name(seen)
 
 
 def _may_reboot(seen: Facts) -> bool:

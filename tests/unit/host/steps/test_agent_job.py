@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from bramley.base.errors import BadConfiguration, NotConverged, TimedOut
-from bramley.host import ensuring
+from bramley.host import boots, ensuring, restarting
+from bramley.host.facts import Facts, Said
 from bramley.host.plist import AgentJob
 from bramley.host.step import Step
 from bramley.host.steps.agent import Agent
@@ -215,6 +216,17 @@ async def test_a_process_that_is_not_replaced_is_told(tmp_path: Path) -> None:
     with pytest.raises(NotConverged, match="still has the process from before its restart"):
         Job(JOB).confirm(seen)
     assert RESTART in [cases.shown(command) for command in Job(JOB).plan(seen)]
+
+
+async def test_a_process_of_another_start_with_the_same_number_is_no_older_one(
+    tmp_path: Path,
+) -> None:
+    line = await running(tmp_path)
+    await ensuring.apply(line, before(tmp_path, NEWER_AGENT))
+    seen = await line.look(Job(JOB).looks())
+    after = seen.and_then(Facts({boots.BOOT: Said(0, b"of another start\n")}))
+
+    assert (restarting.is_due(seen), restarting.is_due(after)) == (True, False)
 
 
 async def test_an_agent_that_takes_its_time_is_waited_for(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bramley.api.names import host
-from bramley.host import restarting
+from bramley.host import boots, restarting
 from bramley.host.commands import Find, LookAt, Write
 from bramley.host.facts import FOLDER, Facts, Found, Said
 from bramley.host.steps.client_authority import ClientAuthority
@@ -18,6 +18,7 @@ def seen(content: bytes | None, *, pid: int = 0) -> Facts:
         {
             **answers,
             restarting.AGENT: told,
+            boots.BOOT: Said(0, b"2C1D\n"),
             Find(host.AGENT_FOLDER): Found(FOLDER, mode=0o755, owner="m1:staff"),
             LookAt(host.CLIENT_AUTHORITY): content,
         }
