@@ -22,6 +22,8 @@ IMAGE = "ghcr.io/example/macos-runner:latest"
 NAMESPACE = "default"
 NAME = "sample"
 _WORK_SECONDS = 90
+# Long enough for somebody who reads a page before the next command.
+_SAMPLE_WORKS_SECONDS = 900
 _LOOK_EVERY = timedelta(milliseconds=200)
 _MAKE_WAY_WITHIN = timedelta(minutes=1)
 
@@ -61,6 +63,7 @@ SAMPLE: dict[str, Any] = {
             {
                 "name": "job",
                 "image": IMAGE,
+                "env": [{"name": "BRAMLEY_SIM_WORK", "value": str(_SAMPLE_WORKS_SECONDS)}],
                 "resources": {"limits": {"cpu": "2", "memory": "4Gi"}},
             }
         ],

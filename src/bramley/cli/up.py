@@ -156,7 +156,7 @@ def _steps_with_macs() -> Iterator[tuple[str, str]]:
     yield "Wait until it works", f"kubectl wait pod {SAMPLE} {_RUNNING}"
     yield "Read what it says; -f follows it to its end", f"kubectl logs {SAMPLE}"
     yield "See where it is and what became of it", f"kubectl describe pod {SAMPLE}"
-    top = f"until kubectl top pod {SAMPLE} 2>/dev/null; do sleep 1; done"
+    top = f"for try in $(seq 90); do kubectl top pod {SAMPLE} 2>/dev/null && break; sleep 1; done"
     yield "See what it uses, as soon as that was measured", top
     yield "End the watch", "kill $!"
     yield "End it early: its machine is shut down and deleted", f"kubectl delete pod {SAMPLE}"

@@ -174,7 +174,9 @@ class Monitor:
 
     async def _turn(self, turn: Turn) -> None:
         if turn is Turn.ALL_SILENT:
-            logger.warning("No Node is ready, so none is evicted from")
+            # Right after a start this is as it should be: agents have not been heard yet.
+            tell = logger.warning if self._zones.was_one_ready else logger.info
+            tell("No Node is ready, so none is evicted from")
             await self._each(list(self._nodes.values()), lambda _: None)
         elif turn is Turn.SOME_BACK:
             now = self._clock.monotonic()

@@ -82,6 +82,7 @@ class Zones:
     timings: Timings
     states: dict[str, State] = field(default_factory=dict)
     paces: dict[str, Pace] = field(default_factory=dict)
+    was_one_ready: bool = False
 
     def pace(self, zone: str) -> Pace:
         """Return the pace of a zone."""
@@ -101,6 +102,7 @@ class Zones:
         if all_silent:
             self.paces = {zone: Pace(None) for zone in new}
             return Turn.ALL_SILENT
+        self.was_one_ready = True
         for zone, state in new.items():
             if were_silent or state is not old[zone]:
                 self.paces[zone] = Pace(self._interval(state, len(readiness[zone])))

@@ -12,7 +12,8 @@ import pytest
 from bramley.api.core import Node, Pod, Taint
 from bramley.apiserver.controllers import node_lifecycle
 from bramley.apiserver.controllers.node_lifecycle import taints
-from bramley.apiserver.controllers.node_lifecycle.zones import State, state_of
+from bramley.apiserver.controllers.node_lifecycle.zones import State, Turn, Zones, state_of
+from bramley.apiserver.controllers.timings import Timings
 from tests.unit.apiserver.controllers.one_controller import a_world_with
 
 TODAY = datetime(2026, 6, 19, tzinfo=UTC)
@@ -149,6 +150,18 @@ def test_a_pod_bears_taints(case: str) -> None:
 )
 def test_a_zone_is(ready: int, silent: int, wanted: State) -> None:
     assert state_of([True] * ready + [False] * silent, share=0.55) is wanted
+
+
+def test_silence_right_after_a_start_is_no_news() -> None:
+    zones = Zones(Timings())
+
+    first = zones.look({"": [False, False]})
+    was_one_ready = zones.was_one_ready
+    zones.look({"": [True, False]})
+    later = zones.look({"": [False, False]})
+
+    assert (first, was_one_ready) == (Turn.ALL_SILENT, False)
+    assert (later, zones.was_one_ready) == (Turn.ALL_SILENT, True)
 
 
 async def test_a_cordon_becomes_a_taint_and_vanishes_with_it() -> None:
