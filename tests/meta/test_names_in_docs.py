@@ -26,6 +26,7 @@ OTHERS_FLAGS = {
         "--request-timeout",
     },
     "pytest": {"--randomly-seed"},
+    "log": {"--last", "--predicate"},
     "pip": {"--require-hashes"},
     "tart": {
         "--chunk-size",
