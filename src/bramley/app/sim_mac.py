@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 import signal
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from bramley.apiserver import private_files
 from bramley.app.listening import Address
 from bramley.base.errors import BadConfiguration
 from bramley.sim.macos import settings as macos
+from bramley.sim.macos.mac import Mac
 from bramley.sim.macos.state import FOLDER
 from bramley.sim.ssh import readying
 from bramley.sim.ssh.serving import SimulatedHost
@@ -64,20 +66,26 @@ async def _until_signalled(settings: Settings, started: Callable[[Served], None]
         await stop.wait()
 
 
-def host(settings: Settings) -> SimulatedHost:
-    """Return the Mac that these settings describe, not yet served; one that is there already stays as it was made."""
-    password = settings.root / FOLDER / PASSWORD
-    is_there = (settings.root / FOLDER / "state.json").exists()
-    if not is_there and settings.root.is_dir() and any(settings.root.iterdir()):
+@asynccontextmanager
+async def host(settings: Settings) -> AsyncIterator[SimulatedHost]:
+    """Serve the Mac that these settings describe; one that is there already stays as it was made."""
+    # Whatever is wrong with the settings is told before anything is written.
+    async with _host(settings) as served:
+        state = served.mac.state
+        password = state["users"][state["settings"]["user"]]["password"]
+        private_files.write(served.root / FOLDER / PASSWORD, f"{password}\n".encode())
+        yield served
+
+
+def _host(settings: Settings) -> SimulatedHost:
+    if Mac.is_made(settings.root):
+        if settings.password_file or settings.authorized_key:
+            raise BadConfiguration(
+                f"the Mac in {settings.root} has its password and keys already; name another --root for a new one"
+            )
+    elif not Mac.may_be_made(settings.root):
         raise BadConfiguration(
-            f"{settings.root} is not empty and no simulated Mac; name another --root"
-        )
-    if not is_there:
-        password.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        private_files.write(password, _password(settings.password_file).encode())
-    elif settings.password_file or settings.authorized_key:
-        raise BadConfiguration(
-            f"the Mac in {settings.root} has its password and keys already; name another --root for a new one"
+            f"{settings.root} is not empty and no simulated Mac; empty it, or choose another folder"
         )
     return SimulatedHost(
         settings.root,
@@ -85,7 +93,7 @@ def host(settings: Settings) -> SimulatedHost:
         port=settings.listen.port,
         settings=macos.Settings(
             user=settings.user,
-            password=password.read_text().rstrip("\n"),
+            password=_password(settings.password_file),
             authorized_keys=_keys(settings.authorized_key),
             macos=settings.macos_version,
             host_name=settings.root.absolute().name,
@@ -96,12 +104,12 @@ def host(settings: Settings) -> SimulatedHost:
 
 def _password(file: Path | None) -> str:
     if file is None:
-        return f"{secrets.token_urlsafe(_RANDOM_BYTES)}\n"
+        return secrets.token_urlsafe(_RANDOM_BYTES)
     try:
-        given = file.read_text()
+        given = file.read_text().rstrip("\n")
     except OSError as error:
         raise BadConfiguration(f"--password-file {file}: {error.strerror}") from error
-    if not given.rstrip("\n"):
+    if not given:
         raise BadConfiguration(f"--password-file {file} is empty")
     return given
 

@@ -21,8 +21,9 @@ SETTINGS = Settings(password=PASSWORD, boot_seconds=0.3, login_seconds=0.0)
 class Client:
     """A connection that is made again when it is gone."""
 
-    def __init__(self, host: SimulatedHost) -> None:
+    def __init__(self, host: SimulatedHost, password: str = PASSWORD) -> None:
         self._host = host
+        self._password = password
         self._line: asyncssh.SSHClientConnection | None = None
 
     async def line(self) -> asyncssh.SSHClientConnection:
@@ -31,7 +32,7 @@ class Client:
                 "127.0.0.1",
                 self._host.port,
                 username="m1",
-                password=PASSWORD,
+                password=self._password,
                 known_hosts=None,
                 client_keys=None,
                 agent_path=None,

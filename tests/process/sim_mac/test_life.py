@@ -16,7 +16,11 @@ import asyncssh
 import pytest
 
 from bramley.agent import platform
+from bramley.app import sim_mac
+from bramley.app.listening import Address
 from bramley.base.errors import BadConfiguration
+from bramley.sim.macos.mac import Mac
+from bramley.sim.macos.settings import Settings
 from bramley.sim.ssh.serving import SimulatedHost
 from tests.process.sim_mac.served import SETTINGS, Client, served, until
 
@@ -161,6 +165,20 @@ async def test_the_command_tells_how_to_get_in_and_nothing_survives_its_kill(
 
         os.kill(process.pid, signal.SIGKILL)
         await until(lambda: not sleeping("87654"))
+
+
+async def test_a_mac_whose_first_start_was_cut_short_comes_up_with_a_password_that_fits(
+    tmp_path: Path,
+) -> None:
+    root = tmp_path / "mac"
+    with pytest.raises(OSError, match="No space"):
+        Mac.make(root, settings=Settings(free_bytes=0))
+    (root / ".mac/password").write_text("of the first start\n")
+
+    async with sim_mac.host(sim_mac.Settings(root=root, listen=Address("127.0.0.1", 0))) as host:
+        client = Client(host, private(root / ".mac/password"))
+        assert await client.says("id -un") == "m1\n"
+        await client.close()
 
 
 async def test_ctrl_c_ends_the_command_in_order(tmp_path: Path) -> None:

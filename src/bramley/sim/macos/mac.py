@@ -6,6 +6,7 @@ login after loginwindow was kicked, a start after a reboot, a daemon that launch
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from math import inf
@@ -18,12 +19,14 @@ from bramley.sim.macos.call import Call, Said
 from bramley.sim.macos.files import Files, copy_tree
 from bramley.sim.macos.settings import Settings
 from bramley.sim.macos.spawning import Pretending, Spawner
-from bramley.sim.macos.state import Store
+from bramley.sim.macos.state import FOLDER, STATE, Store
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
 # What happens by itself when its moment has come.
 _PARTS = (booting, loginwindow, launchd)
+# There while a Mac is being made: what lies beside it then is no Mac yet.
+_BEGUN = "begun"
 
 
 class Mac:
@@ -47,11 +50,30 @@ class Mac:
 
     @classmethod
     def make(cls, root: Path, *, settings: Settings | None = None, **opening: Any) -> Mac:
-        """Lay out a bare Mac in an empty folder and start it; the rest is as for opening one."""
-        root.mkdir(parents=True, exist_ok=True)
+        """Lay out a bare Mac in an empty folder and start it, or anew where that was cut short; the rest is as for opening one."""
+        begun = root / FOLDER / _BEGUN
+        # Its state holds passwords.
+        begun.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if begun.exists():
+            _clear(root)
+        begun.touch()
         mac = cls(root, **opening)
         making.lay_out(mac, settings or Settings())
+        begun.unlink()
         return mac
+
+    @staticmethod
+    def is_made(root: Path) -> bool:
+        """Tell whether a folder holds a whole Mac."""
+        kept = root / FOLDER
+        return (kept / STATE).exists() and not (kept / _BEGUN).exists()
+
+    @staticmethod
+    def may_be_made(root: Path) -> bool:
+        """Tell whether a folder holds nothing of anybody's: it is not there, is empty, or making a Mac in it was cut short."""
+        if not root.is_dir() or (root / FOLDER / _BEGUN).exists():
+            return True
+        return all(one.name == FOLDER for one in root.iterdir()) and not Mac.is_made(root)
 
     def copy(self, root: Path) -> Mac:
         """Make another Mac that is as this one is now, owners included."""
@@ -167,3 +189,12 @@ class Mac:
         for part in _PARTS:
             if part.moment(state) <= now:
                 part.settle(self, state)
+
+
+def _clear(root: Path) -> None:
+    """Take away what was laid out; what belongs to whoever makes the Mac, such as a lock that is held, stays."""
+    for one in root.iterdir():
+        if one.is_symlink() or one.is_file():
+            one.unlink()
+        elif one.name != FOLDER:
+            shutil.rmtree(one)

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 FOLDER = ".mac"
-_STATE = "state.json"
+STATE = "state.json"
 _LOCK = "lock"
 _FLEETING = ("_at", "_count", "_id")
 
@@ -27,7 +27,7 @@ class Store:
     def __init__(self, root: Path) -> None:
         self._folder = root / FOLDER
         # Asked for all the time, so it is put together once.
-        self._path = str(self._folder / _STATE)
+        self._path = str(self._folder / STATE)
         self._open: dict[str, Any] | None = None
         self._seen: tuple[tuple[int, int], dict[str, Any]] | None = None
         self._at_once = 0

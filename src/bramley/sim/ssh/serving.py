@@ -150,7 +150,7 @@ class SimulatedHost:
 
     def _open(self) -> None:
         """Lay the Mac out, or switch on the one that is there."""
-        is_new = not (self.root / FOLDER / "state.json").exists()
+        is_new = not Mac.is_made(self.root)
         self.mac = (
             Mac.make(
                 self.root,

@@ -1,0 +1,51 @@
+"""`bramley sim mac` before it serves: what was given wrongly is told, and spoils no folder."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bramley.app import sim_mac
+from bramley.app.listening import Address
+from bramley.base.errors import BadConfiguration
+from bramley.sim.macos.mac import Mac
+
+
+async def refused(root: Path, match: str, **given: Any) -> None:
+    settings = sim_mac.Settings(root=root, listen=Address("127.0.0.1", 0))
+    with pytest.raises(BadConfiguration, match=match):
+        async with sim_mac.host(replace(settings, **given)):
+            pass
+
+
+async def test_a_flag_given_wrongly_leaves_no_folder_behind(tmp_path: Path) -> None:
+    nowhere, empty = tmp_path / "nope", tmp_path / "empty"
+    empty.touch()
+
+    for flag, given in (("password", "password_file"), ("authorized-key", "authorized_key")):
+        await refused(tmp_path / "mac", f"--{flag}.*No such file", **{given: nowhere})
+    await refused(tmp_path / "mac", "is empty", password_file=empty)
+
+    assert not (tmp_path / "mac").exists()
+
+
+async def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    letter = tmp_path / "letter.txt"
+    letter.write_text("dear")
+
+    await refused(tmp_path, "no simulated Mac; empty it, or choose another folder")
+
+    assert os.listdir(tmp_path) == ["letter.txt"]  # noqa: PTH208 - nothing blocks in a test
+
+
+async def test_a_mac_that_is_there_takes_no_other_password(tmp_path: Path) -> None:
+    Mac.make(tmp_path / "mac")
+    (tmp_path / "password").write_text("another")
+
+    await refused(
+        tmp_path / "mac", "has its password and keys already", password_file=tmp_path / "password"
+    )
