@@ -17,6 +17,11 @@ class Line:
     connections: int = 0
     _writers: list[asyncio.StreamWriter] = field(default_factory=list)
 
+    @property
+    def is_open(self) -> bool:
+        """Tell whether somebody still holds a connection."""
+        return not all(writer.is_closing() for writer in self._writers)
+
     def cut(self) -> None:
         """Break every connection now."""
         for writer in self._writers:

@@ -19,7 +19,7 @@ from bramley.host import ssh
 from bramley.host.artifacts import Depot
 from bramley.host.commands import Run
 from bramley.host.ssh import Credentials, KnownHosts, Pin, Target
-from tests.process.host_ssh import openssh
+from tests.process.host_ssh import cutting, openssh
 
 TRUE = Run(argv=("true",), purpose="try it")
 
@@ -120,6 +120,18 @@ async def test_a_mac_is_reached_through_a_jump_host_whose_key_is_pinned_too(tmp_
         changed = server.target(host_keys=Pin("ssh-ed25519 SHA256:other"))
         with pytest.raises(errors.HostKeyChanged):
             await logged_in(server.target(through=changed))
+
+
+async def test_a_mac_that_is_not_reached_leaves_no_line_to_the_jump_host(tmp_path: Path) -> None:
+    async with openssh.serving(tmp_path) as server, cutting.to(server.port) as line:
+        jump = server.target(port=line.port)
+        with pytest.raises(errors.HostUnreachable):
+            await logged_in(server.target(through=jump, port=1))
+
+        assert line.connections == 1
+        async with asyncio.timeout(10):
+            while line.is_open:
+                await asyncio.sleep(0.02)
 
 
 async def test_a_reinstalled_mac_is_refused_until_its_old_key_is_forgotten(tmp_path: Path) -> None:

@@ -17,22 +17,26 @@ from bramley.host import ensuring
 from bramley.host.commands import Command, Stream
 from bramley.sim.macos.faults import Cut, Faults, Moment
 from tests.scenarios.host_bootstrap.macs import steps
-from tests.unit.host.steps.cutting import Copying, Scene, come_back, cuts, take_up
+from tests.unit.host.steps.cutting import Copying, Scene, a_claim, come_back, cuts, take_up
 
 PARTS = 4
 
 
 @pytest.mark.parametrize("part", range(PARTS))
 async def test_a_run_that_is_cut_after_a_command_is_taken_up(part: int, tmp_path: Path) -> None:
-    """All commands, dealt out to as many tests as there are parts; some of them under hypothesis' profile `fast`."""
+    """All commands, dealt out to as many tests as there are parts; some of them under hypothesis' profile `fast`.
+
+    In the first part each run claims the Mac, as `bramley host apply` does.
+    """
+    claims = part == 0
     planned = steps(tmp_path / "files")
     scene = await Scene.make(tmp_path / "macs")
     numbers = cuts(part, PARTS)
     whole = Copying(scene.copy("whole").mac, tmp_path / "copies", numbers)
-    await ensuring.apply(whole, planned)
+    await ensuring.apply(whole, planned, claim=a_claim("first") if claims else None)
     assert len(whole.copies) >= len(whole.done) // numbers.step
 
-    await take_up(whole, planned, whole.mac.snapshot())
+    await take_up(whole, planned, whole.mac.snapshot(), claims=claims)
 
 
 @pytest.mark.parametrize("moment", Moment, ids=lambda moment: str(moment.value))

@@ -93,23 +93,20 @@ async def until_there(
 
 async def dial(target: Target) -> Line:
     """Connect and log in, through the jump host if there is one."""
-    under = await dial(target.through) if target.through is not None else None
-    try:
-        async with asyncio.timeout(_WITHIN.total_seconds()):
-            wire = Wire(under.ssh if under is not None else None)
-            return Line(await _connect(target, wire), wire, under)
-    except TimeoutError as error:
-        await _hang_up(under)
-        reason = f"{target.told}: no answer within {_WITHIN.total_seconds():g} s"
-        raise errors.HostUnreachable(reason) from error
-    except BaseException:
-        await _hang_up(under)
-        raise
-
-
-async def _hang_up(line: Line | None) -> None:
-    if line is not None:
-        await line.close()
+    async with contextlib.AsyncExitStack() as hung_up:
+        under = await dial(target.through) if target.through is not None else None
+        if under is not None:
+            hung_up.push_async_callback(under.close)
+        wire = Wire(under.ssh if under is not None else None)
+        try:
+            async with asyncio.timeout(_WITHIN.total_seconds()):
+                line = Line(await _connect(target, wire), wire, under)
+        except TimeoutError as error:
+            reason = f"{target.told}: no answer within {_WITHIN.total_seconds():g} s"
+            raise errors.HostUnreachable(reason) from error
+        # From now on whoever has the line hangs up.
+        hung_up.pop_all()
+        return line
 
 
 async def _connect(target: Target, wire: Wire) -> asyncssh.SSHClientConnection:

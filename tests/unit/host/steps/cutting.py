@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bramley.api.names import host
 from bramley.base import virtual_time
 from bramley.host import ensuring
+from bramley.host.claiming import Claim
 from bramley.host.commands import Command
 from bramley.host.step import Step
 from bramley.sim.macos.faults import Faults
@@ -89,18 +91,30 @@ async def cut_everywhere(scene: Scene, steps: Sequence[Step]) -> dict[str, Any]:
     return expected
 
 
-async def take_up(whole: Copying, steps: Sequence[Step], expected: dict[str, Any]) -> None:
-    """Run again on the Macs of all cuts, and expect each to become that."""
+async def take_up(
+    whole: Copying, steps: Sequence[Step], expected: dict[str, Any], *, claims: bool = False
+) -> None:
+    """Run again on the Macs of all cuts, and expect each to become that, but for who claims it."""
     for number, mac in whole.copies.items():
         where = f"cut after command {number}: {whole.done[number].purpose}"
         await come_back(mac)
         line = _line(mac)
 
-        await ensuring.apply(line, steps)
+        await ensuring.apply(line, steps, claim=a_claim(f"second-{number}") if claims else None)
 
-        assert mac.snapshot() == expected, where
+        assert _unclaimed(mac.snapshot()) == _unclaimed(expected), where
         assert (await ensuring.plan(line, steps)).is_empty, where
         shutil.rmtree(mac.root)
+
+
+def a_claim(run: str) -> Claim:
+    """Return the claim of one run, as everybody who applies steps has one."""
+    return Claim(run=run, by="a test")
+
+
+def _unclaimed(snapshot: dict[str, Any]) -> dict[str, Any]:
+    files = snapshot["files"].items()
+    return {**snapshot, "files": {path: told for path, told in files if host.CLAIM not in path}}
 
 
 async def come_back(mac: Mac) -> None:
