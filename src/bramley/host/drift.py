@@ -64,12 +64,6 @@ def digest(contents: bytes) -> str:
     return hashlib.sha256(contents).hexdigest()
 
 
-def drifted(wanted: Collection[Wanted], stamps: Stamps) -> list[Wanted]:
-    """Return the parts to apply, in order: those whose stamp is missing or another."""
-    found = {one.part: one for one in wanted if stamps.get(one.part) != one.stamp}
-    return [found[part] for part in Part if part in found]
-
-
 def retired(wanted: Collection[Wanted], stamps: Stamps) -> list[Part]:
     """Return the parts that were applied once and are wanted no more, in the order to take them away."""
     kept = {one.part for one in wanted}

@@ -158,13 +158,6 @@ async def do(mac: Connection, command: Command) -> str:
     return ""
 
 
-def drifted(steps: Sequence[Step], stamps: drift.Stamps) -> list[Step]:
-    """Return the steps whose part is not stamped as it is wanted now."""
-    return [
-        step for step in steps if (part := step.wanted()) and stamps.get(part.part) != part.stamp
-    ]
-
-
 async def stamps_of(mac: Connection) -> drift.Stamps:
     """Return what was applied to a Mac, in one small question."""
     return stamping.read(await mac.look([stamping.FILE]))

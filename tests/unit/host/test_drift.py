@@ -50,28 +50,11 @@ def test_an_artifact_without_its_digest_is_no_part(digest: str) -> None:
         assert Wanted(Part.AGENT, {"archive": digest}).stamp
 
 
-def test_a_bare_mac_needs_every_part_in_order() -> None:
-    assert drift.drifted([JOB, AGENT, FIREWALL], {}) == [FIREWALL, AGENT, JOB]
-
-
-def test_only_the_part_that_differs_is_applied_again() -> None:
-    newer = Wanted(Part.AGENT, {"archive": B})
-
-    assert drift.drifted([FIREWALL, newer, JOB], stamped(FIREWALL, AGENT, JOB)) == [newer]
-
-
-def test_what_was_not_applied_stays_drifted() -> None:
+def test_what_was_not_applied_is_not_stamped() -> None:
     """A roll that skips a part must not record the Mac as converged to it."""
     stamps = drift.applied(stamped(FIREWALL), AGENT)
 
     assert stamps == {"firewall": FIREWALL.stamp, "agent": AGENT.stamp}
-    assert drift.drifted([FIREWALL, AGENT, JOB], stamps) == [JOB]
-
-
-def test_applying_what_has_drifted_ends_the_drift() -> None:
-    wanted = [FIREWALL, AGENT, JOB]
-
-    assert drift.drifted(wanted, stamped(*drift.drifted(wanted, {}))) == []
 
 
 def test_parts_that_are_wanted_no_more_are_taken_away_in_reverse() -> None:
