@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bramley.cli import main as bramley
+from bramley.cli import commands
 from tools import cli_reference
 
 ROOT = Path(__file__).parents[2]
@@ -44,5 +44,5 @@ def test_help_does_not_depend_on_the_terminal(columns: str) -> None:
 
 
 def test_every_command_has_an_example_in_its_help() -> None:
-    for command in bramley.app.registered_commands:
+    for command in commands.app.registered_commands:
         assert f"  bramley {command.name}" in page()

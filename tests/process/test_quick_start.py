@@ -10,7 +10,7 @@ HEAVY = ("aiohttp", "cel", "cryptography.x509", "prometheus_client", "pydantic",
 
 PROGRAM = f"""
 import json, sys
-import bramley.cli.main, bramley.app.apiserver
+import bramley.cli.commands, bramley.app.apiserver
 print(json.dumps([name for name in {HEAVY!r} if name in sys.modules]))
 """
 

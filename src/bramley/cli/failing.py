@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import traceback
 
@@ -22,6 +23,8 @@ from bramley.base.errors import (
 FAILED = 1
 UNUSABLE = 2
 BUG = 70
+STOPPED = 130
+LEVEL = "BRAMLEY_LOG_LEVEL"
 
 # What people can do about each kind; the first that fits counts, so a kind stands above those that it is a kind of.
 _ADVICE: tuple[tuple[type[Exception], int, str], ...] = (
@@ -44,7 +47,7 @@ def tell(program: str, error: Exception) -> int:
     cause = _innermost(error)
     code, told = _judged(cause)
     print(f"{program}: {told}", file=sys.stderr)  # noqa: T201 - this is where people look
-    if logging.getLogger().isEnabledFor(logging.DEBUG):
+    if _is_debugged():
         traceback.print_exception(error)
     return code
 
@@ -59,8 +62,15 @@ def _judged(error: Exception) -> tuple[int, str]:
     told = f"{type(error).__name__}: {error}".strip().splitlines()[0]
     return (
         BUG,
-        f"this is a bug: {told}; please report it with the output of the same command and --log-level debug",
+        f"this is a bug: {told}; please report it with the output of the same command and {LEVEL}=debug",
     )
+
+
+def _is_debugged() -> bool:
+    """Tell whether somebody wants to know more; a command that logs nothing has no flag for it."""
+    # One of the variables that flags have, looked at here for those commands that have not got this one.
+    wanted = os.environ.get(LEVEL, "").lower() == "debug"
+    return wanted or logging.getLogger().isEnabledFor(logging.DEBUG)
 
 
 def _innermost(error: Exception) -> Exception:

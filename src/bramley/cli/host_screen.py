@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from bramley.base.errors import UnsupportedHost
+from bramley.cli import failing
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -100,7 +101,7 @@ class Screen:
                 f"bramley: {self._target}: stopped {place}; the same command takes it up again",
                 err=True,
             )
-            raise
+            raise typer.Exit(failing.STOPPED) from None
 
     @contextmanager
     def _shown(self) -> Iterator[None]:

@@ -15,7 +15,7 @@ import typer
 from bramley.api.names import machines
 from bramley.base.errors import BadConfiguration
 from bramley.cli.agent_access import duration
-from bramley.cli.options import default_data_dir
+from bramley.cli.options import data_dir, home
 
 if TYPE_CHECKING:
     from bramley.app.hosts import Way
@@ -124,7 +124,7 @@ def _way(
     return Way(
         target=target,
         user=machines.DEFAULT_SSH_USER,
-        known_hosts=known_hosts or default_data_dir() / KNOWN_HOSTS,
+        known_hosts=known_hosts or data_dir() / KNOWN_HOSTS,
         identities=tuple(identity or _own_keys()),
         agent="" if identity else os.environ.get("SSH_AUTH_SOCK", ""),
         are_chosen=bool(identity),
@@ -161,5 +161,6 @@ def _somebody_is_there() -> bool:
 
 
 def _own_keys() -> list[Path]:
-    folder = Path.home() / ".ssh"
-    return [folder / name for name in _OWN_KEYS if (folder / name).is_file()]
+    folder = home()
+    places = [folder / ".ssh" / name for name in _OWN_KEYS] if folder else []
+    return [place for place in places if place.is_file()]

@@ -1,6 +1,7 @@
-"""`bramley`: the commands put together, and failures told in one line.
+"""`bramley`: one command line, run, and failures told in one line.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage or unusable configuration, 70 a bug of ours.
+Exit codes: 0 done, 1 failed, 2 wrong usage or unusable configuration, 70 a bug of ours, 130 stopped by Ctrl-C. Nothing is loaded
+before `run`: whoever presses Ctrl-C in the first moment would be shown where in the loading that was.
 """
 
 from __future__ import annotations
@@ -8,63 +9,35 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Sequence
-from typing import Annotated
-
-import typer
-
-from bramley.cli import agent_access, apiserver, crds, failing, host, sim, up
-
-WIDTH = 100
-
-app = typer.Typer(
-    name="bramley",
-    help="Run fleets of Apple-silicon Macs on Kubernetes.",
-    epilog="Exit codes: 0 done, 1 failed, 2 wrong usage or unusable configuration, 70 a bug of ours.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    # One width everywhere, so that docs/reference/cli.md is what people see.
-    context_settings={"help_option_names": ["-h", "--help"], "terminal_width": WIDTH},
-)
-app.command("up")(up.up)
-app.command("crds")(crds.crds)
-app.add_typer(apiserver.app)
-app.add_typer(agent_access.app)
-app.add_typer(host.app)
-app.add_typer(sim.app)
-
-
-def _show_version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it so
-    if wanted:
-        from importlib.metadata import version
-
-        typer.echo(f"bramley {version('bramley')}")
-        raise typer.Exit
-
-
-@app.callback()
-def bramley(
-    *,
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_show_version, is_eager=True, help="Print the version and exit."
-        ),
-    ] = False,
-) -> None:
-    """Run fleets of Apple-silicon Macs on Kubernetes."""
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
     try:
-        app(args=list(arguments), prog_name="bramley")
+        return _run(arguments)
+    except KeyboardInterrupt:
+        print("bramley: stopped by Ctrl-C", file=sys.stderr)  # noqa: T201 - this is where people look
+        return 130
+
+
+def _run(arguments: Sequence[str]) -> int:
+    from bramley.cli import commands, failing
+
+    try:
+        commands.app(args=list(arguments), prog_name="bramley")
     except SystemExit as done:
+        if _is_by_ctrl_c(done):
+            raise KeyboardInterrupt from None
         return done.code if isinstance(done.code, int) else failing.FAILED
     except Exception as error:  # noqa: BLE001 - people get a sentence, not a traceback
         return failing.tell("bramley", error)
     return 0
+
+
+def _is_by_ctrl_c(done: SystemExit) -> bool:
+    """Tell whether typer heard Ctrl-C, of which it says nothing; a command that heard it itself has told more."""
+    ended = done.__context__
+    return ended is not None and isinstance(ended.__cause__, KeyboardInterrupt)
 
 
 def main() -> None:

@@ -14,8 +14,12 @@ from typing import Annotated
 
 import typer
 
+from bramley.base.errors import BadConfiguration
+from bramley.cli.failing import LEVEL
+
 LISTEN = "127.0.0.1:6443"
 OFF = "off"
+DATA_DIR = "BRAMLEY_DATA_DIR"
 MACS = 3
 # Each has an agent, a real process of some 50 MB, and up to two VMs.
 MOST_MACS = 50
@@ -42,7 +46,7 @@ DataDir = Annotated[
     Path | None,
     typer.Option(
         "--data-dir",
-        envvar="BRAMLEY_DATA_DIR",
+        envvar=DATA_DIR,
         help="Folder for the database, certificates and token hashes; made if missing, closed to other users.",
         show_default="~/.local/share/bramley, on macOS ~/Library/Application Support/Bramley",
         metavar="FOLDER",
@@ -125,7 +129,7 @@ Context = Annotated[
 ]
 Level = Annotated[
     LogLevel,
-    typer.Option("--log-level", envvar="BRAMLEY_LOG_LEVEL", help="How much is logged."),
+    typer.Option("--log-level", envvar=LEVEL, help="How much is logged."),
 ]
 Format = Annotated[
     LogFormat,
@@ -144,9 +148,32 @@ ShowSettings = Annotated[
 def default_data_dir() -> Path:
     """Return where this user's data belongs on this platform."""
     if sys.platform == "darwin":
-        return Path.home() / "Library" / "Application Support" / "Bramley"
+        return _home() / "Library" / "Application Support" / "Bramley"
     base = os.environ.get("XDG_DATA_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "share") / "bramley"
+    return (Path(base) if base else _home() / ".local" / "share") / "bramley"
+
+
+def data_dir() -> Path:
+    """Return the data folder where a command has no flag for it."""
+    chosen = os.environ.get(DATA_DIR)
+    return Path(chosen).expanduser() if chosen else default_data_dir()
+
+
+def home() -> Path | None:
+    """Return this user's own folder; None for one who has none, as in many a container."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return None
+
+
+def _home() -> Path:
+    found = home()
+    if found is None:
+        raise BadConfiguration(
+            f"this user has no home folder to keep data in; name a folder with {DATA_DIR}, or set HOME"
+        )
+    return found
 
 
 def show(context: typer.Context, effective: Mapping[str, object]) -> None:

@@ -7,6 +7,7 @@ import json
 import sys
 
 import pytest
+import typer
 
 from bramley.base.errors import UnsupportedHost
 from bramley.cli import host_screen, main
@@ -127,9 +128,11 @@ def stop_in_the_middle(screen: host_screen.Screen) -> None:
 
 def test_who_stops_a_run_is_told_where_it_stands_and_how_to_go_on(capsys: Captured) -> None:
     screen = host_screen.Screen(MAC, as_json=False)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(typer.Exit) as raised:
         stop_in_the_middle(screen)
 
+    # Told here, so that nobody tells it a second time, with less.
+    assert (raised.value.exit_code, raised.value.__cause__) == (130, None)
     assert capsys.readouterr().err == (
         "bramley: m1@mac: stopped in the step hostname; the same command takes it up again\n"
     )

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import io
 import json
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +23,7 @@ from bramley.base.errors import (
     LoginRefused,
     NotConverged,
 )
-from bramley.cli import failing, main, options, up
+from bramley.cli import failing, host_way, main, options, up
 
 Captured = pytest.CaptureFixture[str]
 
@@ -111,6 +114,78 @@ def test_data_belongs_where_the_platform_keeps_it(monkeypatch: pytest.MonkeyPatc
     assert wanted == options.default_data_dir()
 
 
+@pytest.fixture
+def nobody(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Be a user of whom the system knows nothing but a number."""
+
+    def unknown(uid: int) -> None:
+        raise KeyError(uid)
+
+    for name in ("HOME", "XDG_DATA_HOME", "BRAMLEY_DATA_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    return monkeypatch
+
+
+@pytest.mark.parametrize(
+    "arguments", [["up", "--macs", "0", "--show-settings"], ["host", "facts", "m1@mac"]]
+)
+@pytest.mark.usefixtures("nobody")
+def test_who_has_no_home_is_told_to_name_a_folder(arguments: list[str], capsys: Captured) -> None:
+    assert run(*arguments) == 2
+
+    assert "no home folder to keep data in; name a folder with BRAMLEY_DATA_DIR" in (
+        capsys.readouterr().err
+    )
+
+
+def test_host_keys_are_kept_in_the_data_folder(nobody: pytest.MonkeyPatch) -> None:
+    nobody.setenv("BRAMLEY_DATA_DIR", "/data")
+
+    way = host_way._way(target="m1@mac")
+
+    assert (way.known_hosts, way.identities) == (Path("/data/known_hosts"), ())
+
+
+class Interrupted(io.StringIO):
+    def write(self, text: str) -> int:
+        raise KeyboardInterrupt(text)
+
+
+def test_ctrl_c_is_one_line_and_a_code(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.stdout", Interrupted())
+        assert run("crds") == 130
+
+    assert capsys.readouterr().err == "bramley: stopped by Ctrl-C\n"
+
+
+LOADING = """
+import sys
+
+class Pressed:
+    def find_spec(self, name, *_):
+        if name.startswith(("typer", "bramley.cli.")) and name != "bramley.cli.main":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Pressed())
+from bramley.cli.main import main
+main()
+"""
+
+
+def test_ctrl_c_while_the_program_loads_is_no_traceback() -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", LOADING],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (130, "bramley: stopped by Ctrl-C\n")
+
+
 def test_definitions_are_printed_as_yaml(capsys: Captured) -> None:
     assert run("crds") == 0
 
@@ -169,6 +244,19 @@ def test_traceback_comes_with_debug_only(capsys: Captured) -> None:
     failing.tell("bramley", RuntimeError("x"))
 
     assert "RuntimeError" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_command_without_the_flag_gives_its_traceback_by_the_variable(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logging.getLogger().setLevel(logging.WARNING)
+    monkeypatch.setenv("BRAMLEY_LOG_LEVEL", "debug")
+
+    failing.tell("bramley", RuntimeError("x"))
+
+    told, *traceback = capsys.readouterr().err.splitlines()
+    assert told.endswith("BRAMLEY_LOG_LEVEL=debug")
+    assert traceback[-1] == "RuntimeError: x"
 
 
 def test_next_steps_quote_the_path_of_the_kubeconfig() -> None:
