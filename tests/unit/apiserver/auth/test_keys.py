@@ -1,0 +1,140 @@
+"""The keys of ServiceAccounts' tokens: made once, changed without harm, gone in time, and rotated by nobody but masters."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import jwt
+import pytest
+
+from bramley.apiserver.auth.signing import FILE, Keys
+from bramley.apiserver.key_rotation import PATH as ROTATE
+from bramley.base import virtual_time
+from bramley.base.errors import BadConfiguration
+from tests.unit.apiserver.auth.test_accounts import ROBOT, minted, owner
+from tests.unit.apiserver.world import World, a_world
+
+LATER = datetime(9999, 1, 1, tzinfo=UTC)
+
+
+def test_keys_are_made_once_and_are_private(tmp_path: Path) -> None:
+    assert not (tmp_path / FILE).exists()
+    first = Keys.open(tmp_path).published()
+
+    assert Keys.open(tmp_path).published() == first
+    assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_new_key_signs_and_the_old_one_verifies_until_it_retires(tmp_path: Path) -> None:
+    keys = Keys.open(tmp_path)
+    old = jwt.get_unverified_header(keys.sign({}))["kid"]
+    keys.rotate(until=LATER)
+    new = jwt.get_unverified_header(keys.sign({}))["kid"]
+
+    assert new != old
+    assert [key["kid"] for key in Keys.open(tmp_path).published()] == [new, old]
+    keys.retire()
+    assert keys.find(old) is None
+    assert [key["kid"] for key in Keys.open(tmp_path).published()] == [new]
+
+
+async def test_what_a_retired_key_signed_is_void_at_once() -> None:
+    async with a_world() as world:
+        token = await minted(world)
+        keys = world.app.api._server.authenticator.accounts.keys
+        found = [await owner(world, token)]
+        keys.rotate(until=LATER)
+        found.append(await owner(world, token))
+        keys.retire()
+        found.append(await owner(world, token))
+
+        assert found == [ROBOT, ROBOT, "401"]
+
+
+def key_of(token: str) -> str:
+    return str(jwt.get_unverified_header(token)["kid"])
+
+
+async def published(world: World) -> list[str]:
+    return [key["kid"] for key in (await world.get("/openid/v1/jwks")).json["keys"]]
+
+
+async def test_rotation_keeps_old_tokens_good_for_as_long_as_they_can_live() -> None:
+    async with a_world() as world:
+        old = await minted(world)
+
+        told = (await world.ask("POST", ROTATE)).json["keys"]
+        new = await minted(world)
+
+        assert [await owner(world, old), await owner(world, new)] == [ROBOT, ROBOT]
+        assert [key["name"] for key in told] == [key_of(new), key_of(old)]
+        longest = timedelta(days=365, minutes=1)
+        assert datetime.fromisoformat(told[1]["until"]) == virtual_time.EPOCH + longest
+
+
+async def test_an_old_key_goes_when_its_time_is_over() -> None:
+    async with a_world() as world:
+        keys = world.app.api._server.authenticator.accounts.keys
+        old = await minted(world)
+        keys.rotate(until=virtual_time.EPOCH + timedelta(minutes=1))
+        assert await owner(world, old) == ROBOT
+
+        await asyncio.sleep(60)
+
+        assert await published(world) == [key_of(await minted(world))]
+        assert await owner(world, old) == "401"
+
+
+async def test_rotation_can_void_what_was_signed_before() -> None:
+    async with a_world() as world:
+        old = await minted(world)
+
+        told = (await world.ask("POST", f"{ROTATE}?voidOld=true")).json["keys"]
+
+        assert await owner(world, old) == "401"
+        assert await owner(world, await minted(world)) == ROBOT
+        assert len(told) == 1
+
+
+async def test_only_masters_rotate_keys() -> None:
+    async with a_world() as world:
+        token = await minted(world)
+        group = "rbac.authorization.k8s.io"
+        role = {"apiGroup": group, "kind": "ClusterRole", "name": "cluster-admin"}
+        subject = {"kind": "ServiceAccount", "name": "robot", "namespace": "t"}
+        all_rights = {"metadata": {"name": "all"}, "roleRef": role, "subjects": [subject]}
+        await world.create(f"/apis/{group}/v1/clusterrolebindings", all_rights)
+        before = await published(world)
+
+        codes = [
+            (await world.ask("POST", ROTATE, token=token)).code,
+            (await world.ask("GET", ROTATE)).code,
+            (await world.ask("POST", ROTATE, token="wrong")).code,
+        ]
+
+        assert codes == [403, 405, 401]
+        assert await published(world) == before
+
+
+def test_an_old_key_is_gone_from_the_file_when_its_time_is_over(tmp_path: Path) -> None:
+    keys = Keys.open(tmp_path)
+    keys.rotate(until=LATER)
+    keys.rotate(until=datetime.now(UTC))
+
+    left = Keys.open(tmp_path).told()
+
+    assert [until for _, until in left] == [None, LATER]
+    assert (tmp_path / FILE).read_bytes().count(b"BEGIN") == 2
+
+
+@pytest.mark.parametrize("content", [b"", b"nonsense", b"-----BEGIN PRIVATE KEY-----\nAAAA\n"])
+def test_damaged_keys_are_told_and_not_replaced(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / FILE).write_bytes(content)
+
+    with pytest.raises(BadConfiguration, match="restore it from a backup") as told:
+        Keys.open(tmp_path).published()
+
+    assert b"nonsense".decode() not in str(told.value)
+    assert (tmp_path / FILE).read_bytes() == content
