@@ -23,8 +23,7 @@ class Run:
 
     `as_root` goes through sudo: with `sudo_password`, which is sent on stdin before everything else, or without any. With a
     `prompt` the program runs on a terminal without echo and, once it has printed that prompt, gets `stdin` as a line: its end is
-    added. `environment` is for the one program that takes a secret in no other way; it travels on stdin, and never in a command
-    line. `refusal` is for a program whose failure means that trying again does not help: it is what people are told then. With
+    added. `refusal` is for a program whose failure means that trying again does not help: it is what people are told then. With
     `else_go_on` a failure stops nothing, since the step tells from its facts whether it mattered; what the program said is told then.
     """
 
@@ -34,7 +33,6 @@ class Run:
     sudo_password: Secret | None = None
     stdin: bytes | Secret = b""
     prompt: str = ""
-    environment: tuple[tuple[str, Secret], ...] = ()
     accepts: tuple[int, ...] = (0,)
     refusal: str = ""
     else_go_on: bool = False

@@ -138,7 +138,6 @@ async def test_secrets_are_in_no_process_table_while_they_are_used(tmp_path: Pat
             as_root=True,
             sudo_password=CANARY,
             stdin=CANARY,
-            environment=(("TS_AUTHKEY", CANARY),),
         )
         async with asyncio.TaskGroup() as group:
             doing = group.create_task(mac.do(run))

@@ -37,7 +37,7 @@ FILE = Artifact(
 )
 COMMANDS: dict[str, doing.Rendered] = {
     "run": Run(argv=("x", NASTY), purpose="p", stdin=b"x"),
-    "run with variables": Run(argv=("x",), purpose="p", as_root=True, sudo_password=Secret("x"), environment=(("A", Secret("x")), ("B_2", Secret("y")))),
+    "run as root": Run(argv=("x",), purpose="p", as_root=True, sudo_password=Secret("x")),
     "run at a prompt": Run(argv=("x", NASTY), purpose="p", prompt="Password:"),
     "write": Write(path=f"/etc/{NASTY}", content=b"x", purpose="p", check=("visudo", "-cf", "{}")),
     "stream": Stream(artifact=FILE, path="/opt/x", purpose="p"),

@@ -69,7 +69,6 @@ def given_to(command: Command) -> list[bytes]:
     match command:
         case Run():
             given = [content_of(command.stdin)]
-            given += [content_of(secret) for _, secret in command.environment]
         case Write():
             given = [content_of(command.content)]
         case _:

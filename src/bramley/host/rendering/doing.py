@@ -5,7 +5,6 @@ Secrets are never part of a script: they come on the line once the script runs.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from bramley.base.errors import BadConfiguration
@@ -26,9 +25,6 @@ from bramley.host.rendering.script import (
 
 Rendered = Run | Write | Stream | Folder | Link | Rename | Remove | Seal
 _NOTHING = SecretBytes(b"")
-_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
-# What the scripts themselves live by.
-_RESERVED = frozenset({"PATH", "LC_ALL", "IFS"})
 
 
 def render(command: Rendered, *, token: str) -> Script:
@@ -63,11 +59,9 @@ def _placed(command: Folder | Link | Rename | Remove | Seal, token: str) -> Scri
 
 
 def _run(command: Run, token: str) -> Script:
-    secrets = [content_of(secret) for _, secret in command.environment]
     stdin = content_of(command.stdin)
-    given = encode(*secrets, stdin) if secrets or stdin else _NOTHING
-    environment = _environment([name for name, _ in command.environment])
-    text = compose(_listening(), environment, part("run"))
+    given = encode(stdin) if stdin else _NOTHING
+    text = compose(_listening(), part("run"))
     program = quoting.program(command.argv)
     arguments = (token, seconds(command.within), _length(given), *program)
     root, password = command.as_root, command.sudo_password
@@ -75,7 +69,7 @@ def _run(command: Run, token: str) -> Script:
 
 
 def _run_on_terminal(command: Run, token: str) -> Script:
-    if command.environment or command.sudo_password:
+    if command.sudo_password:
         raise BadConfiguration("a program with a prompt takes nothing but what is typed there")
     text = compose(part("watch"), part("prompt"))
     arguments = (token, seconds(command.within), *quoting.program(command.argv))
@@ -131,24 +125,6 @@ def _script(
 def _listening() -> str:
     """Return what scripts need that take something from the line, and end with it."""
     return "".join(part(name) for name in ("fail", "take", "watch", "attend"))
-
-
-def _environment(names: Sequence[str]) -> str:
-    """Return the functions that take pieces for the environment, and start a program which alone gets them."""
-    for name in names:
-        if not _VARIABLE.fullmatch(name) or name in _RESERVED:
-            raise BadConfiguration(f"{name!r} cannot be a variable for a program on a Mac")
-    taken = [
-        # The x keeps line ends at the end of a value, which the shell would drop.
-        f'piece_{number}=$(give "${{taken%%,*}}" && printf x)\n'
-        f"piece_{number}=${{piece_{number}%x}}\ntaken=${{taken#*,}}\n"
-        for number in range(len(names))
-    ]
-    exported = [f"{name}=$piece_{number}\nexport {name}\n" for number, name in enumerate(names)]
-    return (
-        f"prepare() {{\n{''.join(taken) or ':'}\n}}\n"
-        f'start() {{\n{"".join(exported)}exec "$@" 1>&2 3<&-\n}}\n'
-    )
 
 
 def _length(given: SecretBytes) -> str:

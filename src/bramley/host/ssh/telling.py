@@ -35,7 +35,7 @@ def secrets_of(command: Command) -> tuple[Secret, ...]:
     """Return everything of a command that must not be seen, its input and content included."""
     match command:
         case Run():
-            given = (_secret(command.stdin), *(secret for _, secret in command.environment))
+            given = (_secret(command.stdin),)
         case Write():
             given = (_secret(command.content),)
         case _:

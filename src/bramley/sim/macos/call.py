@@ -18,7 +18,6 @@ class Call:
     user: str
     stdin: bytes = b""
     on_terminal: bool = False
-    environment: tuple[tuple[str, str], ...] = ()
 
     @property
     def is_root(self) -> bool:

@@ -43,9 +43,7 @@ def run(mac: Mac, user: str, command: Run) -> None:
     if command.as_root:
         become_root(mac, user, command.sudo_password)
         user = "root"
-    environment = tuple((name, secret.reveal()) for name, secret in command.environment)
-    on_terminal = bool(command.prompt)
-    call = Call(command.argv, user, stdin, on_terminal=on_terminal, environment=environment)
+    call = Call(command.argv, user, stdin, on_terminal=bool(command.prompt))
     _accept(mac.run(call), command.accepts)
 
 

@@ -50,7 +50,6 @@ CONTENT = f"first line\n  {CANARY}\nlast line\n"
         Run(argv=("x",), purpose="p", stdin=Secret(CANARY)),
         Run(argv=("x",), purpose="p", stdin=CANARY.encode()),
         Run(argv=("x",), purpose="p", sudo_password=Secret(CANARY)),
-        Run(argv=("x",), purpose="p", environment=(("A", Secret(CANARY)),)),
         Write(path="/x", content=Secret(CONTENT), purpose="p"),
         Write(path="/x", content=SecretBytes(CONTENT.encode()), purpose="p"),
         Write(path="/x", content=CONTENT.encode(), purpose="p"),

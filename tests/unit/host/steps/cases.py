@@ -153,15 +153,7 @@ def _run(command: Run) -> str:
     password = f" password[{_text(command.sudo_password)}]" if command.sudo_password else ""
     prompt = f" at[{command.prompt}]" if command.prompt else ""
     stdin = f" stdin[{_text(command.stdin)}]" if command.stdin else ""
-    names = ",".join(name for name, _ in command.environment)
-    return (
-        sudo
-        + " ".join(command.argv)
-        + password
-        + prompt
-        + stdin
-        + (f" environment[{names}]" if names else "")
-    )
+    return sudo + " ".join(command.argv) + password + prompt + stdin
 
 
 def _text(value: bytes | Secret) -> str:
