@@ -55,7 +55,7 @@ class BootstrappedMacs:
         self._settings = settings
         self._way_in = way_in
         self._clock = clock
-        self._names = [f"mac-{number}" for number in range(1, settings.count + 1)]
+        self._names = macs.names_of(settings)
         self._served: list[SimulatedHost] = []
         self._stopping = asyncio.Event()
 
@@ -71,8 +71,10 @@ class BootstrappedMacs:
     async def run(self, tell: Callable[[News], None]) -> None:
         """Switch the Macs on, make them Nodes, and keep them until asked to stop."""
         found = connecting.find(self._way_in)
+        # Agents that a killed start of the other kind left would speak for Nodes of the same names.
+        await macs.end(macs.kept(self._settings.elsewhere), self._settings.stop_within)
         async with Client(HttpTransport(found), clock=self._clock) as kube:
-            await self._retire(kube)
+            await macs.retire_others(kube, self._settings)
             brought = await self._brought(tell)
             if brought:
                 await self._keep(Fleet(kube, found, brought, self._clock, tell))
@@ -137,12 +139,6 @@ class BootstrappedMacs:
             return False
         fleet.tell(CameUp(name, timedelta(seconds=self._clock.monotonic() - begun)))
         return True
-
-    async def _retire(self, kube: Client) -> None:
-        """Take Macs away that are wanted no more; their disks stay."""
-        for place in sorted(self._settings.folder.glob("mac-*")):
-            if place.name not in self._names:
-                await macs.retire(kube, place.name)
 
 
 @dataclass(frozen=True, slots=True)

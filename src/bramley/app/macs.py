@@ -53,9 +53,7 @@ class Macs:
 
     def __init__(self, settings: MacSettings, way_in: Path, *, clock: Clock) -> None:
         self._settings = settings
-        self._macs = [
-            MacFolder(settings.folder / f"mac-{number}") for number in range(1, settings.count + 1)
-        ]
+        self._macs = [MacFolder(settings.folder / name) for name in names_of(settings)]
         self._way_in = way_in
         self._clock = clock
         self._stopping = asyncio.Event()
@@ -70,18 +68,18 @@ class Macs:
 
     async def run(self, tell: Callable[[News], None]) -> None:
         """Start the Macs, keep their agents running until asked to stop, and end them with their VMs."""
-        everything = [*self._macs, *self._others()]
-        await _end(everything, self._settings.stop_within)
+        # Each once: an agent that is asked twice to end does so at once.
+        everything = list(dict.fromkeys([*self._macs, *kept(self._settings.folder)]))
+        await end(everything, self._settings.stop_within)
         try:
             found = connecting.find(self._way_in)
             async with Client(HttpTransport(found), clock=self._clock) as kube:
                 await self._run(kube, found, tell)
         finally:
-            await _end(everything, self._settings.stop_within)
+            await end(everything, self._settings.stop_within)
 
     async def _run(self, kube: Client, found: Access, tell: Callable[[News], None]) -> None:
-        for mac in self._others():
-            await retire(kube, mac.name)
+        await retire_others(kube, self._settings)
         since, first_up = self._clock.now().replace(microsecond=0), asyncio.Event()
         keepers = [_Keeper(mac, kube, self._clock, tell, first_up) for mac in self._macs]
         async with asyncio.TaskGroup() as group:
@@ -91,15 +89,6 @@ class Macs:
             await self._stopping.wait()
             for task in tasks:
                 task.cancel()
-
-    def _others(self) -> list[MacFolder]:
-        """Return the Macs of earlier starts that are wanted no more."""
-        wanted = {mac.root for mac in self._macs}
-        return [
-            MacFolder(root)
-            for root in sorted(self._settings.folder.glob("mac-*"))
-            if root not in wanted
-        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +211,23 @@ async def _give_identity(kube: Client, found: Access, mac: MacFolder) -> None:
     private_files.write(mac.authority, (found.trust.authorities or "").encode())
 
 
+def names_of(settings: MacSettings) -> list[str]:
+    """Return what the wanted Macs are called."""
+    return [f"mac-{number}" for number in range(1, settings.count + 1)]
+
+
+def kept(folder: Path | None) -> list[MacFolder]:
+    """Return the Macs of this and of earlier starts that have their files in a folder."""
+    return [MacFolder(root) for root in sorted(folder.glob("mac-*"))] if folder else []
+
+
+async def retire_others(kube: Client, settings: MacSettings) -> None:
+    """Take Macs of earlier starts away that are wanted no more, of either kind; their files stay."""
+    earlier = [*kept(settings.folder), *kept(settings.elsewhere)]
+    for name in sorted({mac.name for mac in earlier} - {*names_of(settings)}):
+        await retire(kube, name)
+
+
 async def retire(kube: Client, name: str) -> None:
     """Take a Mac away that is wanted no more: its identity, the Pods on it, which only its agent would let go, and its Node."""
     await identity.revoke(kube, name)
@@ -240,7 +246,7 @@ async def _let_go(kube: Client, pod: Pod) -> None:
     await kube.delete(Pod, pod.name, namespace=place, uid=pod.uid, grace=timedelta())
 
 
-async def _end(macs: list[MacFolder], within: timedelta) -> None:
+async def end(macs: list[MacFolder], within: timedelta) -> None:
     """End the agents in order, then their VMs; what an earlier start left behind goes the same way."""
     await _send(signal.SIGTERM, macs, MacFolder.agents, within)
     # The supervisors write down how their VMs ended, and end too.

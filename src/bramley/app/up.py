@@ -32,6 +32,8 @@ class MacSettings:
     count: int = 3
     # Whether the Macs begin bare, and are made Nodes over SSH.
     bootstrap: bool = False
+    # Where Macs of the other kind are kept: those of an earlier start are wanted no more.
+    elsewhere: Path | None = None
     start_within: timedelta = timedelta(seconds=60)
     stop_within: timedelta = timedelta(seconds=10)
 

@@ -33,6 +33,7 @@ from bramley.cli.screen import Screen
 
 if TYPE_CHECKING:
     from bramley.app.apiserver import Settings
+    from bramley.app.up import MacSettings
 
 MACS_FOLDER = "macs"
 BARE_MACS_FOLDER = "bootstrapped-macs"
@@ -119,9 +120,18 @@ def _with_macs(settings: Settings, count: int, *, bootstrap: bool) -> None:
     from bramley.app import up as process
 
     screen = _screen(settings, count)
-    folder = settings.data_dir / (BARE_MACS_FOLDER if bootstrap else MACS_FOLDER)
-    macs = process.MacSettings(folder, count, bootstrap=bootstrap)
+    macs = mac_settings(settings.data_dir, count, bootstrap=bootstrap)
     process.run(process.Settings(settings, macs), process.Teller(screen.started, screen.hear))
+
+
+def mac_settings(data: Path, count: int, *, bootstrap: bool) -> MacSettings:
+    """Return where the Macs are kept below the data folder, and where those of the other kind are."""
+    from bramley.app.up import MacSettings
+
+    own, other = data / MACS_FOLDER, data / BARE_MACS_FOLDER
+    if bootstrap:
+        own, other = other, own
+    return MacSettings(own, count, bootstrap=bootstrap, elsewhere=other)
 
 
 def _screen(settings: Settings, macs: int) -> Screen:
