@@ -21,12 +21,8 @@ import yaml
 from bramley.api.names import host as names
 from bramley.app import hosts
 from bramley.app.hosts import Way, Wish
-from bramley.base.clock import SystemClock
-from bramley.base.errors import BadConfiguration, BramleyError, CommandFailed, UnsupportedHost
+from bramley.base.errors import BramleyError, CommandFailed, UnsupportedHost
 from bramley.base.secret import Secret
-from bramley.host import ssh
-from bramley.host.artifacts import Depot
-from bramley.host.commands import Run
 from bramley.sim.macos.settings import Settings
 from bramley.sim.ssh.faults import Do, Fault
 from bramley.sim.ssh.serving import SimulatedHost
@@ -160,31 +156,3 @@ async def test_a_bootstrap_by_hand_that_is_cut_and_refused_shows_nobody_a_secret
             stage.mac.mac.files.read(path) for path in (names.KCPASSWORD, names.AGENT_KUBECONFIG)
         ]
         assert all(stage.canaries.seen_in(each or b"") for each in kept), "nothing was brought"
-
-
-async def test_a_locked_key_is_opened_and_shown_to_nobody(tmp_path: Path) -> None:
-    async with staged(tmp_path) as stage:
-        canaries, key = stage.canaries, asyncssh.read_private_key(stage.desk / "key")
-        passphrase = canaries.passphrase.reveal()
-        locked = Secret(key.export_private_key("pkcs8-pem", passphrase).decode())
-
-        async def log_in(opened_by: Secret) -> None:
-            credentials = ssh.Credentials(private_keys=(locked,), passphrase=opened_by)
-            target = ssh.Target(
-                host="127.0.0.1", port=stage.mac.port, user="m1", credentials=credentials
-            )
-            async with ssh.open(target, clock=SystemClock(), artifacts=Depot()) as line:
-                await line.do(Run(argv=("true",), purpose="try it"))
-                echo = Run(argv=("sh", "-c", "cat; exit 3"), purpose="tell it", stdin=opened_by)
-                await line.do(echo)
-
-        with process_table.watching() as seen, listening() as heard:
-            for opened_by, expected in (
-                (canaries.passphrase, CommandFailed),
-                (canaries.wrong_password, BadConfiguration),
-            ):
-                with pytest.raises(expected) as caught:
-                    await log_in(opened_by)
-                heard.error(caught.value)
-
-        assert stage.let_out(heard, seen) == []

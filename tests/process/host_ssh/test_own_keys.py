@@ -30,7 +30,7 @@ async def test_a_locked_key_and_a_lost_agent_are_passed_over_if_nobody_chose_the
         await logged_in(server.target(credentials=some))
 
         alone = Credentials(private_keys=(locked,), are_chosen=False)
-        with pytest.raises(errors.BadConfiguration, match="passphrase is missing"):
+        with pytest.raises(errors.BadConfiguration, match="locked by a passphrase"):
             await logged_in(server.target(credentials=alone))
 
 

@@ -29,7 +29,6 @@ class Canaries:
     wrong_password: Secret = field(default_factory=lambda: canary("wrong"))
     token: Secret = field(default_factory=lambda: canary("token"))
     auth_key: Secret = field(default_factory=lambda: Secret(f"tskey-auth-{secrets.token_hex(8)}"))
-    passphrase: Secret = field(default_factory=lambda: canary("passphrase"))
     # Set from a key that was made.
     private_key: Secret = field(default_factory=lambda: canary("key"))
 

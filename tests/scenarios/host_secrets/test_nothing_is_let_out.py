@@ -37,7 +37,6 @@ PLACES = {
     (MacSpec, "kubeconfig"): "token",
     (Tailnet, "auth_key"): "auth_key",
     (Credentials, "private_keys"): "private_key",
-    (Credentials, "passphrase"): "passphrase",
     (Credentials, "password"): "password",
     (Way, "password"): "password",
 }

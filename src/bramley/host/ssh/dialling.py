@@ -38,8 +38,8 @@ _CIPHERS = (
     "aes128-ctr",
     "aes256-ctr",
 )
-# OpenSSH's own lock needs a library that is not among ours; agents open every lock.
-_LOCKED = "is locked: its passphrase is missing, wrong or of no use here; load it into an SSH agent with ssh-add"
+# Agents open every lock; for OpenSSH's own we would need another library, and somebody to ask.
+_LOCKED = "is locked by a passphrase; load it into an SSH agent with ssh-add"
 _UNREADABLE = "cannot be read; it must be a private key in OpenSSH's or PEM format"
 _ED25519 = "ssh-ed25519"
 _ECDSA = ("ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521")
@@ -197,7 +197,7 @@ def _private_keys(told: str, credentials: Credentials) -> list[object]:
     unusable: list[errors.BadConfiguration] = []
     for text in credentials.private_keys:
         try:
-            found.append(_private_key(told, credentials, text.reveal()))
+            found.append(_private_key(told, text.reveal()))
         except errors.BadConfiguration as error:
             unusable.append(error)
     is_alone = not (found or credentials.agent or credentials.password)
@@ -206,12 +206,11 @@ def _private_keys(told: str, credentials: Credentials) -> list[object]:
     return found
 
 
-def _private_key(told: str, credentials: Credentials, text: str) -> asyncssh.SSHKey:
+def _private_key(told: str, text: str) -> asyncssh.SSHKey:
     import asyncssh
 
-    passphrase = credentials.passphrase.reveal() if credentials.passphrase else None
     try:
-        return asyncssh.import_private_key(text, passphrase)
+        return asyncssh.import_private_key(text)
     except (asyncssh.KeyEncryptionError, asyncssh.KeyImportError) as error:
         is_locked = "passphrase" in str(error).lower() or isinstance(
             error, asyncssh.KeyEncryptionError

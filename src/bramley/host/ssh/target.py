@@ -18,14 +18,12 @@ PATIENCE = timedelta(minutes=5)
 class Credentials:
     """What proves who we are: keys first, then those of an agent, then the password; each is tried once.
 
-    `private_keys` are texts in OpenSSH's or PEM format, `passphrase` opens those that are locked; `agent` is the path of an
-    agent's socket. A refused password is not sent a second time over one connection: Macs lock accounts.
+    `private_keys` are texts in OpenSSH's or PEM format without a lock; `agent` is the path of an agent's socket. A refused password is not sent a second time over one connection: Macs lock accounts.
     `are_chosen` is false for what nobody named and is only tried because it lies where everybody's does: a locked key and an
     agent that does not answer are then passed over, as `ssh` does.
     """
 
     private_keys: tuple[Secret, ...] = ()
-    passphrase: Secret | None = None
     agent: str = ""
     password: Secret | None = None
     are_chosen: bool = True
@@ -43,8 +41,7 @@ class Credentials:
     @property
     def secrets(self) -> tuple[Secret, ...]:
         """Return all that must not be seen."""
-        optional = (self.passphrase, self.password)
-        return (*self.private_keys, *(secret for secret in optional if secret))
+        return (*self.private_keys, *((self.password,) if self.password else ()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
