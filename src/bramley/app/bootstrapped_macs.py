@@ -96,7 +96,7 @@ class BootstrappedMacs:
             self._fail_all(why, tell)
             return None
         folder = self._settings.folder / ARCHIVES
-        if not folder.exists():
+        if not archives.are_kept(folder):
             tell(Waiting("the agent's archives are made first, once; that takes up to a minute"))
         try:
             return await bring(folder)

@@ -23,6 +23,11 @@ WITHIN = timedelta(minutes=10)
 _ENDED_WITHIN = timedelta(seconds=5)
 
 
+def are_kept(folder: Path) -> bool:
+    """Tell whether a folder holds both archives from an earlier time, and not just what was begun."""
+    return all(any(folder.glob(f"{kind}-*/*.tar.gz")) for kind in Kind)
+
+
 async def made(folder: Path) -> Pair:
     """Return both archives from a folder, made now if they are not in it; cancelled, it leaves nothing half made."""
     process = await asyncio.create_subprocess_exec(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from bramley.base.errors import UnsupportedHost
-from bramley.cli import failing
+from bramley.cli import failing, painting
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -108,11 +108,10 @@ class Screen:
         if self._as_json or not sys.stdout.isatty():
             yield
             return
-        from rich.console import Console
-
         # Lines go through the console of the status, which clears its own line for them.
-        self._console = Console(highlight=False)
-        with self._console.status(f"connecting to {self._target}") as self._status:
+        self._console = painting.console()
+        first, sign = f"connecting to {self._target}", painting.turning(self._console)
+        with self._console.status(first, spinner=sign) as self._status:
             yield
 
     def hear(self, progress: Progress) -> None:
@@ -239,10 +238,9 @@ def _tell(*parts: tuple[str, str], console: Console | None = None) -> None:
         typer.echo("".join(text for text, _ in parts))
         sys.stdout.flush()
         return
-    from rich.console import Console
     from rich.text import Text
 
-    (console or Console(highlight=False)).print(Text.assemble(*parts), soft_wrap=True)
+    (console or painting.console()).print(Text.assemble(*parts), soft_wrap=True)
 
 
 def _tell_json(told: dict[str, Any]) -> None:

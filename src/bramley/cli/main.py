@@ -7,6 +7,7 @@ before `run`: whoever presses Ctrl-C in the first moment would be shown where in
 from __future__ import annotations
 
 import gc
+import io
 import sys
 from collections.abc import Sequence
 
@@ -44,4 +45,7 @@ def main() -> None:
     """Run the command line of this process."""
     # Loading leaves hardly any garbage, and looking for it takes a tenth of a start; a server looks for it once it serves.
     gc.disable()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # As standard error does by itself: a letter that a terminal has not got is no reason to fail.
+        sys.stdout.reconfigure(errors="backslashreplace")
     sys.exit(run(sys.argv[1:]))

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from bramley.cli import painting
+
 if TYPE_CHECKING:
     from bramley.app.apiserver import Settings
     from bramley.app.listening import Address
@@ -92,10 +94,9 @@ def _plain(*parts: Part) -> None:
 
 
 def _painter() -> Callable[..., None]:
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console(highlight=False)
+    console = painting.console()
 
     def paint(*parts: Part) -> None:
         console.print(Text.assemble(*parts), soft_wrap=True)

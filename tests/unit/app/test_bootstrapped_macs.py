@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from bramley.app import bootstrapped_macs_archives as archives
 from bramley.app.bootstrapped_macs import Fleet
 from bramley.base import errors, virtual_time
 from bramley.host import claiming
+from bramley.host.agent_archive import Kind
 from bramley.host.step import Step
 from bramley.host.steps.sleep import Sleep
 from bramley.sim.macos.in_process import ModelConnection
@@ -51,3 +53,16 @@ async def test_a_mac_is_claimed_while_it_is_bootstrapped(tmp_path: Path) -> None
 
     assert line.done
     assert line.mac.files.exists(claiming.FILE.path)
+
+
+def test_archives_are_kept_when_both_of_them_are_whole(tmp_path: Path) -> None:
+    (tmp_path / ".making-x/made").mkdir(parents=True)
+    (tmp_path / ".making-x/made/half.tar.gz").touch()
+    assert not archives.are_kept(tmp_path)
+
+    for kind in Kind:
+        (tmp_path / f"{kind}-0123").mkdir()
+        assert not archives.are_kept(tmp_path)
+        (tmp_path / f"{kind}-0123/a.tar.gz").touch()
+
+    assert archives.are_kept(tmp_path)

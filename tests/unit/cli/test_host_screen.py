@@ -119,6 +119,39 @@ def test_a_line_does_not_begin_behind_the_step_under_way(monkeypatch: pytest.Mon
     assert "connecting" not in rest
 
 
+class AsciiTerminal(io.TextIOWrapper):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_that_shows_ascii_only_gets_no_other_sign(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", AsciiTerminal(shown, encoding="ascii"))
+    monkeypatch.setenv("TERM", "xterm")
+
+    with host_screen.Screen(MAC, as_json=False).showing():
+        pass
+    sys.stdout.flush()
+
+    assert b"connecting to m1@mac" in shown.getvalue()
+
+
+def test_who_wants_no_colours_gets_no_faint_letters_either(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    host_screen.tell_facts(MAC, BARE, as_json=False)
+
+    assert "tart" in terminal.getvalue()
+    assert "\x1b" not in terminal.getvalue()
+
+
 def stop_in_the_middle(screen: host_screen.Screen) -> None:
     with screen.showing():
         screen.hear(Began(STEP, 1))

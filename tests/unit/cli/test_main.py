@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -184,6 +185,21 @@ def test_ctrl_c_while_the_program_loads_is_no_traceback() -> None:
     )
 
     assert (done.returncode, done.stderr) == (130, "bramley: stopped by Ctrl-C\n")
+
+
+def test_letters_that_a_terminal_has_not_got_are_no_failure() -> None:
+    code = "from bramley.cli.main import main; import sys; sys.argv = ['bramley', '--version']\n"
+    code += "try: main()\nexcept SystemExit: print('\u280b')"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["\\u280b"])
 
 
 def test_definitions_are_printed_as_yaml(capsys: Captured) -> None:
