@@ -28,6 +28,7 @@ from bramley.agent.slots import Slots
 from bramley.agent.steady import SteadyClock
 from bramley.agent.tart.driver import Tart
 from bramley.api.core import Node
+from bramley.api.names import agent as names
 from bramley.app.agent_guests import GuestParts, endpoints, serving_jobs
 from bramley.runtime.manager import Manager, ManagerSettings
 from bramley.runtime.probes import ProbeSettings
@@ -80,6 +81,7 @@ class Parts:
             rng=around.rng,
         )
         self._watch_node()
+        self._tell_health()
         self.endpoints = self._new_endpoints()
 
     def jobs(self) -> Iterator[Coroutine[Any, Any, object]]:
@@ -260,6 +262,12 @@ class Parts:
         informer = self.manager.informer(Node, own)
         informer.on_change(self.node.on_change)
         informer.on_change(self.staging.on_change)
+
+    def _tell_health(self) -> None:
+        for probes in self.manager.probes:
+            # Whoever asks on a machine with several agents has to see which one answers.
+            probes.health_check(f"{names.HEALTH_OF_NODE}{self._settings.node.name}", lambda: "")
+            probes.ready_check(names.READY_LEASE, self.heartbeat.trouble)
 
     def _running(self) -> list[str]:
         """Return the VMs of ours whose guest may answer."""

@@ -27,6 +27,8 @@ def test_a_mac_is_a_node_that_beats_and_tells_how_it_is(tmp_path: Path) -> None:
         assert (status, lease["spec"]["holderIdentity"]) == (200, NODE)
         assert until(lambda: agent.page("/healthz")) == "ok"
         assert until(lambda: agent.page("/readyz")) == "ok"
+        assert f"[+]node/{NODE} ok" in agent.page("/healthz?verbose")
+        assert "[+]lease ok" in agent.page("/readyz?verbose")
         assert "tart_kubelet_tart_timeouts_total" in agent.page("/metrics")
         assert agent.process is not None
         assert resident_kib(agent.process.pid) <= MOST_KIB

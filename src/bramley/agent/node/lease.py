@@ -53,6 +53,8 @@ class Heartbeat:
         self._clock = clock
         self._rng = rng
         self._owner = ""
+        # By the monotonic clock; None before the first time.
+        self._renewed: float | None = None
 
     async def run(self) -> None:
         """Renew until cancelled."""
@@ -63,11 +65,21 @@ class Heartbeat:
                 async with asyncio.timeout(self._timings.limit.total_seconds()):
                     await self.beat()
                 failures = 0
+                self._renewed = self._clock.monotonic()
             except (errors.BramleyError, TimeoutError) as error:
                 failures += 1
                 told = str(error) or "no answer in time"
                 logger.warning("Lease not renewed", node=self._node, failures=failures, error=told)
             await asyncio.sleep(self._pause(failures, self._clock.monotonic() - began))
+
+    def trouble(self) -> str:
+        """Return why others take this Node for lost, or soon do; empty if its Lease is in force."""
+        if self._renewed is None:
+            return "the Node's Lease was never renewed since the start"
+        age = self._clock.monotonic() - self._renewed
+        if age <= self._timings.lasts.total_seconds():
+            return ""
+        return f"the Node's Lease was not renewed for {age:.0f} s"
 
     async def beat(self) -> None:
         """Renew the Lease, or make it if it is not there."""

@@ -23,6 +23,10 @@ NODE_HAS_DISK_PRESSURE = "TartKubeletHasDiskPressure"
 NODE_SLOT_LEAKED = "TartKubeletLeakedSlot"
 NODE_NO_SLOT_LEAKED = "TartKubeletNoLeakedSlot"
 
+# Checks of its health and its readiness, as their answers name them; one bears the Node's name.
+HEALTH_OF_NODE = "node/"
+READY_LEASE = "lease"
+
 # Files of the state folder.
 LOCK_FILE = "agent.lock"
 

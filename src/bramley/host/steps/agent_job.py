@@ -6,14 +6,15 @@ process alone is replaced, and only if what it was started with has changed, or 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import ClassVar
 
-from bramley.api.names import host, launchd
+from bramley.api.names import agent, host, launchd
 from bramley.base.errors import BadConfiguration, NotConverged
-from bramley.host import drift, launch_daemon, plist, restarting, unpacking
+from bramley.host import agent_log, drift, launch_daemon, plist, restarting, unpacking
 from bramley.host.commands import Command, Find, Look, LookAt, Probe, Run, Wait, Write
 from bramley.host.facts import FILE, Facts
 from bramley.host.launch_daemon import LaunchDaemon
@@ -30,6 +31,7 @@ _FOLDERS = (
     host.AGENT_STATE,
 )
 _PLIST = LookAt(launchd.daemon_plist(launchd.AGENT))
+_NODE = re.compile(rf"^\[\+\]{agent.HEALTH_OF_NODE}(\S+) ok$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,11 @@ class Job:
         """Ask for the property list, the folders, the process, and how it does."""
         places = [Find(path) for path in (*_FOLDERS, host.AGENT_LOG, _PLIST.path)]
         return [_PLIST, *places, *restarting.LOOKS, health(self.job)]
+
+    def looks_further(self, seen: Facts) -> Sequence[Probe]:
+        """Ask for the last words of an agent that does not do well."""
+        is_there = seen.found(Find(_PLIST.path)) is not None
+        return [agent_log.LAST] if is_there and not is_healthy(self.job, seen) else []
 
     def refuse(self, seen: Facts) -> None:
         """Refuse a property list that does not say whether this Mac is a builder, if nobody else does."""
@@ -82,9 +89,7 @@ class Job:
                 f"the agent still has the process from before its restart; see `sudo launchctl print system/{launchd.AGENT}`"
             )
         if not is_healthy(self.job, seen):
-            raise NotConverged(
-                f"the agent was started and does not go on; {host.AGENT_LOG} on the Mac says why"
-            )
+            raise NotConverged(f"{trouble(self.job, seen)}; {agent_log.told(seen)}")
 
     def _daemon(self, seen: Facts) -> LaunchDaemon:
         current = seen.file(_PLIST) or b""
@@ -93,8 +98,10 @@ class Job:
     def _started(self) -> Iterator[Command]:
         yield Wait(
             look=health(self.job),
-            purpose=f"wait for the agent to answer; {host.AGENT_LOG} on the Mac says why it does not",
+            purpose="wait for the agent to answer",
             within=STARTED_WITHIN,
+            # What is wrong is told from the facts, with the agent's last words.
+            else_go_on=True,
         )
         yield Run(argv=("sleep", str(SETTLED_AFTER)), purpose="see whether the agent goes on")
 
@@ -116,12 +123,36 @@ class Job:
 
 
 def health(job: AgentJob) -> Look:
-    """Return the question that a living agent answers on its own Mac."""
-    address, _, port = job.health.rpartition(":")
-    url = f"http://{address or '127.0.0.1'}:{port}/healthz"
-    return Look(("curl", "-f", "-s", "-S", "--max-time", "5", url))
+    """Return the question that a living agent answers on its own Mac, with the name of its Node."""
+    return _asked(job, "/healthz?verbose")
+
+
+def readiness(job: AgentJob) -> Look:
+    """Return the question that the agent answers well while its API server lets it do its work."""
+    return _asked(job, "/readyz")
 
 
 def is_healthy(job: AgentJob, seen: Facts) -> bool:
     """Tell whether the agent has a process and answers."""
-    return bool(launch_daemon.pid(seen.said(restarting.AGENT))) and seen.said(health(job)).code == 0
+    return not trouble(job, seen)
+
+
+def trouble(job: AgentJob, seen: Facts) -> str:
+    """Return what is wrong with the agent's process; empty if it lives."""
+    said = seen.said(health(job))
+    # Agents before this one do not say whose they are.
+    named = _NODE.search(said.text) if said.code == 0 else None
+    if named and named[1] != job.node_name:
+        return (
+            f"what answers on {job.health} is the agent of {named[1]}, and not of {job.node_name}; "
+            "end it, or give this agent other addresses"
+        )
+    if said.code == 0 and launch_daemon.pid(seen.said(restarting.AGENT)):
+        return ""
+    return "the agent does not answer on this Mac"
+
+
+def _asked(job: AgentJob, path: str) -> Look:
+    address, _, port = job.health.rpartition(":")
+    url = f"http://{address or '127.0.0.1'}:{port}{path}"
+    return Look(("curl", "-f", "-s", "-S", "--max-time", "5", url))

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from bramley.api.names import host, launchd
 from bramley.base.errors import NotConverged
-from bramley.host import launch_daemon, login, restarting, vms
+from bramley.host import agent_log, launch_daemon, login, restarting, vms
 from bramley.host.commands import Command, Find, Probe, Reboot, Wait
 from bramley.host.facts import Facts
 from bramley.host.plist import AgentJob
@@ -37,12 +37,14 @@ class Verification:
 
     def looks(self) -> list[Probe]:
         """Ask for all of it."""
-        agent: list[Probe] = [_AGENT, restarting.AGENT, agent_job.health(self.job)]
+        asked = (agent_job.health(self.job), agent_job.readiness(self.job))
+        agent: list[Probe] = [_AGENT, restarting.AGENT, *asked]
         return [firewall.MAIN, firewall.LIVE, *agent, *self._local_network.looks()]
 
     def looks_further(self, seen: Facts) -> Sequence[Probe]:
-        """Ask for the session of a user with another number."""
-        return login.looks_further(self.job.user, seen)
+        """Ask for the session of a user with another number, and for the last words of an agent that does not do well."""
+        is_well = seen.found(_AGENT) is None or not self._agent_trouble(seen)
+        return [*login.looks_further(self.job.user, seen), *([] if is_well else [agent_log.LAST])]
 
     def refuse(self, seen: Facts) -> None:
         """Refuse nothing: at the beginning nothing of it need be so."""
@@ -57,10 +59,12 @@ class Verification:
             return
         if is_made and login.is_due(self.job.user, seen):
             yield from login.kick(login.uid_of(self.job.user, seen))
-        if self._wrong(seen):
+        if wrong := self._wrong(seen):
             yield Wait(
-                look=agent_job.health(self.job),
-                purpose="wait for the agent to answer",
+                look=agent_job.readiness(self.job),
+                purpose=f"wait until the Mac is ready: {'; '.join(wrong)}"
+                if is_made
+                else "wait until the Mac is ready",
                 within=agent_job.STARTED_WITHIN,
                 # What is wrong is told from the facts.
                 else_go_on=True,
@@ -101,11 +105,21 @@ class Verification:
     def _wrong(self, seen: Facts) -> list[str]:
         user = self.job.user
         told = {
-            f"the agent does not answer on this Mac; {host.AGENT_LOG} says why": agent_job.is_healthy(
-                self.job, seen
-            ),
             f"{user} is not logged in at the Mac, so no VM starts": login.has_session(user, seen),
             f"the password of automatic login of {user} is wrong": not login.is_sealed(seen),
             "our rules of the packet filter are not in force": firewall.is_in_force(seen),
         }
-        return [what for what, is_so in told.items() if not is_so]
+        agent = self._agent_trouble(seen)
+        first = [f"{agent}; {agent_log.told(seen)}"] if agent else []
+        return first + [what for what, is_so in told.items() if not is_so]
+
+    def _agent_trouble(self, seen: Facts) -> str:
+        if told := agent_job.trouble(self.job, seen):
+            return told
+        if seen.said(agent_job.readiness(self.job)).code == 0:
+            return ""
+        return (
+            "the agent lives and does not come to terms with its API server, so its Node is not ready; see that this Mac "
+            f"reaches the server in {host.AGENT_KUBECONFIG}, and that the token there is let in; --server of apply names "
+            "the address that a new one gets"
+        )

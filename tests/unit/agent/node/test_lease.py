@@ -68,6 +68,21 @@ async def test_the_lease_follows_a_node_that_was_registered_anew() -> None:
         assert [owner.uid for owner in (await lease(kube)).metadata.owner_references] == ["uid-2"]
 
 
+async def test_a_lease_that_is_not_renewed_is_told_as_long_as_it_is_so() -> None:
+    deaf = a_heartbeat(Client(Deaf(), clock=virtual_time.clock()))
+    async with beside(deaf.run):
+        await asyncio.sleep(10)
+        assert deaf.trouble() == "the Node's Lease was never renewed since the start"
+
+    async with an_api() as kube:
+        heartbeat = a_heartbeat(kube)
+        async with beside(heartbeat.run):
+            await asyncio.sleep(300)
+            assert heartbeat.trouble() == ""
+        await asyncio.sleep(60)
+        assert heartbeat.trouble().startswith("the Node's Lease was not renewed for 6")
+
+
 async def test_a_deaf_server_is_asked_again_well_within_the_lease() -> None:
     server = Deaf()
     kube = Client(server, clock=virtual_time.clock())

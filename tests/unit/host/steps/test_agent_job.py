@@ -11,17 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from bramley.base.errors import BadConfiguration, NotConverged, TimedOut
+from bramley.api.names import host
+from bramley.base.errors import BadConfiguration, NotConverged
 from bramley.host import boots, ensuring, restarting
+from bramley.host.commands import Command, Write
 from bramley.host.facts import Facts, Said
 from bramley.host.plist import AgentJob
 from bramley.host.step import Step
 from bramley.host.steps.agent import Agent
-from bramley.host.steps.agent_job import Job
+from bramley.host.steps.agent_job import Job, health
 from bramley.host.steps.interpreter import Interpreter
 from bramley.host.steps.kubeconfig import Kubeconfig
 from bramley.sim.macos import faults
 from bramley.sim.macos.in_process import ModelConnection
+from bramley.sim.macos.mac import Mac
 from tests.unit.host.steps import cases, wanted
 from tests.unit.host.steps.wanted import JOB, NEWER_AGENT, PYTHON
 
@@ -244,12 +247,47 @@ async def test_an_agent_that_takes_its_time_is_waited_for(tmp_path: Path) -> Non
     assert pid(line)
 
 
-async def test_an_agent_that_ends_at_once_is_told(tmp_path: Path) -> None:
+class Logging(ModelConnection):
+    """A line to a Mac whose agent has written this into its log."""
+
+    def __init__(self, mac: Mac, said: str) -> None:
+        super().__init__(mac, clock=mac._clock)
+        self._said = said
+
+    async def do(self, command: Command) -> None:
+        await super().do(command)
+        if isinstance(command, Write) and command.path == host.AGENT_LOG:
+            self.mac.files.write(command.path, self._said.encode())
+
+
+async def test_an_agent_that_ends_at_once_is_told_with_its_last_words(tmp_path: Path) -> None:
     line = await wanted.mac(tmp_path, *before(tmp_path))
     faults.crash(line.mac, LABEL)
 
-    with pytest.raises((TimedOut, NotConverged), match=r"step agent-job: .*tart-kubelet\.log"):
-        await ensuring.apply(line, [Job(JOB)])
+    said = [f"line {n}" for n in range(900)] + [
+        "token=eyJhbGciOi.eyJzdWIi.c2ln",
+        "cannot listen on :8080",
+    ]
+
+    with pytest.raises(NotConverged, match=r"step agent-job: .*tart-kubelet\.log") as caught:
+        await ensuring.apply(Logging(line.mac, "\n".join(said)), [Job(JOB)])
+
+    told = str(caught.value)
+    assert told.endswith("line 898 | line 899 | token=[hidden] | cannot listen on :8080")
+    assert "line 890" not in told
+
+
+async def test_the_agent_of_another_node_at_its_address_is_told_and_not_taken_for_its_own(
+    tmp_path: Path,
+) -> None:
+    line = await running(tmp_path)
+    answer = Facts({health(JOB): Said(0, b"[+]node/mac-02 ok\n[+]ping ok\ncheck passed\n")})
+    seen = (await line.look(Job(JOB).looks())).and_then(answer)
+
+    with pytest.raises(NotConverged, match=r"is the agent of mac-02, and not of mac-01; end it"):
+        Job(JOB).confirm(seen)
+    own = Facts({health(JOB): Said(0, b"[+]node/mac-01 ok\n[+]ping ok\ncheck passed\n")})
+    Job(JOB).confirm(seen.and_then(own))
 
 
 async def test_an_agent_that_is_down_is_started(tmp_path: Path) -> None:

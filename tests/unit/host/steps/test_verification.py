@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,11 @@ import pytest
 from bramley.base.errors import NotConverged, TimedOut, UnsupportedHost
 from bramley.base.secret import Secret
 from bramley.host import ensuring, kcpassword, vms
-from bramley.host.commands import Command, Run
+from bramley.host.commands import Command, Probe, Run
+from bramley.host.facts import Facts, Said
 from bramley.host.spec import Egress
 from bramley.host.step import Step
+from bramley.host.steps import agent_job
 from bramley.host.steps.agent import Agent
 from bramley.host.steps.agent_job import Job
 from bramley.host.steps.auto_login import AutoLogin
@@ -153,6 +156,39 @@ async def test_rules_that_are_not_in_force_are_found(tmp_path: Path) -> None:
 
     with pytest.raises(NotConverged, match="rules of the packet filter are not in force"):
         await ensuring.apply(line, [STEP])
+
+
+class Apart(ModelConnection):
+    """A line to a Mac whose agent lives and does not get to its API server."""
+
+    async def look(self, probes: Collection[Probe]) -> Facts:
+        seen = await super().look(probes)
+        ready = agent_job.readiness(JOB)
+        return seen.and_then(Facts({ready: Said(22)})) if ready in seen.answers else seen
+
+
+async def test_an_agent_that_does_not_reach_its_api_server_is_found(tmp_path: Path) -> None:
+    mac = (await made(tmp_path)).mac
+    mac.files.write("/var/log/tart-kubelet.log", b"Lease not renewed: connection refused\n")
+    line = Apart(mac, clock=mac._clock)
+
+    planned = await ensuring.plan(line, [STEP])
+    with pytest.raises(NotConverged, match="does not come to terms with its API server") as caught:
+        await ensuring.apply(line, [STEP])
+
+    (waits,) = planned.steps[0].commands
+    assert not planned.is_as_wanted
+    for told in (waits.purpose, str(caught.value)):
+        assert "--server" in told
+        assert "ends with: Lease not renewed: connection refused" in told
+
+
+async def test_a_mac_that_is_ready_is_asked_once(tmp_path: Path) -> None:
+    line = await made(tmp_path)
+    line.looks = 0
+
+    assert (await ensuring.plan(line, [Job(JOB), STEP])).is_as_wanted
+    assert line.looks == 1
 
 
 async def test_an_agent_that_died_since_and_a_user_who_is_logged_out_are_found(

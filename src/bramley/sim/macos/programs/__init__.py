@@ -91,6 +91,7 @@ ORDINARY: Mapping[str, Loader] = {
     "ls": _from("ordinary", "ls"),
     "pgrep": _from("signals", "pgrep"),
     "printenv": _from("system_settings", "printenv"),
+    "tail": _from("ordinary", "tail"),
     "tar": _from("unpacking", "tar"),
     "true": _from("ordinary", "true"),
     "whoami": _from("ordinary", "whoami"),

@@ -67,6 +67,20 @@ def cat(mac: Mac, call: Call) -> Said:
     return Said(out=out)
 
 
+def tail(mac: Mac, call: Call) -> Said:
+    """Print the last bytes of one file, as -c counts them."""
+    if len(call.argv) != 4 or call.argv[1] != "-c" or not call.argv[2].isdigit():
+        return refusing.not_modelled(call)
+    path, most = call.argv[3], int(call.argv[2])
+    try:
+        content = reading.contents(mac, call, path)
+    except PermissionError:
+        return Said(1, err=f"tail: {path}: Permission denied\n")
+    if content is None:
+        return Said(1, err=f"tail: {path}: No such file or directory\n")
+    return Said(out=content[-most:].decode("utf-8", "replace") if most else "")
+
+
 def cmp(mac: Mac, call: Call) -> Said:
     """Compare a file with another one or, as -, with stdin, byte by byte and without a word."""
     words = [word for word in call.argv[1:] if word != "-s"]
