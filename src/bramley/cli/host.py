@@ -16,7 +16,13 @@ from bramley.cli.host_way import over_ssh, password
 from bramley.cli.options import Context
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from typing import Any
+
     from bramley.app.hosts import Way, Wish
+    from bramley.host.ensuring import Progress, Report
+
+    Act = Callable[[Callable[[Progress], None]], Coroutine[Any, Any, Report]]
 
 DIFFERS = 1
 
@@ -126,10 +132,7 @@ def apply(  # noqa: PLR0913 - one parameter a flag
     if dry_run:
         _show_plan(way, wish, output)
         return
-    screen = host_screen.Screen(way.target, as_json=output is Output.JSON)
-    with screen.showing():
-        report = asyncio.run(hosts.apply(way, wish, screen.hear))
-    screen.tell(report)
+    _show(lambda hear: hosts.apply(way, wish, hear), way, output)
 
 
 @app.command("prepare")
@@ -158,15 +161,12 @@ def prepare(
     known = way.password or password(None, ask=True, target=way.target)
     if known is None:
         raise BadConfiguration("no password was given")
-    as_json = output is Output.JSON
     wanted = hosts.Preparation(password=known, only=tuple(only or ()), skip=tuple(skip or ()))
     if dry_run:
-        host_screen.tell_plan(asyncio.run(hosts.preparation(way, wanted)), as_json=as_json)
+        planned = asyncio.run(hosts.preparation(way, wanted))
+        host_screen.tell_plan(planned, as_json=output is Output.JSON)
         return
-    screen = host_screen.Screen(way.target, as_json=as_json)
-    with screen.showing():
-        report = asyncio.run(hosts.prepare(way, wanted, screen.hear))
-    screen.tell(report)
+    _show(lambda hear: hosts.prepare(way, wanted, hear), way, output)
 
 
 @app.command("remove")
@@ -191,16 +191,21 @@ def remove(
     """  # noqa: D301 - click keeps the lines of a paragraph that starts so
     from bramley.app import hosts
 
-    as_json = output is Output.JSON
     leaving = hosts.Leaving(keep_tart=keep_tart, only=tuple(only or ()), skip=tuple(skip or ()))
     if dry_run:
-        host_screen.tell_plan(asyncio.run(hosts.removal(way, leaving)), as_json=as_json)
+        planned = asyncio.run(hosts.removal(way, leaving))
+        host_screen.tell_plan(planned, as_json=output is Output.JSON)
         return
     if not yes:
         typer.confirm(f"Take Bramley's parts away from {way.target}?", abort=True, err=True)
-    screen = host_screen.Screen(way.target, as_json=as_json, leaves=True)
+    _show(lambda hear: hosts.remove(way, leaving, hear), way, output, leaves=True)
+
+
+def _show(act: Act, way: Way, output: Output, *, leaves: bool = False) -> None:
+    """Do something to a Mac, and show how it goes and what was done."""
+    screen = host_screen.Screen(way.target, as_json=output is Output.JSON, leaves=leaves)
     with screen.showing():
-        report = asyncio.run(hosts.remove(way, leaving, screen.hear))
+        report = asyncio.run(act(screen.hear))
     screen.tell(report)
 
 

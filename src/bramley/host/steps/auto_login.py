@@ -12,14 +12,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from bramley.api.names import host, launchd
+from bramley.api.names import host
 from bramley.base.errors import NotConverged, UnsupportedHost
 from bramley.base.secret import Secret
 from bramley.host import kcpassword, login, vms
-from bramley.host.commands import ROOT, Command, Find, Probe, Run
+from bramley.host.commands import ROOT, Command, Probe, Run
 from bramley.host.facts import Facts
-
-_AGENT = Find(launchd.daemon_plist(launchd.AGENT))
+from bramley.host.steps.preconditions import AGENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ class AutoLogin:
 
     def looks(self) -> list[Probe]:
         """Ask for the settings, the marker of a wrong password, the session, VMs, the agent, and whether the disk allows it."""
-        return [*login.looks(self.user), login.FILE_VAULT, vms.PROBE, _AGENT]
+        return [*login.looks(self.user), login.FILE_VAULT, vms.PROBE, AGENT]
 
     def looks_further(self, seen: Facts) -> Sequence[Probe]:
         """Ask for the session of a user with another number."""
@@ -64,7 +63,7 @@ class AutoLogin:
 
     def is_separable(self, seen: Facts) -> bool:
         """Tell whether the Mac has its agent, which serves the session of now and is updated without another one."""
-        return seen.found(_AGENT) is not None
+        return seen.found(AGENT) is not None
 
     def plan(self, seen: Facts) -> Iterator[Command]:
         """Set automatic login up, and log the user in if that ends nobody's work."""

@@ -11,19 +11,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from bramley.api.names import host, launchd
+from bramley.api.names import host
 from bramley.host import boots, drift, login, vms
 from bramley.host.commands import Command, Find, Folder, Look, LookAt, Probe, Reboot, Run, Write
 from bramley.host.drift import Part, Wanted
 from bramley.host.facts import Facts
-from bramley.host.steps.preconditions import VERSION, version_of
+from bramley.host.steps.preconditions import AGENT, VERSION, version_of
 
 KEYS = ("AllowedEthernetLocalNetworkAddresses", "AllowedWiFiLocalNetworkAddresses")
 # From when on macOS asks for permission, and from when on it knows the list.
 ASKS, KNOWS = (15, 0), (15, 5)
 NETWORKS = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
 NOTED = LookAt(host.LOCAL_NETWORK_BOOT, most=4096)
-_AGENT = Find(launchd.daemon_plist(launchd.AGENT))
 _FOLDER = Find(host.STAMPS_FOLDER)
 
 
@@ -49,7 +48,7 @@ class LocalNetwork:
             boots.BOOT,
             NOTED,
             _FOLDER,
-            _AGENT,
+            AGENT,
             vms.PROBE,
             login.FILE_VAULT,
         ]
@@ -71,7 +70,7 @@ class LocalNetwork:
         if (missing or _is_pending(seen)) and _may_reboot(seen):
             yield vms.none_has_started()
             yield Reboot(purpose="restart the Mac, so that its list of local addresses counts")
-        elif seen.found(_AGENT) is None and login.is_due(self.user, seen):
+        elif seen.found(AGENT) is None and login.is_due(self.user, seen):
             # A start has ended the session, and brought none back: without a display it does not.
             yield from login.kick(login.uid_of(self.user, seen))
 
@@ -133,5 +132,5 @@ def _is_pending(seen: Facts) -> bool:
 
 
 def _may_reboot(seen: Facts) -> bool:
-    is_fresh = seen.found(_AGENT) is None and not vms.may_run(seen)
+    is_fresh = seen.found(AGENT) is None and not vms.may_run(seen)
     return is_fresh and not login.lost_by_restart(seen)
