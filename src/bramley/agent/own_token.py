@@ -7,8 +7,6 @@ deleted can be registered again for as long as that one lives. Identities of oth
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import random
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -20,6 +18,7 @@ from bramley.agent.ledger import files
 from bramley.api.core import Node
 from bramley.api.meta import ObjectMeta
 from bramley.api.names import access, agent
+from bramley.base import claims as tokens
 from bramley.base import errors, log
 from bramley.base.backoff import Backoff
 from bramley.base.clock import Clock
@@ -33,7 +32,6 @@ RENEWED_AFTER = 0.8
 LONGEST_REST = timedelta(minutes=5)
 _RETRY = Backoff(timedelta(seconds=10), timedelta(minutes=5))
 _BEARER = "Bearer "
-_JWT_PARTS = 3
 
 
 class Claims(msgspec.Struct, frozen=True):
@@ -149,11 +147,4 @@ class Renewal:
 def claims(credential: Credential) -> Claims | None:
     """Return what the token of a credential says; None if it is no token that says anything."""
     shown = credential.authorization.reveal() if credential.authorization else ""
-    parts = shown.removeprefix(_BEARER).split(".")
-    if len(parts) != _JWT_PARTS:
-        return None
-    try:
-        padded = parts[1] + "=" * (-len(parts[1]) % 4)
-        return msgspec.json.decode(base64.urlsafe_b64decode(padded), type=Claims)
-    except (binascii.Error, msgspec.MsgspecError, ValueError):
-        return None
+    return tokens.read(shown.removeprefix(_BEARER), Claims)

@@ -7,8 +7,6 @@ Nothing of the file but its size, owner, mode and digest ever leaves the Mac. To
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,6 +15,7 @@ from typing import ClassVar
 import msgspec
 
 from bramley.api.names import access, host
+from bramley.base import claims as tokens
 from bramley.base.errors import BadConfiguration
 from bramley.base.secret import Secret
 from bramley.host import restarting, unpacking
@@ -30,7 +29,6 @@ LEAST_LEFT = 0.2
 _FILE = Find(host.AGENT_KUBECONFIG, digest=True)
 _NOTE = LookAt(host.KUBECONFIG_NOTE, most=64 * 1024)
 _PLACE = "the agent's kubeconfig"
-_JWT_PARTS = 3
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,7 +124,7 @@ def note(content: Secret, node_name: str) -> Note:
         raise BadConfiguration(
             f"{_PLACE} does not lead to a server that can prove who it is; make one with `bramley agent-access`"
         )
-    claims = _claims(user.token)
+    claims = tokens.read(user.token.reveal() if user.token else "", _Claims)
     _require(claims, node_name)
     return Note(
         server=cluster.server,
@@ -151,18 +149,6 @@ def _require(claims: _Claims | None, node_name: str) -> None:
         raise BadConfiguration(
             f"{_PLACE} is that of the Node {whose}, and this one is {node_name}; make one for it with `bramley agent-access`"
         )
-
-
-def _claims(token: Secret | None) -> _Claims | None:
-    """Return what a token says of itself; None if it is no token that says anything."""
-    parts = token.reveal().split(".") if token else []
-    if len(parts) != _JWT_PARTS:
-        return None
-    try:
-        padded = parts[1] + "=" * (-len(parts[1]) % 4)
-        return msgspec.json.decode(base64.urlsafe_b64decode(padded), type=_Claims)
-    except (binascii.Error, msgspec.MsgspecError, ValueError):
-        return None
 
 
 def _read(text: bytes | None) -> Note | None:
