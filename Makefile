@@ -3,6 +3,8 @@ VENV := .venv
 PYTHON_IN := $(VENV)/bin/python
 READY := $(VENV)/.installed
 LANES := 3
+# Tests start Python hundreds of times: it should not compile everything anew each time, even where somebody asked for no files.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help install up test test-fast check fmt bench mutants lock clean
 

@@ -82,6 +82,8 @@ def garbage_is_found_here() -> Iterator[None]:
     """Collect what a module left behind: what was not closed is then held against it, not against a later one."""
     yield
     gc.collect()
+    # What still lives is shared with later modules and need not be looked through at the end of each.
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
