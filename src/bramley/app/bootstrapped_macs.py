@@ -92,8 +92,8 @@ class BootstrappedMacs:
 
     async def _bring(self, tell: Callable[[News], None]) -> Brought | None:
         # Before anything else: archives take long to make, and are of no use where no Mac can be switched on.
-        if why := await asyncio.to_thread(bubble.missing):
-            self._fail_all(why, tell)
+        if missing := await asyncio.to_thread(bubble.missing):
+            self._fail_all(missing, tell)
             return None
         folder = self._settings.folder / ARCHIVES
         if not archives.are_kept(folder):
@@ -101,14 +101,14 @@ class BootstrappedMacs:
         try:
             return await bring(folder)
         except (errors.BramleyError, OSError) as error:
-            self._fail_all(f"the agent's archives could not be made: {error}", tell)
+            self._fail_all(f"the agent's archives could not be made: {why(error, folder)}", tell)
             return None
 
-    def _fail_all(self, why: str, tell: Callable[[News], None]) -> None:
+    def _fail_all(self, reason: str, tell: Callable[[News], None]) -> None:
         # Ctrl-C ends what is being made, too; whoever typed it knows why.
         if not self._stopping.is_set():
             for name in self._names:
-                tell(Failed(name, why))
+                tell(Failed(name, reason))
 
     async def _keep(self, fleet: Fleet) -> None:
         since, first_up = self._clock.now().replace(microsecond=0), asyncio.Event()
@@ -127,7 +127,7 @@ class BootstrappedMacs:
                     first_up.set()
                 await self._stopping.wait()
         except (errors.BramleyError, OSError) as error:
-            fleet.tell(Failed(name, str(error)))
+            fleet.tell(Failed(name, why(error, self._settings.folder)))
 
     async def _bootstrap(self, fleet: Fleet, served: SimulatedHost, name: str) -> bool:
         """Make one Mac a Node and tell how that went; one that is not stays switched on, for people to look at."""
@@ -135,7 +135,8 @@ class BootstrappedMacs:
         try:
             await fleet.bootstrap(served, name, within=self._settings.start_within)
         except (errors.BramleyError, OSError) as error:
-            fleet.tell(Failed(name, f"{error}; it listens on {_LOOPBACK}:{served.port}"))
+            told = why(error, served.root)
+            fleet.tell(Failed(name, f"{told}; it listens on {_LOOPBACK}:{served.port}"))
             return False
         fleet.tell(CameUp(name, timedelta(seconds=self._clock.monotonic() - begun)))
         return True
@@ -219,6 +220,13 @@ class Fleet:
             interpreter=self.brought.interpreter,
             agent=self.brought.agent,
         )
+
+
+def why(error: Exception, folder: Path) -> str:
+    """Say what went wrong and where: a disk that is full tells no place by itself."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror} ({error.filename or folder})"
+    return str(error)
 
 
 async def bring(folder: Path) -> Brought:

@@ -9,7 +9,10 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from bramley.apiserver import app
 from bramley.apiserver.auth.signing import Keys
@@ -19,9 +22,10 @@ from bramley.apiserver.settings import Settings
 from bramley.apiserver.store.store import Store
 from bramley.apiserver.tokens import ADMIN, ADMIN_GROUPS, Tokens
 from bramley.base.clock import Clock
-from bramley.base.errors import ApiUnavailable
+from bramley.base.errors import ApiUnavailable, BadConfiguration
 from bramley.base.secret import Secret
 from bramley.kube.in_process import Application, InProcessTransport
+from bramley.kube.status import Status
 from bramley.kube.transport import Request
 
 if TYPE_CHECKING:
@@ -82,7 +86,11 @@ def build(  # noqa: PLR0913 - one parameter per part that differs between server
 async def prepare(api: Api, token: Secret) -> None:
     """Let the API create what every cluster has, so that the first client finds it there."""
     answer = await api.transport(token).send(Request("GET", "/api/v1/namespaces/default"))
-    if answer.status != 200:
+    if answer.status == HTTPStatus.INSUFFICIENT_STORAGE:
+        # Nothing is wrong with the server, or with a kubeconfig.
+        why = msgspec.json.decode(answer.body, type=Status).message
+        raise BadConfiguration(f"{why}; make room for the data folder, or choose another one")
+    if answer.status != HTTPStatus.OK:
         raise ApiUnavailable(f"the API does not answer itself: {answer.body.decode()}")
 
 

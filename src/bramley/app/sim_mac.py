@@ -12,7 +12,9 @@ from pathlib import Path
 
 from bramley.apiserver import private_files
 from bramley.app.listening import Address
-from bramley.base.errors import BadConfiguration
+from bramley.base.errors import BadConfiguration, InvalidSpec
+from bramley.host import grammar
+from bramley.host.steps.ssh_keys import SshKeys
 from bramley.sim.macos import settings as macos
 from bramley.sim.macos.mac import Mac
 from bramley.sim.macos.state import FOLDER
@@ -21,6 +23,7 @@ from bramley.sim.ssh.serving import SimulatedHost
 
 PASSWORD = "password"  # noqa: S105 - the name of a file
 _RANDOM_BYTES = 12
+_ROOT = "root"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +81,7 @@ async def host(settings: Settings) -> AsyncIterator[SimulatedHost]:
 
 
 def _host(settings: Settings) -> SimulatedHost:
+    _check(settings)
     if Mac.is_made(settings.root):
         if settings.password_file or settings.authorized_key:
             raise BadConfiguration(
@@ -102,6 +106,16 @@ def _host(settings: Settings) -> SimulatedHost:
     )
 
 
+def _check(settings: Settings) -> None:
+    grammar.require(
+        "a simulated Mac",
+        grammar.USER_NAME.check("--user", settings.user),
+        grammar.VERSION.check("--macos", settings.macos_version),
+    )
+    if settings.user == _ROOT:
+        raise BadConfiguration("--user root: root has no place at the console; name somebody else")
+
+
 def _password(file: Path | None) -> str:
     if file is None:
         return secrets.token_urlsafe(_RANDOM_BYTES)
@@ -121,7 +135,19 @@ def _keys(file: Path | None) -> tuple[str, ...]:
         raise BadConfiguration(f"--authorized-key {file}: {error.strerror}") from error
     if any("PRIVATE KEY" in line for line in lines):
         raise BadConfiguration(f"--authorized-key {file} is a private key; name the .pub beside it")
-    return tuple(lines)
+    return _public(lines, file) if file else ()
+
+
+def _public(lines: list[str], file: Path) -> tuple[str, ...]:
+    """Return the keys among the lines of a file, which has at least one and nothing else but remarks."""
+    keys = tuple(line for line in lines if line.strip() and not line.startswith("#"))
+    try:
+        SshKeys(_ROOT, keys)
+    except InvalidSpec:
+        keys = ()
+    if not keys:
+        raise BadConfiguration(f"--authorized-key {file} is no public key; name a .pub file")
+    return keys
 
 
 def _told(settings: Settings, served: SimulatedHost) -> Served:

@@ -199,10 +199,10 @@ def keep(
 
 
 def duration(text: str, *, option: str = "--expires") -> timedelta:
-    """Read a time such as 30m, 24h or 7d."""
+    """Read a time such as 30s, 5m, 24h or 7d."""
     found = _DURATION.fullmatch(text)
     if found is None:
-        raise BadConfiguration(f"{option} {text!r} is no time; write it like 30m, 24h or 7d")
+        raise BadConfiguration(f"{option} {text!r} is no time; write it like 30s, 5m, 24h or 7d")
     try:
         return timedelta(**{_UNITS[found[2]]: int(found[1])})
     except OverflowError:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bramley.app import bootstrapped_macs_archives as archives
-from bramley.app.bootstrapped_macs import Fleet
+from bramley.app.bootstrapped_macs import Fleet, why
 from bramley.base import errors, virtual_time
 from bramley.host import claiming
 from bramley.host.agent_archive import Kind
@@ -53,6 +53,18 @@ async def test_a_mac_is_claimed_while_it_is_bootstrapped(tmp_path: Path) -> None
 
     assert line.done
     assert line.mac.files.exists(claiming.FILE.path)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (OSError(28, "No space left on device"), "No space left on device (/data)"),
+        (OSError(13, "Permission denied", "/data/x"), "Permission denied (/data/x)"),
+        (errors.TimedOut("too late"), "too late"),
+    ],
+)
+def test_what_went_wrong_is_told_with_its_place(error: Exception, told: str) -> None:
+    assert why(error, Path("/data")) == told
 
 
 def test_archives_are_kept_when_both_of_them_are_whole(tmp_path: Path) -> None:

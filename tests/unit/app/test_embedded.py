@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from datetime import timedelta
 from typing import Any
 
 import msgspec
+import pytest
 import yaml
 
 from bramley.api import crds as our_kinds
+from bramley.apiserver.tokens import ADMIN, ADMIN_GROUPS, Tokens
 from bramley.app import embedded
 from bramley.app.embedded import Api
 from bramley.base import virtual_time
+from bramley.base.errors import BadConfiguration
 from bramley.base.secret import Secret
 from bramley.cli import up
 from bramley.kube.transport import Request, Response
+from tests.unit.apiserver.store.doubles import stepped_store
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
@@ -39,6 +44,22 @@ async def test_every_cluster_s_namespaces_are_there_from_the_start() -> None:
 
     names = [one["metadata"]["name"] for one in listed["items"]]
     assert names == ["default", "kube-node-lease", "kube-public", "kube-system"]
+
+
+async def test_a_disk_without_room_at_the_start_is_told_with_what_helps() -> None:
+    store, journal = stepped_store()
+    tokens = Tokens.in_memory()
+    api = embedded.build(store, tokens, clock=virtual_time.clock(), chance=random.Random(0))
+    starting = asyncio.ensure_future(
+        embedded.prepare(api, tokens.issue(ADMIN, ADMIN_GROUPS)),
+    )
+    async with asyncio.timeout(60):
+        while not journal.waiting:
+            await asyncio.sleep(0.01)
+        journal.fail()
+
+    with pytest.raises(BadConfiguration, match=r"the disk is full; make room for the data folder"):
+        await starting
 
 
 async def test_nobody_comes_in_without_a_token() -> None:

@@ -11,13 +11,13 @@ import pytest
 
 from bramley.app import sim_mac
 from bramley.app.listening import Address
-from bramley.base.errors import BadConfiguration
+from bramley.base.errors import Refused
 from bramley.sim.macos.mac import Mac
 
 
 async def refused(root: Path, match: str, **given: Any) -> None:
     settings = sim_mac.Settings(root=root, listen=Address("127.0.0.1", 0))
-    with pytest.raises(BadConfiguration, match=match):
+    with pytest.raises(Refused, match=match):
         async with sim_mac.host(replace(settings, **given)):
             pass
 
@@ -31,6 +31,24 @@ async def test_a_flag_given_wrongly_leaves_no_folder_behind(tmp_path: Path) -> N
     await refused(tmp_path / "mac", "is empty", password_file=empty)
 
     assert not (tmp_path / "mac").exists()
+
+
+async def test_what_no_mac_can_be_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    root = tmp_path / "mac"
+    key = tmp_path / "key.pub"
+    wrong: list[tuple[str, dict[str, Any]]] = [
+        ("--user '' must be", {"user": ""}),
+        ("--user root", {"user": "root"}),
+        ("--macos 'abc' must be", {"macos_version": "abc"}),
+        ("no public key", {"authorized_key": key}),
+    ]
+
+    for content in ("", "# only a remark\n", "no key at all\n"):
+        key.write_text(content)
+        for match, given in wrong:
+            await refused(root, match, **given)
+
+    assert not root.exists()
 
 
 async def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:

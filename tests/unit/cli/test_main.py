@@ -70,6 +70,7 @@ def test_more_macs_than_a_machine_can_bear_are_refused(count: str, capsys: Captu
         ["crds", "-o", "xml"],
         ["crds", "--kind", "Pear"],
         ["apiserver", "--listen", "here", "--show-settings"],
+        ["host", "facts", "m1@mac", "--patience", "x"],
     ],
 )
 def test_wrong_usage_is_told_on_standard_error_with_code_2(
@@ -200,6 +201,12 @@ def test_letters_that_a_terminal_has_not_got_are_no_failure() -> None:
     )
 
     assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["\\u280b"])
+
+
+def test_a_time_is_written_as_the_help_writes_it(capsys: Captured) -> None:
+    run("host", "facts", "m1@mac", "--patience", "x")
+
+    assert "write it like 30s, 5m, 24h or 7d" in capsys.readouterr().err
 
 
 def test_definitions_are_printed_as_yaml(capsys: Captured) -> None:
