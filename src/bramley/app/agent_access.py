@@ -44,6 +44,11 @@ class Issued:
     kubeconfig: Secret
 
 
+def require(cluster: Cluster, server: str | None = None) -> None:
+    """Refuse a cluster that no identity can be asked of, or led to, before anybody is asked."""
+    kubeconfig.reachable(connecting.find(cluster.kubeconfig, cluster.context), server)
+
+
 async def create(
     cluster: Cluster, node: str, *, expires: timedelta, server: str | None = None
 ) -> Issued:

@@ -125,9 +125,26 @@ async def planned(mac: Connection, steps: Sequence[Step], wish: Wish) -> Plan:
 async def apply(way: Way, wish: Wish, tell: Callable[[Progress], None]) -> Report:
     """Make a Mac as wanted."""
     files, way = depot(wish), _as_its_user(way, wish)
-    steps = await _steps(way, wish, files, makes_identity=True)
+    spec = await _spec(way, wish, files)
+    makes = _makes_identity(way, spec, wish)
+    if not makes:
+        _require_any(way, wish, sequence.steps(spec))
     async with _connected(way, files) as mac:
-        return await applied(mac, steps, wish, tell)
+        if makes:
+            spec = await with_identity(mac, spec, wish)
+        return await applied(mac, sequence.steps(spec), wish, tell)
+
+
+async def with_identity(mac: Connection, spec: MacSpec, wish: Wish) -> MacSpec:
+    """Return the specification with an identity of the agent; it is made once nothing else can be refused."""
+    # What is wrong with the file, the way to the Mac or the Mac must not leave an identity in the cluster.
+    await ensuring.require(mac, _meant(sequence.steps(spec), wish))
+    if wish.cluster is None:
+        return spec
+    issued = await agent_access.create(
+        wish.cluster, spec.job.node_name, expires=wish.expires, server=wish.server
+    )
+    return replace(spec, kubeconfig=issued.kubeconfig)
 
 
 async def applied(
@@ -244,24 +261,29 @@ def depot(wish: Wish) -> Depot:
     return Depot(budget=Budget(rate) if rate else None)
 
 
-async def _steps(way: Way, wish: Wish, depot: Depot, *, makes_identity: bool = False) -> list[Step]:
+async def _steps(way: Way, wish: Wish, depot: Depot) -> list[Step]:
     """Return all steps of a configuration that was checked whole, as were the names of those that are meant."""
-    chosen([], only=wish.only, skip=wish.skip)
-    spec = await _spec(way, wish, depot)
-    steps = sequence.steps(spec)
-    if makes_identity and spec.kubeconfig is None and wish.means(Kubeconfig.name) and wish.cluster:
-        # What is wrong with the file, or with the way to the Mac, must not leave an identity in the cluster.
-        _target(way)
-        issued = await agent_access.create(
-            wish.cluster, spec.job.node_name, expires=wish.expires, server=wish.server
-        )
-        steps = sequence.steps(replace(spec, kubeconfig=issued.kubeconfig))
+    steps = sequence.steps(await _spec(way, wish, depot))
+    _require_any(way, wish, steps)
+    return steps
+
+
+def _makes_identity(way: Way, spec: MacSpec, wish: Wish) -> bool:
+    """Tell whether a cluster is asked for an identity; all that can be checked is checked before anybody is spoken to."""
+    if spec.kubeconfig or not wish.means(Kubeconfig.name) or wish.cluster is None:
+        return False
+    sequence.steps(spec)
+    _target(way)
+    agent_access.require(wish.cluster, wish.server)
+    return True
+
+
+def _require_any(way: Way, wish: Wish, steps: Sequence[Step]) -> None:
     if not _meant(steps, wish):
         raise BadConfiguration(
             f"{way.target}: --only and --skip leave nothing of what {wish.config} asks for: "
             f"{', '.join(step.name for step in steps)}"
         )
-    return steps
 
 
 def _meant(steps: Sequence[Step], wish: Wish) -> list[Step]:
@@ -274,6 +296,7 @@ def _retired(steps: Sequence[Step], wish: Wish) -> ensuring.Then:
 
 
 async def _spec(way: Way, wish: Wish, depot: Depot) -> MacSpec:
+    chosen([], only=wish.only, skip=wish.skip)
     config, folder = host_config.read(wish.config), wish.config.parent
     user, _, _ = parse_target(way.target, user=config.user)
     if user != config.user:

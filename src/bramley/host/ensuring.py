@@ -158,6 +158,11 @@ async def do(mac: Connection, command: Command) -> str:
     return ""
 
 
+async def require(mac: Connection, steps: Sequence[Step]) -> None:
+    """Refuse what cannot be, as `apply` does at first; nothing is changed."""
+    _refuse_all(mac, steps, await _look(mac, *steps))
+
+
 async def stamps_of(mac: Connection) -> drift.Stamps:
     """Return what was applied to a Mac, in one small question."""
     return stamping.read(await mac.look([stamping.FILE]))
@@ -186,9 +191,7 @@ class _Applying:
 
     async def ensure_all(self, steps: Sequence[Step], seen: Facts) -> None:
         """Refuse what cannot be before anything is changed, then do step by step what is missing."""
-        for step in steps:
-            if not _is_separable(step, seen):
-                _refuse(self.mac, step, seen)
+        _refuse_all(self.mac, steps, seen)
         for step in steps:
             # What earlier steps did may have changed the answers to this one's questions.
             fresh = await self.look(step) if self.changed_anything else seen
@@ -312,6 +315,12 @@ async def _look(mac: Connection, *steps: Step, also: Sequence[Probe] = ()) -> Fa
 
 def _is_separable(step: Step, seen: Facts) -> bool:
     return isinstance(step, Separable) and step.is_separable(seen)
+
+
+def _refuse_all(mac: Connection, steps: Sequence[Step], seen: Facts) -> None:
+    for step in steps:
+        if not _is_separable(step, seen):
+            _refuse(mac, step, seen)
 
 
 def _refuse(mac: Connection, step: Step, seen: Facts) -> None:

@@ -145,6 +145,35 @@ async def test_a_cluster_is_asked_for_an_identity_when_all_else_is_right(
 
 
 @pytest.mark.real_time
+async def test_a_mac_that_is_out_of_reach_leaves_nothing_in_the_cluster(tmp_path: Path) -> None:
+    asked = []
+
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(writer)
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        token = Secret("canary")
+        content = kubeconfig.render("me", token, server=f"http://127.0.0.1:{port}", trust=Trust())
+        (tmp_path / "cluster").write_text(content.reveal())
+        (tmp_path / "mac.yaml").write_text("node: mac-1\n")
+        way = hosts.Way(
+            target="127.0.0.1:1",
+            user="m1",
+            known_hosts=tmp_path / "known_hosts",
+            password=Secret("canary"),
+            patience=timedelta(0),
+        )
+        cluster = agent_access.Cluster(kubeconfig=tmp_path / "cluster")
+        wish = hosts.Wish(config=tmp_path / "mac.yaml", cluster=cluster)
+        with pytest.raises(HostUnreachable):
+            await hosts.apply(way, wish, lambda _: None)
+
+    assert asked == []
+
+
+@pytest.mark.real_time
 async def test_the_known_key_of_a_mac_that_does_not_answer_is_kept(tmp_path: Path) -> None:
     known = tmp_path / "known_hosts"
     known.write_text("[127.0.0.1]:1 ssh-ed25519 AAAA\n")

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from bramley.app import hosts
+from bramley.app.agent_access import Cluster
 from bramley.app.hosts import Wish
+from bramley.base.errors import BadConfiguration, UnsupportedHost
 from bramley.host import claiming, ensuring
 from bramley.host.step import Step
 from bramley.host.steps.hostname import Hostname
@@ -32,6 +37,24 @@ async def test_a_plan_shows_the_steps_that_are_meant_and_what_is_wanted_no_more(
     assert await names(wish(skip=("sleep",))) == ["hostname", "without-log-rotation"]
     assert await names(wish(skip=("log-rotation",))) == ["hostname", "sleep"]
     assert await names(wish(only=("sleep",))) == ["sleep"]
+    assert mac.done == []
+
+
+async def test_an_identity_is_made_when_the_mac_refuses_nothing(tmp_path: Path) -> None:
+    mac = await wanted.mac(tmp_path)
+    spec = replace(wanted.spec(tmp_path), kubeconfig=None)
+    # Its clock is not of this time.
+    asked = replace(wish(skip=("preconditions",)), cluster=Cluster(tmp_path / "cluster"))
+    with mac.mac.change() as state:
+        state["filevault"] = True
+
+    with pytest.raises(UnsupportedHost, match="FileVault"):
+        await hosts.with_identity(mac, spec, asked)
+
+    with mac.mac.change() as state:
+        state["filevault"] = False
+    with pytest.raises(BadConfiguration, match="/cluster"):
+        await hosts.with_identity(mac, spec, asked)
     assert mac.done == []
 
 
