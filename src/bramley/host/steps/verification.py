@@ -14,13 +14,12 @@ from typing import ClassVar
 from bramley.api.names import host, launchd
 from bramley.base.errors import NotConverged
 from bramley.host import agent_log, launch_daemon, login, restarting, vms
-from bramley.host.commands import Command, Find, Probe, Reboot, Wait
+from bramley.host.commands import Command, Probe, Reboot, Wait
 from bramley.host.facts import Facts
 from bramley.host.plist import AgentJob
 from bramley.host.steps import agent_job, firewall
 from bramley.host.steps.local_network import LocalNetwork
-
-_AGENT = Find(launchd.daemon_plist(launchd.AGENT))
+from bramley.host.steps.preconditions import AGENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +37,12 @@ class Verification:
     def looks(self) -> list[Probe]:
         """Ask for all of it."""
         asked = (agent_job.health(self.job), agent_job.readiness(self.job))
-        agent: list[Probe] = [_AGENT, restarting.AGENT, *asked]
+        agent: list[Probe] = [AGENT, restarting.AGENT, *asked]
         return [firewall.MAIN, firewall.LIVE, *agent, *self._local_network.looks()]
 
     def looks_further(self, seen: Facts) -> Sequence[Probe]:
         """Ask for the session of a user with another number, and for the last words of an agent that does not do well."""
-        is_well = seen.found(_AGENT) is None or not self._agent_trouble(seen)
+        is_well = seen.found(AGENT) is None or not self._agent_trouble(seen)
         return [*login.looks_further(self.job.user, seen), *([] if is_well else [agent_log.LAST])]
 
     def refuse(self, seen: Facts) -> None:
@@ -52,7 +51,7 @@ class Verification:
     def plan(self, seen: Facts) -> Iterator[Command]:
         """Restart a Mac that filters nothing, and wait for what is not so."""
         # A Mac that has not got its agent yet comes by a start on the way there.
-        is_made = seen.found(_AGENT) is not None
+        is_made = seen.found(AGENT) is not None
         is_idle = not vms.may_run(seen) and not login.lost_by_restart(seen)
         if is_made and not firewall.is_attached(seen) and is_idle:
             yield from self._restart(seen)
