@@ -15,17 +15,22 @@ import msgspec
 import yaml
 
 from bramley.api.names import machines
+from bramley.app.host_config_errors import naming
 from bramley.base.errors import BadConfiguration
 from bramley.base.secret import Secret
 from bramley.host import agent_archive, grammar
-from bramley.host.agent_archive import Kind
+from bramley.host.agent_archive import Kind, Manifest
 from bramley.host.artifacts import Artifact, Depot
 from bramley.host.plist import AgentJob
 from bramley.host.spec import Egress, MacSpec, Tailnet
 
 LONGEST = 256 * 1024
 LONGEST_SECRET = 64 * 1024
-_SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_SHA256 = re.compile(r"[0-9A-Fa-f]{64}", re.ASCII)
+_GZIP = b"\x1f\x8b"
+# The one artifact that is a program and no archive, and what the file calls it.
+_PROGRAM = "node_exporter"
+_FIELDS = {_PROGRAM: "nodeExporter"}
 
 
 class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -70,6 +75,14 @@ class TailnetTable(_Part, frozen=True):
     accept_routes: bool = False
 
 
+class Listen(_Part, frozen=True):
+    """Where the agent listens; empty is what it chooses by itself."""
+
+    kubelet: str = ""
+    metrics: str = ""
+    health: str = ""
+
+
 class HostConfig(_Part, frozen=True):
     """The whole file."""
 
@@ -84,6 +97,8 @@ class HostConfig(_Part, frozen=True):
     public_keys: tuple[str, ...] = ()
     kubeconfig_file: str = ""
     client_authority_file: str = ""
+    node_ip: str = ""
+    listen: Listen = Listen()
     egress: EgressTable = EgressTable()
     artifacts: Artifacts = Artifacts()
     tailnet: TailnetTable | None = None
@@ -92,7 +107,7 @@ class HostConfig(_Part, frozen=True):
 def read(path: Path) -> HostConfig:
     """Return what the file says, or refuse it by the field that is wrong."""
     try:
-        content = _bounded(path, LONGEST)
+        content = _bounded(path, LONGEST, field="--config")
         return msgspec.convert(_loaded(content), HostConfig)
     except msgspec.ValidationError as error:
         raise BadConfiguration(f"{path}: {error}; see docs/reference/host-config.md") from error
@@ -116,21 +131,21 @@ async def spec(config: HostConfig, folder: Path, depot: Depot, **given: Any) -> 
         tart=await _artifact("tart", files.tart, folder, depot),
         interpreter=await _archive(Kind.INTERPRETER, files.interpreter, folder, depot),
         agent=await _archive(Kind.CODE, files.agent, folder, depot),
-        node_exporter=await _artifact("node_exporter", files.node_exporter, folder, depot),
+        node_exporter=await _artifact(_PROGRAM, files.node_exporter, folder, depot),
         tailnet=tailnet,
         **given,
     )
 
 
-def secret(path: Path) -> Secret:
-    """Return what a file of one secret holds, without the line's end."""
+def secret(path: Path, *, field: str, holds: str = "one secret") -> Secret:
+    """Return what a file of one secret holds, without the line's end; `field` is what names the file."""
     try:
-        text = _bounded(path, LONGEST_SECRET).decode()
+        text = _bounded(path, LONGEST_SECRET, field=field).decode()
     except UnicodeDecodeError:
         # The error holds the secret, so it is not passed on.
-        raise BadConfiguration(f"{path} is no text; it should hold one secret") from None
+        raise BadConfiguration(f"{field}: {path} is no text; it should hold {holds}") from None
     if not text.strip():
-        raise BadConfiguration(f"{path} is empty; it should hold one secret")
+        raise BadConfiguration(f"{field}: {path} is empty; it should hold {holds}")
     return Secret(text.rstrip("\r\n"))
 
 
@@ -145,16 +160,21 @@ def _job(config: HostConfig, *, on_tailnet: bool) -> AgentJob:
         on_tailnet=on_tailnet,
         provider_id=config.provider_id,
         is_builder=config.builder,
+        node_ip=config.node_ip,
+        kubelet_bind_address=config.listen.kubelet,
+        metrics_bind_address=config.listen.metrics,
+        health_bind_address=config.listen.health,
     )
 
 
 def _authority(config: HostConfig, folder: Path) -> bytes:
     if not config.client_authority_file:
         return b""
-    content = _bounded(folder / config.client_authority_file, LONGEST)
+    field = "clientAuthorityFile"
+    content = _bounded(folder / config.client_authority_file, LONGEST, field=field)
     if b"-----BEGIN CERTIFICATE-----" not in content or b"PRIVATE KEY" in content:
         raise BadConfiguration(
-            f"clientAuthorityFile {config.client_authority_file} must hold certificates in PEM, and no key"
+            f"{field} {config.client_authority_file} must hold certificates in PEM, and no key"
         )
     return content
 
@@ -162,12 +182,19 @@ def _authority(config: HostConfig, folder: Path) -> bytes:
 def _require_pair(files: Artifacts, folder: Path) -> None:
     """Refuse two archives that were not built for each other, before the Mac does."""
     if files.agent and files.interpreter:
-        interpreter = agent_archive.read(folder / files.interpreter.file, Kind.INTERPRETER)
-        agent_archive.read(folder / files.agent.file, Kind.CODE).require_interpreter(interpreter)
+        python, code = folder / files.interpreter.file, folder / files.agent.file
+        with naming("artifacts.interpreter", python):
+            interpreter = agent_archive.read(python, Kind.INTERPRETER)
+        with naming("artifacts.agent", code):
+            agent_archive.read(code, Kind.CODE).require_interpreter(interpreter)
 
 
 async def _tailnet(config: HostConfig, folder: Path, depot: Depot) -> Tailnet | None:
     if config.tailnet is None:
+        if config.artifacts.tailscale:
+            raise BadConfiguration(
+                "artifacts.tailscale is for a tailnet, and there is none; give tailnet, or leave it out"
+            )
         return None
     binaries = await _artifact("tailscale", config.artifacts.tailscale, folder, depot)
     if binaries is None:
@@ -175,7 +202,7 @@ async def _tailnet(config: HostConfig, folder: Path, depot: Depot) -> Tailnet | 
     table = config.tailnet
     return Tailnet(
         binaries=binaries,
-        auth_key=secret(folder / table.auth_key_file),
+        auth_key=secret(folder / table.auth_key_file, field="tailnet.authKeyFile"),
         tags=table.tags,
         accept_routes=table.accept_routes,
     )
@@ -184,25 +211,42 @@ async def _tailnet(config: HostConfig, folder: Path, depot: Depot) -> Tailnet | 
 async def _artifact(name: str, file: File | None, folder: Path, depot: Depot) -> Artifact | None:
     if file is None:
         return None
-    grammar.require(f"artifacts.{name}", grammar.VERSION.check("version", file.version))
-    return _checked(await depot.take(folder / file.file, name=name, version=file.version), file)
+    field, path = f"artifacts.{_FIELDS.get(name, name)}", folder / file.file
+    grammar.require("the file", grammar.VERSION.check(f"{field}.version", file.version))
+    with naming(field, path):
+        _require_content(field, path, is_archive=name != _PROGRAM)
+        return _checked(await depot.take(path, name=name, version=file.version), file)
 
 
 async def _archive(kind: Kind, file: File | None, folder: Path, depot: Depot) -> Artifact | None:
     if file is None:
         return None
-    found = agent_archive.read(folder / file.file, kind)
+    field, path = f"artifacts.{'agent' if kind is Kind.CODE else 'interpreter'}", folder / file.file
+    with naming(field, path):
+        found = agent_archive.read(path, kind)
+        return await _taken(found, file, path, depot)
+
+
+async def _taken(found: Manifest, file: File, path: Path, depot: Depot) -> Artifact:
     if file.version and file.version != found.version:
         raise BadConfiguration(f"{file.file} holds version {found.version}, not {file.version}")
-    return _checked(
-        await depot.take(folder / file.file, name=found.name, version=found.version), file
-    )
+    return _checked(await depot.take(path, name=found.name, version=found.version), file)
+
+
+def _require_content(field: str, path: Path, *, is_archive: bool) -> None:
+    """Refuse what nobody could unpack or run, before it is brought anywhere."""
+    with path.open("rb") as file:
+        start = file.read(len(_GZIP))
+    if not start:
+        raise BadConfiguration(f"{field}: {path} is empty")
+    if is_archive and start != _GZIP:
+        raise BadConfiguration(f"{field}: {path} is no archive of the kind .tar.gz")
 
 
 def _checked(artifact: Artifact, file: File) -> Artifact:
     if file.sha256 and not _SHA256.fullmatch(file.sha256):
         raise BadConfiguration(f"{file.file}: sha256 must be 64 hexadecimal digits")
-    if file.sha256 and file.sha256 != artifact.sha256:
+    if file.sha256 and file.sha256.lower() != artifact.sha256:
         raise BadConfiguration(
             f"{artifact.path} has the SHA-256 {artifact.sha256}, not {file.sha256}; fetch it again"
         )
@@ -242,8 +286,8 @@ def _children(node: yaml.Node) -> list[yaml.Node]:
     return list(node.value) if isinstance(node, yaml.SequenceNode) else []
 
 
-def _bounded(path: Path, most: int) -> bytes:
-    with path.open("rb") as file:
+def _bounded(path: Path, most: int, *, field: str) -> bytes:
+    with naming(field, path), path.open("rb") as file:
         content = file.read(most + 1)
     if len(content) > most:
         raise BadConfiguration(f"{path} is larger than {most // 1024} KiB")

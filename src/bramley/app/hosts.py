@@ -14,6 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from bramley.app import agent_access, host_config
+from bramley.app.host_config_errors import naming, telling
 from bramley.base.clock import SystemClock
 from bramley.base.errors import BadConfiguration
 from bramley.base.secret import Secret
@@ -272,7 +273,6 @@ def _makes_identity(way: Way, spec: MacSpec, wish: Wish) -> bool:
     """Tell whether a cluster is asked for an identity; all that can be checked is checked before anybody is spoken to."""
     if spec.kubeconfig or not wish.means(Kubeconfig.name) or wish.cluster is None:
         return False
-    sequence.steps(spec)
     _target(way)
     agent_access.require(wish.cluster, wish.server)
     return True
@@ -303,11 +303,16 @@ async def _spec(way: Way, wish: Wish, depot: Depot) -> MacSpec:
         raise BadConfiguration(
             f"{wish.config} is for the user {config.user}, and {way.target} is another; set user there"
         )
-    spec = await host_config.spec(
-        config, folder, depot, password=way.password, replace_tart=wish.replace_tart
-    )
-    if config.kubeconfig_file:
-        return replace(spec, kubeconfig=host_config.secret(folder / config.kubeconfig_file))
+    with telling(wish.config):
+        spec = await host_config.spec(
+            config, folder, depot, password=way.password, replace_tart=wish.replace_tart
+        )
+        if config.kubeconfig_file:
+            path = folder / config.kubeconfig_file
+            given = host_config.secret(path, field="kubeconfigFile", holds="a kubeconfig")
+            spec = replace(spec, kubeconfig=given)
+        # Steps check what they are given, too.
+        sequence.steps(spec)
     return spec
 
 
@@ -371,7 +376,7 @@ def keys(way: Way) -> tuple[Secret, ...]:
 
 
 def _key(path: Path) -> Secret:
-    with path.open("rb") as file:
+    with naming("--identity", path), path.open("rb") as file:
         content = file.read(_LONGEST_KEY + 1)
     if len(content) > _LONGEST_KEY:
         raise BadConfiguration(f"{path} is too large for a private key")

@@ -16,6 +16,7 @@ from bramley.base.errors import (
     HostKeyChanged,
     HostUnreachable,
     LoginRefused,
+    NotConverged,
     Refused,
     Unauthorized,
 )
@@ -38,7 +39,8 @@ _ADVICE: tuple[tuple[type[Exception], int, str], ...] = (
     (Forbidden, UNUSABLE, "; use the kubeconfig of somebody who may do this"),
     (Unauthorized, UNUSABLE, "; use the kubeconfig of somebody who may do this"),
     (Refused, UNUSABLE, ""),
-    (BramleyError, FAILED, "; try again, or look at the log above"),
+    (NotConverged, FAILED, "; mend that, and the same command takes it up again"),
+    (BramleyError, FAILED, "; try again"),
 )
 
 

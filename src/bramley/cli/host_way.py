@@ -141,7 +141,7 @@ def password(file: Path | None, *, ask: bool, target: str) -> Secret | None:
     from bramley.base.secret import Secret
 
     if file is not None:
-        return host_config.secret(file)
+        return host_config.secret(file, field="--password-file", holds="the password")
     if not ask:
         return None
     if not _somebody_is_there():

@@ -38,7 +38,9 @@ _DNS_NAME = rf"{_DNS_LABEL}(?:\.{_DNS_LABEL})*"
 _WORD = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 
 NODE_NAME = Grammar(
-    re.compile(_DNS_NAME), 253, "the name of a Node: lower-case letters, digits, - and ."
+    re.compile(_DNS_NAME),
+    253,
+    "the name of a Node: lower-case letters, digits, - and ., of at most 63 characters between two dots",
 )
 # sudo passes over files of its folder whose name has a dot, and ours is named after the user.
 USER_NAME = Grammar(

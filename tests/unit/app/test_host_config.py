@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import plistlib
 import tarfile
 from pathlib import Path
 
@@ -11,12 +12,16 @@ import msgspec
 import pytest
 
 from bramley.app import host_config
+from bramley.app.host_config_errors import telling
 from bramley.base.errors import BadConfiguration, InvalidSpec
 from bramley.base.secret import Secret
+from bramley.host import plist
 from bramley.host.agent_archive import MANIFEST, Kind, Manifest, Platform
 from bramley.host.artifacts import Depot
 from bramley.host.spec import MacSpec
+from bramley.host.steps import agent_job
 
+GZIP = b"\x1f\x8b"
 WHOLE = """
 node: mac-1
 labels: {tuist.dev/fleet: demo}
@@ -42,14 +47,14 @@ async def made_of(text: str, folder: Path) -> MacSpec:
 
 async def test_a_whole_file_becomes_a_specification(tmp_path: Path) -> None:
     for name in ("tart.tar.gz", "tailscale.tar.gz"):
-        (tmp_path / name).write_bytes(name.encode())
+        (tmp_path / name).write_bytes(GZIP + name.encode())
     (tmp_path / "key").write_text("tskey-auth-canary\n")
     spec = await made_of(WHOLE, tmp_path)
     assert (spec.job.node_name, spec.job.host_cpu, spec.job.is_builder) == ("mac-1", 10, True)
     assert spec.job.on_tailnet
     assert spec.egress.cache_network == "10.1.0.0/16"
     assert spec.tart
-    assert spec.tart.sha256 == hashlib.sha256(b"tart.tar.gz").hexdigest()
+    assert spec.tart.sha256 == hashlib.sha256(GZIP + b"tart.tar.gz").hexdigest()
     assert spec.tailnet
     assert spec.tailnet.auth_key == Secret("tskey-auth-canary")
     assert "canary" not in repr(spec)
@@ -71,6 +76,20 @@ async def test_a_whole_file_becomes_a_specification(tmp_path: Path) -> None:
         ("node: !!timestamp soon", "no YAML"),
         ("node: mac-1\ntailnet: {authKeyFile: key}", "artifacts.tailscale"),
         ("node: mac-1\nartifacts: {agent: {file: mac.yaml}}", "no archive of the agent"),
+        (
+            "node: mac-1\nartifacts: {agent: {file: nope}}",
+            r"^artifacts.agent: No such file .*/nope\)",
+        ),
+        (
+            "node: mac-1\nartifacts: {tart: {file: nope, version: 1.0.0}}",
+            "^artifacts.tart: No such",
+        ),
+        ("node: mac-1\nartifacts: {tart: {file: mac.yaml, version: 1.0.0}}", "tart: .* no archive"),
+        ("node: mac-1\nclientAuthorityFile: nope", "^clientAuthorityFile: No such file"),
+        (
+            "node: mac-1\nartifacts: {tailscale: {file: a, version: 1.0.0}}",
+            "there is none; give tailnet",
+        ),
     ],
 )
 async def test_a_wrong_file_is_refused_by_what_is_wrong(
@@ -96,8 +115,60 @@ async def test_values_are_held_to_their_grammar(line: str, tmp_path: Path) -> No
         await made_of(line, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("cpu: 0", "cpu '0' must be from 1 to"),
+        ("memoryMb: 0", "memoryMb '0' must"),
+        ("maxPods: 0", "maxPods '0' must"),
+        ("labels: {a: '-'}", r"labels\[a\] '-' must"),
+        ("providerId: x", "providerId 'x' must"),
+        ("egress: {clusterDns: '-'}", "egress.clusterDns '-' must"),
+        ("nodeIp: here", "nodeIp 'here' must"),
+        ("listen: {health: '0'}", "listen.health '0' must"),
+        ("artifacts: {nodeExporter: {file: a, version: b}}", "artifacts.nodeExporter.version 'b'"),
+    ],
+)
+async def test_a_wrong_value_is_told_by_the_names_of_the_file(
+    line: str, told: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "mac.yaml"
+    with pytest.raises(InvalidSpec, match=f"^{path}: {told}"), telling(path):
+        await made_of(f"node: mac-1\n{line}\n", tmp_path)
+
+
+async def test_a_name_of_a_node_that_is_too_long_is_told_its_limit(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSpec, match="of at most 63 characters between two dots"):
+        await made_of(f"node: {'a' * 64}", tmp_path)
+
+
+async def test_the_agent_listens_where_the_file_says(tmp_path: Path) -> None:
+    listen = "{kubelet: '127.0.0.1:10251', metrics: '127.0.0.1:8082', health: '127.0.0.1:8083'}"
+    spec = await made_of(f"node: mac-1\nnodeIp: 127.0.0.2\nlisten: {listen}\n", tmp_path)
+
+    started = plistlib.loads(plist.render(spec.job))["ProgramArguments"]
+
+    assert {
+        "--node-ip=127.0.0.2",
+        "--kubelet-bind-address=127.0.0.1:10251",
+        "--metrics-bind-address=127.0.0.1:8082",
+        "--health-probe-bind-address=127.0.0.1:8083",
+    } <= {*started}
+    assert agent_job.health(spec.job).argv[-1].startswith("http://127.0.0.1:8083/healthz")
+
+
+async def test_a_digest_may_be_written_in_any_letters(tmp_path: Path) -> None:
+    (tmp_path / "tart.tar.gz").write_bytes(GZIP)
+    digest = hashlib.sha256(GZIP).hexdigest().upper()
+    spec = await made_of(
+        f"node: a\nartifacts: {{tart: {{file: tart.tar.gz, version: 1.0.0, sha256: {digest}}}}}",
+        tmp_path,
+    )
+    assert spec.tart
+
+
 async def test_a_file_with_another_digest_is_not_brought_anywhere(tmp_path: Path) -> None:
-    (tmp_path / "tart.tar.gz").write_bytes(b"other")
+    (tmp_path / "tart.tar.gz").write_bytes(GZIP)
     digest = "0" * 64
     text = (
         f"node: a\nartifacts: {{tart: {{file: tart.tar.gz, version: 2.32.1, sha256: '{digest}'}}}}"
@@ -113,14 +184,14 @@ def test_a_secret_that_is_no_text_or_empty_or_huge_is_refused_without_being_show
     for content in (b"canary\xff", b" \n", b"canary" * 20_000):
         file.write_bytes(content)
         with pytest.raises(BadConfiguration) as caught:
-            host_config.secret(file)
+            host_config.secret(file, field="authKeyFile")
         assert "canary" not in str(caught.value)
         assert caught.value.__cause__ is None
 
 
 def test_the_end_of_the_line_is_no_part_of_a_secret(tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(b" pass word \r\n")
-    assert host_config.secret(tmp_path / "secret").reveal() == " pass word "
+    assert host_config.secret(tmp_path / "secret", field="authKeyFile").reveal() == " pass word "
 
 
 PYTHON, OTHER_PYTHON = "3.13.1+cccccccccccc", "3.13.2+dddddddddddd"

@@ -121,8 +121,12 @@ async def test_a_run_without_the_kubeconfig_asks_no_cluster_and_dials_as_the_fil
 @pytest.mark.parametrize(
     ("more", "password", "why"),
     [
-        ("publicKeys: [nonsense]", "canary", "public key 1"),
-        ("egress: {cacheNetwork: nowhere}", "canary", "nowhere"),
+        ("publicKeys: [nonsense]", "canary", r"mac.yaml: publicKeys\[0\] is no line"),
+        (
+            "egress: {cacheNetwork: nowhere}",
+            "canary",
+            "mac.yaml: egress.cacheNetwork 'nowhere' must be",
+        ),
         ("", "", "nothing to log in with"),
         ("", "canary", "/cluster"),
     ],

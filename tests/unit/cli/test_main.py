@@ -242,7 +242,11 @@ def test_one_definition_is_printed_alone(kind: str, capsys: Captured) -> None:
         (CommandFailed("m1@mac: x"), 1, "m1@mac: x; mend that, and the same command takes it up"),
         (Conflict("m1@mac: wait for the other's end"), 1, "m1@mac: wait for the other's end\n"),
         (LoginRefused("m1@mac: no"), 2, "m1@mac: no\n"),
-        (NotConverged("m1@mac: x"), 1, "m1@mac: x; try again"),
+        (
+            NotConverged("m1@mac: x"),
+            1,
+            "m1@mac: x; mend that, and the same command takes it up again\n",
+        ),
         (Forbidden("no"), 2, "no; use the kubeconfig of somebody who may do this"),
         (OSError(28, "No space left on device", "/data"), 1, "No space left on device (/data)"),
         (KeyError("x"), 70, "this is a bug: KeyError: 'x'"),

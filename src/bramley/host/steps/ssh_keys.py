@@ -38,7 +38,7 @@ class SshKeys:
             Cause(
                 f"public_keys[{at}]",
                 grammar.INVALID,
-                f"public key {at + 1} is no line of authorized_keys",
+                f"public_keys[{at}] is no line of authorized_keys",
             )
             for at, line in enumerate(self.lines)
             if not _is_line(line)

@@ -283,7 +283,7 @@ async def test_a_file_of_ours_in_other_hands_is_taken_back(path: str, tmp_path: 
 @pytest.mark.parametrize(
     ("egress", "why"),
     [
-        (Egress(cluster_dns="10.2.0.10"), "of no use without a cache_network"),
+        (Egress(cluster_dns="10.2.0.10"), "of no use without the network of the cache"),
         (
             Egress(cache_network="10.0.0.0/8", cluster_dns="dns.example"),
             "must be an address of IPv4",

@@ -53,7 +53,9 @@ def test_without_keys_nothing_is_touched() -> None:
     ],
 )
 def test_what_is_no_public_key_is_refused_without_being_shown(line: str) -> None:
-    with pytest.raises(InvalidSpec, match="public key 2 is no line of authorized_keys") as caught:
+    with pytest.raises(
+        InvalidSpec, match=r"public_keys\[1\] is no line of authorized_keys"
+    ) as caught:
         SshKeys("m1", (FLEET, line))
 
     assert not line or line not in str(caught.value)
