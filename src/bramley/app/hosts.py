@@ -326,7 +326,6 @@ async def _connected(way: Way, depot: Depot) -> AsyncIterator[ssh.SshConnection]
 
 def _target(way: Way) -> ssh.Target:
     user, host, port = parse_target(way.target, user=way.user)
-    known = ssh.KnownHosts(way.known_hosts)
     private_keys = keys(way)
     if not (private_keys or way.agent or way.password):
         raise BadConfiguration(
@@ -350,14 +349,14 @@ def _target(way: Way) -> ssh.Target:
             user=jump_user,
             port=jump_port,
             credentials=replace(credentials, password=None),
-            host_keys=known,
+            host_keys=ssh.KnownHosts(way.known_hosts),
         )
     return ssh.Target(
         host=host,
         user=user,
         port=port,
         credentials=credentials,
-        host_keys=known,
+        host_keys=ssh.KnownHosts(way.known_hosts, advice="give --trust-again once"),
         trust_again=ssh.TrustAgain() if way.trust_again else None,
         through=through,
     )

@@ -13,7 +13,6 @@ from bramley.base.errors import (
     CommandFailed,
     Conflict,
     Forbidden,
-    HostKeyChanged,
     HostUnreachable,
     LoginRefused,
     NotConverged,
@@ -34,7 +33,6 @@ _ADVICE: tuple[tuple[type[Exception], int, str], ...] = (
     (CommandFailed, FAILED, "; mend that, and the same command takes it up again"),
     # It says itself what the other one did, and what to do.
     (Conflict, FAILED, ""),
-    (HostKeyChanged, UNUSABLE, ". --trust-again forgets the known one"),
     (LoginRefused, UNUSABLE, ""),
     (Forbidden, UNUSABLE, "; use the kubeconfig of somebody who may do this"),
     (Unauthorized, UNUSABLE, "; use the kubeconfig of somebody who may do this"),

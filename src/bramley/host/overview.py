@@ -14,6 +14,8 @@ from bramley.host.commands import Look, Probe
 from bramley.host.connection import Connection
 from bramley.host.facts import Facts
 from bramley.host.steps import preconditions
+from bramley.host.steps.agent_job import Job
+from bramley.host.steps.local_network import LocalNetwork
 
 _CPUS = Look(("sysctl", "-n", "hw.ncpu"))
 _MEMORY = Look(("sysctl", "-n", "hw.memsize"))
@@ -77,11 +79,17 @@ def _read(seen: Facts, user: str) -> Overview:
         vms_running=vms.may_run(seen),
         tart=_text(seen, _TART),
         agent_pid=launch_daemon.pid(seen.said(_AGENT)) or None,
-        applied={part: stamp for part, stamp in stamping.read(seen).items() if part in _PARTS},
+        applied={
+            _STEPS[part]: stamp for part, stamp in stamping.read(seen).items() if part in _STEPS
+        },
     )
 
 
-_PARTS = frozenset(drift.Part)
+# Stamps are older than the names of some steps, and Macs keep them.
+_STEPS: dict[str, str] = {part: part for part in drift.Part} | {
+    drift.Part.LOCAL_NETWORK: LocalNetwork.name,
+    drift.Part.AGENT_JOB: Job.name,
+}
 
 
 def _text(seen: Facts, look: Look) -> str | None:

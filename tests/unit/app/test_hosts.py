@@ -148,6 +148,23 @@ async def test_a_cluster_is_asked_for_an_identity_when_all_else_is_right(
         await hosts.apply(way, wish, lambda _: None)
 
 
+def test_another_host_key_has_one_remedy_which_is_of_the_mac_alone(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("canary")
+    way = hosts.Way(
+        target="mac",
+        user="m1",
+        known_hosts=tmp_path / "known_hosts",
+        identities=(key,),
+        jump="between",
+    )
+    target = hosts._target(way)
+    assert target.through
+
+    assert target.host_keys.advice("mac", 22) == "give --trust-again once"
+    assert "ssh-keygen -R between" in target.through.host_keys.advice("between", 22)
+
+
 @pytest.mark.real_time
 async def test_a_mac_that_is_out_of_reach_leaves_nothing_in_the_cluster(tmp_path: Path) -> None:
     asked = []

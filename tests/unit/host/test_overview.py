@@ -10,7 +10,7 @@ from bramley.api.names import host
 from bramley.api.names import launchd as names
 from bramley.base import virtual_time
 from bramley.base.secret import Secret
-from bramley.host import ensuring, overview, plist
+from bramley.host import ensuring, overview, plist, sequence
 from bramley.host.launch_daemon import LaunchDaemon
 from bramley.host.steps.auto_login import AutoLogin
 from bramley.host.steps.sudo import Sudo
@@ -42,6 +42,14 @@ async def test_any_user_is_told_whether_somebody_is_logged_in(tmp_path: Path, ui
     assert made.password_sealed is False
     assert (made.macos, made.chip, made.cpus, made.memory_gib) == ("26.3", "arm64", 8, 16)
     assert made.free_gib == 380
+
+
+async def test_what_was_applied_is_told_by_the_names_of_the_steps(tmp_path: Path) -> None:
+    line = await wanted.mac(tmp_path, *sequence.steps(wanted.spec(tmp_path))[1:])
+
+    applied = (await overview.ask(line, "m1")).applied
+
+    assert {"agent-job", "local-network", "firewall", "agent"} <= {*applied} <= {*sequence.NAMES}
 
 
 async def test_an_agent_that_runs_is_told_without_sudo(tmp_path: Path) -> None:

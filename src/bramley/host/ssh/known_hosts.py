@@ -45,8 +45,9 @@ class _Entry:
 class KnownHosts:
     """The keys that a known-hosts file holds."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, advice: str = "") -> None:
         self._path = path
+        self._advice = advice
 
     def known(self, host: str, port: int) -> Sequence[HostKey]:
         """Return the keys that the file has for a host, without revoked ones."""
@@ -79,9 +80,9 @@ class KnownHosts:
                 self._write(left)
 
     def advice(self, host: str, port: int) -> str:
-        """Return the command that drops the keys of a host."""
+        """Return what drops the keys of a host: a command, if whoever keeps them has no way of its own."""
         name, path = shlex.quote(_name(host, port)), shlex.quote(str(self._path))
-        return f"run: ssh-keygen -R {name} -f {path}"
+        return self._advice or f"run: ssh-keygen -R {name} -f {path}"
 
     def _lines(self) -> list[str]:
         try:
