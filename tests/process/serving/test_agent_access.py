@@ -108,7 +108,7 @@ def test_a_file_of_somebody_else_is_not_overwritten(admin: Path, tmp_path: Path)
     ("arguments", "word"),
     [
         (("create", "Mac_1"), "no name of a node"),
-        (("create", "mac-1", "--expires", "soon"), "write it like 30m"),
+        (("create", "mac-1", "--expires", "soon"), "write it like 30s"),
         (("create", "mac-1", "--expires", "5m"), "10 minutes at least"),
         (("create", "mac-1", "--expires", "99999999999999d"), "too long"),
         (("create", "mac-1", "--server", "api"), "write it as https://"),
