@@ -6,6 +6,7 @@ import os
 import signal
 import stat
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -147,6 +148,25 @@ def test_fewer_macs_than_before_leave_no_node_and_no_pod_behind(tmp_path: Path) 
         until(lambda: nodes(server) == ["mac-1"])
         assert server.request("GET", f"{PODS}/bound")[0] == 404
         until(lambda: phase(server) == "Running")
+
+
+@in_a_thread
+def test_macs_that_begin_bare_take_the_place_of_those_before(tmp_path: Path) -> None:
+    folder = tmp_path / "data" / "macs"
+    with up(tmp_path, macs=0) as server:
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "mac-9"}}
+        assert server.request("POST", "/api/v1/nodes", node)[0] == 201
+    for name in ("mac-1", "mac-9"):
+        (folder / name).mkdir(parents=True)
+    # As a start that was killed leaves it.
+    words = ("-c", "import time; time.sleep(600)", "--state-dir", str(folder / "mac-1" / "state"))
+    with subprocess.Popen([sys.executable, *words]) as agent:
+        try:
+            with running(tmp_path, "--macs", "1", "--bootstrap", command="up") as server:
+                until(lambda: nodes(server) == [])
+                assert agent.wait(60) == -signal.SIGTERM
+        finally:
+            agent.kill()
 
 
 @in_a_thread
