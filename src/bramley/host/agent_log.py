@@ -15,7 +15,7 @@ from bramley.host.facts import Facts, Said
 
 _MOST = 4096
 LAST = Look(("tail", "-c", str(_MOST), host.AGENT_LOG))
-_LINES = 5
+_LINES = 3
 _LONGEST_LINE = 400
 _SECRETS = re.compile(
     r"eyJ[\w-]+\.[\w.-]+|tskey-[\w-]+|(?<=://)[^\s/@]*:[^\s/@]*(?=@)|(?<=Bearer )\S+", re.ASCII

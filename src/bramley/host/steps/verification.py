@@ -119,6 +119,6 @@ class Verification:
             return ""
         return (
             "the agent lives and does not come to terms with its API server, so its Node is not ready; see that this Mac "
-            f"reaches the server in {host.AGENT_KUBECONFIG}, and that the token there is let in; --server of apply names "
-            "the address that a new one gets"
+            f"reaches the server in {host.AGENT_KUBECONFIG}, and that the token there is let in; where apply makes that file, "
+            "--server names the address in it"
         )

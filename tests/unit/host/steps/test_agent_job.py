@@ -273,7 +273,7 @@ async def test_an_agent_that_ends_at_once_is_told_with_its_last_words(tmp_path: 
         await ensuring.apply(Logging(line.mac, "\n".join(said)), [Job(JOB)])
 
     told = str(caught.value)
-    assert told.endswith("line 898 | line 899 | token=[hidden] | cannot listen on :8080")
+    assert told.endswith(": line 899 | token=[hidden] | cannot listen on :8080")
     assert "line 890" not in told
 
 
