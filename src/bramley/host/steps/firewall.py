@@ -227,7 +227,9 @@ def _checked(egress: Egress) -> Iterator[Cause]:
         if value:
             yield from _narrow(name, ipaddress.IPv4Network(value))
     if egress.cluster_dns and not egress.cache_network:
-        yield _cause("cluster_dns", "is of no use without the network of the cache, whose names it knows")
+        yield _cause(
+            "cluster_dns", "is of no use without the network of the cache, whose names it knows"
+        )
     if egress.cluster_dns and not _is_address(egress.cluster_dns):
         yield _cause("cluster_dns", "must be an address of IPv4: a name may lead elsewhere later")
 
