@@ -112,7 +112,8 @@ def test_stop_is_clean_and_quick_though_watches_are_open(
         streams = []
         for watch in watches:
             headers = {"Authorization": f"Bearer {server.token}"}
-            watch.request("GET", f"{CONFIG_MAPS}?watch=true&resourceVersion=0", headers=headers)
+            path = f"{CONFIG_MAPS}?watch=true&resourceVersion=0&fieldSelector=metadata.name%3Done"
+            watch.request("GET", path, headers=headers)
             streams.append(watch.getresponse())
         server.request("POST", CONFIG_MAPS, a_config_map("one"))
 
