@@ -23,7 +23,7 @@ test: check ## Run make check, then every tier of tests; TIERS=unit,process choo
 	@$(PYTHON_IN) -m tools.prepare
 	@$(PYTHON_IN) -m pytest -n $(LANES)
 
-test-fast: $(READY) ## Run what needs nothing but Python, in under a minute
+test-fast: $(READY) ## Run what needs nothing but Python, in a minute or two
 	@TIERS=unit,meta,scenarios HYPOTHESIS_PROFILE=fast $(PYTHON_IN) -m pytest -n 2 tests/unit tests/meta tests/scenarios
 
 check: $(READY) ## Lint, format, lengths, types, layers, and that the maps are true
