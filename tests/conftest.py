@@ -67,7 +67,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if tier_of(item) in wanted]
-    if config.getoption("numprocesses", None) is not None or hasattr(config, "workerinput"):
+    if hasattr(config, "workerinput"):  # this process is one of several
         lanes.in_order(items)
 
 
