@@ -62,11 +62,13 @@ def project(tmp_path: Path) -> Path:
 
 def run(project: Path, *arguments: str, env: Mapping[str, str]) -> str:
     here = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
+    # Within a lane the variables of the run around would give every order the same seed.
+    outside = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_XDIST")}
     fresh = {"PYTHONPATH": here, "TIERS": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": ""}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-v", *arguments],
         cwd=project,
-        env={**os.environ, **fresh, **env},
+        env={**outside, **fresh, **env},
         capture_output=True,
         text=True,
         timeout=600,
