@@ -131,8 +131,8 @@ def test_an_agent_that_ends_is_told_and_started_again(tmp_path: Path) -> None:
 
         os.kill(first, signal.SIGKILL)
 
-        until(lambda: mac.agents() and mac.agents() != [first])
-        assert "Agent ended" in server.err.read_text()
+        until(lambda: "Agent ended" in server.err.read_text())
+        until(lambda: set(mac.agents()) - {first})
 
 
 @in_a_thread
