@@ -18,7 +18,7 @@ import pytest
 from hypothesis import Phase, settings
 
 from bramley.base import virtual_time
-from tools import lanes, telling, tiers
+from tools import lanes, second_look, telling, tiers
 
 TESTS = Path(__file__).parent
 REAL_TIME_TIERS = {"contract", "process", "cluster"}
@@ -158,3 +158,5 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", SIDE_BY_SIDE)
     for plugin in (lanes, telling, telling.Summary()):
         config.pluginmanager.register(plugin)
+    if config.getoption("numprocesses", None):  # this process hands the tests to others
+        config.pluginmanager.register(second_look.SecondLook(config))

@@ -6,7 +6,7 @@ Everything travels as properties of reports, so it arrives from other processes 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import pytest
@@ -14,6 +14,7 @@ import pytest
 TIER = "tier"
 TARGET = "target"
 TOLD = "told"
+Outcomes = Mapping[str, Sequence[pytest.TestReport]]
 
 
 class Tell(Protocol):
@@ -36,24 +37,13 @@ def tell(request: pytest.FixtureRequest) -> Tell:
 class Summary:
     """Counts outcomes per tier, and per target of contract suites, and gathers what tests tell."""
 
-    def __init__(self) -> None:
-        self._outcomes: dict[str, Counter[str]] = defaultdict(Counter)
-        self._targets: dict[str, Counter[str]] = defaultdict(Counter)
-        self._told: dict[str, Counter[str]] = defaultdict(Counter)
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Count what a report says; they come from every process of the run."""
-        if report.when == "call" or (report.when == "setup" and not report.passed):
-            for name, counts in ((TIER, self._outcomes), (TARGET, self._targets)):
-                for value in _values(report, name):
-                    counts[str(value)][report.outcome] += 1
-        if report.when == "call":
-            for heading, line, number in _values(report, TOLD):
-                self._told[heading][line] += number
-
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Write it all below the failures."""
-        for heading, lines in sorted(self._told.items()):
+        """Write it all below the failures; the reports come from every process of the run."""
+        outcomes = {
+            name: [report for report in reports if isinstance(report, pytest.TestReport)]
+            for name, reports in terminalreporter.stats.items()
+        }
+        for heading, lines in sorted(_told(outcomes).items()):
             terminalreporter.section(heading)
             for line, number in sorted(lines.items()):
                 terminalreporter.write_line(line.replace("{}", str(number)))
@@ -61,9 +51,28 @@ class Summary:
         seed = terminalreporter.config.getoption("randomly_seed", None)
         if seed is not None:
             terminalreporter.write_line(f"order      repeat it with --randomly-seed={seed}")
-        for name, counts in [*sorted(self._outcomes.items()), *sorted(self._targets.items())]:
+        for name, counts in [*_counted(outcomes, TIER), *_counted(outcomes, TARGET)]:
             told = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
             terminalreporter.write_line(f"{name:<10} {told}")
+
+
+def _told(outcomes: Outcomes) -> dict[str, Counter[str]]:
+    told: dict[str, Counter[str]] = defaultdict(Counter)
+    for report in (each for reports in outcomes.values() for each in reports):
+        if report.when == "call":
+            for heading, line, number in _values(report, TOLD):
+                told[heading][line] += number
+    return told
+
+
+def _counted(outcomes: Outcomes, name: str) -> list[tuple[str, Counter[str]]]:
+    """Count outcomes by a property of the reports; pytest gives its set-ups and ends that went well no name."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for outcome, reports in outcomes.items():
+        for report in reports if outcome else ():
+            for value in _values(report, name):
+                counts[str(value)][outcome] += 1
+    return sorted(counts.items())
 
 
 def _values(report: pytest.TestReport, name: str) -> Iterator[Any]:
