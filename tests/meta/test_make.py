@@ -13,6 +13,7 @@ from tests.meta.documents import ROOT, fenced, inline_code, markdown, name_of
 from tools import tiers
 
 MAKEFILE = ROOT / "Makefile"
+WORKFLOW = ROOT / ".github/workflows/ci.yml"
 
 
 def targets() -> set[str]:
@@ -62,7 +63,7 @@ def test_ci_runs_make_test_and_nothing_cleverer() -> None:
 
 
 def test_the_workflow_calls_ci_on_linux_and_known_tiers_on_macos() -> None:
-    workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())
+    workflow = yaml.safe_load(WORKFLOW.read_text())
 
     runs = {
         name: [step.get("run", "") for step in job["steps"]]
@@ -72,3 +73,24 @@ def test_the_workflow_calls_ci_on_linux_and_known_tiers_on_macos() -> None:
     assert ".ci/run" in runs["linux"]
     [mac] = [run for run in runs["macos"] if run.startswith("make test TIERS=")]
     assert tiers.chosen(mac.partition("TIERS=")[2])
+
+
+def packages_of(tier: str) -> set[str]:
+    return {program.package for program in tiers.programs_of(tier)}
+
+
+def test_the_workflow_installs_what_the_tiers_need_on_linux() -> None:
+    steps = yaml.safe_load(WORKFLOW.read_text())["jobs"]["linux"]["steps"]
+
+    [install] = [run for step in steps if "apt-get install" in (run := step.get("run", ""))]
+
+    assert set().union(*map(packages_of, tiers.NAMES)) <= set(install.split())
+
+
+@pytest.mark.parametrize("tier", tiers.NAMES)
+def test_contributors_are_told_what_a_tier_needs(tier: str) -> None:
+    table = (ROOT / "CONTRIBUTING.md").read_text()
+
+    [needs] = re.findall(rf"^\| {tier} \|.*\| ([^|]*) \|$", table, re.MULTILINE)
+
+    assert packages_of(tier) <= set(re.findall(r"[\w-]+", needs))
