@@ -60,4 +60,4 @@ def test_defaults_and_files_are_the_codes() -> None:
 def test_exit_codes_are_the_codes() -> None:
     codes = [int(code) for code in re.findall(r"^\| (\d+) \|", REFERENCE, re.MULTILINE)]
 
-    assert codes == [0, failing.FAILED, failing.UNUSABLE, failing.BUG]
+    assert codes == [0, failing.FAILED, failing.UNUSABLE, failing.BUG, failing.STOPPED]
