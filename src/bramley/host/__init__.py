@@ -1,5 +1,5 @@
-"""Shaping a Mac: what its files must say, checked and rendered here without touching any machine.
+"""Shaping a Mac from outside: facts, plan, ensure.
 
-`grammar` refuses what must not travel to a Mac, `pf_conf`, `kcpassword` and `plist` own one file each, and `drift` tells
-which parts of a Mac differ from what is wanted.
+A file of `steps` makes commands from facts, `ensuring` has them done through a `connection`: over `ssh`, or on the simulated Mac.
+Steps touch no machine themselves. Read `step` for what one is, and `sequence` for their order.
 """
