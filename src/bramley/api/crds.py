@@ -5,6 +5,7 @@ The committed `crds/*.yaml` are what this makes; a test compares them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -114,9 +115,9 @@ def manifests() -> list[dict[str, Any]]:
     return [to_wire(definition(custom)) for custom in KINDS]
 
 
-def as_yaml() -> str:
-    """Return all definitions as one YAML stream."""
-    return "---\n".join(to_yaml(manifest) for manifest in manifests())
+def as_yaml(chosen: Iterable[dict[str, Any]]) -> str:
+    """Return these manifests as one YAML stream."""
+    return "---\n".join(map(to_yaml, chosen))
 
 
 def to_yaml(manifest: dict[str, Any]) -> str:

@@ -5,9 +5,6 @@ A label child is looked up once and kept, because the look-up costs four times t
 
 from __future__ import annotations
 
-import contextlib
-import time
-from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -73,13 +70,3 @@ def histogram(
 ) -> Labelled[Histogram]:
     """Declare a histogram with labels."""
     return Labelled(Histogram(name, text, labels, registry=registry, buckets=buckets))
-
-
-@contextlib.contextmanager
-def timed(child: Histogram) -> Iterator[None]:
-    """Observe how long the block took, also when it failed."""
-    began = time.perf_counter()
-    try:
-        yield
-    finally:
-        child.observe(time.perf_counter() - began)

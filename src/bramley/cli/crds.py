@@ -44,7 +44,7 @@ def crds(
         printed = manifests[0] if kind else listed
         typer.echo(msgspec.json.format(msgspec.json.encode(printed)))
     else:
-        typer.echo("---\n".join(definitions.to_yaml(one) for one in manifests), nl=False)
+        typer.echo(definitions.as_yaml(manifests), nl=False)
 
 
 def _chosen(manifests: list[dict[str, Any]], kind: str | None) -> list[dict[str, Any]]:

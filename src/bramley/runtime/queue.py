@@ -69,8 +69,6 @@ class WorkQueue(Generic[T]):
         self._getters: deque[asyncio.Future[None]] = deque()
         self._takes = 0
         self._closed = False
-        # Only there while somebody waits for it, because keys come and go too often for an event that nobody hears.
-        self._idle: asyncio.Event | None = None
         meter.depth.set_function(self.__len__)
         meter.longest_running.set_function(self._longest_running)
 
@@ -136,9 +134,6 @@ class WorkQueue(Generic[T]):
     def done(self, key: T) -> float:
         """Give the key back and return when it was taken; if it was added meanwhile, it waits again."""
         taken = self._processing.pop(key)
-        if self._idle is not None and not self._processing:
-            self._idle.set()
-            self._idle = None
         if self._dirty:
             self._push_dirty(key)
         return taken
@@ -149,12 +144,6 @@ class WorkQueue(Generic[T]):
         self._delays.clear()
         while self._getters:
             self._wake_one()
-
-    async def drained(self) -> None:
-        """Wait until no key is in process."""
-        if self._processing:
-            self._idle = self._idle or asyncio.Event()
-            await self._idle.wait()
 
     def _push(self, key: T, priority: Priority, since: float) -> None:
         self._waits_as[key] = priority

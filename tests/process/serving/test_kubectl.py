@@ -62,7 +62,7 @@ def test_session_with_kubectl(tmp_path: Path, kubectl: Path) -> None:
 
         config_map = str(EXAMPLES / "configmap.yaml")
         assert "created" in run("apply", "-f", config_map)
-        assert "created" in run("apply", "-f", "-", stdin=crds.as_yaml())
+        assert "created" in run("apply", "-f", "-", stdin=crds.as_yaml(crds.manifests()))
         pool = str(EXAMPLES / "runnerpool.yaml")
         assert "created" in run("apply", "-f", pool)
         assert "unchanged" in run("apply", "-f", pool)
@@ -83,7 +83,7 @@ def test_session_with_kubectl(tmp_path: Path, kubectl: Path) -> None:
 def test_refusal_reaches_the_person_at_kubectl(tmp_path: Path, kubectl: Path) -> None:
     with running(tmp_path) as server:
         run = Kubectl(kubectl, server)
-        run("apply", "-f", "-", stdin=crds.as_yaml())
+        run("apply", "-f", "-", stdin=crds.as_yaml(crds.manifests()))
         broken = up.POOL.replace("replicas: 2", "replicas: -2")
 
         with pytest.raises(AssertionError, match=r"spec.replicas.*greater than or equal to 0"):

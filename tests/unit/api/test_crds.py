@@ -72,7 +72,7 @@ def test_no_committed_definition_is_left_over() -> None:
 
 
 def test_the_printed_stream_holds_every_definition() -> None:
-    assert list(yaml.safe_load_all(crds.as_yaml())) == crds.manifests()
+    assert list(yaml.safe_load_all(crds.as_yaml(crds.manifests()))) == crds.manifests()
 
 
 @pytest.mark.parametrize("manifest", crds.manifests(), ids=lambda one: one["metadata"]["name"])

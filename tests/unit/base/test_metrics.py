@@ -38,16 +38,6 @@ def test_forgetting_what_was_never_seen_is_fine() -> None:
     depth.forget("pods")
 
 
-def test_a_block_is_timed_also_when_it_fails() -> None:
-    registry = CollectorRegistry()
-    work = metrics.histogram(registry, "work_seconds", "Work.", "queue")
-
-    with pytest.raises(ValueError, match="broken"), metrics.timed(work.of("pods")):
-        raise ValueError("broken")
-
-    assert 'work_seconds_count{queue="pods"} 1.0' in scraped(registry)
-
-
 def test_a_name_is_declared_once_per_registry() -> None:
     registry = CollectorRegistry()
     metrics.counter(registry, "a_total", "A.")

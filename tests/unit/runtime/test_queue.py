@@ -231,44 +231,6 @@ async def test_shut_down_wakes_every_worker_and_drops_what_waits() -> None:
         await queue.get()
 
 
-async def test_drained_waits_for_the_keys_in_process() -> None:
-    queue = a_queue()
-    queue.add("a")
-    await queue.get()
-    queue.shut_down()
-
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(10):
-            await queue.drained()
-    queue.done("a")
-    async with asyncio.timeout(1):
-        await queue.drained()
-
-
-async def test_queue_is_drained_only_when_the_last_key_is_done() -> None:
-    queue = a_queue()
-    queue.add("a")
-    queue.add("b")
-    keys = [queue.take(), queue.take()]
-    ended: list[str] = []
-
-    async def wait() -> None:
-        await queue.drained()
-        ended.append("ended")
-
-    async with asyncio.TaskGroup() as group:
-        for _ in range(2):
-            group.create_task(wait())
-        await asyncio.sleep(0)
-        queue.done("a")
-        await asyncio.sleep(1)
-        assert ended == []
-        queue.done("b")
-
-    assert keys == ["a", "b"]
-    assert ended == ["ended"] * 2
-
-
 async def test_take_gives_what_waits_and_does_not_wait_itself() -> None:
     queue = a_queue()
     assert queue.take() is None
