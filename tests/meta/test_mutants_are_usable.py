@@ -19,6 +19,10 @@ def test_every_mutant_fits_its_file() -> None:
     assert known()
 
 
+def test_every_mutant_says_in_a_sentence_why_it_matters() -> None:
+    assert [mutant.why for mutant in known() if not mutant.why.endswith(".")] == []
+
+
 @functools.cache
 def defined(path: str) -> set[str]:
     """Return the names that a test file defines: functions, classes, methods, and what is assigned at its top."""
