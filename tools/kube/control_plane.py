@@ -24,16 +24,18 @@ from tools.kube.processes import ProcessRecord
 from tools.kube.progress import Progress
 
 START_PATIENCE = 180.0
-PORT_TRIES = 3
+TRIES = 3
 PORT_TAKEN = "address already in use"
+# What a server says that gave up because the one it needs did not answer in time: etcd within 20 s, the API within 10.
+GAVE_UP = ("context deadline exceeded", "Client.Timeout exceeded", "TLS handshake timeout")
 
 
 class StartFailed(Exception):
     """A server did not come up; the message carries the end of its log."""
 
 
-class PortTaken(StartFailed):
-    """Another process took a port between our choice and the server's start; other ports will do."""
+class Unlucky(StartFailed):
+    """Another process took a port before the server did, or a busy machine kept it waiting too long; another try will do."""
 
 
 def up(instance: Instance, options: Options, progress: Progress | None = None) -> Written:
@@ -53,13 +55,13 @@ def runs_whole(written: Written) -> bool:
 
 
 def start_with_free_ports(instance: Instance, options: Options, progress: Progress) -> Written:
-    """Start everything, with other ports when somebody was faster at one of them."""
-    for last in (number == PORT_TRIES for number in range(1, PORT_TRIES + 1)):
+    """Start everything, again with other ports when somebody was faster at one of them, or a server gave up too soon."""
+    for last in (number == TRIES for number in range(1, TRIES + 1)):
         stop_servers(instance)
         try:
             with progress.step("starting the control plane"):
                 return start(instance, options)
-        except PortTaken:
+        except Unlucky:
             stop_servers(instance)
             if last:
                 raise
@@ -139,7 +141,7 @@ def until(done: Callable[[], bool], servers: tuple[ProcessRecord, ...]) -> None:
 def failure(server: ProcessRecord, what: str) -> StartFailed:
     """Return the error for a server that failed, with what it said last."""
     said = processes.tail(server.log)
-    kind = PortTaken if PORT_TAKEN in said else StartFailed
+    kind = Unlucky if any(reason in said for reason in (PORT_TAKEN, *GAVE_UP)) else StartFailed
     return kind(f"{server.name} {what}; its log {server.log} ends:\n{said}")
 
 
@@ -202,9 +204,11 @@ class RealCluster:
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
         """Run kubectl as the admin and return what it prints."""
-        command = [str(programs.path_of("kubectl")), f"--kubeconfig={self.kubeconfig}", *arguments]
+        # A cache of what is served of its own: another cluster may have had this port before.
+        own = (f"--kubeconfig={self.kubeconfig}", f"--cache-dir={self.instance.folder / 'cache'}")
+        command = [str(programs.path_of("kubectl")), *own, *arguments]
         done = subprocess.run(
-            command, input=stdin, capture_output=True, text=True, check=False, timeout=120
+            command, input=stdin, capture_output=True, text=True, check=False, timeout=300
         )
         if done.returncode:
             raise RuntimeError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")

@@ -65,7 +65,7 @@ def identity(pid: int) -> str | None:
 def identity_by_ps(pid: int) -> str | None:
     """Ask `ps` where there is no /proc."""
     asked = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
-    told = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=10).stdout
+    told = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=60).stdout
     state, _, started = told.strip().partition(" ")
     return None if not state or state.startswith(ZOMBIE) else started.strip()
 
@@ -113,4 +113,4 @@ def resident_bytes(pid: int) -> int:
     if status.exists():
         line = next(line for line in status.read_text().splitlines() if line.startswith("VmRSS:"))
         return int(line.split()[1]) * 1024
-    return int(subprocess.run(asked, capture_output=True, check=True, timeout=10).stdout) * 1024
+    return int(subprocess.run(asked, capture_output=True, check=True, timeout=60).stdout) * 1024

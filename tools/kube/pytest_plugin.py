@@ -5,7 +5,7 @@ Every run of pytest loads this file, so what it needs is imported only when a te
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,17 +43,25 @@ def real_cluster(pytestconfig: pytest.Config) -> Iterator[RealCluster]:
 
 @pytest.fixture(scope="module")
 def lone_cluster(pytestconfig: pytest.Config) -> Iterator[RealCluster]:
-    """Run a whole control plane for the tests of one module that cannot share: no Node is there but their own."""
-    with _running(pytestconfig, purpose="alone") as cluster:
+    """Run a whole control plane for the tests of one module that cannot share: no Node is there but their own.
+
+    Nobody runs on these Nodes, so they are never heard of again once they are ready; they stay so for as long as a test takes.
+    """
+    patient = ("--node-monitor-grace-period=1h", "--node-startup-grace-period=1h")
+    with _running(
+        pytestconfig, purpose="alone", extra={"kube-controller-manager": patient}
+    ) as cluster:
         yield cluster
 
 
 @contextmanager
-def _running(config: pytest.Config, *, purpose: str) -> Iterator[RealCluster]:
+def _running(
+    config: pytest.Config, *, purpose: str, extra: Mapping[str, tuple[str, ...]] | None = None
+) -> Iterator[RealCluster]:
     from tools.kube import control_plane
     from tools.kube.flags import Options
 
-    options = Options(durable=False)
+    options = Options(durable=False, extra=extra or {})
     prepare(config, *options.servers, "kubectl")
     with control_plane.running(options, purpose=purpose) as cluster:
         yield cluster

@@ -107,15 +107,23 @@ def test_free_ports_differ() -> None:
     assert len(set(control_plane.free_ports(5))) == 5
 
 
-def test_a_taken_port_is_told_apart_from_other_failures(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("said", "is_tried_again"),
+    [
+        ("listen tcp 127.0.0.1:1: bind: address already in use", True),
+        ("error initializing storage destroy: context deadline exceeded", True),
+        ("unable to load configmap: Get https://x: net/http: TLS handshake timeout", True),
+        ("panic: something else", False),
+    ],
+)
+def test_bad_luck_at_the_start_is_told_apart_from_other_failures(
+    said: str, is_tried_again: bool, tmp_path: Path
+) -> None:
     log = tmp_path / "x.log"
     server = ProcessRecord("kube-apiserver", 1, "then", str(log))
+    log.write_text(f"{said}\n")
 
-    log.write_text("listen tcp 127.0.0.1:1: bind: address already in use\n")
-    taken = control_plane.failure(server, "ended")
-    log.write_text("panic: something else\n")
-    other = control_plane.failure(server, "ended")
+    found = control_plane.failure(server, "ended")
 
-    assert isinstance(taken, control_plane.PortTaken)
-    assert not isinstance(other, control_plane.PortTaken)
-    assert "panic: something else" in str(other)
+    assert isinstance(found, control_plane.Unlucky) == is_tried_again
+    assert said in str(found)
