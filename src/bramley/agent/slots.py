@@ -92,13 +92,8 @@ class Slots:
         return self._occupied(self._host.guest_processes())
 
     def is_held(self, vm: str) -> bool:
-        """Tell whether somebody holds tart's lock of a VM; where that cannot be told, somebody does."""
-        try:
-            return self._tart.is_running(vm, self._host)
-        except FileNotFoundError:
-            return False
-        except OSError:
-            return True
+        """Tell whether somebody holds tart's lock of a VM."""
+        return self._tart.is_running(vm, self._host)
 
     def _allowed(self) -> int:
         refusal = self._current_refusal()

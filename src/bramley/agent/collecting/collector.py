@@ -162,7 +162,9 @@ class Collector:
             vms={name: self._aged(record) for name, record in vms.items()},
             images=[self._aged(record) for record in records],
             goldens=goldens,
-            live=frozenset(name for name in goldens | vms.keys() if self._lives(name)),
+            live=frozenset(
+                name for name in goldens | vms.keys() if around.tart.is_running(name, around.host)
+            ),
             in_hand=frozenset(each.digest for each in records if around.stock.is_in_hand(each)),
             leases=leases.held(around.leases),
             is_low=self._is_low(),
@@ -184,15 +186,6 @@ class Collector:
         except OSError as error:
             logger.warning("Cannot read the process table", error=str(error))
             return None
-
-    def _lives(self, vm: str) -> bool:
-        """Tell whether a VM runs; if that cannot be told, it does."""
-        try:
-            return self._around.tart.is_running(vm, self._around.host)
-        except FileNotFoundError:
-            return False
-        except OSError:
-            return True
 
     def _is_low(self) -> bool:
         try:

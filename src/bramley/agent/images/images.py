@@ -267,21 +267,13 @@ class Images:
     async def _clear(self, vm: str) -> None:
         if not self._stock.has_folder(vm):
             return
-        record = self._around.ledger.vm(vm)
-        if record is None or record.state is not VmState.CLAIMED or self._runs(vm):
+        around, record = self._around, self._around.ledger.vm(vm)
+        is_ours = record is not None and record.state is VmState.CLAIMED
+        if not is_ours or around.tart.is_running(vm, around.host):
             raise errors.AlreadyExists(
                 f"there is a VM {vm}, and it is not a clone that we may replace"
             )
-        await self._around.tart.delete(vm)
-
-    def _runs(self, vm: str) -> bool:
-        """Tell whether a VM runs; one of which that cannot be told counts as running."""
-        try:
-            return self._around.tart.is_running(vm, self._around.host)
-        except FileNotFoundError:
-            return False
-        except OSError:
-            return True
+        await around.tart.delete(vm)
 
     def _settle_unfinished(self) -> None:
         """Take over what pulls have brought whose agent did not see their end; others may still be under way."""

@@ -246,8 +246,13 @@ class Tart:
         return all((self._bundle(vm) / name).exists() for name in _BUNDLE)
 
     def is_running(self, vm: str, host: Host) -> bool:
-        """Tell whether somebody runs the VM, by the lock that tart holds."""
-        return host.lock_holder(self._bundle(vm) / _BUNDLE[0]) is not None
+        """Tell whether somebody runs the VM, by the lock that tart holds; where that cannot be told, somebody does."""
+        try:
+            return host.lock_holder(self._bundle(vm) / _BUNDLE[0]) is not None
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
 
     async def _list(self) -> Sequence[ListedVm]:
         said = await self._run("list", ("--format", "json"), limit=self.deadlines.list)
