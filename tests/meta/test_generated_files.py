@@ -9,6 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from bramley.agent.metrics import AgentMetrics
+from bramley.api.names import metrics as names
 from bramley.runtime.metrics import RuntimeMetrics
 from tests.meta.documents import ROOT, name_of
 from tools import crds
@@ -23,6 +24,15 @@ def test_a_committed_file_is_current(path: Path) -> None:
 
 def test_there_is_no_definition_of_a_kind_that_is_gone() -> None:
     assert {path for path in GENERATED if path.suffix == ".yaml"} == set((ROOT / "crds").iterdir())
+
+
+def test_every_metric_of_the_embedded_api_is_explained() -> None:
+    page = (ROOT / "docs/reference/metrics.md").read_text()
+    metrics = [each for each in vars(names).values() if isinstance(each, names.Metric)]
+    own = [each.name for each in metrics if each.name.startswith(("apiserver_", "bramley_"))]
+
+    assert own
+    assert [name for name in own if f"`{name}`" not in page] == []
 
 
 @pytest.mark.parametrize("declare", [RuntimeMetrics, AgentMetrics])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from http import HTTPStatus
 
 from bramley.apiserver import audit, discovery, limits, paths, status
 from bramley.apiserver.audit import Log
@@ -16,6 +17,7 @@ from bramley.apiserver.auth.authenticator import Authenticate, Authenticator
 from bramley.apiserver.auth.authorizer import Authorizer, refusal
 from bramley.apiserver.auth.users import User
 from bramley.apiserver.limits import Lane, Limits, Seat
+from bramley.apiserver.metering import Requests
 from bramley.apiserver.paths import Target
 from bramley.apiserver.rest import (
     bootstrap,
@@ -95,7 +97,8 @@ class Api:
 
     def __init__(self, server: Server, callers: Callers, audit: Log | None = None) -> None:
         self._server = server
-        self._limits = Limits(server.settings)
+        self.limits = Limits(server.settings)
+        self.requests = Requests()
         self._audit = audit
         self._callers = callers
         self._prepared: asyncio.Event | None = None
@@ -107,12 +110,16 @@ class Api:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
         request = Request(scope, receive, self._server.settings)
-        with self._limits.seat() as seat:
+        monotonic = self._server.clock.monotonic
+        began = monotonic()
+        with self.limits.seat() as seat:
             await self._exchange(request, seat, send)
         if seat.is_late and not seat.has_begun:
             answer = error_answer(limits.timed_out(request.method))
             self._note(request, answer)
             await send_answer(send, answer)
+        target = request.target or self._refused_target(request)
+        self.requests.count(request, target, code=request.code, seconds=monotonic() - began)
 
     async def _exchange(self, request: Request, seat: Seat, send: Send) -> None:
         try:
@@ -128,7 +135,17 @@ class Api:
             seat.has_begun = True
             await send_answer(send, answer, request.warnings)
 
+    def _refused_target(self, request: Request) -> Target | None:
+        """Return what was asked for by somebody who was refused before that was looked up."""
+        if request.code < HTTPStatus.BAD_REQUEST or discovery.is_document(request.path):
+            return None
+        try:
+            return paths.find(request.path, self._server.catalog)
+        except ApiError:
+            return None
+
     def _note(self, request: Request, answer: Answer) -> None:
+        request.code = answer.code
         if self._audit is not None and audit.wants(request):
             self._audit.note(request, answer.code, answer.body)
 
@@ -137,7 +154,7 @@ class Api:
         if not self._is_ready:
             await self._prepare()
         asked = self._callers.check(request)
-        target = self._target(request.path)
+        request.target = target = self._target(request.path)
         if target is None:
             return self._documents.answer(request)
         if target.resource.rules.warning:
@@ -172,8 +189,8 @@ class Api:
     def _lane(self, request: Request, target: Target) -> Lane:
         # A log may be followed for hours.
         if target.subresource in _LASTING:
-            return self._limits.watches
-        return self._limits.lane_of(request.method, target.resource.stored_name)
+            return self.limits.watches
+        return self.limits.lane_of(request.method, target.resource.stored_name)
 
     async def _stream(
         self, request: Request, answer: Answer, chunks: Chunks, seat: Seat, send: Send
@@ -205,14 +222,15 @@ class Api:
         if target.legacy_watch:
             target, asked = watching.legacy(target, asked)
         if asked.watch and request.method == "GET":
-            seat.take(_counted(request), self._limits.watches)
+            seat.take(_counted(request), self.limits.watches)
+            request.code = HTTPStatus.OK
             if self._audit is not None and audit.wants(request):
                 # When it begins: it may last for an hour.
                 self._audit.note(request, 200)
             may = partial(self._callers.still_lets, request)
             await watching.watch(self._server, request, target, asked=asked, send=send, may=may)
             return None
-        seat.take(_counted(request), self._limits.common)
+        seat.take(_counted(request), self.limits.common)
         return listing.list_objects(self._server, request, target, asked)
 
     async def _prepare(self) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from bramley.apiserver import aside, discovery, health
+from bramley.apiserver import aside, discovery, health, key_rotation
 from bramley.apiserver.api import Api, Authenticate, Callers
 from bramley.apiserver.auth.accounts import Accounts
 from bramley.apiserver.auth.agents import Agents
@@ -19,6 +19,8 @@ from bramley.apiserver.auth.authenticator import Authenticator
 from bramley.apiserver.auth.authorizer import Authorizer
 from bramley.apiserver.auth.rbac import Rbac
 from bramley.apiserver.auth.signing import Keys
+from bramley.apiserver.masters_only import Door, Endpoint
+from bramley.apiserver.metering import Meters
 from bramley.apiserver.resources import Catalog
 from bramley.apiserver.rest import bootstrap
 from bramley.apiserver.rest.exchange import Receive, Scope, Send
@@ -42,6 +44,7 @@ class App(msgspec.Struct, frozen=True):
 
     api: Api
     aside: Starlette
+    meters: Meters
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI scope."""
@@ -86,15 +89,14 @@ def build(  # noqa: PLR0913 - the one place where an API is put together
     )
     bootstrap.install_definitions(server)
     callers = Callers(authenticator, server.authorizer)
-    more = (
-        *_backup_routes(backups, callers, server.settings, audit),
-        _key_route(accounts, callers, server.settings, audit),
-    )
-    pages = _pages(server, callers, accounts)
-    return App(Api(server, callers, audit), aside.build(pages, more))
+    more = _for_masters(accounts, backups, Door(callers, server.settings, audit))
+    api = Api(server, callers, audit)
+    meters = Meters(store, api.limits, api.requests, audit)
+    pages = _pages(server, callers, accounts, meters)
+    return App(api, aside.build(pages, more), meters)
 
 
-def _pages(server: Server, callers: Callers, accounts: Accounts) -> aside.Pages:
+def _pages(server: Server, callers: Callers, accounts: Accounts, meters: Meters) -> aside.Pages:
     return aside.Pages(
         callers=callers,
         accounts=accounts,
@@ -102,26 +104,14 @@ def _pages(server: Server, callers: Callers, accounts: Accounts) -> aside.Pages:
         failing=partial(health.failing, server.store),
         openapi=cache(partial(_openapi, server)),
         discovered=partial(discovery.roots, server.catalog),
+        meters=meters,
     )
 
 
-def _backup_routes(
-    backups: Backups | None, callers: Callers, settings: Settings, audit: Log | None
-) -> Sequence[Route]:
-    """Return the way to a backup, if there is a data folder to back up."""
-    if backups is None:
-        return ()
-    from bramley.apiserver.backups import PATH, Endpoint
-
-    return (Route(PATH, Endpoint(backups, callers, settings, audit)),)
-
-
-def _key_route(
-    accounts: Accounts, callers: Callers, settings: Settings, audit: Log | None
-) -> Route:
-    from bramley.apiserver.key_rotation import PATH, Endpoint
-
-    return Route(PATH, Endpoint(accounts, callers, settings, audit))
+def _for_masters(accounts: Accounts, backups: Backups | None, door: Door) -> Sequence[Route]:
+    """Return the ways to the keys and, if there is a data folder to back up, to a backup."""
+    works = [key_rotation.work(accounts), *([backups.work] if backups is not None else [])]
+    return [Route(work.path, Endpoint(work, door)) for work in works]
 
 
 def _openapi(server: Server) -> Pages:

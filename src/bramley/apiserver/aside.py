@@ -18,6 +18,7 @@ from bramley.apiserver import health, status
 from bramley.apiserver.api import Callers
 from bramley.apiserver.auth import issuing
 from bramley.apiserver.auth.accounts import Accounts
+from bramley.apiserver.metering import Meters
 from bramley.apiserver.rest.exchange import Request
 from bramley.apiserver.settings import Settings
 from bramley.apiserver.status import ApiError
@@ -37,6 +38,7 @@ class Pages(msgspec.Struct, frozen=True):
     failing: Callable[[str], Mapping[str, str]]
     openapi: Callable[[], openapi_pages.Pages]
     discovered: Callable[[], Sequence[str]]
+    meters: Meters
 
     async def index(self, request: HttpRequest) -> Response:
         """Tell which paths there are, as `kubectl get --raw /` asks."""
@@ -71,6 +73,15 @@ class Pages(msgspec.Struct, frozen=True):
         """Describe what is served."""
         self._check(request)
         return _page(self.openapi(), request)
+
+    async def metrics(self, request: HttpRequest) -> Response:
+        """Tell Prometheus what was counted."""
+        self._check(request)
+        # Prometheus' library is a large part of a small server's memory; whom nobody scrapes does without.
+        from bramley.apiserver import metrics_page
+
+        content = metrics_page.text(self.meters)
+        return Response(content, media_type=metrics_page.CONTENT_TYPE)
 
     async def nothing(self, request: HttpRequest) -> Response:
         """Refuse every other path."""
@@ -107,6 +118,7 @@ def _paths(pages: Pages) -> dict[str, Callable[[HttpRequest], Awaitable[Response
             for name in health.PROBES
             for rest in ("", "/", "/{check}")
         },
+        "/metrics": pages.metrics,
         issuing.CONFIGURATION: pages.issuer,
         issuing.KEYS: pages.keys,
         "/openapi/v3": pages.described,

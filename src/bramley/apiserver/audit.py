@@ -110,9 +110,20 @@ class Log:
         self._numbers = itertools.count(1)
         self._gathered: list[_Noted] = []
         self._lost = 0
+        self._all_lost = 0
         self._queue: queue.SimpleQueue[list[_Noted] | dict[str, Any] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="audit-log", daemon=True)
         self._thread.start()
+
+    @property
+    def lines(self) -> int:
+        """Return how many lines were written since the start."""
+        return self._files.written
+
+    @property
+    def lost(self) -> int:
+        """Return how many lines were lost since the start: too many waited, or the disk did not take them."""
+        return self._all_lost + self._files.lost
 
     def begin(self, revision: int) -> None:
         """Tell that a server began, and where its data stood."""
@@ -122,6 +133,7 @@ class Log:
         """Remember one answered request; nothing is encoded here."""
         if len(self._gathered) >= self._settings.most_waiting:
             self._lost += 1
+            self._all_lost += 1
             return
         if not self._gathered:
             delay = self._settings.gathered_for.total_seconds()
@@ -213,6 +225,8 @@ class _Files:
         self._settings = settings
         self._out: IO[bytes] | None = None
         self._failing = False
+        self.written = 0
+        self.lost = 0
 
     def append(self, lines: list[bytes]) -> None:
         try:
@@ -221,7 +235,10 @@ class _Files:
             if self._out is not None:
                 self._out.flush()
             self._failing = False
+            self.written += len(lines)
         except OSError as error:
+            # Some of them may be there; which ones only the file can tell.
+            self.lost += len(lines)
             if not self._failing:
                 logger.error("The audit log cannot be written", path=self._path, reason=str(error))  # noqa: TRY400 - our logger
             self._failing = True

@@ -15,15 +15,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from bramley.apiserver import status
-from bramley.apiserver.api import Callers
-from bramley.apiserver.rest.exchange import Message, Receive, Request, Scope, Send
+from bramley.apiserver.masters_only import Work
+from bramley.apiserver.rest.exchange import Request, Send
 from bramley.apiserver.settings import Settings
 from bramley.apiserver.status import ApiError
 from bramley.apiserver.store import backup
-from bramley.apiserver.store.errors import StorageUnavailable
 from bramley.apiserver.store.folder import DATABASE
 from bramley.apiserver.store.sqlite_file import Loaded
 from bramley.apiserver.store.store import Store
@@ -32,54 +28,12 @@ from bramley.base.clock import Clock
 
 if TYPE_CHECKING:
     from bramley.apiserver.archives import Archive, Part
-    from bramley.apiserver.audit import Log
 
 logger = log.get(__name__)
 
 PATH = "/bramley/v1/backup"
 _SCRATCH = ".backup-"
 _RETRY_AFTER_SECONDS = 5
-
-
-class Endpoint(msgspec.Struct, frozen=True):
-    """The path that a backup is read from."""
-
-    backups: Backups
-    callers: Callers
-    settings: Settings
-    audit: Log | None = None
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, or raise why not; either is noted."""
-        request = Request(scope, receive, self.settings)
-        try:
-            self._check(request)
-            await self._send(request, send)
-        except ApiError as error:
-            self._note(request, error.code)
-            raise
-
-    def _check(self, request: Request) -> None:
-        request.check_headers()
-        # It holds every Secret and every key.
-        self.callers.check_master(request)
-        if request.method != "GET":
-            raise status.method_not_allowed()
-
-    async def _send(self, request: Request, send: Send) -> None:
-        async def noting(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                self._note(request, message["status"])
-            await send(message)
-
-        try:
-            await self.backups.send(noting, self.settings)
-        except (StorageUnavailable, OSError) as error:
-            raise ApiError(507, "InternalError", f"the backup cannot be made: {error}") from error
-
-    def _note(self, request: Request, code: int) -> None:
-        if self.audit is not None:
-            self.audit.note(request, code)
 
 
 class Backups:
@@ -92,6 +46,14 @@ class Backups:
         self._clock = clock
         self._busy = False
         clean(folder)
+
+    @property
+    def work(self) -> Work:
+        """Return what its path does, for masters only: a backup holds every Secret and every key."""
+        return Work(PATH, "GET", self._serve, "the backup cannot be made")
+
+    async def _serve(self, request: Request, send: Send) -> None:
+        await self.send(send, request.settings)
 
     async def send(self, send: Send, settings: Settings) -> None:
         """Send one backup as the whole answer."""

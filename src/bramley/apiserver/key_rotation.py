@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from bramley.apiserver import status
-from bramley.apiserver.api import Callers
 from bramley.apiserver.auth.accounts import Accounts
-from bramley.apiserver.rest.exchange import Receive, Request, Scope, Send, json_answer, send_answer
-from bramley.apiserver.settings import Settings
-from bramley.apiserver.status import ApiError
+from bramley.apiserver.masters_only import Work
+from bramley.apiserver.rest.exchange import Request, Send, json_answer, send_answer
 from bramley.base import log
-
-if TYPE_CHECKING:
-    from bramley.apiserver.audit import Log
 
 logger = log.get(__name__)
 
@@ -43,35 +36,14 @@ def rotated(told: Sequence[tuple[str, datetime | None]]) -> Rotated:
     return Rotated([Key(name, until) for name, until in told])
 
 
-class Endpoint(msgspec.Struct, frozen=True):
-    """The path that rotates the keys."""
+def work(accounts: Accounts) -> Work:
+    """Return what the path does."""
 
-    accounts: Accounts
-    callers: Callers
-    settings: Settings
-    audit: Log | None = None
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, or raise why not; either is noted."""
-        request = Request(scope, receive, self.settings)
-        try:
-            self._check(request)
-        except ApiError as error:
-            self._note(request, error.code)
-            raise
+    async def serve(request: Request, send: Send) -> None:
         void_old = request.query.get(VOID_OLD) == "true"
-        self.accounts.rotate_keys(void_old=void_old)
-        self._note(request, 200)
-        made = rotated(self.accounts.keys.told())
+        accounts.rotate_keys(void_old=void_old)
+        made = rotated(accounts.keys.told())
         logger.info("Rotated the keys of ServiceAccounts", key=made.keys[0].name, void_old=void_old)
         await send_answer(send, json_answer(made))
 
-    def _check(self, request: Request) -> None:
-        request.check_headers()
-        self.callers.check_master(request)
-        if request.method != "POST":
-            raise status.method_not_allowed()
-
-    def _note(self, request: Request, code: int) -> None:
-        if self.audit is not None:
-            self.audit.note(request, code)
+    return Work(PATH, "POST", serve, "the keys cannot be rotated")

@@ -108,11 +108,13 @@ class Cluster:
         from bramley.apiserver.controllers import cluster, timings
         from bramley.runtime.manager import Manager, ManagerSettings
 
+        # Of these controllers alone: after a bug they start afresh, and so do their counts.
+        self.api.meters.controllers = registry = CollectorRegistry()
         manager = Manager(
             client,
             clock=self.clock,
             rng=self.chance,
-            registry=CollectorRegistry(),
+            registry=registry,
             settings=ManagerSettings(drain=self.settings.drain, calm_collector=False),
         )
         chosen = self.settings.timings or timings.DEFAULT

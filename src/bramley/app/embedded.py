@@ -18,6 +18,7 @@ from bramley.apiserver import app
 from bramley.apiserver.auth.signing import Keys
 from bramley.apiserver.auth.users import User
 from bramley.apiserver.kinds import table
+from bramley.apiserver.metering import Meters
 from bramley.apiserver.settings import Settings
 from bramley.apiserver.store.store import Store
 from bramley.apiserver.tokens import ADMIN, ADMIN_GROUPS, Tokens
@@ -44,6 +45,7 @@ class Api:
     tokens: Tokens
     # Tokens of those who live in this process; they are never written down.
     insiders: Tokens
+    meters: Meters
 
     def transport(self, token: Secret) -> InProcessTransport:
         """Return a way to call the API from this process, as the token's owner."""
@@ -80,7 +82,7 @@ def build(  # noqa: PLR0913 - one parameter per part that differs between server
         audit=audit,
         nodes=nodes,
     )
-    return Api(application, store, tokens, insiders)
+    return Api(application, store, tokens, insiders, application.meters)
 
 
 async def prepare(api: Api, token: Secret) -> None:

@@ -1,11 +1,7 @@
-"""Counters and histograms for the hot path: plain numbers that a scrape reads.
-
-The Prometheus library guards each of its numbers by a lock, for threads that we do not have; a tally costs a tenth of that.
-"""
+"""Counters and histograms with labels for the hot path: tallies by their label values, which a scrape reads."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, Metric
@@ -13,44 +9,7 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 from bramley.base.metrics import LATENCY_BUCKETS
-
-
-class Count:
-    """A number that grows."""
-
-    __slots__ = ("value",)
-
-    def __init__(self) -> None:
-        self.value = 0
-
-    def inc(self, amount: int = 1) -> None:
-        """Add to it."""
-        self.value += amount
-
-
-class Spread:
-    """How many values fell into which range, and their sum."""
-
-    __slots__ = ("_bounds", "_counts", "_sum")
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self._bounds = bounds
-        self._counts = [0] * (len(bounds) + 1)
-        self._sum = 0.0
-
-    def observe(self, value: float) -> None:
-        """Count a value."""
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self._sum += value
-
-    def add_to(self, family: HistogramMetricFamily, labels: tuple[str, ...]) -> None:
-        """Tell a scrape what was counted."""
-        seen = 0
-        buckets: list[tuple[str, float]] = []
-        for bound, count in zip((*self._bounds, float("inf")), self._counts, strict=True):
-            seen += count
-            buckets.append(("+Inf" if bound == float("inf") else str(float(bound)), seen))
-        family.add_metric(labels, buckets, self._sum)
+from bramley.base.tallies import Count, Spread
 
 
 class Counts(Collector):

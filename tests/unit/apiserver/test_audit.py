@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -12,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from bramley.apiserver.audit import Log, Settings
+from bramley.apiserver.auth.signing import Keys
 from bramley.apiserver.backups import PATH, Backups
+from bramley.apiserver.key_rotation import PATH as ROTATE
 from bramley.apiserver.store.store import Store
 from bramley.apiserver.tokens import ADMIN, ADMIN_GROUPS, Tokens
 from bramley.app import embedded
@@ -33,7 +36,13 @@ class Audited:
         self._token = tokens.issue(ADMIN, ADMIN_GROUPS)
         backups = Backups(store, folder=folder, kubeconfig=folder / "kubeconfig", clock=clock)
         self._api = embedded.build(
-            store, tokens, clock=clock, chance=random.Random(1), audit=log, backups=backups
+            store,
+            tokens,
+            clock=clock,
+            chance=random.Random(1),
+            audit=log,
+            backups=backups,
+            keys=Keys.open(folder / "keys", clock=clock),
         )
 
     async def ask(
@@ -176,3 +185,24 @@ async def test_refused_backups_are_told(tmp_path: Path) -> None:
         (ADMIN, "post", 405),
     ]
     assert told[0]["impersonatedBy"] == ADMIN
+
+
+async def test_rotations_of_keys_are_told_whatever_came_of_them(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    async with audited(path) as api:
+        acting = (("impersonate-user", "bob"),)
+        assert (await api.ask("POST", ROTATE, headers=acting)).status == 403
+        assert (await api.ask("GET", ROTATE)).status == 405
+        assert (await api.ask("POST", ROTATE)).status == 200
+        shutil.rmtree(tmp_path / "keys")
+        (tmp_path / "keys").touch()
+        failed = await api.ask("POST", ROTATE)
+
+    told = [each for each in lines(path) if each.get("path") == ROTATE]
+    assert [(each["user"], each["code"]) for each in told] == [
+        ("bob", 403),
+        (ADMIN, 405),
+        (ADMIN, 200),
+        (ADMIN, 507),
+    ]
+    assert b"the keys cannot be rotated: " in failed.body

@@ -100,6 +100,29 @@ CACHE_FILL = histogram(
     buckets=(25.0, 50.0, 60.0, 70.0, 80.0, 85.0, 90.0, 93.0, 95.0, 97.0, 99.0, 100.0),
 )
 
+# The embedded API. Those of requests have the names and labels of a kube-apiserver, for dashboards that read its own.
+_REQUEST = ("verb", "group", "version", "resource", "subresource", "scope")
+ANSWER_BUCKETS = (
+    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
+    *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
+)
+API_REQUESTS = counter("apiserver_request_total", *_REQUEST, "code")
+API_REQUEST_DURATION = histogram(
+    "apiserver_request_duration_seconds", *_REQUEST, buckets=ANSWER_BUCKETS
+)
+API_IN_FLIGHT = gauge("bramley_api_requests_in_flight", "lane")
+API_WATCHERS = gauge("bramley_api_watchers", "resource")
+STORE_REVISION = gauge("bramley_store_revision")
+STORE_OBJECTS = gauge("bramley_store_objects", "resource")
+STORE_FILE_BYTES = gauge("bramley_store_file_bytes", "file")
+STORE_PENDING_WRITES = gauge("bramley_store_pending_writes")
+STORE_COMMIT_DURATION = histogram("bramley_store_commit_duration_seconds", buckets=ANSWER_BUCKETS)
+STORE_COMMIT_FAILURES = counter("bramley_store_commit_failures_total")
+STORE_DAMAGED_OBJECTS = gauge("bramley_store_damaged_objects", "resource")
+STORE_MISFIT_OBJECTS = gauge("bramley_store_misfit_objects", "resource")
+AUDIT_LINES = counter("bramley_audit_lines_total")
+AUDIT_LINES_LOST = counter("bramley_audit_lines_lost_total")
+
 # The provider.
 MACHINE_PHASE = gauge(
     "capt_scaleway_applesilicon_machine_phase", "machine", "fleet", "phase", "failure_reason"

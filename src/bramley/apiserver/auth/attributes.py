@@ -70,7 +70,7 @@ def _resource(
     # The old form of a watch by path has no subresources.
     subresource = rest[2] if len(rest) > 2 and not by_path else ""
     if not name and verb == "get":
-        verb = "watch" if _is_watch(query) else "list"
+        verb = "watch" if is_watch(query) else "list"
         name = _selected_name(query)
     elif not name and verb == "delete":
         verb = "deletecollection"
@@ -87,7 +87,8 @@ def _namespace(rest: list[str]) -> tuple[str, list[str]]:
     return rest[1], rest[2:] if inside else rest
 
 
-def _is_watch(query: Mapping[str, str]) -> bool:
+def is_watch(query: Mapping[str, str]) -> bool:
+    """Tell whether a request for many objects wants to watch them."""
     # Exactly what the list's own options take for a watch: whoever may only list must not get one by spelling.
     return query.get("watch", "0") not in {"false", "0"}
 

@@ -20,6 +20,7 @@ from bramley.apiserver.status import ApiError
 
 if TYPE_CHECKING:
     from bramley.apiserver.auth.peers import Peer
+    from bramley.apiserver.paths import Target
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -32,6 +33,8 @@ TEXT = (b"content-type", b"text/plain; charset=utf-8")
 # Where the server puts the owner of the connection into a request's scope.
 PEER = "bramley.peer"
 NOT_MODIFIED = 304
+# What nobody is told, and is counted only: the client went away before there was an answer.
+CLIENT_LEFT = 499
 _NO_CACHE = (b"cache-control", b"no-cache, private")
 
 
@@ -45,6 +48,7 @@ class Request:
     __slots__ = (
         "_headers",
         "caller",
+        "code",
         "method",
         "path",
         "query",
@@ -53,6 +57,7 @@ class Request:
         "scope",
         "sender",
         "settings",
+        "target",
         "warnings",
     )
 
@@ -65,6 +70,9 @@ class Request:
         # Who sent it and for whom it is answered; two users only if the one acts for the other.
         self.caller: User = ANONYMOUS
         self.sender: User = ANONYMOUS
+        # What it turned out to be about, and how it was answered.
+        self.target: Target | None = None
+        self.code = CLIENT_LEFT
         self.warnings: list[str] = []
         self.query: dict[str, str] = {}
         self.repeated: dict[str, list[str]] = {}

@@ -11,7 +11,7 @@ from bramley.apiserver.rest import creating, deleting, listing, scaling, updatin
 from bramley.apiserver.rest.subresources import COMPUTED, EXTRA, VERBS, VIRTUAL, Handler
 from bramley.apiserver.status import ApiError
 
-__all__ = ["Handler", "handler_of"]
+__all__ = ["Handler", "handler_of", "has_subresource"]
 
 # What a target can be: the whole collection, one object, or a subresource of one.
 _COLLECTION: Mapping[str, tuple[str, Handler]] = MappingProxyType(
@@ -52,6 +52,15 @@ def handler_of(method: str, target: Target) -> Handler:
     if handler is None:
         raise _refusal(method, target)
     return handler
+
+
+def has_subresource(target: Target) -> bool:
+    """Tell whether what a target names behind an object's name exists."""
+    try:
+        _subresource(target)
+    except ApiError:
+        return False
+    return True
 
 
 def _refusal(method: str, target: Target) -> ApiError:

@@ -7,7 +7,7 @@ an older release, is served like any other; that reader spares itself the object
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import TypeAlias
 
@@ -56,6 +56,13 @@ class Damage:
             else:
                 kept.append(record)
         return kept
+
+    def misfits(self, get: Callable[[Key], Record | None]) -> Iterator[Key]:
+        """Yield the objects that somebody could not read and that are still as they were then."""
+        for key, rv in self._told.items():
+            current = get(key)
+            if current is not None and current.rv == rv:
+                yield key
 
     def sparing(self, record: Record) -> Sparing:
         """Go on after the block when this object has not the form that its reader needs."""

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Self
 
 from bramley.apiserver.store import folder as folders
@@ -30,6 +30,7 @@ from bramley.apiserver.store.journal import (
     ThreadedJournal,
 )
 from bramley.apiserver.store.kinds import Kind
+from bramley.apiserver.store.measured_disk import MeasuredDisk
 from bramley.apiserver.store.pending import Pending
 from bramley.apiserver.store.records import (
     NOTHING,
@@ -68,7 +69,9 @@ class Store:
         clock: Clock | None = None,
         lock: folders.FolderLock | None = None,
         flaw: Flaw = flawless,
+        disk: MeasuredDisk | None = None,
     ) -> None:
+        self.disk = disk
         self._settings = settings or Settings()
         self._clock = clock or SystemClock()
         self._lock = lock
@@ -111,18 +114,20 @@ class Store:
             lock = folders.claim(folder)
             undo.callback(lock.release)
             restoring.finish(folder)
-            disk = SqliteFile.open(folder / folders.DATABASE, settings)
-            undo.callback(disk.close)
+            file = SqliteFile.open(folder / folders.DATABASE, settings)
+            undo.callback(file.close)
+            disk = MeasuredDisk(file, folder / folders.DATABASE)
             journal: OpenJournal = partial(InlineJournal, disk)
             if settings.writer_thread:
                 journal = partial(ThreadedJournal, disk, group_bytes=settings.group_bytes)
             store = cls(
                 journal,
-                loaded=disk.load(),
+                loaded=file.load(),
                 settings=settings,
                 clock=clock,
                 lock=lock,
                 flaw=flaw,
+                disk=disk,
             )
             undo.pop_all()
         return store
@@ -142,6 +147,16 @@ class Store:
     def revision(self) -> int:
         """Return the newest durable revision."""
         return self._revision
+
+    @property
+    def pending(self) -> int:
+        """Return how many writes are on their way to the disk."""
+        return len(self._pending)
+
+    @property
+    def kinds(self) -> Mapping[str, Kind]:
+        """Return what is kept of each resource, for those who count it; nobody else may look there."""
+        return MappingProxyType(self._kinds)
 
     @property
     def trouble(self) -> StorageUnavailable | None:

@@ -113,4 +113,4 @@ def test_rights_are_asked_for_the_very_thing_that_is_done(
 
 @given(st.sampled_from(["", "0", "1", "true", "True", "false", "False", "FALSE", "x"]))
 def test_a_watch_is_one_for_rights_if_and_only_if_it_is_one(value: str) -> None:
-    assert attributes._is_watch({"watch": value}) is bool(options._flag({"watch": value}, "watch"))
+    assert attributes.is_watch({"watch": value}) is bool(options._flag({"watch": value}, "watch"))
