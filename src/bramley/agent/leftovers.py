@@ -10,7 +10,7 @@ import contextlib
 import signal
 from pathlib import Path
 
-from bramley.agent import groups
+from bramley.agent import process_groups
 from bramley.agent.platform import System
 from bramley.base import log
 
@@ -56,5 +56,5 @@ class Leftovers:
             is_left = bool(began) and boot == self._system.boot_id()
             if is_left and self._system.began(pid) == began:
                 logger.warning("Ending a program that an earlier agent left", pid=pid)
-                groups.send(pid, signal.SIGKILL)
+                process_groups.send(pid, signal.SIGKILL)
             path.unlink(missing_ok=True)

@@ -15,7 +15,7 @@ import subprocess
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import IO, Protocol
 
-from bramley.agent import descriptors, groups
+from bramley.agent import descriptors, process_groups
 from bramley.agent.leftovers import Leftovers
 from bramley.agent.output import Head, Lines, Tail
 from bramley.agent.platform import exits
@@ -92,7 +92,7 @@ class SystemPrograms:
         """Kill what is left when nobody waits any more, reap it and close the pipes."""
         try:
             if process.poll() is None:
-                groups.send(process.pid, signal.SIGKILL)
+                process_groups.send(process.pid, signal.SIGKILL)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(PATIENCE_SECONDS):
                         await exits.gone(process.pid)
@@ -187,9 +187,9 @@ async def _stand_at(gate: asyncio.Event, leader: int) -> None:
             # An Event does not tell when it is cleared.
             await asyncio.sleep(GATE_SECONDS)
             continue
-        groups.send(leader, signal.SIGSTOP)
+        process_groups.send(leader, signal.SIGSTOP)
         await gate.wait()
-        groups.send(leader, signal.SIGCONT)
+        process_groups.send(leader, signal.SIGCONT)
 
 
 def _told(program: str, error: OSError) -> errors.BramleyError:

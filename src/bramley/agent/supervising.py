@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from bramley.agent import groups, platform
+from bramley.agent import platform, process_groups
 from bramley.agent.ledger import files
 from bramley.agent.platform import System, exits
 from bramley.agent.runs import Ended, Run
@@ -74,7 +74,7 @@ class SupervisedRuns:
                 while self._noted(run.vm, "tart") is None and self._system.began(supervisor):  # noqa: ASYNC110
                     await asyncio.sleep(_LOOK_SECONDS)
         except TimeoutError as error:
-            groups.send(supervisor, signal.SIGKILL)
+            process_groups.send(supervisor, signal.SIGKILL)
             raise errors.TimedOut(f"the run of {run.vm} did not begin in time") from error
 
     def is_begun(self, vm: str) -> bool:
@@ -114,9 +114,9 @@ class SupervisedRuns:
             if tart and supervisor:
                 os.kill(tart.pid, signal.SIGKILL)
             elif tart:
-                groups.send(os.getpgid(tart.pid), signal.SIGKILL)
+                process_groups.send(os.getpgid(tart.pid), signal.SIGKILL)
             elif supervisor:
-                groups.send(supervisor.pid, signal.SIGKILL)
+                process_groups.send(supervisor.pid, signal.SIGKILL)
 
     def said(self, vm: str) -> str:
         """Return the last lines of what tart printed, without passwords."""

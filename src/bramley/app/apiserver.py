@@ -26,7 +26,7 @@ from bramley.apiserver.store.store import Store
 from bramley.apiserver.tls import Certificates
 from bramley.apiserver.tokens import Tokens
 from bramley.app import cluster, embedded
-from bramley.app.doors import Door
+from bramley.app.connections import ConnectionBounds
 from bramley.app.listening import Address, bind, bound_address
 from bramley.app.serving import HttpsServer, Stop
 from bramley.base import log
@@ -210,7 +210,7 @@ def _https_server(
         bound=bound,
         context=certificates.context(),
         drain=settings.drain,
-        door=Door(settings.api.connections, settings.api.head_deadline),
+        bounds=ConnectionBounds(settings.api.connections, settings.api.head_deadline),
     )
 
 

@@ -18,7 +18,7 @@ from datetime import timedelta
 import uvicorn
 
 from bramley.apiserver.coalescing import CoalescingProtocol
-from bramley.app.doors import Door
+from bramley.app.connections import ConnectionBounds
 from bramley.base import log
 from bramley.kube.in_process import Application, Message, Receive, Send
 
@@ -88,9 +88,9 @@ class HttpsServer:
         bound: socket.socket,
         context: ssl.SSLContext,
         drain: timedelta,
-        door: Door | None = None,
+        bounds: ConnectionBounds | None = None,
     ) -> None:
-        self._door = door or Door()
+        self._bounds = bounds or ConnectionBounds()
         self._calls = Calls(application)
         self._bound = bound
         self._drain = drain.total_seconds()
@@ -103,11 +103,11 @@ class HttpsServer:
         server = self._server
         server.config.load()
         server.lifespan = server.config.lifespan_class(server.config)
-        self._door.open()
+        self._bounds.raise_file_limit()
         await server.startup(sockets=[self._bound])
         self.ready.set()
         async with asyncio.TaskGroup() as group:
-            guarding = group.create_task(self._door.guard(server.server_state.connections))
+            guarding = group.create_task(self._bounds.guard(server.server_state.connections))
             group.create_task(self._stop_when_asked(stop))
             forcing = group.create_task(self._cut_when_forced(stop))
             await server.main_loop()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from bramley.base.errors import UnsupportedHost
-from bramley.cli import failing, painting
+from bramley.cli import failing, terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -109,8 +109,8 @@ class Screen:
             yield
             return
         # Lines go through the console of the status, which clears its own line for them.
-        self._console = painting.console()
-        first, sign = f"connecting to {self._target}", painting.turning(self._console)
+        self._console = terminal.console()
+        first, sign = f"connecting to {self._target}", terminal.turning(self._console)
         with self._console.status(first, spinner=sign) as self._status:
             yield
 
@@ -240,7 +240,7 @@ def _tell(*parts: tuple[str, str], console: Console | None = None) -> None:
         return
     from rich.text import Text
 
-    (console or painting.console()).print(Text.assemble(*parts), soft_wrap=True)
+    (console or terminal.console()).print(Text.assemble(*parts), soft_wrap=True)
 
 
 def _tell_json(told: dict[str, Any]) -> None:

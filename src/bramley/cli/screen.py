@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from bramley.cli import painting
+from bramley.cli import terminal
 
 if TYPE_CHECKING:
     from bramley.app.apiserver import Settings
@@ -96,7 +96,7 @@ def _plain(*parts: Part) -> None:
 def _painter() -> Callable[..., None]:
     from rich.text import Text
 
-    console = painting.console()
+    console = terminal.console()
 
     def paint(*parts: Part) -> None:
         console.print(Text.assemble(*parts), soft_wrap=True)

@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry
 from bramley.api.meta import K, Object
 from bramley.base import errors, log
 from bramley.base.clock import Clock
-from bramley.runtime import collector, waking
+from bramley.runtime import python_garbage, waking
 from bramley.runtime.controller import Controller
 from bramley.runtime.election import Election, ElectionSettings, Leadership
 from bramley.runtime.events import Recorder
@@ -154,7 +154,7 @@ class Manager:
     async def run(self) -> None:
         """Run until `stop`; raise LeaseLost when another process took over."""
         if self._settings.calm_collector:
-            collector.calm()
+            python_garbage.calm()
         try:
             async with asyncio.TaskGroup() as group:
                 ground = [group.create_task(task) for task in self._ground()]
@@ -175,7 +175,7 @@ class Manager:
     async def _become_ready(self) -> None:
         await self._synced()
         if self._settings.calm_collector:
-            collector.set_aside()
+            python_garbage.set_aside()
         for probes in self.probes:
             await probes.ready.wait()
         if not self._stopping.is_set():

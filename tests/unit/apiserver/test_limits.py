@@ -12,7 +12,7 @@ import pytest
 
 from bramley.apiserver.rest.exchange import Message
 from bramley.apiserver.settings import Settings
-from bramley.app.doors import Door
+from bramley.app.connections import ConnectionBounds
 from tests.unit.apiserver.world import CONFIG_MAPS, PODS, TOKEN, World, a_config_map, a_world
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/t/leases"
@@ -130,7 +130,7 @@ async def test_cancellation_from_elsewhere_goes_on() -> None:
 
 
 class Connection:
-    """As much of a connection as the door looks at."""
+    """As much of a connection as is looked at."""
 
     def __init__(self, since: float, *, has_asked: bool = True) -> None:
         self.awaited_since = since
@@ -141,15 +141,15 @@ class Connection:
         self.is_open = False
 
 
-def open_after(door: Door, now: float, *connections: Any) -> list[bool]:
-    door.look(connections, now)
+def open_after(bounds: ConnectionBounds, now: float, *connections: Any) -> list[bool]:
+    bounds.look(connections, now)
     return [one.is_open for one in connections]
 
 
 def test_connection_that_sends_its_request_too_slowly_is_closed() -> None:
-    door = Door(head_deadline=timedelta(seconds=20))
+    bounds = ConnectionBounds(head_deadline=timedelta(seconds=20))
 
-    assert open_after(door, 121.0, Connection(100.0), Connection(102.0), Connection(0.0)) == [
+    assert open_after(bounds, 121.0, Connection(100.0), Connection(102.0), Connection(0.0)) == [
         False,
         True,
         True,
@@ -157,10 +157,10 @@ def test_connection_that_sends_its_request_too_slowly_is_closed() -> None:
 
 
 def test_full_server_closes_who_never_asked_first_and_nobody_who_is_answered() -> None:
-    door = Door(2, timedelta(seconds=20))
+    bounds = ConnectionBounds(2, timedelta(seconds=20))
     answered, idle, silent = Connection(0.0), Connection(90.0), Connection(95.0, has_asked=False)
 
-    assert open_after(door, 100.0, answered, idle, silent) == [True, True, False]
+    assert open_after(bounds, 100.0, answered, idle, silent) == [True, True, False]
 
 
 async def test_acting_for_others_gives_nobody_more_than_their_own() -> None:

@@ -12,7 +12,7 @@ import msgspec
 
 from bramley.agent.guest.report import finished_at
 from bramley.agent.ledger.records import VmState
-from bramley.agent.pods import activity, endings, fields, status
+from bramley.agent.pods import activity, end_records, fields, status
 from bramley.agent.pods.observation import Process
 from bramley.agent.pods.observing import process_of
 from bramley.agent.pods.turn import TROUBLE, Turn
@@ -73,14 +73,14 @@ async def end(turn: Turn) -> Outcome | None:
     guests = means.guests
     over, reported = means.runs.ended(turn.vm), guests.report(turn.vm)
     at = finished_at(over, reported, started=record.started_at, now=means.clock.now())
-    known = endings.End(
+    known = end_records.End(
         ended=over,
         reported=reported,
         at=at,
         was_late=activity.was_late(turn.pod, at, means),
         was_rebooted=record.boot_id != means.host.boot_id(),
     )
-    ended = endings.ended(record, known)
+    ended = end_records.ended(record, known)
     means.ledger.put(ended)
     guests.tell_log(turn.vm)
     turn.tell(events.RUN_EXITED, ended.exit_message)
@@ -93,10 +93,10 @@ async def report(turn: Turn) -> Outcome | None:
     said = status.terminated(
         pod,
         turn.facts(),
-        exit=endings.exit_of(record),
+        exit=end_records.exit_of(record),
         started_at=record.started_at,
         finished_at=record.ended_at or turn.means.clock.now(),
-        reason=endings.pod_reason(record),
+        reason=end_records.pod_reason(record),
         message=record.exit_message,
     )
     try:

@@ -18,7 +18,7 @@ from pathlib import Path
 from aiohttp import web
 
 from bramley.agent.programs import Programs
-from bramley.agent.serving import asking, callers, connections, telling
+from bramley.agent.serving import answers, asking, callers, connections
 from bramley.agent.serving.callers import Callers
 from bramley.agent.serving.certificate import Pair, SelfSigned
 from bramley.agent.serving.sources import LogSource, StatsSource
@@ -208,7 +208,7 @@ class Server:
             with Caught() as caught:
                 refusal = await self._refusal(request)
                 return refusal if refusal is not None else await handler(request)
-            return telling.of_error(caught.error)
+            return answers.of_error(caught.error)
 
     async def _refusal(self, request: web.Request) -> web.Response | None:
         authorization = request.headers.getall("Authorization", [""])
@@ -218,15 +218,15 @@ class Server:
         if len(authorization) == 1:
             caller = await self._callers.identify(authorization[0], peer)
         if caller is None:
-            return telling.failed(401, "Unauthorized")
+            return answers.failed(401, "Unauthorized")
         wanted = callers.wish(request.method, request.path)
         try:
             allowed = await self._callers.may(caller, wanted)
         except errors.BramleyError as error:
             logger.warning("Rights cannot be checked", user=caller.name, reason=error.reason)
-            return telling.failed(500, f"Authorization error ({_told(caller.name, wanted)})")
+            return answers.failed(500, f"Authorization error ({_told(caller.name, wanted)})")
         if not allowed:
-            return telling.failed(403, f"Forbidden ({_told(caller.name, wanted)})")
+            return answers.failed(403, f"Forbidden ({_told(caller.name, wanted)})")
         return None
 
     async def _healthz(self, _request: web.Request) -> web.StreamResponse:
@@ -240,12 +240,12 @@ class Server:
             batches = self._logs.batches(wanted)
             async with aclosing(asking.encoded(batches, wanted)) as chunks, aclosing(batches):
                 deadline = self._settings.send_deadline
-                return await telling.stream(request, chunks, deadline=deadline)
+                return await answers.stream(request, chunks, deadline=deadline)
 
     @contextlib.contextmanager
     def _stream(self) -> Generator[None, None, None]:
         if self._streams >= self._settings.streams:
-            raise telling.TooMany("too many logs are being read")
+            raise answers.TooMany("too many logs are being read")
         self._streams += 1
         try:
             yield
@@ -253,10 +253,10 @@ class Server:
             self._streams -= 1
 
     async def _summary(self, _request: web.Request) -> web.StreamResponse:
-        return telling.summary(self._stats.usage())
+        return answers.summary(self._stats.usage())
 
     async def _resource_metrics(self, _request: web.Request) -> web.StreamResponse:
-        return telling.resource_metrics(self._stats.usage())
+        return answers.resource_metrics(self._stats.usage())
 
 
 def _told(user: str, wanted: callers.Wish) -> str:

@@ -15,14 +15,14 @@ from datetime import timedelta
 from bramley.base import errors
 from bramley.base.clock import Clock
 from bramley.base.secret import Secret
-from bramley.host import deadlines, waiting
+from bramley.host import deadlines, failures, waiting
 from bramley.host.artifacts import Depot
 from bramley.host.commands import SOON, Command, Find, Look, Probe, Reboot, Run, Stream, Wait, Write
 from bramley.host.deadlines import Renew
 from bramley.host.facts import Answer, Facts, Said
 from bramley.host.rendering import doing, looking
 from bramley.host.rendering.script import Script
-from bramley.host.ssh import dialling, rebooting, speaking, telling
+from bramley.host.ssh import dialling, feeding, rebooting
 from bramley.host.ssh.dialling import Line
 from bramley.host.ssh.talking import Talk, talk
 from bramley.host.ssh.target import PATIENCE, Target
@@ -69,11 +69,11 @@ class SshConnection:
             case Stream():
                 await self._stream(command)
             case Run() if command.prompt:
-                await self._do(command, lambda it, script, _: speaking.type_in(it, script, command))
+                await self._do(command, lambda it, script, _: feeding.type_in(it, script, command))
             case Run() | Write():
                 await self._give(command)
             case _:
-                await self._do(command, lambda it, script, _: speaking.give(it, script, None))
+                await self._do(command, lambda it, script, _: feeding.give(it, script, None))
 
     async def look(self, probes: Collection[Probe]) -> Facts:
         """Ask all questions in one round trip."""
@@ -109,13 +109,13 @@ class SshConnection:
         async with self._artifacts.reading(command.artifact) as reading:
             await self._do(
                 command,
-                lambda it, script, renew: speaking.stream(it, script, reading, renew=renew),
+                lambda it, script, renew: feeding.stream(it, script, reading, renew=renew),
             )
 
     async def _give(self, command: Run | Write) -> None:
         password = command.sudo_password
         if password not in self._wrong_passwords:
-            await self._do(command, lambda it, script, _: speaking.give(it, script, password))
+            await self._do(command, lambda it, script, _: feeding.give(it, script, password))
             return
         raise self._wrong_password(command)
 
@@ -145,7 +145,7 @@ class SshConnection:
             code = await running.finish(_say_nothing)
         found = looking.answers(question, token=token, output=bytes(running.output.beginning))
         if len(found) < len(question.probes):
-            raise telling.failed(told, code, bytes(running.errors.tail), secrets=self._secrets)
+            raise failures.failed(told, code, bytes(running.errors.tail), secrets=self._secrets)
         return found
 
     async def _wait(self, command: Wait) -> None:
@@ -160,8 +160,8 @@ class SshConnection:
         said = bytes(running.errors.tail or running.output.tail)
         for ours in (f"{script.token}?", script.token):
             said = said.replace(ours.encode(), b"")
-        hidden = (*telling.secrets_of(command), *self._secrets)
-        return telling.failed(told, code, said, secrets=hidden)
+        hidden = (*failures.secrets_of(command), *self._secrets)
+        return failures.failed(told, code, said, secrets=hidden)
 
     def _wrong_password(self, command: Run | Write) -> errors.LoginRefused:
         if command.sudo_password:

@@ -14,7 +14,7 @@ from datetime import timedelta
 from bramley.base import errors
 from bramley.base.clock import Clock
 from bramley.base.secret import Secret
-from bramley.host import deadlines, waiting
+from bramley.host import deadlines, failures, waiting
 from bramley.host.artifacts import Depot
 from bramley.host.commands import (
     SOON,
@@ -33,7 +33,6 @@ from bramley.host.commands import (
 )
 from bramley.host.deadlines import Renew
 from bramley.host.facts import Facts, Said
-from bramley.host.ssh import telling
 from bramley.sim.macos import doing, looking
 from bramley.sim.macos.faults import Cut, Fail, Fault, Faults, Garble, Hang, Moment
 from bramley.sim.macos.mac import Mac
@@ -84,8 +83,8 @@ class ModelConnection:
             raise self._wrong_password(command) from None
         except doing.Failed as error:
             told, said = f"{self.host}: {command.purpose}", str(error).encode()
-            secrets = telling.secrets_of(command)
-            raise telling.failed(told, error.code, said, secrets=secrets) from None
+            secrets = failures.secrets_of(command)
+            raise failures.failed(told, error.code, said, secrets=secrets) from None
         self.done.append(command)
         self._leave(fault)
 

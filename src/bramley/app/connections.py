@@ -22,7 +22,7 @@ _OTHER_FILES = 128
 _LOOK_EVERY_SECONDS = 1.0
 
 
-class Door:
+class ConnectionBounds:
     """Bounds the connections of one server."""
 
     def __init__(
@@ -31,7 +31,7 @@ class Door:
         self._most = most
         self._deadline = head_deadline.total_seconds()
 
-    def open(self) -> None:
+    def raise_file_limit(self) -> None:
         """Let the process have as many connections as it may; on many systems the default is a few hundred."""
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         wanted = self._most + _OTHER_FILES

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bramley.base.secret import Secret, SecretBytes
+from bramley.host import failures
 from bramley.host.commands import Folder, Run, Write
-from bramley.host.ssh import telling
 
 CANARY = "canary-31337 with a tail"
 
 
 def test_the_error_names_host_purpose_code_and_the_end_of_what_was_said() -> None:
-    error = telling.failed(
+    error = failures.failed(
         "mac: load the rules", 3, b"pfctl:\x1b[31m syntax\r\n  error\n", secrets=()
     )
 
@@ -24,17 +24,17 @@ def test_the_error_names_host_purpose_code_and_the_end_of_what_was_said() -> Non
 
 
 def test_a_program_that_said_nothing_is_told_so() -> None:
-    assert str(telling.failed("mac: x", 1, b"", secrets=())).endswith(": it said nothing")
+    assert str(failures.failed("mac: x", 1, b"", secrets=())).endswith(": it said nothing")
 
 
 def test_a_sudo_that_asks_for_a_password_is_told_with_what_must_come_first() -> None:
-    told = str(telling.failed("mac: x", 1, b"sudo: a password is required\n", secrets=()))
+    told = str(failures.failed("mac: x", 1, b"sudo: a password is required\n", secrets=()))
 
     assert told.endswith("; the step sudo must come first, with the password of this user")
 
 
 def test_only_the_end_of_a_long_text_is_told() -> None:
-    told = telling.shown(b"begin " + b"x" * 5000 + b" end", secrets=())
+    told = failures.shown(b"begin " + b"x" * 5000 + b" end", secrets=())
 
     assert len(told) <= 601
     assert told.startswith("…")
@@ -59,7 +59,7 @@ CONTENT = f"first line\n  {CANARY}\nlast line\n"
 def test_every_secret_of_a_command_is_hidden_also_where_only_a_line_of_it_is_said(
     command: Run | Write,
 ) -> None:
-    told = telling.shown(f"bad: {CANARY}!".encode(), secrets=telling.secrets_of(command))
+    told = failures.shown(f"bad: {CANARY}!".encode(), secrets=failures.secrets_of(command))
 
     assert told == "bad: [hidden]!"
 
@@ -67,18 +67,18 @@ def test_every_secret_of_a_command_is_hidden_also_where_only_a_line_of_it_is_sai
 def test_a_secret_is_hidden_in_the_form_that_it_travels_in() -> None:
     encoded = base64.b64encode(CANARY.encode())
 
-    assert telling.shown(encoded, secrets=[Secret(CANARY)]) == "[hidden]"
+    assert failures.shown(encoded, secrets=[Secret(CANARY)]) == "[hidden]"
 
 
 def test_other_commands_have_no_secrets() -> None:
-    assert telling.secrets_of(Folder(path="/x", purpose="p")) == ()
+    assert failures.secrets_of(Folder(path="/x", purpose="p")) == ()
 
 
 @given(st.binary(max_size=3000), st.text(min_size=1, max_size=50))
 def test_whatever_is_said_is_told_in_one_bounded_line_without_the_secret(
     said: bytes, secret: str
 ) -> None:
-    told = telling.shown(
+    told = failures.shown(
         said + secret.encode("utf-8", "surrogatepass") + said, secrets=[Secret(secret)]
     )
 
