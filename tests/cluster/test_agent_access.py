@@ -33,7 +33,7 @@ def keeping(kubeconfig: Path) -> Iterator[subprocess.Popen[bytes]]:
             yield process
         finally:
             process.send_signal(signal.SIGTERM)
-            process.wait(60)
+            process.wait(180)
 
 
 async def until(ask: Callable[[], Awaitable[bool]]) -> None:

@@ -66,7 +66,7 @@ def api(real_cluster: RealCluster) -> Iterator[Samples]:
     real_cluster.kubectl("apply", "--warnings-as-errors", "-f", str(ROOT / "crds"))
     real_cluster.kubectl("create", "namespace", NAMESPACE)
     served = Samples(RawApi(real_cluster))
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     for custom in crds.KINDS:
         while not answers(served, custom.kind):
             assert time.monotonic() < deadline, f"{custom.name} is not served"

@@ -69,7 +69,14 @@ async def running(cluster: RealCluster) -> AsyncIterator[Runtime]:
     namespace = f"runtime-{uuid.uuid4().hex[:8]}"
     async with connect(cluster.kubeconfig) as client:
         await client.create(Namespace(metadata=ObjectMeta(name=namespace)))
-        election = ElectionSettings(namespace, LEASE, "candidate")
+        # Nobody else wants the lease; a busy machine must not lose it between two renewals.
+        election = ElectionSettings(
+            namespace,
+            LEASE,
+            "candidate",
+            lease=timedelta(minutes=10),
+            renew_deadline=timedelta(minutes=9),
+        )
         manager = Manager(
             client,
             clock=SystemClock(),
@@ -86,7 +93,7 @@ async def running(cluster: RealCluster) -> AsyncIterator[Runtime]:
         await client.delete(Namespace, namespace)
 
 
-async def until(holds: Callable[[], object], *, within: float = 60) -> None:
+async def until(holds: Callable[[], object], *, within: float = 180) -> None:
     async with asyncio.timeout(within):
         while not holds():
             await asyncio.sleep(0.02)
@@ -108,7 +115,8 @@ async def test_object_is_held_followed_and_released(real_cluster: RealCluster) -
         await client.merge_patch(ConfigMap, "a", {"data": {"value": "new"}}, namespace=namespace)
         await runtime.sees("new")
         await client.delete(ConfigMap, "a", namespace=namespace)
-        await until(lambda: keeper.released == ["a"])
+        # More than once where its own last write came too late to be known.
+        await until(lambda: set(keeper.released) == {"a"})
         followed = Selection.of(namespace, labels=OURS)
         await until(lambda: not len(runtime.manager.informer(ConfigMap, followed).cache))
 
@@ -122,14 +130,14 @@ async def test_repeated_event_is_one_that_counts(real_cluster: RealCluster) -> N
             patch = {"data": {"value": value}}
             await client.merge_patch(ConfigMap, "a", patch, namespace=namespace)
             await runtime.sees(value)
-        await runtime.keeper.recorder.flushed(timedelta(seconds=10))
+        await runtime.keeper.recorder.flushed(timedelta(seconds=180))
 
         about = {"involvedObject.uid": thing.uid}
         [event] = (await client.list(Event, namespace=namespace, fields=about)).items
         assert event.count >= 3
         assert (event.reason, event.action, event.type) == ("Seen", "Looking", "Normal")
         await client.delete(ConfigMap, "a", namespace=namespace)
-        await until(lambda: runtime.keeper.released == ["a"])
+        await until(lambda: set(runtime.keeper.released) == {"a"})
 
 
 async def test_lease_is_taken_renewed_and_given_back(real_cluster: RealCluster) -> None:

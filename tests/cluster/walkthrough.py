@@ -1,13 +1,14 @@
 """Runs the console blocks of a document and compares what they print.
 
 In a block called `console`, a line that begins with `$ ` is a command and the lines below it are its output. In a block called
-`console background` the command keeps running, as in a second terminal, until the walk ends. `…` stands for anything: within
-a line for any text, alone on a line for any lines.
+`console background` the command keeps running, as in a second terminal, until the walk ends; where it is shown again, it is the
+same one with what it has printed by then. `…` stands for anything: within a line for any text, alone on a line for any lines.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import signal
@@ -67,12 +68,17 @@ class Walk:
 
     def take(self, step: Step, background: contextlib.ExitStack) -> None:
         """Run one step and fail if it prints something else than the document says."""
-        if step.background:
+        if step.background and self._output(step).exists():
+            printed = self._awaited(step)
+        elif step.background:
             printed = background.enter_context(self._started(step))
         else:
             printed = self._ran(step.command)
         shown = f"$ {step.command}\n{printed}\n--- the document says ---\n{step.expected}"
         assert matches(step.expected, printed), shown
+
+    def _output(self, step: Step) -> Path:
+        return self.scratch / f"background-{hashlib.sha256(step.command.encode()).hexdigest()}.txt"
 
     def _ran(self, command: str) -> str:
         state = self.scratch / "exported"
@@ -96,9 +102,8 @@ class Walk:
 
     @contextlib.contextmanager
     def _started(self, step: Step) -> Iterator[str]:
-        output = self.scratch / f"background-{abs(hash(step.command))}.txt"
         with (
-            output.open("w") as file,
+            self._output(step).open("w") as file,
             subprocess.Popen(
                 ["bash", "-c", step.command],
                 cwd=self.folder,
@@ -109,20 +114,24 @@ class Walk:
             ) as process,
         ):
             try:
-                yield self._awaited(output, step, process)
+                yield self._awaited(step, process)
             finally:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGTERM)
                 process.wait(self.deadline)
 
-    def _awaited(self, output: Path, step: Step, process: subprocess.Popen[bytes]) -> str:
-        """Return the output once it is what the document shows, or as it is at the deadline."""
+    def _awaited(self, step: Step, process: subprocess.Popen[bytes] | None = None) -> str:
+        """Return the output once it is what the document shows, or as it is at the deadline or the end."""
         ends = time.monotonic() + self.deadline
-        while time.monotonic() < ends and process.poll() is None:
-            if matches(step.expected, output.read_text()):
-                break
+        while True:
+            is_over = time.monotonic() > ends or (
+                process is not None and process.poll() is not None
+            )
+            # Read once: what is compared is what is told.
+            printed = self._output(step).read_text()
+            if is_over or matches(step.expected, printed):
+                return printed
             time.sleep(0.1)
-        return output.read_text()
 
 
 def run(document: Path, walk: Walk) -> int:

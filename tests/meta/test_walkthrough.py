@@ -83,7 +83,7 @@ def test_a_walk_runs_in_order_and_ends_what_runs_in_the_background(tmp_path: Pat
         "```console background\n$ echo $$ > pid; echo ready; exec sleep 60\nready\n```\n"
         "```console\n$ export PID=$(cat pid)\n$ kill -0 $PID && echo runs\nruns\n```\n"
     )
-    walk = walkthrough.Walk(tmp_path, {"PATH": "/usr/bin:/bin"}, tmp_path, deadline=10)
+    walk = walkthrough.Walk(tmp_path, {"PATH": "/usr/bin:/bin"}, tmp_path, deadline=180)
 
     assert walkthrough.run(document, walk) == 3
 
@@ -92,8 +92,21 @@ def test_a_walk_runs_in_order_and_ends_what_runs_in_the_background(tmp_path: Pat
         os.kill(pid, 0)
 
 
+def test_a_command_in_the_background_that_is_shown_again_is_the_same_one(tmp_path: Path) -> None:
+    document = tmp_path / "walk.md"
+    command = "$ echo one; while [ ! -e go ]; do sleep 0.01; done; echo two; exec sleep 60\n"
+    document.write_text(
+        f"```console background\n{command}one\n```\n"
+        "```console\n$ touch go\n```\n"
+        f"```console background\n{command}one\ntwo\n```\n"
+    )
+    walk = walkthrough.Walk(tmp_path, {"PATH": "/usr/bin:/bin"}, tmp_path, deadline=180)
+
+    assert walkthrough.run(document, walk) == 3
+
+
 def test_a_command_that_fails_or_prints_something_else_stops_the_walk(tmp_path: Path) -> None:
-    walk = walkthrough.Walk(tmp_path, {"PATH": "/usr/bin:/bin"}, tmp_path, deadline=10)
+    walk = walkthrough.Walk(tmp_path, {"PATH": "/usr/bin:/bin"}, tmp_path, deadline=180)
     document = tmp_path / "walk.md"
 
     for body in ("$ false\n", "$ echo one\ntwo\n"):
