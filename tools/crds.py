@@ -94,7 +94,7 @@ def fields(schema: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, A
         yield from fields(one.get("items", {}), f"{here}[]")
 
 
-def row(path: str, schema: dict[str, Any], required: bool) -> str:  # noqa: FBT001  from a tuple
+def row(path: str, schema: dict[str, Any], required: bool) -> str:  # noqa: FBT001 - from a tuple
     """Return one row of a table."""
     default = schema.get("default")
     plain = default is not None and not isinstance(default, dict)

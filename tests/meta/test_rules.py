@@ -135,6 +135,12 @@ def test_no_work_is_left_in_comments() -> None:
     assert [name_of(path) for path in modules() if marker.search(path.read_text())] == []
 
 
+def test_whoever_silences_the_linter_says_why() -> None:
+    silent = re.compile(r"# noqa(?!: [A-Z]+\d+(?:, [A-Z]+\d+)* - \S)")
+
+    assert [name_of(path) for path in modules() if silent.search(path.read_text())] == []
+
+
 @functools.cache
 def texts() -> dict[str, str]:
     found = {}

@@ -73,7 +73,7 @@ class SystemPrograms:
     ) -> subprocess.Popen[bytes]:
         self._unreaped = [each for each in self._unreaped if each.poll() is None]
         try:
-            return subprocess.Popen(  # noqa: S603  what we run is ours to choose
+            return subprocess.Popen(  # noqa: S603 - what we run is ours to choose
                 list(argv),
                 env={**self._environment, **environment},
                 stdin=subprocess.PIPE if has_input else subprocess.DEVNULL,

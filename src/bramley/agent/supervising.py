@@ -71,7 +71,7 @@ class SupervisedRuns:
         try:
             async with asyncio.timeout(START_LIMIT.total_seconds()):
                 # The supervisor tells by a file, for whichever agent there will be.
-                while self._noted(run.vm, "tart") is None and self._system.began(supervisor):  # noqa: ASYNC110
+                while self._noted(run.vm, "tart") is None and self._system.began(supervisor):  # noqa: ASYNC110 - a file of another process, which no event tells
                     await asyncio.sleep(_LOOK_SECONDS)
         except TimeoutError as error:
             process_groups.send(supervisor, signal.SIGKILL)
@@ -155,7 +155,7 @@ class SupervisedRuns:
         except OSError as error:
             raise self._not_begun(run.vm, error) from error
         try:
-            process = subprocess.Popen(  # noqa: S603  what we run is ours to choose
+            process = subprocess.Popen(  # noqa: S603 - what we run is ours to choose
                 ["/bin/sh", str(SCRIPT), str(self._of(run.vm)), *run.argv],
                 env={**self._environment, **run.environment},
                 stdin=subprocess.DEVNULL,

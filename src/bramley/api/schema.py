@@ -65,7 +65,7 @@ def items(*, at_most: int) -> msgspec.Meta:
 def of_kind(kind: type[Object]) -> Schema:
     """Return the schema of a whole object: its type fields, metadata, spec and status."""
     info = inspect.type_info(kind)
-    assert isinstance(info, inspect.StructType)  # noqa: S101  narrows for mypy; an Object always is
+    assert isinstance(info, inspect.StructType)  # noqa: S101 - narrows for mypy; an Object always is
     parts = {field.encode_name: field for field in info.fields if field.name != "metadata"}
     head: Schema = {
         "apiVersion": {"description": "The version of this schema.", "type": "string"},

@@ -44,7 +44,7 @@ def generate(base: str, chance: random.Random) -> str:
     return base[:_LONGEST_BASE] + suffix
 
 
-def subdomain(name: str, is_prefix: bool = False) -> list[str]:  # noqa: FBT001, FBT002
+def subdomain(name: str, is_prefix: bool = False) -> list[str]:  # noqa: FBT001, FBT002 - one grammar, two uses
     """Return what keeps a name from being an RFC 1123 subdomain."""
     text = _masked(name) if is_prefix else name
     wrong = _too_long(text, 253)
@@ -54,7 +54,7 @@ def subdomain(name: str, is_prefix: bool = False) -> list[str]:  # noqa: FBT001,
     return wrong
 
 
-def label(name: str, is_prefix: bool = False) -> list[str]:  # noqa: FBT001, FBT002
+def label(name: str, is_prefix: bool = False) -> list[str]:  # noqa: FBT001, FBT002 - one grammar, two uses
     """Return what keeps a name from being an RFC 1123 label."""
     text = _masked(name) if is_prefix else name
     wrong = _too_long(text, 63)
@@ -66,7 +66,7 @@ def label(name: str, is_prefix: bool = False) -> list[str]:  # noqa: FBT001, FBT
     return [*wrong, _unmatched(rule, _LABEL, "my-name", "123-abc")]
 
 
-def dns1035_label(name: str, is_prefix: bool = False) -> list[str]:  # noqa: FBT001, FBT002
+def dns1035_label(name: str, is_prefix: bool = False) -> list[str]:  # noqa: FBT001, FBT002 - one grammar, two uses
     """Return what keeps a name from being an RFC 1035 label, as Services need."""
     text = _masked(name) if is_prefix else name
     wrong = _too_long(text, 63)
@@ -76,7 +76,7 @@ def dns1035_label(name: str, is_prefix: bool = False) -> list[str]:  # noqa: FBT
     return wrong
 
 
-def path_segment(name: str, is_prefix: bool = False) -> list[str]:  # noqa: FBT001, FBT002
+def path_segment(name: str, is_prefix: bool = False) -> list[str]:  # noqa: FBT001, FBT002 - one grammar, two uses
     """Return what keeps a name from standing in a path, which is all that RBAC kinds ask."""
     if not is_prefix and name in {".", ".."}:
         return [f"may not be '{name}'"]

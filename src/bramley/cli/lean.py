@@ -20,7 +20,7 @@ def load_http() -> None:
     before = {name: os.environ.get(name) for name in _FOR_A_MOMENT}
     os.environ.update(_FOR_A_MOMENT)
     try:
-        import bramley.kube.http  # noqa: F401
+        import bramley.kube.http  # noqa: F401 - loaded for what it loads
     finally:
         for name, value in before.items():
             os.environ.pop(name)

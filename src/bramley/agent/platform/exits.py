@@ -31,7 +31,7 @@ async def gone(pid: int) -> None:
 
 async def _look(pid: int) -> None:
     system = platform.current()
-    while system.began(pid) is not None:  # noqa: ASYNC110  nobody tells
+    while system.began(pid) is not None:  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(POLL_SECONDS)
 
 

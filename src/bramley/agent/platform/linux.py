@@ -87,7 +87,7 @@ class LinuxHost:
         return now is not None and (not began or now == began)
 
     def _pids(self) -> list[int]:
-        return [int(each) for each in os.listdir(self._proc) if each.isdigit()]  # noqa: PTH208
+        return [int(each) for each in os.listdir(self._proc) if each.isdigit()]  # noqa: PTH208 - pathlib would make an object of each process
 
     def _parents(self) -> dict[int, int]:
         """Return the parent of each process; no more is read than that takes, for there are hundreds."""

@@ -19,7 +19,7 @@ DEFAULT_ACCOUNT = "default"
 _MEBIBYTE = 1024 * 1024
 _LIFETIME_SECONDS = 2**31 - 1
 # The volume that a server adds to a Pod for its token, which our guests get through their own share.
-_TOKEN_VOLUME = "kube-api-access-"  # noqa: S105  the prefix of a name
+_TOKEN_VOLUME = "kube-api-access-"  # noqa: S105 - the prefix of a name
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ REPRESENT = "represent"
 LEASE = "agent-access.bramley.tuist.dev"
 
 # What a server says of a token in the user's extra.
-TOKEN_NODE = "authentication.kubernetes.io/node-name"  # noqa: S105  the name of a key
+TOKEN_NODE = "authentication.kubernetes.io/node-name"  # noqa: S105 - the name of a key
 
 # An agent's user name is this with the name of its Node.
 USER_PREFIX = f"system:serviceaccount:{NAMESPACE}:{agent.service_account('')}"

@@ -20,7 +20,7 @@ SCRAPE_PORT = "prometheus.io/port"
 
 # On Pods: screen sharing with the guest, asked for by the first two and answered by the rest.
 VNC_SESSION_ID = "tuist.dev/vnc-session-id"
-VNC_RELAY_TOKEN_HASH = "tuist.dev/vnc-relay-token-hash"  # noqa: S105  the name of an annotation
+VNC_RELAY_TOKEN_HASH = "tuist.dev/vnc-relay-token-hash"  # noqa: S105 - the name of an annotation
 VNC_STATE = "tuist.dev/vnc-state"
 VNC_STATE_READY = "ready"
 VNC_RELAY_HOST = "tuist.dev/vnc-relay-host"

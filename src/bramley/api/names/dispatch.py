@@ -15,7 +15,7 @@ SHELL_TUNNEL_PATH = "/api/internal/runners/interactive/shell/{session}/tunnel"
 WEBHOOK_PATH = "/webhooks/github"
 
 # Tokens of runner Pods are made for this audience and no other.
-TOKEN_AUDIENCE = "tuist-runners-dispatch"  # noqa: S105  an audience, no token
+TOKEN_AUDIENCE = "tuist-runners-dispatch"  # noqa: S105 - an audience, no token
 TOKEN_SECONDS_MACOS = 28800
 TOKEN_SECONDS_LINUX = 3600
 

@@ -10,7 +10,7 @@ STATUS_SHARE = "status"
 
 # In the env share, written by the host.
 ENV_FILE = "tuist.env"
-TOKEN_FILE = "sa_token"  # noqa: S105  the name of a file
+TOKEN_FILE = "sa_token"  # noqa: S105 - the name of a file
 
 # In the status share, written by the guest when it ends.
 EXIT_CODE_FILE = "runner-rc"
@@ -18,8 +18,8 @@ LOG_FILE = "runner.log"
 
 # In the guest's own file system.
 GUEST_ENV_FILE = "/etc/tuist.env"
-GUEST_TOKEN_FILE = "/etc/tuist-sa-token"  # noqa: S105  the path of a file
-CLAIM_MARKER = "/tmp/tuist-runner-shell-claimed"  # noqa: S108  fixed by the guest image
+GUEST_TOKEN_FILE = "/etc/tuist-sa-token"  # noqa: S105 - the path of a file
+CLAIM_MARKER = "/tmp/tuist-runner-shell-claimed"  # noqa: S108 - fixed by the guest image
 WORK_FOLDER_MACOS = "/Users/runner/work"
 WORK_FOLDER_LINUX = "/home/runner/work"
 

@@ -13,7 +13,7 @@ SSH_PUBLIC_KEY = "id_ed25519.pub"
 SSH_SUFFIX = "-ssh"
 
 # What is needed to reach one Mac.
-SUDO_PASSWORD = "sudo-password"  # noqa: S105  the name of a key
+SUDO_PASSWORD = "sudo-password"  # noqa: S105 - the name of a key
 SSH_USERNAME = "ssh-username"
 HOST_FINGERPRINT = "host-fingerprint"
 BOOTSTRAP_SUFFIX = "-bootstrap"
@@ -22,9 +22,9 @@ BOOTSTRAP_SUFFIX = "-bootstrap"
 TAILSCALE_AUTH_KEY = "auth-key"
 
 # Kubernetes' own ServiceAccount token Secret.
-SERVICE_ACCOUNT_TOKEN_TYPE = "kubernetes.io/service-account-token"  # noqa: S105  a type
+SERVICE_ACCOUNT_TOKEN_TYPE = "kubernetes.io/service-account-token"  # noqa: S105 - a type
 SERVICE_ACCOUNT_NAME = "kubernetes.io/service-account.name"
-TOKEN = "token"  # noqa: S105  the name of a key
+TOKEN = "token"  # noqa: S105 - the name of a key
 CA_CERTIFICATE = "ca.crt"
 
 

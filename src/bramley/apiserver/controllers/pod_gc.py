@@ -153,7 +153,7 @@ class PodGarbage:
         )
 
 
-def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> None:  # noqa: ARG001
+def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> None:  # noqa: ARG001 - all controllers are added alike
     """Add Pod garbage collection to a manager."""
     pods, nodes = manager.informer(Pod).cache, manager.informer(Node).cache
     collector = PodGarbage(manager.kube, pods, nodes, clock=clock, timings=timings)

@@ -21,8 +21,8 @@ class Client(asyncssh.SSHClient):
     def validate_host_public_key(
         self,
         host: str,  # noqa: ARG002 - whatever the name came to be, keys are kept by the target's own
-        addr: str,  # noqa: ARG002
-        port: int,  # noqa: ARG002
+        addr: str,  # noqa: ARG002 - as above
+        port: int,  # noqa: ARG002 - as above
         key: asyncssh.SSHKey,
     ) -> bool:
         """Tell whether this is the host that we want."""

@@ -83,15 +83,15 @@ class Pin:
         """Return the pinned key."""
         return (self._key,) if self._key else ()
 
-    def learn(self, host: str, port: int, key: HostKey) -> None:  # noqa: ARG002
+    def learn(self, host: str, port: int, key: HostKey) -> None:  # noqa: ARG002 - as above
         """Pin a key."""
         self._key = key
 
-    def forget(self, host: str, port: int) -> None:  # noqa: ARG002
+    def forget(self, host: str, port: int) -> None:  # noqa: ARG002 - as above
         """Drop the pin."""
         self._key = None
 
-    def advice(self, host: str, port: int) -> str:  # noqa: ARG002
+    def advice(self, host: str, port: int) -> str:  # noqa: ARG002 - as above
         """Return how people drop the pin."""
         return f"remove the old key from {self._kept_in}"
 

@@ -147,7 +147,7 @@ def by_node(pods: Cache[Pod]) -> None:
         pods.index(BY_NODE, lambda pod: [pod.spec.node_name] if pod.spec.node_name else [])
 
 
-def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> None:  # noqa: ARG001
+def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> None:  # noqa: ARG001 - all controllers are added alike
     """Add the controller that evicts from tainted Nodes."""
     pods, nodes = manager.informer(Pod).cache, manager.informer(Node)
     by_node(pods)

@@ -224,7 +224,7 @@ class Monitor:
         raise errors.Conflict(f"others keep changing node {node.name}")
 
 
-def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> None:  # noqa: ARG001
+def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> None:  # noqa: ARG001 - all controllers are added alike
     """Add the monitor to a manager."""
     recorder = manager.recorder("node-controller")
     monitor = Monitor(manager.kube, Caches(manager), recorder, clock=clock, timings=timings)
