@@ -6,7 +6,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,6 +31,8 @@ class World:
 
     kube: Client
     namespace: str
+    # Who holds it keeps the agent from doing anything.
+    agent: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def node(self) -> str:
@@ -75,11 +77,10 @@ class World:
     async def run_pods(self) -> None:
         """Do what an agent does: make Pods ready, and let those go that are to go."""
         while True:
-            for pod in await self.pods():
-                try:
-                    await self._run(pod)
-                except (errors.NotFound, errors.Conflict):
-                    continue
+            async with self.agent:
+                for pod in await self.pods():
+                    with suppress(errors.NotFound, errors.Conflict):
+                        await self._run(pod)
             await asyncio.sleep(0.1)
 
     async def _run(self, pod: Pod) -> None:

@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from bramley.api.apiextensions import CustomResourceDefinition
-from bramley.api.core import ConfigMap, Namespace
+from bramley.api.core import ConfigMap, Namespace, ServiceAccount
 from bramley.api.meta import ObjectMeta
+from bramley.api.pod import Pod
 from bramley.app import embedded
 from bramley.base import errors
 from bramley.base.clock import SystemClock
@@ -33,7 +34,7 @@ from bramley.kube.client import Client
 from bramley.kube.credentials import Credential, Fixed, bearer
 from bramley.kube.http import HttpTransport
 from bramley.kube.in_process import InProcessTransport
-from tests.contract.kube_client.kinds import DEFINITION, Widget, WidgetSpec
+from tests.contract.kube_client.kinds import DEFINITION, Widget, WidgetSpec, a_pod
 
 T = TypeVar("T")
 
@@ -58,6 +59,27 @@ class World:
         """Create a ConfigMap that says nothing."""
         place = ObjectMeta(name=name, namespace=self.namespace, labels=labels)
         return await self.kube.create(ConfigMap(metadata=place, data={"x": "1"}))
+
+    @property
+    def mac(self) -> str:
+        """Return a Node that is not there and that no other test names.
+
+        A cluster that has missed a Node for a while takes away all Pods of its name, however young they are.
+        """
+        return f"mac-of-{self.namespace}"
+
+    async def pod(self, name: str, *, node: str) -> Pod:
+        """Create a Pod on a Node, once the namespace has the account that a Pod needs."""
+
+        async def has_account() -> bool:
+            try:
+                await self.kube.get(ServiceAccount, "default", namespace=self.namespace)
+            except errors.NotFound:
+                return False
+            return True
+
+        await eventually(has_account)
+        return await self.kube.create(a_pod(name, self.namespace, node=node))
 
     async def widget(self, name: str, size: int = 1, mode: str = "") -> Widget:
         """Create an object of the suite's own kind."""
@@ -160,14 +182,13 @@ async def behind(kubeconfig: Path) -> AsyncIterator[Server]:
 
 async def install(kube: Client) -> None:
     """Teach the server the suite's kind, if it does not know it yet, and wait until it serves it."""
-    try:
+    # Also where it is there already: a test beside this one may have made it just now.
+    with suppress(errors.AlreadyExists):
         await kube.create_wire(CustomResourceDefinition.resource, DEFINITION)
-    except errors.AlreadyExists:
-        return
 
     async def served() -> bool:
         try:
-            await kube.list(Widget)
+            await kube.list(Widget, namespace="default")
         except errors.NotFound:
             return False
         return True

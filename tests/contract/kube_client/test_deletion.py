@@ -10,7 +10,7 @@ from bramley.api.core import ConfigMap, Namespace
 from bramley.api.meta import ObjectMeta
 from bramley.api.pod import Pod
 from bramley.base import errors
-from tests.contract.kube_client.kinds import Widget, WidgetSpec, a_pod
+from tests.contract.kube_client.kinds import Widget, WidgetSpec
 from tests.contract.kube_client.targets import Target
 
 FINALIZER = "contract.bramley.dev/hold"
@@ -114,7 +114,7 @@ async def test_no_finalizer_is_added_to_a_dying_object(target: Target) -> None:
 
 async def test_a_pod_on_a_node_gets_its_grace(target: Target) -> None:
     async with target.world() as world:
-        await world.kube.create(a_pod("a", world.namespace, node="mac-1"))
+        await world.pod("a", node=world.mac)
 
         await world.kube.delete(Pod, "a", namespace=world.namespace, grace=timedelta(seconds=45))
         dying = await world.kube.get(Pod, "a", namespace=world.namespace)

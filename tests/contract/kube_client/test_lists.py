@@ -11,7 +11,7 @@ from bramley.api.pod import Pod
 from bramley.base import errors
 from bramley.kube.transport import Request
 from tests.contract.kube_client.forgetting import forget_leases
-from tests.contract.kube_client.kinds import Widget, a_pod
+from tests.contract.kube_client.kinds import Widget
 from tests.contract.kube_client.targets import Target
 
 
@@ -106,13 +106,13 @@ async def test_labels_select(
 
 async def test_fields_select(target: Target) -> None:
     async with target.world() as world:
-        await world.kube.create(a_pod("a", world.namespace, node="mac-1"))
-        await world.kube.create(a_pod("b", world.namespace, node="mac-2"))
+        await world.pod("a", node=world.mac)
+        await world.pod("b", node=f"{world.mac}-2")
         await world.widget("slow")
         await world.widget("fast", mode="fast")
 
         by_node = await world.kube.list(
-            Pod, namespace=world.namespace, fields={"spec.nodeName": "mac-2"}
+            Pod, namespace=world.namespace, fields={"spec.nodeName": f"{world.mac}-2"}
         )
         by_phase = await world.kube.list(
             Pod, namespace=world.namespace, fields="status.phase!=Pending"

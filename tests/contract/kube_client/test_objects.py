@@ -43,7 +43,7 @@ async def test_the_server_gives_identity_version_and_time(target: Target) -> Non
         assert made.metadata.namespace == world.namespace
         created = made.metadata.creation_timestamp
         assert created
-        assert abs(datetime.now(UTC) - created) < timedelta(minutes=1)
+        assert abs(datetime.now(UTC) - created) < timedelta(minutes=10)
 
 
 async def test_a_name_is_taken_once(target: Target) -> None:

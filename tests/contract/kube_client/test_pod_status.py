@@ -10,7 +10,6 @@ from bramley.agent.pods import status
 from bramley.agent.pods.status import Exit, Facts
 from bramley.api import conditions
 from bramley.api.pod import Pod, PodStatus
-from tests.contract.kube_client.kinds import a_pod
 from tests.contract.kube_client.targets import Target, World
 
 STARTED = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
@@ -24,7 +23,7 @@ def at(when: datetime, host: str = "10.0.0.7") -> Facts:
 
 async def placed(world: World) -> Pod:
     """Return a Pod of which the scheduler has spoken."""
-    await world.kube.create(a_pod("build", world.namespace, node="mac-1"))
+    await world.pod("build", node=world.mac)
     said = {"status": {"conditions": [PLACED]}}
     return await world.kube.merge_patch(
         Pod, "build", said, namespace=world.namespace, subresource="status"

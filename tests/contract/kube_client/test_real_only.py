@@ -76,7 +76,7 @@ async def test_apply_of_a_status(target: Target) -> None:
 
 async def test_an_eviction_deletes_the_pod(target: Target) -> None:
     async with target.world() as world:
-        await world.kube.create(a_pod("a", world.namespace, node="mac-1"))
+        await world.pod("a", node=world.mac)
 
         await world.kube.evict("a", world.namespace, grace=timedelta(0))
 
@@ -95,7 +95,7 @@ async def test_a_budget_makes_an_eviction_wait(target: Target) -> None:
             "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}},
         }
         await world.kube.create_wire(BUDGET, budget, namespace=world.namespace)
-        await world.kube.create(a_pod("a", world.namespace, node="mac-1"))
+        await world.pod("a", node=world.mac)
         running = {
             "metadata": {"labels": {"app": "a"}},
             "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
@@ -128,7 +128,7 @@ async def test_a_token_bound_to_a_pod_dies_with_it(target: Target) -> None:
     async with target.world() as world:
         account = ServiceAccount(metadata=ObjectMeta(name="runner", namespace=world.namespace))
         await world.kube.create(account)
-        thing = a_pod("a", world.namespace, node="mac-1")
+        thing = a_pod("a", world.namespace, node=world.mac)
         pod = await world.kube.create(with_account(thing, "runner"))
 
         issued = await world.kube.request_token(
@@ -178,7 +178,7 @@ async def test_logs_come_as_they_are(target: Target, tmp_path: Path) -> None:
     async with target.world() as world:
         node = f"node-of-{world.namespace}"
         async with fake_kubelet.running(world, node, tmp_path) as kubelet:
-            await world.kube.create(a_pod("a", world.namespace, node=node))
+            await world.pod("a", node=node)
 
             chunks = [
                 chunk async for chunk in world.kube.logs("a", world.namespace, container="vm")
@@ -192,7 +192,7 @@ async def test_followed_logs_end_when_the_reader_leaves(target: Target, tmp_path
     async with target.world() as world:
         node = f"node-of-{world.namespace}"
         async with fake_kubelet.running(world, node, tmp_path) as kubelet:
-            await world.kube.create(a_pod("a", world.namespace, node=node))
+            await world.pod("a", node=node)
 
             read = b""
             async with aclosing(
@@ -210,7 +210,7 @@ async def test_followed_logs_end_when_the_reader_leaves(target: Target, tmp_path
 
 async def test_logs_of_a_pod_without_a_node_are_empty(target: Target) -> None:
     async with target.world() as world:
-        await world.kube.create(a_pod("a", world.namespace, node=""))
+        await world.pod("a", node="")
 
         assert [chunk async for chunk in world.kube.logs("a", world.namespace)] == []
         with pytest.raises(errors.NotFound):

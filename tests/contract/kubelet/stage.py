@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import time
@@ -18,6 +19,11 @@ from bramley.access import identity
 from bramley.access.kubeconfig import render
 from bramley.agent.guest.folders import UserData
 from bramley.agent.ledger import Ledger, VmRecord, VmState
+from bramley.api.authorization import (
+    ResourceAttributes,
+    SubjectAccessReview,
+    SubjectAccessReviewSpec,
+)
 from bramley.api.core import Namespace, Node, Pod, ServiceAccount
 from bramley.api.meta import ObjectMeta
 from bramley.base import errors
@@ -126,12 +132,27 @@ async def staged(target: Target, folder: Path) -> AsyncIterator[Stage]:
         (folder / "kubeconfig").chmod(0o600)
         (folder / "logs").mkdir()
         (folder / "pods.json").write_text("[]")
+        await _may_ask(folder / "kubeconfig")
         with running(target, node, folder) as port:
             await kube.merge_patch(Node, made.name, {"status": status(port)}, subresource="status")
             yield Stage(target, kube, folder, namespace, node, port)
         # A test may have stopped the server.
         with suppress(errors.BramleyError):
             await kube.delete(Node, node)
+
+
+async def _may_ask(kubeconfig: Path) -> None:
+    """Wait until the agent has its rights: a real server hears of them a moment later, and without them it answers nobody."""
+    about = ResourceAttributes(verb="get", version="v1", resource="nodes")
+    question = SubjectAccessReview(
+        spec=SubjectAccessReviewSpec(user="somebody", resource_attributes=about)
+    )
+    async with connecting.connect(kubeconfig) as agent, asyncio.timeout(PATIENCE):
+        while True:
+            with suppress(errors.Forbidden):
+                await agent.create(question)
+                return
+            await asyncio.sleep(0.05)
 
 
 async def _ensured(kube: Client, account: ServiceAccount) -> None:

@@ -13,15 +13,20 @@ from tests.unit.access.serving import a_node
 RAW = "/apis/metrics.k8s.io/v1beta1"
 
 
-async def figures(stage: Stage, *arguments: str) -> list[str]:
-    """Return the row that `kubectl top` shows, once there is one."""
+async def said(stage: Stage, *arguments: str, with_: str = "") -> str:
+    """Return what kubectl says once it says something, and this: an agent that is late is left out for some seconds."""
     async with asyncio.timeout(PATIENCE):
         while True:
             # In a thread, for others wait beside this one.
-            done = await asyncio.to_thread(stage.kubectl, "top", *arguments, "--no-headers")
-            if done.returncode == 0 and done.stdout:
-                return done.stdout.split()
+            done = await asyncio.to_thread(stage.kubectl, *arguments)
+            if done.returncode == 0 and done.stdout and with_ in done.stdout:
+                return done.stdout
             await asyncio.sleep(0.2)
+
+
+async def figures(stage: Stage, *arguments: str) -> list[str]:
+    """Return the row that `kubectl top` shows, once there is one."""
+    return (await said(stage, "top", *arguments, "--no-headers")).split()
 
 
 @pytest.mark.side_by_side
@@ -50,12 +55,13 @@ async def test_the_group_is_discovered_explained_and_read_raw(
         await stage.begin()
         await figures(stage, "pod", "p")
 
-        listed = json.loads(stage.shown("get", "--raw", f"{RAW}/namespaces/{stage.namespace}/pods"))
+        path = f"{RAW}/namespaces/{stage.namespace}/pods"
+        listed = json.loads(await said(stage, "get", "--raw", path, with_='"name":"p"'))
         assert (listed["kind"], listed["items"][0]["metadata"]["name"]) == ("PodMetricsList", "p")
-        one = json.loads(stage.shown("get", "--raw", f"{RAW}/nodes/{stage.node}"))
+        one = json.loads(await said(stage, "get", "--raw", f"{RAW}/nodes/{stage.node}"))
         assert (one["kind"], one["window"]) == ("NodeMetrics", "10s")
-        named = stage.shown("get", "nodes.metrics.k8s.io", "-o", "name")
-        assert f"nodemetrics.metrics.k8s.io/{stage.node}\n" in named
+        named = f"nodemetrics.metrics.k8s.io/{stage.node}\n"
+        await said(stage, "get", "nodes.metrics.k8s.io", "-o", "name", with_=named)
         assert "usage" in stage.shown("explain", "nodes", "--api-version=metrics.k8s.io/v1beta1")
         gone = stage.refused("get", "--raw", f"{RAW}/nodes/nobody")
         assert 'nodes.metrics.k8s.io "nobody" not found' in gone
@@ -69,7 +75,7 @@ async def test_a_node_that_does_not_answer_is_left_out(
         silent = await a_node(stage.kube, f"{stage.node}-silent")
         await figures(stage, "node", stage.node)
 
-        shown = stage.shown("get", "--raw", f"{RAW}/nodes")
+        shown = await said(stage, "get", "--raw", f"{RAW}/nodes", with_=f'"name":"{stage.node}"')
 
         names = [each["metadata"]["name"] for each in json.loads(shown)["items"]]
         assert stage.node in names
