@@ -16,7 +16,7 @@ def test_shellcheck_has_nothing_to_say() -> None:
         ["shellcheck", "--shell=sh", *map(str, FILES)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=180,
         check=False,
     )
 

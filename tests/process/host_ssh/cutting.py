@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Line:
-    """What goes through, and after how many bytes towards the server it breaks; None: never."""
+    """What goes through to which server's port, and after how many bytes towards it the line breaks; None: never."""
 
+    server: int
     port: int = 0
     breaks_after: int | None = None
     connections: int = 0
@@ -56,11 +57,11 @@ class Line:
 
 @contextlib.asynccontextmanager
 async def to(port: int) -> AsyncIterator[Line]:
-    """Offer a line to a port of this machine."""
-    line = Line()
+    """Offer a line to a port of this machine; new connections go to whichever port it names then."""
+    line = Line(port)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there_reader, there_writer = await asyncio.open_connection("127.0.0.1", port)
+        there_reader, there_writer = await asyncio.open_connection("127.0.0.1", line.server)
         line.keep(writer, there_writer)
         async with asyncio.TaskGroup() as group:
             group.create_task(line.carry(reader, there_writer, to_server=True))

@@ -11,9 +11,10 @@ import contextlib
 import getpass
 import grp
 import os
+import secrets
 import shutil
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +24,10 @@ from bramley.base.secret import Secret
 from bramley.host.ssh import Credentials, HostKeys, Pin, Target
 
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+# Of a busy machine: it is only waited for in full when something is wrong.
+PATIENCE = 180.0
+_TRIES = 5
+_BANNER_WITHIN = 10.0
 PROGRAMS = {
     # Takes a password as sudo does: one line of its input and not a byte more, three times at most.
     "sudo": """
@@ -79,6 +84,8 @@ class Server:
     port: int
     key: asyncssh.SSHKey
     process: asyncio.subprocess.Process
+    # It greets with this, by which it is told from whoever else may listen on its port.
+    mark: str
 
     @property
     def owner(self) -> str:
@@ -126,32 +133,40 @@ def new_key() -> asyncssh.SSHKey:
     return asyncssh.generate_private_key("ssh-ed25519")
 
 
-def free_port() -> int:
-    """Return a port that nobody has now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+@contextlib.contextmanager
+def port_of_nobody() -> Iterator[int]:
+    """Give a port on which nobody listens, and nobody else can as long as this is entered."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield int(held.getsockname()[1])
 
 
 @contextlib.asynccontextmanager
-async def serving(
-    home: Path, *, port: int = 0, host_key: asyncssh.SSHKey | None = None
-) -> AsyncIterator[Server]:
+async def serving(home: Path) -> AsyncIterator[Server]:
     """Run an sshd whose files are in a folder."""
-    port = port or free_port()
-    key = new_key()
-    _lay_out(home, port, key, host_key or new_key())
+    key, host_key = new_key(), new_key()
+    for _ in range(_TRIES):
+        # sshd takes no port that we hold, so that somebody else may be faster; then it ends, and there are other ports.
+        server = await _started(home, key, host_key)
+        try:
+            if await _answers(server):
+                yield server
+                return
+        finally:
+            await server.stop()
+    raise AssertionError("sshd ended at once")
+
+
+async def _started(home: Path, key: asyncssh.SSHKey, host_key: asyncssh.SSHKey) -> Server:
+    with port_of_nobody() as port:
+        mark = secrets.token_hex(8)
+        _lay_out(home, key, host_key, f"Port {port}\nVersionAddendum {mark}\n")
     process = await asyncio.create_subprocess_exec(
         *_alone(), str(shutil.which("sshd", path=PATH)), "-D", "-e", "-f", str(home / "sshd_config"),
         stderr=asyncio.subprocess.DEVNULL,
         start_new_session=True,
     )  # fmt: skip
-    server = Server(home, port, key, process)
-    try:
-        await _until_it_answers(server)
-        yield server
-    finally:
-        await server.stop()
+    return Server(home, port, key, process, mark)
 
 
 def _alone() -> list[str]:
@@ -172,7 +187,7 @@ def _alone() -> list[str]:
     ]
 
 
-def _lay_out(home: Path, port: int, key: asyncssh.SSHKey, host_key: asyncssh.SSHKey) -> None:
+def _lay_out(home: Path, key: asyncssh.SSHKey, host_key: asyncssh.SSHKey, more: str) -> None:
     programs = home / "programs"
     programs.mkdir(parents=True, exist_ok=True)
     for name, text in PROGRAMS.items():
@@ -182,22 +197,29 @@ def _lay_out(home: Path, port: int, key: asyncssh.SSHKey, host_key: asyncssh.SSH
     (home / "host_key").touch(mode=0o600)
     (home / "host_key").write_bytes(host_key.export_private_key("openssh"))
     (home / "sshd_config").write_text(
-        f"ListenAddress 127.0.0.1\nPort {port}\nHostKey {home}/host_key\nPidFile none\n"
+        f"ListenAddress 127.0.0.1\n{more}HostKey {home}/host_key\nPidFile none\n"
         f"AuthorizedKeysFile {home}/authorized_keys\nStrictModes no\nUsePAM no\nUseDNS no\n"
         f"PasswordAuthentication no\nPermitRootLogin yes\nMaxStartups 100\nSetEnv PATH={programs}:{PATH} HOME={home}\n"
     )
 
 
-async def _until_it_answers(server: Server) -> None:
-    async with asyncio.timeout(60):
-        while True:
-            assert server.process.returncode is None, "sshd ended at once"
+async def _answers(server: Server) -> bool:
+    """Wait until it is this server that greets on its port; false if it has ended before."""
+    async with asyncio.timeout(PATIENCE):
+        while server.process.returncode is None:
             with contextlib.suppress(OSError):
-                reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-                banner = await reader.read(4)
-                writer.close()
-                with contextlib.suppress(OSError):
-                    await writer.wait_closed()
-                if banner == b"SSH-":
-                    return
+                if server.mark.encode() in await _greeting(server.port):
+                    return True
             await asyncio.sleep(0.05)
+    return False
+
+
+async def _greeting(port: int) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        async with asyncio.timeout(_BANNER_WITHIN):
+            return await reader.readline()
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import secrets
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
@@ -21,8 +22,10 @@ from bramley.host.commands import Look, Run, Stream, Wait, Write
 from bramley.host.ssh import SshConnection
 from tests.process.host_ssh import cutting, openssh
 
-CANARY = Secret("canary-31337")
+# Another one in each run: it is looked for among all processes of this machine.
+CANARY = Secret(f"canary-{secrets.token_hex(8)}")
 SIZE = 4 * 1024 * 1024
+PATIENT = timedelta(seconds=openssh.PATIENCE)
 
 
 @contextlib.asynccontextmanager
@@ -35,14 +38,14 @@ async def connected(
             server.target(port=port),
             clock=SystemClock(),
             artifacts=depot or Depot(),
-            patience=timedelta(0),
+            patience=PATIENT,
         ) as mac,
     ):
         yield server, mac
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(openssh.PATIENCE):
         while not holds():
             await asyncio.sleep(0.02)
 
@@ -53,7 +56,9 @@ def processes() -> str:
 
 
 def printed(*argv: str) -> str:
-    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60).stdout
+    return subprocess.run(
+        argv, capture_output=True, text=True, check=False, timeout=openssh.PATIENCE
+    ).stdout
 
 
 async def test_sudo_gets_its_password_and_the_program_its_input(tmp_path: Path) -> None:
@@ -228,7 +233,7 @@ async def test_a_stream_that_breaks_leaves_the_old_file_and_the_next_one_brings_
             server.target(port=line.port),
             clock=SystemClock(),
             artifacts=depot,
-            patience=timedelta(0),
+            patience=PATIENT,
         ) as mac:
             line.breaks_after = at
             with pytest.raises(

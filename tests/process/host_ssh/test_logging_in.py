@@ -22,16 +22,17 @@ from bramley.host.ssh import Credentials, KnownHosts, Pin, Target
 from tests.process.host_ssh import cutting, openssh
 
 TRUE = Run(argv=("true",), purpose="try it")
+PATIENT, AT_ONCE = timedelta(seconds=openssh.PATIENCE), timedelta(0)
 
 
 def printed(*argv: str) -> str:
-    return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout
+    return subprocess.run(
+        argv, capture_output=True, text=True, check=True, timeout=openssh.PATIENCE
+    ).stdout
 
 
-async def logged_in(target: Target) -> None:
-    async with ssh.open(
-        target, clock=SystemClock(), artifacts=Depot(), patience=timedelta(0)
-    ) as mac:
+async def logged_in(target: Target, *, patience: timedelta = PATIENT) -> None:
+    async with ssh.open(target, clock=SystemClock(), artifacts=Depot(), patience=patience) as mac:
         await mac.do(TRUE)
 
 
@@ -94,15 +95,22 @@ async def agent_with(folder: Path, key: asyncssh.SSHKey) -> AsyncIterator[Path]:
         "ssh-agent", "-D", "-a", str(socket), stdout=asyncio.subprocess.DEVNULL
     )
     try:
-        async with asyncio.timeout(60):
-            while not socket.exists():
-                await asyncio.sleep(0.02)
-        async with await asyncssh.connect_agent(str(socket)) as agent:
-            await agent.add_keys([key])
+        async with asyncio.timeout(openssh.PATIENCE):
+            agent = await connected_to(socket)
+            async with agent:
+                await agent.add_keys([key])
         yield socket
     finally:
         process.terminate()
         await process.wait()
+
+
+async def connected_to(socket: Path) -> asyncssh.SSHAgentClient:
+    """Connect to an agent that has just begun: its socket is there before it listens on it."""
+    while True:
+        with contextlib.suppress(OSError):
+            return await asyncssh.connect_agent(str(socket))
+        await asyncio.sleep(0.02)
 
 
 async def test_a_mac_is_reached_through_a_jump_host_whose_key_is_pinned_too(tmp_path: Path) -> None:
@@ -120,21 +128,27 @@ async def test_a_mac_is_reached_through_a_jump_host_whose_key_is_pinned_too(tmp_
 async def test_a_mac_that_is_not_reached_leaves_no_line_to_the_jump_host(tmp_path: Path) -> None:
     async with openssh.serving(tmp_path) as server, cutting.to(server.port) as line:
         jump = server.target(port=line.port)
-        with pytest.raises(errors.HostUnreachable):
-            await logged_in(server.target(through=jump, port=1))
+        with openssh.port_of_nobody() as port, pytest.raises(errors.HostUnreachable):
+            await logged_in(server.target(through=jump, port=port), patience=AT_ONCE)
 
         assert line.connections == 1
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(openssh.PATIENCE):
             while line.is_open:
                 await asyncio.sleep(0.02)
 
 
 async def test_a_reinstalled_mac_is_refused_until_its_old_key_is_forgotten(tmp_path: Path) -> None:
     known = KnownHosts(tmp_path / "known_hosts")
-    async with openssh.serving(tmp_path / "one") as server:
-        await logged_in(server.target(host_keys=known))
-    async with openssh.serving(tmp_path / "two", port=server.port) as server:
-        target = server.target(host_keys=known)
+    async with openssh.serving(tmp_path / "one") as old, cutting.to(old.port) as line:
+        await logged_in(old.target(host_keys=known, port=line.port))
+        await reinstalled(tmp_path / "two", line, known)
+
+
+async def reinstalled(home: Path, line: cutting.Line, known: KnownHosts) -> None:
+    """Let another server answer where the old one did."""
+    async with openssh.serving(home) as server:
+        line.server = server.port
+        target = server.target(host_keys=known, port=line.port)
         with pytest.raises(errors.HostKeyChanged, match="ssh-keygen -R") as caught:
             await logged_in(target)
         advised = str(caught.value).split("run: ")[1].split(" and connect")[0]
@@ -219,11 +233,9 @@ async def test_a_wrong_password_is_sent_once_whatever_ways_the_server_offers() -
 
 
 async def test_nobody_there_is_told_with_the_reason() -> None:
-    target = by_password(openssh.free_port(), Pin())
-    with pytest.raises(
-        errors.HostUnreachable, match=r"^m1@127.0.0.1:\d+: no SSH connection: .*refused"
-    ):
-        await logged_in(target)
+    told = r"^m1@127.0.0.1:\d+: no SSH connection: .*refused"
+    with openssh.port_of_nobody() as port, pytest.raises(errors.HostUnreachable, match=told):
+        await logged_in(by_password(port, Pin()), patience=AT_ONCE)
 
 
 async def test_a_server_that_says_nothing_is_left_without_a_trace() -> None:
@@ -238,7 +250,7 @@ async def test_a_server_that_says_nothing_is_left_without_a_trace() -> None:
 
     async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
         target = by_password(server.sockets[0].getsockname()[1], Pin())
-        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(openssh.PATIENCE), asyncio.TaskGroup() as group:
             calling = group.create_task(logged_in(target))
             await arrived.wait()
             calling.cancel()

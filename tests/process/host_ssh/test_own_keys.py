@@ -35,9 +35,8 @@ async def test_a_locked_key_and_a_lost_agent_are_passed_over_if_nobody_chose_the
 
 
 async def test_a_shell_that_is_ended_by_a_signal_counts_as_a_lost_line(tmp_path: Path) -> None:
-    ended = Run(
-        argv=("sh", "-c", "kill -KILL $PPID"), purpose="restart", within=timedelta(seconds=10)
-    )
+    within = timedelta(seconds=openssh.PATIENCE)
+    ended = Run(argv=("sh", "-c", "kill -KILL $PPID"), purpose="restart", within=within)
     async with (
         openssh.serving(tmp_path) as server,
         ssh.open(server.target(), clock=SystemClock(), artifacts=Depot()) as mac,

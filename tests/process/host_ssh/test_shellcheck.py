@@ -56,7 +56,7 @@ OF_OTHER_PARTS = "SC2034,SC2154,SC2317,SC2329"
 def findings(text: str, *, without: str = "") -> str:
     checked = subprocess.run(
         ["shellcheck", "-s", "sh", "-e", without or "SC0000", "-"],
-        input=text, capture_output=True, text=True, timeout=60, check=False,
+        input=text, capture_output=True, text=True, timeout=180, check=False,
     )  # fmt: skip
     return checked.stdout + checked.stderr
 
@@ -69,7 +69,7 @@ def scripts(line: str) -> list[str]:
 
 def test_the_parts_are_clean_by_themselves() -> None:
     told = subprocess.run(
-        ["shellcheck", *PARTS], capture_output=True, text=True, timeout=120, check=False
+        ["shellcheck", *PARTS], capture_output=True, text=True, timeout=180, check=False
     )
     assert told.stdout + told.stderr == ""
 
