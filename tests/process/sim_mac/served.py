@@ -13,8 +13,10 @@ from bramley.sim.macos.settings import Settings
 from bramley.sim.ssh.serving import SimulatedHost
 
 PASSWORD = "an orange, 'quoted' one"
-PATIENCE_SECONDS = 60.0
+# Of a busy machine: it is only waited for in full when something is wrong.
+PATIENCE_SECONDS = 180.0
 NOPASSWD = "umask 077; sudo -S -p '' sh -c 'cat > /etc/sudoers.d/m1-nopasswd'"
+PROCESSES = "ps -A -o args="
 SETTINGS = Settings(password=PASSWORD, boot_seconds=0.3, login_seconds=0.0)
 
 
@@ -75,6 +77,13 @@ async def served(
             yield host, client
         finally:
             await client.close()
+
+
+async def shown(mac: Client, text: str) -> None:
+    """Wait until a process of the Mac has this in its command line."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while text not in await mac.says(PROCESSES):
+            await asyncio.sleep(0.05)
 
 
 async def until(true: Callable[[], bool]) -> None:

@@ -9,7 +9,7 @@ import asyncssh
 import pytest
 
 from bramley.sim.ssh import tart_bundle
-from tests.process.sim_mac.served import PASSWORD, served
+from tests.process.sim_mac.served import PASSWORD, PATIENCE_SECONDS, served
 
 
 async def test_shell_runs_for_real_as_the_user_in_the_macs_own_root(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ async def test_a_password_is_typed_at_a_terminal_that_does_not_show_it(
     async with served(tmp_path / "mac") as (_, mac):
         line = await mac.line()
         process = await line.create_process("dscl . -authonly m1", term_type="vt100")
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             shown = await process.stdout.readuntil("Password: ")
             process.stdin.write(f"{typed}\n")
             shown += await process.stdout.read()
