@@ -57,7 +57,7 @@ def test_killed_command_frees_its_lease(tmp_path: Path) -> None:
 
 
 def test_what_the_command_left_running_keeps_the_lease(tmp_path: Path) -> None:
-    bake = lease(tmp_path, "--vm", "bake", "--", "sh", "-c", "sleep 60 >&- 2>&- & echo $!")
+    bake = lease(tmp_path, "--vm", "bake", "--", "sh", "-c", "sleep 600 >&- 2>&- & echo $!")
     told, _ = bake.communicate(timeout=PATIENCE)
     assert len(held(tmp_path)) == 1
 

@@ -10,7 +10,7 @@ from bramley.api.names import host
 from bramley.app.agent_bundle.archive import Archive
 from tools.agent_bundle.linux import Pair
 
-PATIENCE_SECONDS = 120
+PATIENCE_SECONDS = 300
 
 
 @dataclass(frozen=True, slots=True)

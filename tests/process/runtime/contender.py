@@ -1,6 +1,6 @@
-"""A process that wants to lead: `contender.py KUBECONFIG IDENTITY LEASE_SECONDS` writes its name into a ConfigMap for ever.
+"""A process that wants to lead: `contender.py KUBECONFIG IDENTITY LEASE RETRY` writes its name into a ConfigMap for ever.
 
-It ends with status 3 when it lost the lease, and with 0 after SIGTERM.
+Both times are in seconds. It ends with status 3 when it lost the lease, and with 0 after SIGTERM; its log goes to stderr.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from datetime import timedelta
 from prometheus_client import CollectorRegistry
 
 from bramley.api.core import ConfigMap
-from bramley.base import errors
+from bramley.base import errors, log
 from bramley.base.clock import SystemClock
 from bramley.kube.connecting import connect
 from bramley.runtime.controller import Controller
@@ -26,7 +26,6 @@ from bramley.runtime.outcome import CheckAgain, Outcome
 NAMESPACE = "default"
 SLATE = "slate"
 LEASE = "contenders"
-RETRY = timedelta(seconds=0.4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +48,9 @@ class Signing:
         return CheckAgain(timedelta(milliseconds=20), "signing again")
 
 
-async def main(kubeconfig: str, identity: str, lease_seconds: str) -> int:
-    lease = timedelta(seconds=float(lease_seconds))
-    times = {"lease": lease, "renew_deadline": lease * 2 / 3, "retry": RETRY}
+async def main(kubeconfig: str, identity: str, *seconds: str) -> int:
+    lease, retry = (timedelta(seconds=float(each)) for each in seconds)
+    times = {"lease": lease, "renew_deadline": lease * 2 / 3, "retry": retry}
     async with connect(kubeconfig) as client:
         manager = Manager(
             client,
@@ -73,4 +72,5 @@ async def main(kubeconfig: str, identity: str, lease_seconds: str) -> int:
 
 
 if __name__ == "__main__":
+    log.configure(form="json")
     sys.exit(asyncio.run(main(*sys.argv[1:])))

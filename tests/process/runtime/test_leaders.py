@@ -6,7 +6,6 @@ import asyncio
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -20,10 +19,12 @@ from bramley.kube.client import Client
 from bramley.kube.connecting import connect
 from tests.process.runtime import contender
 from tests.process.serving import processes
+from tests.process.serving.processes import PATIENCE
 
-PATIENCE = 60.0
-# One that is waited for, but that a leader on a busy machine renews in time; and one that nobody waits for.
-SHORT, LONG = 6.0, 45.0
+# A lease that is waited for; and one that nobody loses or gets by waiting, however long this machine stands still.
+SHORT, ENDLESS = 6.0, 100 * PATIENCE
+# How soon one that stands by looks again, and how long one that leaves tries to give its lease back.
+SOON, PATIENTLY = 0.4, PATIENCE
 
 
 @dataclass
@@ -44,21 +45,40 @@ class Slate:
                 if data:
                     self.signatures.append((data["writer"], int(data["epoch"])))
 
-    async def signed_by(self, name: str) -> float:
-        """Wait for a signature and return how long that took."""
-        began = time.monotonic()
+    async def signed_by(self, name: str) -> None:
         async with asyncio.timeout(PATIENCE):
             while self.writer != name:
                 await asyncio.sleep(0.01)
-        return time.monotonic() - began
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One of the processes."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    async def stands_by(self) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while "Waiting for the lease" not in self.log.read_text():
+                await asyncio.sleep(0.02)
+
+    async def ended(self) -> int:
+        async with asyncio.timeout(PATIENCE):
+            while (status := self.process.poll()) is None:
+                await asyncio.sleep(0.02)
+        return status
 
 
 @contextmanager
-def contending(kubeconfig: Path, name: str, *, lease: float) -> Iterator[subprocess.Popen[bytes]]:
-    program = [sys.executable, contender.__file__, str(kubeconfig), name, str(lease)]
-    process = subprocess.Popen(program)
+def contending(kubeconfig: Path, name: str, *, lease: float, retry: float) -> Iterator[Contender]:
+    times = (str(lease), str(retry))
+    program = [sys.executable, contender.__file__, str(kubeconfig), name, *times]
+    log = kubeconfig.with_name(f"{name}.log")
+    with log.open("wb") as err:
+        process = subprocess.Popen(program, stderr=err)
     try:
-        yield process
+        yield Contender(process, log)
     finally:
         process.kill()
         process.wait(PATIENCE)
@@ -76,13 +96,6 @@ async def watched_slate(kubeconfig: Path) -> AsyncIterator[Slate]:
             following.cancel()
 
 
-async def ended(process: subprocess.Popen[bytes]) -> int:
-    async with asyncio.timeout(PATIENCE):
-        while (status := process.poll()) is None:
-            await asyncio.sleep(0.02)
-    return status
-
-
 @pytest.fixture
 def kubeconfig(tmp_path: Path) -> Iterator[Path]:
     with processes.running(tmp_path / "server") as server:
@@ -91,16 +104,15 @@ def kubeconfig(tmp_path: Path) -> Iterator[Path]:
 
 async def test_stopped_leader_writes_nothing_when_it_goes_on(kubeconfig: Path) -> None:
     async with watched_slate(kubeconfig) as slate:
-        with contending(kubeconfig, "first", lease=SHORT) as first:
+        with contending(kubeconfig, "first", lease=SHORT, retry=SOON) as first:
             await slate.signed_by("first")
-            with contending(kubeconfig, "second", lease=SHORT):
-                await asyncio.sleep(1)
-                assert slate.writer == "first"
-                first.send_signal(signal.SIGSTOP)
+            with contending(kubeconfig, "second", lease=ENDLESS, retry=SOON) as second:
+                await second.stands_by()
+                first.process.send_signal(signal.SIGSTOP)
                 await slate.signed_by("second")
-                first.send_signal(signal.SIGCONT)
+                first.process.send_signal(signal.SIGCONT)
 
-                assert await ended(first) == 3
+                assert await first.ended() == 3
                 await asyncio.sleep(0.3)
 
     writers = [writer for writer, _ in slate.signatures]
@@ -111,13 +123,14 @@ async def test_stopped_leader_writes_nothing_when_it_goes_on(kubeconfig: Path) -
 
 async def test_kind_stop_hands_over_at_once(kubeconfig: Path) -> None:
     async with watched_slate(kubeconfig) as slate:
-        with contending(kubeconfig, "first", lease=LONG) as first:
+        with contending(kubeconfig, "first", lease=ENDLESS, retry=PATIENTLY) as first:
             await slate.signed_by("first")
-            with contending(kubeconfig, "second", lease=LONG):
-                # Long enough for it to stand by with its cache filled, whatever else this machine does.
-                await asyncio.sleep(3)
-                first.send_signal(signal.SIGTERM)
-                took = await slate.signed_by("second")
+            with contending(kubeconfig, "second", lease=ENDLESS, retry=SOON) as second:
+                await second.stands_by()
+                await asyncio.sleep(1)
+                assert slate.writer == "first"
+                first.process.send_signal(signal.SIGTERM)
+                # The lease would not have ended by then.
+                await slate.signed_by("second")
 
-                assert await ended(first) == 0
-                assert took < LONG / 2
+                assert await first.ended() == 0

@@ -6,12 +6,13 @@ import http.client
 import json
 import os
 import signal
+import socket
 import ssl
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,15 +71,15 @@ class Bramley:
     def request(
         self, method: str, path: str, body: Any = None, *, token: str | None = None
     ) -> tuple[int, Any]:
-        connection = self.connection()
         headers = {"Authorization": f"Bearer {token or self.token}"}
         payload = None if body is None else json.dumps(body)
         if payload:
             headers["Content-Type"] = "application/json"
-        connection.request(method, path, payload, headers)
-        answer = connection.getresponse()
-        content = answer.read()
-        connection.close()
+        # Also when the server is not there yet, or not any more: whoever asks again must not leave sockets behind.
+        with closing(self.connection()) as connection:
+            connection.request(method, path, payload, headers)
+            answer = connection.getresponse()
+            content = answer.read()
         is_json = answer.headers.get_content_type() == "application/json"
         return answer.status, json.loads(content) if is_json else content
 
@@ -97,11 +98,28 @@ def _pem(encoded: str) -> str:
 
 
 @contextmanager
+def held_port() -> Iterator[int]:
+    """Give a port on which a server can be started, killed and started again: nobody else gets it meanwhile.
+
+    On Linux a socket that is bound and does not listen keeps the port from everybody but servers that reuse addresses, as
+    ours does. Elsewhere it would keep ours away, too, so that there the port is only likely to stay free.
+    """
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        port: int = holder.getsockname()[1]
+        if sys.platform != "linux":
+            holder.close()
+        yield port
+
+
+@contextmanager
 def running(
     place: Path,
     *arguments: str,
     command: str = "apiserver",
     environment: Mapping[str, str] | None = None,
+    umask: int = -1,
 ) -> Iterator[Bramley]:
     """Run a server on a free port with its data in `place`; it answers when the block begins."""
     place.mkdir(exist_ok=True)
@@ -117,6 +135,7 @@ def running(
             stdout=stdout,
             stderr=stderr,
             env=environment or clean_environment(),
+            umask=umask,
         )
     server = Bramley(process, place / "data", kubeconfig, out, err)
     try:

@@ -6,7 +6,7 @@ import contextlib
 import json
 import socket
 import ssl
-import time
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -14,6 +14,8 @@ from tests.process.beside import in_a_thread
 from tests.process.serving.processes import Bramley, running, until
 
 SLOW = 150
+# A machine on which asking takes longer than a slow connection lives gets another chance.
+TRIES = 5
 BEGINNING = b"GET /api/v1/pods HTTP/1.1\r\nHost: x\r\nX-Slow: "
 MARKER = "bWFya2VyLW9mLWEtc2VjcmV0"
 
@@ -41,25 +43,36 @@ def is_closed(connection: socket.socket) -> bool:
         return True
 
 
-@in_a_thread
-def test_slow_connections_hinder_nobody_and_are_closed(tmp_path: Path) -> None:
+@contextlib.contextmanager
+def slow_ones(server: Bramley) -> Iterator[socket.socket]:
+    """Open many slow connections; give the last one."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    with running(tmp_path) as server, contextlib.ExitStack() as open_ones:
-        slow = [
-            open_ones.enter_context(
-                contextlib.closing(slow_connection(server, context, shakes_hands=number % 3 > 0))
-            )
-            for number in range(SLOW)
-        ]
-        began = time.monotonic()
-        for _ in range(10):
-            assert server.request("GET", "/api/v1/namespaces")[0] == 200
-        assert time.monotonic() - began < 20
+    with contextlib.ExitStack() as open_ones:
+        for number in range(SLOW):
+            last = slow_connection(server, context, shakes_hands=number % 3 > 0)
+            open_ones.enter_context(contextlib.closing(last))
+        yield last
 
-        last = slow[-1]
-        # It sends a byte now and then, and is closed nevertheless.
-        until(lambda: is_closed(last))
+
+def is_served_beside(slow: socket.socket, server: Bramley) -> bool:
+    """Ask, and tell whether the answers came while the slow ones were still there, and not only after they were closed."""
+    for _ in range(10):
+        assert server.request("GET", "/api/v1/namespaces")[0] == 200
+    return not is_closed(slow)
+
+
+@in_a_thread
+def test_slow_connections_hinder_nobody_and_are_closed(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        for _ in range(TRIES):
+            with slow_ones(server) as last:
+                unhindered = is_served_beside(last, server)
+                # It sends a byte now and then, and is closed nevertheless.
+                until(lambda: is_closed(last))  # noqa: B023 - called within this round
+            if unhindered:
+                break
+        assert unhindered
         assert server.request("GET", "/readyz")[0] == 200
 
 

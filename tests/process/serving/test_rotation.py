@@ -8,7 +8,14 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from tests.process.serving.processes import BRAMLEY, Bramley, clean_environment, running, until
+from tests.process.serving.processes import (
+    BRAMLEY,
+    PATIENCE,
+    Bramley,
+    clean_environment,
+    running,
+    until,
+)
 
 ACCOUNT = "/api/v1/namespaces/default/serviceaccounts/default"
 SELF = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
@@ -19,7 +26,7 @@ def rotate(*arguments: str, code: int = 0) -> Any:
         [BRAMLEY, "apiserver", "rotate-keys", "-o", "json", *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
         env=clean_environment(),
     )
