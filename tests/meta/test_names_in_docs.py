@@ -11,7 +11,6 @@ from tests.meta.documents import ROOT, inline_code, markdown, name_of, source_te
 
 METRIC = re.compile(r"(?:bramley|tuist|tart_kubelet)_[a-z0-9_]+")
 LABEL = re.compile(r"[a-z0-9.-]*\b(?:tuist\.dev|x-k8s\.io)/[A-Za-z0-9._-]+")
-FLAG = re.compile(r"--[a-z][a-z0-9-]+")
 WORD = re.compile(r"(?:[A-Z][a-z0-9]+){2,}")
 FILE = re.compile(r"(?:src|tests|tools|docs|bench|requirements|\.ci)/[\w./-]*\w")
 

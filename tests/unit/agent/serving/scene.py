@@ -29,7 +29,6 @@ from bramley.kube.client import Client
 NODE = "mac-1"
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 READER, STRANGER = "reader", "stranger"
-BIND = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 
 
 @dataclass
