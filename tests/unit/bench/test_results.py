@@ -5,6 +5,7 @@ from datetime import date
 import pytest
 
 from bench import results
+from bench.__main__ import BENCHES
 from bench.report import Report
 
 
@@ -12,7 +13,7 @@ def test_page_tells_ratios_goals_verdicts_day_and_versions() -> None:
     goals = {"fast": "≥ 2", "small": "≤ 1"}
     met = {"fast": True, "small": False}
     ratios = {"fast": 3.0, "small": 1.5, "other": 0.125}
-    report = Report("x", ("",), [], ratios, {"seconds": 9.87}, goals, met)
+    report = Report("runtime", ("",), [], ratios, {"seconds": 9.87}, goals, met)
 
     page = results.document([report], date(2026, 11, 15), {"python": "3.11"})
 
@@ -21,6 +22,14 @@ def test_page_tells_ratios_goals_verdicts_day_and_versions() -> None:
     assert "| small | 1.50 | ≤ 1 | missed |" in page
     assert "| other | 0.12 |  |  |" in page
     assert "9.87" not in page
+
+
+def test_every_table_says_what_its_numbers_are() -> None:
+    reports = [Report(name, (), [], {}, {}, {}, {}) for name in BENCHES]
+
+    page = results.document(reports, date(2026, 11, 15), {})
+
+    assert all(f"## {name}\n\n{results.COMPARED[name]}\n\n| what" in page for name in BENCHES)
 
 
 def test_versions_name_us_and_every_rival() -> None:
