@@ -7,26 +7,28 @@ import os
 import re
 import secrets
 import socket
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
 from bramley.app import agent_access, host_config
+from bramley.app.host_choices import Leaving, Preparation, chosen
 from bramley.app.host_config_errors import naming, telling
 from bramley.base.clock import SystemClock
 from bramley.base.errors import BadConfiguration
 from bramley.base.secret import Secret
-from bramley.host import ensuring, grammar, overview, preparing, removing, retiring, sequence, ssh
+from bramley.host import ensuring, grammar, overview, preparing, retiring, sequence, ssh
 from bramley.host.artifacts import Budget, Depot
 from bramley.host.claiming import Claim
 from bramley.host.connection import Connection
 from bramley.host.ensuring import Plan, Progress, Report
+from bramley.host.facts import Facts
 from bramley.host.overview import Overview
 from bramley.host.spec import MacSpec
 from bramley.host.step import Step
-from bramley.host.steps.kubeconfig import Kubeconfig
+from bramley.host.steps import kubeconfig
 
 _TARGET = re.compile(
     r"(?:(?P<user>[^@]+)@)?(?P<host>\[[^\]]+\]|[^:@\[\]]+)(?::(?P<port>[0-9]{1,5}))?"
@@ -75,35 +77,6 @@ class Wish:
         return (not self.only or step in self.only) and step not in self.skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Preparation:
-    """What is prepared on a Mac, with its user's password."""
-
-    password: Secret
-    only: tuple[str, ...] = ()
-    skip: tuple[str, ...] = ()
-
-    def steps(self, user: str) -> list[Step]:
-        """Return the steps that are meant."""
-        found = preparing.steps(user, self.password)
-        return chosen(found, only=self.only, skip=self.skip, names=preparing.NAMES)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leaving:
-    """What is taken away from a Mac."""
-
-    keep_tart: bool = True
-    only: tuple[str, ...] = ()
-    skip: tuple[str, ...] = ()
-
-    def steps(self, user: str) -> list[Step]:
-        """Return the steps that are meant, each of which takes something away."""
-        names = [step.name for step in removing.steps(user, keep_tart=False)]
-        found = removing.steps(user, keep_tart=self.keep_tart)
-        return chosen(found, only=self.only, skip=self.skip, names=names)
-
-
 async def facts(way: Way) -> Overview:
     """Return what a Mac is like."""
     async with _connected(way, Depot()) as mac:
@@ -131,21 +104,28 @@ async def apply(way: Way, wish: Wish, tell: Callable[[Progress], None]) -> Repor
     if not makes:
         _require_any(way, wish, sequence.steps(spec))
     async with _connected(way, files) as mac:
+        seen = None
         if makes:
-            spec = await with_identity(mac, spec, wish)
-        return await applied(mac, sequence.steps(spec), wish, tell)
+            spec, seen = await with_identity(mac, spec, wish)
+        return await applied(mac, sequence.steps(spec), wish, tell, seen=seen)
 
 
-async def with_identity(mac: Connection, spec: MacSpec, wish: Wish) -> MacSpec:
-    """Return the specification with an identity of the agent; it is made once nothing else can be refused."""
+async def required(mac: Connection, spec: MacSpec, wish: Wish) -> Facts:
+    """Refuse what the Mac cannot become; return what was seen, with what a way to the cluster asks for that is yet to be made."""
+    steps = _meant(sequence.steps(spec), wish)
+    return await ensuring.require(mac, steps, also=kubeconfig.LOOKS)
+
+
+async def with_identity(mac: Connection, spec: MacSpec, wish: Wish) -> tuple[MacSpec, Facts]:
+    """Return the specification with an identity of the agent, made once nothing else can be refused, and what was seen before."""
     # What is wrong with the file, the way to the Mac or the Mac must not leave an identity in the cluster.
-    await ensuring.require(mac, _meant(sequence.steps(spec), wish))
+    seen = await required(mac, spec, wish)
     if wish.cluster is None:
-        return spec
+        return spec, seen
     issued = await agent_access.create(
         wish.cluster, spec.job.node_name, expires=wish.expires, server=wish.server
     )
-    return replace(spec, kubeconfig=issued.kubeconfig)
+    return replace(spec, kubeconfig=issued.kubeconfig), seen
 
 
 async def applied(
@@ -153,11 +133,15 @@ async def applied(
     steps: Sequence[Step],
     wish: Wish,
     tell: Callable[[Progress], None] = lambda _: None,
+    *,
+    seen: Facts | None = None,
 ) -> Report:
     """Do what is missing, of those steps that are meant, and then take away what is wanted no more."""
     # Only then: the agent uses it no more, and a Mac that was refused has kept it.
     later = _retired(steps, wish)
-    return await ensuring.apply(mac, _meant(steps, wish), tell=tell, claim=claim(), then=later)
+    return await ensuring.apply(
+        mac, _meant(steps, wish), tell=tell, claim=claim(), then=later, seen=seen
+    )
 
 
 async def preparation(way: Way, wanted: Preparation) -> Plan:
@@ -189,23 +173,6 @@ async def remove(way: Way, leaving: Leaving, tell: Callable[[Progress], None]) -
     steps = leaving.steps(_user(way))
     async with _connected(way, Depot()) as mac:
         return await ensuring.apply(mac, steps, tell=tell, claim=claim())
-
-
-def chosen(
-    steps: Sequence[Step],
-    *,
-    only: Collection[str],
-    skip: Collection[str],
-    names: Sequence[str] = sequence.NAMES,
-) -> list[Step]:
-    """Return the steps that are meant; a name that no step has is refused."""
-    unknown = sorted({*only, *skip} - {*names})
-    if unknown:
-        raise BadConfiguration(
-            f"no step is called {', '.join(unknown)}; there are {', '.join(names)}"
-        )
-    wanted = [step for step in steps if not only or step.name in only]
-    return [step for step in wanted if step.name not in skip]
 
 
 def parse_target(text: str, *, user: str, field: str = "TARGET") -> tuple[str, str, int]:
@@ -271,7 +238,7 @@ async def _steps(way: Way, wish: Wish, depot: Depot) -> list[Step]:
 
 def _makes_identity(way: Way, spec: MacSpec, wish: Wish) -> bool:
     """Tell whether a cluster is asked for an identity; all that can be checked is checked before anybody is spoken to."""
-    if spec.kubeconfig or not wish.means(Kubeconfig.name) or wish.cluster is None:
+    if spec.kubeconfig or not wish.means(kubeconfig.Kubeconfig.name) or wish.cluster is None:
         return False
     _target(way)
     agent_access.require(wish.cluster, wish.server)

@@ -156,12 +156,14 @@ def prepare(
       bramley host prepare m1@10.0.0.5 --password-file ./password
       bramley host prepare m1@10.0.0.5 --only auto-login
     """  # noqa: D301 - click keeps the lines of a paragraph that starts so
-    from bramley.app import hosts
+    from bramley.app import host_choices, hosts
 
     known = way.password or password(None, ask=True, target=way.target)
     if known is None:
         raise BadConfiguration("no password was given")
-    wanted = hosts.Preparation(password=known, only=tuple(only or ()), skip=tuple(skip or ()))
+    wanted = host_choices.Preparation(
+        password=known, only=tuple(only or ()), skip=tuple(skip or ())
+    )
     if dry_run:
         planned = asyncio.run(hosts.preparation(way, wanted))
         host_screen.tell_plan(planned, as_json=output is Output.JSON)
@@ -189,9 +191,11 @@ def remove(
       bramley host remove m1@10.0.0.5 --yes --no-keep-tart
       bramley host remove m1@10.0.0.5 --yes --skip sudo --skip auto-login
     """  # noqa: D301 - click keeps the lines of a paragraph that starts so
-    from bramley.app import hosts
+    from bramley.app import host_choices, hosts
 
-    leaving = hosts.Leaving(keep_tart=keep_tart, only=tuple(only or ()), skip=tuple(skip or ()))
+    leaving = host_choices.Leaving(
+        keep_tart=keep_tart, only=tuple(only or ()), skip=tuple(skip or ())
+    )
     if dry_run:
         planned = asyncio.run(hosts.removal(way, leaving))
         host_screen.tell_plan(planned, as_json=output is Output.JSON)

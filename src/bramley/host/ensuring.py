@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from bramley.base import errors
@@ -113,13 +113,13 @@ class Report:
 async def plan(mac: Connection, steps: Sequence[Step], *, then: Then = lambda _: ()) -> Plan:
     """Return what is missing on a Mac; nothing is changed."""
     seen = await _look(mac, *steps)
+    planned = _planned_all(mac, steps, seen)
     stamps = stamping.read(seen)
-    planned = [_planned(step, seen) for step in steps]
     if later := then(stamps):
         after = await _look(mac, *later)
-        planned += [_planned(step, after) for step in later]
-    planned = [_with_stamp(one, stamps) for one in planned]
-    return Plan(mac.host, tuple(planned))
+        further = [_with_stamp(_planned(step, after), stamps) for step in later]
+        planned = replace(planned, steps=(*planned.steps, *further))
+    return planned
 
 
 async def apply(
@@ -129,13 +129,16 @@ async def apply(
     tell: Callable[[Progress], None] = lambda _: None,
     claim: Claim | None = None,
     then: Then = lambda _: (),
+    seen: Facts | None = None,
 ) -> Report:
     """Make a Mac as wanted, and tell how it goes; with a claim no other run works on it meanwhile, or this one stops.
 
-    What was left out because it was refused is raised in the end, when everything else is done.
+    What was left out because it was refused is raised in the end, when everything else is done. `seen` is what `require` saw a moment
+    ago: it saves a question if nothing is to be done, and whoever has something to do looks again.
     """
     run = _Applying(mac, tell, claim)
-    seen = await run.look(*steps)
+    if seen is None or not _planned_all(mac, steps, seen).is_empty:
+        seen = await run.look(*steps)
     run.stamps = stamping.read(seen)
     await run.ensure_all(steps, seen)
     if later := then(run.stamps):
@@ -158,9 +161,14 @@ async def do(mac: Connection, command: Command) -> str:
     return ""
 
 
-async def require(mac: Connection, steps: Sequence[Step]) -> None:
-    """Refuse what cannot be, as `apply` does at first; nothing is changed."""
-    _refuse_all(mac, steps, await _look(mac, *steps))
+async def require(mac: Connection, steps: Sequence[Step], *, also: Sequence[Probe] = ()) -> Facts:
+    """Refuse what cannot be, as `apply` does at first, and return what was seen; nothing is changed.
+
+    `also` are the questions of a step that cannot be made yet.
+    """
+    seen = await _look(mac, *steps, also=also)
+    _refuse_all(mac, steps, seen)
+    return seen
 
 
 async def stamps_of(mac: Connection) -> drift.Stamps:
@@ -328,6 +336,11 @@ def _refuse(mac: Connection, step: Step, seen: Facts) -> None:
         step.refuse(seen)
     except errors.BramleyError as error:
         raise named(step, mac, error) from error
+
+
+def _planned_all(mac: Connection, steps: Sequence[Step], seen: Facts) -> Plan:
+    stamps = stamping.read(seen)
+    return Plan(mac.host, tuple(_with_stamp(_planned(step, seen), stamps) for step in steps))
 
 
 def _planned(step: Step, seen: Facts) -> PlannedStep:

@@ -11,7 +11,7 @@ import jwt
 import pytest
 
 from bramley.access import kubeconfig
-from bramley.app import agent_access, hosts
+from bramley.app import agent_access, host_choices, hosts
 from bramley.base.errors import BadConfiguration, HostUnreachable, InvalidSpec
 from bramley.base.secret import Secret
 from bramley.host import sequence
@@ -88,7 +88,7 @@ def test_the_names_of_steps_are_those_of_a_whole_specification_in_order() -> Non
 
 def test_steps_are_chosen_and_left_out_by_name_and_keep_their_order() -> None:
     steps = sequence.steps(whole())
-    only = hosts.chosen(steps, only=["firewall", "sudo", "agent"], skip=["sudo"])
+    only = host_choices.chosen(steps, only=["firewall", "sudo", "agent"], skip=["sudo"])
     assert [step.name for step in only] == ["firewall", "agent"]
 
 
@@ -96,7 +96,7 @@ def test_a_name_that_no_step_has_is_refused_with_all_that_there_are() -> None:
     with pytest.raises(
         BadConfiguration, match=r"no step is called firewal; there are preconditions, sudo"
     ):
-        hosts.chosen([], only=["firewal"], skip=[])
+        host_choices.chosen([], only=["firewal"], skip=[])
 
 
 @pytest.mark.real_time
@@ -227,7 +227,7 @@ def test_a_key_that_nobody_chose_may_be_unreadable(tmp_path: Path) -> None:
 
 def test_what_is_taken_away_is_chosen_by_name_too() -> None:
     def names(**given: tuple[str, ...]) -> list[str]:
-        return [step.name for step in hosts.Leaving(**given).steps("m1")]  # type: ignore[arg-type]
+        return [step.name for step in host_choices.Leaving(**given).steps("m1")]  # type: ignore[arg-type]
 
     assert names(only=("firewall", "stamps")) == ["firewall", "stamps"]
     assert names(skip=("tart", "sudo"))[-1] == "auto-login"
@@ -271,13 +271,24 @@ async def test_who_has_nothing_to_log_in_with_is_told_what_to_give(tmp_path: Pat
 
 
 def test_a_preparation_has_two_steps_and_takes_no_other_name() -> None:
-    whole = hosts.Preparation(password=Secret("canary"))
+    whole = host_choices.Preparation(password=Secret("canary"))
     assert [step.name for step in whole.steps("m1")] == ["sudo", "auto-login"]
-    one = hosts.Preparation(password=Secret("canary"), skip=("sudo",))
+    one = host_choices.Preparation(password=Secret("canary"), skip=("sudo",))
     assert [step.name for step in one.steps("m1")] == ["auto-login"]
     assert "canary" not in repr(whole)
     with pytest.raises(BadConfiguration, match="there are sudo, auto-login"):
-        hosts.Preparation(password=Secret("canary"), only=("firewall",)).steps("m1")
+        host_choices.Preparation(password=Secret("canary"), only=("firewall",)).steps("m1")
+
+
+def test_a_preparation_or_a_leave_of_nothing_is_refused_and_not_told_as_fine() -> None:
+    none = host_choices.Preparation(password=Secret("canary"), skip=("sudo", "auto-login"))
+    with pytest.raises(BadConfiguration, match=r"leave nothing to do of sudo, auto-login$"):
+        none.steps("m1")
+    # It stays by default.
+    with pytest.raises(BadConfiguration, match=r"leave nothing to do of agent-job, [\w, -]*stamps"):
+        host_choices.Leaving(only=("tart",)).steps("m1")
+    (tart,) = host_choices.Leaving(only=("tart",), keep_tart=False).steps("m1")
+    assert tart.name == "tart"
 
 
 async def test_artifacts_take_no_more_of_the_line_than_was_said(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,10 @@ from bramley.app import hosts
 from bramley.app.agent_access import Cluster
 from bramley.app.hosts import Wish
 from bramley.base.errors import BadConfiguration, UnsupportedHost
-from bramley.host import claiming, ensuring
+from bramley.host import claiming, ensuring, sequence
+from bramley.host.commands import Command, Probe
+from bramley.host.connection import Connection
+from bramley.host.facts import Facts
 from bramley.host.step import Step
 from bramley.host.steps.hostname import Hostname
 from bramley.host.steps.log_rotation import LogRotation
@@ -56,6 +60,54 @@ async def test_an_identity_is_made_when_the_mac_refuses_nothing(tmp_path: Path) 
     with pytest.raises(BadConfiguration, match="/cluster"):
         await hosts.with_identity(mac, spec, asked)
     assert mac.done == []
+
+
+class Line:
+    """Counts the questions on the way to a Mac."""
+
+    def __init__(self, mac: Connection) -> None:
+        self._mac = mac
+        self.host = mac.host
+        self.looks = 0
+
+    async def do(self, command: Command) -> None:
+        await self._mac.do(command)
+
+    async def look(self, probes: Collection[Probe]) -> Facts:
+        self.looks += 1
+        return await self._mac.look(probes)
+
+
+async def test_a_mac_that_is_as_wanted_is_asked_once_also_where_an_identity_was_made_meanwhile(
+    tmp_path: Path,
+) -> None:
+    mac = await wanted.mac(tmp_path)
+    spec = wanted.spec(tmp_path, tailnet=None, node_exporter=None, agent=None, interpreter=None)
+    asked = wish(skip=("preconditions",))
+    await hosts.applied(mac, sequence.steps(spec), asked)
+    mac.done.clear()
+    line = Line(mac)
+
+    seen = await hosts.required(line, replace(spec, kubeconfig=None), asked)
+    another = replace(spec, kubeconfig=wanted.identity(born=wanted.BORN + 60))
+    report = await hosts.applied(line, sequence.steps(another), asked, seen=seen)
+
+    assert (report.is_changed, mac.done, line.looks) == (False, [], 1)
+
+
+async def test_a_mac_that_changed_since_it_was_asked_is_asked_again_before_it_is_touched(
+    tmp_path: Path,
+) -> None:
+    mac = await wanted.mac(tmp_path)
+    spec = replace(wanted.spec(tmp_path), kubeconfig=None)
+    asked = wish(only=("hostname", "sleep"))
+    seen = await hosts.required(mac, spec, asked)
+    await hosts.applied(mac, sequence.steps(spec), asked)
+    mac.done.clear()
+
+    report = await hosts.applied(mac, sequence.steps(spec), asked, seen=seen)
+
+    assert (report.is_changed, mac.done) == (False, [])
 
 
 async def test_what_is_wanted_no_more_goes_last_and_a_second_run_changes_nothing(

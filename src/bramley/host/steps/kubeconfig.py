@@ -28,6 +28,8 @@ PRIVATE = 0o600
 LEAST_LEFT = 0.2
 _FILE = Find(host.AGENT_KUBECONFIG, digest=True)
 _NOTE = LookAt(host.KUBECONFIG_NOTE, most=64 * 1024)
+# All its questions, for who has to ask them before there is a kubeconfig.
+LOOKS: tuple[Probe, ...] = (_FILE, _NOTE, Find(host.AGENT_FOLDER), *restarting.LOOKS)
 _PLACE = "the agent's kubeconfig"
 
 
@@ -78,7 +80,7 @@ class Kubeconfig:
 
     def looks(self) -> list[Probe]:
         """Ask for the file from outside, for the note, and for the running agent."""
-        return [_FILE, _NOTE, Find(host.AGENT_FOLDER), *restarting.LOOKS]
+        return [*LOOKS]
 
     def refuse(self, seen: Facts) -> None:
         """Refuse nothing."""
