@@ -23,7 +23,7 @@ from typing import Any
 import yaml
 
 HERE = Path(__file__).parent / "sessions"
-PATIENCE_SECONDS = 180.0
+PATIENCE_SECONDS = 300.0
 
 # What no two runs share: ids, times, versions, ages, addresses, suffixes that servers make up.
 _CHANGING = (

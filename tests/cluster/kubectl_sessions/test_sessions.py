@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.kubectl_sessions import session
+from tests.cluster.kubectl_sessions import server, session
 from tests.cluster.kubectl_sessions.session import Said, Session
-from tests.process.serving.processes import running
 from tools.kube.control_plane import RealCluster
 
 SESSIONS = session.load()
@@ -19,8 +18,8 @@ Told = Mapping[str, Mapping[str, "Future[list[Said]]"]]
 
 @pytest.fixture(scope="module")
 def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with running(tmp_path_factory.mktemp("embedded")) as server:
-        yield server.kubeconfig
+    with server.serving(tmp_path_factory.mktemp("embedded")) as kubeconfig:
+        yield kubeconfig
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +56,7 @@ def is_asked_for(one: Session, items: list[pytest.Item]) -> bool:
 
 @pytest.mark.parametrize("told", SESSIONS, ids=lambda each: each.name)
 def test_kubectl_says_the_same_on_both_servers(told: Session, said: Told) -> None:
-    here, there = (said[told.name][server].result() for server in ("ours", "real"))
+    here, there = (said[told.name][side].result() for side in ("ours", "real"))
 
     differing = {
         f"{number}: kubectl {ours.step.run}": found

@@ -92,7 +92,7 @@ async def test_a_wait_ends_with_yes_or_with_its_time(target: str, tmp_path: Path
             await stage.mac.do(Wait(**briefly))  # type: ignore[arg-type]
         await stage.mac.do(Wait(**briefly, else_go_on=True))  # type: ignore[arg-type]
         await stage.mac.do(Folder(path=path, purpose="make it", owner=stage.owner))
-        await stage.mac.do(Wait(**briefly))  # type: ignore[arg-type]
+        await stage.mac.do(Wait(**{**briefly, "within": timedelta(minutes=3)}))  # type: ignore[arg-type]
         with pytest.raises(errors.TimedOut):
             await stage.mac.do(Wait(**briefly, text="never said"))  # type: ignore[arg-type]
 

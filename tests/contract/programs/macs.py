@@ -23,7 +23,7 @@ from bramley.base.clock import SystemClock
 from bramley.sim.mac.folder import MacFolder
 from bramley.sim.mac.mac import SimulatedMac
 from bramley.sim.mac.script import Script
-from tests.contract.programs.stage import REAL
+from tests.contract.programs.stage import PATIENCE, REAL
 from tests.unit.agent.tart.fakes import Metrics
 
 IMAGE = "ghcr.io/tuist/runner:1"
@@ -38,6 +38,11 @@ CONTENT: dict[str, Any] = {
         }
     },
 }
+
+
+_LONG = timedelta(seconds=PATIENCE)
+# On a busy machine nothing may be given up that only takes its time.
+PATIENT = Deadlines(delete=_LONG, get=_LONG, list=_LONG, run=_LONG, version=_LONG)
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,9 @@ async def _real(root: Path) -> AsyncIterator[Mac]:
     metrics = Metrics()
     programs = SystemPrograms(environment)
     try:
-        tart = Tart(programs, binary="tart", home=places.tart_home, metrics=metrics)
+        tart = Tart(
+            programs, binary="tart", home=places.tart_home, metrics=metrics, deadlines=PATIENT
+        )
         yield Mac(tart, runs, host, script, metrics)
     finally:
         for pid in folder.vms():
@@ -85,7 +92,13 @@ async def _simulated(root: Path) -> AsyncIterator[Mac]:
         script = Script(mac.folders.tart_home / "sim.json", dict(CONTENT))
         side = mac.agent_side()
         metrics = Metrics()
-        tart = Tart(side.programs, binary="tart", home=mac.folders.tart_home, metrics=metrics)
+        tart = Tart(
+            side.programs,
+            binary="tart",
+            home=mac.folders.tart_home,
+            metrics=metrics,
+            deadlines=PATIENT,
+        )
         yield Mac(tart, side.runs, side.host, script, metrics)
         mac.reboot()
 

@@ -34,7 +34,7 @@ class Play:
     err: Sequence[str] = ()
     echoes_input: bool = False
     tells_variable: str = ""
-    ticks: int = 0  # lines `tick`, one every TICK seconds
+    until: Path | None = None  # lines `tick`, one every TICK seconds, until this file is there
     hangs: bool = False
     code: int = 0
 
@@ -105,7 +105,7 @@ class RealStage:
             *(f"echo {shlex.quote(line)} >&2" for line in play.err),
             *(["cat"] if play.echoes_input else []),
             *([f"echo ${play.tells_variable}"] if play.tells_variable else []),
-            *[f"echo tick; sleep {TICK}"] * play.ticks,
+            *([_ticking(play.until)] if play.until else []),
             *(["sleep 600"] if play.hangs else []),
             f"exit {play.code}",
         ]
@@ -127,6 +127,10 @@ class RealStage:
             if self._marker in each.argv:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(each.pid, signal.SIGKILL)
+
+
+def _ticking(until: Path) -> str:
+    return f"while [ ! -e {shlex.quote(str(until))} ]; do echo tick; sleep {TICK}; done"
 
 
 class SimulatedStage:
@@ -161,7 +165,7 @@ class SimulatedStage:
             call.out(call.stdin.decode().removesuffix("\n"))
         if play.tells_variable:
             call.out(call.environment.get(play.tells_variable, ""))
-        for _tick in range(play.ticks):
+        while play.until and not play.until.exists():
             # As the driver of the simulated tart does before each effect.
             if process.gate is not None:
                 await process.gate.wait()

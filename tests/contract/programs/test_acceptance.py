@@ -23,7 +23,7 @@ def accept(mac: MacFolder, *more: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=600,
     )
 
 

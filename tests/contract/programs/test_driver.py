@@ -16,14 +16,14 @@ from tests.contract.programs import macs
 from tests.contract.programs.macs import IMAGE, Mac
 from tests.contract.programs.stage import PATIENCE, until
 
-SOON = timedelta(seconds=20)
+SOON = timedelta(seconds=PATIENCE)
 VM = "ns-pod-0123456789ab"
 
 
 async def a_running_vm(mac: Mac, vm: str = VM) -> None:
     await mac.tart.clone(IMAGE, vm)
     await mac.tart.start(mac.runs, vm)
-    await until(lambda: mac.tart.is_running(vm, mac.host), seconds=20)
+    await until(lambda: mac.tart.is_running(vm, mac.host))
 
 
 async def test_an_image_is_pulled_and_known_by_its_digest(target: str, tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ async def test_a_vm_runs_under_its_supervisor_until_it_is_stopped(
         with pytest.raises(failures.IsRunning):
             await mac.tart.delete(VM)
 
-        await mac.tart.stop(VM, timedelta(seconds=10))
+        await mac.tart.stop(VM, SOON)
 
         assert (await asyncio.wait_for(mac.runs.wait(VM), timeout=PATIENCE)).code == 0
         assert not mac.tart.is_running(VM, mac.host)

@@ -34,11 +34,13 @@ async def test_a_run_that_was_never_begun_is_unknown(target: str, tmp_path: Path
 
 async def test_a_run_lives_until_it_ends_with_code_and_time(target: str, tmp_path: Path) -> None:
     async with stages.on(target, tmp_path) as stage:
-        await stage.runs.start(a_run(stage, Play(ticks=20, code=3)))
+        end = tmp_path / "end"
+        await stage.runs.start(a_run(stage, Play(until=end, code=3)))
         assert stage.runs.is_begun(VM)
         assert stage.runs.is_alive(VM)
         assert stage.runs.ended(VM) is None
 
+        end.touch()
         ended = await asyncio.wait_for(stage.runs.wait(VM), timeout=PATIENCE)
 
         assert ended.code == 3
@@ -99,11 +101,13 @@ async def test_a_run_survives_the_agent_and_the_next_one_hears_its_end(
     target: str, tmp_path: Path
 ) -> None:
     async with stages.on(target, tmp_path) as stage:
-        await stage.runs.start(a_run(stage, Play(ticks=20, code=3)))
+        end = tmp_path / "end"
+        await stage.runs.start(a_run(stage, Play(until=end, code=3)))
 
         stage.next_agent()
 
         assert stage.runs.is_alive(VM)
+        end.touch()
         assert (await asyncio.wait_for(stage.runs.wait(VM), timeout=PATIENCE)).code == 3
 
 

@@ -11,7 +11,7 @@ import random
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -129,10 +129,23 @@ class Tart:
 
     async def running(self, name: str, *words: str, **options: Any) -> Started:
         """Run a VM and return once its guest lives."""
-        before = len(self.face.guests())
+        before = self.face.guests()
         started = await self.start("run", name, "--no-graphics", *words, **options)
-        await self.until(lambda: len(self.face.guests()) > before)
+        await self.until(lambda: self.has_more_guests_than(before))
         return started
+
+    def has_more_guests_than(self, before: Sequence[int]) -> bool:
+        """Tell whether a guest has come; not by their number, for one of before may just be going."""
+        return not set(self.face.guests()) <= set(before)
+
+    @contextlib.contextmanager
+    def halting(self, call: Started) -> Iterator[None]:
+        """Let a real call stand still, so that it cannot come to its end meanwhile; virtual time stands still by itself."""
+        if self.face.scale < 1:
+            call.send(signal.SIGSTOP)
+        yield
+        if self.face.scale < 1:
+            call.send(signal.SIGCONT)
 
     async def until(self, is_true: Callable[[], bool], seconds: float = PATIENCE) -> None:
         end = self.face.now() + seconds

@@ -44,18 +44,21 @@ def words(rng: random.Random) -> list[str]:
 
 async def run(tart: Tart, line: list[str]) -> Ended:
     """Start a VM and return at its end, or with an ending of our own once its guest lives."""
-    before = len(tart.face.guests())
+    before = tart.face.guests()
     end = asyncio.ensure_future((await tart.start(*line)).end())
-    await tart.until(lambda: end.done() or len(tart.face.guests()) > before)
+    await tart.until(lambda: end.done() or tart.has_more_guests_than(before))
     return end.result() if end.done() else Ended(-1, "lives", "")
 
 
 async def ask(tart: Tart, line: list[str]) -> Ended:
     if line[0] == "run":
         return await run(tart, line)
+    before = len(tart.face.guests())
     ended = await tart(*line, env={"CI": "1"})
     if line[0] in {"suspend", "stop"} and ended.code == 0:
         await tart.until(lambda: tart.face.holder(line[1]) is None)
+        # A guest that is still going has its slot.
+        await tart.until(lambda: len(tart.face.guests()) < before)
     return ended
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 
-from tests.contract.tart.faces import IMAGE, SMALL, VIRTUAL, Started, Tart, both, on
+from tests.contract.tart.faces import IMAGE, PATIENCE, SMALL, VIRTUAL, Started, Tart, both, on
 from tests.contract.tart.scripts import guest, reported, run, shares
 
 
@@ -40,7 +40,10 @@ async def test_a_pod_s_environment_changes_the_script(tart: Tart) -> None:
 async def booted(tart: Tart) -> Started:
     await tart.a_vm()
     started = await tart.running("one", *shares(tart))
-    await tart.done("exec", "one", "true")
+    # tart waits ten seconds for the agent of a guest, which a busy machine may need longer to start.
+    end = tart.face.now() + PATIENCE
+    while (await tart("exec", "one", "true")).code != 0:
+        assert tart.face.now() < end, "its agent never answered"
     return started
 
 

@@ -112,7 +112,7 @@ async def test_work_in_the_home_waits_for_its_lock(tart: Tart) -> None:
 
 @both
 async def test_unfinished_work_is_locked_while_somebody_works(tart: Tart) -> None:
-    tart.configure(timings={"clone": 200.0})
+    tart.configure(timings={"clone": 100_000.0})
     await tart.done("pull", IMAGE)
     clone = await tart.start("clone", IMAGE, "one")
     await tart.until(lambda: any((tart.home / "tmp").iterdir()))

@@ -20,8 +20,10 @@ def staging(tart: Tart) -> Path:
 
 
 async def half_pulled(tart: Tart) -> Started:
-    """Start a slow pull and return once a tenth is there."""
+    """Start a slow pull that comes to a stop, and return once a tenth is there."""
     tart.configure(timings=SLOW)
+    # However long we are held up now, it is not at its end when we go on.
+    tart.fault("pull", "stall", percent=20, target=IMAGE)
     pull = await tart.start("pull", IMAGE, env=PLAIN)
     await tart.until(lambda: fetched(tart) >= 50_000_000, seconds=600)
     return pull
@@ -40,15 +42,15 @@ async def test_a_killed_pull_goes_on_where_it_stopped(tart: Tart) -> None:
     pull = await half_pulled(tart)
     pull.send(signal.SIGKILL)
     await pull.end()
-    began, had = tart.face.now(), fetched(tart)
+    tart.heal()
+    began, had, whole = tart.face.now(), fetched(tart), SMALL["size_bytes"] / 2
 
     told = await tart.done("pull", IMAGE, env=PLAIN)
 
-    assert "0%" not in told.splitlines()
-    assert (
-        tart.face.now() - began
-        <= (SMALL["size_bytes"] / 2 - had + 10e6) / 2e6 * tart.face.scale + 1
-    )
+    first = next(line for line in told.splitlines() if line.endswith("%"))
+    assert int(first.removesuffix("%")) >= 100 * had // whole >= 10
+    if tart.face.scale == 1:  # how long a real process takes says nothing
+        assert tart.face.now() - began <= (whole - had + 10e6) / 2e6 + 1
 
 
 @both

@@ -42,9 +42,10 @@ async def test_a_vm_that_is_pushed_looks_stopped_and_can_be_deleted(tart: Tart) 
     """How a collector killed a bake: the push fails at the very end, for want of nvram.bin."""
     await tart.a_vm()
     push = await pushing(tart)
-    assert tart.face.holder("one") is None
+    with tart.halting(push):
+        assert tart.face.holder("one") is None
 
-    await tart.done("delete", "one")
+        await tart.done("delete", "one")
     ended = await push.end()
 
     assert (ended.code, "file “nvram.bin” doesn’t exist" in ended.stderr) == (1, True)  # noqa: RUF001

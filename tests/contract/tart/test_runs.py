@@ -16,7 +16,7 @@ async def test_a_headless_start_prints_nothing(tart: Tart) -> None:
     await tart.a_vm()
     started = await tart.running("one")
 
-    await tart.done("ip", "one", "--wait", "20")
+    await tart.done("ip", "one", "--wait", "180")
 
     assert started.lines() == []
 

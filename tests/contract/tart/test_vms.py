@@ -205,7 +205,7 @@ async def test_an_address_outlives_its_guest(tart: Tart) -> None:
     """A lease is answer enough for `tart ip`."""
     await tart.a_vm()
     run = await tart.running("one")
-    address = await tart.done("ip", "one", "--wait", "20")
+    address = await tart.done("ip", "one", "--wait", "180")
     await tart.done("stop", "one")
     await run.end()
 
@@ -218,7 +218,7 @@ async def test_an_expired_lease_is_no_address(tart: Tart) -> None:
     tart.configure(host={"lease_seconds": 600})
     await tart.a_vm()
     run = await tart.running("one")
-    await tart.done("ip", "one", "--wait", "20")
+    await tart.done("ip", "one", "--wait", "180")
     await tart.done("stop", "one")
     await run.end()
 

@@ -1,0 +1,54 @@
+"""Our server as people run it, but with all the time that a session takes: `python -m tests.cluster.kubectl_sessions.server FOLDER`.
+
+The Node of a session says once that it is ready, and nobody runs on it; it has to stay so on a busy machine.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+from bramley.apiserver.controllers.timings import Timings
+from bramley.app import apiserver, cluster
+from bramley.app.listening import Address
+from tests.contract.kube_client.targets import wait_for
+
+ROOT = Path(__file__).parents[3]
+READY = "ready"
+PATIENT = Timings(node_monitor_grace=timedelta(hours=1), node_startup_grace=timedelta(hours=1))
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[Path]:
+    """Run it in a process of its own, and give the administrator's kubeconfig."""
+    log = folder / "log"
+    command = [sys.executable, "-m", "tests.cluster.kubectl_sessions.server", str(folder)]
+    with (
+        log.open("w") as output,
+        subprocess.Popen(command, stdout=output, stderr=output, cwd=ROOT) as process,
+    ):
+        try:
+            wait_for(folder / READY, process, log)
+            yield folder / "kubeconfig"
+        finally:
+            process.terminate()
+            process.wait(timeout=180)
+
+
+def main(folder: Path) -> None:
+    """Serve from this folder until a signal comes."""
+    settings = apiserver.Settings(
+        data_dir=folder / "data",
+        listen=Address("127.0.0.1", 0),
+        kubeconfig=folder / "kubeconfig",
+        cluster=cluster.Settings(timings=PATIENT),
+    )
+    apiserver.run(settings, started=lambda _: (folder / READY).touch())
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
