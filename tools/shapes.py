@@ -1,7 +1,8 @@
 """Cut the field names and types of the built-in kinds out of a real server's OpenAPI documents.
 
 `python -m tools.shapes KUBECTL KUBECONFIG` asks the server that the kubeconfig names and rewrites the packaged data file.
-Types are written as Go prints them, because the refusals of a wrong type name them so; `!` marks a field that is always shown.
+Types are written as Go prints them, because the refusals of a wrong type name them so; `!` marks a field that is always shown,
+`?` a text, number or truth value that is not shown when it is empty, nought or false, because Go does not tell that from absent.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+from bramley.apiserver.fields import structs
 
 OUT = Path(__file__).parent.parent / "src/bramley/apiserver/kinds/shapes.json"
 REFERENCE = "#/components/schemas/"
@@ -96,6 +99,7 @@ LEAVES = {
     "runtime.RawExtension": "any",
 }
 NUMBERS = {"int32": "int32", "int64": "int64", "double": "float64"}
+SCALARS = frozenset({"string", "bool", "int32", "int64"})
 
 
 def short(name: str) -> str:
@@ -128,13 +132,23 @@ def type_of(schema: dict[str, Any], found: set[str]) -> str:
     return "any"
 
 
-def fields_of(schema: dict[str, Any], found: set[str]) -> dict[str, str]:
-    """Return the fields of a struct with their types."""
-    shown = set(schema.get("required", ()))
+def fields_of(schema: dict[str, Any], found: set[str], left_out: set[str]) -> dict[str, str]:
+    """Return the fields of a struct with their types and marks."""
+    marks = dict.fromkeys(left_out, "?") | dict.fromkeys(schema.get("required", ()), "!")
     return {
-        name: type_of(each, found) + ("!" if name in shown else "")
+        name: type_of(each, found) + marks.get(name, "")
         for name, each in sorted(schema.get("properties", {}).items())
     }
+
+
+def left_out_at_zero(name: str) -> set[str]:
+    """Return the scalars of a struct that Go leaves out when they are zero: no pointers, and `omitempty`."""
+    *_, group, version, kind = name.split(".")
+    go_name = f"{group}/{version}.{kind}"
+    if not structs.is_struct(go_name):
+        return set()
+    fields = structs.struct(go_name).named.values()
+    return {each.name for each in fields if each.is_omitted_empty and each.type in SCALARS}
 
 
 def cut(schemas: dict[str, Any], roots: set[str]) -> dict[str, dict[str, str]]:
@@ -149,7 +163,7 @@ def cut(schemas: dict[str, Any], roots: set[str]) -> dict[str, dict[str, str]]:
                 f"{name} and {long_names[short(name)]} share a short name: add a group to QUALIFIED"
             )
         found: set[str] = set()
-        shapes[short(name)] = fields_of(schemas[name], found)
+        shapes[short(name)] = fields_of(schemas[name], found, left_out_at_zero(name))
         waiting |= {each for each in found if each not in long_names.values()}
     return dict(sorted(shapes.items()))
 

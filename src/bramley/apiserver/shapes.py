@@ -1,7 +1,8 @@
 """The shapes of built-in kinds: which fields there are and of which type, as data beside this package's kinds.
 
 A checker looks through one object: a value of a wrong type is refused as Go's decoder words it; what the kind does not know
-is dropped and reported; empty maps and lists are dropped, because the typed kinds of a real server leave them out.
+is dropped and reported; empty maps and lists, and texts, numbers and truth values that are as good as absent, are dropped,
+because the typed kinds of a real server leave them out.
 """
 
 from __future__ import annotations
@@ -45,7 +46,16 @@ _JSON_NAMES: dict[type, str] = {
     dict: "object",
     list: "array",
 }
-_NAMES_OF_ZERO: dict[str, Any] = {"string": "", "bool": False, "int32": 0, "int64": 0}
+# What stands for a null in a list or a map.
+_NAMES_OF_ZERO: dict[str, Any] = {
+    "string": "",
+    "bool": False,
+    "int32": 0,
+    "int64": 0,
+    "[]uint8": "",
+    "resource.Quantity": "0",
+}
+_SCALARS: dict[str, type] = {"string?": str, "bool?": bool, "int32?": int, "int64?": int}
 
 
 class WrongShape(ValueError):
@@ -95,7 +105,7 @@ class _Struct:
     def __init__(self, type_name: str) -> None:
         shape = _shapes()[type_name]
         self._name = ".".join(type_name.split(".")[-2:])
-        self._types = {name: each.rstrip("!") for name, each in shape.items()}
+        self._types = {name: each.rstrip("!?") for name, each in shape.items()}
         self._droppable = _droppable(shape)
         # Made when first met, because types may refer to themselves.
         self._checkers: dict[str, Checker] = {}
@@ -109,7 +119,7 @@ class _Struct:
             if wanted is None:
                 unknown.append(_below(path, name))
                 gone.append(name)
-            elif each is None or (not each and name in self._droppable):
+            elif each is None or (not each and type(each) is self._droppable.get(name)):
                 gone.append(name)
             elif wanted != "string" or type(each) is not str:
                 value[name] = self._field(name, each, _below(path, name), unknown)
@@ -131,13 +141,20 @@ def _below(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _droppable(shape: dict[str, str]) -> set[str]:
-    """Return the lists and maps of a struct that are left out when they are empty."""
-    return {
-        name
-        for name, each in shape.items()
-        if each.startswith(("[]", "map[")) and not each.endswith("!")
-    }
+def _droppable(shape: dict[str, str]) -> dict[str, type]:
+    """Return the fields of a struct that are left out when they are empty, each with the type that an empty one has."""
+    found = ((name, _left_out(each)) for name, each in shape.items())
+    return {name: each for name, each in found if each is not None}
+
+
+def _left_out(marked: str) -> type | None:
+    if marked.endswith("!"):
+        return None
+    if marked.startswith("map["):
+        return dict
+    if marked.startswith("[]"):
+        return str if marked == "[]uint8" else list
+    return _SCALARS.get(marked)
 
 
 def _list(type_name: str) -> Checker:
@@ -195,6 +212,10 @@ def _integer(type_name: str) -> Checker:
     return check
 
 
+def _int_or_string(value: Any, path: str, unknown: list[str]) -> Any:
+    return value if type(value) is str else _LEAVES["int32"](value, path, unknown)
+
+
 def _time(layout: str, *elements: tuple[str, str]) -> Checker:
     """Return a checker of times; the elements are parts of the layout and the patterns of what may stand there."""
     whole = re.compile("".join(pattern for _, pattern in elements))
@@ -242,7 +263,9 @@ def _bytes(value: Any, _path: str, _unknown: list[str]) -> Any:
 
 def _first_illegal(text: str) -> int:
     legal = re.match(r"[A-Za-z0-9+/]*={0,2}", text)
-    return legal.end() if legal else 0
+    end = legal.end() if legal else 0
+    # Four characters make three bytes: a text that ends too early is wrong from the last whole four on.
+    return end if end < len(text) else end - end % 4
 
 
 def _anything(value: Any, _path: str, _unknown: list[str]) -> Any:
@@ -262,5 +285,5 @@ _LEAVES: dict[str, Checker] = {
         "2006-01-02T15:04:05.000000Z07:00", *_SECONDS, (".000000", r"\.\d{6}"), _ZONE
     ),
     "resource.Quantity": _quantity,
-    "intstr.IntOrString": _scalar("intstr.IntOrString", int, str),
+    "intstr.IntOrString": _int_or_string,
 }

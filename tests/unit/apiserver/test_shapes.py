@@ -90,3 +90,53 @@ def test_quantities_are_stored_in_one_form() -> None:
     POD(pod, "", [])
 
     assert pod["spec"]["containers"][0]["resources"] == {"limits": {"cpu": "500m", "memory": "1Gi"}}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"metadata": {"labels": []}},
+        {"metadata": {"finalizers": {}}},
+        {"spec": {"hostNetwork": ""}},
+        {"spec": {"hostname": False}},
+        {"metadata": {"generation": False}},
+    ],
+)
+def test_an_empty_value_of_another_kind_is_refused(body: dict[str, object]) -> None:
+    with pytest.raises(WrongShape, match="cannot unmarshal"):
+        POD(body, "", [])
+
+
+def test_zeroes_that_go_cannot_tell_from_absent_are_left_out() -> None:
+    pod = {
+        "metadata": {"name": "", "generation": 0},
+        "spec": {"restartPolicy": "", "hostNetwork": False, "enableServiceLinks": False},
+    }
+
+    POD(pod, "", [])
+
+    assert pod == {"metadata": {}, "spec": {"enableServiceLinks": False}}
+
+
+def test_a_null_in_a_map_is_the_zero_of_its_kind() -> None:
+    pod: dict[str, object] = {"spec": {"overhead": {"cpu": None}}}
+    secret: dict[str, object] = {"data": {"k": None}}
+
+    POD(pod, "", [])
+    checker("v1.Secret")(secret, "", [])
+
+    assert (pod, secret) == ({"spec": {"overhead": {"cpu": "0"}}}, {"data": {"k": ""}})
+
+
+@pytest.mark.parametrize("port", [2**31, -(2**31) - 1, True, 1.5, []])
+def test_a_number_or_text_fits_in_32_bits(port: object) -> None:
+    with pytest.raises(WrongShape, match="of type int32"):
+        checker("v1.TCPSocketAction")({"port": port}, "", [])
+
+
+@pytest.mark.parametrize(("text", "byte"), [("MTI", 0), ("MTIzN", 4), ("M!", 1)])
+def test_base64_that_ends_too_early_is_wrong_from_the_last_whole_four_on(
+    text: str, byte: int
+) -> None:
+    with pytest.raises(WrongShape, match=f"illegal base64 data at input byte {byte}$"):
+        checker("v1.Secret")({"data": {"k": text}}, "", [])

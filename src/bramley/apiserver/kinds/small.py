@@ -9,11 +9,14 @@ from bramley.base.errors import Cause
 _RBAC = "rbac.authorization.k8s.io"
 _HIGHEST_PRIORITY = 1_000_000_000
 _POLICIES = ("PreemptLowerPriority", "Never")
+_COORDINATED = ("strategy", "preferredHolder")
 
 
 def default_lease(new: Json) -> None:
-    """Show the spec, also when it is empty."""
-    new.setdefault("spec", {})
+    """Show the spec, also when it is empty, without what only a coordinated election reads, which is off by default."""
+    spec = new.setdefault("spec", {})
+    for field in _COORDINATED:
+        spec.pop(field, None)
 
 
 def check_lease(new: Json) -> list[Cause]:
@@ -26,9 +29,6 @@ def check_lease(new: Json) -> list[Cause]:
     if spec.get("leaseTransitions", 0) < 0:
         value, field = spec["leaseTransitions"], "spec.leaseTransitions"
         found.append(causes.invalid(field, value, "must be greater than or equal to 0"))
-    if spec.get("preferredHolder") and not spec.get("strategy"):
-        detail = "may only be specified if `strategy` is defined"
-        found.append(causes.forbidden("spec.preferredHolder", detail))
     return found
 
 
@@ -74,7 +74,7 @@ def _wrong_rule(rule: Json, field: str, *, cluster_wide: bool) -> list[Cause]:
 def default_binding(new: Json) -> None:
     """Fill in the groups that references leave out."""
     if isinstance(new.get("roleRef"), dict):
-        new["roleRef"] = {"apiGroup": _RBAC, **new["roleRef"]}
+        new["roleRef"] = {**new["roleRef"], "apiGroup": new["roleRef"].get("apiGroup") or _RBAC}
     if new.get("subjects"):
         new["subjects"] = [_with_group(subject) for subject in new["subjects"]]
 
