@@ -20,7 +20,8 @@ from bramley.host import agent_archive
 from bramley.host.agent_archive import Kind
 
 WITHIN = timedelta(minutes=10)
-_ENDED_WITHIN = timedelta(seconds=5)
+# It clears its scratch folders first, on a machine that may be busy.
+_ENDED_WITHIN = timedelta(seconds=60)
 
 
 def are_kept(folder: Path) -> bool:

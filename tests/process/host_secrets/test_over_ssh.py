@@ -33,7 +33,8 @@ from tests.scenarios.host_secrets.macs import Heard, leaks_of, listening
 from tests.unit.host.steps import wanted
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="bubblewrap and /proc are Linux's")
-WITHIN = 120.0
+# Of a busy machine: it is only waited for in full when something is wrong.
+WITHIN = 300.0
 # What carries no secret is left out, since each step costs round trips.
 STEPS = ("sudo", "auto-login", "tailscale", "kubeconfig")
 

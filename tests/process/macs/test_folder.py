@@ -114,6 +114,22 @@ def test_its_processes_are_known_and_a_person_s_are_not(mac: MacFolder) -> None:
     until(lambda: mac.processes() == [])
 
 
+def test_a_call_of_tart_that_ends_by_itself_holds_no_vm(mac: MacFolder) -> None:
+    (mac.programs / "tart").write_text("input()")
+    command = [sys.executable, "-ISE", str(mac.programs / "tart")]
+    calls = [
+        subprocess.Popen([*command, *words], stdin=subprocess.PIPE)
+        for words in (["run", "vm"], ["list"])
+    ]
+    try:
+        # A process that has just begun is without its command line for a moment.
+        until(lambda: set(mac.processes()) == {call.pid for call in calls})
+        assert mac.vms() == [calls[0].pid]
+    finally:
+        for call in calls:
+            call.communicate(b"\n")
+
+
 def test_a_mac_that_is_laid_out_again_keeps_its_disk(mac: MacFolder) -> None:
     said(mac, "tart", "create", "--linux", "vm")
 

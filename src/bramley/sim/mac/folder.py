@@ -16,6 +16,7 @@ from typing import Any
 
 import bramley
 from bramley.agent import platform
+from bramley.agent.platform import guests
 from bramley.agent.settings import Folders
 from bramley.sim.mac import shim
 from bramley.sim.mac.script import Script
@@ -99,9 +100,13 @@ class MacFolder:
         return [pid for pid, argv in self._running() if "--state-dir" in argv and state in argv]
 
     def vms(self) -> list[int]:
-        """Return the processes that hold its VMs; not their supervisors."""
+        """Return the processes that hold its VMs; not their supervisors, nor other calls of tart."""
         places = (f"{self.programs}/", f"{self.folders.tart_home}/")
-        return [pid for pid, argv in self._running() if _script(argv).startswith(places)]
+        return [
+            pid
+            for pid, argv in self._running()
+            if _script(argv).startswith(places) and _holds_vm(argv)
+        ]
 
     def processes(self) -> list[int]:
         """Return all processes of this Mac."""
@@ -128,6 +133,10 @@ def _is_ours(argv: tuple[str, ...]) -> bool:
 def _script(argv: tuple[str, ...]) -> str:
     """Return what an interpreter was told to run."""
     return next((word for word in argv[1:] if not word.startswith("-")), "")
+
+
+def _holds_vm(argv: tuple[str, ...]) -> bool:
+    return guests.holds_vm(guests.without_interpreter(argv))
 
 
 def _install(path: Path, content: str) -> None:

@@ -154,13 +154,17 @@ class Files:
             yield inner
 
     def facts(self, path: str = "/") -> Iterator[tuple[str, os.stat_result]]:
-        """Yield everything below a folder, as `walk` does, with the kernel's facts about it."""
+        """Yield everything below a folder, as `walk` does, with the kernel's facts about it; what goes meanwhile is left out."""
         real = self.real(path).rstrip("/")
         for name in self.names(real or "/"):
             inner = f"{real}/{name}"
             if inner == f"/{FOLDER}":
                 continue
-            seen = os.lstat(self._root + inner)
+            try:
+                seen = os.lstat(self._root + inner)
+            except FileNotFoundError:
+                # A Mac that runs has programs that remove files.
+                continue
             yield inner, seen
             if stats.S_ISDIR(seen.st_mode):
                 yield from self.facts(inner)

@@ -86,7 +86,7 @@ class Faults:
     changed: Callable[[], None] = lambda: None
     _put: list[_Live] = field(default_factory=list)
     _read: list[_Live] = field(default_factory=list)
-    _version: tuple[int, int] | None = None
+    _version: tuple[int, int, int] | None = None
     _wrong: str = ""
 
     def put(self, *faults: Fault) -> None:
@@ -124,8 +124,10 @@ class Faults:
         except FileNotFoundError:
             self._version, self._read, self._wrong = None, [], ""
             return
-        if self._version != (seen.st_ino, seen.st_mtime_ns):
-            self._version = (seen.st_ino, seen.st_mtime_ns)
+        # By the size as well: what is written twice within a tick of the clock has the same time.
+        version = (seen.st_ino, seen.st_mtime_ns, seen.st_size)
+        if self._version != version:
+            self._version = version
             self._load()
 
     def _load(self) -> None:

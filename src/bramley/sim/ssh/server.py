@@ -22,7 +22,7 @@ from bramley.sim.ssh.session import Login, Session
 
 logger = log.get(__name__)
 
-_ENDS_WITHIN = 10.0
+_ENDS_WITHIN = 60.0
 _HEARD_LAST = 10_000
 _WRITABLE_BY_OTHERS = 0o022
 # The fastest that both sides have: a simulated line needs no more.

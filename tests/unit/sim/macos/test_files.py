@@ -110,6 +110,20 @@ def test_links_are_followed_inside_the_root_only(tmp_path: Path) -> None:
     assert files.read("/opt/absolute") == files.read("/etc/pf.conf")
 
 
+def test_what_goes_while_a_folder_is_looked_through_is_left_out(tmp_path: Path) -> None:
+    files = Bench(tmp_path).mac.files
+    files.make_folder("/opt/a")
+    for name in ("1", "2", "3"):
+        files.write(f"/opt/a/{name}", b"")
+
+    seen = []
+    for path, _ in files.facts("/opt/a"):
+        seen.append(path)
+        files.remove("/opt/a/2")
+
+    assert seen == ["/opt/a/1", "/opt/a/3"]
+
+
 def test_a_circle_of_links_is_an_error(tmp_path: Path) -> None:
     files = Bench(tmp_path).mac.files
     files.link("/opt/a", "/opt/b")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,20 @@ def test_the_file_is_read_again_when_it_changes_and_forgotten_when_it_goes(tmp_p
     assert faults.strike(Do.REFUSE)
     path.unlink()
     assert faults.strike(Do.REFUSE) is None
+
+
+def test_a_file_that_is_written_twice_in_one_tick_of_the_clock_is_read_again(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "faults.json"
+    faults = Faults(path)
+    found = []
+    for text in ("[", json.dumps([{"do": "refuse"}])):
+        path.write_text(text)
+        os.utime(path, ns=(1, 1))
+        found.append((bool(faults.wrong), faults.has(Do.REFUSE)))
+
+    assert found == [(True, False), (False, True)]
 
 
 @pytest.mark.parametrize(
