@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import secrets
 import socket
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -46,6 +47,9 @@ USER = "m1"
 _LOOPBACK = "127.0.0.1"
 _TOKENS_LIVE = timedelta(days=30)
 _BOOT_SECONDS = 2.0
+# Below those that systems hand out by themselves: an agent listens there only much later, and nobody gets it by chance till then.
+_PORTS = range(16_384, 32_768)
+_TRIES = 100
 
 
 class BootstrappedMacs:
@@ -282,8 +286,9 @@ def _free(open_now: contextlib.ExitStack, wanted: int) -> int:
     """Return this port if nobody has it, or else another one; it is taken until all are chosen."""
     trial = open_now.enter_context(socket.socket())
     trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        trial.bind((_LOOPBACK, wanted))
-    except OSError:
-        trial.bind((_LOOPBACK, 0))
-    return int(trial.getsockname()[1])
+    others = secrets.SystemRandom().sample(_PORTS, _TRIES)
+    for port in (wanted, *others) if wanted else others:
+        with contextlib.suppress(OSError):
+            trial.bind((_LOOPBACK, port))
+            return port
+    raise errors.BadConfiguration("no port is free for the agent of a simulated Mac")

@@ -34,7 +34,8 @@ class MacSettings:
     bootstrap: bool = False
     # Where Macs of the other kind are kept: those of an earlier start are wanted no more.
     elsewhere: Path | None = None
-    start_within: timedelta = timedelta(seconds=60)
+    # Of a machine that may be busy: seconds, usually.
+    start_within: timedelta = timedelta(minutes=3)
     stop_within: timedelta = timedelta(seconds=10)
 
 

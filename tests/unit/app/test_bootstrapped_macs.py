@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bramley.app import bootstrapped_macs_archives as archives
-from bramley.app.bootstrapped_macs import Fleet, why
+from bramley.app.bootstrapped_macs import Fleet, _endpoints, why
 from bramley.base import errors, virtual_time
 from bramley.host import claiming
 from bramley.host.agent_archive import Kind
@@ -65,6 +65,15 @@ async def test_a_mac_is_claimed_while_it_is_bootstrapped(tmp_path: Path) -> None
 )
 def test_what_went_wrong_is_told_with_its_place(error: Exception, told: str) -> None:
     assert why(error, Path("/data")) == told
+
+
+def test_an_agent_listens_where_nobody_is_put_by_chance_and_stays_there(tmp_path: Path) -> None:
+    chosen = _endpoints(tmp_path / "ports")
+
+    # Linux hands out those from 32768 on, macOS those from 49152 on.
+    assert all(1024 < int(one.rpartition(":")[2]) < 32768 for one in chosen)
+    assert len(set(chosen)) == 3
+    assert _endpoints(tmp_path / "ports") == chosen
 
 
 def test_archives_are_kept_when_both_of_them_are_whole(tmp_path: Path) -> None:
