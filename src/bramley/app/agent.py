@@ -1,6 +1,6 @@
 """The agent: its parts put together, and run until somebody stops it.
 
-`build` is the same for a real process and for a simulated Mac under virtual time; what differs is `Around`. `run` is the real
+`build` is the same for a real process and for a simulated Mac under virtual time; what differs is `Surroundings`. `run` is the real
 process: real programs and supervisors of this machine, and signals. Stopping ends the agent and never a VM.
 """
 
@@ -35,7 +35,7 @@ logger = log.get(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class Surroundings:
     """What an agent meets: the cluster, the host, time and chance; `has_sockets` is false under virtual time."""
 
     kube: Client
@@ -55,7 +55,7 @@ class Around:
 class Agent:
     """One agent; `run` until `stop`."""
 
-    def __init__(self, settings: Settings, around: Around) -> None:
+    def __init__(self, settings: Settings, around: Surroundings) -> None:
         # Set once the Node is registered and says how it is.
         self.ready = asyncio.Event()
         self.parts: Parts | None = None
@@ -96,7 +96,7 @@ class Agent:
         self.ready.set()
 
 
-def build(settings: Settings, around: Around) -> Agent:
+def build(settings: Settings, around: Surroundings) -> Agent:
     """Return an agent that has not begun yet."""
     return Agent(settings, around)
 
@@ -144,7 +144,7 @@ def _here(
     *,
     clock: Clock,
     rng: random.Random,
-) -> Around:
+) -> Surroundings:
     """Return this machine, with its real programs and supervisors."""
     from prometheus_client import CollectorRegistry
 
@@ -158,7 +158,7 @@ def _here(
     logs = VmLogs(folders.vm_logs, clock=clock)
     host = platform.current(tart_home=folders.tart_home)
     leftovers = Leftovers(folders.state / "programs", host)
-    return Around(
+    return Surroundings(
         kube=kube,
         programs=SystemPrograms(environment, leftovers=leftovers),
         runs=SupervisedRuns(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bramley.agent.serving.endpoints import Endpoints
     from bramley.agent.settings import Serving, Settings
     from bramley.api.core import Pod
-    from bramley.app.agent import Around
+    from bramley.app.agent import Surroundings
     from bramley.runtime.cache import Cache
 
 Jobs = Iterator[Coroutine[Any, Any, object]]
@@ -26,7 +26,7 @@ Jobs = Iterator[Coroutine[Any, Any, object]]
 class GuestParts:
     """What host and guests share."""
 
-    def __init__(self, settings: Settings, around: Around, metrics: AgentMetrics) -> None:
+    def __init__(self, settings: Settings, around: Surroundings, metrics: AgentMetrics) -> None:
         self.folders = UserData(settings.folders.user_data)
         self.tokens = Tokens(
             around.kube, self.folders, clock=around.clock, rng=around.rng, counted=metrics
@@ -41,7 +41,7 @@ class GuestParts:
 
 
 def endpoints(
-    settings: Settings, around: Around, serving: Serving, *, ledger: Ledger, pods: Cache[Pod]
+    settings: Settings, around: Surroundings, serving: Serving, *, ledger: Ledger, pods: Cache[Pod]
 ) -> Endpoints:
     """Return the endpoints for logs and stats; loaded only where they are served."""
     from bramley.agent.serving.endpoints import Endpoints

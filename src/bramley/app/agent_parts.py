@@ -36,7 +36,7 @@ from bramley.runtime.source import Selection
 
 if TYPE_CHECKING:
     from bramley.agent.serving.endpoints import Endpoints
-    from bramley.app.agent import Around
+    from bramley.app.agent import Surroundings
 
 # A reconcile under way may end; what takes longer is taken up again by the next agent.
 DRAIN = timedelta(seconds=5)
@@ -46,7 +46,7 @@ STOP_WITHIN = timedelta(seconds=8)
 class Parts:
     """All parts of one agent."""
 
-    def __init__(self, settings: Settings, around: Around) -> None:
+    def __init__(self, settings: Settings, around: Surroundings) -> None:
         self._settings = settings
         self._around = around
         self._managed = asyncio.Event()
@@ -167,7 +167,7 @@ class Parts:
     def _new_collector(self) -> Collector:
         around, settings = self._around, self._settings
         return Collector(
-            collector.Around(
+            collector.Surroundings(
                 tart=self.tart,
                 stock=self.stock,
                 ledger=self.ledger,
@@ -199,7 +199,7 @@ class Parts:
     def _new_staging(self) -> staging.Staging:
         around, settings = self._around, self._settings
         return staging.Staging(
-            staging.Around(
+            staging.Surroundings(
                 node=settings.node.name,
                 kube=around.kube,
                 images=self.images,

@@ -76,7 +76,7 @@ class World:
         side.on_moment = self._pass
         self.invariants.up_since = self.clock.now()
         registry = CollectorRegistry()
-        around = agents.Around(
+        around = agents.Surroundings(
             kube=Client(side.transport(self.transport()), clock=self.clock),
             programs=side.programs,
             runs=side.runs,

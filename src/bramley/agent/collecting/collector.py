@@ -39,7 +39,7 @@ R = TypeVar("R", VmRecord, ImageRecord)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Around:
+class Surroundings:
     """What the collector looks at and acts through; `remove_vm` tears down one VM of ours with all that belongs to it."""
 
     tart: Tart
@@ -58,7 +58,7 @@ class Around:
 class Collector:
     """Deletes what we made and nobody needs; there is none of these where `--disable-vm-gc` is given."""
 
-    def __init__(self, around: Around) -> None:
+    def __init__(self, around: Surroundings) -> None:
         self._around = around
         # One pass at a time, whoever asked for it.
         self._turn = asyncio.Lock()

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 
 from bramley.agent.host import Host
-from bramley.agent.images.images import Around, Images, Keys
+from bramley.agent.images.images import Images, Keys, Surroundings
 from bramley.agent.images.memory import Failures
 from bramley.agent.images.pulling import Puller, PullSettings, Reclaim
 from bramley.agent.images.stock import Stock
@@ -42,7 +42,7 @@ def build(means: Means, settings: PullSettings | None = None) -> Images:
         settings=settings,
     )
     return Images(
-        Around(
+        Surroundings(
             tart=means.tart,
             ledger=means.ledger,
             stock=means.stock,

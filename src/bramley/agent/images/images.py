@@ -59,7 +59,7 @@ class Keys(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Around:
+class Surroundings:
     """What images stand on; without `reclaim` a full disk is a failure like any other."""
 
     tart: Tart
@@ -77,7 +77,7 @@ class Around:
 class Images:
     """Answers what became of each image; see `asking` for the answers."""
 
-    def __init__(self, around: Around) -> None:
+    def __init__(self, around: Surroundings) -> None:
         self._around = around
         self._stock = around.stock
         self._flights: dict[str, Flight] = {}

@@ -49,7 +49,7 @@ class StagingSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Around:
+class Surroundings:
     """What staging stands on."""
 
     node: str
@@ -63,7 +63,7 @@ class Around:
 class Staging:
     """Brings the images that a Node is to hold, one after the other."""
 
-    def __init__(self, around: Around, settings: StagingSettings | None = None) -> None:
+    def __init__(self, around: Surroundings, settings: StagingSettings | None = None) -> None:
         self._around = around
         self._settings = settings or StagingSettings()
         self._kube = around.kube.within(self._settings.deadline)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from bramley.agent.collecting.collector import Around, Collector
+from bramley.agent.collecting.collector import Collector, Surroundings
 from bramley.agent.ledger import VmRecord, VmState
 from bramley.agent.steady import SteadyClock
 from bramley.api.core import Pod, PodSpec
@@ -72,7 +72,7 @@ async def house(tmp_path: Path, clock: Clock | None = None) -> AsyncIterator[Hou
     async with shelves(tmp_path) as world:
         folder = world.mac.folders.leases
         made: list[House] = []
-        around = Around(
+        around = Surroundings(
             tart=world.tart,
             stock=world.stock,
             ledger=world.ledger,

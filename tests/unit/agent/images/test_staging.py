@@ -14,7 +14,7 @@ import pytest
 
 from bramley.agent.images import wishes
 from bramley.agent.images.asking import Ready
-from bramley.agent.images.staging import Around, Staging, StagingSettings
+from bramley.agent.images.staging import Staging, StagingSettings, Surroundings
 from bramley.api import names
 from bramley.api.core import Node
 from bramley.api.meta import ObjectMeta, to_wire
@@ -72,7 +72,7 @@ async def stage(tmp_path: Path, **settings: Any) -> AsyncIterator[Stage]:
     ):
         node = Node(metadata=ObjectMeta(name=NODE))
         await kube.create_wire(Node.resource, to_wire(node))
-        around = Around(
+        around = Surroundings(
             node=NODE,
             kube=kube,
             images=world.images,

@@ -17,7 +17,7 @@ from bramley.apiserver.controllers.scheduling import (
 from bramley.apiserver.controllers.scheduling.board import Board
 from bramley.apiserver.controllers.scheduling.facts import PodFacts
 from bramley.apiserver.controllers.scheduling.filters import Refusal
-from bramley.apiserver.controllers.scheduling.neighbours import Around
+from bramley.apiserver.controllers.scheduling.neighbours import Neighbours
 from bramley.apiserver.controllers.scheduling.rooms import Room
 
 # Of so many Nodes where a Pod may go one is good enough; looking at more costs more than it brings.
@@ -69,7 +69,7 @@ def decide(pod: PodFacts, board: Board, dice: random.Random) -> Decision:
     return Fits(_best(pod, search.fitting, board=board, dice=dice).name)
 
 
-def look(pod: PodFacts, board: Board, *, around: Around, dice: random.Random) -> Search:
+def look(pod: PodFacts, board: Board, *, around: Neighbours, dice: random.Random) -> Search:
     """Try the Nodes until enough of them fit, beginning anywhere so that none is always last."""
     if (kept := _kept_place(pod, board, around)) is not None:
         return Search([kept])
@@ -92,7 +92,7 @@ def look(pod: PodFacts, board: Board, *, around: Around, dice: random.Random) ->
     return search
 
 
-def _kept_place(pod: PodFacts, board: Board, around: Around) -> Room | None:
+def _kept_place(pod: PodFacts, board: Board, around: Neighbours) -> Room | None:
     """Return the room that was freed for the Pod, if it may go there."""
     room = board.rooms.get(pod.nominated) if pod.nominated else None
     if room is None or not room.is_there:
@@ -100,7 +100,7 @@ def _kept_place(pod: PodFacts, board: Board, around: Around) -> Room | None:
     return room if may_go(pod, room, board=board, around=around) is None else None
 
 
-def may_go(pod: PodFacts, room: Room, *, board: Board, around: Around) -> Refusal | None:
+def may_go(pod: PodFacts, room: Room, *, board: Board, around: Neighbours) -> Refusal | None:
     """Return why the Pod may not go there, minding the places kept for Pods that are at least as important."""
     waiting = board.nominated.get(room.name)
     if waiting:
@@ -125,7 +125,7 @@ def _best(pod: PodFacts, fitting: list[Room], *, board: Board, dice: random.Rand
     return dice.choice([room for room, each in zip(fitting, points, strict=True) if each == most])
 
 
-def _unfit(pod: PodFacts, board: Board, *, around: Around, search: Search) -> Unfit:
+def _unfit(pod: PodFacts, board: Board, *, around: Neighbours, search: Search) -> Unfit:
     count = len(board.open)
     if search.complaint:
         return Unfit(f"{_none_of(count)}: {search.complaint}. {_UNPREPARED}")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from bramley.api.core import Taint
 from bramley.apiserver.controllers.scheduling import matching
 from bramley.apiserver.controllers.scheduling.facts import PodFacts
-from bramley.apiserver.controllers.scheduling.neighbours import Around
+from bramley.apiserver.controllers.scheduling.neighbours import Neighbours
 from bramley.apiserver.controllers.scheduling.rooms import Room
 
 
@@ -35,7 +35,7 @@ NOT_APART = Refusal(("node(s) didn't match pod anti-affinity rules",), for_good=
 KEPT_AWAY = Refusal(("node(s) didn't satisfy existing pods anti-affinity rules",), for_good=False)
 
 
-def refusal(pod: PodFacts, room: Room, around: Around) -> Refusal | None:
+def refusal(pod: PodFacts, room: Room, around: Neighbours) -> Refusal | None:
     """Return why the Pod may not go there, or None if it may."""
     return (
         _by_node(pod, room)
@@ -78,7 +78,7 @@ def _too_full(pod: PodFacts, room: Room) -> Refusal | None:
     return Refusal((*(["Too many pods"] if full else []), *reasons), for_good=too_much)
 
 
-def _by_neighbours(pod: PodFacts, room: Room, around: Around) -> Refusal | None:
+def _by_neighbours(pod: PodFacts, room: Room, around: Neighbours) -> Refusal | None:
     labels = room.labels
     if pod.near and not _near_enough(pod, room, around):
         return NOT_NEAR
@@ -93,7 +93,7 @@ def _by_neighbours(pod: PodFacts, room: Room, around: Around) -> Refusal | None:
     return None
 
 
-def _near_enough(pod: PodFacts, room: Room, around: Around) -> bool:
+def _near_enough(pod: PodFacts, room: Room, around: Neighbours) -> bool:
     labels = room.labels
     if any(term.topology_key not in labels for term in pod.near):
         return False

@@ -18,7 +18,7 @@ Pair = tuple[str, str]
 
 
 @dataclass(slots=True)
-class Around:
+class Neighbours:
     """Counts of Pods around one Pod: of those that keep it away, those that it must be near, and those it must not."""
 
     pod: PodFacts
@@ -32,9 +32,9 @@ class Around:
         """Tell whether no Node can be refused because of other Pods."""
         return not (self.guarded or self.pod.near or self.apart)
 
-    def without(self, victims: Iterable[PodFacts], room: Room) -> Around:
+    def without(self, victims: Iterable[PodFacts], room: Room) -> Neighbours:
         """Return the counts as they would be if these Pods left their room."""
-        left = Around(
+        left = Neighbours(
             self.pod,
             Counter(self.guarded),
             Counter(self.near),
@@ -73,9 +73,9 @@ class Around:
         )
 
 
-def look_around(pod: PodFacts, board: Board) -> Around:
+def look_around(pod: PodFacts, board: Board) -> Neighbours:
     """Count the Pods that matter for this one."""
-    around = Around(pod, Counter(), Counter(), Counter(), board.namespace_labels)
+    around = Neighbours(pod, Counter(), Counter(), Counter(), board.namespace_labels)
     for guards in board.guards.values():
         if terms := around.guards_against(guards.terms):
             for node, count in guards.nodes.items():

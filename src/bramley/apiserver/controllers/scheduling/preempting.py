@@ -12,7 +12,7 @@ from bramley.apiserver.controllers.scheduling import filters
 from bramley.apiserver.controllers.scheduling.board import Board
 from bramley.apiserver.controllers.scheduling.facts import PodFacts
 from bramley.apiserver.controllers.scheduling.filters import Refusal
-from bramley.apiserver.controllers.scheduling.neighbours import Around
+from bramley.apiserver.controllers.scheduling.neighbours import Neighbours
 from bramley.apiserver.controllers.scheduling.rooms import Room
 
 _LOWEST = -(2**31)
@@ -31,7 +31,7 @@ class Preemption:
 
 
 def find(
-    pod: PodFacts, board: Board, *, around: Around, refusals: Mapping[str, Refusal]
+    pod: PodFacts, board: Board, *, around: Neighbours, refusals: Mapping[str, Refusal]
 ) -> Preemption | Mapping[str, Refusal] | str:
     """Return the best Node to free, or why none of those that could be freed will do, or why nobody may be sent away."""
     if not pod.preempts:
@@ -51,7 +51,7 @@ def find(
     return min(found, key=_cost) if found else why_not
 
 
-def victims_on(pod: PodFacts, room: Room, around: Around) -> tuple[PodFacts, ...] | Refusal:
+def victims_on(pod: PodFacts, room: Room, around: Neighbours) -> tuple[PodFacts, ...] | Refusal:
     """Return the fewest Pods of the room without which the Pod fits, the least important first to go."""
     lesser = [each for each in room.pods.values() if each.priority < pod.priority]
     if not lesser:
@@ -68,7 +68,9 @@ def victims_on(pod: PodFacts, room: Room, around: Around) -> tuple[PodFacts, ...
     return tuple(gone)
 
 
-def _without(pod: PodFacts, room: Room, *, around: Around, gone: list[PodFacts]) -> Refusal | None:
+def _without(
+    pod: PodFacts, room: Room, *, around: Neighbours, gone: list[PodFacts]
+) -> Refusal | None:
     emptier = room.changed(without={each.uid for each in gone})
     return filters.refusal(pod, emptier, around.without(gone, room))
 

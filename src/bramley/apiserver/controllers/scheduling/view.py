@@ -16,7 +16,7 @@ from bramley.apiserver.controllers.scheduling import facts, filters
 from bramley.apiserver.controllers.scheduling.board import Board
 from bramley.apiserver.controllers.scheduling.facts import PodFacts
 from bramley.apiserver.controllers.scheduling.line import Line
-from bramley.apiserver.controllers.scheduling.neighbours import Around
+from bramley.apiserver.controllers.scheduling.neighbours import Neighbours
 from bramley.apiserver.controllers.scheduling.rooms import Room
 from bramley.base.clock import Clock
 from bramley.runtime.keys import Key, key_of
@@ -173,7 +173,7 @@ class View:
 
 
 def _fits_alone(pod: PodFacts, room: Room) -> bool:
-    around = Around(pod, Counter(), Counter(), Counter(), lambda _: {})
+    around = Neighbours(pod, Counter(), Counter(), Counter(), lambda _: {})
     refused = filters.refusal(pod, room, around)
     return refused is None or refused is filters.NOT_NEAR
 
