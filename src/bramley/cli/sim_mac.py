@@ -78,9 +78,9 @@ def mac(  # noqa: PLR0913 - one parameter a flag
     log_level: Level = LogLevel.WARNING,
     log_format: Format = LogFormat.AUTO,
 ) -> None:
-    """Be a Mac: its disk is a folder, shell runs for real in it, and macOS' own programs answer from a model.
+    """Run a simulated Mac behind a real SSH server, with a folder for its disk.
 
-    Everything that runs on it ends with it. Needs Linux with bubblewrap; as root its files have real owners.
+    Shell runs for real in it, and macOS' own programs answer from a model. Everything that runs on it ends with it. Needs Linux with bubblewrap; as root its files have real owners.
 
     \b
     Examples:
