@@ -7,12 +7,14 @@ import re
 from datetime import timedelta
 
 import pytest
+import typer
+from typer.core import TyperGroup
 
 from bramley.apiserver import settings as api
 from bramley.apiserver import tls, tokens
 from bramley.apiserver.store import folder
 from bramley.apiserver.store import settings as store
-from bramley.cli import failing, options
+from bramley.cli import commands, failing, options
 from tests.meta.documents import ROOT
 
 REFERENCE = (ROOT / "docs/reference/settings.md").read_text()
@@ -50,6 +52,21 @@ def test_every_limit_stands_in_the_table_with_its_value(
     assert {name: rows.get(name) for name in names} == {
         name: told(getattr(settings, name), name) for name in names
     }
+
+
+@pytest.mark.parametrize("command", ["up", "apiserver"])
+def test_every_setting_stands_in_the_table_with_its_variable(command: str) -> None:
+    rows = re.findall(r"^\| `(--[\w-]+)`[^|]*\| `(\w+)` \|", REFERENCE, re.MULTILINE)
+    program = typer.main.get_command(commands.app)
+    assert isinstance(program, TyperGroup)
+
+    given = [
+        (option.opts[0], option.envvar)
+        for option in program.commands[command].params
+        if option.envvar
+    ]
+
+    assert set(given) <= set(rows)
 
 
 def test_defaults_and_files_are_the_codes() -> None:
