@@ -71,7 +71,7 @@ async def build(kube: Client) -> Scene:
     await _values(kube, namespace)
     mine = await pod(kube, namespace, "mine", spec=of_mine(node))
     theirs = await pod(kube, namespace, "theirs", spec=of_theirs(other))
-    await pod(kube, namespace, "free", spec={"schedulerName": "nobody", **a_container()})
+    await pod(kube, namespace, "free", spec={"schedulerName": "nobody", **a_plain_one()})
     # The one on both nodes' account, so that the account alone does not tell the Pods apart.
     second = {"nodeName": other, "serviceAccountName": "shared", **a_container()}
     await pod(kube, namespace, "theirs-too", spec=second)
@@ -99,7 +99,7 @@ async def _node(kube: Client, name: str) -> Node:
 
 
 async def _values(kube: Client, namespace: str) -> None:
-    for name in ("shared", "lonely"):
+    for name in ("shared", "lonely", "plain"):
         await kube.create(ServiceAccount(metadata=ObjectMeta(name=name, namespace=namespace)))
     for name in SECRETS:
         await kube.create(Secret(metadata=ObjectMeta(name=f"s-{name}", namespace=namespace)))
@@ -118,6 +118,11 @@ def a_container(**more: Any) -> Json:
     """Return the part of a spec that every Pod needs."""
     tolerations = [{"operator": "Exists"}]
     return {"containers": [{"name": "vm", "image": "vm", **more}], "tolerations": tolerations}
+
+
+def a_plain_one(**more: Any) -> Json:
+    """Return the spec of a Pod whose account is there: the namespace's own comes only after a while."""
+    return {"serviceAccountName": "plain", **a_container(**more)}
 
 
 def of_mine(node: str) -> Json:

@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,10 @@ class Server:
         query = {**row.query, **(dict([more.split("=")]) if more else {})}
         body = None if row.body is None else msgspec.json.encode(row.body)
         media = None if row.body is None else row.media
-        request = Request(row.method, path, query, body, media, headers=row.headers)
+        patience = timedelta(seconds=SECONDS)
+        request = Request(
+            row.method, path, query, body, media, headers=row.headers, deadline=patience
+        )
         if token not in self.open:
             self.open[token] = self.transport(token)
         return await self.open[token].send(request)
@@ -103,13 +107,23 @@ class Target:
 
 
 async def settled(server: Server, scene: Scene) -> None:
-    """Wait until the server enforces the policy and knows the rights of both agents."""
-    stranger = {"metadata": {"name": "stranger"}}
-    written = Row("", "POST", "/api/v1/nodes", 403, {"dryRun": "All"}, stranger)
-    for token, name in ((scene.token, "s-env"), (scene.others_token, "s-theirs")):
-        await server.eventually(token, written, 403)
-        read = Row("", "GET", f"/api/v1/namespaces/{scene.namespace}/secrets/{name}", 200)
-        await server.eventually(token, read, 200)
+    """Wait until the server knows the rights of both agents, each kind of which it hears of apart, and enforces the policy."""
+    secrets = f"/api/v1/namespaces/{scene.namespace}/secrets"
+    agents = (
+        (scene.token, scene.node, "s-env"),
+        (scene.others_token, scene.other, "s-theirs"),
+    )
+    for token, node, name in agents:
+        await server.eventually(token, Row("", "GET", f"/api/v1/nodes/{node}", 200), 200)
+        await server.eventually(token, Row("", "GET", f"{secrets}/{name}", 200), 200)
+        # Who has no rights yet is refused as well, so only after this a refusal is the policy's.
+        await server.eventually(token, creating(node, 409), 409)
+        await server.eventually(token, creating("stranger", 403), 403)
+
+
+def creating(node: str, code: int) -> Row:
+    """Return the question whether a Node may be created."""
+    return Row("", "POST", "/api/v1/nodes", code, {"dryRun": "All"}, {"metadata": {"name": node}})
 
 
 @asynccontextmanager

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from bramley.api import conditions
-from bramley.api.core import Namespace, Node, Pod
+from bramley.api.core import Namespace, Node, Pod, ServiceAccount
 from bramley.api.meta import Object, ObjectMeta, Resource
+from bramley.apiserver.controllers.timings import Timings
 from bramley.app import embedded
 from bramley.base import errors
 from bramley.base.clock import SystemClock
@@ -25,6 +26,8 @@ from bramley.kube.client import Client
 from bramley.kube.http import HttpTransport
 
 Wire = dict[str, Any]
+# Nobody runs on the Nodes, so they are never heard of again; they stay ready for as long as a case takes.
+PATIENT = Timings(node_monitor_grace=timedelta(hours=1), node_startup_grace=timedelta(hours=1))
 OFFERS = {"cpu": "4", "memory": "8Gi", "pods": "10", "ephemeral-storage": "10Gi"}
 _POLL_SECONDS = 0.05
 
@@ -135,14 +138,32 @@ class Target:
         return pod.status.nominated_node_name
 
     async def seen(self) -> None:
-        """Wait until the scheduler has judged a Pod that came after all others; what came before it knows by then."""
-        await self.pod("late", {"nodeSelector": {"nobody": "has-this"}})
+        """Wait until the scheduler has judged a Pod that came after all others; what came before it knows by then.
+
+        It hears of Nodes and of Pods apart, so the verdict has to count all Nodes, and no taint that was taken away meanwhile.
+        """
+        nodes = (await self.kube.list(Node)).items
+        counted = f"0/{len(nodes)} nodes" if nodes else "no nodes"
+        tainted = sum(is_tainted(node) for node in nodes)
+
+        async def knows_all() -> bool:
+            message = await self._judged("late")
+            told = f" {tainted} node(s) had untolerated taint" if tainted else "taint"
+            return message.startswith(counted) and (told in message) == bool(tainted)
+
+        await until(knows_all)
+
+    async def _judged(self, name: str) -> str:
+        """Return the verdict on a new Pod that fits nowhere, and take it away again."""
+        await self.pod(name, {"nodeSelector": {"nobody": "has-this"}})
 
         async def is_judged() -> bool:
-            return bool((await self.verdict("late")).message)
+            return bool((await self.verdict(name)).message)
 
         await until(is_judged)
-        await gone(self.kube, await self.kube.get(Pod, "late", namespace=self.namespace))
+        message = (await self.verdict(name)).message
+        await gone(self.kube, await self.kube.get(Pod, name, namespace=self.namespace))
+        return message
 
     async def clear(self) -> None:
         """Remove all Nodes, which are of this suite's cases only, and the case's Pods."""
@@ -150,6 +171,12 @@ class Target:
             await gone(self.kube, pod)
         for node in (await self.kube.list(Node)).items:
             await gone(self.kube, node)
+
+
+def is_tainted(node: Node) -> bool:
+    """Tell whether a scheduler keeps off the Node because of a taint, and not because it is cordoned."""
+    effects = {taint.effect for taint in node.spec.taints}
+    return not node.spec.unschedulable and bool(effects & {"NoSchedule", "NoExecute"})
 
 
 async def gone(kube: Client, thing: Pod | Node) -> None:
@@ -160,7 +187,7 @@ async def gone(kube: Client, thing: Pod | Node) -> None:
         return
 
 
-async def until(ask: Any, *, seconds: float = 60) -> bool:
+async def until(ask: Any, *, seconds: float = 180) -> bool:
     """Ask until the answer is true, but not for ever; tell whether it was."""
     try:
         async with asyncio.timeout(seconds):
@@ -176,7 +203,7 @@ async def ours() -> AsyncIterator[Target]:
     """Run our API and controllers in memory."""
     clock = SystemClock()
     async with (
-        embedded.running(clock=clock, controllers=True) as (api, token),
+        embedded.running(clock=clock, controllers=True, timings=PATIENT) as (api, token),
         Client(api.transport(token), clock=clock) as kube,
         a_namespace(kube) as target,
     ):
@@ -197,6 +224,13 @@ async def a_namespace(kube: Client) -> AsyncIterator[Target]:
     name = f"scheduling-{secrets.token_hex(3)}"
     await kube.create(Namespace(metadata=ObjectMeta(name=name)))
     target = Target(kube, name)
+
+    async def has_account() -> bool:
+        accounts = await kube.list(ServiceAccount, namespace=name)
+        return any(each.name == "default" for each in accounts.items)
+
+    # No Pod is taken before.
+    await until(has_account)
     await target.clear()
     try:
         yield target
