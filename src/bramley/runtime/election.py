@@ -129,15 +129,24 @@ class Election:
         self._is_leader.set(0)
         if not held or self._seen is None:
             return
-        # One second, as client-go leaves it; without a holder nobody waits for it.
-        given_back = {"holderIdentity": None, "leaseDurationSeconds": 1, "renewTime": self._now()}
         try:
             async with asyncio.timeout(self._settings.retry.total_seconds()):
-                await self._patch(self._seen, given_back)
+                await self._give_back(self._seen, leadership)
         except (errors.BramleyError, TimeoutError) as error:
             logger.warning("Lease not given back", lease=self._settings.name, error=str(error))
         else:
             logger.info("Lease given back", lease=self._settings.name, epoch=leadership.epoch)
+
+    async def _give_back(self, lease: Lease, leadership: Leadership) -> None:
+        # One second, as client-go leaves it; without a holder nobody waits for it.
+        nobody = {"holderIdentity": None, "leaseDurationSeconds": 1, "renewTime": self._now()}
+        try:
+            await self._patch(lease, nobody)
+        except errors.Conflict:
+            # The stop cut off a renewal that arrived nevertheless, or somebody took it.
+            lease = await self._read()
+            self._must_be_ours(lease, leadership)
+            await self._patch(lease, nobody)
 
     async def _attempt(self) -> Leadership | None:
         try:

@@ -327,6 +327,42 @@ async def test_release_after_the_loss_leaves_the_new_leader_alone() -> None:
             assert the_lease(server).spec.holder_identity == "second"
 
 
+async def test_release_succeeds_though_a_renewal_was_cut_off_that_arrived() -> None:
+    server = Scripted()
+    leader = Candidate(server, "leader")
+    patch, arrived = server.merge_patch, asyncio.Event()
+
+    async def keep_the_answer(*args: object, **kwargs: object) -> object:
+        await patch(*args, **kwargs)  # type: ignore[arg-type]
+        arrived.set()
+        return await asyncio.Future()
+
+    async with contest(leader) as [task]:
+        await until(lambda: leader.acts)
+        server.merge_patch = keep_the_answer  # type: ignore[method-assign, assignment]
+        await arrived.wait()
+        task.cancel()
+        server.merge_patch = patch  # type: ignore[method-assign]
+        assert leader.leadership is not None
+        await leader.election.release(leader.leadership)
+
+    assert the_lease(server).spec.holder_identity is None
+
+
+async def test_release_leaves_a_stolen_lease_alone() -> None:
+    server = Scripted()
+    leader = Candidate(server, "leader")
+    async with contest(leader) as [task]:
+        await until(lambda: leader.acts)
+        task.cancel()
+        stolen = {"spec": {"holderIdentity": "thief"}}
+        await server.merge_patch(Lease, LEASE, stolen, namespace="ns")
+        assert leader.leadership is not None
+        await leader.election.release(leader.leadership)
+
+    assert the_lease(server).spec.holder_identity == "thief"
+
+
 async def test_release_does_not_wait_long_for_an_absent_server() -> None:
     server = Scripted()
     leader = Candidate(server, "leader")
