@@ -59,7 +59,7 @@ class BootstrappedMacs:
         self._settings = settings
         self._way_in = way_in
         self._clock = clock
-        self._names = macs.names_of(settings)
+        self._names = settings.names
         self._served: list[SimulatedHost] = []
         self._stopping = asyncio.Event()
 

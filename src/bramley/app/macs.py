@@ -53,7 +53,7 @@ class Macs:
 
     def __init__(self, settings: MacSettings, way_in: Path, *, clock: Clock) -> None:
         self._settings = settings
-        self._macs = [MacFolder(settings.folder / name) for name in names_of(settings)]
+        self._macs = [MacFolder(settings.folder / name) for name in settings.names]
         self._way_in = way_in
         self._clock = clock
         self._stopping = asyncio.Event()
@@ -211,21 +211,17 @@ async def _give_identity(kube: Client, found: Access, mac: MacFolder) -> None:
     private_files.write(mac.authority, (found.trust.authorities or "").encode())
 
 
-def names_of(settings: MacSettings) -> list[str]:
-    """Return what the wanted Macs are called."""
-    return [f"mac-{number}" for number in range(1, settings.count + 1)]
-
-
 def kept(folder: Path | None) -> list[MacFolder]:
     """Return the Macs of this and of earlier starts that have their files in a folder."""
     return [MacFolder(root) for root in sorted(folder.glob("mac-*"))] if folder else []
 
 
 async def retire_others(kube: Client, settings: MacSettings) -> None:
-    """Take Macs of earlier starts away that are wanted no more, of either kind; their files stay."""
-    earlier = [*kept(settings.folder), *kept(settings.elsewhere)]
-    for name in sorted({mac.name for mac in earlier} - {*names_of(settings)}):
+    """Take Macs of earlier starts away that are wanted no more, of either kind, each once; their files stay."""
+    settings.note_wanted()
+    for name in settings.unwanted:
         await retire(kube, name)
+        settings.note_retired(name)
 
 
 async def retire(kube: Client, name: str) -> None:

@@ -38,6 +38,39 @@ class MacSettings:
     start_within: timedelta = timedelta(minutes=3)
     stop_within: timedelta = timedelta(seconds=10)
 
+    @property
+    def names(self) -> list[str]:
+        """Return what the wanted Macs are called."""
+        return [f"mac-{number}" for number in range(1, self.count + 1)]
+
+    @property
+    def unwanted(self) -> list[str]:
+        """Return the Macs of earlier starts, of either kind, that are wanted no more and were not taken away yet."""
+        kept = {root.name for root in self._roots if not _mark(root).exists()}
+        return sorted(kept - {*self.names})
+
+    @property
+    def are_of_concern(self) -> bool:
+        """Tell whether there is anything to do about Macs: also where none is wanted, those of an earlier start have to go."""
+        return bool(self.names or self.unwanted)
+
+    def note_retired(self, name: str) -> None:
+        """Remember that a Mac was taken away: a Node of that name is somebody else's from now on."""
+        for root in self._roots:
+            if root.name == name:
+                _mark(root).touch()
+
+    def note_wanted(self) -> None:
+        """Forget that Macs which are wanted were taken away once."""
+        for root in self._roots:
+            if root.name in self.names:
+                _mark(root).unlink(missing_ok=True)
+
+    @property
+    def _roots(self) -> list[Path]:
+        folders = (self.folder, self.elsewhere)
+        return [root for folder in folders if folder for root in folder.glob("mac-*")]
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -88,6 +121,11 @@ class Teller:
 
     started: Callable[[Address], None]
     news: Callable[[News], None]
+
+
+def _mark(root: Path) -> Path:
+    # Beside its files, which stay and may be those of a file system.
+    return root.with_name(f".retired-{root.name}")
 
 
 def run(settings: Settings, teller: Teller) -> None:
@@ -147,7 +185,7 @@ class _Beside:
 
     def _loaded(self) -> Macs | BootstrappedMacs:
         settings, way_in = self.settings.macs, self.settings.server.kubeconfig
-        if settings.bootstrap:
+        if settings.bootstrap and settings.count:
             made = importlib.import_module(_BARE_MACS).BootstrappedMacs
         else:
             made = importlib.import_module(_MACS).Macs

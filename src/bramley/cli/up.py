@@ -104,8 +104,10 @@ def up(  # noqa: PLR0913 - one parameter a flag
     from bramley.base import log
 
     log.configure(level=log_level, form=log_format)
-    if macs:
-        _with_macs(settings, macs, bootstrap=bootstrap)
+    # Without any there is no kind of them, either.
+    chosen = mac_settings(settings.data_dir, macs, bootstrap=bootstrap and macs > 0)
+    if chosen.are_of_concern:
+        _with_macs(settings, chosen)
     else:
         _alone(settings)
 
@@ -116,11 +118,10 @@ def _alone(settings: Settings) -> None:
     process.run(settings, started=_screen(settings, 0).started)
 
 
-def _with_macs(settings: Settings, count: int, *, bootstrap: bool) -> None:
+def _with_macs(settings: Settings, macs: MacSettings) -> None:
     from bramley.app import up as process
 
-    screen = _screen(settings, count)
-    macs = mac_settings(settings.data_dir, count, bootstrap=bootstrap)
+    screen = _screen(settings, macs.count)
     process.run(process.Settings(settings, macs), process.Teller(screen.started, screen.hear))
 
 
