@@ -69,7 +69,7 @@ def test_slow_connections_hinder_nobody_and_are_closed(tmp_path: Path) -> None:
             with slow_ones(server) as last:
                 unhindered = is_served_beside(last, server)
                 # It sends a byte now and then, and is closed nevertheless.
-                until(lambda: is_closed(last))  # noqa: B023 - called within this round
+                until(lambda: is_closed(last))
             if unhindered:
                 break
         assert unhindered
