@@ -26,6 +26,12 @@ _PATIENCE = timedelta(seconds=180)
 # A real server remembers for ten seconds that a token was good.
 _WAIT = timedelta(seconds=180)
 _PAUSE = 0.05
+# For how long a watch has to go on after what it shall show.
+_MARGIN = 2.0
+
+
+class TooLate(Exception):
+    """The machine was too busy for a watch that ends by the clock: nobody can tell what it would have shown."""
 
 
 async def tell(transport: Transport, case: Case, namespace: str) -> list[Json]:
@@ -77,7 +83,10 @@ async def _watched(
     """Open a watch, do what is to be done meanwhile, and read it to its end."""
     asked = _request(step, namespace, memory)
     request = Request("GET", asked.path, asked.query, accept=asked.accept, deadline=_PATIENCE)
+    now = asyncio.get_running_loop().time
+    began = now()
     async with transport.stream(request) as stream:
+        opened = now() - began
         if stream.status != 200:
             body = b"".join([chunk async for chunk in stream.chunks])
             return _told(Response(stream.status, stream.headers, body), namespace)
@@ -90,6 +99,10 @@ async def _watched(
             group.create_task(read())
             for each in step.during:
                 await _answer(transport, each, namespace, memory)
+            done = now() - began
+    lasts = float(asked.query["timeoutSeconds"])
+    if opened > lasts / 2 or (step.during and done > lasts - _MARGIN):
+        raise TooLate(f"{step.do}: open after {opened:.1f} s, and all was done after {done:.1f} s")
     lines = b"".join(chunks).splitlines()
     events = [_event(json.loads(line), namespace) for line in lines]
     return {"code": 200, "events": [each for each in events if each]}

@@ -22,7 +22,7 @@ from tests.contract.node_loss.playing import ENDS, WITHOUT_KUBECTL, Ends
 from tools import tiers
 from tools.kube.pytest_plugin import prepare
 
-PATIENCE_SECONDS = 600
+PATIENCE_SECONDS = 1800  # for as many plays as there may be
 ROOT = Path(__file__).parents[3]
 HERE = Path(__file__).parent
 IN_PROCESS, OVER_HTTP, REAL = "in-process", "over-http", "real"

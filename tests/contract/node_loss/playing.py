@@ -6,13 +6,16 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import yaml
 
 from bramley.app import embedded
 from bramley.base import virtual_time
@@ -29,6 +32,36 @@ from tools.kube import control_plane, programs
 Ends = dict[str, Any]
 ENDS = "ends.json"
 WITHOUT_KUBECTL = "without-kubectl"
+RECORDED = Path(__file__).with_name("ends.yaml")
+TRIES = 4
+# An agent that is later than this may be taken for lost, and waits of the stories for over.
+TOO_LATE_SECONDS = timings.GRACE.total_seconds() / 2
+
+
+class Played(NamedTuple):
+    """How all stories ended, and how late the latest heartbeat came."""
+
+    ends: Ends
+    latest: float
+
+    @property
+    def counts(self) -> bool:
+        """Tell whether this play can be judged: it was in time, or what it should be all the same."""
+        said = json.loads(json.dumps(self.ends, default=repr))
+        recorded = yaml.safe_load(RECORDED.read_text())
+        return self.latest < TOO_LATE_SECONDS or all(
+            recorded.get(name) == said[name] for name in said
+        )
+
+
+def judged(play: Callable[[int], Played]) -> Ends:
+    """Play, and once more on another cluster each time that the machine was too busy for agents to be heard in time."""
+    for number in range(1, TRIES + 1):
+        played = play(number)
+        if played.counts:
+            break
+        print(f"play {number} is void: a heartbeat came after {played.latest:.1f} s")  # noqa: T201
+    return played.ends
 
 
 def in_process() -> Ends:
@@ -47,23 +80,26 @@ async def _in_process() -> Ends:
         return await perform(Stage(client, clock))
 
 
-def over_http(folder: Path, *, has_kubectl: bool) -> Ends:
+def over_http(folder: Path, number: int, *, has_kubectl: bool) -> Played:
     """Play on our server in a process of its own; what needs kubectl only where there is one."""
-    with _serving(folder) as kubeconfig:
+    own = folder / f"play-{number}"
+    own.mkdir()
+    with _serving(own) as kubeconfig:
         return asyncio.run(_behind(kubeconfig, has_kubectl=has_kubectl))
 
 
-def real() -> Ends:
+def real(_number: int) -> Played:
     """Play on a real control plane that nobody else uses."""
     with control_plane.running(timings.REAL, purpose="node-loss") as cluster:
         return asyncio.run(_behind(cluster.kubeconfig, has_kubectl=True))
 
 
-async def _behind(kubeconfig: Path, *, has_kubectl: bool) -> Ends:
+async def _behind(kubeconfig: Path, *, has_kubectl: bool) -> Played:
     transport = HttpTransport(connecting.find(kubeconfig, environment={}))
     async with Client(transport) as client:
         kubectl = (str(programs.path_of("kubectl")), f"--kubeconfig={kubeconfig}")
-        return await perform(Stage(client, SystemClock(), kubectl if has_kubectl else ()))
+        stage = Stage(client, SystemClock(), kubectl if has_kubectl else ())
+        return Played(await perform(stage), stage.latest)
 
 
 @contextmanager
@@ -85,9 +121,9 @@ def _serving(folder: Path) -> Iterator[Path]:
 
 def main(target: str, folder: Path, *words: str) -> None:
     """Play on one of the two that take their time, and write down how it ended; an error is written as its text."""
-    ends = (
-        real() if target == "real" else over_http(folder, has_kubectl=WITHOUT_KUBECTL not in words)
-    )
+    has_kubectl = WITHOUT_KUBECTL not in words
+    ours = functools.partial(over_http, folder, has_kubectl=has_kubectl)
+    ends = judged(real if target == "real" else ours)
     (folder / ENDS).write_text(json.dumps(ends, default=repr))
 
 

@@ -60,6 +60,8 @@ class Stage:
     kubectl: tuple[str, ...] = ()
     agents: dict[str, Agent] = field(default_factory=dict)
     told: dict[str, set[str]] = field(default_factory=dict)
+    # The longest time for which an agent was not heard that should have been, in seconds.
+    latest: float = 0.0
 
     async def open(self) -> None:
         """Make the namespace, and wait until Pods may be made in it."""
@@ -76,11 +78,12 @@ class Stage:
 
     async def agent(self, name: str, **conditions: str) -> Agent:
         """Register a Node in a zone of its own, and keep it alive."""
+        agent = Agent(self, name, self.clock.monotonic())
         body = {"metadata": {"name": name, "labels": {ZONE: name}}}
         await self.kube.create_wire(Node.resource, {"apiVersion": "v1", "kind": "Node", **body})
-        agent = self.agents[name] = Agent(self, name)
         spec = LeaseSpec(holder_identity=name, renew_time=micro_time(self.clock.now()))
         await self.kube.create(Lease(metadata=ObjectMeta(name=name, namespace=LEASES), spec=spec))
+        self.agents[name] = agent
         await agent.post(**conditions)
         if not conditions:
             await self.tainted(name)
@@ -92,6 +95,8 @@ class Stage:
             for agent in list(self.agents.values()):
                 if agent.beating:
                     await agent.beat()
+                    self.latest = max(self.latest, self.clock.monotonic() - agent.heard)
+                agent.heard = self.clock.monotonic()
             await asyncio.sleep(0.5)
 
     async def listen(self) -> NoReturn:
@@ -193,6 +198,8 @@ class Agent:
 
     stage: Stage
     node: str
+    # When it was heard last, or was to be silent.
+    heard: float
     beating: bool = True
     lets_go: bool = False
 

@@ -369,10 +369,10 @@ async def perform(stage: Stage) -> dict[str, Any]:
             ends[story.__name__] = error
 
     await stage.open()
-    for name in ("first", "second", "last"):
-        await stage.agent(name)
     async with asyncio.TaskGroup() as group:
         beside = [group.create_task(each) for each in (stage.listen(), stage.beat())]
+        for name in ("first", "second", "last"):
+            await stage.agent(name)
         async with asyncio.TaskGroup() as slow:
             for story in SLOW:
                 slow.create_task(play(story))

@@ -13,7 +13,8 @@ from tools.kube.flags import Options
 
 TOLERATION = timedelta(seconds=2)
 EVENT_TTL = timedelta(seconds=15)
-_PERIOD, _GRACE, _STARTUP = 1, 6, 3
+GRACE = timedelta(seconds=6)
+_PERIOD, _GRACE, _STARTUP = 1, GRACE.seconds, 3
 _ENDED_PODS = 3
 
 OURS = Timings(
