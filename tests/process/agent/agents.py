@@ -16,7 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bramley.agent import platform
 from bramley.sim.mac.folder import MacFolder
+from bramley.sim.tart.process import GUEST_SERVICE
 from tests.process.serving.processes import BRAMLEY, PATIENCE, Bramley, running, until
 
 NODE = "mac-1"
@@ -28,7 +30,8 @@ SCRIPT: dict[str, Any] = {
         IMAGE: {
             "size_bytes": 1_000_000_000,
             "compressed_bytes": 1_000_000,
-            "guest": {"work": 2, "code": 3, "lines": ["the guest is at work"]},
+            # Until somebody ends it: no machine is slow enough to miss it at work.
+            "guest": {"work": 86_400, "lines": ["the guest is at work"]},
         }
     },
 }
@@ -77,11 +80,11 @@ class Agent:
         return [sys.executable, "-m", "bramley.cli.tart_kubelet", *given, *self.more, *more]
 
     def start(self) -> None:
+        before = self.beat()
         with self.mac.log.open("ab") as out:
             self.process = subprocess.Popen(
                 self.command(), env=self.mac.environment(), stdout=out, stderr=out
             )
-        before = self.beat()
         until(lambda: self.alive() and self.beat() != before)
 
     def alive(self) -> bool:
@@ -100,13 +103,10 @@ class Agent:
 
     def beat(self) -> object:
         """Return when this Node last said that it is ready."""
-        conditions = (self.node() or {}).get("status", {}).get("conditions", [])
+        node = self.node() or {}
+        conditions = node.get("status", {}).get("conditions", [])
         ready = [one for one in conditions if one["type"] == "Ready" and one["status"] == "True"]
-        return (
-            (ready[0]["lastHeartbeatTime"], (self.node() or {})["metadata"]["uid"])
-            if ready
-            else None
-        )
+        return (ready[0]["lastHeartbeatTime"], node["metadata"]["uid"]) if ready else None
 
     def create(self, name: str = "job") -> dict[str, Any]:
         body = copy.deepcopy(POD)
@@ -122,12 +122,31 @@ class Agent:
     def phase(self, name: str = "job") -> str:
         return str((self.pod(name) or {}).get("status", {}).get("phase", ""))
 
+    def guests(self) -> dict[str, int]:
+        """Return the guests' processes by the names of their VMs; calls of tart come and go and are not meant."""
+        program = str(self.mac.folders.tart_home / ".sim" / GUEST_SERVICE)
+        found = platform.current().processes()
+        return {each.argv[-1]: each.pid for each in found if program in each.argv}
+
+    def shut_down_guest(self) -> None:
+        """Ask the only guest to end."""
+        (vm,) = self.guests()
+        subprocess.run(
+            [self.mac.programs / "tart", "exec", vm, "shutdown"],
+            check=True,
+            timeout=PATIENCE,
+            capture_output=True,
+            env=self.mac.environment(),
+        )
+
     def page(self, path: str) -> str:
         """Return what one of its small servers answers there."""
         for port in re.findall(r'"Serving probes".*"port":(\d+)', self.mac.log.read_text())[-2:]:
             with (
                 suppress(OSError),
-                urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer,
+                urllib.request.urlopen(
+                    f"http://127.0.0.1:{port}{path}", timeout=PATIENCE
+                ) as answer,
             ):
                 return str(answer.read().decode())
         return ""
@@ -158,6 +177,13 @@ def an_agent(place: Path, *more: str, script: dict[str, Any] | None = None) -> I
             if agent.process is not None and agent.process.poll() is None:
                 agent.process.kill()
                 agent.process.wait(PATIENCE)
-            for pid in mac.processes():
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+            until(lambda: not killed(mac))
+
+
+def killed(mac: MacFolder) -> list[int]:
+    """Kill what runs on a Mac; return what that was, for it may have started more meanwhile."""
+    found = mac.processes()
+    for pid in found:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return found

@@ -60,10 +60,12 @@ class Writer:
     access: Access
     history: History
     known: dict[str, int] = field(default_factory=dict)
+    # Set from outside: to end between two calls, so that no write of this one is under way any more.
+    is_over: bool = False
 
     async def run(self) -> None:
         with Connection(self.access) as connection:
-            while True:
+            while not self.is_over:
                 try:
                     await self.act(connection)
                 except Unsent:

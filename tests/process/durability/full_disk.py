@@ -7,6 +7,7 @@ it puts a small file system on the folder. For `limit` it forbids itself to let 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import resource
@@ -24,6 +25,9 @@ from bramley.apiserver.store.store import Store
 from bramley.base.errors import BadConfiguration
 
 SIZE = "4m"
+OBJECTS = 40
+# Enough to need pages of its own, and little enough to be changed in its place.
+LARGE, SMALL = 9000, 12
 SETTINGS = Settings(checkpoint_pages=100)
 
 
@@ -77,10 +81,10 @@ def forbidden_growth(folder: Path) -> Space:
     return Space(fill, lambda: allow(0), lambda: allow(most))
 
 
-async def write(store: Store, report: Report, number: int) -> bool:
-    key = Key("pods", "default", f"{number % 40}")
+async def write(store: Store, report: Report, name: str, size_bytes: int = LARGE) -> bool:
+    key = Key("pods", "default", name)
     try:
-        record = await store.write(key, lambda _, rv: Draft(b"%d" % rv + b"x" * 9000))
+        record = await store.write(key, lambda _, rv: Draft((b"%d" % rv).rjust(size_bytes)))
     except StorageUnavailable:
         report.failed += 1
         return False
@@ -90,22 +94,38 @@ async def write(store: Store, report: Report, number: int) -> bool:
 
 async def write_some(store: Store, report: Report, count: int) -> int:
     """Write at once from many tasks; return how many succeeded."""
-    return sum(await asyncio.gather(*(write(store, report, number) for number in range(count))))
+    names = (str(number % OBJECTS) for number in range(count))
+    return sum(await asyncio.gather(*(write(store, report, name) for name in names)))
+
+
+async def fill_up(store: Store, report: Report) -> None:
+    """Write until not even the least change fits.
+
+    The log may be written from its beginning again as long as the file can take in what is new. So new objects come, until
+    neither one more nor a change of the least one fits: then nothing does, in whatever groups the writes are committed.
+    """
+    for number in itertools.count():
+        is_large = await write(store, report, f"new-{number}")
+        if not (await write(store, report, "small", SMALL) or is_large):
+            return
 
 
 async def fare(folder: Path, space: Space) -> Report:
     report = Report()
     async with Store.open(folder, SETTINGS) as store:
         subscription = store.watch("pods", since=0)
-        await write_some(store, report, 40)
+        # From 128 on revisions take as much room as later ones do.
+        await write_some(store, report, 4 * OBJECTS)
+        await write(store, report, "small", SMALL)
         space.fill()
-        while await write_some(store, report, 40):
-            pass
+        await fill_up(store, report)
         before = store.list("pods")
-        report.reads_while_full = len(before) == 40 and not await write_some(store, report, 10)
-        report.reads_while_full &= store.list("pods") == before
+        report.reads_while_full = not await write_some(store, report, OBJECTS)
+        report.reads_while_full &= store.list("pods") == before and len(before) > OBJECTS
         space.free()
-        report.failed_after_space_was_back = 80 - await write_some(store, report, 80)
+        report.failed_after_space_was_back = 2 * OBJECTS - await write_some(
+            store, report, 2 * OBJECTS
+        )
         report.seen_by_watcher = [change.rv for change in await subscription.next(1)]
         objects = store.list("pods")
     async with Store.open(folder, SETTINGS) as store:

@@ -1,4 +1,4 @@
-"""A real API server process that is killed and started again on the same folder and port."""
+"""A real API server process that is killed and started again on the same folder and on a port that is kept for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import time
 from asyncio.subprocess import Process
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import yaml
 
@@ -25,9 +24,10 @@ class Mortal:
     """One data folder, and the process that serves it at the moment."""
 
     folder: Path
+    port: int
     access: Access = field(init=False)
     process: Process | None = None
-    port: int = 0
+    is_known: bool = False
 
     async def start(self) -> None:
         """Start the server and wait until it answers."""
@@ -52,12 +52,13 @@ class Mortal:
     async def kill(self) -> None:
         """End the process without a word."""
         if self.process and self.process.returncode is None:
-            self.access.is_up.clear()
+            if self.is_known:
+                self.access.is_up.clear()
             self.process.kill()
             await self.process.wait()
 
     async def _is_ready(self, kubeconfig: Path) -> bool:
-        if not self.port and not self._learn(kubeconfig):
+        if not self.is_known and not self._learn(kubeconfig):
             return False
         try:
             with Connection(self.access) as connection:
@@ -67,16 +68,16 @@ class Mortal:
         return status == 200
 
     def _learn(self, kubeconfig: Path) -> bool:
-        """Take port, token and authority from the kubeconfig; tell whether it was there."""
+        """Take token and authority from the kubeconfig; tell whether it was there."""
         if not kubeconfig.exists():
             return False
         document = yaml.safe_load(kubeconfig.read_text())
         cluster = document["clusters"][0]["cluster"]
         authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
-        self.port = urlsplit(cluster["server"]).port or 0
         self.access = Access(
             self.port,
             document["users"][0]["user"]["token"],
             ssl.create_default_context(cadata=authority),
         )
+        self.is_known = True
         return True

@@ -88,7 +88,7 @@ def record(argv: Sequence[str], output: Path) -> None:
     subprocess.run(
         ["strace", "-f", "-xx", "-s", "16777216", "-e", f"trace={CALLS}", "-o", output, *argv],
         check=True,
-        timeout=120,
+        timeout=600,
         stdout=subprocess.DEVNULL,
     )
 
@@ -126,9 +126,12 @@ class _Reader:
             yield from self._returned(call, arguments, int(result[1]))
 
     def _called(self, call: str, arguments: str) -> Iterator[Step]:
-        """What takes effect at the call: writing and saying."""
+        """What takes effect at the call: writing, saying and closing."""
         descriptor = _number(arguments)
-        if call == "write" and descriptor == 1:
+        if call == "close":
+            # Before it returns: another thread may have been given the number by then.
+            self._open.pop(descriptor, None)
+        elif call == "write" and descriptor == 1:
             yield from (Said(line) for line in _bytes(arguments).decode().splitlines())
         elif call == "pwrite64" and descriptor in self._open:
             offset = _number(arguments.rpartition(", ")[2])
@@ -140,8 +143,6 @@ class _Reader:
         """What takes effect at the return: names, lengths and syncs."""
         if call == "openat":
             yield from self._opened(arguments, result)
-        elif call == "close":
-            self._open.pop(_number(arguments), None)
         elif call in {"rename", "unlink"}:
             names = [self._inside(path) for path in _texts(arguments)]
             if all(names):

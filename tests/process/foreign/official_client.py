@@ -19,7 +19,7 @@ from kubernetes import client, config, watch
 
 GROUP, VERSION, PLURAL = "example.com", "v1", "apples"
 NAMESPACE = "orchard"
-PATIENCE_SECONDS = 240
+PATIENCE_SECONDS = 600
 CUT = (urllib3.exceptions.HTTPError, OSError)
 
 
