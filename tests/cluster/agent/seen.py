@@ -73,7 +73,9 @@ class Taken(NamedTuple):
 
 def steps(stage: Stage, name: str) -> list[Taken]:
     """Return the steps for a Pod in their order; its agent has to tell them."""
-    lines = [json.loads(line) for line in stage.mac.log.read_text().splitlines()]
+    # The last line may be on its way.
+    whole, _, _ = stage.mac.log.read_text().rpartition("\n")
+    lines = [json.loads(line) for line in whole.splitlines()]
     return [
         Taken(line["step"], line["reconcile"])
         for line in lines
