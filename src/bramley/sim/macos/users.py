@@ -11,7 +11,6 @@ from enum import Enum
 from typing import Any
 
 GROUPS = {"wheel": 0, "staff": 20, "admin": 80}
-NOBODY = -2
 
 
 class Verdict(Enum):
