@@ -25,7 +25,7 @@ from bramley.kube.client import Client
 from bramley.kube.http import HttpTransport
 from tests.contract.kube_client.targets import wait_for
 from tests.contract.node_loss import timings
-from tests.contract.node_loss.stage import Stage
+from tests.contract.node_loss.stage import Stage, TooLate
 from tests.contract.node_loss.stories import perform
 from tools.kube import control_plane, programs
 
@@ -49,9 +49,8 @@ class Played(NamedTuple):
         """Tell whether this play can be judged: it was in time, or what it should be all the same."""
         said = json.loads(json.dumps(self.ends, default=repr))
         recorded = yaml.safe_load(RECORDED.read_text())
-        return self.latest < TOO_LATE_SECONDS or all(
-            recorded.get(name) == said[name] for name in said
-        )
+        is_right = all(recorded.get(name) == said[name] for name in said)
+        return bool(said) and (self.latest < TOO_LATE_SECONDS or is_right)
 
 
 def judged(play: Callable[[int], Played]) -> Ends:
@@ -61,6 +60,8 @@ def judged(play: Callable[[int], Played]) -> Ends:
         if played.counts:
             break
         print(f"play {number} is void: a heartbeat came after {played.latest:.1f} s")  # noqa: T201
+    if not played.ends:
+        raise SystemExit("the machine is too busy for these stories")
     return played.ends
 
 
@@ -99,7 +100,11 @@ async def _behind(kubeconfig: Path, *, has_kubectl: bool) -> Played:
     async with Client(transport) as client:
         kubectl = (str(programs.path_of("kubectl")), f"--kubeconfig={kubeconfig}")
         stage = Stage(client, SystemClock(), kubectl if has_kubectl else ())
-        return Played(await perform(stage), stage.latest)
+        try:
+            ends = await perform(stage)
+        except* TooLate:
+            ends = {}
+        return Played(ends, stage.latest)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from bramley.api.meta import Object, ObjectMeta, Resource, micro_time
 from bramley.base import errors
 from bramley.base.clock import Clock
 from bramley.kube.client import Client
+from tests.contract.node_loss.timings import GRACE
 
 T = TypeVar("T")
 Wire = dict[str, Any]
@@ -49,6 +50,10 @@ class SeenNode(Object, frozen=True, kw_only=True):
 
     spec: Wire = {}
     status: Wire = {}
+
+
+class TooLate(Exception):
+    """The machine was too busy to be heard from: a Node was lost that should not be, and so is the play."""
 
 
 @dataclass(slots=True)
@@ -96,6 +101,8 @@ class Stage:
                 if agent.beating:
                     await agent.beat()
                     self.latest = max(self.latest, self.clock.monotonic() - agent.heard)
+                    if self.latest > GRACE.total_seconds():
+                        raise TooLate
                 agent.heard = self.clock.monotonic()
             await asyncio.sleep(0.5)
 
