@@ -13,7 +13,7 @@ import os
 import shutil
 import stat as stats
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from bramley.sim.macos import users
@@ -32,18 +32,9 @@ class Files:
         self._store = store
         # Only root may give files to others.
         self._gives_away = os.geteuid() == 0 if gives_away is None else gives_away
-        self._at_once = 0
+        # Links on the way to a folder are followed once in a moment: nobody else changes them meanwhile.
         self._folders: dict[str, str] = {}
-
-    @contextmanager
-    def at_once(self) -> Iterator[None]:
-        """Follow the links on the way to a folder only once while the block runs: nobody else changes them meanwhile."""
-        self._at_once += 1
-        try:
-            yield
-        finally:
-            self._at_once -= 1
-            self._folders.clear()
+        store.moment.when_over(self._folders.clear)
 
     def at(self, path: str, *, follow: bool = True) -> Path:
         """Return where a path of the Mac is on this machine; a link at its end is followed if wanted."""
@@ -55,7 +46,7 @@ class Files:
     def real(self, path: str, *, follow: bool = True) -> str:
         """Return the path without links; what is not there stands for itself."""
         folder, _, name = path.rpartition("/")
-        if not self._at_once or not name or name in (".", ".."):
+        if not self._store.moment.lasts or not name or name in (".", ".."):
             return self._followed(path, follow=follow)
         behind = self._folders.get(folder)
         if behind is None:

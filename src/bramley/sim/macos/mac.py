@@ -123,7 +123,7 @@ class Mac:
     @contextmanager
     def at_once(self) -> Iterator[None]:
         """Take the block for one moment in which nobody else does anything to the Mac: it may then ask as often as it likes."""
-        with self.store.at_once(), self._files.at_once():
+        with self.store.moment.at_once():
             yield
 
     @property

@@ -15,6 +15,8 @@ from typing import Any
 
 import msgspec
 
+from bramley.sim.macos.moment import Moment
+
 FOLDER = ".mac"
 STATE = "state.json"
 _LOCK = "lock"
@@ -30,7 +32,9 @@ class Store:
         self._path = str(self._folder / STATE)
         self._open: dict[str, Any] | None = None
         self._seen: tuple[tuple[int, int], dict[str, Any]] | None = None
-        self._at_once = 0
+        # Whether others have changed the document is asked once in a moment.
+        self.moment = Moment()
+        self.moment.when_over(self._doubt)
         self._is_fresh = False
 
     @property
@@ -49,23 +53,13 @@ class Store:
         return self._load() if self._open is None else self._open
 
     @contextmanager
-    def at_once(self) -> Iterator[None]:
-        """Ask only once whether others have changed the document: what happens in the block is one moment, and waits for nobody."""
-        self._at_once += 1
-        try:
-            yield
-        finally:
-            self._at_once -= 1
-            self._is_fresh = False
-
-    @contextmanager
     def change(self) -> Iterator[dict[str, Any]]:
         """Hold the lock and give out the document; it is kept at the end, unless an error came. A change within one is part of it."""
         if self._open is not None:
             yield self._open
             return
         with self._locked():
-            self._is_fresh = False
+            self._doubt()
             # A copy of its own: what is thrown away after an error must not be seen by later readers.
             self._open = msgspec.json.decode(msgspec.json.encode(self._load()))
             try:
@@ -74,13 +68,16 @@ class Store:
             finally:
                 self._open = None
 
+    def _doubt(self) -> None:
+        self._is_fresh = False
+
     def _load(self) -> dict[str, Any]:
         if self._seen is not None and self._is_fresh:
             return self._seen[1]
         version = _version(self._path)
         if self._seen is None or self._seen[0] != version:
             self._seen = (version, msgspec.json.decode(Path(self._path).read_bytes()))
-        self._is_fresh = self._at_once > 0
+        self._is_fresh = self.moment.lasts
         return self._seen[1]
 
     def _save(self, state: Mapping[str, Any]) -> None:

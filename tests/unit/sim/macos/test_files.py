@@ -66,6 +66,21 @@ def test_a_link_that_is_set_anew_leads_elsewhere_at_once(bench: Bench) -> None:
         assert files.real("/opt/now/file") == "/opt/now/file"
 
 
+def test_a_link_that_others_set_anew_is_seen_when_the_moment_is_over(bench: Bench) -> None:
+    files = bench.mac.files
+    for folder in ("/opt/a", "/opt/b"):
+        files.make_folder(folder)
+    files.link("/opt/now", "a")
+    with bench.mac.at_once():
+        assert files.real("/opt/now/file") == "/opt/a/file"
+    link = files.at("/opt/now", follow=False)
+    link.unlink()
+    link.symlink_to("b")
+
+    with bench.mac.at_once():
+        assert files.real("/opt/now/file") == "/opt/b/file"
+
+
 def test_an_owner_does_not_outlive_its_file(bench: Bench) -> None:
     files = bench.mac.files
     files.write("/opt/file", b"", owner="m1:staff")

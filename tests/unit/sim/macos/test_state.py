@@ -38,6 +38,9 @@ def test_what_others_change_is_seen_when_the_moment_is_over(tmp_path: Path) -> N
             state["filevault"] = False
 
     assert not mac.state["filevault"]
+    with Mac(mac.root).change() as state:
+        state["filevault"] = True
+    assert mac.state["filevault"], "what was read after it is not kept"
 
 
 def test_passwords_are_in_no_folder_that_others_may_enter(tmp_path: Path) -> None:
