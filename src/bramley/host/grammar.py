@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from bramley.api.names import labels as names
 from bramley.base.errors import Cause, InvalidSpec
 
 INVALID = "FieldValueInvalid"
@@ -90,9 +91,12 @@ def require(subject: str, *checks: Iterable[Cause]) -> None:
 
 
 def labels(field: str, value: Mapping[str, str]) -> Iterator[Cause]:
-    """Check each label, by its key."""
+    """Check each label of a Node, by its key."""
     for key, text in value.items():
         yield from LABEL_KEY.check(field, key)
+        if names.is_said_by_agents(key):
+            told = "must be left out: the agent says by itself what this label is"
+            yield _cause(f"{field}[{key[:_SHOWN]}]", text, told)
         yield from LABEL_VALUE.check(f"{field}[{key[:_SHOWN]}]", text)
 
 

@@ -122,6 +122,11 @@ async def test_values_are_held_to_their_grammar(line: str, tmp_path: Path) -> No
         ("memoryMb: 0", "memoryMb '0' must"),
         ("maxPods: 0", "maxPods '0' must"),
         ("labels: {a: '-'}", r"labels\[a\] '-' must"),
+        (
+            "labels: {kubernetes.io/os: linux}",
+            r"labels\[kubernetes.io/os\] 'linux' must be left out",
+        ),
+        ("labels: {tuist.dev/golden-a: 'true'}", r"labels\[tuist.dev/golden-a\] 'true' must be"),
         ("providerId: x", "providerId 'x' must"),
         ("egress: {clusterDns: '-'}", "egress.clusterDns '-' must"),
         ("nodeIp: here", "nodeIp 'here' must"),

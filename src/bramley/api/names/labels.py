@@ -78,6 +78,13 @@ def golden(image: str) -> str:
     return f"{GOLDEN_PREFIX}{golden_hash(image)}"
 
 
+def is_said_by_agents(key: str) -> bool:
+    """Tell whether an agent says this label of its Node by itself, so that nobody else has a say in it."""
+    return key in (OS, ARCH, HOSTNAME, RUNTIME) or key.startswith(
+        (GOLDEN_PREFIX, CACHE_MASTER_PREFIX)
+    )
+
+
 def cache_master(account: int) -> str:
     """Return the label that a Node carries while it holds this account's cache master."""
     return f"{CACHE_MASTER_PREFIX}{account}"

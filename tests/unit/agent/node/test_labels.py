@@ -80,6 +80,14 @@ def test_what_the_agent_is_cannot_be_talked_over_by_a_flag() -> None:
     assert (wanted[names.OS], wanted[names.RUNTIME]) == ("darwin", "tart")
 
 
+def test_all_that_the_agent_says_by_itself_is_known_to_those_who_configure_it() -> None:
+    own = labels.wanted(NodeSettings("mac-1"), [GOLDEN])
+
+    assert len(own) == 6
+    assert all(names.is_said_by_agents(key) for key in own)
+    assert not names.is_said_by_agents(names.FLEET)
+
+
 def test_every_reference_of_a_golden_base_has_its_label() -> None:
     assert labels.golden([GOLDEN]) == {
         "tuist.dev/golden-9c8af651fdf30b10": "true",
