@@ -64,7 +64,7 @@ def fields(owned: dict[Manager, Owned]) -> dict[Manager, sets.FieldSet]:
 def content(value: Any) -> Any:
     """A value without order where order means nothing, and without what is empty."""
     if isinstance(value, dict):
-        found = {key: content(each) for key, each in value.items()}
+        found = {key: content(each) for key, each in sorted(value.items())}
         return {key: each for key, each in found.items() if each not in ({}, [])}
     if isinstance(value, list):
         # Not by repr, which tells the order of keys.

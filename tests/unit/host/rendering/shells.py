@@ -80,6 +80,9 @@ class Shell:
                 yield process
             finally:
                 process.kill()
+                # What it did not want to hear cannot be given to it any more.
+                with contextlib.suppress(BrokenPipeError):
+                    process.stdin.close()  # type: ignore[union-attr]
 
     def do(
         self, command: doing.Rendered, *, given: bytes | None = None, is_cut: bool = False
