@@ -46,7 +46,7 @@ class ManagerSettings:
     drain: timedelta = timedelta(seconds=30)
     flush: timedelta = timedelta(seconds=2)
     informer: InformerSettings | None = None
-    # Tune the process's garbage collector for caches; see `collector`.
+    # Tune the process's garbage collector for caches; see `python_garbage`.
     calm_collector: bool = True
 
 
