@@ -27,6 +27,8 @@ _IS_DNS1035 = re.compile(_DNS1035)
 _IS_QUALIFIED = re.compile(_QUALIFIED)
 _IS_VALUE = re.compile(_VALUE)
 _IS_CONFIG_KEY = re.compile(_CONFIG_KEY)
+_IS_PORT = re.compile("[-a-z0-9]+")
+_HAS_LETTER = re.compile("[a-z]")
 
 # No vowels and no digits that look like letters, so that no word comes out by chance.
 GENERATED_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
@@ -114,6 +116,20 @@ def config_key(key: str) -> list[str]:
         wrong.append(f"must not be '{key}'")
     elif key.startswith(".."):
         wrong.append("must not start with '..'")
+    return wrong
+
+
+def port(name: str) -> list[str]:
+    """Return what keeps a text from being the name of a port."""
+    wrong = _too_long(name, 15)
+    if not _IS_PORT.fullmatch(name):
+        wrong.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
+    if not _HAS_LETTER.search(name):
+        wrong.append("must contain at least one letter (a-z)")
+    if "--" in name:
+        wrong.append("must not contain consecutive hyphens")
+    if name.startswith("-") or name.endswith("-"):
+        wrong.append("must not begin or end with a hyphen")
     return wrong
 
 

@@ -29,6 +29,10 @@ _PROBE: Json = {
     "successThreshold": 1,
     "failureThreshold": 3,
 }
+_REFERENCES: dict[str, Json] = {
+    "fieldRef": {"apiVersion": "v1"},
+    "resourceFieldRef": {"divisor": "0"},
+}
 _TOLERATED = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 _COMPUTE = ("cpu", "memory")
@@ -45,6 +49,8 @@ def complete(new: Json) -> None:
 def default(new: Json, *, outage_toleration: timedelta) -> None:
     """Fill what a Pod's spec leaves out."""
     spec = template_spec(new.get("spec", {}))
+    if spec["terminationGracePeriodSeconds"] < 0:
+        spec["terminationGracePeriodSeconds"] = 1
     for field, value in _POD.items():
         spec.setdefault(field, value)
     if not spec.get("priorityClassName"):
@@ -150,10 +156,13 @@ def _pull_policy(image: str) -> str:
 
 
 def _variable(given: Json) -> Json:
-    reference = given.get("valueFrom", {}).get("fieldRef")
-    if reference is None or "apiVersion" in reference:
-        return given
-    return {**given, "valueFrom": {"fieldRef": {"apiVersion": "v1", **reference}}}
+    return {**given, "valueFrom": _referring(given["valueFrom"])} if "valueFrom" in given else given
+
+
+def _referring(given: Json) -> Json:
+    """Return a source of values with what its reference to a field or an amount leaves out."""
+    filled = {name: {**_REFERENCES[name], **given[name]} for name in _REFERENCES if name in given}
+    return {**given, **filled} if filled else given
 
 
 def _probe(given: Json) -> Json:
@@ -170,7 +179,7 @@ def _volume(given: Json) -> Json:
             volume[source] = {"defaultMode": 0o644, **volume[source]}
     if "hostPath" in volume:
         volume["hostPath"] = {"type": "", **volume["hostPath"]}
-    if len(volume) == 1:
+    if not volume.keys() - {"name"}:
         volume["emptyDir"] = {}
     if "items" in volume.get("downwardAPI", {}):
         volume["downwardAPI"]["items"] = _downward(volume["downwardAPI"]["items"])
@@ -193,12 +202,7 @@ def _projection(source: Json) -> Json:
 
 
 def _downward(items: list[Json]) -> list[Json]:
-    return [
-        {**each, "fieldRef": {"apiVersion": "v1", **each["fieldRef"]}}
-        if "fieldRef" in each
-        else each
-        for each in items
-    ]
+    return [_referring(each) for each in items]
 
 
 def _added_tolerations(spec: Json, outage: timedelta) -> Iterator[Json]:

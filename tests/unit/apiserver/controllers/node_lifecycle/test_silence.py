@@ -224,7 +224,7 @@ async def test_time_that_pods_bear_a_taint_begins_anew_with_the_controller() -> 
         await two_nodes(world)
         taint = {"key": "k", "effect": "NoExecute"}
         await world.kube.merge_patch(Node, "mac-1", {"spec": {"taints": [taint]}})
-        bears = {"key": "k", "operator": "Exists", "tolerationSeconds": 60}
+        bears = {"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}
         await world.pod("p", node="mac-1", tolerations=[bears])
         await asyncio.sleep(1200)
 
@@ -248,7 +248,7 @@ async def tainted(world: World) -> None:
 async def test_a_pod_that_goes_already_is_told_why_once() -> None:
     async with a_world_with(node_lifecycle.add) as world:
         await two_nodes(world)
-        bears = {"key": "k", "operator": "Exists", "tolerationSeconds": 1}
+        bears = {"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1}
         await world.pod("p", node="mac-1", tolerations=[bears])
         await world.kube.delete(Pod, "p", namespace="default")
 
@@ -271,7 +271,7 @@ async def test_a_pod_that_goes_already_is_told_why_once() -> None:
 async def test_the_end_of_a_pod_calls_its_eviction_off() -> None:
     async with a_world_with(node_lifecycle.add) as world:
         await two_nodes(world)
-        bears = {"key": "k", "operator": "Exists", "tolerationSeconds": 60}
+        bears = {"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}
         await world.pod("p", node="mac-1", tolerations=[bears])
         await tainted(world)
 
@@ -292,7 +292,7 @@ async def test_a_second_taint_leaves_the_time_that_runs_as_it_is() -> None:
     async with a_world_with(node_lifecycle.add) as world:
         await two_nodes(world)
         bears = [
-            {"key": key, "operator": "Exists", "tolerationSeconds": seconds}
+            {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}
             for key, seconds in (("k", 60), ("soon", 10))
         ]
         await world.pod("p", node="mac-1", tolerations=bears)
@@ -311,7 +311,7 @@ async def test_a_second_taint_leaves_the_time_that_runs_as_it_is() -> None:
 async def test_a_second_taint_that_is_not_borne_evicts_at_once() -> None:
     async with a_world_with(node_lifecycle.add) as world:
         await two_nodes(world)
-        bears = {"key": "k", "operator": "Exists", "tolerationSeconds": 60}
+        bears = {"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}
         await world.pod("p", node="mac-1", tolerations=[bears])
         await tainted(world)
 

@@ -1,0 +1,227 @@
+"""Containers: what their ports, variables, mounts, amounts, probes and hooks must hold. What holds them is in `pods`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from bramley.api import quantities
+from bramley.apiserver import causes, names
+from bramley.apiserver.kinds import numbers, pod_sources, resource_names
+from bramley.apiserver.resources import Json
+from bramley.base.errors import Cause
+
+_PULLS = ("Always", "IfNotPresent", "Never")
+_LAST_WORDS = ("File", "FallbackToLogsOnError")
+_PROTOCOLS = ("SCTP", "TCP", "UDP")
+_SCHEMES = ("HTTP", "HTTPS")
+_HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
+_COUNTS = (
+    "initialDelaySeconds",
+    "timeoutSeconds",
+    "periodSeconds",
+    "successThreshold",
+    "failureThreshold",
+)
+_PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
+_HOOKS = ("postStart", "preStop")
+_PROPAGATIONS = ("Bidirectional", "HostToContainer", "None")
+_RUNNING = ("lifecycle", *_PROBES)
+_ONLY_ALWAYS = "may not be set for init containers without restartPolicy=Always"
+_PORT = range(1, 65536)
+_PORT_NUMBER = "must be between 1 and 65535, inclusive"
+_IDS = range(2**31)
+_HEADER = re.compile("[-A-Za-z0-9]+")
+_NO_HEADER = (
+    "a valid HTTP header must consist of alphanumeric characters or '-' "
+    "(e.g. 'X-Header-Name', regex used for validation is '[-A-Za-z0-9]+')"
+)
+
+
+def check(container: Json, field: str, volumes: set[str]) -> Iterator[Cause]:
+    """Yield what is wrong with any container."""
+    name = container.get("name", "")
+    if not name:
+        yield causes.required(f"{field}.name")
+    for wrong in names.label(name) if name else ():
+        yield causes.invalid(f"{field}.name", name, wrong)
+    if not container.get("image"):
+        yield causes.required(f"{field}.image")
+    yield from _choice(container, "terminationMessagePolicy", field, _LAST_WORDS)
+    yield from _wrong_ports(container.get("ports", []), f"{field}.ports")
+    yield from pod_sources.check_variables(container.get("env", []), f"{field}.env")
+    yield from pod_sources.check_imports(container.get("envFrom", []), f"{field}.envFrom")
+    yield from _wrong_mounts(container, f"{field}.volumeMounts", volumes)
+    yield from _choice(container, "imagePullPolicy", field, _PULLS)
+    yield from _wrong_amounts(container["resources"], f"{field}.resources")
+    yield from check_ids(
+        container.get("securityContext", {}),
+        ("runAsUser", "runAsGroup"),
+        f"{field}.securityContext",
+    )
+
+
+def check_running(container: Json, field: str, grace: int) -> Iterator[Cause]:
+    """Yield what is wrong with the hooks and probes of a container that keeps running."""
+    hooks = container.get("lifecycle", {})
+    for name in _HOOKS:
+        if name in hooks:
+            yield from _wrong_handler(hooks[name], f"{field}.lifecycle.{name}", grace)
+    for name in _PROBES:
+        if name in container:
+            yield from _wrong_probe(container[name], f"{field}.{name}", grace)
+
+
+def check_initial(container: Json, field: str, grace: int) -> Iterator[Cause]:
+    """Yield what is wrong with the hooks and probes of an init container, which has some only if it goes on beside the others."""
+    if container.get("restartPolicy") == "Always":
+        yield from check_running(container, field, grace)
+        return
+    for name in _RUNNING:
+        if name in container:
+            yield causes.forbidden(f"{field}.{name}", _ONLY_ALWAYS)
+
+
+def check_host_ports(containers: Iterable[Json], field: str) -> Iterator[Cause]:
+    """Yield a breach for each port of the host that two containers want."""
+    taken: set[str] = set()
+    for index, container in enumerate(containers):
+        for number, port in enumerate(container.get("ports", [])):
+            if not port.get("hostPort"):
+                continue
+            wanted = f"{port['protocol']}/{port.get('hostIP', '')}/{port['hostPort']}"
+            if wanted in taken:
+                yield causes.duplicate(f"{field}[{index}].ports[{number}].hostPort", wanted)
+            taken.add(wanted)
+
+
+def check_ids(context: Json, fields: Iterable[str], field: str) -> Iterator[Cause]:
+    """Yield a breach for each of the named users and groups that cannot be one."""
+    for name in fields:
+        if name in context and context[name] not in _IDS:
+            detail = f"must be between 0 and {_IDS[-1]}, inclusive"
+            yield causes.invalid(f"{field}.{name}", context[name], detail)
+
+
+def _choice(holder: Json, name: str, field: str, allowed: tuple[str, ...]) -> Iterator[Cause]:
+    if holder[name] not in allowed:
+        yield causes.unsupported(f"{field}.{name}", holder[name], allowed)
+
+
+def _wrong_ports(ports: list[Json], field: str) -> Iterator[Cause]:
+    seen: set[str] = set()
+    for index, port in enumerate(ports):
+        at, name = f"{field}[{index}]", port.get("name", "")
+        wrong = names.port(name) if name else []
+        yield from (causes.invalid(f"{at}.name", name, each) for each in wrong)
+        if name in seen:
+            yield causes.duplicate(f"{at}.name", name)
+        seen |= {name} - {""} if not wrong else set()
+        if not port.get("containerPort"):
+            yield causes.required(f"{at}.containerPort")
+        for each in ("containerPort", "hostPort"):
+            if port.get(each) and port[each] not in _PORT:
+                yield causes.invalid(f"{at}.{each}", port[each], _PORT_NUMBER)
+        yield from _choice(port, "protocol", at, _PROTOCOLS)
+
+
+def _wrong_mounts(container: Json, field: str, volumes: set[str]) -> Iterator[Cause]:
+    seen: set[str] = set()
+    for index, mount in enumerate(container.get("volumeMounts", [])):
+        at, path = f"{field}[{index}]", mount.get("mountPath", "")
+        if not mount.get("name"):
+            yield causes.required(f"{at}.name")
+        if mount.get("name", "") not in volumes:
+            yield causes.not_found(f"{at}.name", mount.get("name", ""))
+        if not path:
+            yield causes.required(f"{at}.mountPath")
+        if path in seen:
+            yield causes.invalid(f"{at}.mountPath", path, "must be unique")
+        seen.add(path)
+        # A real server names no index from here on.
+        yield from _wrong_parts(mount, field)
+
+
+def _wrong_parts(mount: Json, field: str) -> Iterator[Cause]:
+    for name in ("subPath", "subPathExpr"):
+        if mount.get(name):
+            yield from pod_sources.check_relative(mount[name], f"{field}.{name}")
+    propagation = mount.get("mountPropagation", "None")
+    if propagation not in _PROPAGATIONS:
+        yield causes.unsupported(f"{field}.mountPropagation", propagation, _PROPAGATIONS)
+
+
+def _wrong_amounts(given: Json, field: str) -> Iterator[Cause]:
+    limits, requests = given.get("limits", {}), given.get("requests", {})
+    for name, amount in limits.items():
+        yield from resource_names.check(name, amount, f"{field}.limits[{name}]")
+    for name, amount in requests.items():
+        yield from resource_names.check(name, amount, f"{field}.requests[{name}]")
+        yield from _exceeding(name, amount, limits.get(name), field)
+
+
+def _exceeding(name: str, amount: str, limit: str | None, field: str) -> Iterator[Cause]:
+    shared = resource_names.may_be_overcommitted(name)
+    if limit is None:
+        if not shared:
+            detail = "Limit must be set for non overcommitable resources"
+            yield causes.required(f"{field}.limits", detail)
+        return
+    wanted, given = quantities.parse(amount).value, quantities.parse(limit).value
+    relation = "equal to" if not shared else "less than or equal to" if wanted > given else ""
+    if relation and wanted != given:
+        detail = f"must be {relation} {name} limit of {limit}"
+        yield causes.invalid(f"{field}.requests", amount, detail)
+
+
+def _wrong_probe(probe: Json, field: str, grace: int) -> Iterator[Cause]:
+    kind = field.rpartition(".")[2]
+    yield from _wrong_handler(probe, field, grace)
+    yield from numbers.not_negative(probe, _COUNTS, field)
+    patience = probe.get("terminationGracePeriodSeconds")
+    at = f"{field}.terminationGracePeriodSeconds"
+    if patience is not None and patience <= 0:
+        yield causes.invalid(at, patience, "must be greater than 0")
+    if kind == "readinessProbe":
+        if patience is not None:
+            yield causes.invalid(at, patience, "must not be set for readinessProbes")
+    elif probe["successThreshold"] != 1:
+        yield causes.invalid(f"{field}.successThreshold", probe["successThreshold"], "must be 1")
+
+
+def _wrong_handler(holder: Json, field: str, grace: int) -> Iterator[Cause]:
+    given = [name for name in _HANDLERS if name in holder]
+    if not given:
+        yield causes.required(field, "must specify a handler type")
+    for name in given[1:]:
+        yield causes.forbidden(f"{field}.{name}", "may not specify more than 1 handler type")
+    for name in given[:1]:
+        yield from _wrong_action(name, holder[name], f"{field}.{name}", grace)
+
+
+def _wrong_action(name: str, action: Json, field: str, grace: int) -> Iterator[Cause]:
+    if name == "exec" and not action.get("command"):
+        yield causes.required(f"{field}.command")
+    if name in {"httpGet", "tcpSocket", "grpc"}:
+        yield from _wrong_port(action.get("port", 0), f"{field}.port")
+    if name == "httpGet":
+        yield from _choice(action, "scheme", field, _SCHEMES)
+        yield from _wrong_headers(action.get("httpHeaders", []), f"{field}.httpHeaders")
+    seconds = action.get("seconds", 0)
+    if name == "sleep" and not 0 <= seconds <= grace:
+        detail = f"must be non-negative and less than terminationGracePeriodSeconds ({grace})"
+        yield causes.invalid(field, seconds, detail)
+
+
+def _wrong_port(port: int | str, field: str) -> Iterator[Cause]:
+    if isinstance(port, str):
+        yield from (causes.invalid(field, port, wrong) for wrong in names.port(port))
+    elif port not in _PORT:
+        yield causes.invalid(field, port, _PORT_NUMBER)
+
+
+def _wrong_headers(headers: list[Json], field: str) -> Iterator[Cause]:
+    for each in headers:
+        name = each.get("name", "")
+        if not _HEADER.fullmatch(name):
+            yield causes.invalid(field, name, _NO_HEADER)

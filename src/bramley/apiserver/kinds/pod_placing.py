@@ -1,0 +1,244 @@
+"""Where a Pod may go and what it is called there: affinities, tolerations, spreading, gates, host names."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterator
+
+from bramley.apiserver import causes, names
+from bramley.apiserver.kinds import label_selectors
+from bramley.apiserver.resources import Json
+from bramley.base.errors import Cause
+
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_OPERATORS = ("Equal", "Exists")
+_SPREADING = ("DoNotSchedule", "ScheduleAnyway")
+_WEIGHTS = range(1, 101)
+_NO_WEIGHT = "must be in the range 1-100"
+_NO_OPERATOR = "not a valid selector operator"
+_POSITIVE = "must be greater than zero"
+_NO_ADDRESS = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
+_ANY_KEY = (
+    'operator must be Exists when `key` is empty, which means "match all values and all keys"'
+)
+_SECONDS = "effect must be 'NoExecute' when `tolerationSeconds` is set"
+_ZEROES = re.compile(r"\b0+(?=\d)")
+
+
+def check_affinity(affinity: Json, field: str) -> Iterator[Cause]:
+    """Yield what is wrong with the places and neighbours that a Pod wants."""
+    node = affinity.get("nodeAffinity", {})
+    if _REQUIRED in node:
+        yield from _wrong_terms(node[_REQUIRED], f"{field}.nodeAffinity.{_REQUIRED}")
+    for index, each in enumerate(node.get(_PREFERRED, [])):
+        at = f"{field}.nodeAffinity.{_PREFERRED}[{index}]"
+        yield from _wrong_weight(each, at)
+        yield from _wrong_term(each.get("preference", {}), f"{at}.preference", are_labels=False)
+    for kind in ("podAffinity", "podAntiAffinity"):
+        yield from _wrong_neighbours(affinity.get(kind, {}), f"{field}.{kind}")
+
+
+def check_tolerations(tolerations: list[Json], field: str) -> Iterator[Cause]:
+    """Yield what is wrong with the taints that a Pod bears."""
+    for index, each in enumerate(tolerations):
+        at, key, effect = f"{field}[{index}]", each.get("key", ""), each.get("effect", "")
+        operator = each.get("operator", "")
+        yield from _wrong_qualified(key, f"{at}.key") if key else ()
+        if not key and operator != "Exists":
+            yield causes.invalid(f"{at}.operator", operator, _ANY_KEY)
+        if "tolerationSeconds" in each and effect != "NoExecute":
+            yield causes.invalid(f"{at}.effect", effect, _SECONDS)
+        yield from _wrong_value(operator, each.get("value", ""), f"{at}.operator")
+        if effect and effect not in _EFFECTS:
+            yield causes.unsupported(f"{at}.effect", effect, _EFFECTS)
+
+
+def check_gates(spec: Json, field: str) -> Iterator[Cause]:
+    """Yield what is wrong with the conditions that a Pod waits for."""
+    for index, each in enumerate(spec.get("readinessGates", [])):
+        at = f"{field}.readinessGates[{index}].conditionType"
+        yield from _wrong_qualified(each.get("conditionType", ""), at)
+    seen: set[str] = set()
+    for index, each in enumerate(spec.get("schedulingGates", [])):
+        at, name = f"{field}.schedulingGates[{index}]", each.get("name", "")
+        yield from _wrong_qualified(name, at)
+        if name in seen:
+            yield causes.duplicate(at, name)
+        seen.add(name)
+
+
+def check_spreading(constraints: list[Json], field: str) -> Iterator[Cause]:
+    """Yield what is wrong with how a Pod is to be spread."""
+    kinds = [
+        (each.get("topologyKey", ""), each.get("whenUnsatisfiable", "")) for each in constraints
+    ]
+    for index, each in enumerate(constraints):
+        at, (key, otherwise) = f"{field}[{index}]", kinds[index]
+        if each.get("maxSkew", 0) <= 0:
+            yield causes.invalid(f"{at}.maxSkew", each.get("maxSkew", 0), _POSITIVE)
+        if not key:
+            yield causes.required(f"{at}.topologyKey", "can not be empty")
+        if otherwise not in _SPREADING:
+            yield causes.unsupported(f"{at}.whenUnsatisfiable", otherwise, _SPREADING)
+        if kinds[index] in kinds[index + 1 :]:
+            twice = f"{{{key}, {otherwise}}}"
+            yield causes.duplicate(f"{at}.{{topologyKey, whenUnsatisfiable}}", twice)
+        yield from _wrong_domains(each, at)
+        yield from label_selectors.check(each.get("labelSelector", {}), f"{at}.labelSelector")
+
+
+def check_names(spec: Json, field: str) -> Iterator[Cause]:
+    """Yield what is wrong with the names of the host that a Pod is."""
+    for name in ("hostname", "subdomain"):
+        for wrong in names.label(spec[name]) if spec.get(name) else ():
+            yield causes.invalid(f"{field}.{name}", spec[name], wrong)
+
+
+def check_aliases(aliases: list[Json], field: str) -> Iterator[Cause]:
+    """Yield what is wrong with the names that a Pod gives to addresses."""
+    for index, each in enumerate(aliases):
+        yield from _wrong_address(each.get("ip", ""), f"{field}[{index}].ip")
+        for number, name in enumerate(each.get("hostnames", [])):
+            at = f"{field}[{index}].hostnames[{number}]"
+            yield from (causes.invalid(at, name, wrong) for wrong in names.subdomain(name))
+
+
+def check_resolving(spec: Json, field: str) -> Iterator[Cause]:
+    """Yield what is wrong with how a Pod resolves names."""
+    config = spec.get("dnsConfig")
+    if spec["dnsPolicy"] == "None":
+        if config is None:
+            yield causes.required(field, "must provide `dnsConfig` when `dnsPolicy` is None")
+            return
+        if not config.get("nameservers"):
+            detail = "must provide at least one DNS nameserver when `dnsPolicy` is None"
+            yield causes.required(f"{field}.nameservers", detail)
+            return
+    for index, each in enumerate((config or {}).get("nameservers", [])):
+        yield from _wrong_address(each, f"{field}.nameservers[{index}]")
+    for index, each in enumerate((config or {}).get("options", [])):
+        if not each.get("name"):
+            yield causes.required(f"{field}.options[{index}]", "must not be empty")
+
+
+def _wrong_terms(selector: Json, field: str) -> Iterator[Cause]:
+    terms = selector.get("nodeSelectorTerms", [])
+    if not terms:
+        detail = "must have at least one node selector term"
+        yield causes.required(f"{field}.nodeSelectorTerms", detail)
+    for index, each in enumerate(terms):
+        yield from _wrong_term(each, f"{field}.nodeSelectorTerms[{index}]", are_labels=True)
+
+
+def _wrong_term(term: Json, field: str, *, are_labels: bool) -> Iterator[Cause]:
+    for index, each in enumerate(term.get("matchExpressions", [])):
+        yield from _wrong_expression(
+            each, f"{field}.matchExpressions[{index}]", are_labels=are_labels
+        )
+    for index, each in enumerate(term.get("matchFields", [])):
+        yield from _wrong_field(each, f"{field}.matchFields[{index}]")
+
+
+def _wrong_expression(expression: Json, field: str, *, are_labels: bool) -> Iterator[Cause]:
+    values = expression.get("values", [])
+    yield from _wrong_number(expression.get("operator", ""), len(values), field)
+    yield from _wrong_qualified(expression.get("key", ""), f"{field}.key")
+    for index, value in enumerate(values if are_labels else ()):
+        for wrong in names.label_value(value):
+            yield causes.invalid(f"{field}.values[{index}]", value, wrong)
+
+
+def _wrong_number(operator: str, values: int, field: str) -> Iterator[Cause]:
+    """Yield a breach when an operator is none, or has another number of values than it needs."""
+    if operator in {"In", "NotIn"}:
+        if not values:
+            detail = "must be specified when `operator` is 'In' or 'NotIn'"
+            yield causes.required(f"{field}.values", detail)
+    elif operator in {"Exists", "DoesNotExist"}:
+        if values:
+            detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+            yield causes.forbidden(f"{field}.values", detail)
+    elif operator not in {"Gt", "Lt"}:
+        yield causes.invalid(f"{field}.operator", operator, _NO_OPERATOR)
+    elif values != 1:
+        detail = "must be specified single value when `operator` is 'Lt' or 'Gt'"
+        yield causes.required(f"{field}.values", detail)
+
+
+def _wrong_field(expression: Json, field: str) -> Iterator[Cause]:
+    operator, values = expression.get("operator", ""), expression.get("values", [])
+    if operator not in {"In", "NotIn"}:
+        yield causes.invalid(f"{field}.operator", operator, _NO_OPERATOR)
+    elif len(values) != 1:
+        detail = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
+        yield causes.required(f"{field}.values", detail)
+    key = expression.get("key", "")
+    if key != "metadata.name":
+        yield causes.invalid(f"{field}.key", key, "not a valid field selector key")
+        return
+    for index, value in enumerate(values):
+        for wrong in names.subdomain(value):
+            yield causes.invalid(f"{field}.values[{index}]", value, wrong)
+
+
+def _wrong_neighbours(affinity: Json, field: str) -> Iterator[Cause]:
+    for index, each in enumerate(affinity.get(_REQUIRED, [])):
+        yield from _wrong_neighbour(each, f"{field}.{_REQUIRED}[{index}]")
+    for index, each in enumerate(affinity.get(_PREFERRED, [])):
+        at = f"{field}.{_PREFERRED}[{index}]"
+        yield from _wrong_weight(each, at)
+        yield from _wrong_neighbour(each.get("podAffinityTerm", {}), f"{at}.podAffinityTerm")
+
+
+def _wrong_neighbour(term: Json, field: str) -> Iterator[Cause]:
+    for name in ("labelSelector", "namespaceSelector"):
+        yield from label_selectors.check(term.get(name, {}), f"{field}.{name}")
+    for each in term.get("namespaces", []):
+        for wrong in names.label(each):
+            yield causes.invalid(f"{field}.namespace", each, wrong)
+    key = term.get("topologyKey", "")
+    if not key:
+        yield causes.required(f"{field}.topologyKey", "can not be empty")
+    yield from _wrong_qualified(key, f"{field}.topologyKey")
+
+
+def _wrong_weight(holder: Json, field: str) -> Iterator[Cause]:
+    if holder.get("weight", 0) not in _WEIGHTS:
+        yield causes.invalid(f"{field}.weight", holder.get("weight", 0), _NO_WEIGHT)
+
+
+def _wrong_qualified(text: str, field: str) -> Iterator[Cause]:
+    yield from (causes.invalid(field, text, wrong) for wrong in names.qualified_name(text))
+
+
+def _wrong_value(operator: str, value: str, field: str) -> Iterator[Cause]:
+    if operator == "Exists":
+        if value:
+            detail = "value must be empty when `operator` is 'Exists'"
+            yield causes.invalid(field, value, detail)
+    elif operator in {"", "Equal"}:
+        if wrong := names.label_value(value):
+            yield causes.invalid(field, value, ";".join(wrong))
+    else:
+        yield causes.unsupported(field, operator, _OPERATORS)
+
+
+def _wrong_domains(constraint: Json, field: str) -> Iterator[Cause]:
+    least = constraint.get("minDomains")
+    if least is None:
+        return
+    if least <= 0:
+        yield causes.invalid(f"{field}.minDomains", least, _POSITIVE)
+    if constraint.get("whenUnsatisfiable") != "DoNotSchedule":
+        detail = f"can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {constraint.get('whenUnsatisfiable', '')}"
+        yield causes.invalid(f"{field}.minDomains", least, detail)
+
+
+def _wrong_address(text: str, field: str) -> Iterator[Cause]:
+    try:
+        ipaddress.ip_address(_ZEROES.sub("", text) if ":" not in text else text)
+    except ValueError:
+        yield causes.invalid(field, text, _NO_ADDRESS)
