@@ -21,6 +21,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 pytestmark = pytest.mark.tier("cluster")  # kubectl is built with the real control plane
 
 
+AT_WORK = f"{up.SAMPLE}   1/1     Running"
 # The wait for Pods finds some only once they were made.
 PODS = "kubectl wait pod -l app=web --for condition=PodScheduled"
 MADE = "kubectl wait deployment web --for 'jsonpath={.status.replicas}=2' --timeout 10m"
@@ -101,10 +102,14 @@ def test_refusal_reaches_the_person_at_kubectl(tmp_path: Path, kubectl: Path) ->
             run("apply", "-f", "-", stdin=broken)
 
 
-def slowly(steps: list[str]) -> str:
+def slowly(steps: list[str], seen: Path) -> str:
     """Return the steps as a script that does them at a person's pace, with patience for a busy machine."""
     script = "\n".join(["set -e", *steps])
+    # Whoever watches the sample stops when it was told that it works.
+    look = f"for try in $(seq 900); do grep -q '{AT_WORK}' {seen} && break; sleep 0.2; done"
     changes = {
+        "get pods -w &": f"get pods -w > {seen} &",
+        f"kubectl delete pod {up.SAMPLE}": f"cat {seen}\nkubectl delete pod {up.SAMPLE}",
         "--watch &": "--watch & sleep 1",  # the watch is open before the change
         PODS: f"{MADE}\n{PODS} --timeout 10m",
         "--timeout 2m\n": "--timeout 10m\n",
@@ -113,7 +118,7 @@ def slowly(steps: list[str]) -> str:
     for old, new in changes.items():
         assert old in script
         script = script.replace(old, new)
-    return script
+    return script.replace("kill $!", f"{look}\nkill $!", 1)
 
 
 @in_a_thread
@@ -122,7 +127,7 @@ def test_commands_that_up_prints_work_in_their_order(tmp_path: Path, kubectl: Pa
         until(lambda: "Ctrl-C" in server.out.read_text())
         steps = [command for _, command in up.next_steps(server.kubeconfig, str(BRAMLEY), macs=1)]
         done = subprocess.run(
-            ["sh", "-c", slowly(steps)],
+            ["sh", "-c", slowly(steps, tmp_path / "watched")],
             env={
                 **os.environ,
                 "PATH": f"{kubectl.parent}:{os.environ['PATH']}",
@@ -136,7 +141,7 @@ def test_commands_that_up_prints_work_in_their_order(tmp_path: Path, kubectl: Pa
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "pod/sample condition met" in done.stdout
-    assert "sample   1/1     Running" in done.stdout
+    assert AT_WORK in done.stdout
     assert "StartedVM" in done.stdout
     assert "CPU(cores)" in done.stdout
     assert "runnerpool.tuist.dev/demo patched" in done.stdout
