@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -59,7 +59,8 @@ def tell_plan(plan: Plan, *, as_json: bool) -> None:
         _tell_step(one)
     left = sum(bool(one.commands or one.refusal) for one in plan.steps)
     if plan.is_as_wanted:
-        _tell((f"{plan.host} is as wanted; there is nothing to do.", _GOOD))
+        far = _as_far(plan.advice)
+        _tell((f"{plan.host} is as wanted{far}; there is nothing to do.", _GOOD))
     elif plan.is_empty:
         _tell((f"{_not_yet(plan.host, plan.pending)}; there is nothing to do now.", _NEW))
     else:
@@ -91,9 +92,7 @@ class Screen:
         except UnsupportedHost:
             if self._left_out and self._as_json:
                 # What was done is told all the same; the error comes behind it.
-                changed = {one.step.name: one.changed for one in self._ended}
-                pending = dict.fromkeys(one.pending for one in self._ended if one.pending)
-                self._tell_document(self._target, changed, list(pending))
+                self._tell_document(self._so_far())
             raise
         except KeyboardInterrupt:
             place = f"in the step {self._step}" if self._step else "before the first step"
@@ -132,40 +131,51 @@ class Screen:
             case _:
                 self._ended.append(progress)
                 if not self._as_json:
-                    self._tell_end(progress.step.name, progress.changed, progress.pending)
+                    self._tell_end(progress)
 
     def tell(self, report: Report) -> None:
         """Print what was done in all."""
         if self._as_json:
-            self._tell_document(report.host, report.changed, report.pending)
+            self._tell_document(report)
             return
+        far = _as_far(report.advice)
         count = sum(bool(changes) for changes in report.changed.values())
         if report.pending:
             done = f"{_steps(count)} changed something" if count else "nothing was changed"
             _tell((f"{_not_yet(report.host, report.pending)}; {done}.", _NEW))
         elif not count:
-            was = "has nothing to be taken away" if self._leaves else "was as wanted already"
+            was = "has nothing to be taken away" if self._leaves else f"was as wanted already{far}"
             _tell((f"{report.host} {was}; nothing was changed.", _GOOD))
         elif self._leaves:
             _tell((f"{report.host} was left; {_steps(count)} took something away.", _GOOD))
         else:
-            _tell((f"{report.host} is as wanted now; {_steps(count)} changed something.", _GOOD))
+            done = f"{_steps(count)} changed something"
+            _tell((f"{report.host} is as wanted now{far}; {done}.", _GOOD))
 
-    def _tell_document(self, host: str, changed: Mapping[str, int], pending: Sequence[str]) -> None:
+    def _so_far(self) -> Report:
+        from bramley.host.ensuring import Report
+
+        changed = {one.step.name: one.changed for one in self._ended}
+        pending = dict.fromkeys(one.pending for one in self._ended if one.pending)
+        advice = dict.fromkeys(one.advice for one in self._ended if one.advice)
+        return Report(self._target, changed, tuple(pending), tuple(advice))
+
+    def _tell_document(self, report: Report) -> None:
         left_out = {one.step.name: one.refusal for one in self._left_out}
-        _tell_json({"host": host, "changed": changed, "pending": pending, "leftOut": left_out})
+        _tell_json({**asdict(report), "leftOut": left_out})
 
     def _say(self, text: str) -> None:
         if self._status is not None:
             self._status.update(text)
 
-    def _tell_end(self, name: str, changed: int, pending: str) -> None:
+    def _tell_end(self, ended: Ended) -> None:
+        name, changed = ended.step.name, ended.changed
         taken = time.monotonic() - self._begun
         said = f"{changed} done in {taken:.1f} s" if changed else "as wanted"
         name_style = _NEW if changed else _GOOD
         _tell((f"{name:<{_NAME}}", name_style), (said, ""), console=self._console)
-        if pending:
-            _tell((" " * _NAME + pending, _NEW), console=self._console)
+        for words in filter(None, (ended.pending, ended.advice)):
+            _tell((" " * _NAME + words, _NEW), console=self._console)
 
     def _tell_left_out(self, progress: LeftOut) -> None:
         told = f"left out: {progress.refusal}"
@@ -181,8 +191,8 @@ def _tell_step(one: PlannedStep) -> None:
     count = len(one.commands)
     said = f"{count} to do" if count else "as wanted"
     _tell((f"{one.step.name:<{_NAME}}", _NEW if count else _GOOD), (said, ""))
-    if one.pending:
-        _tell((" " * _NAME + one.pending, _NEW))
+    for words in filter(None, (one.pending, one.advice)):
+        _tell((" " * _NAME + words, _NEW))
     for command in one.commands:
         title = showing.title(command)
         _tell(
@@ -201,6 +211,7 @@ def _step_as_data(one: PlannedStep) -> dict[str, Any]:
         "title": one.step.title,
         "refusal": one.refusal,
         "pending": one.pending,
+        "advice": one.advice,
         "commands": [
             {
                 "purpose": command.purpose,
@@ -214,8 +225,16 @@ def _step_as_data(one: PlannedStep) -> dict[str, Any]:
 
 def _not_yet(host: str, pending: Sequence[str]) -> str:
     """Say that something is waited for: the reasons alone, since their sentences stand with the steps."""
-    reasons = dict.fromkeys(one.partition(":")[0] for one in pending)
-    return f"{host} is not as wanted yet: {', '.join(reasons)}"
+    return f"{host} is not as wanted yet: {_reasons(pending)}"
+
+
+def _as_far(advice: Sequence[str]) -> str:
+    """Say that something is left to people."""
+    return f", as far as it can be: {_reasons(advice)}" if advice else ""
+
+
+def _reasons(told: Sequence[str]) -> str:
+    return ", ".join(dict.fromkeys(one.partition(":")[0] for one in told))
 
 
 def _steps(count: int) -> str:

@@ -19,7 +19,7 @@ from bramley.host.claiming import Claim
 from bramley.host.commands import Command, Probe, Reboot, Run, Wait
 from bramley.host.connection import Connection
 from bramley.host.facts import Facts
-from bramley.host.step import Confirming, Curious, Pending, Separable, Step, Tidying
+from bramley.host.step import Advising, Confirming, Curious, Pending, Separable, Step, Tidying
 
 # Of one step, whatever its commands are: each has a deadline of its own, and together they take no longer than this.
 STEP_WITHIN = timedelta(hours=1)
@@ -33,6 +33,7 @@ class PlannedStep:
     commands: tuple[Command, ...] = ()
     refusal: str = ""
     pending: str = ""
+    advice: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,11 @@ class Plan:
     def pending(self) -> tuple[str, ...]:
         """Return what is waited for, each once."""
         return tuple(dict.fromkeys(one.pending for one in self.steps if one.pending))
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """Return what people should know, each once; it is for them to decide, so the Mac is as wanted with or without it."""
+        return tuple(dict.fromkeys(one.advice for one in self.steps if one.advice))
 
     @property
     def is_as_wanted(self) -> bool:
@@ -81,6 +87,7 @@ class Ended:
     step: Step
     changed: int
     pending: str = ""
+    advice: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +105,12 @@ Then = Callable[[drift.Stamps], Sequence[Step]]
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was done to a Mac: commands by step, and what still waits."""
+    """What was done to a Mac: commands by step, what still waits, and what people should know."""
 
     host: str
     changed: dict[str, int] = field(default_factory=dict)
     pending: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()
 
     @property
     def is_changed(self) -> bool:
@@ -145,7 +153,7 @@ async def apply(
         await run.ensure_all(later, await run.look(*later))
     if run.left_out:
         raise errors.UnsupportedHost(f"{run.left_out}; all other steps were done")
-    return Report(mac.host, run.changed, tuple(dict.fromkeys(run.pending)))
+    return Report(mac.host, run.changed, tuple(dict.fromkeys(run.pending)), tuple(run.advice))
 
 
 async def do(mac: Connection, command: Command) -> str:
@@ -187,6 +195,7 @@ class _Applying:
     stamps: drift.Stamps = field(default_factory=dict)
     changed: dict[str, int] = field(default_factory=dict)
     pending: list[str] = field(default_factory=list)
+    advice: list[str] = field(default_factory=list)
     begun_count: int = 0
     # Why a step was left out; empty if none was.
     left_out: str = ""
@@ -223,10 +232,12 @@ class _Applying:
             self.tell(LeftOut(step, str(error)))
             return
         self.changed[step.name] = done
-        waiting = step.pending(after) if isinstance(step, Pending) else ""
+        waiting, advice = _words(step, after)
         if waiting:
             self.pending.append(waiting)
-        self.tell(Ended(step, done, waiting))
+        if advice:
+            self.advice.append(advice)
+        self.tell(Ended(step, done, waiting, advice))
 
     async def _do_all(self, step: Step, seen: Facts) -> int:
         """Do what a plan says; a restart ends what it was made from, so what is missing after one is done, too."""
@@ -348,8 +359,14 @@ def _planned(step: Step, seen: Facts) -> PlannedStep:
         step.refuse(seen)
     except errors.Refused as error:
         return PlannedStep(step, refusal=str(error))
+    waiting, advice = _words(step, seen)
+    return PlannedStep(step, tuple(step.plan(seen)), pending=waiting, advice=advice)
+
+
+def _words(step: Step, seen: Facts) -> tuple[str, str]:
+    """Return what a step waits for, and what it advises."""
     waiting = step.pending(seen) if isinstance(step, Pending) else ""
-    return PlannedStep(step, tuple(step.plan(seen)), pending=waiting)
+    return waiting, step.advice(seen) if isinstance(step, Advising) else ""
 
 
 def _with_stamp(one: PlannedStep, stamps: drift.Stamps) -> PlannedStep:
@@ -357,7 +374,7 @@ def _with_stamp(one: PlannedStep, stamps: drift.Stamps) -> PlannedStep:
     if one.refusal or part is None or stamps.get(part.part) == part.stamp:
         return one
     stamped = stamping.write(drift.applied(stamps, part))
-    return PlannedStep(one.step, (*one.commands, *stamped), pending=one.pending)
+    return replace(one, commands=(*one.commands, *stamped))
 
 
 def named(

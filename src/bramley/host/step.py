@@ -54,6 +54,15 @@ class Pending(Protocol):
 
 
 @runtime_checkable
+class Advising(Protocol):
+    """A step that may be as wanted on a Mac which still lacks something that no step can bring, such as a newer macOS."""
+
+    def advice(self, seen: Facts) -> str:
+        """Return what people should know of this Mac, as a CamelCase reason, a colon and a sentence; empty if nothing."""
+        ...
+
+
+@runtime_checkable
 class Curious(Protocol):
     """A step with questions that come of the first answers; they cost another round trip, so most have none."""
 

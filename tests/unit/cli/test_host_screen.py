@@ -91,6 +91,38 @@ def test_a_mac_that_waits_for_its_restart_is_not_told_as_wanted(capsys: Captured
     ]
 
 
+def test_a_mac_that_only_people_could_make_better_is_as_wanted_and_told_so(
+    capsys: Captured,
+) -> None:
+    old = Plan(MAC, (PlannedStep(STEP, advice="UpdateAdvised: this macOS is old"),))
+
+    assert old.is_as_wanted
+    host_screen.tell_plan(old, as_json=True)
+    told = json.loads(capsys.readouterr().out)
+    assert (told["asWanted"], told["steps"][0]["advice"]) == (
+        True,
+        "UpdateAdvised: this macOS is old",
+    )
+    host_screen.tell_plan(old, as_json=False)
+    screen = host_screen.Screen(MAC, as_json=False)
+    screen.hear(Began(STEP, 0))
+    screen.hear(Ended(STEP, 0, advice="UpdateAdvised: this macOS is old"))
+    screen.tell(Report(MAC, {"hostname": 1}, advice=old.advice))
+    screen.tell(Report(MAC, {"hostname": 0}, advice=old.advice))
+    said = [
+        "hostname          as wanted",
+        "                  UpdateAdvised: this macOS is old",
+    ]
+    far = ", as far as it can be: UpdateAdvised"
+    assert capsys.readouterr().out.splitlines() == [
+        *said,
+        f"m1@mac is as wanted{far}; there is nothing to do.",
+        *said,
+        f"m1@mac is as wanted now{far}; 1 step changed something.",
+        f"m1@mac was as wanted already{far}; nothing was changed.",
+    ]
+
+
 @pytest.mark.parametrize(("pending", "code"), [("", 0), ("RebootPending: VMs are not filtered", 1)])
 def test_verify_fails_while_something_is_waited_for(
     pending: str, code: int, monkeypatch: pytest.MonkeyPatch
@@ -211,7 +243,13 @@ def test_a_step_that_was_left_out_is_told_with_what_was_done(
     told = capsys.readouterr().out
     if as_json:
         left_out = {"hostname": "turn FileVault off"}
-        expected = {"host": MAC, "changed": {"sleep": 1}, "pending": [], "leftOut": left_out}
+        expected = {
+            "host": MAC,
+            "changed": {"sleep": 1},
+            "pending": [],
+            "advice": [],
+            "leftOut": left_out,
+        }
         assert json.loads(told) == expected
     else:
         assert told.splitlines()[0] == "hostname          left out: turn FileVault off"

@@ -207,6 +207,24 @@ async def test_a_plan_shows_refusals_and_what_waits_and_changes_nothing() -> Non
     assert mac.done == []
 
 
+class Advisor(OneFile):
+    """A step with something to say to people."""
+
+    def advice(self, seen: Facts) -> str:  # noqa: ARG002 - part of the seam
+        return "UpdateAdvised: old"
+
+
+async def test_what_people_should_know_is_told_and_keeps_no_mac_from_being_as_wanted() -> None:
+    mac = PaperMac()
+    told: list[ensuring.Progress] = []
+    report = await ensuring.apply(mac, [Advisor("/a")], tell=told.append)
+    planned = await ensuring.plan(mac, [Advisor("/a")])
+
+    assert report.advice == planned.advice == ("UpdateAdvised: old",)
+    assert [one.advice for one in told if isinstance(one, ensuring.Ended)] == [*report.advice]
+    assert planned.is_as_wanted
+
+
 async def test_what_waits_is_reported() -> None:
     told: list[ensuring.Progress] = []
     report = await ensuring.apply(

@@ -74,18 +74,28 @@ class LocalNetwork:
             # A start has ended the session, and brought none back: without a display it does not.
             yield from login.kick(login.uid_of(self.user, seen))
 
+    def advice(self, seen: Facts) -> str:
+        """Tell that the list would not count at all: all that a step can do is done, and people have to do the rest."""
+        if _heeds_list(seen):
+            return ""
+        return (
+            f"UpdateAdvised: macOS {seen.said(VERSION).text[:40]} knows no list of local addresses, which came with "
+            f"{KNOWS[0]}.{KNOWS[1]}; update it, or allow Tart at the Mac's screen after each change of it"
+        )
+
     def pending(self, seen: Facts) -> str:
-        """Tell that the list does not count yet, or would not at all."""
-        version = version_of(seen)
-        if version is not None and ASKS <= version < KNOWS:
-            return (
-                f"UpdatePending: macOS {seen.said(VERSION).text[:40]} knows no list of local addresses, which came with "
-                f"{KNOWS[0]}.{KNOWS[1]}; update it, or allow Tart at the Mac's screen after each change of it"
-            )
-        if not _is_pending(seen):
+        """Tell that the list does not count yet."""
+        # Where it counts never, there is nothing to wait for.
+        if not _is_pending(seen) or not _heeds_list(seen):
             return ""
         told = "RebootPending: the addresses that VMs are reached at count from the next start of the Mac"
         return f"{told}; {login.lost_by_restart(seen) or 'restart it when it runs no VMs'}"
+
+
+def _heeds_list(seen: Facts) -> bool:
+    """Tell whether this macOS knows the list, or asks for no permission in the first place, as far as is known."""
+    version = version_of(seen)
+    return version is None or not ASKS <= version < KNOWS
 
 
 def _list(key: str) -> Look:

@@ -25,7 +25,7 @@ def test_the_lists_are_written_and_a_fresh_mac_is_restarted(case: Case) -> None:
         ("a Mac with an agent is not restarted", "RebootPending"),
         ("a Mac with VMs is not restarted", "RebootPending"),
         ("lists that an older release wrote count from a start that is not known", "RebootPending"),
-        ("a macOS that asks and does not know the list", "UpdatePending"),
+        ("a macOS that asks and does not know the list", ""),
         ("a macOS that knows the list", ""),
         ("a macOS that does not ask", ""),
     ],
@@ -34,6 +34,23 @@ def test_what_the_list_waits_for_is_told(name: str, pending: str) -> None:
     told = STEP.pending(CASES[name].facts(STEP))
 
     assert told.partition(":")[0] == pending
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("as wanted", ""),
+        ("a macOS that asks and does not know the list", "UpdateAdvised"),
+        ("a macOS that knows the list", ""),
+        ("a macOS that does not ask", ""),
+    ],
+)
+def test_a_macos_that_does_not_know_the_list_is_told_and_waited_for_by_nobody(
+    name: str, advice: str
+) -> None:
+    told = STEP.advice(CASES[name].facts(STEP))
+
+    assert told.partition(":")[0] == advice
 
 
 def test_it_is_a_part_of_drift() -> None:
