@@ -7,6 +7,7 @@ and the command that helps, and fails when `CI=true`.
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import inspect
 import os
@@ -26,13 +27,14 @@ Ends = dict[str, BaseException | None]
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 ENDED = pytest.StashKey[Ends]()
 SIDE_BY_SIDE = "side_by_side: coroutines that mostly wait, and share their fixtures: those of a module run all at once"
+LONG = "long: all cases of what a test beside it shows by some; `make test-fast` leaves it out, `make test` does not"
 pytest_plugins = ["tools.kube.pytest_plugin"]  # the fixtures real_cluster and kubectl
 
 # No deadlines: a slow machine is no bug. In CI the same commit must give the same verdict, so there the examples and the order
 # are fixed; everywhere else each run looks at new ones, and a failure prints the line that repeats it.
 CI_ORDER = 20260101
 settings.register_profile(
-    "fast", max_examples=15, stateful_step_count=25, deadline=None, print_blob=True
+    "fast", max_examples=6, stateful_step_count=15, deadline=None, print_blob=True
 )
 settings.register_profile("default", max_examples=60, deadline=None, print_blob=True)
 settings.register_profile(
@@ -49,7 +51,13 @@ def tier_of(item: pytest.Item) -> str:
     if marks:
         # The innermost mark comes first, so a parameter may ask for more than its folder does.
         return str(marks[0].args[0])
-    return item.path.relative_to(TESTS).parts[0]
+    return folder_of(item.path)
+
+
+@functools.cache
+def folder_of(path: Path) -> str:
+    """Return the folder of `tests/` in which a module stands; asked several times for each test."""
+    return path.relative_to(TESTS).parts[0]
 
 
 def target_of(item: pytest.Item) -> str:
@@ -155,7 +163,10 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if in_ci else "default"))
     if in_ci and config.getoption("randomly_seed", None) == "default":
         config.option.randomly_seed = CI_ORDER
-    config.addinivalue_line("markers", SIDE_BY_SIDE)
+    for mark in (SIDE_BY_SIDE, LONG):
+        config.addinivalue_line("markers", mark)
+    # Garbage is looked for at the end of each module, so there need not be hundreds of looks in between.
+    gc.set_threshold(20_000, 20, 20)
     for plugin in (lanes, telling, telling.Summary()):
         config.pluginmanager.register(plugin)
     if config.getoption("numprocesses", None):  # this process hands the tests to others

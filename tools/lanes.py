@@ -6,6 +6,7 @@ starts our own processes: both mostly wait, and the third lane computes meanwhil
 
 from __future__ import annotations
 
+import functools
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,11 @@ _FOLDERS = {
 
 def lane_of(test: str) -> str:
     """Return the lane that a test keeps to by its id; a module that may go anywhere is a lane of its own."""
-    module = test.split("::", maxsplit=1)[0]
+    return _lane_of_module(test.split("::", maxsplit=1)[0])
+
+
+@functools.cache
+def _lane_of_module(module: str) -> str:
     folders = {str(folder) for folder in PurePath(module).parents}
     return next((lane for folder, lane in _FOLDERS.items() if folder in folders), module)
 
@@ -43,6 +48,12 @@ class Lanes(LoadScopeScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         return lane_of(nodeid)
+
+    def _pending_of(self, workload: dict[str, dict[str, bool]]) -> int:
+        # Asked after each test: what is done is forgotten, or each would count all that came before it.
+        for scope in [scope for scope, tests in workload.items() if all(tests.values())]:
+            del workload[scope]
+        return sum(not is_done for tests in workload.values() for is_done in tests.values())
 
 
 def in_order(items: list[pytest.Item]) -> None:

@@ -27,6 +27,8 @@ TELLING = (
 )
 
 
+# Each life has to be told once before its points are known; a fast run has those where most is at stake.
+@pytest.mark.long
 @pytest.mark.parametrize("told", EARLIER)
 def test_killed_anywhere_nothing_is_lost_or_left(told: str, tell: Tell) -> None:
     suffering.suffer(told, map(Death, suffering.own_points(told)), tell)

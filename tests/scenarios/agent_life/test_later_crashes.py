@@ -11,6 +11,8 @@ from tests.scenarios.agent_life.crashing import Death
 from tests.scenarios.agent_life.lives import FIRST, LIVES
 from tools.telling import Tell
 
+# A fast run has the deaths of test_crash_matrix.py where most is at stake.
+pytestmark = pytest.mark.long
 LATER = list(LIVES)[len(LIVES) // 2 :]
 # Of the points at which an agent dies whose successor dies as well.
 TWICE = 4

@@ -22,7 +22,11 @@ from tests.unit.host.steps.cutting import Copying, Scene, a_claim, come_back, cu
 PARTS = 4
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize(
+    # The first part shows how a run is taken up; the others do it at the commands between its own.
+    "part",
+    [0, *(pytest.param(part, marks=pytest.mark.long) for part in range(1, PARTS))],
+)
 async def test_a_run_that_is_cut_after_a_command_is_taken_up(part: int, tmp_path: Path) -> None:
     """All commands, dealt out to as many tests as there are parts; some of them under hypothesis' profile `fast`.
 

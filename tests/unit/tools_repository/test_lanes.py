@@ -26,3 +26,11 @@ def test_modules_that_only_compute_go_to_any_process() -> None:
     tests = ["tests/unit/a.py::b", "tests/scenarios/a.py::b", "tests/process/a.py::b"]
 
     assert [lanes.is_free(test) for test in tests] == [True, True, False]
+
+
+def test_what_a_process_is_done_with_is_not_counted_again() -> None:
+    scheduler = object.__new__(lanes.Lanes)
+    work = {"a.py": {"1": True, "2": True}, "b.py": {"3": True, "4": False, "5": False}}
+
+    assert scheduler._pending_of(work) == 2
+    assert list(work) == ["b.py"]

@@ -14,6 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bramley.base import virtual_time
+from tests.unit import sampling
 from tests.unit.agent.clocks import SetClock
 from tests.unit.agent.pods.world import World, a_world
 
@@ -92,7 +93,7 @@ def live(life: str, deeds: Sequence[Deed]) -> End:
 def test_life_with_jumps_ends_as_one_without(life: str) -> None:
     expected = live(life, ())
 
-    @settings(max_examples=6)
+    @settings(max_examples=sampling.examples(6))
     @example([Deed(20.0, HOUR)])
     @example([Deed(20.0, 5 * HOUR, restarts=True)])
     @given(DEEDS)

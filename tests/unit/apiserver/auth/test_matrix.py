@@ -9,8 +9,11 @@ from pathlib import Path
 
 import yaml
 
+from tests.unit import sampling
 from tests.unit.apiserver.auth.matrix import Question, a_scene
 
+# Of so many questions one is asked in a fast run; a prime, so that all people and verbs have their turn.
+SOME = 7
 FILE = Path(__file__).with_name("matrix.yaml")
 Right = tuple[str, str, str, str]
 
@@ -33,11 +36,14 @@ def right(person: str, question: Question) -> Right:
 
 async def test_everybody_may_do_what_the_table_says_and_nothing_else() -> None:
     async with a_scene() as scene:
-        asked = {right(person, one): one for person in scene.people for one in scene.questions}
+        served = {right(person, one): one for person in scene.people for one in scene.questions}
+        asked = dict(list(served.items())[:: 1 if sampling.share() == 1 else SOME])
         given = {key for key, one in asked.items() if await scene.allows(key[0], one)}
 
     wanted = expected()
+    assert wanted <= set(served), "in the table, but not served"
+    wanted &= set(asked)
     assert given - wanted == set(), "allowed, but not in the table"
     assert wanted - given == set(), "in the table, but refused"
-    assert len(asked) > 10_000
+    assert len(served) > 10_000
     assert set(yaml.safe_load(FILE.read_text())) == set(scene.people)

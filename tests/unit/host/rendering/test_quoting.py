@@ -14,12 +14,13 @@ from bramley.base.errors import BadConfiguration
 from bramley.base.secret import Secret, SecretBytes
 from bramley.host.commands import Folder, Link, Remove, Rename, Run, Write
 from bramley.host.rendering import doing, quoting
+from tests.unit import sampling
 from tests.unit.host.rendering.shells import OWNER, TOKEN, Shell, tree
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40)
 NASTY = "a'b\"c$(touch hit)`touch hit`;touch hit\n&|>hit *?[x] ~ \\ #!-=%"
 # Each example is several real shells.
-few = settings(max_examples=8)
+few = settings(max_examples=sampling.examples(8))
 NAMES = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="\0/"), min_size=1, max_size=30
 ).filter(lambda name: name not in {".", ".."})
