@@ -26,6 +26,7 @@ def test_the_lists_are_written_and_a_fresh_mac_is_restarted(case: Case) -> None:
         ("a Mac with VMs is not restarted", "RebootPending"),
         ("lists that an older release wrote count from a start that is not known", "RebootPending"),
         ("a macOS that asks and does not know the list", ""),
+        ("one with an agent that was not restarted since", ""),
         ("a macOS that knows the list", ""),
         ("a macOS that does not ask", ""),
     ],
