@@ -121,6 +121,7 @@ def _paths(pages: Pages) -> dict[str, Callable[[HttpRequest], Awaitable[Response
         "/metrics": pages.metrics,
         issuing.CONFIGURATION: pages.issuer,
         issuing.KEYS: pages.keys,
+        "/openapi/v2": pages.described,
         "/openapi/v3": pages.described,
         "/openapi/v3/{rest:path}": pages.described,
     }

@@ -7,6 +7,7 @@ status a moment later; here it is set with the write, so a definition is establi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from bramley.apiserver import causes, status
-from bramley.apiserver.resources import ScalePaths, SelectableField, ServedResource
+from bramley.apiserver.resources import CUSTOM, ScalePaths, SelectableField, ServedResource
 from bramley.apiserver.schema.values import copied
 from bramley.base.clock import Clock, SystemClock
 from bramley.base.errors import Cause
@@ -268,7 +269,15 @@ def _resource(crd: Json, version: Json) -> ServedResource:
         stored_version=storage,
         printer=cache(partial(_printer, version)),
         schema=schema,
+        rules=replace(CUSTOM, warning=_deprecation(spec["group"], called["kind"], version)),
     )
+
+
+def _deprecation(group: str, kind: str, version: Json) -> str:
+    """Return what users of a version that shall go are told."""
+    if not version.get("deprecated"):
+        return ""
+    return version.get("deprecationWarning") or f"{group}/{version['name']} {kind} is deprecated"
 
 
 def _printer(version: Json) -> Printer:

@@ -12,6 +12,7 @@ from bramley.apiserver.status import ApiError
 from bramley.base.errors import Cause
 
 _MOST = 2**31 - 1
+_GO_TYPES = {str: "string", float: "float64", bool: "bool", list: "[]interface {}"}
 _SHOWN = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 
@@ -51,7 +52,7 @@ def check(body: Json, paths: ScalePaths) -> list[Cause]:
     """Return what keeps an object of a custom kind from being scaled; built-in kinds have checks of their own."""
     if not paths.is_custom:
         return []
-    found = [*_wrong_count(body, paths.spec_replicas), *_wrong_count(body, paths.status_replicas)]
+    found = check_counts(body, paths)
     selector = _at(body, paths.label_selector) if paths.label_selector else None
     if paths.label_selector and isinstance(selector, str):
         try:
@@ -61,14 +62,29 @@ def check(body: Json, paths: ScalePaths) -> list[Cause]:
     return found
 
 
+def check_counts(body: Json, paths: ScalePaths) -> list[Cause]:
+    """Return what is wrong with the numbers of replicas of a custom kind, which is all that a change of the status is asked."""
+    if not paths.is_custom:
+        return []
+    return [*_wrong_count(body, paths.spec_replicas), *_wrong_count(body, paths.status_replicas)]
+
+
 def _wrong_count(body: Json, path: str) -> Iterator[Cause]:
     count = _at(body, path)
-    if not isinstance(count, int):
+    if count is None:
         return
-    if count < 0:
+    if type(count) is not int:
+        yield causes.invalid(path, 0, f"{path} accessor error: {_misfit(count)}, expected int64")
+    elif count < 0:
         yield causes.invalid(path, count, "should be a non-negative integer")
     elif count > _MOST:
         yield causes.invalid(path, count, f"should be less than or equal to {_MOST}")
+
+
+def _misfit(value: Any) -> str:
+    """Return what Go says of a value that is no number."""
+    shown = value if isinstance(value, str) else causes.shown(value)
+    return f"{shown} is of the type {_GO_TYPES.get(type(value), 'map[string]interface {}')}"
 
 
 def _parts(path: str) -> list[str]:

@@ -41,7 +41,7 @@ class Documents:
 
     def __init__(self, catalog: Catalog, version: str) -> None:
         self._catalog = catalog
-        self._version = version
+        self.version = version
         self._hashed_of = -1
         self._hashes: dict[str, str] = {}
         self._made: dict[str, tuple[str, bytes]] = {}
@@ -66,7 +66,7 @@ class Documents:
         wanted = self._current()[path]
         known, body = self._made.get(path, ("", b""))
         if known != wanted:
-            body = _built(self._served()[path], self._version)
+            body = _built(self._served()[path], self.version)
             self._made[path] = (wanted, body)
         return body
 

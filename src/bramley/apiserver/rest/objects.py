@@ -15,6 +15,7 @@ from bramley.apiserver import metadata, scales, status
 from bramley.apiserver.patches import same
 from bramley.apiserver.resources import Json, ServedResource
 from bramley.apiserver.rest.options import whole_number
+from bramley.apiserver.schema.values import NO_FIELD
 from bramley.apiserver.status import ApiError
 from bramley.apiserver.store.records import NOTHING, Draft, Removal
 from bramley.base.errors import Cause
@@ -227,6 +228,8 @@ def _wrong_status(new: Json, old: Json, resource: ServedResource) -> list[Cause]
     if resource.structural is not None:
         wrong = resource.structural.validate(new, old)
         found += [_within_status(each) for each in wrong if not each.field.startswith("spec")]
+    if resource.scale is not None:
+        found = _with_scale(found, scales.check_counts(new, resource.scale))
     if resource.rules.check_status is not None:
         found += resource.rules.check_status(new, old)
     return found
@@ -247,10 +250,17 @@ def _wrong(new: Json, old: Json | None, resource: ServedResource) -> list[Cause]
     if resource.structural is not None:
         found += resource.structural.validate(new, old)
     if resource.scale is not None:
-        found += scales.check(new, resource.scale)
+        found = _with_scale(found, scales.check(new, resource.scale))
     if resource.rules.check is not None:
         found += resource.rules.check(new)
     return found
+
+
+def _with_scale(found: list[Cause], unscalable: list[Cause]) -> list[Cause]:
+    """Return what is wrong, with what keeps the object from being scaled before the word that no rules were looked at."""
+    unlooked = [each for each in found if each.field == NO_FIELD]
+    told = [each for each in found if each.field != NO_FIELD]
+    return [*told, *unscalable, *unlooked]
 
 
 def _refuse(new: Json, resource: ServedResource, found: Iterable[Cause]) -> None:

@@ -252,6 +252,7 @@ def deleting(body: Mapping[str, Any] | None, request: Request) -> DeleteOptions:
     )
 
 
+_DELETE_KIND = "DeleteOptions"
 _DELETE_FIELDS: dict[str, type] = {
     "gracePeriodSeconds": int,
     "orphanDependents": bool,
@@ -266,6 +267,11 @@ def delete_options(body: Any) -> dict[str, Any]:
     if type(body) is not dict:
         raise status.bad_request("couldn't get version/kind; json parse error: not an object")
     given = {key: value for key, value in body.items() if value is not None}
+    if given.get("kind", _DELETE_KIND) != _DELETE_KIND:
+        # What is meant for something else must not delete; a real server takes the blame for it.
+        version = quoted(str(given.get("apiVersion", "")))
+        told = f"no kind {quoted(str(given['kind']))} is registered for version {version}"
+        raise ApiError(500, "", told)
     for field, wanted in _DELETE_FIELDS.items():
         if field in given and type(given[field]) is not wanted:
             message = f"json: cannot unmarshal value into Go struct field DeleteOptions.{field}"
