@@ -29,23 +29,27 @@ class Count:
 class Spread:
     """How many values fell into which range, and their sum."""
 
-    __slots__ = ("_bounds", "_counts", "_sum")
+    __slots__ = ("_bounds", "_counts", "sum")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self._bounds = bounds
         self._counts = [0] * (len(bounds) + 1)
-        self._sum = 0.0
+        self.sum = 0.0
 
     def observe(self, value: float) -> None:
         """Count a value."""
         self._counts[bisect_left(self._bounds, value)] += 1
-        self._sum += value
+        self.sum += value
 
     def add_to(self, family: HistogramMetricFamily, labels: Sequence[str] = ()) -> None:
         """Tell a scrape what was counted."""
+        family.add_metric(labels, self.buckets(), self.sum)
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Return how many values were at most this large, for each bound; the last has none."""
         seen = 0
         buckets: list[tuple[str, float]] = []
         for bound, count in zip((*self._bounds, float("inf")), self._counts, strict=True):
             seen += count
             buckets.append(("+Inf" if bound == float("inf") else str(float(bound)), seen))
-        family.add_metric(labels, buckets, self._sum)
+        return buckets
