@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import msgspec
+
 from bramley.apiserver import causes, names
+from bramley.apiserver.kinds import resource_names
 from bramley.apiserver.resources import Json
 from bramley.base.errors import Cause
 
@@ -24,7 +29,7 @@ _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 def default(new: Json) -> None:
     """Show what a real server always shows of a Node."""
-    new.setdefault("spec", {})
+    new["spec"] = _with_ranges(new.get("spec", {}))
     status = dict(new.get("status", {}))
     if "capacity" in status:
         status.setdefault("allocatable", status["capacity"])
@@ -46,6 +51,20 @@ def check(new: Json) -> list[Cause]:
         if identity in seen:
             found.append(causes.duplicate(f"{field}[{index}]", taint))
         seen.add(identity)
+    return [*found, *_wrong_amounts(new)]
+
+
+def check_status(new: Json, _old: Json) -> list[Cause]:
+    """Return what is wrong with the status of a Node."""
+    found = [*_wrong_amounts(new)]
+    seen: list[Json] = []
+    for index, each in enumerate(new["status"].get("addresses", [])):
+        if each in seen:
+            shown = {"Type": each.get("type", ""), "Address": each.get("address", "")}
+            # A real server shows its own struct, whose fields have an order.
+            told = f"Duplicate value: {msgspec.json.encode(shown).decode()}"
+            found.append(Cause(f"status.addresses[{index}]", "FieldValueDuplicate", told))
+        seen.append(each)
     return found
 
 
@@ -58,6 +77,20 @@ def check_change(new: Json, old: Json) -> list[Cause]:
             detail = f'node updates may not change {shown} except from "" to valid'
             found.append(causes.forbidden(f"spec.{field}", detail))
     return found
+
+
+def _with_ranges(spec: Json) -> Json:
+    """Return a spec that tells its addresses in the old field and in the new one; the old one is believed."""
+    first, ranges = spec.get("podCIDR"), spec.get("podCIDRs", [])
+    if first and ranges[:1] != [first]:
+        return {**spec, "podCIDRs": [first]}
+    return {**spec, "podCIDR": ranges[0]} if ranges and not first else spec
+
+
+def _wrong_amounts(new: Json) -> Iterator[Cause]:
+    for part in ("capacity", "allocatable"):
+        for name, amount in new["status"].get(part, {}).items():
+            yield from resource_names.check_amount(name, amount, f"status.{part}.{name}")
 
 
 def _wrong_taint(taint: Json, field: str) -> list[Cause]:

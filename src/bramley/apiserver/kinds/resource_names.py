@@ -15,6 +15,11 @@ _KNOWN = _OF_CONTAINERS | frozenset(
     | {"persistentvolumeclaims", "storage", "requests.storage"}
     | {"services.nodeports", "services.loadbalancers"}
 )
+_WHOLE = (
+    _KNOWN
+    - {"storage", "requests.storage"}
+    - {each for each in _KNOWN if each.rpartition(".")[2] in _OF_CONTAINERS}
+)
 _PAGES = "hugepages-"
 
 
@@ -26,10 +31,15 @@ def check(name: str, amount: str, field: str) -> Iterator[Cause]:
         detail = "must be a standard resource type or fully qualified"
         yield causes.invalid(field, name, detail)
     yield from _foreign(name, field)
+    yield from check_amount(name, amount, field)
+
+
+def check_amount(name: str, amount: str, field: str) -> Iterator[Cause]:
+    """Yield what is wrong with so much of something, whatever it is."""
     value = quantities.parse(amount).value
     if value < 0:
         yield causes.invalid(field, amount, "must be greater than or equal to 0")
-    if _is_extended(name) and value % 1:
+    if (name in _WHOLE or _is_extended(name)) and value % 1:
         yield causes.invalid(field, amount, "must be an integer")
 
 

@@ -140,6 +140,7 @@ def _node() -> ServedResource:
             default=nodes.default,
             check=nodes.check,
             transition=nodes.check_change,
+            check_status=nodes.check_status,
             status_on_create=True,
         ),
     )
