@@ -54,7 +54,7 @@ async def test_nobody_may_ask_for_anything_else(path: str) -> None:
         assert (wrong.code, wrong.json["reason"]) == (401, "Unauthorized")
 
 
-@pytest.mark.parametrize("path", ["/openapi/v2", "/nothing/here", "/apis/none.example.com/v1/x"])
+@pytest.mark.parametrize("path", ["/openapi/v4", "/nothing/here", "/apis/none.example.com/v1/x"])
 async def test_a_path_outside_of_everything_is_told_in_plain_text(path: str) -> None:
     async with a_world() as world:
         refused = await world.get(path)
