@@ -40,7 +40,9 @@ OBJECTS: dict[str, Json] = {
                     "name": "c",
                     "image": "i:1",
                     "resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "500m"}},
-                    "env": [{"name": "N", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+                    "env": [
+                        {"name": "N", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+                    ],
                     "ports": [{"containerPort": 1}],
                     "volumeMounts": [{"name": "v", "mountPath": "/v"}],
                     "livenessProbe": {"httpGet": {"port": 1}},
