@@ -38,7 +38,8 @@ def once(cache: Path, kind: Kind, files: tree.Tree, make: Callable[[Path], Archi
 def _made(place: Path, kind: Kind, make: Callable[[Path], Archive]) -> Archive:
     with tempfile.TemporaryDirectory(prefix=".making-", dir=place.parent) as scratch:
         make(Path(scratch, "made"))
-        if _found(place, kind) is None:
+        # In this order: what another process puts there meanwhile appears whole, and stays.
+        if place.exists() and _found(place, kind) is None:
             shutil.rmtree(place, ignore_errors=True)
         # Where another process was faster, its archive is as good as ours.
         with contextlib.suppress(OSError):
