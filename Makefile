@@ -23,9 +23,9 @@ test: check ## Run make check, then every tier of tests; TIERS=unit,process choo
 	@$(PYTHON_IN) -m tools.prepare
 	@$(PYTHON_IN) -m pytest -n $(LANES)
 
-test-fast: $(READY) ## Run what needs nothing but Python, without the longest proofs, in a minute or two
+test-fast: $(READY) ## Run what needs nothing but Python, without the longest proofs, in about a minute
 	@TIERS=unit,meta,scenarios HYPOTHESIS_PROFILE=fast TMPDIR=$$($(PYTHON_IN) -m tools.memory_folder) \
-		$(PYTHON_IN) -m pytest -n 2 -m 'not long' -o tmp_path_retention_policy=failed tests/unit tests/meta tests/scenarios
+		$(PYTHON_IN) -m pytest -n $(LANES) -m 'not long' -o tmp_path_retention_policy=failed tests/unit tests/meta tests/scenarios
 
 check: $(READY) ## Lint, format, lengths, types, layers, and that the maps are true
 	@$(PYTHON_IN) -m tools.check

@@ -25,6 +25,8 @@ _FOLDERS = {
     "tests/contract": CLUSTER,
     "tests/cluster": CLUSTER,
 }
+# Of those that any process may run: whole worlds, and programs that are waited for.
+_LONG_MODULES = ("tests/scenarios/", "tests/unit/host/rendering/")
 
 
 def lane_of(test: str) -> str:
@@ -57,8 +59,15 @@ class Lanes(LoadScopeScheduling):  # type: ignore[misc]
 
 
 def in_order(items: list[pytest.Item]) -> None:
-    """Put the tests of the long lanes first: they are given away first, and decide how long the run takes."""
-    items.sort(key=lambda item: is_free(item.nodeid))
+    """Put first what takes long: it is given away first, and what comes last leaves no process waiting for another."""
+    items.sort(key=lambda item: rank(item.nodeid))
+
+
+def rank(test: str) -> int:
+    """Return 0 for the long lanes, 1 for long modules that any process may run, 2 for the others."""
+    if not is_free(test):
+        return 0
+    return 1 if test.startswith(_LONG_MODULES) else 2
 
 
 @pytest.hookimpl(optionalhook=True)

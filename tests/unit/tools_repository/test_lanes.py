@@ -22,6 +22,12 @@ def test_a_test_keeps_to_its_lane(test: str, lane: str) -> None:
     assert lanes.lane_of(test) == lane
 
 
+def test_what_takes_long_comes_first() -> None:
+    tests = ["tests/unit/a.py::b", "tests/scenarios/a.py::b", "tests/process/a.py::b"]
+
+    assert sorted(tests, key=lanes.rank) == [tests[2], tests[1], tests[0]]
+
+
 def test_modules_that_only_compute_go_to_any_process() -> None:
     tests = ["tests/unit/a.py::b", "tests/scenarios/a.py::b", "tests/process/a.py::b"]
 
