@@ -24,7 +24,7 @@ _INFO = (
     "architecture",
 )
 _CONDITION = {"lastHeartbeatTime": None, "lastTransitionTime": None}
-_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 def default(new: Json) -> None:
@@ -105,6 +105,6 @@ def _wrong_taint(taint: Json, field: str) -> list[Cause]:
     effect = taint.get("effect", "")
     if not effect:
         found.append(causes.required(f"{field}.effect"))
-    elif effect not in _EFFECTS:
-        found.append(causes.unsupported(f"{field}.effect", effect, _EFFECTS))
+    elif effect not in EFFECTS:
+        found.append(causes.unsupported(f"{field}.effect", effect, EFFECTS))
     return found

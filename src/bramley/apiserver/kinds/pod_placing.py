@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 from bramley.apiserver import causes, names
 from bramley.apiserver.kinds import label_selectors
+from bramley.apiserver.kinds.nodes import EFFECTS
 from bramley.apiserver.resources import Json
 from bramley.base.errors import Cause
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
-_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _OPERATORS = ("Equal", "Exists")
 _SPREADING = ("DoNotSchedule", "ScheduleAnyway")
 _WEIGHTS = range(1, 101)
@@ -42,7 +42,7 @@ def check_affinity(affinity: Json, field: str) -> Iterator[Cause]:
 
 
 def check_tolerations(tolerations: list[Json], field: str) -> Iterator[Cause]:
-    """Yield what is wrong with the taints that a Pod bears."""
+    """Yield what is wrong with the taints that a Pod tolerates."""
     for index, each in enumerate(tolerations):
         at, key, effect = f"{field}[{index}]", each.get("key", ""), each.get("effect", "")
         operator = each.get("operator", "")
@@ -52,8 +52,8 @@ def check_tolerations(tolerations: list[Json], field: str) -> Iterator[Cause]:
         if "tolerationSeconds" in each and effect != "NoExecute":
             yield causes.invalid(f"{at}.effect", effect, _SECONDS)
         yield from _wrong_value(operator, each.get("value", ""), f"{at}.operator")
-        if effect and effect not in _EFFECTS:
-            yield causes.unsupported(f"{at}.effect", effect, _EFFECTS)
+        if effect and effect not in EFFECTS:
+            yield causes.unsupported(f"{at}.effect", effect, EFFECTS)
 
 
 def check_gates(spec: Json, field: str) -> Iterator[Cause]:

@@ -191,12 +191,17 @@ def _take(target: Json, source: Json, field: str) -> None:
 def _count_generation(new: Json, old: Json, resource: ServedResource) -> None:
     if not resource.rules.counts_generation:
         return
-    apart = _IDENTITY | {"status"} if resource.has_status else _IDENTITY
-    changed = any(new.get(key) != old.get(key) for key in (new.keys() | old.keys()) - apart)
+    changed = _differs(new, old, resource)
     if resource.rules.counts_annotations and not changed:
         changed = new["metadata"].get("annotations") != old["metadata"].get("annotations")
     if changed:
         new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+
+
+def _differs(new: Json, old: Json, resource: ServedResource) -> bool:
+    """Tell whether more than metadata changed; a status that has a path of its own is no change here."""
+    apart = _IDENTITY | {"status"} if resource.has_status else _IDENTITY
+    return any(new.get(key) != old.get(key) for key in (new.keys() | old.keys()) - apart)
 
 
 def _wrong_new(new: Json, resource: ServedResource) -> list[Cause]:
@@ -252,8 +257,18 @@ def _wrong(new: Json, old: Json | None, resource: ServedResource) -> list[Cause]
     if resource.scale is not None:
         found = _with_scale(found, scales.check(new, resource.scale))
     if resource.rules.check is not None:
-        found += resource.rules.check(new)
+        wrong = resource.rules.check(new)
+        found += wrong if old is None else _wrong_by_now(wrong, new, old, resource)
     return found
+
+
+def _wrong_by_now(
+    found: list[Cause], new: Json, old: Json, resource: ServedResource
+) -> list[Cause]:
+    """Return what a change made wrong: an object that was taken under older rules can still lose its finalizers."""
+    if not found or _differs(new, old, resource):
+        return found
+    return [each for each in found if each.field.startswith("metadata")]
 
 
 def _with_scale(found: list[Cause], unscalable: list[Cause]) -> list[Cause]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
+
 from bramley.apiserver.settings import Settings
+from bramley.apiserver.store.records import Draft, Key, Record
 from tests.unit.apiserver.world import (
     CONFIG_MAPS,
     CRDS,
@@ -209,3 +212,26 @@ async def test_both_groups_of_events_show_one_store() -> None:
 
         assert shown.json["apiVersion"] == "events.k8s.io/v1"
         assert (shown.json["note"], shown.json["regarding"]) == ("hi", about)
+
+
+async def test_what_was_taken_under_older_rules_can_lose_its_finalizers_but_gets_no_worse() -> None:
+    async with a_world() as world:
+        pod = a_pod("old", activeDeadlineSeconds=60)
+        pod["metadata"]["finalizers"] = ["example.com/held"]
+        await world.create(PODS, pod)
+
+        def under_older_rules(current: Record | None, rv: int) -> Draft:
+            assert current is not None
+            body = msgspec.json.decode(current.body)
+            body["metadata"]["resourceVersion"] = str(rv)
+            body["spec"]["hostname"] = "No_Name"
+            return Draft(msgspec.json.encode(body), fields=current.fields)
+
+        await world.store.write(Key("pods", "t", "old"), under_older_rules)
+        changed = await world.merge(f"{PODS}/old", {"spec": {"activeDeadlineSeconds": 30}})
+        await world.delete(f"{PODS}/old")
+        released = await world.merge(f"{PODS}/old", {"metadata": {"finalizers": None}})
+
+        assert (changed.code, released.code) == (422, 200)
+        assert "spec.hostname" in changed.json["message"]
+        assert (await world.get(f"{PODS}/old")).code == 404

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bramley.sim.macos import faults
+from bramley.sim.macos.files import Files
 from tests.unit.sim.macos.macs import Bench
 
 
@@ -52,11 +53,17 @@ def test_a_file_that_is_renamed_to_itself_keeps_its_owner(bench: Bench) -> None:
     assert files.owner("/opt/file") == "m1:staff"
 
 
-def test_a_link_that_is_set_anew_leads_elsewhere_at_once(bench: Bench) -> None:
+def linked(bench: Bench) -> Files:
+    """Return the files of a Mac on which one folder is reached through a link beside another."""
     files = bench.mac.files
     for folder in ("/opt/a", "/opt/b"):
         files.make_folder(folder)
     files.link("/opt/now", "a")
+    return files
+
+
+def test_a_link_that_is_set_anew_leads_elsewhere_at_once(bench: Bench) -> None:
+    files = linked(bench)
 
     with bench.mac.at_once():
         assert files.real("/opt/now/file") == "/opt/a/file"
@@ -67,10 +74,7 @@ def test_a_link_that_is_set_anew_leads_elsewhere_at_once(bench: Bench) -> None:
 
 
 def test_a_link_that_others_set_anew_is_seen_when_the_moment_is_over(bench: Bench) -> None:
-    files = bench.mac.files
-    for folder in ("/opt/a", "/opt/b"):
-        files.make_folder(folder)
-    files.link("/opt/now", "a")
+    files = linked(bench)
     with bench.mac.at_once():
         assert files.real("/opt/now/file") == "/opt/a/file"
     link = files.at("/opt/now", follow=False)
