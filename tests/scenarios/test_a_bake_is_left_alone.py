@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from bramley.agent.collecting import leases
-from bramley.agent.collecting.leases import Lease
-from bramley.agent.images.asking import ImageRequest, Ready
+from bramley.agent.gc import leases
+from bramley.agent.gc.leases import Lease
+from bramley.agent.images.image_requests import ImageRequest, Ready
 from bramley.agent.ledger import VmRecord, VmState
 from bramley.api.core import Node
 from bramley.api.names import annotations as names

@@ -8,8 +8,8 @@ from collections.abc import Coroutine, Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from bramley.agent.collecting import collector
-from bramley.agent.collecting.collector import Collector
+from bramley.agent.gc import collector
+from bramley.agent.gc.collector import Collector
 from bramley.agent.gui import Session
 from bramley.agent.images import composing, staging
 from bramley.agent.images.credentials import Keyring

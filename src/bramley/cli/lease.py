@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from bramley.agent.collecting import leases
+from bramley.agent.gc import leases
 from bramley.agent.settings import Folders
 from bramley.api.names import agent, flags
 

@@ -19,18 +19,69 @@ from prometheus_client import CollectorRegistry
 from bramley.api.meta import K, Object
 from bramley.base import errors, log
 from bramley.base.clock import Clock
-from bramley.runtime import python_garbage, waking
-from bramley.runtime.controller import Controller
+from bramley.runtime import python_garbage
+from bramley.runtime.caught import Caught
+from bramley.runtime.controller import Controller, Wake
 from bramley.runtime.election import Election, ElectionSettings, Leadership
 from bramley.runtime.events import Recorder
 from bramley.runtime.fresh import Freshness
 from bramley.runtime.informer import Informer, InformerSettings
+from bramley.runtime.keys import Key
 from bramley.runtime.metrics import RuntimeMetrics
+from bramley.runtime.mirror import Handler
 from bramley.runtime.probes import Probes, ProbeSettings
+from bramley.runtime.queue import Priority
 from bramley.runtime.reconciling import Surroundings
 from bramley.runtime.source import EVERYTHING, Kube, Selection
 from bramley.runtime.worker import Workers
 from bramley.runtime.writes import FencedKube
+
+# Until Python 3.12 looking up the member of an enum takes as long as queueing a key.
+_DELETION, _CHANGE, _RESYNC = Priority
+
+
+def by_primary(workers: Workers[K], informer: Informer[K]) -> None:
+    """Wake each object when it changes itself."""
+    add, synced = workers.queue.add, informer.synced.is_set
+
+    def changed(key: Key, _old: K | None, new: K | None) -> None:
+        add(key, _priority(new, is_synced=synced()))
+
+    informer.on_change(changed)
+
+
+def by_other(
+    workers: Workers[K], wake: Wake, informer: Informer[Any], metrics: RuntimeMetrics
+) -> None:
+    """Wake the keys that a change of another kind concerns."""
+    informer.on_change(_mapped(workers, wake, informer.synced.is_set, metrics))
+
+
+def _mapped(
+    workers: Workers[K], wake: Wake, synced: Callable[[], bool], metrics: RuntimeMetrics
+) -> Handler[Any]:
+    def changed(key: Key, old: Object | None, new: Object | None) -> None:
+        keys: dict[Key, None] = {}
+        with Caught() as caught:
+            for state in (old, new):
+                keys |= dict.fromkeys(wake.to(state) if state is not None else ())
+        if caught.error is not None:
+            metrics.mapping_bugs.of(workers.name).inc()
+            kind = wake.kind.resource.kind
+            logger.error("Mapping has a bug", exc=caught.error, kind=kind, object=str(key))
+            workers.wake_all()
+        priority = _priority(new, is_synced=synced())
+        for woken in keys:
+            workers.queue.add(woken, priority)
+
+    return changed
+
+
+def _priority(new: Object | None, *, is_synced: bool) -> Priority:
+    if new is None or new.metadata.deletion_timestamp is not None:
+        return _DELETION
+    return _CHANGE if is_synced else _RESYNC
+
 
 logger = log.get(__name__)
 
@@ -134,10 +185,10 @@ class Manager:
         """Run this controller too."""
         primary = self.informer(controller.kind, controller.selection)
         workers = Workers(controller, primary, self._around)
-        waking.by_primary(workers, primary)
+        by_primary(workers, primary)
         for wake in controller.wakes:
             other = self.informer(wake.kind, wake.selection)
-            waking.by_other(workers, wake, other, self.metrics)
+            by_other(workers, wake, other, self.metrics)
         for bell in controller.bells:
             bell.heard_by(workers.queue.add)
         self._workers.append(workers)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bramley.agent.collecting import leases
-from bramley.agent.collecting.leases import Lease
+from bramley.agent.gc import leases
+from bramley.agent.gc.leases import Lease
 from tests.process.serving.processes import PATIENCE, until
 
 

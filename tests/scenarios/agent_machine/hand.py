@@ -6,8 +6,8 @@ import asyncio
 import os
 from dataclasses import dataclass, field
 
-from bramley.agent.collecting import leases
-from bramley.agent.collecting.leases import Lease
+from bramley.agent.gc import leases
+from bramley.agent.gc.leases import Lease
 from bramley.sim.mac.calls import Call
 from bramley.sim.mac.mac import SimulatedMac
 from bramley.sim.mac.processes import Process

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bramley.agent.collecting.plan import YOUNG
+from bramley.agent.gc.plan import YOUNG
 from bramley.agent.host import GuestProcess
 from bramley.api import conditions
 from bramley.api.coordination import Lease

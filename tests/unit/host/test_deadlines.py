@@ -16,7 +16,7 @@ from bramley.host import deadlines
 from bramley.host.artifacts import BLOCK, Artifact, Budget, Depot
 from bramley.host.commands import Stream
 from bramley.host.rendering import doing
-from bramley.host.ssh import feeding
+from bramley.host.ssh import connection
 from bramley.host.ssh.talking import Heard
 from bramley.sim.macos.in_process import ModelConnection
 from tests.unit.host.steps import wanted
@@ -55,7 +55,7 @@ async def say(folder: Path, *, seconds: float) -> bytes:
         depot.reading(artifact) as reading,
         deadlines.of_standstill(STILL, "mac: bring") as renew,
     ):
-        await feeding.stream(talk, script, reading, renew=renew)
+        await connection.stream(talk, script, reading, renew=renew)
     return bytes(talk.taken)
 
 

@@ -10,11 +10,11 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from bramley.agent.host import Host
-from bramley.agent.images.asking import (
+from bramley.agent.images.image_requests import (
     Answer,
     Failed,
     ImageRequest,
@@ -23,7 +23,6 @@ from bramley.agent.images.asking import (
     PullPolicy,
     Ready,
 )
-from bramley.agent.images.flight import Flight
 from bramley.agent.images.memory import Failures, Owners
 from bramley.agent.images.pulling import Order, Puller, Reclaim
 from bramley.agent.images.stock import Stock
@@ -36,6 +35,51 @@ from bramley.agent.tart.references import Reference
 from bramley.base import errors, log
 from bramley.base.clock import Clock
 from bramley.runtime.caught import Caught
+
+
+@dataclass(slots=True, eq=False)
+class Flight:
+    """The first wish decides about credentials; every other one joins."""
+
+    request: ImageRequest
+    reference: Reference
+    order: Order
+    since: datetime
+    listeners: dict[str, OnChange] = field(default_factory=dict)
+    # Whether the registry was asked what the name means now.
+    is_fresh: bool = False
+    task: asyncio.Task[None] | None = None
+
+    @property
+    def image(self) -> str:
+        """Return the name that was asked for."""
+        return self.request.image
+
+    @property
+    def percent(self) -> int | None:
+        """Return how far the pull has come, as far as that is known."""
+        return self.order.watched.progress.percent
+
+    @property
+    def must_ask(self) -> bool:
+        """Tell whether the registry has to be asked although the tag may be in the cache."""
+        return self.request.policy is PullPolicy.ALWAYS and not self.reference.digest
+
+    def join(self, owner: str, on_change: OnChange, watched: Watched | None) -> None:
+        """Wait for it too; the newest stage decides about its limit, and with the first Pod it is no longer held back."""
+        self.listeners[owner] = on_change
+        if watched is None:
+            self.order.is_staged = False
+            self.order.watched.limit = None
+            self.order.watched.objection = lambda: None
+        elif self.order.is_staged:
+            self.order.watched.limit = watched.limit
+
+    def tell(self) -> None:
+        """Tell everybody that the answer may have changed."""
+        for listener in list(self.listeners.values()):
+            listener()
+
 
 logger = log.get(__name__)
 

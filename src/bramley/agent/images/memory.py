@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from bramley.agent.images.asking import Failed, ImageRequest
+from bramley.agent.images.image_requests import Failed, ImageRequest
 from bramley.base import errors
 from bramley.base.backoff import Backoff
 from bramley.base.clock import Clock

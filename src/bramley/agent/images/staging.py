@@ -13,7 +13,13 @@ from datetime import timedelta
 
 from bramley.agent.host import Host
 from bramley.agent.images import wishes
-from bramley.agent.images.asking import Answer, Failed, ImageRequest, PullPolicy, Ready
+from bramley.agent.images.image_requests import (
+    Answer,
+    Failed,
+    ImageRequest,
+    PullPolicy,
+    Ready,
+)
 from bramley.agent.images.images import Images
 from bramley.agent.images.stock import Stock
 from bramley.agent.images.watching import Watched

@@ -96,14 +96,14 @@ def _ready(facts: Facts) -> NodeCondition:
     ready = types.READY
     session = facts.session
     if facts.tart.trouble is None or (session is not None and session.trouble is None):
-        told = "tart and the GUI session have not been looked at yet"
-        return _condition(ready, "False", agent.NODE_STARTING, told)
+        reported = "tart and the GUI session have not been looked at yet"
+        return _condition(ready, "False", agent.NODE_STARTING, reported)
     if facts.tart.trouble:
         return _condition(ready, "False", agent.NODE_TART_BROKEN, facts.tart.trouble)
     if session is not None and session.trouble:
         return _condition(ready, "False", agent.NODE_NO_SESSION, session.trouble)
-    told = "tart answers" if session is None else "tart answers and the GUI session is alive"
-    return _condition(ready, "True", agent.NODE_READY, told)
+    reported = "tart answers" if session is None else "tart answers and the GUI session is alive"
+    return _condition(ready, "True", agent.NODE_READY, reported)
 
 
 def _pressure(facts: Facts) -> NodeCondition | None:
@@ -112,24 +112,24 @@ def _pressure(facts: Facts) -> NodeCondition | None:
         return None
     kind = types.DISK_PRESSURE
     if facts.space.free_share < LEAST_FREE:
-        told = f"{facts.space.free_share:.1%} of the host's disk is free"
-        return _condition(kind, "True", agent.NODE_HAS_DISK_PRESSURE, told)
+        reported = f"{facts.space.free_share:.1%} of the host's disk is free"
+        return _condition(kind, "True", agent.NODE_HAS_DISK_PRESSURE, reported)
     full = {vm: used for vm, used in facts.guest_disks.items() if used >= FULL_GUEST_PERCENT}
     if full:
-        told = ", ".join(
+        reported = ", ".join(
             f"the disk of guest {vm} is {used:.0f} % full" for vm, used in sorted(full.items())
         )
-        return _condition(kind, "True", agent.NODE_HAS_DISK_PRESSURE, told)
-    told = "host and guests have room on their disks"
-    return _condition(kind, "False", agent.NODE_HAS_SUFFICIENT_DISK, told)
+        return _condition(kind, "True", agent.NODE_HAS_DISK_PRESSURE, reported)
+    reported = "host and guests have room on their disks"
+    return _condition(kind, "False", agent.NODE_HAS_SUFFICIENT_DISK, reported)
 
 
 def _slots(facts: Facts) -> NodeCondition:
     if facts.leaks:
-        told = "; ".join(facts.leaks)
-        return _condition(types.SLOT_LEAKED, "True", agent.NODE_SLOT_LEAKED, told)
-    told = "every VM on this host is explained by a record"
-    return _condition(types.SLOT_LEAKED, "False", agent.NODE_NO_SLOT_LEAKED, told)
+        reported = "; ".join(facts.leaks)
+        return _condition(types.SLOT_LEAKED, "True", agent.NODE_SLOT_LEAKED, reported)
+    reported = "every VM on this host is explained by a record"
+    return _condition(types.SLOT_LEAKED, "False", agent.NODE_NO_SLOT_LEAKED, reported)
 
 
 def _condition(kind: str, status: ConditionStatus, reason: str, message: str = "") -> NodeCondition:

@@ -10,7 +10,7 @@ from typing import Protocol
 from bramley.agent.guest.folders import UserData
 from bramley.agent.guest.guests import Guests
 from bramley.agent.host import Host
-from bramley.agent.images.asking import Answer, ImageRequest
+from bramley.agent.images.image_requests import Answer, ImageRequest
 from bramley.agent.ledger.ledger import Ledger
 from bramley.agent.metrics import AgentMetrics
 from bramley.agent.pods.departures import Departures

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from bramley.agent import vm_names
-from bramley.agent.images import asking
+from bramley.agent.images import image_requests
 from bramley.agent.ledger.records import VmRecord, VmState
 from bramley.agent.pods import activity, fields
 from bramley.agent.pods.means import Means
@@ -58,11 +58,11 @@ def claimants(means: Means) -> set[str]:
     return {each.uid for each in wanted} - means.memory.failing()
 
 
-def image_of(answer: asking.Answer) -> Image:
+def image_of(answer: image_requests.Answer) -> Image:
     """Return what an answer means for the next step."""
-    if isinstance(answer, asking.Ready):
+    if isinstance(answer, image_requests.Ready):
         return Image.READY
-    return Image.PULLING if isinstance(answer, asking.Pulling) else Image.FAILED
+    return Image.PULLING if isinstance(answer, image_requests.Pulling) else Image.FAILED
 
 
 def process_of(vm: str, record: VmRecord | None, means: Means) -> Process:

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from bramley.agent.images import asking
+from bramley.agent.images import image_requests
 from bramley.agent.ledger.records import VmRecord, VmState
 from bramley.agent.pods import fields, observing, status
 from bramley.agent.pods.turn import TROUBLE, Turn
@@ -99,7 +99,7 @@ async def claim(turn: Turn) -> Outcome | None:
 async def clone(turn: Turn) -> Outcome | None:
     """Make the disk, and give it an identity and its size; only then it is written down as whole."""
     means, answer = turn.means, turn.answer
-    if not isinstance(answer, asking.Ready):
+    if not isinstance(answer, image_requests.Ready):
         return None
     size = fields.vm_size(turn.pod)
     work = _while_looking(turn, _make_disk(turn, answer, size))
@@ -150,7 +150,7 @@ async def regret(turn: Turn) -> Outcome | None:
     return await turn.failed(error)
 
 
-async def _make_disk(turn: Turn, answer: asking.Ready, size: fields.VmSize) -> None:
+async def _make_disk(turn: Turn, answer: image_requests.Ready, size: fields.VmSize) -> None:
     tart, vm = turn.means.tart, turn.vm
     await turn.means.images.clone(answer.golden, vm)
     try:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from bramley.agent.images import asking
+from bramley.agent.images import image_requests
 from bramley.agent.ledger.records import VmState
 from bramley.agent.pods import (
     ending,
@@ -113,7 +113,7 @@ class PodReconciler:
         except OSError as error:
             raise errors.Unavailable(f"the host does not tell: {error}") from error
         if _needs_image(seen):
-            request = asking.request_of(turn.pod)
+            request = image_requests.request_of(turn.pod)
             key, bell = turn.key, self.means.bell
             turn.answer = self.means.images.want(request, on_change=lambda: bell.ring(key))
             seen = dataclasses.replace(seen, image=observing.image_of(turn.answer))

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from bramley.agent.images.asking import Answer
+from bramley.agent.images.image_requests import Answer
 from bramley.agent.ledger.records import VmRecord
 from bramley.agent.pods import status, subject
 from bramley.agent.pods.means import Means

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from bramley.agent.images import asking
+from bramley.agent.images import image_requests
 from bramley.agent.pods import activity, fields, observing, status
 from bramley.agent.pods.turn import Turn
 from bramley.api.names import agent, events
@@ -53,10 +53,10 @@ async def await_slot(turn: Turn) -> Outcome:
 async def await_image(turn: Turn) -> Outcome:
     """Wait for the image, telling how far it has come; or say why it does not come."""
     answer, image = turn.answer, fields.container(turn.pod).image
-    if isinstance(answer, asking.Failed):
+    if isinstance(answer, image_requests.Failed):
         return await turn.failed(answer.error, answer.retry_after)
     turn.notes.is_failing = False
-    percent = answer.percent if isinstance(answer, asking.Pulling) else None
+    percent = answer.percent if isinstance(answer, image_requests.Pulling) else None
     why = f"Pulling image {image}{'' if percent is None else f', {_rounded(percent)} %'}"
     if turn.notes.first_time(why):
         turn.tell(events.PULLING_IMAGE, why)

@@ -16,16 +16,57 @@ from bramley.base import errors
 from bramley.base.clock import Clock
 from bramley.base.secret import Secret
 from bramley.host import deadlines, failures, waiting
-from bramley.host.artifacts import Depot
+from bramley.host.artifacts import Depot, Reading
 from bramley.host.commands import SOON, Command, Find, Look, Probe, Reboot, Run, Stream, Wait, Write
 from bramley.host.deadlines import Renew
 from bramley.host.facts import Answer, Facts, Said
 from bramley.host.rendering import doing, looking
-from bramley.host.rendering.script import Script
-from bramley.host.ssh import dialling, feeding, rebooting
+from bramley.host.rendering.script import Script, content_of
+from bramley.host.ssh import dialling, rebooting
 from bramley.host.ssh.dialling import Line
 from bramley.host.ssh.talking import Talk, talk
 from bramley.host.ssh.target import PATIENCE, Target
+
+_END_OF_INPUT = b"\x04"
+
+
+async def give(talk: Talk, script: Script, password: Secret | None) -> None:
+    """Give sudo its password if it asks, and then the command what it takes."""
+    async with asyncio.TaskGroup() as group:
+        answering = group.create_task(_answer_sudo(talk, script, password))
+        await talk.output.until(script.token)
+        answering.cancel()
+    await talk.send(script.given.reveal_bytes())
+
+
+async def _answer_sudo(talk: Talk, script: Script, password: Secret | None) -> None:
+    if password is None:
+        return
+    await talk.errors.until(script.asks)
+    await talk.send(password.reveal().encode() + b"\n")
+    await talk.errors.until(script.asks, times=2)
+    # Asked again, so it was wrong. Two tries more, and the Mac might lock the account.
+    talk.is_password_wrong = True
+    talk.send_end()
+
+
+async def stream(talk: Talk, script: Script, reading: Reading, *, renew: Renew) -> None:
+    """Send a file, block by block, and tell of each one that was taken."""
+    await talk.output.until(script.token)
+    async for block in reading.blocks():
+        await talk.send(block)
+        renew()
+    talk.send_end()
+
+
+async def type_in(talk: Talk, script: Script, command: Run) -> None:
+    """Type the input as a line once the program asks for it, and nothing if it asks again."""
+    await talk.output.until(script.token)
+    await talk.output.until(command.prompt)
+    await talk.send(content_of(command.stdin) + b"\n")
+    await talk.output.until(command.prompt, times=2)
+    await talk.send(_END_OF_INPUT)
+
 
 _TOKEN_BYTES = 8
 _LOOKING = timedelta(seconds=30)
@@ -69,11 +110,11 @@ class SshConnection:
             case Stream():
                 await self._stream(command)
             case Run() if command.prompt:
-                await self._do(command, lambda it, script, _: feeding.type_in(it, script, command))
+                await self._do(command, lambda it, script, _: type_in(it, script, command))
             case Run() | Write():
                 await self._give(command)
             case _:
-                await self._do(command, lambda it, script, _: feeding.give(it, script, None))
+                await self._do(command, lambda it, script, _: give(it, script, None))
 
     async def look(self, probes: Collection[Probe]) -> Facts:
         """Ask all questions in one round trip."""
@@ -109,13 +150,13 @@ class SshConnection:
         async with self._artifacts.reading(command.artifact) as reading:
             await self._do(
                 command,
-                lambda it, script, renew: feeding.stream(it, script, reading, renew=renew),
+                lambda it, script, renew: stream(it, script, reading, renew=renew),
             )
 
     async def _give(self, command: Run | Write) -> None:
         password = command.sudo_password
         if password not in self._wrong_passwords:
-            await self._do(command, lambda it, script, _: feeding.give(it, script, password))
+            await self._do(command, lambda it, script, _: give(it, script, password))
             return
         raise self._wrong_password(command)
 

@@ -13,7 +13,12 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from bramley.agent.images import composing
-from bramley.agent.images.asking import Answer, Failed, ImageRequest, Ready
+from bramley.agent.images.image_requests import (
+    Answer,
+    Failed,
+    ImageRequest,
+    Ready,
+)
 from bramley.agent.images.images import Images
 from bramley.agent.images.pulling import PullSettings, Reclaim
 from bramley.agent.images.stock import Stock

@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from bramley.agent.images.asking import Failed, ImageRequest, Pulling, PullPolicy, Ready, policy_of
+from bramley.agent.images.image_requests import (
+    Failed,
+    ImageRequest,
+    Pulling,
+    PullPolicy,
+    Ready,
+    policy_of,
+)
 from bramley.agent.images.images import NotPresent
 from bramley.agent.ledger import ImageRecord, LedgerUnavailable, VmRecord, VmState
 from bramley.agent.tart.driver import Credentials

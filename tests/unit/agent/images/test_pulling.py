@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bramley.agent.images.asking import ImageRequest, Pulling, Ready
+from bramley.agent.images.image_requests import ImageRequest, Pulling, Ready
 from bramley.agent.images.pulling import PullSettings
 from bramley.agent.images.watching import Stalled, Watched
 from bramley.agent.tart.failures import NoSpace, Throttled

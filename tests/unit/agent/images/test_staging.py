@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bramley.agent.images import wishes
-from bramley.agent.images.asking import Ready
+from bramley.agent.images.image_requests import Ready
 from bramley.agent.images.staging import Staging, StagingSettings, Surroundings
 from bramley.api import names
 from bramley.api.core import Node

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bramley.agent.collecting.facts import Facts, Listed, PodFact
-from bramley.agent.collecting.leases import Lease
-from bramley.agent.collecting.plan import (
+from bramley.agent.gc.facts import Facts, Listed, PodFact
+from bramley.agent.gc.leases import Lease
+from bramley.agent.gc.plan import (
     KEPT_UNUSED,
     DeleteCached,
     DeleteImage,
@@ -21,7 +21,7 @@ from bramley.agent.collecting.plan import (
     Step,
     decide,
 )
-from bramley.agent.collecting.table import Evidence
+from bramley.agent.gc.table import Evidence
 from bramley.agent.ledger import ImageRecord, VmRecord, VmState
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)

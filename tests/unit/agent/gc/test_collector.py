@@ -12,14 +12,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bramley.agent.collecting import leases
-from bramley.agent.collecting.leases import Lease
+from bramley.agent.gc import leases
+from bramley.agent.gc.leases import Lease
 from bramley.agent.host import HostProcess
 from bramley.agent.ledger import ImageRecord, LedgerUnavailable
 from bramley.api.core import Pod
 from bramley.base import errors
 from tests.unit.agent.clocks import a_clock
-from tests.unit.agent.collecting.houses import DAY, A, B, C, a_pod, house
+from tests.unit.agent.gc.houses import DAY, A, B, C, a_pod, house
 from tests.unit.agent.images.shelves import GB, assemble, digest
 
 

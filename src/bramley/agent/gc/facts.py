@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from bramley.agent.collecting.leases import Lease
-from bramley.agent.collecting.table import Evidence
+from bramley.agent.gc.leases import Lease
+from bramley.agent.gc.table import Evidence
 from bramley.agent.ledger import ImageRecord, VmRecord
 from bramley.api.core import Pod
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from bramley.agent.collecting.facts import Facts
+from bramley.agent.gc.facts import Facts
 from bramley.agent.ledger import ImageRecord, VmRecord
 from bramley.agent.tart import references
 

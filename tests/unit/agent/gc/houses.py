@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from bramley.agent.collecting.collector import Collector, Surroundings
+from bramley.agent.gc.collector import Collector, Surroundings
 from bramley.agent.ledger import VmRecord, VmState
 from bramley.agent.steady import SteadyClock
 from bramley.api.core import Pod, PodSpec

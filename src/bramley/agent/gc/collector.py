@@ -15,9 +15,15 @@ from typing import TypeVar
 
 import msgspec
 
-from bramley.agent.collecting import facts, leases, table
-from bramley.agent.collecting.facts import Facts, Listed, PodFact
-from bramley.agent.collecting.plan import DeleteImage, DeleteVm, Plan, Step, decide
+from bramley.agent.gc import facts, leases, table
+from bramley.agent.gc.facts import Facts, Listed, PodFact
+from bramley.agent.gc.plan import (
+    DeleteImage,
+    DeleteVm,
+    Plan,
+    Step,
+    decide,
+)
 from bramley.agent.host import Host
 from bramley.agent.images.stock import Stock
 from bramley.agent.ledger import ImageRecord, Ledger, VmRecord

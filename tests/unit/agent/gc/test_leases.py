@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bramley.agent.collecting import leases, table
-from bramley.agent.collecting.leases import Lease
+from bramley.agent.gc import leases, table
+from bramley.agent.gc.leases import Lease
 from bramley.agent.host import HostProcess
 
 
