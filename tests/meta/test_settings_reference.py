@@ -10,9 +10,10 @@ import pytest
 import typer
 from typer.core import TyperGroup
 
-from bramley.apiserver import settings as api
-from bramley.apiserver import tls, tokens
-from bramley.apiserver.store import folder
+from bramley.apiserver.apimachinery import settings as api
+from bramley.apiserver.auth import bearer_tokens
+from bramley.apiserver.pki import tls
+from bramley.apiserver.store import data_folder
 from bramley.apiserver.store import settings as store
 from bramley.cli import commands, failing, options
 from tests.meta.documents import ROOT
@@ -70,7 +71,7 @@ def test_every_setting_stands_in_the_table_with_its_variable(command: str) -> No
 
 
 def test_defaults_and_files_are_the_codes() -> None:
-    for name in (options.LISTEN, folder.DATABASE, folder.LOCK, tokens.FILE, tls.FOLDER):
+    for name in (options.LISTEN, data_folder.DATABASE, data_folder.LOCK, bearer_tokens.FILE, tls.FOLDER):
         assert f"`{name}`" in REFERENCE
 
 

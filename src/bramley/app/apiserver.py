@@ -15,16 +15,19 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
-from bramley.apiserver import envelopes, kubeconfigs, private_files, tls
-from bramley.apiserver.audit import Log
+from bramley.apiserver.admin import kubeconfigs
+from bramley.apiserver.store import envelopes
+from bramley.apiserver.pki import private_files
+from bramley.apiserver.pki import tls
+from bramley.apiserver.server.audit import Log
 from bramley.apiserver.auth.signing import Keys
-from bramley.apiserver.backups import Backups
+from bramley.apiserver.admin.backups import Backups
 from bramley.apiserver.nodes import reaching
 from bramley.apiserver.nodes.reaching import Nodes
-from bramley.apiserver.settings import Settings as ApiSettings
+from bramley.apiserver.apimachinery.settings import Settings as ApiSettings
 from bramley.apiserver.store.store import Store
-from bramley.apiserver.tls import Certificates
-from bramley.apiserver.tokens import Tokens
+from bramley.apiserver.pki.tls import Certificates
+from bramley.apiserver.auth.bearer_tokens import Tokens
 from bramley.app import cluster, embedded
 from bramley.app.connections import ConnectionBounds
 from bramley.app.listening import Address, bind, bound_address

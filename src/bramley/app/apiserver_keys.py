@@ -7,11 +7,11 @@ from pathlib import Path
 
 import msgspec
 
-from bramley.apiserver import key_rotation
+from bramley.apiserver.admin import key_rotation
 from bramley.apiserver.auth import accounts, signing
 from bramley.apiserver.auth.signing import Keys
-from bramley.apiserver.key_rotation import Rotated
-from bramley.apiserver.store import folder as folders
+from bramley.apiserver.admin.key_rotation import Rotated
+from bramley.apiserver.store import data_folder as folders
 from bramley.base import errors
 from bramley.base.clock import Clock
 from bramley.kube import connecting, status

@@ -20,7 +20,7 @@ from pathlib import Path
 from bramley.access import identity, kubeconfig
 from bramley.api.names import host as places
 from bramley.api.names import labels
-from bramley.apiserver import private_files
+from bramley.apiserver.pki import private_files
 from bramley.app import bootstrapped_macs_archives as archives
 from bramley.app import demo, hosts, macs, sim_mac
 from bramley.app.agent_bundle.archive import Archive

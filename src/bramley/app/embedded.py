@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from bramley.apiserver import app
+from bramley.apiserver.server import app
 from bramley.apiserver.auth.signing import Keys
-from bramley.apiserver.auth.users import User
+from bramley.apiserver.apimachinery.users import User
 from bramley.apiserver.kinds import table
-from bramley.apiserver.metering import Meters
-from bramley.apiserver.settings import Settings
+from bramley.apiserver.server.request_metrics import Meters
+from bramley.apiserver.apimachinery.settings import Settings
 from bramley.apiserver.store.store import Store
-from bramley.apiserver.tokens import ADMIN, ADMIN_GROUPS, Tokens
+from bramley.apiserver.auth.bearer_tokens import ADMIN, ADMIN_GROUPS, Tokens
 from bramley.base.clock import Clock
 from bramley.base.errors import ApiUnavailable, BadConfiguration
 from bramley.base.secret import Secret
@@ -30,8 +30,8 @@ from bramley.kube.status import Status
 from bramley.kube.transport import Request
 
 if TYPE_CHECKING:
-    from bramley.apiserver.audit import Log
-    from bramley.apiserver.backups import Backups
+    from bramley.apiserver.server.audit import Log
+    from bramley.apiserver.admin.backups import Backups
     from bramley.apiserver.controllers.timings import Timings
     from bramley.apiserver.nodes.reaching import Nodes
 

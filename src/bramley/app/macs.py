@@ -22,7 +22,7 @@ from bramley.api.core import Node
 from bramley.api.names import agent, finalizers, flags, labels
 from bramley.api.names import conditions as names
 from bramley.api.pod import Pod
-from bramley.apiserver import private_files
+from bramley.apiserver.pki import private_files
 from bramley.app import demo
 from bramley.app.up import CameUp, Failed, MacSettings, News
 from bramley.base import errors, log

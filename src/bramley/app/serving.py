@@ -17,7 +17,7 @@ from datetime import timedelta
 
 import uvicorn
 
-from bramley.apiserver.coalescing import CoalescingProtocol
+from bramley.apiserver.http.uvicorn_protocol import CoalescingProtocol
 from bramley.app.connections import ConnectionBounds
 from bramley.base import log
 from bramley.kube.in_process import Application, Message, Receive, Send

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bramley.apiserver import private_files
+from bramley.apiserver.pki import private_files
 from bramley.app.listening import Address
 from bramley.base.errors import BadConfiguration, InvalidSpec
 from bramley.host import grammar

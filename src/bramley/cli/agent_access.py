@@ -105,7 +105,7 @@ def create(
       bramley agent-access create mac-1 --out mac-1.kubeconfig
       bramley agent-access create mac-1 --server https://api.example.com:6443 --expires 7d -o json
     """  # noqa: D301 - click keeps the lines of a paragraph that starts so
-    from bramley.apiserver import private_files
+    from bramley.apiserver.pki import private_files
     from bramley.app import agent_access
 
     lifetime = duration(expires)
@@ -211,7 +211,7 @@ def duration(text: str, *, option: str = "--expires") -> timedelta:
 
 def _check_place(out: Path) -> None:
     from bramley.access import kubeconfig
-    from bramley.apiserver import private_files
+    from bramley.apiserver.pki import private_files
 
     content = private_files.read(out)
     if content and not kubeconfig.is_ours(content):

@@ -12,7 +12,7 @@ from bramley.cli.backup import Kubeconfig, Output, StoppedFolder, Told
 from bramley.cli.options import Context
 
 if TYPE_CHECKING:
-    from bramley.apiserver.key_rotation import Rotated
+    from bramley.apiserver.admin.key_rotation import Rotated
 
 VoidOld = Annotated[
     bool,

@@ -16,7 +16,7 @@ from bramley.base.errors import BadConfiguration
 from bramley.cli.options import Context
 
 if TYPE_CHECKING:
-    from bramley.apiserver.archives import Manifest
+    from bramley.apiserver.admin.archives import Manifest
 
 
 class Output(StrEnum):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from bramley.apiserver.controllers.timings import Timings
-from bramley.apiserver.settings import Settings
+from bramley.apiserver.apimachinery.settings import Settings
 from tools.kube.flags import Options
 
 TOLERATION = timedelta(seconds=2)

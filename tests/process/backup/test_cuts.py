@@ -12,7 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bramley.apiserver import archives, private_files, tokens
+from bramley.apiserver.admin import archives
+from bramley.apiserver.auth import bearer_tokens
+from bramley.apiserver.pki import private_files
 from bramley.apiserver.store.records import Draft, Key
 from bramley.apiserver.store.settings import Settings
 from bramley.apiserver.store.store import Store
@@ -37,13 +39,13 @@ async def state_of(folder: Path) -> tuple[str, str]:
     async with Store.open(folder, INLINE) as store:
         found = store.get(MARK)
     assert found is not None
-    content = (folder / tokens.FILE).read_text()
+    content = (folder / bearer_tokens.FILE).read_text()
     return "new" if b'"new"' in found.body else "old", content
 
 
 def a_folder(folder: Path, text: str) -> None:
     asyncio.run(put(folder, text))
-    private_files.write(folder / tokens.FILE, text.encode())
+    private_files.write(folder / bearer_tokens.FILE, text.encode())
     for name in ("ca.crt", "ca.key"):
         private_files.write(folder / "tls" / name, text.encode())
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bramley.apiserver.auth.signing import FILE
-from bramley.apiserver.tls import Certificates, Identity
+from bramley.apiserver.pki.tls import Certificates, Identity
 from tests.process.beside import in_a_thread
 from tests.process.serving.processes import Bramley, running
 

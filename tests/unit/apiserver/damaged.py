@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from bramley.apiserver.fields import structs
-from bramley.apiserver.resources import Catalog, ServedResource
+from bramley.apiserver.registry.resources import Catalog, ServedResource
 from bramley.apiserver.store.records import Draft, Key, Record
 from bramley.apiserver.store.store import Store
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bramley.apiserver.settings import Settings
+from bramley.apiserver.apimachinery.settings import Settings
 from tests.unit.apiserver import damaged
 from tests.unit.apiserver.world import (
     CONFIG_MAPS,

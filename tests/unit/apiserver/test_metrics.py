@@ -11,17 +11,17 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from bramley.api.names import metrics as names
-from bramley.apiserver import envelopes
-from bramley.apiserver.audit import Log
-from bramley.apiserver.audit import Settings as AuditSettings
-from bramley.apiserver.metering import Requests
+from bramley.apiserver.auth.bearer_tokens import ADMIN, ADMIN_GROUPS, Tokens
+from bramley.apiserver.server.audit import Log
+from bramley.apiserver.server.audit import Settings as AuditSettings
+from bramley.apiserver.server.request_metrics import Requests
+from bramley.apiserver.store import envelopes
 from bramley.apiserver.store.errors import StorageUnavailable
 from bramley.apiserver.store.journal import InlineJournal
-from bramley.apiserver.store.measured_disk import MeasuredDisk
+from bramley.apiserver.store.sqlite_file import MeasuredDisk
 from bramley.apiserver.store.records import Change, Draft, Key
 from bramley.apiserver.store.settings import Settings as StoreSettings
 from bramley.apiserver.store.store import Store
-from bramley.apiserver.tokens import ADMIN, ADMIN_GROUPS, Tokens
 from bramley.app import embedded
 from bramley.base import virtual_time
 from bramley.kube.transport import Request

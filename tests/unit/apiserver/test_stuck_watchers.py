@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 
-from bramley.apiserver.settings import Settings
+from bramley.apiserver.apimachinery.settings import Settings
 from tests.unit.apiserver.world import CONFIG_MAPS, a_config_map, a_world
 
 GROUP = "rbac.authorization.k8s.io"

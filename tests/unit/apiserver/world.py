@@ -10,14 +10,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from bramley.apiserver import app
+from bramley.apiserver.apimachinery.settings import Settings
+from bramley.apiserver.auth.bearer_tokens import User
+from bramley.apiserver.http.exchange import Message, Send
 from bramley.apiserver.kinds import table
 from bramley.apiserver.nodes.reaching import Nodes
-from bramley.apiserver.rest.exchange import Message, Send
-from bramley.apiserver.settings import Settings
+from bramley.apiserver.server import app
 from bramley.apiserver.store.settings import Settings as StoreSettings
 from bramley.apiserver.store.store import Store
-from bramley.apiserver.tokens import User
 from bramley.base import virtual_time
 
 Json = dict[str, Any]

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from bramley.api import crds as our_kinds
-from bramley.apiserver.tokens import ADMIN, ADMIN_GROUPS, Tokens
+from bramley.apiserver.auth.bearer_tokens import ADMIN, ADMIN_GROUPS, Tokens
 from bramley.app import embedded
 from bramley.app.embedded import Api
 from bramley.base import virtual_time

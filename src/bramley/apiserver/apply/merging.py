@@ -11,6 +11,7 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
+from bramley.apiserver.apimachinery.patches import same
 from bramley.apiserver.apply import sets, values
 from bramley.apiserver.apply.managers import (
     BEFORE_FIRST_APPLY,
@@ -22,7 +23,6 @@ from bramley.apiserver.apply.managers import (
 )
 from bramley.apiserver.apply.schemas import Schema
 from bramley.apiserver.apply.sets import FieldSet
-from bramley.apiserver.patches import same
 
 Json = dict[str, Any]
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from bramley.apiserver.apimachinery.patches import same
 from bramley.apiserver.apply import sets
 from bramley.apiserver.apply.schemas import ANY, Atomic, Deduced, Listed, Map, Scalar, Schema
 from bramley.apiserver.apply.sets import Element, FieldSet, Path
-from bramley.apiserver.patches import same
 
 _ABSENT: Any = object()
 _ANY_MAP = Map(item=lambda: ANY)

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from bramley.apiserver.auth import users
+from bramley.apiserver.apimachinery import users
+from bramley.apiserver.apimachinery.causes import quoted
+from bramley.apiserver.apimachinery.users import User
 from bramley.apiserver.auth.rules import texts
 from bramley.apiserver.auth.signing import ALGORITHM, Keys
-from bramley.apiserver.auth.users import User
-from bramley.apiserver.causes import quoted
 from bramley.apiserver.store.records import Key, Record
 from bramley.apiserver.store.store import Store
 from bramley.base.clock import Clock

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from bramley.apiserver.auth import users
+from bramley.apiserver.apimachinery import users
 from bramley.apiserver.auth.attributes import Attributes
 from bramley.apiserver.auth.authorizer import Verdict, refusal
-from bramley.apiserver.resources import Json
+from bramley.apiserver.registry.resources import Json
 from bramley.apiserver.store.store import Store
 
 if TYPE_CHECKING:

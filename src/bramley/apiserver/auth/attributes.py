@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from bramley.apiserver import names, selectors
-from bramley.apiserver.auth.users import User
-from bramley.apiserver.status import ApiError
+from bramley.apiserver.apimachinery import names, selectors
+from bramley.apiserver.apimachinery.status import ApiError
+from bramley.apiserver.apimachinery.users import User
 
 _VERBS = {
     "POST": "create",

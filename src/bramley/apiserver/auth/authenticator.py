@@ -10,11 +10,10 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from bramley.apiserver import status
-from bramley.apiserver.auth import users
+from bramley.apiserver.apimachinery import status, users
+from bramley.apiserver.apimachinery.users import ANONYMOUS, User
 from bramley.apiserver.auth.accounts import Accounts, BadToken
-from bramley.apiserver.auth.users import ANONYMOUS, User
-from bramley.apiserver.rest.exchange import Request
+from bramley.apiserver.http.exchange import Request
 from bramley.base.clock import Clock
 
 Authenticate = Callable[[str | None], User | None]

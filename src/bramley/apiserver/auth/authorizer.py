@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from bramley.apiserver import health
+from bramley.apiserver.apimachinery.causes import quoted
+from bramley.apiserver.apimachinery.status import ApiError, Details, forbidden
 from bramley.apiserver.auth.attributes import Attributes
 from bramley.apiserver.auth.rbac import Rbac
-from bramley.apiserver.causes import quoted
-from bramley.apiserver.status import ApiError, Details, forbidden
+from bramley.apiserver.server import health
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):

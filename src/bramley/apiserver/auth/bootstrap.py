@@ -15,11 +15,11 @@ from uuid import UUID
 
 import msgspec
 
+from bramley.apiserver.apimachinery.metadata import timestamp
 from bramley.apiserver.auth import rules
 from bramley.apiserver.auth.rbac import GROUP
 from bramley.apiserver.auth.rules import Rule
-from bramley.apiserver.metadata import timestamp
-from bramley.apiserver.resources import Json
+from bramley.apiserver.registry.resources import Json
 from bramley.apiserver.store.records import Draft, Key, Record
 from bramley.apiserver.store.store import Store
 from bramley.base.clock import Clock

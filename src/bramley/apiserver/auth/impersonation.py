@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from urllib.parse import unquote
 
-from bramley.apiserver import status
-from bramley.apiserver.auth import users
+from bramley.apiserver.apimachinery import status, users
+from bramley.apiserver.apimachinery.status import ApiError
+from bramley.apiserver.apimachinery.users import User
 from bramley.apiserver.auth.attributes import Attributes
 from bramley.apiserver.auth.authorizer import Authorizer
-from bramley.apiserver.auth.users import User
-from bramley.apiserver.status import ApiError
 
 Header = tuple[bytes, bytes]
 

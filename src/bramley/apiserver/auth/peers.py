@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from bramley.apiserver.auth.users import User
+from bramley.apiserver.apimachinery.users import User
 
 
 class Peer(msgspec.Struct, frozen=True):

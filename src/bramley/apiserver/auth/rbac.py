@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 import msgspec
 
-from bramley.apiserver.auth import users
+from bramley.apiserver.apimachinery import users
+from bramley.apiserver.apimachinery.causes import quoted
+from bramley.apiserver.apimachinery.users import User
 from bramley.apiserver.auth.attributes import Attributes
 from bramley.apiserver.auth.rules import NO_RULES, Rule, RuleSet
-from bramley.apiserver.auth.users import User
-from bramley.apiserver.causes import quoted
 from bramley.apiserver.store.records import Key, Record
 from bramley.apiserver.store.store import Store
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from bramley.apiserver.apimachinery.causes import quoted
 from bramley.apiserver.auth.attributes import Attributes
-from bramley.apiserver.causes import quoted
 
 ALL = "*"
 

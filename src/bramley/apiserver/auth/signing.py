@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from bramley.apiserver import certificates, private_files
+from bramley.apiserver.pki import certificates, private_files
 from bramley.base.clock import Clock, SystemClock
 from bramley.base.errors import BadConfiguration
 

@@ -70,5 +70,5 @@ def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> 
         return [Key("", each.name) for each in roles.all() if selects(each, role)]
 
     reconciler = AggregationReconciler(manager.kube, roles)
-    controller = Controller(reconciler, name="clusterrole-aggregation").watching(ClusterRole)
-    manager.add(controller.woken_by(ClusterRole, to=made_of))
+    controller = Controller(reconciler, name="clusterrole-aggregation").for_kind(ClusterRole)
+    manager.add(controller.watches(ClusterRole, to=made_of))

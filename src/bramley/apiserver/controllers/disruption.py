@@ -160,5 +160,5 @@ def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> 
             if matches(each.spec.selector, pod.metadata.labels)
         ]
 
-    controller = Controller(reconciler, name="disruption").watching(PodDisruptionBudget)
-    manager.add(controller.woken_by(Pod, to=budgets_of))
+    controller = Controller(reconciler, name="disruption").for_kind(PodDisruptionBudget)
+    manager.add(controller.watches(Pod, to=budgets_of))

@@ -16,8 +16,8 @@ from bramley.apiserver.controllers.timings import Timings
 from bramley.base import errors, log
 from bramley.base.clock import Clock
 from bramley.kube.client import Client
+from bramley.runtime.client import Kube
 from bramley.runtime.manager import Manager
-from bramley.runtime.source import Kube
 
 logger = log.get(__name__)
 
@@ -100,4 +100,4 @@ class EventTtl:
 
 def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> None:
     """Add the deletion of old events to a manager."""
-    manager.beside(EventTtl(client, clock=clock, timings=timings).run)
+    manager.add_runnable(EventTtl(client, clock=clock, timings=timings).run)

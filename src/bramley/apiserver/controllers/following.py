@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from bramley.api.meta import K
 from bramley.base import log
-from bramley.runtime.caught import Caught
+from bramley.base.errors import Captured
+from bramley.runtime.cache import Handler
 from bramley.runtime.keys import Key
-from bramley.runtime.mirror import Handler
 
 logger = log.get(__name__)
 
@@ -15,7 +15,7 @@ def sparing(handler: Handler[K]) -> Handler[K]:
     """Return a handler that lets a change pass which the given one stumbles over."""
 
     def changed(key: Key, old: K | None, new: K | None) -> None:
-        with Caught() as caught:
+        with Captured() as caught:
             handler(key, old, new)
         if caught.error is not None:
             kind = type(new or old).__name__

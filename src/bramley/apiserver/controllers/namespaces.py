@@ -201,4 +201,4 @@ def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> 
     """Empty namespaces that are to go."""
     settings = ControllerSettings(workers=10, backoff=_RETRIES)
     reconciler = NamespaceReconciler(client, clock, timings)
-    manager.add(Controller(reconciler, settings, name="namespace").watching(Namespace))
+    manager.add(Controller(reconciler, settings, name="namespace").for_kind(Namespace))

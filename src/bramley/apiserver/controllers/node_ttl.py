@@ -48,4 +48,4 @@ def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> 
     del client, clock, timings
     nodes = manager.informer(Node).cache
     reconciler = NodeTtlReconciler(manager.kube, nodes)
-    manager.add(Controller(reconciler, name="node-ttl").watching(Node))
+    manager.add(Controller(reconciler, name="node-ttl").for_kind(Node))

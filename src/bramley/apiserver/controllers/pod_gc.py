@@ -157,4 +157,4 @@ def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> 
     """Add Pod garbage collection to a manager."""
     pods, nodes = manager.informer(Pod).cache, manager.informer(Node).cache
     collector = PodGarbage(manager.kube, pods, nodes, clock=clock, timings=timings)
-    manager.beside(collector.run)
+    manager.add_runnable(collector.run)

@@ -12,11 +12,11 @@ from bramley.base import errors
 from bramley.base.clock import Clock
 from bramley.kube.client import Client
 from bramley.runtime.cache import Cache
+from bramley.runtime.client import Selection
 from bramley.runtime.controller import Controller
 from bramley.runtime.keys import Key
 from bramley.runtime.manager import Manager
 from bramley.runtime.outcome import Outcome, Settled
-from bramley.runtime.source import Selection
 from bramley.runtime.writes import FencedKube
 
 DEFAULT = "default"
@@ -98,8 +98,8 @@ def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> 
     only = {"metadata.name": DEFAULT}
     accounts = manager.informer(ServiceAccount, Selection.of(fields=only)).cache
     controller = Controller(DefaultAccounts(manager.kube, accounts), name="serviceaccount")
-    watching = controller.watching(Namespace)
-    manager.add(watching.woken_by(ServiceAccount, to=_namespaces_of, fields=only))
+    watching = controller.for_kind(Namespace)
+    manager.add(watching.watches(ServiceAccount, to=_namespaces_of, fields=only))
 
 
 def add_root_authority(manager: Manager, authority: str) -> None:
@@ -107,5 +107,5 @@ def add_root_authority(manager: Manager, authority: str) -> None:
     only = {"metadata.name": ROOT_CA}
     published = manager.informer(ConfigMap, Selection.of(fields=only)).cache
     reconciler = RootAuthorities(manager.kube, published, authority)
-    controller = Controller(reconciler, name="root-ca-certificate-publisher").watching(Namespace)
-    manager.add(controller.woken_by(ConfigMap, to=_namespaces_of, fields=only))
+    controller = Controller(reconciler, name="root-ca-certificate-publisher").for_kind(Namespace)
+    manager.add(controller.watches(ConfigMap, to=_namespaces_of, fields=only))

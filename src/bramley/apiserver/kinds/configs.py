@@ -6,8 +6,8 @@ import base64
 
 import msgspec
 
-from bramley.apiserver import causes, names
-from bramley.apiserver.resources import Json
+from bramley.apiserver.apimachinery import causes, names
+from bramley.apiserver.registry.resources import Json
 from bramley.base.errors import Cause
 
 SIZE_LIMIT_BYTES = 1024 * 1024

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bramley.apiserver import causes
+from bramley.apiserver.apimachinery import causes
 from bramley.apiserver.kinds import label_selectors, numbers
-from bramley.apiserver.resources import Json
+from bramley.apiserver.registry.resources import Json
 from bramley.base.errors import Cause
 
 _COUNTS = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")

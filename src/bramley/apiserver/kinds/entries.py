@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bramley.apiserver.resources import Rules, ServedResource
+from bramley.apiserver.registry.resources import Rules, ServedResource
 
 
 def kind(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bramley.apiserver import causes
+from bramley.apiserver.apimachinery import causes
 from bramley.apiserver.kinds import label_selectors, numbers, workload_checks, workloads
-from bramley.apiserver.resources import Json
+from bramley.apiserver.registry.resources import Json
 from bramley.base.errors import Cause
 
 _UID_LABEL = "batch.kubernetes.io/controller-uid"

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bramley.api.label_selectors import passes
-from bramley.apiserver import causes, metadata, names
-from bramley.apiserver.resources import Json
+from bramley.apiserver.apimachinery import causes, metadata, names
+from bramley.apiserver.registry.resources import Json
 from bramley.base.errors import Cause
 
 _WITH_VALUES = frozenset({"In", "NotIn"})

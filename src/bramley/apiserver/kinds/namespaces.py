@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bramley.apiserver.resources import Json
+from bramley.apiserver.registry.resources import Json
 
 NAME_LABEL = "kubernetes.io/metadata.name"
 _CONTENTS = "kubernetes"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator
 
-from bramley.apiserver import causes
-from bramley.apiserver.resources import Json
+from bramley.apiserver.apimachinery import causes
+from bramley.apiserver.registry.resources import Json
 from bramley.base.errors import Cause
 
 _ADDRESS_TYPES = ("FQDN", "IPv4", "IPv6")

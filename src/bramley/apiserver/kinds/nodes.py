@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from bramley.apiserver import causes, names
+from bramley.apiserver.apimachinery import causes, names
 from bramley.apiserver.kinds import resource_names
-from bramley.apiserver.resources import Json
+from bramley.apiserver.registry.resources import Json
 from bramley.base.errors import Cause
 
 _INFO = (

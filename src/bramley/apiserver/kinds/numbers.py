@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from bramley.apiserver import causes
-from bramley.apiserver.resources import Json
+from bramley.apiserver.apimachinery import causes
+from bramley.apiserver.registry.resources import Json
 from bramley.base.errors import Cause
 
 _PERCENT = re.compile(r"[0-9]+%")

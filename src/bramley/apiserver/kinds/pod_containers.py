@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Iterator
 
 from bramley.api import quantities
-from bramley.apiserver import causes, names
+from bramley.apiserver.apimachinery import causes, names
 from bramley.apiserver.kinds import numbers, pod_sources, resource_names
-from bramley.apiserver.resources import Json
+from bramley.apiserver.registry.resources import Json
 from bramley.base.errors import Cause
 
 _PULLS = ("Always", "IfNotPresent", "Never")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from bramley.api import quantities
-from bramley.apiserver.resources import Json
+from bramley.apiserver.registry.resources import Json
 
 _SPEC: Json = {
     "restartPolicy": "Always",

@@ -6,10 +6,10 @@ import ipaddress
 import re
 from collections.abc import Iterator
 
-from bramley.apiserver import causes, names
+from bramley.apiserver.apimachinery import causes, names
 from bramley.apiserver.kinds import label_selectors
 from bramley.apiserver.kinds.nodes import EFFECTS
-from bramley.apiserver.resources import Json
+from bramley.apiserver.registry.resources import Json
 from bramley.base.errors import Cause
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

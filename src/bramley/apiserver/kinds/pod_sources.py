@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from bramley.apiserver import causes, names
-from bramley.apiserver.resources import Json
+from bramley.apiserver.apimachinery import causes, names
+from bramley.apiserver.registry.resources import Json
 from bramley.base.errors import Cause
 
 _FIELDS = (

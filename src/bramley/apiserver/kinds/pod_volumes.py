@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from bramley.apiserver import causes, names
+from bramley.apiserver.apimachinery import causes, names
 from bramley.apiserver.kinds import pod_sources
-from bramley.apiserver.resources import Json
+from bramley.apiserver.registry.resources import Json
 from bramley.base.errors import Cause
 
 _Check = Callable[[Json, str], Iterator[Cause]]

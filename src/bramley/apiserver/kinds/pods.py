@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bramley.apiserver import causes, metadata, names
+from bramley.apiserver.apimachinery import causes, metadata, names
 from bramley.apiserver.kinds import pod_containers, pod_placing, pod_volumes
-from bramley.apiserver.resources import Json, SelectableField
+from bramley.apiserver.registry.resources import Json, SelectableField
 from bramley.base.errors import Cause
 
 FIELDS = (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bramley.apiserver import causes
-from bramley.apiserver.resources import Json
+from bramley.apiserver.apimachinery import causes
+from bramley.apiserver.registry.resources import Json
 from bramley.base.errors import Cause
 
 _WEBHOOK: Json = {"failurePolicy": "Fail", "matchPolicy": "Equivalent", "timeoutSeconds": 10}

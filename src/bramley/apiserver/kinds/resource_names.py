@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bramley.api import quantities
-from bramley.apiserver import causes, names
+from bramley.apiserver.apimachinery import causes, names
 from bramley.base.errors import Cause
 
 _OF_CONTAINERS = frozenset({"cpu", "memory", "ephemeral-storage"})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bramley.apiserver.resources import Rules, ServedResource
+from bramley.apiserver.registry.resources import Rules, ServedResource
 
 _AUTHENTICATION = "authentication.k8s.io"
 _AUTHORIZATION = "authorization.k8s.io"

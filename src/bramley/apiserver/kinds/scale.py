@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bramley.apiserver.resources import Rules, ServedResource
+from bramley.apiserver.registry.resources import Rules, ServedResource
 
 SCALE = ServedResource(
     group="autoscaling",

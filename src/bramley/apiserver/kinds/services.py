@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bramley.apiserver import causes
+from bramley.apiserver.apimachinery import causes
 from bramley.apiserver.kinds import networking
-from bramley.apiserver.resources import Json, SelectableField
+from bramley.apiserver.registry.resources import Json, SelectableField
 from bramley.base.errors import Cause
 
 FIELDS = (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bramley.apiserver import causes, names
-from bramley.apiserver.resources import Json
+from bramley.apiserver.apimachinery import causes, names
+from bramley.apiserver.registry.resources import Json
 from bramley.base.errors import Cause
 
 _RBAC = "rbac.authorization.k8s.io"

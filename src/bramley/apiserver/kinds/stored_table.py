@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bramley.apiserver.kinds import networking, registrations, small, storage
 from bramley.apiserver.kinds.entries import kind
-from bramley.apiserver.resources import Rules, ServedResource
+from bramley.apiserver.registry.resources import Rules, ServedResource
 
 ADMISSION, AUTOSCALING, DISCOVERY = (
     "admissionregistration.k8s.io",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from functools import partial
 
-from bramley.apiserver import crds, names
+from bramley.apiserver.apimachinery import names
+from bramley.apiserver.apimachinery.settings import Settings
 from bramley.apiserver.kinds import (
     configs,
     events,
@@ -22,14 +23,14 @@ from bramley.apiserver.kinds import (
     workload_table,
 )
 from bramley.apiserver.kinds.entries import kind
-from bramley.apiserver.resources import (
+from bramley.apiserver.registry import crds
+from bramley.apiserver.registry.resources import (
     VERBS,
     Catalog,
     Rules,
     SelectableField,
     ServedResource,
 )
-from bramley.apiserver.settings import Settings
 
 RBAC = "rbac.authorization.k8s.io"
 # In this order a real server lists them.

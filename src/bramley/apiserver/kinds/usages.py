@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bramley.apiserver.resources import Json, Rules, ServedResource
+from bramley.apiserver.registry.resources import Json, Rules, ServedResource
 
 GROUP = "metrics.k8s.io"
 _TIMES: Json = {

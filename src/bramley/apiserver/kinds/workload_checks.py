@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bramley.apiserver import causes, metadata
+from bramley.apiserver.apimachinery import causes, metadata
 from bramley.apiserver.kinds import label_selectors, numbers, pods
-from bramley.apiserver.resources import Json
+from bramley.apiserver.registry.resources import Json
 from bramley.base.errors import Cause
 
 _MISSES = "`selector` does not match template `labels`"

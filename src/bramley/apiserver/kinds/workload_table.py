@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from bramley.apiserver.kinds import disruption_budgets, jobs, small, workload_checks, workloads
 from bramley.apiserver.kinds.entries import kind
-from bramley.apiserver.resources import Rules, ScalePaths, SelectableField, ServedResource
+from bramley.apiserver.registry.resources import (
+    Rules,
+    ScalePaths,
+    SelectableField,
+    ServedResource,
+)
 
 APPS, BATCH, POLICY = "apps", "batch", "policy"
 _SCALE = ScalePaths(".spec.replicas", ".status.replicas", ".spec.selector", is_custom=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bramley.apiserver.kinds import pod_defaults
-from bramley.apiserver.resources import Json
+from bramley.apiserver.registry.resources import Json
 
 _TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
 _ALWAYS_SHOWN = (

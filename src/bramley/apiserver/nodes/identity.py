@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from bramley.apiserver.auth.bootstrap import KUBELET_CLIENT
-from bramley.apiserver.tls import Identity
+from bramley.apiserver.pki.tls import Identity
 from bramley.base.clock import Clock
 from bramley.kube.credentials import Credential
 from bramley.kube.tls import ClientCertificate

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bramley.apiserver.resources import Json
-from bramley.apiserver.status import ApiError
+from bramley.apiserver.apimachinery.status import ApiError
+from bramley.apiserver.registry.resources import Json
 
 # What a Mac is called is often known to nobody else, so its addresses come first.
 _PREFERRED = ("InternalIP", "ExternalIP", "InternalDNS", "ExternalDNS", "Hostname")

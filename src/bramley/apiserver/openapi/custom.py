@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bramley.apiserver.openapi.packaged import LIST_META, OBJECT_META
-from bramley.apiserver.resources import Json, ServedResource
+from bramley.apiserver.registry.resources import Json, ServedResource
 
 REFERENCE = "#/components/schemas/"
 KIND = "x-kubernetes-group-version-kind"

@@ -14,7 +14,7 @@ import msgspec
 
 from bramley.apiserver.openapi import custom, operations, packaged
 from bramley.apiserver.openapi.operations import Names
-from bramley.apiserver.resources import Catalog, Json, ServedResource
+from bramley.apiserver.registry.resources import Catalog, Json, ServedResource
 from bramley.apiserver.rest.subresources import EXTRA
 
 _SECURITY = {

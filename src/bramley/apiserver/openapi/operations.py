@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from bramley.apiserver.openapi.custom import KIND, REFERENCE
 from bramley.apiserver.openapi.packaged import DELETE_OPTIONS, PATCH, SCALE, STATUS
-from bramley.apiserver.resources import Json, ServedResource
+from bramley.apiserver.registry.resources import Json, ServedResource
 
 _TEXT, _NUMBER, _FLAG = {"type": "string"}, {"type": "integer"}, {"type": "boolean"}
 _LIST = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ipaddress
 
-from bramley.apiserver import causes, status
-from bramley.apiserver.resources import Json, ServedResource
+from bramley.apiserver.apimachinery import causes, status
+from bramley.apiserver.registry.resources import Json, ServedResource
 from bramley.apiserver.rest.server import Server, decoded
 from bramley.base.errors import Cause
 

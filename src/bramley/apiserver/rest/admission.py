@@ -12,8 +12,8 @@ from types import MappingProxyType
 
 import msgspec
 
-from bramley.apiserver import names, status
-from bramley.apiserver.resources import Json, ServedResource
+from bramley.apiserver.apimachinery import names, status
+from bramley.apiserver.registry.resources import Json, ServedResource
 from bramley.apiserver.rest import addresses
 from bramley.apiserver.rest.server import Server, decoded
 from bramley.apiserver.store.records import Key, Record

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from bramley.apiserver import shapes, status
+from bramley.apiserver.apimachinery import shapes, status
+from bramley.apiserver.apimachinery.metadata import timestamp
+from bramley.apiserver.apimachinery.status import ApiError, Details
 from bramley.apiserver.apply import checking, last_applied, managers, merging
 from bramley.apiserver.apply.managers import Manager, Owned
 from bramley.apiserver.apply.merging import Applied, Conflicts, Kind
-from bramley.apiserver.metadata import timestamp
-from bramley.apiserver.paths import Target
-from bramley.apiserver.resources import Json
+from bramley.apiserver.http.exchange import Answer, Request
+from bramley.apiserver.http.paths import Target
+from bramley.apiserver.registry.resources import Json
 from bramley.apiserver.rest import bodies, creating, objects, options, ownership, updating
-from bramley.apiserver.rest.exchange import Answer, Request
 from bramley.apiserver.rest.options import WriteOptions
 from bramley.apiserver.rest.server import Server, served
 from bramley.apiserver.rest.writing import Decision, Put, write
-from bramley.apiserver.status import ApiError, Details
 from bramley.apiserver.store.records import Record
 from bramley.base.errors import Cause
 

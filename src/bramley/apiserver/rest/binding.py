@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from bramley.apiserver import metadata, status
-from bramley.apiserver.paths import Target
-from bramley.apiserver.resources import Json, Rules, ServedResource
+from bramley.apiserver.apimachinery import metadata, status
+from bramley.apiserver.apimachinery.status import ApiError, Details
+from bramley.apiserver.http.exchange import Answer, Request, json_answer
+from bramley.apiserver.http.paths import Target
+from bramley.apiserver.registry.resources import Json, Rules, ServedResource
 from bramley.apiserver.rest import bodies, objects, options
 from bramley.apiserver.rest.conditions import with_condition
-from bramley.apiserver.rest.exchange import Answer, Request, json_answer
 from bramley.apiserver.rest.server import Server, served
 from bramley.apiserver.rest.writing import Decision, Put, write
-from bramley.apiserver.status import ApiError, Details
 from bramley.apiserver.store.records import Key, Record
 
 BINDING = ServedResource(

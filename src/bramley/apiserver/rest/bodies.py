@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 
-from bramley.apiserver import causes, shapes, status
-from bramley.apiserver.causes import quoted
-from bramley.apiserver.resources import Json, ServedResource
-from bramley.apiserver.rest.exchange import Request
+from bramley.apiserver.apimachinery import causes, shapes, status
+from bramley.apiserver.apimachinery.causes import quoted
+from bramley.apiserver.apimachinery.status import ApiError
+from bramley.apiserver.http.exchange import Request
+from bramley.apiserver.registry.resources import Json, ServedResource
 from bramley.apiserver.rest.options import WriteOptions
-from bramley.apiserver.status import ApiError
 
 MEDIA_TYPES = ("application/json", "application/yaml")
 PROTOBUF = "application/vnd.kubernetes.protobuf"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from bramley.apiserver.apimachinery.status import ApiError
 from bramley.apiserver.auth import bootstrap as policy
-from bramley.apiserver.resources import Json, ServedResource
+from bramley.apiserver.registry.resources import Json, ServedResource
 from bramley.apiserver.rest import addresses, terminating
 from bramley.apiserver.rest.creating import creation
 from bramley.apiserver.rest.server import CRDS, Server, decoded
 from bramley.apiserver.rest.writing import write
-from bramley.apiserver.status import ApiError
 from bramley.apiserver.store.records import Key
 
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bramley.apiserver.resources import Json
+from bramley.apiserver.registry.resources import Json
 
 
 def with_condition(pod: Json, kind: str, since: str, **said: str) -> Json:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from bramley.apiserver import names, status
-from bramley.apiserver.paths import Target
-from bramley.apiserver.resources import Json, ServedResource
+from bramley.apiserver.apimachinery import names, status
+from bramley.apiserver.apimachinery.status import ApiError, Details
+from bramley.apiserver.http.exchange import Answer, Request
+from bramley.apiserver.http.paths import Target
+from bramley.apiserver.registry.resources import Json, ServedResource
 from bramley.apiserver.rest import admission, bodies, objects, options, terminating
-from bramley.apiserver.rest.exchange import Answer, Request
 from bramley.apiserver.rest.options import WriteOptions
 from bramley.apiserver.rest.server import Server, namespace_key
 from bramley.apiserver.rest.writing import Decide, Put, Written, write
-from bramley.apiserver.status import ApiError, Details
 from bramley.apiserver.store.records import Key, Record
 from bramley.base.errors import Cause
 

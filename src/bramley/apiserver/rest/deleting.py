@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from bramley.apiserver import status
-from bramley.apiserver.paths import Target
-from bramley.apiserver.resources import Json
+from bramley.apiserver.apimachinery import status
+from bramley.apiserver.apimachinery.status import ApiError
+from bramley.apiserver.http.exchange import Answer, Request, json_answer
+from bramley.apiserver.http.paths import Target
+from bramley.apiserver.registry.resources import Json
 from bramley.apiserver.rest import bodies, listing, objects, options, terminating
 from bramley.apiserver.rest.deletion import deletion
-from bramley.apiserver.rest.exchange import Answer, Request, json_answer
 from bramley.apiserver.rest.options import DeleteOptions
 from bramley.apiserver.rest.server import Server, check_whole
 from bramley.apiserver.rest.writing import Remove, Written, write
-from bramley.apiserver.status import ApiError
 
 _AT_ONCE = 100
 _JOBS, _PRIORITIES = "jobs.batch", "priorityclasses.scheduling.k8s.io"

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from bramley.apiserver import metadata, status
-from bramley.apiserver.resources import Json, ServedResource
+from bramley.apiserver.apimachinery import metadata, status
+from bramley.apiserver.registry.resources import Json, ServedResource
 from bramley.apiserver.rest.objects import part
 from bramley.apiserver.rest.options import DeleteOptions
 from bramley.apiserver.rest.server import Server, served

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from bramley.apiserver import metadata, status
+from bramley.apiserver.apimachinery import metadata, status
+from bramley.apiserver.apimachinery.status import ApiError, Details
+from bramley.apiserver.http.exchange import Answer, Request, json_answer
+from bramley.apiserver.http.paths import Target
 from bramley.apiserver.kinds import label_selectors
-from bramley.apiserver.paths import Target
-from bramley.apiserver.resources import Json, Rules, ServedResource
+from bramley.apiserver.registry.resources import Json, Rules, ServedResource
 from bramley.apiserver.rest import bodies, objects, options, terminating
 from bramley.apiserver.rest.conditions import with_condition
 from bramley.apiserver.rest.deletion import check_preconditions, deletion
-from bramley.apiserver.rest.exchange import Answer, Request, json_answer
 from bramley.apiserver.rest.options import DeleteOptions
 from bramley.apiserver.rest.server import Server, decoded, served
 from bramley.apiserver.rest.writing import Decision, Put, write
-from bramley.apiserver.status import ApiError, Details
 from bramley.apiserver.store.records import Record
 from bramley.base.errors import Cause
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace as replaced
 
-from bramley.apiserver import metadata, status
+from bramley.apiserver.apimachinery import metadata, status
+from bramley.apiserver.http.exchange import Answer, Request
+from bramley.apiserver.http.paths import Target
 from bramley.apiserver.kinds import namespaces
-from bramley.apiserver.paths import Target
-from bramley.apiserver.resources import Json, ServedResource
+from bramley.apiserver.registry.resources import Json, ServedResource
 from bramley.apiserver.rest import bodies, objects, options, terminating
-from bramley.apiserver.rest.exchange import Answer, Request
 from bramley.apiserver.rest.server import Server, served
 from bramley.apiserver.rest.writing import Decision, Keep, Put, Remove, write
 from bramley.apiserver.store.records import Record

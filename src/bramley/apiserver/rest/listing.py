@@ -10,12 +10,13 @@ import binascii
 
 import msgspec
 
-from bramley.apiserver import causes, status
-from bramley.apiserver.causes import quoted
-from bramley.apiserver.paths import Target
-from bramley.apiserver.resources import ServedResource
+from bramley.apiserver.apimachinery import causes, status
+from bramley.apiserver.apimachinery.causes import quoted
+from bramley.apiserver.apimachinery.status import ApiError
+from bramley.apiserver.http.exchange import Answer, Request
+from bramley.apiserver.http.paths import Target
+from bramley.apiserver.registry.resources import ServedResource
 from bramley.apiserver.rest import showing
-from bramley.apiserver.rest.exchange import Answer, Request
 from bramley.apiserver.rest.negotiation import (
     PLAIN,
     Form,
@@ -27,7 +28,6 @@ from bramley.apiserver.rest.negotiation import (
 )
 from bramley.apiserver.rest.options import ListOptions
 from bramley.apiserver.rest.server import Server, check_whole, served_bytes
-from bramley.apiserver.status import ApiError
 from bramley.apiserver.store.errors import Compacted, FutureRevision
 from bramley.apiserver.store.records import Record
 

@@ -11,17 +11,17 @@ from datetime import datetime, timedelta
 import msgspec
 
 from bramley.api.names import agent
-from bramley.apiserver import status
-from bramley.apiserver.metadata import timestamp
+from bramley.apiserver.apimachinery import status
+from bramley.apiserver.apimachinery.metadata import timestamp
+from bramley.apiserver.apimachinery.status import ApiError
+from bramley.apiserver.http.exchange import Answer, Request
+from bramley.apiserver.http.paths import Target
 from bramley.apiserver.nodes import places
 from bramley.apiserver.nodes.reaching import Nodes
 from bramley.apiserver.nodes.usages import Summary, Used
-from bramley.apiserver.paths import Target
-from bramley.apiserver.resources import Json, ServedResource
+from bramley.apiserver.registry.resources import Json, ServedResource
 from bramley.apiserver.rest import options
-from bramley.apiserver.rest.exchange import Answer, Request
 from bramley.apiserver.rest.server import Server, decoded
-from bramley.apiserver.status import ApiError
 from bramley.apiserver.store.damage import MISFITS
 from bramley.apiserver.store.records import Key, Record
 

@@ -11,10 +11,10 @@ from functools import lru_cache
 
 import msgspec
 
-from bramley.apiserver import causes, status
-from bramley.apiserver.resources import ServedResource
-from bramley.apiserver.rest.exchange import Request
-from bramley.apiserver.status import ApiError
+from bramley.apiserver.apimachinery import causes, status
+from bramley.apiserver.apimachinery.status import ApiError
+from bramley.apiserver.http.exchange import Request
+from bramley.apiserver.registry.resources import ServedResource
 
 META_GROUP = "meta.k8s.io"
 _WHOLE = frozenset({"", "application/json", "*/*"})

@@ -6,14 +6,14 @@ virtual time and in tests, it says so.
 
 from __future__ import annotations
 
-from bramley.apiserver import causes, status
+from bramley.apiserver.apimachinery import causes, status
+from bramley.apiserver.apimachinery.status import ApiError, Details
+from bramley.apiserver.http.exchange import Answer, Request
+from bramley.apiserver.http.paths import Target
 from bramley.apiserver.nodes import places
-from bramley.apiserver.paths import Target
-from bramley.apiserver.resources import Json
+from bramley.apiserver.registry.resources import Json
 from bramley.apiserver.rest import node_logs
-from bramley.apiserver.rest.exchange import Answer, Request
 from bramley.apiserver.rest.server import Server, decoded, served
-from bramley.apiserver.status import ApiError, Details
 from bramley.apiserver.store.records import Key
 
 _CONTAINERS = ("containers", "initContainers", "ephemeralContainers")

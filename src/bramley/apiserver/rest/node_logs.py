@@ -9,10 +9,10 @@ from datetime import timedelta
 
 import msgspec
 
-from bramley.apiserver import status
+from bramley.apiserver.apimachinery import status
+from bramley.apiserver.apimachinery.status import ApiError, Details
+from bramley.apiserver.http.exchange import TEXT, Answer, Request
 from bramley.apiserver.nodes.lines import Lines
-from bramley.apiserver.rest.exchange import TEXT, Answer, Request
-from bramley.apiserver.status import ApiError, Details
 from bramley.base import errors, log
 from bramley.kube.transport import Stream
 

@@ -11,12 +11,13 @@ from uuid import UUID
 
 import msgspec
 
-from bramley.apiserver import metadata, scales, status
-from bramley.apiserver.patches import same
-from bramley.apiserver.resources import Json, ServedResource
+from bramley.apiserver.apimachinery import metadata, status
+from bramley.apiserver.apimachinery.patches import same
+from bramley.apiserver.apimachinery.status import ApiError
+from bramley.apiserver.registry.resources import Json, ServedResource
+from bramley.apiserver.rest import scales
 from bramley.apiserver.rest.options import whole_number
 from bramley.apiserver.schema.values import NO_FIELD
-from bramley.apiserver.status import ApiError
 from bramley.apiserver.store.records import NOTHING, Draft, Removal
 from bramley.base.errors import Cause
 

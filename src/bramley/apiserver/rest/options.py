@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from bramley.apiserver import causes, status
-from bramley.apiserver.causes import quoted
-from bramley.apiserver.resources import ServedResource
-from bramley.apiserver.rest.exchange import Request
-from bramley.apiserver.selectors import Selection, parse_fields, parse_labels
-from bramley.apiserver.status import ApiError, Details
+from bramley.apiserver.apimachinery import causes, status
+from bramley.apiserver.apimachinery.causes import quoted
+from bramley.apiserver.apimachinery.selectors import Selection, parse_fields, parse_labels
+from bramley.apiserver.apimachinery.status import ApiError, Details
+from bramley.apiserver.http.exchange import Request
+from bramley.apiserver.registry.resources import ServedResource
 from bramley.base.errors import Cause
 
 _MANAGER_LIMIT = 128

@@ -12,7 +12,7 @@ from bramley.apiserver.apply import managers, merging, schemas
 from bramley.apiserver.apply.managers import Manager, Owned
 from bramley.apiserver.apply.merging import Kind
 from bramley.apiserver.fields import structs
-from bramley.apiserver.resources import Json, ServedResource
+from bramley.apiserver.registry.resources import Json, ServedResource
 
 FIELD = "managedFields"
 _NAME_LIMIT = 128

@@ -9,11 +9,11 @@ from typing import Any, Protocol
 
 import msgspec
 
-from bramley.apiserver import causes, patches, status
-from bramley.apiserver.resources import Json, ServedResource
+from bramley.apiserver.apimachinery import causes, patches, status
+from bramley.apiserver.apimachinery.status import ApiError, Details
+from bramley.apiserver.http.exchange import Request
+from bramley.apiserver.registry.resources import Json, ServedResource
 from bramley.apiserver.rest import bodies
-from bramley.apiserver.rest.exchange import Request
-from bramley.apiserver.status import ApiError, Details
 from bramley.apiserver.store.records import Record
 
 MERGE = "application/merge-patch+json"

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace as replaced
 from types import MappingProxyType
 
+from bramley.apiserver.http.exchange import Answer, Request
+from bramley.apiserver.http.paths import Target
 from bramley.apiserver.kinds import pod_changes
-from bramley.apiserver.paths import Target
-from bramley.apiserver.resources import Json, Transition
+from bramley.apiserver.registry.resources import Json, Transition
 from bramley.apiserver.rest import listing, updating
-from bramley.apiserver.rest.exchange import Answer, Request
 from bramley.apiserver.rest.server import Server
 
 Keep = Callable[[Json, Json], None]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from bramley.apiserver import status
-from bramley.apiserver.paths import Target
+from bramley.apiserver.apimachinery import status
+from bramley.apiserver.apimachinery.status import ApiError
+from bramley.apiserver.http.paths import Target
 from bramley.apiserver.rest import creating, deleting, listing, scaling, updating
 from bramley.apiserver.rest.subresources import COMPUTED, EXTRA, VERBS, VIRTUAL, Handler
-from bramley.apiserver.status import ApiError
 
 __all__ = ["Handler", "handler_of", "has_subresource"]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bramley.apiserver import causes, scales, shapes, status
+from bramley.apiserver.apimachinery import causes, shapes, status
+from bramley.apiserver.http.exchange import Answer, Request, json_answer
+from bramley.apiserver.http.paths import Target
 from bramley.apiserver.kinds.scale import SCALE
-from bramley.apiserver.paths import Target
-from bramley.apiserver.resources import Json, ScalePaths
-from bramley.apiserver.rest import bodies, objects, options, updating
-from bramley.apiserver.rest.exchange import Answer, Request, json_answer
+from bramley.apiserver.registry.resources import Json, ScalePaths
+from bramley.apiserver.rest import bodies, objects, options, scales, updating
 from bramley.apiserver.rest.options import WriteOptions
 from bramley.apiserver.rest.server import Server, served
 from bramley.apiserver.rest.writing import Decision, Keep, Put, write

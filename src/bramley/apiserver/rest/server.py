@@ -10,14 +10,15 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
-from bramley.apiserver import causes, crds, status
+from bramley.apiserver.apimachinery import causes, status
+from bramley.apiserver.apimachinery.settings import Settings
+from bramley.apiserver.apimachinery.status import Details
 from bramley.apiserver.auth.agents import Agents, Oversee
 from bramley.apiserver.auth.attributes import Attributes
 from bramley.apiserver.auth.authenticator import Authenticator
 from bramley.apiserver.auth.authorizer import Authorizer
-from bramley.apiserver.resources import Catalog, Json, ServedResource
-from bramley.apiserver.settings import Settings
-from bramley.apiserver.status import Details
+from bramley.apiserver.registry import crds
+from bramley.apiserver.registry.resources import Catalog, Json, ServedResource
 from bramley.apiserver.store.records import Key, Record
 from bramley.apiserver.store.store import Store
 from bramley.base.clock import Clock

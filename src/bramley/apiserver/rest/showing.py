@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import structs
 
+from bramley.apiserver.http.exchange import Answer
 from bramley.apiserver.kinds.scale import SCALE
-from bramley.apiserver.resources import Json, ServedResource
-from bramley.apiserver.rest.exchange import Answer
+from bramley.apiserver.registry.resources import Json, ServedResource
 from bramley.apiserver.rest.negotiation import META_GROUP, Form, View, reformed
 from bramley.apiserver.store.damage import MISFITS
 from bramley.base.clock import Clock

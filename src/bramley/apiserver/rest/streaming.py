@@ -13,7 +13,12 @@ from math import inf
 
 import msgspec
 
-from bramley.apiserver.rest.exchange import Answer, Chunks, Request, Send
+from bramley.apiserver.http.exchange import (
+    Answer,
+    Chunks,
+    Request,
+    Send,
+)
 from bramley.base.clock import Clock
 
 _END = {"type": "http.response.body", "body": b""}

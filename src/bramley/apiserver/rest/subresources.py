@@ -11,10 +11,19 @@ from types import MappingProxyType
 
 import msgspec
 
-from bramley.apiserver.auth import access_reviews, reviews, token_requests
-from bramley.apiserver.paths import Target
-from bramley.apiserver.rest import binding, evicting, finalizing, metrics, node_agents, pod_parts
-from bramley.apiserver.rest.exchange import Answer, Request
+from bramley.apiserver.http.exchange import Answer, Request
+from bramley.apiserver.http.paths import Target
+from bramley.apiserver.rest import (
+    access_reviews,
+    binding,
+    evicting,
+    finalizing,
+    metrics,
+    node_agents,
+    pod_parts,
+    token_requests,
+    token_reviews,
+)
 from bramley.apiserver.rest.server import Server
 
 Handler = Callable[[Server, Request, Target], Awaitable[Answer]]
@@ -84,10 +93,10 @@ VIRTUAL: Mapping[str, Handler] = MappingProxyType(
         "bindings": binding.create,
         "localsubjectaccessreviews.authorization.k8s.io": access_reviews.review_local,
         "selfsubjectaccessreviews.authorization.k8s.io": access_reviews.review_self,
-        "selfsubjectreviews.authentication.k8s.io": reviews.review_self,
+        "selfsubjectreviews.authentication.k8s.io": token_reviews.review_self,
         "selfsubjectrulesreviews.authorization.k8s.io": access_reviews.review_rules,
         "subjectaccessreviews.authorization.k8s.io": access_reviews.review_subject,
-        "tokenreviews.authentication.k8s.io": reviews.review_token,
+        "tokenreviews.authentication.k8s.io": token_reviews.review_token,
     }
 )
 

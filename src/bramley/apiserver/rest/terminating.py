@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 
-from bramley.apiserver import crds, metadata, status
-from bramley.apiserver.paths import Target
-from bramley.apiserver.resources import Json, ServedResource
+from bramley.apiserver.apimachinery import metadata, status
+from bramley.apiserver.apimachinery.status import ApiError
+from bramley.apiserver.http.paths import Target
+from bramley.apiserver.registry import crds
+from bramley.apiserver.registry.resources import Json, ServedResource
 from bramley.apiserver.rest.deletion import check_preconditions, deletion, set_finalizers
 from bramley.apiserver.rest.objects import part
 from bramley.apiserver.rest.options import DeleteOptions
 from bramley.apiserver.rest.server import CRDS, NAMESPACES, Server, decoded, served
 from bramley.apiserver.rest.writing import Decide, Decision, Keep, Put, Remove, write
-from bramley.apiserver.status import ApiError
 from bramley.apiserver.store.damage import MISFITS
 from bramley.apiserver.store.records import Key, Record
 from bramley.base import log

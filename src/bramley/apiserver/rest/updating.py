@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bramley.apiserver import causes, shapes, status
-from bramley.apiserver.metadata import timestamp
-from bramley.apiserver.paths import Target
-from bramley.apiserver.resources import Json, ServedResource
+from bramley.apiserver.apimachinery import causes, shapes, status
+from bramley.apiserver.apimachinery.metadata import timestamp
+from bramley.apiserver.http.exchange import Answer, Request
+from bramley.apiserver.http.paths import Target
+from bramley.apiserver.registry.resources import Json, ServedResource
 from bramley.apiserver.rest import bodies, creating, objects, options, patching, terminating
-from bramley.apiserver.rest.exchange import Answer, Request
 from bramley.apiserver.rest.options import WriteOptions
 from bramley.apiserver.rest.server import Server, served
 from bramley.apiserver.rest.writing import Decision, Keep, Put, Remove, Written, write

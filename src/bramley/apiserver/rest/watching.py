@@ -14,17 +14,22 @@ from math import inf
 import msgspec
 from msgspec.structs import replace
 
-from bramley.apiserver import status
-from bramley.apiserver.paths import Target
-from bramley.apiserver.resources import ServedResource
+from bramley.apiserver.apimachinery import status
+from bramley.apiserver.apimachinery.selectors import FieldTerm
+from bramley.apiserver.apimachinery.status import ApiError
+from bramley.apiserver.http.exchange import (
+    JSON,
+    Receive,
+    Request,
+    Send,
+)
+from bramley.apiserver.http.paths import Target
+from bramley.apiserver.registry.resources import ServedResource
 from bramley.apiserver.rest import showing
-from bramley.apiserver.rest.exchange import JSON, Receive, Request, Send
 from bramley.apiserver.rest.listing import check_readable
 from bramley.apiserver.rest.negotiation import PLAIN, Form, View, view_of, with_included
 from bramley.apiserver.rest.options import ListOptions
 from bramley.apiserver.rest.server import Server, decoded, served_bytes
-from bramley.apiserver.selectors import FieldTerm
-from bramley.apiserver.status import ApiError
 from bramley.apiserver.store.errors import Closed, Compacted, FutureRevision, Overflowed
 from bramley.apiserver.store.records import Change, Record, watch_line
 from bramley.apiserver.store.subscriptions import Subscription

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from bramley.apiserver.resources import Json, ServedResource
+from bramley.apiserver.registry.resources import Json, ServedResource
 from bramley.apiserver.rest import objects
 from bramley.apiserver.rest.server import Server, check_whole, served, served_bytes
 from bramley.apiserver.store.records import Draft, Key, Record, Removal

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bramley.apiserver import causes, names
+from bramley.apiserver.apimachinery import causes, names
 from bramley.apiserver.schema import checking, keywords
 from bramley.apiserver.schema.fieldpaths import BadPath, find
 from bramley.apiserver.schema.pruning import compile_pruner

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bramley.apiserver import causes, names
+from bramley.apiserver.apimachinery import causes, names
 from bramley.apiserver.schema.tree import Visit, compile_tree
 from bramley.apiserver.schema.values import ABSENT, child
 from bramley.base.errors import Cause

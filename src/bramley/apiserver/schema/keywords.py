@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from bramley.apiserver import causes
+from bramley.apiserver.apimachinery import causes
 from bramley.apiserver.schema.expressions import BadExpression, Expression, refuse_unknown_fields
 from bramley.apiserver.schema.fieldpaths import BadPath, find
 from bramley.apiserver.schema.values import META_FIELDS

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from bramley.apiserver import causes
+from bramley.apiserver.apimachinery import causes
 from bramley.apiserver.schema.tree import Visit, compile_tree
 from bramley.apiserver.schema.values import ABSENT
 from bramley.base.errors import Cause

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bramley.apiserver import causes
+from bramley.apiserver.apimachinery import causes
 from bramley.apiserver.schema import cel_library
 from bramley.apiserver.schema.conversion import Convert, compile_conversion
 from bramley.apiserver.schema.expressions import BadExpression, EvaluationFailed, Expression

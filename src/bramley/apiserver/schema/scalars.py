@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from bramley.apiserver import causes
+from bramley.apiserver.apimachinery import causes
 from bramley.apiserver.schema import formats
 from bramley.apiserver.schema.patterns import BadPattern, compile_pattern
 from bramley.apiserver.schema.tree import Schema, Visit

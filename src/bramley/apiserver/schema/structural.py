@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bramley.apiserver import causes
+from bramley.apiserver.apimachinery import causes
 from bramley.apiserver.schema import checking, rules
 from bramley.apiserver.schema.defaulting import compile_defaulter
 from bramley.apiserver.schema.embedded import compile_embedded

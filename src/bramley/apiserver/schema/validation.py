@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bramley.apiserver import causes
+from bramley.apiserver.apimachinery import causes
 from bramley.apiserver.schema import scalars
 from bramley.apiserver.schema.tree import Schema, Visit, correlated
 from bramley.apiserver.schema.values import ABSENT, NO_FIELD, child, same

@@ -9,18 +9,56 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from bramley.api.names import metrics as names
 from bramley.apiserver.store import sql
 from bramley.apiserver.store.damage import MISFITS
 from bramley.apiserver.store.errors import StorageUnavailable
-from bramley.apiserver.store.opening import Migrations, open_database, scalar
+from bramley.apiserver.store.journal import Disk
+from bramley.apiserver.store.database import Migrations, open_database, scalar
 from bramley.apiserver.store.records import NOTHING, Change, Key, Record
 from bramley.apiserver.store.settings import Settings
+from bramley.base.counters import Counter, Histogram
+
+
+class MeasuredDisk:
+    """Passes commits on and counts them; one thread commits, any other may read the numbers."""
+
+    def __init__(self, disk: Disk, path: Path) -> None:
+        self._disk = disk
+        self._path = path
+        self.commits = Histogram(names.STORE_COMMIT_DURATION.buckets)
+        self.failures = Counter()
+
+    def commit(self, group: Sequence[Change]) -> None:
+        """Commit, and count how it went."""
+        began = time.perf_counter()
+        try:
+            self._disk.commit(group)
+        except StorageUnavailable:
+            self.failures.inc()
+            raise
+        self.commits.observe(time.perf_counter() - began)
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._disk.close()
+
+    def sizes_bytes(self) -> Iterator[tuple[str, int]]:
+        """Yield how large the database and its log are; a file that is not there has no size."""
+        for name, path in (
+            ("database", self._path),
+            ("log", self._path.with_name(f"{self._path.name}-wal")),
+        ):
+            if path.exists():
+                yield name, path.stat().st_size
+
 
 MOST_ROWS_PER_STATEMENT = 128
 _ROWS_AT_ONCE = 1024

@@ -17,11 +17,11 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Self
 
-from bramley.apiserver.store import folder as folders
-from bramley.apiserver.store import restoring
+from bramley.apiserver.store import data_folder as folders
+from bramley.apiserver.store import data_folder
 from bramley.apiserver.store.damage import Damage, Flaw, flawless
 from bramley.apiserver.store.errors import Closed, FutureRevision, StorageUnavailable
-from bramley.apiserver.store.history import History
+from bramley.apiserver.store.watch_cache import History
 from bramley.apiserver.store.journal import (
     InlineJournal,
     Journal,
@@ -29,9 +29,9 @@ from bramley.apiserver.store.journal import (
     OpenJournal,
     ThreadedJournal,
 )
-from bramley.apiserver.store.kinds import Kind
-from bramley.apiserver.store.measured_disk import MeasuredDisk
-from bramley.apiserver.store.pending import Pending
+from bramley.apiserver.store.watch_cache import Kind
+from bramley.apiserver.store.sqlite_file import MeasuredDisk
+from bramley.apiserver.store.journal import Pending
 from bramley.apiserver.store.records import (
     NOTHING,
     Build,
@@ -46,7 +46,7 @@ from bramley.apiserver.store.records import (
 from bramley.apiserver.store.settings import Settings
 from bramley.apiserver.store.sqlite_file import Loaded, SqliteFile
 from bramley.apiserver.store.subscriptions import Subscription, Wants, total_bytes
-from bramley.apiserver.store.tables import Table
+from bramley.apiserver.store.watch_cache import Table
 from bramley.base import log
 from bramley.base.clock import Clock, SystemClock
 
@@ -99,7 +99,7 @@ class Store:
     @classmethod
     def open(
         cls,
-        folder: Path,
+        data_folder: Path,
         settings: Settings | None = None,
         *,
         clock: Clock | None = None,
@@ -111,12 +111,12 @@ class Store:
         """
         settings = settings or Settings()
         with contextlib.ExitStack() as undo:
-            lock = folders.claim(folder)
+            lock = folders.claim(data_folder)
             undo.callback(lock.release)
-            restoring.finish(folder)
-            file = SqliteFile.open(folder / folders.DATABASE, settings)
+            data_folder.finish(data_folder)
+            file = SqliteFile.open(data_folder / folders.DATABASE, settings)
             undo.callback(file.close)
-            disk = MeasuredDisk(file, folder / folders.DATABASE)
+            disk = MeasuredDisk(file, data_folder / folders.DATABASE)
             journal: OpenJournal = partial(InlineJournal, disk)
             if settings.writer_thread:
                 journal = partial(ThreadedJournal, disk, group_bytes=settings.group_bytes)

@@ -84,7 +84,7 @@ async def test_a_certificate_of_the_client_authority_says_who_comes(tmp_path: Pa
 
 
 async def test_certificates_of_others_do_not_even_connect(tmp_path: Path) -> None:
-    from bramley.apiserver import tls
+    from bramley.apiserver.pki import tls
 
     other = tls.Certificates(tmp_path / "other")
     other.ensure()

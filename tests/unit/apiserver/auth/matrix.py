@@ -22,7 +22,7 @@ from bramley.api.core import ConfigMap, Pod, Secret, ServiceAccount
 from bramley.api.meta import ObjectMeta
 from bramley.api.rbac import GROUP, RoleBinding, RoleRef, Subject
 from bramley.apiserver.kinds import table
-from bramley.apiserver.resources import ServedResource
+from bramley.apiserver.registry.resources import ServedResource
 from bramley.apiserver.rest.subresources import EXTRA, VERBS
 from bramley.base import secret
 from bramley.kube.client import Client

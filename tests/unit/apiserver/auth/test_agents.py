@@ -13,9 +13,9 @@ from bramley.access.rule import PodFacts
 from bramley.api.core import Event, Namespace, Node, Pod, ServiceAccount
 from bramley.api.meta import ObjectMeta
 from bramley.api.rbac import GROUP, ClusterRoleBinding, RoleRef
+from bramley.apiserver.apimachinery.users import User
 from bramley.apiserver.auth import attributes
 from bramley.apiserver.auth.agent_world import Pods, StoredWorld
-from bramley.apiserver.auth.users import User
 from bramley.apiserver.store.records import Draft, Key, Record, Removal
 from bramley.apiserver.store.store import Store
 from bramley.base import errors, virtual_time

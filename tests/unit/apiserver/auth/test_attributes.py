@@ -6,13 +6,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bramley.apiserver import paths
+from bramley.apiserver.apimachinery.status import ApiError
+from bramley.apiserver.apimachinery.users import User
 from bramley.apiserver.auth import attributes
-from bramley.apiserver.auth.users import User
+from bramley.apiserver.http import paths
+from bramley.apiserver.http.exchange import parse_query
 from bramley.apiserver.kinds import table
 from bramley.apiserver.rest import options
-from bramley.apiserver.rest.exchange import parse_query
-from bramley.apiserver.status import ApiError
 
 BOB = User("bob")
 CATALOG = table.catalog()

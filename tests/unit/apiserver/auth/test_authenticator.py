@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from bramley.apiserver.apimachinery.settings import Settings
+from bramley.apiserver.apimachinery.users import User, authenticated, split_account
 from bramley.apiserver.auth import peers
 from bramley.apiserver.auth.peers import Peer
-from bramley.apiserver.auth.users import User, authenticated, split_account
-from bramley.apiserver.rest.exchange import PEER, Message
-from bramley.apiserver.settings import Settings
+from bramley.apiserver.http.exchange import PEER, Message
 from bramley.base import virtual_time
 from tests.unit.apiserver.world import CONFIG_MAPS, TOKEN, World, a_world
 

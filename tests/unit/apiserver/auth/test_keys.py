@@ -9,8 +9,8 @@ from pathlib import Path
 import jwt
 import pytest
 
+from bramley.apiserver.admin.key_rotation import PATH as ROTATE
 from bramley.apiserver.auth.signing import FILE, Keys
-from bramley.apiserver.key_rotation import PATH as ROTATE
 from bramley.base import virtual_time
 from bramley.base.errors import BadConfiguration
 from tests.unit.apiserver.auth.test_accounts import ROBOT, minted, owner

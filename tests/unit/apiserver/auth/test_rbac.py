@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from bramley.apiserver.auth import users
+from bramley.apiserver.apimachinery import users
+from bramley.apiserver.apimachinery.users import User
 from bramley.apiserver.auth.attributes import Attributes
 from bramley.apiserver.auth.authorizer import Authorizer, Verdict
 from bramley.apiserver.auth.rbac import BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, ROLES, Rbac
-from bramley.apiserver.auth.users import User
 from bramley.apiserver.store.records import Draft, Key, Record, Removal
 from bramley.apiserver.store.store import Store
 from bramley.base import virtual_time

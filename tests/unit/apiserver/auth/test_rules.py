@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bramley.apiserver.apimachinery.users import User
 from bramley.apiserver.auth import rules
 from bramley.apiserver.auth.attributes import Attributes
 from bramley.apiserver.auth.rules import EVERYTHING, Rule, RuleSet
-from bramley.apiserver.auth.users import User
 
 BOB = User("bob")
 

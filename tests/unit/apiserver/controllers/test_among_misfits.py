@@ -9,8 +9,8 @@ from bramley.apiserver.kinds import table
 from bramley.app import embedded
 from bramley.base import virtual_time
 from bramley.kube.client import Client
+from bramley.runtime.cache import Handler
 from bramley.runtime.keys import Key
-from bramley.runtime.mirror import Handler
 from tests.unit.apiserver import damaged
 from tests.unit.apiserver.controllers.a_cluster import a_config_map, is_there, settled
 from tests.unit.apiserver.controllers.test_deployments import a_deployment

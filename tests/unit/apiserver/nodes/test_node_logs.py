@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
+from bramley.apiserver.apimachinery.settings import Settings
 from bramley.apiserver.rest import node_logs
-from bramley.apiserver.settings import Settings
 from tests.unit.apiserver.nodes.agents import Agents, bind, place
 from tests.unit.apiserver.world import PODS, a_world
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from bramley.apiserver import tls
+from bramley.apiserver.apimachinery.status import ApiError
 from bramley.apiserver.auth.bootstrap import KUBELET_CLIENT
 from bramley.apiserver.nodes import places
 from bramley.apiserver.nodes.identity import LIFETIME, NodeIdentity
 from bramley.apiserver.nodes.lines import Lines, NodeLines
 from bramley.apiserver.nodes.reaching import nodes
-from bramley.apiserver.status import ApiError
+from bramley.apiserver.pki import tls
 from bramley.base import errors, virtual_time
 from bramley.base.clock import SystemClock
 from bramley.base.secret import Secret

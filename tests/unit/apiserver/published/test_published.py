@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from bramley.apiserver import crds, discovery
 from bramley.apiserver.kinds import table, usages
 from bramley.apiserver.openapi.documents import Documents
-from bramley.apiserver.resources import Catalog
+from bramley.apiserver.registry import crds
+from bramley.apiserver.registry.resources import Catalog
+from bramley.apiserver.server import discovery
 from tests.unit.apiserver.published.record import GROUP, definition, operations
 
 Json = dict[str, Any]

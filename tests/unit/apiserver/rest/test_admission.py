@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from bramley.apiserver.settings import Settings
+from bramley.apiserver.apimachinery.settings import Settings
 from tests.unit.apiserver.world import PODS, Json, World, a_pod, a_world
 
 ACCOUNTS = "/api/v1/namespaces/t/serviceaccounts"

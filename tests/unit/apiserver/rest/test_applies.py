@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bramley.apiserver import metadata
+from bramley.apiserver.apimachinery import metadata
 from tests.unit.apiserver.world import (
     CONFIG_MAPS,
     CRDS,

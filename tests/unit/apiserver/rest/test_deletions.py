@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from bramley.apiserver import paths
+from bramley.apiserver.apimachinery.settings import Settings
+from bramley.apiserver.http import paths
 from bramley.apiserver.rest import terminating, writing
 from bramley.apiserver.rest.options import DeleteOptions
-from bramley.apiserver.settings import Settings
 from bramley.apiserver.store.journal import Listener
 from bramley.apiserver.store.records import Change
 from bramley.apiserver.store.store import Store

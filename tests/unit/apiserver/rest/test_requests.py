@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bramley.apiserver.apimachinery.settings import Settings
+from bramley.apiserver.http.exchange import Answer, send_answer
 from bramley.apiserver.kinds import table
 from bramley.apiserver.rest import bodies
-from bramley.apiserver.rest.exchange import Answer, send_answer
 from bramley.apiserver.rest.subresources import EXTRA
-from bramley.apiserver.settings import Settings
 from bramley.apiserver.store.errors import StorageUnavailable
 from bramley.base import virtual_time
 from tests.unit.apiserver.world import (

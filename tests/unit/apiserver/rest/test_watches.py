@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bramley.apiserver.settings import Settings
+from bramley.apiserver.apimachinery.settings import Settings
 from bramley.apiserver.store.settings import Settings as StoreSettings
 from bramley.base import virtual_time
 from tests.unit.apiserver.world import (

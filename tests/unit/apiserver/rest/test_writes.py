@@ -6,7 +6,7 @@ import asyncio
 
 import msgspec
 
-from bramley.apiserver.settings import Settings
+from bramley.apiserver.apimachinery.settings import Settings
 from bramley.apiserver.store.records import Draft, Key, Record
 from tests.unit.apiserver.world import (
     CONFIG_MAPS,

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from bramley.apiserver import crds, status
+from bramley.apiserver.apimachinery import status
+from bramley.apiserver.registry import crds
 from bramley.apiserver.schema import structural
 from bramley.apiserver.schema.structural import Structural
 from bramley.base.errors import Cause

@@ -9,7 +9,7 @@ import pytest
 
 from bramley.apiserver.store import backup
 from bramley.apiserver.store.errors import Compacted, FutureRevision
-from bramley.apiserver.store.folder import DATABASE
+from bramley.apiserver.store.data_folder import DATABASE
 from bramley.apiserver.store.records import Draft, Key, Record
 from bramley.apiserver.store.settings import Settings
 from bramley.apiserver.store.store import Store

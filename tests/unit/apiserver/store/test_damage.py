@@ -12,10 +12,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from bramley.apiserver import envelopes
-from bramley.apiserver.settings import Settings
-from bramley.apiserver.store import backup
-from bramley.apiserver.store.folder import DATABASE
+from bramley.apiserver.apimachinery.settings import Settings
+from bramley.apiserver.store import backup, envelopes
+from bramley.apiserver.store.data_folder import DATABASE
 from bramley.apiserver.store.settings import Settings as StoreSettings
 from bramley.apiserver.store.store import Store
 from tests.unit.apiserver.world import CONFIG_MAPS, World, a_config_map

@@ -12,7 +12,7 @@ import pytest
 
 from bramley.apiserver.store import sql
 from bramley.apiserver.store.errors import Compacted, StorageUnavailable
-from bramley.apiserver.store.folder import DATABASE
+from bramley.apiserver.store.data_folder import DATABASE
 from bramley.apiserver.store.records import Change, Draft, Key, Record
 from bramley.apiserver.store.settings import Settings
 from bramley.apiserver.store.sqlite_file import SqliteFile

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bramley.apiserver.store import sql
-from bramley.apiserver.store.folder import DATABASE
+from bramley.apiserver.store.data_folder import DATABASE
 from bramley.apiserver.store.records import Change, Record
 from bramley.apiserver.store.settings import Settings
 from bramley.apiserver.store.sqlite_file import SqliteFile

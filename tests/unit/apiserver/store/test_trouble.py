@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from bramley.apiserver import health
+from bramley.apiserver.server import health
 from bramley.apiserver.store.errors import StorageUnavailable
 from bramley.apiserver.store.store import Store
 from bramley.base import virtual_time

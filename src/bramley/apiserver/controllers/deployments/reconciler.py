@@ -317,9 +317,9 @@ def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> 
     recorder = manager.recorder(NAME)
     reconciler = DeploymentReconciler(client, manager.kube, sets, pods, recorder, clock)
     waking = _Waking(sets, deployments)
-    controller = Controller(reconciler, name="deployment").watching(Deployment).owning(ReplicaSet)
+    controller = Controller(reconciler, name="deployment").for_kind(Deployment).owns(ReplicaSet)
     manager.add(
-        controller.woken_by(ReplicaSet, to=waking.could_adopt).woken_by(Pod, to=waking.waiting)
+        controller.watches(ReplicaSet, to=waking.could_adopt).watches(Pod, to=waking.waiting)
     )
 
 

@@ -32,4 +32,4 @@ def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> 
     following = Following(client, clock, rng, manager.metrics, timings.garbage_discovery_period)
     made = Collector(client, queue, manager.recorder(NAME), following)
     following.wake = made.wake
-    manager.beside(partial(collector.run, made))
+    manager.add_runnable(partial(collector.run, made))

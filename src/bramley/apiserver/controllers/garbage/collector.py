@@ -29,8 +29,8 @@ from bramley.apiserver.controllers.garbage.graph import (
     waits_for_dependents,
 )
 from bramley.base import errors, log
+from bramley.base.errors import Captured
 from bramley.kube.client import Client
-from bramley.runtime.caught import Caught
 from bramley.runtime.events import Recorder
 from bramley.runtime.queue import WorkQueue
 
@@ -104,7 +104,7 @@ class Collector:
         # The view may have become incomplete while this one waited for its turn.
         await self.following.complete.wait()
         again = True
-        with Caught() as caught:
+        with Captured() as caught:
             again = await (self.orphan if task.orphan else self.look)(task.uid)
         if isinstance(caught.error, errors.BramleyError):
             logger.debug("Looking again", uid=task.uid, error=str(caught.error))

@@ -153,7 +153,7 @@ def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> 
     by_node(pods)
     recorder = manager.recorder("taint-eviction-controller")
     eviction = Eviction(manager.kube, nodes.cache, recorder, clock=clock)
-    workers = manager.add(Controller(eviction, name="taint-eviction").watching(Pod))
+    workers = manager.add(Controller(eviction, name="taint-eviction").for_kind(Pod))
 
     def changed(key: Key, old: Node | None, new: Node | None) -> None:
         if taints.no_execute(old) != taints.no_execute(new):

@@ -24,10 +24,10 @@ from bramley.base import errors, log
 from bramley.base.clock import Clock
 from bramley.kube.client import Client
 from bramley.runtime.cache import Cache
+from bramley.runtime.client import Selection
 from bramley.runtime.events import Recorder
 from bramley.runtime.keys import Key
 from bramley.runtime.manager import Manager
-from bramley.runtime.source import Selection
 from bramley.runtime.writes import FencedKube
 
 logger = log.get(__name__)
@@ -228,4 +228,4 @@ def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> 
     """Add the monitor to a manager."""
     recorder = manager.recorder("node-controller")
     monitor = Monitor(manager.kube, Caches(manager), recorder, clock=clock, timings=timings)
-    manager.beside(monitor.run)
+    manager.add_runnable(monitor.run)

@@ -61,4 +61,4 @@ def changed(node: Node, *, taints_now: list[Taint]) -> dict[str, Any]:
 def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> None:  # noqa: ARG001 - all controllers are added alike
     """Add the controller that taints by conditions."""
     tainting = Tainting(manager.kube, clock)
-    manager.add(Controller(tainting, name="node-taints").watching(Node))
+    manager.add(Controller(tainting, name="node-taints").for_kind(Node))

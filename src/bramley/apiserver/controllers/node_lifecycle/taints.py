@@ -12,7 +12,7 @@ import msgspec
 
 from bramley.api import conditions
 from bramley.api.core import Node, Pod, Taint
-from bramley.apiserver.controllers.scheduling.matching import tolerated
+from bramley.apiserver.controllers.scheduling.affinity import tolerated
 
 NOT_READY = "node.kubernetes.io/not-ready"
 UNREACHABLE = "node.kubernetes.io/unreachable"

@@ -192,5 +192,5 @@ def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> 
             if matches(each.spec.selector, pod.metadata.labels)
         ]
 
-    controller = Controller(reconciler, name="replicaset").watching(ReplicaSet).owning(Pod)
-    manager.add(controller.woken_by(Pod, to=could_adopt))
+    controller = Controller(reconciler, name="replicaset").for_kind(ReplicaSet).owns(Pod)
+    manager.add(controller.watches(Pod, to=could_adopt))

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bramley.api.core import Taint
-from bramley.apiserver.controllers.scheduling import matching
-from bramley.apiserver.controllers.scheduling.facts import PodFacts
-from bramley.apiserver.controllers.scheduling.neighbours import Neighbours
-from bramley.apiserver.controllers.scheduling.rooms import Room
+from bramley.apiserver.controllers.scheduling import affinity
+from bramley.apiserver.controllers.scheduling.interpod_affinity import Neighbours
+from bramley.apiserver.controllers.scheduling.nodes import NodeInfo
+from bramley.apiserver.controllers.scheduling.pod_info import PodInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ NOT_APART = Refusal(("node(s) didn't match pod anti-affinity rules",), for_good=
 KEPT_AWAY = Refusal(("node(s) didn't satisfy existing pods anti-affinity rules",), for_good=False)
 
 
-def refusal(pod: PodFacts, room: Room, around: Neighbours) -> Refusal | None:
+def refusal(pod: PodInfo, room: NodeInfo, around: Neighbours) -> Refusal | None:
     """Return why the Pod may not go there, or None if it may."""
     return (
         _by_node(pod, room)
@@ -45,29 +45,29 @@ def refusal(pod: PodFacts, room: Room, around: Neighbours) -> Refusal | None:
     )
 
 
-def _by_node(pod: PodFacts, room: Room) -> Refusal | None:
-    if room.unschedulable and matching.tolerated(_CORDON, pod.tolerations) is None:
+def _by_node(pod: PodInfo, room: NodeInfo) -> Refusal | None:
+    if room.unschedulable and affinity.tolerated(_CORDON, pod.tolerations) is None:
         return UNSCHEDULABLE
     for taint in room.taints:
-        if matching.tolerated(taint, pod.tolerations) is None:
+        if affinity.tolerated(taint, pod.tolerations) is None:
             return TAINTED
     return None if _selected(pod, room) else NOT_SELECTED
 
 
-def _selected(pod: PodFacts, room: Room) -> bool:
+def _selected(pod: PodInfo, room: NodeInfo) -> bool:
     labels = room.labels
     if pod.node_selector is not None:
         for key, value in pod.node_selector.items():
             if labels.get(key) != value:
                 return False
-    return pod.required is None or matching.node_selected(pod.required, room.name, labels)
+    return pod.required is None or affinity.node_selected(pod.required, room.name, labels)
 
 
-def _ports_taken(pod: PodFacts, room: Room) -> bool:
+def _ports_taken(pod: PodInfo, room: NodeInfo) -> bool:
     return any(room.port_taken(port) for port in pod.ports)
 
 
-def _too_full(pod: PodFacts, room: Room) -> Refusal | None:
+def _too_full(pod: PodInfo, room: NodeInfo) -> Refusal | None:
     full = len(room.pods) >= room.slots
     offers, used = room.offers, room.used
     short = [name for name, amount in pod.asks if amount > offers.get(name, 0) - used.get(name, 0)]
@@ -78,7 +78,7 @@ def _too_full(pod: PodFacts, room: Room) -> Refusal | None:
     return Refusal((*(["Too many pods"] if full else []), *reasons), for_good=too_much)
 
 
-def _by_neighbours(pod: PodFacts, room: Room, around: Neighbours) -> Refusal | None:
+def _by_neighbours(pod: PodInfo, room: NodeInfo, around: Neighbours) -> Refusal | None:
     labels = room.labels
     if pod.near and not _near_enough(pod, room, around):
         return NOT_NEAR
@@ -93,7 +93,7 @@ def _by_neighbours(pod: PodFacts, room: Room, around: Neighbours) -> Refusal | N
     return None
 
 
-def _near_enough(pod: PodFacts, room: Room, around: Neighbours) -> bool:
+def _near_enough(pod: PodInfo, room: NodeInfo, around: Neighbours) -> bool:
     labels = room.labels
     if any(term.topology_key not in labels for term in pod.near):
         return False

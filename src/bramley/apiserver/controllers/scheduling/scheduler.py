@@ -18,11 +18,11 @@ import msgspec
 from bramley.api import conditions
 from bramley.api.core import Namespace, Node, Pod, PodCondition
 from bramley.apiserver.controllers.following import sparing
-from bramley.apiserver.controllers.scheduling import choosing
-from bramley.apiserver.controllers.scheduling.choosing import Decision, Fits, Unfit
-from bramley.apiserver.controllers.scheduling.facts import PodFacts
-from bramley.apiserver.controllers.scheduling.line import Line
-from bramley.apiserver.controllers.scheduling.view import SCHEDULER, View, waits_for_us
+from bramley.apiserver.controllers.scheduling import select_node
+from bramley.apiserver.controllers.scheduling.pod_info import PodInfo
+from bramley.apiserver.controllers.scheduling.scheduler_cache import SCHEDULER, View, waits_for_us
+from bramley.apiserver.controllers.scheduling.scheduling_queue import SchedulingQueue
+from bramley.apiserver.controllers.scheduling.select_node import Decision, Fits, Unfit
 from bramley.apiserver.controllers.timings import Timings
 from bramley.base import errors
 from bramley.base.clock import Clock
@@ -103,17 +103,17 @@ class Scheduler:
             view.in_vain(pod, decision.nominated)
         self._decided[pod.key] = decision
 
-    def _decide(self, pod: PodFacts) -> Decision:
+    def _decide(self, pod: PodInfo) -> Decision:
         """Decide, or repeat what was decided about a Pod just like this one while nothing changed since."""
         board = self._view.board
         if self._alike_at != board.version:
             self._alike, self._alike_at = {}, board.version
-        known = self._alike.get(pod.likeness)
+        known = self._alike.get(pod.equivalence_key)
         if known is not None:
             return known
-        decision = choosing.decide(pod, board, self._around.dice)
+        decision = select_node.decide(pod, board, self._around.dice)
         if isinstance(decision, Unfit) and not decision.victims:
-            self._alike[pod.likeness] = decision
+            self._alike[pod.equivalence_key] = decision
         return decision
 
     def _look_again(self, key: Key) -> Outcome:
@@ -160,7 +160,7 @@ class Scheduler:
         try:
             await self._write(pod, decision)
             for victim in decision.victims:
-                await self._send_away(victim, preemptor=pod, node=decision.nominated)
+                await self._preempt(victim, preemptor=pod, node=decision.nominated)
         except errors.NotFound:
             return
         except errors.BramleyError:
@@ -180,7 +180,7 @@ class Scheduler:
         if status:
             await self._patch(pod, status)
 
-    async def _send_away(self, victim: PodFacts, *, preemptor: Pod, node: str) -> None:
+    async def _preempt(self, victim: PodInfo, *, preemptor: Pod, node: str) -> None:
         """Delete a Pod for a more important one."""
         pod = self._around.pods.find(victim.key)
         if pod is None or pod.uid != victim.uid or pod.deleting:
@@ -221,7 +221,7 @@ def _with_condition(pod: Pod, fact: PodCondition, clock: Clock) -> dict[str, Any
 
 def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> None:
     """Add the scheduler to a manager."""
-    line = Line(backoff=timings.scheduling_backoff, most=timings.scheduling_backoff_most)
+    line = SchedulingQueue(backoff=timings.scheduling_backoff, most=timings.scheduling_backoff_most)
     workers: list[Workers[Pod]] = []
 
     def wake(key: Key, delay: timedelta) -> None:
@@ -243,4 +243,4 @@ def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> 
         dice=random.Random(0),
     )
     scheduler = Scheduler(view, around, retry=timings.scheduling_retry)
-    workers.append(manager.add(Controller(scheduler, name="scheduler").watching(Pod)))
+    workers.append(manager.add(Controller(scheduler, name="scheduler").for_kind(Pod)))

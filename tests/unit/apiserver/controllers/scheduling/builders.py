@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from bramley.api.core import Node, Pod
-from bramley.apiserver.controllers.scheduling import choosing, facts
-from bramley.apiserver.controllers.scheduling.board import Board
-from bramley.apiserver.controllers.scheduling.choosing import Decision
+from bramley.apiserver.controllers.scheduling import select_node
+from bramley.apiserver.controllers.scheduling.select_node import Decision
+from bramley.apiserver.controllers.scheduling.snapshot import Snapshot
 
 BEGIN = datetime(2026, 6, 19, 12, tzinfo=UTC)
 
@@ -55,19 +55,19 @@ def on(node: str, pod: Pod) -> Pod:
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
 
 
-def a_board(nodes: Iterable[Node], pods: Iterable[Pod] = ()) -> Board:
+def a_board(nodes: Iterable[Node], pods: Iterable[Pod] = ()) -> Snapshot:
     """Return a board with these Nodes, and the Pods that have one."""
-    board = Board()
+    board = Snapshot()
     for node in nodes:
         board.put_node(node)
     for pod in pods:
-        board.put_pod(facts.of(pod), pod.spec.node_name)
+        board.put_pod(PodInfo.of(pod), pod.spec.node_name)
     return board
 
 
 def decision(pod: Pod, nodes: Iterable[Node], pods: Iterable[Pod] = ()) -> Decision:
     """Return what is decided about a Pod."""
-    return choosing.decide(facts.of(pod), a_board(nodes, pods), random.Random(1))
+    return select_node.decide(PodInfo.of(pod), a_board(nodes, pods), random.Random(1))
 
 
 def near(key: str = "kubernetes.io/hostname", **labels: str) -> dict[str, Any]:

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bramley.api.core import Node, Pod
-from bramley.apiserver.controllers.scheduling import choosing, facts
-from bramley.apiserver.controllers.scheduling.board import Board
-from bramley.apiserver.controllers.scheduling.choosing import Fits
+from bramley.apiserver.controllers.scheduling import select_node
+from bramley.apiserver.controllers.scheduling.select_node import Fits
+from bramley.apiserver.controllers.scheduling.snapshot import Snapshot
 from tests.unit.apiserver.controllers.scheduling import oracle
 
 LABELS = st.dictionaries(st.sampled_from(["zone", "os"]), st.sampled_from(["1", "2"]))
@@ -112,18 +112,18 @@ PODS = st.lists(a_wire_pod(), max_size=12)
 def test_each_pod_goes_where_it_may_and_stays_only_if_it_may_nowhere(
     cluster: list[dict[str, Any]], arriving: list[dict[str, Any]], dice: random.Random
 ) -> None:
-    board = Board()
+    board = Snapshot()
     for node in cluster:
         board.put_node(msgspec.convert(node, Node))
     placed: list[dict[str, Any]] = []
     for number, wire in enumerate(arriving):
         wire["metadata"] |= {"name": f"p{number}", "uid": f"u{number}"}
-        pod = facts.of(msgspec.convert(wire, Pod))
+        pod = PodInfo.of(msgspec.convert(wire, Pod))
         may = {
             node["metadata"]["name"] for node in cluster if oracle.fits(wire, node, placed, cluster)
         }
 
-        found = choosing.decide(pod, board, dice)
+        found = select_node.decide(pod, board, dice)
 
         if isinstance(found, Fits):
             assert found.node in may
@@ -141,18 +141,18 @@ def test_each_pod_goes_where_it_may_and_stays_only_if_it_may_nowhere(
 def test_a_board_that_everybody_left_is_as_it_was(
     cluster: list[dict[str, Any]], arriving: list[dict[str, Any]]
 ) -> None:
-    board = Board()
+    board = Snapshot()
     for node in cluster:
         board.put_node(msgspec.convert(node, Node))
     for number, wire in enumerate(arriving):
         wire["metadata"] |= {"name": f"p{number}", "uid": f"u{number}"}
-        board.put_pod(facts.of(msgspec.convert(wire, Pod)), f"n{number % 7}")
+        board.put_pod(PodInfo.of(msgspec.convert(wire, Pod)), f"n{number % 7}")
 
     for number in range(len(arriving)):
         board.take_pod(f"u{number}")
 
-    assert (board.crowds, board.guards) == ({}, {})
-    assert set(board.rooms) == {node["metadata"]["name"] for node in cluster}
-    for room in board.rooms.values():
+    assert (board.pod_groups, board.anti_affinity_groups) == ({}, {})
+    assert set(board.nodes) == {node["metadata"]["name"] for node in cluster}
+    for room in board.nodes.values():
         assert (set(room.used.values()) | {0}, room.pods, +room.ports) == ({0}, {}, {})
         assert (room.floor_cpu, room.floor_memory) == (0, 0)

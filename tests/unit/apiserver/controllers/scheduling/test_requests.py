@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from bramley.api.pod import PodSpec
-from bramley.apiserver.controllers.scheduling import requests
+from bramley.apiserver.controllers.scheduling import pod_info
 
 MI = 1024 * 1024
 
@@ -59,19 +59,19 @@ CPU: dict[str, tuple[dict[str, Any], int]] = {
 def test_cpu(case: str) -> None:
     spec, wanted = CPU[case]
 
-    assert requests.of_pod(msgspec.convert(spec, PodSpec))["cpu"] == wanted
+    assert pod_info.pod_requests(msgspec.convert(spec, PodSpec))["cpu"] == wanted
 
 
 def test_bytes_are_whole_numbers() -> None:
-    assert requests.amounts({"memory": "1Gi", "pods": 3}) == {"memory": 1024 * MI, "pods": 3}
+    assert pod_info.parse_amounts({"memory": "1Gi", "pods": 3}) == {"memory": 1024 * MI, "pods": 3}
 
 
 def test_scoring_takes_a_silent_container_for_something() -> None:
     spec = msgspec.convert({"containers": [{"name": "a"}, container("1")]}, PodSpec)
 
-    assert requests.floor_of_pod(spec) == (1100, 400 * MI)
+    assert pod_info.nonzero_requests(spec) == (1100, 400 * MI)
 
 
 def test_a_pod_without_containers_asks_for_nothing() -> None:
     """No server takes one today, but an older one may have."""
-    assert requests.floor_of_pod(PodSpec()) == (0, 0)
+    assert pod_info.nonzero_requests(PodSpec()) == (0, 0)

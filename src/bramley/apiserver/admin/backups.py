@@ -1,0 +1,120 @@
+"""`GET /bramley/v1/backup`: the state of the running server at one moment as a tar, for `system:masters` alone.
+
+The snapshot is taken between two commits and costs the server a copy of lists; the database file is built from it by
+another thread, so that writes go on meanwhile. One backup at a time: each needs the space of the database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bramley.apiserver.admin.gate import Work
+from bramley.apiserver.apimachinery.settings import Settings
+from bramley.apiserver.apimachinery.status import ApiError
+from bramley.apiserver.http.exchange import Request, Send
+from bramley.apiserver.store import backup
+from bramley.apiserver.store.data_folder import DATABASE
+from bramley.apiserver.store.sqlite_file import Loaded
+from bramley.apiserver.store.store import Store
+from bramley.base import log
+from bramley.base.clock import Clock
+
+if TYPE_CHECKING:
+    from bramley.apiserver.admin.archives import Archive, Part
+
+logger = log.get(__name__)
+
+PATH = "/bramley/v1/backup"
+_SCRATCH = ".backup-"
+_RETRY_AFTER_SECONDS = 5
+
+
+class Backups:
+    """Makes backups of one data folder while its server runs."""
+
+    def __init__(self, store: Store, *, folder: Path, kubeconfig: Path, clock: Clock) -> None:
+        self._store = store
+        self._folder = folder
+        self._kubeconfig = kubeconfig
+        self._clock = clock
+        self._busy = False
+        clean(folder)
+
+    @property
+    def work(self) -> Work:
+        """Return what its path does, for masters only: a backup holds every Secret and every key."""
+        return Work(PATH, "GET", self._serve, "the backup cannot be made")
+
+    async def _serve(self, request: Request, send: Send) -> None:
+        await self.send(send, request.settings)
+
+    async def send(self, send: Send, settings: Settings) -> None:
+        """Send one backup as the whole answer."""
+        async with self._made() as archive:
+            length = str(archive.size_bytes).encode()
+            headers = [(b"content-type", b"application/x-tar"), (b"content-length", length)]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            chunks = archive.chunks()
+            while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
+                # A client that stops reading must not keep the space for ever.
+                async with asyncio.timeout(settings.send_deadline.total_seconds()):
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+            logger.info("Sent a backup", revision=archive.manifest.revision, bytes=length.decode())
+
+    @contextlib.asynccontextmanager
+    async def _made(self) -> AsyncIterator[Archive]:
+        if self._busy:
+            message = "another backup is being made, please try again later"
+            raise ApiError(429, "TooManyRequests", message, retry_after=_RETRY_AFTER_SECONDS)
+        from bramley.apiserver.admin import archives
+
+        self._busy = True
+        try:
+            # Without an await in between: objects, tokens and keys are those of one moment.
+            content = self._store.snapshot()
+            small = archives.belongings(self._folder, self._kubeconfig)
+            with scratch(self._folder) as place:
+                yield await asyncio.to_thread(packed, content, small, place, self._clock.now())
+        finally:
+            self._busy = False
+
+
+def packed(content: Loaded, small: Sequence[Part], place: Path, now: datetime) -> Archive:
+    """Build the database in a scratch folder and return the backup that holds it and the small parts."""
+    import importlib.metadata
+
+    from bramley.apiserver.admin import archives
+
+    database = place / DATABASE
+    backup.write(database, content)
+    parts = (archives.Part(DATABASE, database), *small)
+    manifest = archives.Manifest(
+        format=archives.FORMAT,
+        bramley=importlib.metadata.version("bramley"),
+        made=now,
+        revision=content.revision,
+        objects=sum(map(len, content.records.values())),
+        parts=tuple(part.entry() for part in parts),
+    )
+    return archives.Archive(manifest, parts)
+
+
+@contextlib.contextmanager
+def scratch(folder: Path) -> Iterator[Path]:
+    """Give a private folder that is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=folder, ignore_cleanup_errors=True) as at:
+        yield Path(at)
+
+
+def clean(folder: Path) -> None:
+    """Remove what a backup that was cut off left behind."""
+    for left in folder.glob(f"{_SCRATCH}*"):
+        shutil.rmtree(left, ignore_errors=True)

@@ -1,0 +1,120 @@
+"""The kubeconfig that leads an administrator to this server: address, authority and token in one private file."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+import msgspec
+
+from bramley.apiserver.auth.bearer_tokens import ADMIN, ADMIN_GROUPS, Tokens
+from bramley.apiserver.pki import private_files
+from bramley.base.errors import BadConfiguration
+from bramley.base.secret import Secret
+
+NAME = "bramley"
+
+
+class _User(msgspec.Struct):
+    token: str = ""
+
+
+class _Named(msgspec.Struct):
+    name: str = ""
+    user: _User = msgspec.field(default_factory=_User)
+
+
+class _Document(msgspec.Struct):
+    """As much of a kubeconfig as tells whether it is ours, and holds our token."""
+
+    clusters: list[_Named] = []
+    users: list[_Named] = []
+
+
+def refuse_foreign(path: Path) -> None:
+    """Raise when the file is there and leads elsewhere too: writing ours would lose what it holds."""
+    content = private_files.read(path)
+    if not content:
+        return
+    document = _parsed(content)
+    if document is None or [one.name for one in document.clusters] != [NAME]:
+        raise BadConfiguration(
+            f"{path} was not written by Bramley and is left as it is; choose another file with --kubeconfig-out"
+        )
+
+
+def admin_token(path: Path, tokens: Tokens) -> Secret:
+    """Return the token that the kubeconfig holds if it still works, else a new one that voids the former."""
+    found = _token_in(path)
+    user = tokens.identify(found)
+    if found is not None and user is not None and user.name == ADMIN:
+        return Secret(found)
+    return tokens.issue(ADMIN, ADMIN_GROUPS)
+
+
+def write(path: Path, *, server: str, authority: bytes, token: Secret) -> None:
+    """Write the kubeconfig, readable by its owner only."""
+    private_files.write(path, _rendered(server, authority, token).encode())
+
+
+def _rendered(server: str, authority: bytes, token: Secret) -> str:
+    # JSON strings are YAML strings, so nothing in a path or address can break out of its place.
+    return f"""\
+apiVersion: v1
+kind: Config
+current-context: {NAME}
+clusters:
+- name: {NAME}
+  cluster:
+    server: {_text(server)}
+    certificate-authority-data: {base64.b64encode(authority).decode()}
+contexts:
+- name: {NAME}
+  context:
+    cluster: {NAME}
+    user: {ADMIN}
+users:
+- name: {ADMIN}
+  user:
+    token: {_text(token.reveal())}
+"""
+
+
+def _text(value: str) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _token_in(path: Path) -> str | None:
+    document = _parsed(private_files.read(path) or b"")
+    if document is None:
+        return None
+    return next((one.user.token for one in document.users if one.name == ADMIN), None)
+
+
+def _parsed(content: bytes) -> _Document | None:
+    if not content:
+        return None
+    if (own := _as_written(content)) is not None:
+        return own
+    import yaml
+
+    try:
+        return msgspec.convert(yaml.safe_load(content), _Document)
+    except (yaml.YAMLError, UnicodeDecodeError, msgspec.ValidationError):
+        return None
+
+
+def _as_written(content: bytes) -> _Document | None:
+    """Read a file that still is as we wrote it, without the YAML library, whose loading would slow down every start."""
+    pairs = (line.strip().partition(": ") for line in content.decode(errors="replace").splitlines())
+    values = {key: value for key, _, value in pairs}
+    try:
+        server = msgspec.json.decode(values["server"], type=str)
+        token = msgspec.json.decode(values["token"], type=str)
+        authority = base64.b64decode(values["certificate-authority-data"])
+    except (KeyError, ValueError, msgspec.DecodeError):
+        return None
+    # Only if writing the same again gives the same bytes were the lines what they seemed to be.
+    if _rendered(server, authority, Secret(token)).encode() != content:
+        return None
+    return _Document([_Named(NAME)], [_Named(ADMIN, _User(token))])

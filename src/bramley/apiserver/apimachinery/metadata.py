@@ -1,0 +1,213 @@
+"""The rules of `metadata`, the same for all kinds: what a new object must have and what an update may not touch.
+
+The shape is checked before this (see `shapes`), so every field here has its type. What did not change is not looked at again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from bramley.apiserver.apimachinery import causes, names
+from bramley.base.errors import Cause
+
+Json = dict[str, Any]
+
+ANNOTATIONS_LIMIT_BYTES = 256 * 1024
+ORPHAN = "orphan"
+FOREGROUND = "foregroundDeletion"
+
+_IMMUTABLE = "field is immutable"
+_STANDARD_FINALIZERS = frozenset({"kubernetes", ORPHAN, FOREGROUND})
+_OWNER_FIELDS = ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion")
+_SYSTEM_FIELDS = (
+    "selfLink",
+    "uid",
+    "resourceVersion",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "managedFields",
+)
+
+
+def timestamp(now: datetime) -> str:
+    """Return a time as metadata shows it, in whole seconds."""
+    return now.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def stamped(metadata: Json, *, uid: UUID, now: datetime) -> Json:
+    """Return a new object's metadata with what only the server may set, and without what it may not bring."""
+    known = {key: value for key, value in metadata.items() if key not in _SYSTEM_FIELDS}
+    return {**known, "uid": str(uid), "creationTimestamp": timestamp(now)}
+
+
+def carried_over(new: Json, old: Json) -> Json:
+    """Return an update's metadata with what an update cannot change taken from the object as it was."""
+    kept = dict(new)
+    kept.pop("selfLink", None)
+    # Who manages which fields is settled after this, for objects that somebody applied to.
+    if "managedFields" in kept or "managedFields" in old:
+        kept.pop("managedFields", None)
+        kept |= {"managedFields": old["managedFields"]} if "managedFields" in old else {}
+    for field in ("generation", "creationTimestamp", "deletionTimestamp"):
+        if field in old:
+            kept[field] = old[field]
+        elif field == "generation":
+            kept.pop(field, None)
+    for field in ("uid", "deletionGracePeriodSeconds"):
+        if field in old and not kept.get(field):
+            kept[field] = old[field]
+    return kept
+
+
+def check_new(metadata: Json, *, namespaced: bool, name_check: names.Check) -> list[Cause]:
+    """Return what is wrong with a new object's metadata."""
+    found = [*_names(metadata, name_check), *_namespace(metadata, namespaced=namespaced)]
+    if metadata.get("generation", 0) < 0:
+        detail = "must be greater than or equal to 0"
+        found.append(causes.invalid("metadata.generation", metadata["generation"], detail))
+    return [*found, *_contents(metadata, {}), *_finalizers(metadata.get("finalizers", []))]
+
+
+def check_qualified_finalizers(finalizers: list[str]) -> list[Cause]:
+    """Return the finalizers that are neither Kubernetes' own nor carry the domain of their owner."""
+    detail = "name is neither a standard finalizer name nor is it fully qualified"
+    return [
+        causes.invalid(f"metadata.finalizers[{index}]", each, detail)
+        for index, each in enumerate(finalizers)
+        if "/" not in each and each not in _STANDARD_FINALIZERS
+    ]
+
+
+def check_change(new: Json, old: Json) -> list[Cause]:
+    """Return what is wrong with an update's metadata."""
+    found = _contents(new, old)
+    if new.get("finalizers") != old.get("finalizers"):
+        found += _finalizers(new.get("finalizers", []))
+        if "deletionTimestamp" in old:
+            found += _no_new_finalizers(new.get("finalizers", []), old.get("finalizers", []))
+    fixed = ("name", "namespace", "uid", "deletionTimestamp", "deletionGracePeriodSeconds")
+    found += [
+        causes.invalid(f"metadata.{field}", new.get(field), _IMMUTABLE)
+        for field in fixed
+        if new.get(field) != old.get(field)
+    ]
+    return found
+
+
+def _names(metadata: Json, name_check: names.Check) -> list[Cause]:
+    found = []
+    base, name = metadata.get("generateName", ""), metadata.get("name", "")
+    if base:
+        wrong = name_check(base, True)
+        found += [causes.invalid("metadata.generateName", base, each) for each in wrong]
+    if not name:
+        return [*found, causes.required("metadata.name", "name or generateName is required")]
+    return found + [causes.invalid("metadata.name", name, each) for each in name_check(name, False)]
+
+
+def _namespace(metadata: Json, *, namespaced: bool) -> list[Cause]:
+    namespace = metadata.get("namespace", "")
+    if not namespaced:
+        detail = "not allowed on this type"
+        return [causes.forbidden("metadata.namespace", detail)] if namespace else []
+    if not namespace:
+        return [causes.required("metadata.namespace")]
+    wrong = names.label(namespace)
+    return [causes.invalid("metadata.namespace", namespace, each) for each in wrong]
+
+
+def _contents(new: Json, old: Json) -> list[Cause]:
+    found: list[Cause] = []
+    if new.get("labels") != old.get("labels"):
+        found += check_labels(new.get("labels", {}), "metadata.labels")
+    if new.get("annotations") != old.get("annotations"):
+        found += _annotations(new.get("annotations", {}))
+    if new.get("ownerReferences") != old.get("ownerReferences"):
+        found += _owners(new.get("ownerReferences", []))
+    return found
+
+
+def check_labels(labels: Mapping[str, str], field: str) -> list[Cause]:
+    """Return what is wrong with a set of labels at a field."""
+    found = []
+    for key, value in labels.items():
+        found += [causes.invalid(field, key, each) for each in names.qualified_name(key)]
+        found += [causes.invalid(field, value, each) for each in names.label_value(value)]
+    return found
+
+
+def _annotations(annotations: Mapping[str, str]) -> list[Cause]:
+    field = "metadata.annotations"
+    found = []
+    for key in annotations:
+        # Only here the case does not matter.
+        found += [causes.invalid(field, key, each) for each in names.qualified_name(key.lower())]
+    size_bytes = sum(len(key.encode()) + len(text.encode()) for key, text in annotations.items())
+    if size_bytes > ANNOTATIONS_LIMIT_BYTES:
+        found.append(causes.too_long(field, ANNOTATIONS_LIMIT_BYTES))
+    return found
+
+
+def _owners(owners: list[Json]) -> list[Cause]:
+    field = "metadata.ownerReferences"
+    found: list[Cause] = []
+    for owner in owners:
+        found += _owner(owner, field)
+    controllers = [owner for owner in owners if owner.get("controller")]
+    for extra in controllers[1:]:
+        both = " and ".join(
+            f"{each.get('kind')}/{each.get('name')}" for each in (controllers[0], extra)
+        )
+        detail = f'Only one reference can have Controller set to true. Found "true" in references for {both}'
+        shown = msgspec.json.encode([_in_order(each) for each in owners]).decode()
+        found.append(Cause(field, "FieldValueInvalid", f"Invalid value: {shown}: {detail}"))
+    return found
+
+
+def _in_order(owner: Json) -> Json:
+    return {key: owner[key] for key in _OWNER_FIELDS if key in owner}
+
+
+def _owner(owner: Json, field: str) -> list[Cause]:
+    found = []
+    if not owner.get("apiVersion", "").rpartition("/")[2]:
+        value = owner.get("apiVersion", "")
+        found.append(causes.invalid(f"{field}.apiVersion", value, "version must not be empty"))
+    found += [
+        causes.invalid(f"{field}.{part}", "", "must not be empty")
+        for part in ("kind", "name", "uid")
+        if not owner.get(part)
+    ]
+    if (owner.get("apiVersion"), owner.get("kind")) == ("v1", "Event"):
+        detail = "/v1, Kind=Event is disallowed from being an owner"
+        shown = msgspec.json.encode(_in_order(owner)).decode()
+        found.append(Cause(field, "FieldValueInvalid", f"Invalid value: {shown}: {detail}"))
+    return found
+
+
+def _finalizers(finalizers: list[str]) -> list[Cause]:
+    field = "metadata.finalizers"
+    found = [
+        causes.invalid(field, each, wrong)
+        for each in finalizers
+        for wrong in names.qualified_name(each)
+    ]
+    if ORPHAN in finalizers and FOREGROUND in finalizers:
+        detail = f"finalizer {ORPHAN} and {FOREGROUND} cannot be both set"
+        found.append(causes.invalid(field, finalizers, detail))
+    return found
+
+
+def _no_new_finalizers(new: list[str], old: list[str]) -> list[Cause]:
+    extra = sorted(set(new) - set(old))
+    if not extra:
+        return []
+    listed = ", ".join(causes.quoted(each) for each in extra)
+    detail = f"no new finalizers can be added if the object is being deleted, found new finalizers []string{{{listed}}}"
+    return [causes.forbidden("metadata.finalizers", detail)]

@@ -1,0 +1,273 @@
+"""Label and field selectors: parsed once per request, then asked about many records.
+
+The grammar, its leniencies and its complaints are those of a real server, because people and tools read them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from bramley.apiserver.apimachinery import causes, names
+from bramley.apiserver.apimachinery.status import bad_request
+from bramley.apiserver.store.records import Record
+from bramley.base.errors import Cause
+
+_TOKEN = re.compile(r"\s*(==|!=|[=!(),<>]|[^=!(),<>\s]+)")
+_OPERATORS = {
+    "in": "in",
+    "notin": "notin",
+    "=": "in",
+    "==": "in",
+    "!=": "notin",
+    ">": "gt",
+    "<": "lt",
+}
+_EXPECTED = "in, notin, =, ==, !=, gt, lt"
+_SYMBOLS = frozenset({"=", "==", "!=", "!", "(", ")", ",", "<", ">"})
+_FIELD_OPERATORS = re.compile(r"(?<!\\)(?:\\\\)*(!=|==|=)")
+
+
+class Requirement(NamedTuple):
+    """One condition on one label."""
+
+    key: str
+    operator: str
+    values: frozenset[str] = frozenset()
+
+    def holds(self, labels: Mapping[str, str]) -> bool:
+        """Tell whether labels meet the condition."""
+        value = labels.get(self.key)
+        match self.operator:
+            case "in":
+                return value in self.values
+            case "notin":
+                return value not in self.values
+            case "exists":
+                return value is not None
+            case "absent":
+                return value is None
+        return value is not None and self._compares(value)
+
+    def _compares(self, text: str) -> bool:
+        try:
+            value = int(text)
+        except ValueError:
+            return False
+        bound = int(next(iter(self.values)))
+        return value > bound if self.operator == "gt" else value < bound
+
+
+class FieldTerm(NamedTuple):
+    """One condition on one field."""
+
+    field: str
+    value: str
+    equal: bool
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """What a list or watch wants to see; nothing in it means everything."""
+
+    labels: tuple[Requirement, ...] = ()
+    fields: tuple[FieldTerm, ...] = ()
+
+    @property
+    def everything(self) -> bool:
+        """Tell whether nothing is left out."""
+        return not self.labels and not self.fields
+
+    def wants(self, record: Record) -> bool:
+        """Tell whether an object is wanted."""
+        for term in self.fields:
+            if (_field(record, term.field) == term.value) is not term.equal:
+                return False
+        return all(each.holds(record.labels) for each in self.labels)
+
+    def only(self, field: str) -> str | None:
+        """Return the one value that a field must have, if the selection says so."""
+        for term in self.fields:
+            if term.field == field and term.equal:
+                return term.value
+        return None
+
+
+EVERYTHING = Selection()
+
+
+def _field(record: Record, field: str) -> str:
+    if field == "metadata.name":
+        return record.key.name
+    if field == "metadata.namespace":
+        return record.key.namespace
+    return record.fields.get(field, "")
+
+
+class _Refused(ValueError):
+    """A part of a selector that makes no sense."""
+
+
+def parse_labels(text: str) -> tuple[Requirement, ...]:
+    """Parse a label selector; raise a 400 that says what was found and what was expected."""
+    try:
+        return tuple(_Parser(text).requirements())
+    except _Refused as refused:
+        raise bad_request(str(refused)) from None
+
+
+class _Parser:
+    """Reads one label selector from left to right."""
+
+    def __init__(self, text: str) -> None:
+        self._tokens: list[str] = [*_TOKEN.findall(text), ""]
+        self._at = 0
+
+    def requirements(self) -> Iterable[Requirement]:
+        """Yield the requirements in order."""
+        if self._peek() and not self._starts():
+            raise _Refused(f"found '{self._peek()}', expected: !, identifier, or 'end of string'")
+        while self._peek():
+            try:
+                yield self._requirement()
+            except _Refused as refused:
+                raise _Refused(f"unable to parse requirement: {refused}") from None
+            self._separator()
+
+    def _separator(self) -> None:
+        found = self._next()
+        if found and found != ",":
+            raise _Refused(f"found '{found}', expected: ',' or 'end of string'")
+        if found and not self._starts():
+            raise _Refused(f"found '{self._peek()}', expected: identifier after ','")
+
+    def _requirement(self) -> Requirement:
+        key = self._next()
+        negated = key == "!"
+        if negated:
+            key = self._next()
+        if not key or key in _SYMBOLS:
+            raise _Refused(f"found '{key}', expected: identifier")
+        _complain(causes.invalid("<nil>", key, each) for each in names.qualified_name(key))
+        if negated or self._peek() in {"", ","}:
+            return Requirement(key, "absent" if negated else "exists")
+        return self._compared(key)
+
+    def _compared(self, key: str) -> Requirement:
+        found = self._next()
+        operator = _OPERATORS.get(found)
+        if operator is None:
+            raise _Refused(f"found '{found}', expected: {_EXPECTED}")
+        values = self._set() if found in {"in", "notin"} else [self._exact()]
+        _complain(_wrong_values(key, operator, sorted(values)))
+        return Requirement(key, operator, frozenset(values))
+
+    def _exact(self) -> str:
+        if self._peek() in {"", ","}:
+            return ""
+        found = self._next()
+        if found in _SYMBOLS:
+            raise _Refused(f"found '{found}', expected: identifier")
+        return found
+
+    def _set(self) -> set[str]:
+        found = self._next()
+        if found != "(":
+            raise _Refused(f"found '{found}' expected: '('")
+        if self._peek() == ")":
+            self._next()
+            return {""}
+        if not self._peek() or (self._peek() in _SYMBOLS and self._peek() != ","):
+            raise _Refused(f"found '{self._peek()}', expected: ',', ')' or identifier")
+        return self._listed()
+
+    def _listed(self) -> set[str]:
+        values: set[str] = set()
+        while True:
+            found = self._next()
+            if found == ",":
+                values |= {""} if not values or self._peek() in {",", ")"} else set()
+                if self._peek() == ",":
+                    self._next()
+            elif found and found not in _SYMBOLS:
+                values.add(found)
+                if self._peek() not in {",", ")"}:
+                    raise _Refused(f"found '{self._peek()}', expected: ',' or ')'")
+            else:
+                raise _Refused(f"found '{found}', expected: ',', or identifier")
+            if self._peek() == ")":
+                self._next()
+                return values
+
+    def _starts(self) -> bool:
+        return self._peek() == "!" or self._peek() not in {"", *_SYMBOLS}
+
+    def _peek(self) -> str:
+        return self._tokens[self._at]
+
+    def _next(self) -> str:
+        token = self._tokens[self._at]
+        self._at = min(self._at + 1, len(self._tokens) - 1)
+        return token
+
+
+def _wrong_values(key: str, operator: str, values: list[str]) -> Iterable[Cause]:
+    for index, value in enumerate(values):
+        if operator in {"gt", "lt"} and not re.fullmatch(r"[+-]?\d+", value):
+            detail = "for 'Gt', 'Lt' operators, the value must be an integer"
+            yield causes.invalid(f"values[{index}]", value, detail)
+        for each in names.label_value(value):
+            yield causes.invalid(f"values[{index}][{key}]", value, each)
+
+
+def _complain(found: Iterable[Cause]) -> None:
+    said = [f"{each.field}: {each.message}" for each in found]
+    if said:
+        raise _Refused(said[0] if len(said) == 1 else f"[{', '.join(said)}]")
+
+
+def parse_fields(text: str, resolve: Callable[[str], str]) -> tuple[FieldTerm, ...]:
+    """Parse a field selector; `resolve` turns a field's name into the stored one, or refuses it."""
+    terms = []
+    for term in _split_terms(text):
+        if term:
+            field, equal, value = _split_term(term, text)
+            terms.append(FieldTerm(resolve(field), _unescaped(value), equal))
+    return tuple(terms)
+
+
+def _split_terms(text: str) -> list[str]:
+    terms, start, at = [], 0, 0
+    while at < len(text):
+        if text[at] == "\\":
+            at += 1
+        elif text[at] == ",":
+            terms.append(text[start:at])
+            start = at + 1
+        at += 1
+    return [*terms, text[start:]]
+
+
+def _split_term(term: str, whole: str) -> tuple[str, bool, str]:
+    match = _FIELD_OPERATORS.search(term)
+    if match is None:
+        raise bad_request(f"invalid selector: '{whole}'; can't understand '{term}'")
+    return term[: match.start(1)], match.group(1) != "!=", term[match.end(1) :]
+
+
+def _unescaped(value: str) -> str:
+    out, at = [], 0
+    while at < len(value):
+        if value[at] != "\\":
+            out.append(value[at])
+        elif value[at + 1 : at + 2] in {"\\", ",", "="}:
+            at += 1
+            out.append(value[at])
+        else:
+            raise bad_request(
+                f"invalid field selector: invalid escape sequence: {value[at : at + 2]}"
+            )
+        at += 1
+    return "".join(out)

@@ -1,0 +1,305 @@
+"""The life of a CustomResourceDefinition: completed, checked, accepted, and turned into what is served.
+
+The REST part calls `admit` on every write and `served` when a definition takes effect. On a cluster controllers set the
+status a moment later; here it is set with the write, so a definition is established when its creation is answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from bramley.apiserver.apimachinery import causes, status
+from bramley.apiserver.registry.resources import (
+    CUSTOM,
+    ScalePaths,
+    SelectableField,
+    ServedResource,
+)
+from bramley.apiserver.schema.values import copied
+from bramley.base.clock import Clock, SystemClock
+from bramley.base.errors import Cause
+
+if TYPE_CHECKING:
+    from bramley.apiserver.tables.columns import Printer
+
+Json = dict[str, Any]
+
+GROUP = "apiextensions.k8s.io"
+KIND = "CustomResourceDefinition"
+_SYSTEM = SystemClock()
+_NOT_ACCEPTED = ("False", "NotAccepted", "not all names are accepted")
+
+
+class _Names(msgspec.Struct, rename="camel"):
+    plural: str = ""
+    singular: str = ""
+    kind: str = ""
+    list_kind: str = ""
+    short_names: list[str] = []
+
+
+class _Group(msgspec.Struct):
+    group: str
+
+
+class _Accepted(msgspec.Struct, rename="camel"):
+    accepted_names: _Names | None = None
+
+
+class Named(msgspec.Struct):
+    """The part of a definition that others are compared with."""
+
+    spec: _Group
+    status: _Accepted | None = None
+
+
+def admit(
+    new: Json, old: Json | None, *, others: Iterable[Json] = (), clock: Clock = _SYSTEM
+) -> None:
+    """Complete a definition in place, set its status and raise a 422 with every broken rule.
+
+    `others` are the definitions already there; names that one of them has in the same group are not accepted.
+    """
+    # Schemas take a while to load, and a server without definitions starts without them.
+    from bramley.apiserver.schema.definitions import spec_causes
+    from bramley.apiserver.schema.shape import BadShape, shaped
+
+    try:
+        new["spec"] = shaped(new.get("spec"))
+    except BadShape as error:
+        told = f'{KIND} in version "v1" cannot be handled as a {KIND}: {error}'
+        raise status.bad_request(told) from error
+    _complete(new["spec"])
+    broken = [*_name_causes(new), *spec_causes(new["spec"])]
+    before = (old or {}).get("status") or {}
+    stored = _stored_versions(new["spec"], before)
+    broken += _stored_causes(new["spec"], stored)
+    broken += _changes(new["spec"], old["spec"]) if old else []
+    if broken:
+        name = new.get("metadata", {}).get("name") or ""
+        raise status.invalid(status.Details(GROUP, KIND, name), broken)
+    new["status"] = _status(new, before, stored, others=others, now=clock.now())
+
+
+def is_established(crd: Mapping[str, Any]) -> bool:
+    """Tell whether the definition's kind is served."""
+    return _condition(crd.get("status") or {}, "Established").get("status") == "True"
+
+
+def served(crd: Json) -> list[ServedResource]:
+    """Return what an established definition makes us serve: one resource per served version."""
+    if not is_established(crd):
+        return []
+    return [_resource(crd, version) for version in crd["spec"]["versions"] if version["served"]]
+
+
+def disabled(crd: Json, now: datetime) -> Json:
+    """Return a definition of a kind that is built in, as an older release took it: accepted and served no longer."""
+    before = crd.get("status") or {}
+    plural = crd["spec"]["names"]["plural"]
+    naming = ("False", "PluralConflict", f"{causes.quoted(plural)} is built into this server")
+    told = [
+        _as_condition("NamesAccepted", naming, before, now),
+        _as_condition("Established", _NOT_ACCEPTED, before, now),
+    ]
+    types = {each["type"] for each in told}
+    kept = [each for each in before.get("conditions") or () if each.get("type") not in types]
+    return {**crd, "status": {**before, "conditions": [*told, *kept]}}
+
+
+def _complete(spec: Json) -> None:
+    called = spec["names"]
+    called["singular"] = called.get("singular") or called["kind"].lower()
+    if called["kind"]:
+        called["listKind"] = called.get("listKind") or f"{called['kind']}List"
+    spec.setdefault("conversion", {"strategy": "None"})
+
+
+def _name_causes(crd: Json) -> list[Cause]:
+    name = crd.get("metadata", {}).get("name") or ""
+    spec = crd["spec"]
+    if name == f"{spec['names']['plural']}.{spec['group']}":
+        return []
+    return [causes.invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group')]
+
+
+def _stored_versions(spec: Json, before: Json) -> list[str]:
+    stored = list(before.get("storedVersions") or ())
+    storage = next((version["name"] for version in spec["versions"] if version["storage"]), None)
+    return [*stored, storage] if storage and storage not in stored else stored
+
+
+def _stored_causes(spec: Json, stored: list[str]) -> list[Cause]:
+    field = "status.storedVersions"
+    if not stored:
+        return [causes.invalid(field, stored, "must have at least one stored version")]
+    known = {version["name"] for version in spec["versions"]}
+    told = (
+        "missing from spec.versions; {0} was previously a storage version, and must remain in spec.versions until a storage"
+        " migration ensures no data remains persisted in {0} and removes {0} from status.storedVersions"
+    )
+    return [
+        causes.invalid(f"{field}[{index}]", name, told.format(name))
+        for index, name in enumerate(stored)
+        if name not in known
+    ]
+
+
+def _changes(spec: Json, old: Json) -> list[Cause]:
+    watched = [
+        ("spec.scope", spec["scope"], old["scope"]),
+        ("spec.names.kind", spec["names"]["kind"], old["names"]["kind"]),
+        ("spec.group", spec["group"], old["group"]),
+        ("spec.names.plural", spec["names"]["plural"], old["names"]["plural"]),
+    ]
+    return [
+        causes.invalid(field, value, "field is immutable")
+        for field, value, former in watched
+        if value != former
+    ]
+
+
+def _status(
+    crd: Json, before: Json, stored: list[str], *, others: Iterable[Json], now: datetime
+) -> Json:
+    wanted = crd["spec"]["names"]
+    accepted, conflict = _accepted(crd, before.get("acceptedNames") or {}, others)
+    if conflict is None:
+        naming = ("True", "NoConflicts", "no conflicts found")
+        serving = ("True", "InitialNamesAccepted", "the initial names have been accepted")
+    else:
+        naming = ("False", *conflict)
+        serving = _NOT_ACCEPTED
+    former = _condition(before, "Established")
+    if former.get("status") == "True":
+        serving = (former["status"], former["reason"], former["message"])
+    return {
+        "conditions": [
+            _as_condition("NamesAccepted", naming, before, now),
+            _as_condition("Established", serving, before, now),
+        ],
+        "acceptedNames": copied(wanted) if conflict is None else accepted,
+        "storedVersions": stored,
+    }
+
+
+def _accepted(crd: Json, mine: Json, others: Iterable[Json]) -> tuple[Json, tuple[str, str] | None]:
+    """Return the names that are free, and the last conflict found, if there is one."""
+    spec = crd["spec"]
+    plurals, kinds = _taken(crd, others)
+    accepted = {"plural": "", "kind": "", **copied(mine)}
+    conflict: tuple[str, str] | None = None
+    for word, reason, taken in (
+        ("plural", "PluralConflict", plurals),
+        ("singular", "SingularConflict", plurals),
+        ("shortNames", "ShortNamesConflict", plurals),
+        ("kind", "KindConflict", kinds),
+        ("listKind", "ListKindConflict", kinds),
+    ):
+        value = spec["names"].get(word)
+        wanted = value if isinstance(value, list) else [value]
+        clashes = [name for name in wanted if name in taken]
+        if clashes:
+            conflict = (reason, _in_use(clashes))
+        elif value is not None:
+            accepted[word] = copied(value)
+    if "categories" in spec["names"]:
+        accepted["categories"] = copied(spec["names"]["categories"])
+    return accepted, conflict
+
+
+def _in_use(clashes: list[str]) -> str:
+    told = [f"{causes.quoted(name)} is already in use" for name in clashes]
+    return told[0] if len(told) == 1 else f"[{', '.join(told)}]"
+
+
+def _taken(crd: Json, others: Iterable[Json]) -> tuple[set[str], set[str]]:
+    plurals: set[str] = set()
+    kinds: set[str] = set()
+    for other in others:
+        same = other["metadata"]["name"] == crd["metadata"]["name"]
+        if same or other["spec"]["group"] != crd["spec"]["group"]:
+            continue
+        has = (other.get("status") or {}).get("acceptedNames") or {}
+        plurals |= {has.get("plural") or "", has.get("singular") or "", *has.get("shortNames", ())}
+        kinds |= {has.get("kind") or "", has.get("listKind") or ""}
+    return plurals, kinds
+
+
+def _condition(state: Mapping[str, Any], type: str) -> Json:
+    found = [one for one in state.get("conditions") or () if one.get("type") == type]
+    return found[0] if found else {}
+
+
+def _as_condition(type: str, said: tuple[str, str, str], before: Json, now: datetime) -> Json:
+    former = _condition(before, type)
+    unchanged = former.get("status") == said[0] and former.get("lastTransitionTime")
+    return {
+        "type": type,
+        "status": said[0],
+        "lastTransitionTime": unchanged or now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "reason": said[1],
+        "message": said[2],
+    }
+
+
+def _resource(crd: Json, version: Json) -> ServedResource:
+    from bramley.apiserver.schema import structural
+    from bramley.apiserver.schema.definitions import schema_of
+
+    spec, called = crd["spec"], crd["status"]["acceptedNames"]
+    storage = next(one["name"] for one in spec["versions"] if one["storage"])
+    subresources = version.get("subresources") or {}
+    schema = schema_of(version)
+    return ServedResource(
+        group=spec["group"],
+        version=version["name"],
+        kind=called["kind"],
+        plural=called["plural"],
+        namespaced=spec["scope"] == "Namespaced",
+        list_kind=called.get("listKind") or "",
+        singular=called.get("singular") or "",
+        short_names=tuple(called.get("shortNames") or ()),
+        categories=tuple(called.get("categories") or ()),
+        has_status="status" in subresources,
+        scale=_scale(subresources.get("scale")),
+        structural=None if schema is None else structural.compile(schema),
+        selectable=tuple(_selectable(one) for one in version.get("selectableFields") or ()),
+        stored_version=storage,
+        printer=cache(partial(_printer, version)),
+        schema=schema,
+        rules=replace(CUSTOM, warning=_deprecation(spec["group"], called["kind"], version)),
+    )
+
+
+def _deprecation(group: str, kind: str, version: Json) -> str:
+    """Return what users of a version that shall go are told."""
+    if not version.get("deprecated"):
+        return ""
+    return version.get("deprecationWarning") or f"{group}/{version['name']} {kind} is deprecated"
+
+
+def _printer(version: Json) -> Printer:
+    # Compiling the columns' paths can wait for the first table.
+    from bramley.apiserver.tables import custom
+
+    return custom.printer(version.get("additionalPrinterColumns"))
+
+
+def _scale(paths: Json | None) -> ScalePaths | None:
+    if paths is None:
+        return None
+    return ScalePaths(
+        paths["specReplicasPath"], paths["statusReplicasPath"], paths.get("labelSelectorPath")
+    )
+
+
+def _selectable(field: Json) -> SelectableField:
+    name = field["jsonPath"].removeprefix(".")
+    return SelectableField(name, tuple(name.split(".")))

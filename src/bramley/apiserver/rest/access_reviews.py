@@ -1,0 +1,153 @@
+"""SubjectAccessReview and its kin: may somebody do something, and what may I do at all."""
+
+from __future__ import annotations
+
+import msgspec
+
+from bramley.apiserver.apimachinery import causes, status
+from bramley.apiserver.apimachinery.status import Details
+from bramley.apiserver.apimachinery.users import User
+from bramley.apiserver.auth.attributes import Attributes
+from bramley.apiserver.auth.rules import Rule
+from bramley.apiserver.http.exchange import Answer, Request, json_answer
+from bramley.apiserver.http.paths import Target
+from bramley.apiserver.registry.resources import Json
+from bramley.apiserver.rest import bodies, objects, options
+from bramley.apiserver.rest.server import Server
+from bramley.base.errors import Cause
+
+_EXACTLY_ONE = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+_NOT_BOTH = "cannot be specified in combination with resourceAttributes"
+
+
+async def review_subject(server: Server, request: Request, target: Target) -> Answer:
+    """Tell whether the user in the body may do what the body names."""
+    body = await _read(request, target)
+    spec = body.get("spec") or {}
+    wrong = _wrong_attributes(spec)
+    if not spec.get("user") and not spec.get("groups"):
+        detail = "at least one of user or group must be specified"
+        wrong.append(causes.invalid("spec.user", spec.get("user", ""), detail))
+    _refuse(body, target, wrong)
+    return _decided(server, body, _asked(_subject(spec), spec))
+
+
+async def review_local(server: Server, request: Request, target: Target) -> Answer:
+    """Tell the same within the namespace of the path."""
+    body = await _read(request, target)
+    objects.settle_namespace(body, target.namespace)
+    spec = body.get("spec") or {}
+    wrong = _wrong_attributes(spec)
+    if not spec.get("user") and not spec.get("groups"):
+        detail = "at least one of user or group must be specified"
+        wrong.append(causes.invalid("spec.user", spec.get("user", ""), detail))
+    wrong += _wrong_place(spec, target.namespace)
+    _refuse(body, target, wrong, besides=("namespace",))
+    return _decided(server, body, _asked(_subject(spec), spec))
+
+
+async def review_self(server: Server, request: Request, target: Target) -> Answer:
+    """Tell whether the caller may do what the body names."""
+    body = await _read(request, target)
+    spec = body.get("spec") or {}
+    _refuse(body, target, _wrong_attributes(spec))
+    return _decided(server, body, _asked(request.caller, spec))
+
+
+async def review_rules(server: Server, request: Request, target: Target) -> Answer:
+    """List the rules that the caller has in a namespace."""
+    body = await _read(request, target)
+    namespace = (body.get("spec") or {}).get("namespace", "")
+    if not namespace:
+        raise status.bad_request("no namespace on request")
+    rbac = server.authorizer.rbac
+    found = rbac.rules_for(request.caller, namespace)
+    missing = rbac.missing(request.caller, namespace)
+    answer: Json = {
+        "resourceRules": [_resource_rule(rule) for rule in found if rule.resources],
+        "nonResourceRules": [_path_rule(rule) for rule in found if rule.non_resource_urls],
+        "incomplete": False,
+    }
+    if missing:
+        answer["evaluationError"] = missing[0] if len(missing) == 1 else f"[{', '.join(missing)}]"
+    whole = {"kind": body["kind"], "apiVersion": body["apiVersion"], "metadata": {}}
+    return json_answer({**whole, "spec": {}, "status": answer}, 201)
+
+
+async def _read(request: Request, target: Target) -> Json:
+    how = options.writing(request, "CreateOptions")
+    return await bodies.read_object(request, target.resource, how)
+
+
+def _subject(spec: Json) -> User:
+    extra = {key: tuple(values or ()) for key, values in (spec.get("extra") or {}).items()}
+    groups = tuple(spec.get("groups") or ())
+    return User(spec.get("user", ""), groups, spec.get("uid", ""), extra)
+
+
+def _asked(user: User, spec: Json) -> Attributes:
+    paths = spec.get("nonResourceAttributes")
+    if paths is not None:
+        return Attributes(user, paths.get("verb", ""), path=paths.get("path", "") or "/")
+    wanted = spec["resourceAttributes"]
+    parts = ("group", "version", "resource", "subresource", "namespace", "name")
+    return Attributes(
+        user, wanted.get("verb", ""), **{part: wanted.get(part, "") for part in parts}
+    )
+
+
+def _decided(server: Server, body: Json, asked: Attributes) -> Answer:
+    verdict = server.authorizer.decide(asked)
+    found: Json = {"allowed": verdict.allowed}
+    if verdict.denied and not verdict.allowed:
+        found["denied"] = True
+    if verdict.reason:
+        found["reason"] = verdict.reason
+    return json_answer({**body, "status": found}, 201)
+
+
+def _wrong_attributes(spec: Json) -> list[Cause]:
+    resource, paths = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    if resource is not None and paths is not None:
+        return [causes.invalid("spec.nonResourceAttributes", _own_names(paths), _NOT_BOTH)]
+    if resource is None and paths is None:
+        return [causes.invalid("spec.resourceAttributes", None, _EXACTLY_ONE)]
+    return []
+
+
+def _wrong_place(spec: Json, namespace: str) -> list[Cause]:
+    resource, paths = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    if resource is not None and resource.get("namespace", "") != namespace:
+        field = "spec.resourceAttributes.namespace"
+        found = resource.get("namespace", "")
+        return [causes.invalid(field, found, "must match metadata.namespace")]
+    if paths is not None:
+        detail = "disallowed on this kind of request"
+        return [causes.invalid("spec.nonResourceAttributes", _own_names(paths), detail)]
+    return []
+
+
+def _own_names(paths: Json) -> Json:
+    # A real server shows its own names of the fields here.
+    return {"Path": paths.get("path", ""), "Verb": paths.get("verb", "")}
+
+
+def _refuse(
+    body: Json, target: Target, wrong: list[Cause], *, besides: tuple[str, ...] = ()
+) -> None:
+    meta = {key: value for key, value in body["metadata"].items() if key not in besides and value}
+    if meta:
+        detail = "must be empty except for namespace" if besides else "must be empty"
+        wrong = [*wrong, causes.invalid("metadata", body["metadata"], detail)]
+    if wrong:
+        # A real server forgets to say the kind here.
+        raise status.invalid(Details(target.resource.group), wrong)
+
+
+def _resource_rule(rule: Rule) -> Json:
+    whole: Json = msgspec.to_builtins(rule)
+    return {key: value for key, value in whole.items() if key != "nonResourceURLs"}
+
+
+def _path_rule(rule: Rule) -> Json:
+    return {"verbs": rule.verbs, "nonResourceURLs": rule.non_resource_urls}

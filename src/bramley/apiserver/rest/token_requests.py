@@ -1,0 +1,178 @@
+"""`serviceaccounts/token`: minting a token for an account, in the words and with the checks of a real server."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from bramley.apiserver.apimachinery import causes, status
+from bramley.apiserver.apimachinery.metadata import timestamp
+from bramley.apiserver.apimachinery.status import Details
+from bramley.apiserver.auth.accounts import Bound, Reference
+from bramley.apiserver.http.exchange import Answer, Request, json_answer
+from bramley.apiserver.http.paths import Target
+from bramley.apiserver.registry.resources import Json, Rules, ServedResource
+from bramley.apiserver.rest import bodies, objects, options
+from bramley.apiserver.rest.server import Server, decoded
+from bramley.apiserver.store.records import Key
+
+SHORTEST = timedelta(minutes=10)
+USUAL = timedelta(hours=1)
+_SECONDS_LIMIT = 1 << 32
+
+RESOURCE = ServedResource(
+    group="authentication.k8s.io",
+    version="v1",
+    kind="TokenRequest",
+    plural="tokenrequests",
+    namespaced=True,
+    is_custom=False,
+    is_virtual=True,
+    rules=Rules(shape="v1.TokenRequest"),
+)
+_DETAILS = Details(RESOURCE.group, RESOURCE.kind)
+
+
+async def create(server: Server, request: Request, target: Target) -> Answer:
+    """Mint a token for the ServiceAccount that the path names."""
+    how = options.writing(request, "CreateOptions")
+    wish = await bodies.read_object(request, RESOURCE, how)
+    _check_address(wish, target)
+    account = _account(server, target, wish["metadata"].get("uid", ""))
+    spec = _completed(wish.get("spec") or {}, server)
+    if server.oversee is not None:
+        server.oversee({**wish, "spec": spec}, None)
+    bound = _bound(server, target, spec.get("boundObjectRef"))
+    lifetime = _lifetime(spec, server, request)
+    token = server.authenticator.accounts.issue(
+        (target.namespace, account),
+        audiences=spec["audiences"],
+        lifetime=lifetime,
+        bound=bound,
+        make_id=server.uid,
+    )
+    now = server.clock.now()
+    named = {"name": target.name, "namespace": target.namespace, "uid": account.uid}
+    answer = {
+        "kind": RESOURCE.kind,
+        "apiVersion": RESOURCE.api_version,
+        "metadata": {**wish["metadata"], **named, "creationTimestamp": timestamp(now)},
+        "spec": spec,
+        "status": {
+            "token": token.reveal(),
+            "expirationTimestamp": timestamp(now + lifetime),
+        },
+    }
+    return json_answer(answer, 201)
+
+
+def _check_address(wish: Json, target: Target) -> None:
+    objects.settle_namespace(wish, target.namespace)
+    found = wish["metadata"].get("name")
+    if found and found != target.name:
+        detail = "must match the service account name if specified"
+        details = Details(RESOURCE.group, RESOURCE.kind, target.name)
+        raise status.invalid(details, [causes.invalid("metadata.name", found, detail)])
+
+
+def _account(server: Server, target: Target, uid: str) -> Reference:
+    record = server.store.get(target.key)
+    if record is None:
+        raise status.not_found(target.resource.details(target.name))
+    found: str = decoded(record)["metadata"]["uid"]
+    if uid and uid != found:
+        why = f"the UID in the token request ({uid}) does not match the UID of the service account ({found})"
+        details = Details(RESOURCE.group, RESOURCE.kind, target.name)
+        raise status.conflict(details, why)
+    return Reference(target.name, found)
+
+
+def _completed(spec: Json, server: Server) -> Json:
+    seconds = spec.get("expirationSeconds")
+    if seconds is None:
+        seconds = int(USUAL.total_seconds())
+    wrong = []
+    if seconds < SHORTEST.total_seconds():
+        detail = "may not specify a duration less than 10 minutes"
+        wrong.append(causes.invalid("spec.expirationSeconds", seconds, detail))
+    if seconds > _SECONDS_LIMIT:
+        detail = "may not specify a duration larger than 2^32 seconds"
+        wrong.append(causes.invalid("spec.expirationSeconds", seconds, detail))
+    if wrong:
+        raise status.invalid(_DETAILS, wrong)
+    audiences = spec.get("audiences") or list(server.authenticator.accounts.settings.audiences)
+    return {
+        "audiences": audiences,
+        "expirationSeconds": seconds,
+        "boundObjectRef": spec.get("boundObjectRef"),
+    }
+
+
+def _lifetime(spec: Json, server: Server, request: Request) -> timedelta:
+    """Return how long the token will live; a wish for longer than we grant is shortened, and that is told."""
+    seconds: int = spec["expirationSeconds"]
+    longest = int(server.authenticator.accounts.settings.longest.total_seconds())
+    if seconds > longest:
+        request.warnings.append(
+            f"requested expiration of {seconds} seconds shortened to {longest} seconds"
+        )
+        spec["expirationSeconds"] = seconds = longest
+    return timedelta(seconds=seconds)
+
+
+def _bound(server: Server, target: Target, reference: Json | None) -> Bound:
+    if reference is None:
+        return Bound()
+    group, _, version = reference.get("apiVersion", "").rpartition("/")
+    kind = reference.get("kind", "")
+    if group or kind not in _PLURALS:
+        raise status.bad_request(
+            f"cannot bind token to object of type {group}/{version}, Kind={kind}"
+        )
+    namespace = "" if kind == "Node" else target.namespace
+    whole = _found(server, Key(_PLURALS[kind], namespace, reference.get("name", "")))
+    if kind == "Pod" and whole.get("spec", {}).get("serviceAccountName") != target.name:
+        raise status.bad_request(
+            f"cannot bind token for serviceaccount {causes.quoted(target.name)} to pod running "
+            "with different serviceaccount name."
+        )
+    bound = Reference(whole["metadata"]["name"], whole["metadata"]["uid"])
+    _check_uid(reference, kind, bound.uid)
+    return _as_bound(server, kind, bound, whole)
+
+
+_PLURALS = {"Pod": "pods", "Node": "nodes", "Secret": "secrets"}
+
+
+def _as_bound(server: Server, kind: str, bound: Reference, whole: Json) -> Bound:
+    if kind == "Secret":
+        return Bound(secret=bound)
+    if kind == "Node":
+        return Bound(node=bound)
+    node_name = whole["spec"].get("nodeName")
+    if not node_name:
+        return Bound(pod=bound)
+    # A node that is gone is still named, so that whoever reads the token knows where its Pod was.
+    record = server.store.get(Key("nodes", "", node_name))
+    uid = decoded(record)["metadata"]["uid"] if record is not None else ""
+    return Bound(pod=bound, node=Reference(node_name, uid))
+
+
+def _found(server: Server, key: Key) -> Json:
+    record = server.store.get(key)
+    if record is None:
+        raise status.not_found(Details(kind=key.resource, name=key.name))
+    whole: Json = msgspec.json.decode(record.body)
+    return whole
+
+
+def _check_uid(reference: dict[str, Any], kind: str, uid: str) -> None:
+    claimed = reference.get("uid")
+    if claimed and claimed != uid:
+        why = (
+            f"the UID in the bound object reference ({claimed}) does not match the UID in record. "
+            "The object might have been deleted and then recreated"
+        )
+        raise status.conflict(Details(kind=kind, name=reference.get("name", "")), why)

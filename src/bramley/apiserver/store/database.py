@@ -1,0 +1,151 @@
+"""Opening a database file: made whole or not at all, looked at before it is touched, brought up to date after a backup.
+
+A file is looked at through a read-only connection first, so that one that is damaged, foreign or newer than this code is
+refused exactly as it was found. What is said on refusal tells the operator what to do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bramley.apiserver.store import data_folder as folders
+from bramley.apiserver.store import sql
+from bramley.apiserver.store.settings import Settings
+from bramley.base import log
+from bramley.base.errors import BadConfiguration
+
+logger = log.get(__name__)
+
+Migrations = tuple[tuple[str, ...], ...]
+
+
+def open_database(path: Path, settings: Settings, *, migrations: Migrations) -> sqlite3.Connection:
+    """Return the only connection to an up-to-date database; raise BadConfiguration if the file is unusable."""
+    with _explained(path), contextlib.ExitStack() as undo:
+        if _size_bytes(path) == 0:
+            _refuse_orphaned_log(path)
+            _create(path, settings, migrations)
+        path.chmod(0o600)
+        version = _inspect(path, newest=len(migrations))
+        connection = undo.enter_context(contextlib.closing(_connect(path, settings)))
+        if version < len(migrations):
+            _back_up(connection, path, version)
+            _migrate(connection, version, migrations)
+            logger.info("Migrated the database", path=path, before=version, now=len(migrations))
+        undo.pop_all()
+    return connection
+
+
+def scalar(connection: sqlite3.Connection, statement: str) -> Any:
+    """Return the first value of the first row."""
+    return connection.execute(statement).fetchone()[0]
+
+
+def _refuse_orphaned_log(path: Path) -> None:
+    """Refuse to begin anew beside a log: SQLite would play the old changes into the new file."""
+    log_file = _log_of(path)
+    if _size_bytes(log_file):
+        raise BadConfiguration(
+            f"{path} is missing or empty, but its log {log_file} is there; restore the database, or "
+            "move the log away to start with an empty store"
+        )
+
+
+def _create(path: Path, settings: Settings, migrations: Migrations) -> None:
+    """Build the file beside its place, then move it there: no cut leaves half a database."""
+    fresh = path.with_name(path.name + ".new")
+    for left in path.parent.glob(fresh.name + "*"):
+        left.unlink()
+    folders.make_private_file(fresh)
+    with contextlib.closing(_connect(fresh, settings)) as connection:
+        _migrate(connection, 0, migrations)
+    folders.sync_file(fresh)
+    fresh.rename(path)
+    folders.sync_folder(path.parent)
+
+
+def _connect(path: Path, settings: Settings) -> sqlite3.Connection:
+    # Opened here, used by the writer thread alone afterwards; transactions are begun and ended by name.
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0)
+    for pragma in sql.connection_pragmas(
+        checkpoint_pages=settings.checkpoint_pages, wal_limit_bytes=settings.wal_limit_bytes
+    ):
+        connection.execute(pragma)
+    return connection
+
+
+def _inspect(path: Path, *, newest: int) -> int:
+    """Return the file's version after refusing what must not be opened for writing."""
+    connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+    try:
+        version = int(scalar(connection, sql.READ_VERSION))
+        if scalar(connection, sql.READ_APPLICATION) != sql.APPLICATION_ID:
+            raise BadConfiguration(f"{path} is a database, but not one of Bramley's; move it away")
+        if version > newest:
+            raise BadConfiguration(
+                f"{path} was written by a newer Bramley (format {version}, this one knows up to "
+                f"{newest}); start that version again, or restore a backup made before the upgrade"
+            )
+        if (found := scalar(connection, sql.QUICK_CHECK)) != "ok":
+            raise sqlite3.DatabaseError(" ".join(found.split()))
+    finally:
+        connection.close()
+        _tidy(path)
+    return version
+
+
+def _tidy(path: Path) -> None:
+    """Remove what the read-only look left behind: the log's index, and the log if it was made just now."""
+    path.with_name(path.name + "-shm").unlink(missing_ok=True)
+    if _size_bytes(_log_of(path)) == 0:
+        _log_of(path).unlink(missing_ok=True)
+
+
+def _log_of(path: Path) -> Path:
+    return path.with_name(path.name + "-wal")
+
+
+def _size_bytes(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _migrate(connection: sqlite3.Connection, version: int, migrations: Migrations) -> None:
+    connection.execute(sql.BEGIN)
+    for step in migrations[version:]:
+        for statement in step:
+            connection.execute(statement)
+    connection.execute(sql.CLAIM_APPLICATION)
+    connection.execute(sql.write_version(len(migrations)))
+    connection.execute(sql.COMMIT)
+
+
+def _back_up(connection: sqlite3.Connection, path: Path, version: int) -> None:
+    copy = path.with_name(f"{path.name}.v{version}.backup")
+    copy.unlink(missing_ok=True)
+    folders.make_private_file(copy)
+    logger.info("Backing up the database before its migration", copy=copy)
+    connection.execute(sql.BACKUP_INTO, (str(copy),))
+    folders.sync_file(copy)
+    folders.sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Turn what SQLite says while opening into what to do about it."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise BadConfiguration(
+            f"{path} cannot be opened: {error}; free some space or correct its permissions"
+        ) from error
+    except sqlite3.DatabaseError as error:
+        raise BadConfiguration(
+            f"{path} is damaged ({error}) and was left as it is; restore a backup, or move it away "
+            "to start with an empty store"
+        ) from error
+    except OSError as error:
+        raise BadConfiguration(f"{path} cannot be used: {error.strerror}") from error

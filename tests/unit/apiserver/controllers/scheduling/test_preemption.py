@@ -1,0 +1,131 @@
+"""Who has to leave for a more important Pod: as few and as unimportant as can be."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+
+from bramley.api.core import Pod
+from bramley.apiserver.controllers.scheduling import select_node
+from bramley.apiserver.controllers.scheduling.select_node import Fits, Unfit
+from tests.unit.apiserver.controllers.scheduling.builders import (
+    a_board,
+    a_node,
+    a_pod,
+    apart,
+    decision,
+    near,
+    on,
+)
+
+
+def small(name: str, node: str, priority: int = 0, *, age: int = 0, cpu: str = "2") -> Pod:
+    return on(node, a_pod(name, priority=priority, age=age, requests={"cpu": cpu}))
+
+
+def big(priority: int = 10, cpu: str = "4") -> Pod:
+    return a_pod("p", priority=priority, requests={"cpu": cpu})
+
+
+def victims(found: object) -> list[str]:
+    assert isinstance(found, Unfit), found
+    return [victim.key.name for victim in found.victims]
+
+
+def test_all_who_are_in_the_way_leave() -> None:
+    found = decision(big(), [a_node("a")], [small("x", "a"), small("y", "a")])
+
+    assert sorted(victims(found)) == ["x", "y"]
+
+
+def test_the_more_important_of_two_may_stay() -> None:
+    pods = [small("x", "a", 1), small("y", "a", 2)]
+
+    assert victims(decision(big(cpu="2"), [a_node("a")], pods)) == ["x"]
+
+
+def test_the_older_of_two_alike_may_stay() -> None:
+    pods = [small("young", "a", age=1), small("old", "a", age=9)]
+
+    assert victims(decision(big(cpu="2"), [a_node("a")], pods)) == ["young"]
+
+
+def test_nobody_leaves_for_an_equal() -> None:
+    found = decision(big(priority=0), [a_node("a")], [small("x", "a")])
+
+    assert victims(found) == []
+
+
+def test_nobody_leaves_if_that_does_not_help() -> None:
+    pods = [small("x", "a", 0), small("y", "a", 99)]
+
+    found = decision(big(), [a_node("a")], pods)
+
+    assert found == Unfit(
+        "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: "
+        "0/1 nodes are available: 1 Insufficient cpu."
+    )
+
+
+def test_the_node_whose_victims_matter_least_is_freed() -> None:
+    nodes = [a_node("a"), a_node("b")]
+    pods = [small("x", "a", 5, cpu="4"), small("y", "b", 1), small("z", "b", 1)]
+
+    found = decision(big(), nodes, pods)
+
+    assert isinstance(found, Unfit)
+    assert found.nominated == "b"
+
+
+def test_fewer_victims_of_the_same_kind_are_better() -> None:
+    nodes = [a_node("a"), a_node("b")]
+    pods = [small("x", "a", 1, cpu="4"), small("y", "b", 1), small("z", "b", 1)]
+
+    assert victims(decision(big(), nodes, pods)) == ["x"]
+
+
+def test_victims_can_be_unloved_neighbours() -> None:
+    pod = a_pod("p", priority=10, affinity=apart(near(app="x")))
+    pods = [on("a", a_pod("x", labels={"app": "x"})), on("a", a_pod("y"))]
+
+    assert victims(decision(pod, [a_node("a")], pods)) == ["x"]
+
+
+def test_guards_leave_for_those_they_keep_away() -> None:
+    pod = a_pod("p", priority=10, labels={"app": "y"})
+    pods = [on("a", a_pod("x", affinity=apart(near(app="y")))), on("a", a_pod("z"))]
+
+    assert victims(decision(pod, [a_node("a")], pods)) == ["x"]
+
+
+def test_while_victims_leave_nobody_else_has_to() -> None:
+    leaving = small("x", "a", cpu="4")
+    board = a_board([a_node("a"), a_node("b")], [leaving, small("y", "b", cpu="4")])
+    board.put_pod(dataclasses.replace(PodInfo.of(leaving), deleting=True), "a")
+    pod = a_pod("p", priority=10, requests={"cpu": "4"}, status={"nominatedNodeName": "a"})
+
+    found = select_node.decide(PodInfo.of(pod), board, random.Random(0))
+
+    assert isinstance(found, Unfit)
+    assert found.message.endswith("not eligible due to a terminating pod on the nominated node.")
+    assert (found.victims, found.nominated) == ((), "a")
+
+
+def test_a_place_that_was_freed_is_kept_for_whom_it_was_freed() -> None:
+    board = a_board([a_node("a")])
+    waiting = PodInfo.of(big())
+    board.nominate(waiting, "a")
+
+    lesser = select_node.decide(PodInfo.of(a_pod("q", requests={"cpu": "1"})), board, random.Random(0))
+    greater = a_pod("r", priority=11, requests={"cpu": "1"})
+
+    assert isinstance(lesser, Unfit)
+    assert select_node.decide(PodInfo.of(greater), board, random.Random(0)) == Fits("a")
+    assert select_node.decide(waiting, board, random.Random(0)) == Fits("a")
+
+
+def test_a_pod_goes_where_room_was_made_for_it_though_elsewhere_is_more() -> None:
+    board = a_board([a_node("a", cpu="5"), a_node("b", cpu="50")])
+    pod = a_pod("p", requests={"cpu": "4"}, status={"nominatedNodeName": "a"})
+
+    assert select_node.decide(PodInfo.of(pod), board, random.Random(0)) == Fits("a")
