@@ -8,9 +8,8 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bramley.app.agent_bundle import interpreter, pair
-from bramley.app.agent_bundle.archive import Archive
-from bramley.app.agent_bundle.bytecode import SERIES
+from bramley.app.agent_bundle import agent_archives, interpreter
+from bramley.app.agent_bundle.archive import PYTHON_SERIES, Archive
 from bramley.base.errors import BramleyError
 from tools.agent_bundle import mac_code, standalone, wheels
 from tools.kube.progress import Progress
@@ -71,12 +70,12 @@ def _code(arguments: argparse.Namespace) -> list[Archive]:
 
 
 def _linux(arguments: argparse.Namespace) -> list[Archive]:
-    made = pair.build(arguments.folder)
+    made = agent_archives.build(arguments.folder)
     return [made.interpreter, made.code]
 
 
 def _fetch(_: argparse.Namespace) -> list[Archive]:
-    wheels.fetched(SERIES)
+    wheels.fetched(PYTHON_SERIES)
     return []
 
 

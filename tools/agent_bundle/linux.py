@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from bramley.app.agent_bundle import pair
-from bramley.app.agent_bundle.pair import Pair, build
+from bramley.app.agent_bundle import agent_archives
+from bramley.app.agent_bundle.agent_archives import AgentArchives, build
 from tools.kube.programs import user_cache
 
-__all__ = ["Pair", "build", "cached"]
+__all__ = ["AgentArchives", "build", "cached"]
 
 
-def cached() -> Pair:
+def cached() -> AgentArchives:
     """Return the pair from the user's cache; the first call after a change makes it there."""
-    return pair.cached(user_cache() / "agent")
+    return agent_archives.cached(user_cache() / "agent")

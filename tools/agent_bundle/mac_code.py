@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from bramley.app.agent_bundle import code, pair, tree
-from bramley.app.agent_bundle.archive import About, Archive
+from bramley.app.agent_bundle import code
+from bramley.app.agent_bundle.archive import Archive, ArchiveSpec, Source, make
 from bramley.base.errors import BadConfiguration
 from bramley.host import agent_archive
 from bramley.host.agent_archive import Kind, Manifest, Platform
@@ -21,17 +21,17 @@ def build(interpreter: Path, folder: Path, *, given: Sequence[Path] | None = Non
             f"{interpreter} is for {target.platform}, and the wheels are for Macs; for this machine's own pair"
             " run: python -m tools.agent_bundle linux"
         )
-    found = code.imports()
+    found = code.agent_imports()
     used = given if given is not None else wheels.fetched(target.python)
-    files: dict[str, tree.Source] = {}
+    files: dict[str, Source] = {}
     for wheel in used:
         files |= wheels.files_of(wheel)
-    whole = code.tree_with(files, target.version, modules=found.modules.values())
-    return pair.make(whole, _about(target, used), folder)
+    whole = code.code_tree(files, target.version, modules=found.modules.values())
+    return make(whole, _about(target, used), folder)
 
 
-def _about(target: Manifest, used: Sequence[Path]) -> About:
-    return About(
+def _about(target: Manifest, used: Sequence[Path]) -> ArchiveSpec:
+    return ArchiveSpec(
         Kind.CODE,
         name=code.NAME,
         release=code.release(),

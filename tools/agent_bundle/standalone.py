@@ -10,9 +10,16 @@ import re
 import tempfile
 from pathlib import Path, PurePosixPath
 
-from bramley.app.agent_bundle import interpreter, native, pair, pruning, tree
-from bramley.app.agent_bundle.archive import About, Archive
-from bramley.app.agent_bundle.bytecode import SERIES
+from bramley.app.agent_bundle import interpreter
+from bramley.app.agent_bundle.archive import (
+    PYTHON_SERIES,
+    Archive,
+    ArchiveSpec,
+    file_names,
+    make,
+    native_files,
+    read_tree,
+)
 from bramley.base.errors import BadConfiguration
 from bramley.host.agent_archive import Kind, Platform
 from tools.agent_bundle.given import Bounds, Unpacking, opened
@@ -32,9 +39,9 @@ def build(path: Path, sha256: str, folder: Path, *, bounds: Bounds | None = None
         with opened(path, sha256) as archive:
             Unpacking(archive, place, _is_looked_at, bounds or Bounds()).run()
         release = _release(path, place)
-        files = {name: source for name, source in tree.of_folder(place).items() if is_kept(name)}
+        files = {name: source for name, source in read_tree(place).items() if is_kept(name)}
         _require_program(path, place, release)
-        about = About(
+        about = ArchiveSpec(
             Kind.INTERPRETER,
             name=interpreter.NAME,
             release=release,
@@ -42,7 +49,7 @@ def build(path: Path, sha256: str, folder: Path, *, bounds: Bounds | None = None
             python=".".join(release.split(".")[:2]),
             inputs=((path.name, sha256.strip().lower()),),
         )
-        return pair.make(files, about, folder)
+        return make(files, about, folder)
 
 
 def is_kept(name: str) -> bool:
@@ -50,7 +57,7 @@ def is_kept(name: str) -> bool:
     if _PROGRAMS.fullmatch(name) or _LIBRARIES.fullmatch(name):
         return True
     found = _STANDARD_LIBRARY.fullmatch(name)
-    return found is not None and not pruning.is_unneeded(found[1])
+    return found is not None and not interpreter.is_unneeded(found[1])
 
 
 def _is_looked_at(name: str) -> bool:
@@ -58,7 +65,7 @@ def _is_looked_at(name: str) -> bool:
 
 
 def _release(path: Path, place: Path) -> str:
-    headers = [name for name in tree.names_in(place) if _VERSION_HEADER.fullmatch(name)]
+    headers = [name for name in file_names(place) if _VERSION_HEADER.fullmatch(name)]
     told = [_VERSION.search((place / name).read_text(errors="replace")) for name in headers]
     if len(told) != 1 or told[0] is None:
         raise BadConfiguration(
@@ -69,12 +76,12 @@ def _release(path: Path, place: Path) -> str:
 
 def _require_program(path: Path, place: Path, release: str) -> None:
     series = ".".join(release.split(".")[:2])
-    if series != SERIES:
+    if series != PYTHON_SERIES:
         raise BadConfiguration(
-            f"{path} is Python {release}, and this is {SERIES}; run the same command with python{series}"
+            f"{path} is Python {release}, and this is {PYTHON_SERIES}; run the same command with python{series}"
         )
     program = PurePosixPath("bin", f"python{series}").as_posix()
-    if _PLATFORM not in native.found_in(place).get(program, ()):
+    if _PLATFORM not in native_files(place).get(program, ()):
         raise BadConfiguration(
             f"{path}: its {program} is not for {_PLATFORM}; give an aarch64-apple-darwin file"
         )

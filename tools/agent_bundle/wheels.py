@@ -11,7 +11,8 @@ import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
-from bramley.app.agent_bundle import packages, tree
+from bramley.app.agent_bundle import code
+from bramley.app.agent_bundle.archive import Source
 from bramley.base.errors import BadConfiguration
 from tools.kube.programs import user_cache
 
@@ -72,18 +73,18 @@ def digest(wheel: Path) -> str:
     return hashlib.sha256(wheel.read_bytes()).hexdigest()
 
 
-def files_of(wheel: Path) -> dict[str, tree.Source]:
+def files_of(wheel: Path) -> dict[str, Source]:
     """Return the files of a wheel that belong into the archive."""
     with zipfile.ZipFile(wheel) as archive:
         return dict(_members(wheel, archive))
 
 
-def _members(wheel: Path, archive: zipfile.ZipFile) -> Iterator[tuple[str, tree.Source]]:
+def _members(wheel: Path, archive: zipfile.ZipFile) -> Iterator[tuple[str, Source]]:
     for member in archive.infolist():
         name = PurePosixPath(member.filename)
         if name.is_absolute() or ".." in name.parts or member.file_size > _LARGEST_FILE:
             raise BadConfiguration(
                 f"{wheel.name}: {member.filename} leads out of it, or is too large"
             )
-        if not member.is_dir() and packages.is_needed(member.filename):
+        if not member.is_dir() and code.is_needed(member.filename):
             yield member.filename, archive.read(member)

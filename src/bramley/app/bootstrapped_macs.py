@@ -21,17 +21,18 @@ from bramley.access import identity, kubeconfig
 from bramley.api.names import host as places
 from bramley.api.names import labels
 from bramley.apiserver.pki import private_files
-from bramley.app import bootstrapped_macs_archives as archives
 from bramley.app import demo, hosts, macs, sim_mac
+from bramley.app.agent_bundle import agent_archives
 from bramley.app.agent_bundle.archive import Archive
 from bramley.app.listening import Address
 from bramley.app.up import CameUp, Failed, MacSettings, News, Stepped, Waiting
 from bramley.base import errors
 from bramley.base.clock import Clock
 from bramley.base.secret import Secret
-from bramley.host import ensuring, sequence, ssh
+from bramley.host import sequence, ssh
+from bramley.host import converge
 from bramley.host.artifacts import Artifact, Depot
-from bramley.host.plist import AgentJob
+from bramley.host.agent_daemon import AgentJob
 from bramley.host.spec import MacSpec
 from bramley.host.step import Step
 from bramley.kube import connecting
@@ -100,7 +101,7 @@ class BootstrappedMacs:
             self._fail_all(missing, tell)
             return None
         folder = self._settings.folder / ARCHIVES
-        if not archives.are_kept(folder):
+        if not agent_archives.is_cached(folder):
             tell(Waiting("the agent's archives are made first, once; that takes up to a minute"))
         try:
             return await bring(folder)
@@ -173,7 +174,7 @@ class Fleet:
         since = self.clock.now().replace(microsecond=0)
         async with self.connected(served, name) as mac:
             # Somebody may do it by hand at the same time: the Mac listens for everybody.
-            await ensuring.apply(
+            await converge.apply(
                 mac, steps, tell=lambda news: self._hear(name, news), claim=hosts.claim()
             )
         await macs.wait_until_ready(self.kube, name, since=since, within=within)
@@ -195,8 +196,8 @@ class Fleet:
         )
         return ssh.open(target, clock=self.clock, artifacts=self.brought.depot)
 
-    def _hear(self, name: str, news: ensuring.Progress) -> None:
-        if isinstance(news, ensuring.Ended):
+    def _hear(self, name: str, news: converge.Progress) -> None:
+        if isinstance(news, converge.Ended):
             self.tell(Stepped(name, news.step.name, news.changed))
 
     async def _spec(self, served: SimulatedHost, name: str) -> MacSpec:
@@ -235,7 +236,7 @@ def why(error: Exception, folder: Path) -> str:
 
 async def bring(folder: Path) -> Brought:
     """Make what is streamed to the Macs, or take it from the folder."""
-    made = await archives.made(folder)
+    made = await agent_archives.cached_by_child_process(folder)
     tart = folder / "tart.tar.gz"
     private_files.write(tart, tart_bundle.archive())
     depot = Depot()

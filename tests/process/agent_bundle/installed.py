@@ -1,4 +1,4 @@
-"""Installing a pair of archives below another root, as the steps of a host do it: unpack beside, rename, move the link."""
+"""Installs the agent archives below another root, as the steps of a host do it: unpack beside, rename, move the link."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bramley.api.names import host
 from bramley.app.agent_bundle.archive import Archive
-from tools.agent_bundle.linux import Pair
+from tools.agent_bundle.linux import AgentArchives
 
 PATIENCE_SECONDS = 300
 
@@ -18,7 +18,7 @@ class Installed:
     """An agent below a root."""
 
     root: Path
-    pair: Pair
+    archives: AgentArchives
 
     @property
     def program(self) -> Path:
@@ -26,11 +26,11 @@ class Installed:
 
     @property
     def python(self) -> Path:
-        return self.of(self.pair.interpreter.manifest.folder) / "bin/python3"
+        return self.of(self.archives.interpreter.manifest.folder) / "bin/python3"
 
     @property
     def release(self) -> Path:
-        return self.of(self.pair.code.manifest.folder)
+        return self.of(self.archives.code.manifest.folder)
 
     def of(self, path: str) -> Path:
         return self.root / path.removeprefix("/")
@@ -49,11 +49,11 @@ class Installed:
         unfinished.rename(folder)
 
 
-def install(pair: Pair, root: Path) -> Installed:
-    made = Installed(root, pair)
-    made.unpack(pair.interpreter)
-    made.unpack(pair.code)
-    made.switch_to(pair.code.manifest.version)
+def install(archives: AgentArchives, root: Path) -> Installed:
+    made = Installed(root, archives)
+    made.unpack(archives.interpreter)
+    made.unpack(archives.code)
+    made.switch_to(archives.code.manifest.version)
     made.program.parent.mkdir(parents=True)
     made.program.symlink_to(made.of(host.AGENT_CURRENT_BINARY))
     return made

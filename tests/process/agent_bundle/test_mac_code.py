@@ -10,19 +10,19 @@ from pathlib import Path
 import pytest
 
 import bramley
-from bramley.app.agent_bundle import code, native
-from bramley.app.agent_bundle.archive import Archive
+from bramley.app.agent_bundle import code
+from bramley.app.agent_bundle.archive import Archive, native_platforms
 from bramley.base.errors import BadConfiguration
 from bramley.host import agent_archive
 from bramley.host.agent_archive import Kind
-from tests.unit.agent_bundle import standing_in
+from tests.unit.agent_bundle import standalone_builds
 from tools.agent_bundle import mac_code, standalone, wheels
 
 
 @pytest.fixture(scope="module")
 def fetched() -> Sequence[Path]:
     try:
-        return wheels.fetched(standing_in.SERIES)
+        return wheels.fetched(standalone_builds.SERIES)
     except BadConfiguration as error:
         if os.environ.get("CI") == "true":
             raise
@@ -31,7 +31,7 @@ def fetched() -> Sequence[Path]:
 
 @pytest.fixture(scope="module")
 def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Archive:
-    given = standing_in.give(tmp_path_factory.mktemp("given"))
+    given = standalone_builds.give(tmp_path_factory.mktemp("given"))
     return standalone.build(given.path, given.sha256, tmp_path_factory.mktemp("made"))
 
 
@@ -47,7 +47,7 @@ def test_every_native_file_is_for_apple_silicon_and_none_for_linux(made: Archive
     with tarfile.open(made.path) as archive:
         told = {one.name: _head(archive, one) for one in archive if one.isreg()}
 
-    found = {name: native.platforms(head) for name, head in told.items()}
+    found = {name: native_platforms(head) for name, head in told.items()}
     machines = {name: machine for name, machine in found.items() if machine}
     assert all("macos-arm64" in machine for machine in machines.values())
     # The parts that the agent would be slow without, or could not run without.
@@ -65,12 +65,12 @@ def test_it_holds_what_the_agent_imports(made: Archive) -> None:
     with tarfile.open(made.path) as archive:
         names = set(archive.getnames())
 
-    found = code.imports()
+    found = code.agent_imports()
     sources = Path(bramley.__file__).parents[1]
     modules = {f"lib/{path.relative_to(sources)}" for path in found.modules.values()}
     assert modules <= names
     assert "lib/bramley/agent/supervisor.sh" in names
-    for top in found.foreign:
+    for top in found.third_party:
         assert f"lib/{top}/__init__.py" in names
     assert not any("apiserver" in name or "/sim/" in name for name in names)
 

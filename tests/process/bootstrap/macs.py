@@ -17,7 +17,7 @@ from typing import Any
 
 from bramley.api.names import host as places
 from bramley.app import bootstrapped_macs, sim_mac
-from bramley.app.agent_bundle.pair import Pair
+from bramley.app.agent_bundle.agent_archives import AgentArchives
 from bramley.app.bootstrapped_macs import Brought, Fleet
 from bramley.app.listening import Address
 from bramley.app.up import News
@@ -76,7 +76,7 @@ class Place:
     """A server, and the archives that all its Macs get: made once, since sources may change while tests run."""
 
     kubeconfig: Path
-    pair: Pair
+    pair: AgentArchives
 
     async def bring(self, folder: Path) -> Brought:
         depot, tart = Depot(), folder / "tart.tar.gz"
@@ -130,8 +130,8 @@ def become(mac: Mac) -> dict[str, Any]:
     # An agent listens where there was room.
     state = json.loads(re.sub(r"127\.0\.0\.1:\d+", "ADDRESS", text.replace(mac.name, "NAME")))
     # Guests' disks are large, so that all of this is passed over before it is read.
-    files = {path: seen for path, seen in one.files.facts() if not path.startswith(RUNTIME)}
-    told = {path: _told(mac, path, seen) for path, seen in files.items()}
+    files = {path: facts for path, facts in one.files.facts() if not path.startswith(RUNTIME)}
+    told = {path: _told(mac, path, facts) for path, facts in files.items()}
     return {"files": told, "state": state, "stamped": sorted(mac.stamps())}
 
 
@@ -144,8 +144,8 @@ def differing(one: Any, other: Any) -> Any:
     return {name: each for name, each in found.items() if each} or None
 
 
-def _told(mac: Mac, path: str, seen: os.stat_result) -> list[str]:
-    kept = snapshot._file(mac.served.mac, path, seen)
+def _told(mac: Mac, path: str, facts: os.stat_result) -> list[str]:
+    kept = snapshot._file(mac.served.mac, path, facts)
     if path in OWN:
         return kept[:-1]
     content = (mac.served.mac.files.read(path) or b"") if kept[0] == "file" else b""

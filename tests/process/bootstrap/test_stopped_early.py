@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bramley.app import bootstrapped_macs_archives as archives
+from bramley.app.agent_bundle import agent_archives
 from bramley.app.bootstrapped_macs import ARCHIVES, BootstrappedMacs
 from bramley.app.up import MacSettings, News, Waiting
 from bramley.base.clock import SystemClock
@@ -44,4 +44,4 @@ async def test_a_folder_that_cannot_hold_them_is_told_by_its_name(tmp_path: Path
     (tmp_path / "file").write_bytes(b"")
 
     with pytest.raises(BadConfiguration, match="file"):
-        await archives.made(tmp_path / "file")
+        await agent_archives.cached_by_child_process(tmp_path / "file")

@@ -12,14 +12,25 @@ from pathlib import Path
 
 import pytest
 
-from bramley.app.agent_bundle import tree
-from bramley.app.agent_bundle.archive import About, Archive, pack
+from bramley.app.agent_bundle.archive import (
+    PYTHON_SERIES,
+    Archive,
+    ArchiveSpec,
+    Link,
+    Source,
+    Tree,
+    compile_modules,
+    native_platforms,
+    pack,
+    require_platform,
+    write_tree,
+)
 from bramley.base.errors import BadConfiguration
 from bramley.host import agent_archive
 from bramley.host.agent_archive import Kind, Platform
-from tests.unit.agent_bundle.binaries import elf
+from tests.unit.agent_bundle.binaries import ARM64, X86_64, elf, mach_o, universal
 
-ABOUT = About(
+ABOUT = ArchiveSpec(
     Kind.CODE,
     name="tart-kubelet",
     release="1.2.3",
@@ -28,16 +39,16 @@ ABOUT = About(
     interpreter="3.11.9+0123456789ab",
     inputs=(("b.whl", "2" * 64), ("a.whl", "1" * 64)),
 )
-FILES: dict[str, tree.Source] = {
+FILES: dict[str, Source] = {
     "bin/run": b"#!/bin/sh\n",
-    "bin/link": tree.Link("run"),
+    "bin/link": Link("run"),
     "lib/one.py": b"one = 1\n",
     "lib/deep/er/two.py": b"two = 2\n",
 }
 
 
-def packed(folder: Path, files: tree.Tree = FILES) -> Archive:
-    tree.lay_out(files, folder / "stage")
+def packed(folder: Path, files: Tree = FILES) -> Archive:
+    write_tree(files, folder / "stage")
     return pack(folder / "stage", ABOUT, folder / "made")
 
 
@@ -46,7 +57,7 @@ def test_neither_folder_nor_time_nor_mode_nor_order_changes_a_byte(tmp_path: Pat
     before = os.umask(0o077)
     try:
         other = tmp_path / "somewhere" / "else"
-        tree.lay_out(dict(reversed(FILES.items())), other / "stage")
+        write_tree(dict(reversed(FILES.items())), other / "stage")
         for path in [*other.rglob("*.py"), other / "stage/lib"]:
             os.utime(path, (1, 1))
         (other / "stage/lib/one.py").chmod(0o700)
@@ -101,11 +112,11 @@ def test_an_archive_says_of_itself_what_was_packed(tmp_path: Path) -> None:
     [
         {"lib/one.py": b"one = 2\n"},
         {"lib/three.py": b""},
-        {"bin/link": tree.Link("other")},
-        {"lib/one.py": tree.Link("deep")},
+        {"bin/link": Link("other")},
+        {"lib/one.py": Link("deep")},
     ],
 )
-def test_other_contents_are_another_version(tmp_path: Path, change: dict[str, tree.Source]) -> None:
+def test_other_contents_are_another_version(tmp_path: Path, change: dict[str, Source]) -> None:
     one, other = packed(tmp_path / "one"), packed(tmp_path / "two", {**FILES, **change})
 
     assert other.manifest.version != one.manifest.version
@@ -174,10 +185,53 @@ def test_a_version_that_is_no_name_of_a_folder_is_refused(tmp_path: Path, versio
 
 def test_code_refuses_an_interpreter_that_it_was_not_built_for(tmp_path: Path) -> None:
     made = packed(tmp_path).manifest
-    about = About(
+    about = ArchiveSpec(
         Kind.INTERPRETER, name="p", release="3.11.9", platform=made.platform, python="3.11"
     )
 
     with pytest.raises(BadConfiguration, match=r"wants the interpreter 3\.11\.9\+0123456789ab"):
         made.require_interpreter(about.manifest("f" * 64))
     made.require_interpreter(about.manifest("0123456789ab" + "f" * 52))
+
+
+@pytest.mark.parametrize(
+    ("head", "told"),
+    [
+        (mach_o(ARM64), {"macos-arm64"}),
+        (mach_o(X86_64), {"macos-x86_64"}),
+        (universal(X86_64, ARM64), {"macos-arm64", "macos-x86_64"}),
+        (elf(None), {"linux-x86_64"}),
+        (elf(None, machine=0xB7), {"linux-arm64"}),
+        (b"\x7fELF\x01\x01" + bytes(60), {"unknown"}),
+        (b"\xca\xfe\xba\xbe\0\0\0\x41" + bytes(60), set()),
+        (b"#!/bin/sh\n", set()),
+        (b"", set()),
+        (b"\xcf\xfa\xed\xfe", set()),
+    ],
+)
+def test_the_machine_of_a_file_is_told_by_its_first_bytes(head: bytes, told: set[str]) -> None:
+    assert native_platforms(head) == told
+
+
+@pytest.mark.parametrize("wrong", [elf(None), mach_o(X86_64), b"\x7fELF\x01\x01" + bytes(60)])
+def test_a_file_for_another_machine_is_refused_by_its_name(tmp_path: Path, wrong: bytes) -> None:
+    (tmp_path / "right.so").write_bytes(universal(X86_64, ARM64))
+    (tmp_path / "wrong.so").write_bytes(wrong)
+
+    with pytest.raises(BadConfiguration, match=r"wrong\.so is for .* does not run on macos-arm64"):
+        require_platform(tmp_path, Platform.MACOS_ARM64)
+
+
+def test_another_series_is_refused_with_the_command_that_works(tmp_path: Path) -> None:
+    with pytest.raises(BadConfiguration, match=r"run the same command with python3\.99"):
+        compile_modules(tmp_path, "3.99")
+
+
+def test_a_module_that_does_not_compile_is_left_to_those_who_load_it(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("def :\n")
+    (tmp_path / "whole.py").write_text("one = 1\n")
+
+    compile_modules(tmp_path, PYTHON_SERIES)
+
+    (compiled,) = tmp_path.rglob("*.pyc")
+    assert compiled.name.startswith("whole.")

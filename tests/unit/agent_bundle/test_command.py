@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.agent_bundle import standing_in
+from tests.unit.agent_bundle import standalone_builds
 from tools.agent_bundle import __main__ as command
 
 
 def test_what_was_made_is_told_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = standing_in.give(tmp_path)
+    given = standalone_builds.give(tmp_path)
     words = [str(given.path), "--sha256", given.sha256, "--folder", str(tmp_path), "-o", "json"]
 
     code = command.main(["interpreter", *words])
@@ -22,7 +22,7 @@ def test_what_was_made_is_told_as_json(tmp_path: Path, capsys: pytest.CaptureFix
     assert code == 0
     assert path.parent == tmp_path
     assert told["size"] == path.stat().st_size
-    assert told["sha256"] == standing_in.written(tmp_path / "x", path.read_bytes()).sha256
+    assert told["sha256"] == standalone_builds.written(tmp_path / "x", path.read_bytes()).sha256
     assert told["kind"] == "interpreter"
     assert told["folder"] == f"/opt/tart-kubelet/python/{told['version']}"
 
@@ -30,7 +30,7 @@ def test_what_was_made_is_told_as_json(tmp_path: Path, capsys: pytest.CaptureFix
 def test_people_get_the_path_the_hash_and_where_it_belongs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = standing_in.give(tmp_path)
+    given = standalone_builds.give(tmp_path)
     words = [str(given.path), "--sha256", given.sha256, "--folder", str(tmp_path)]
 
     assert command.main(["interpreter", *words]) == 0
@@ -44,7 +44,7 @@ def test_people_get_the_path_the_hash_and_where_it_belongs(
 def test_what_is_wrong_is_one_line_and_exit_code_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = standing_in.give(tmp_path)
+    given = standalone_builds.give(tmp_path)
     words = [str(given.path), "--sha256", "0" * 64, "--folder", str(tmp_path / "made")]
 
     assert command.main(["interpreter", *words]) == 2
@@ -65,7 +65,7 @@ def test_a_file_that_is_not_there_is_named(
 def test_code_for_macs_is_refused_for_an_interpreter_that_is_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = standing_in.give(tmp_path)
+    given = standalone_builds.give(tmp_path)
 
     assert command.main(["code", "--interpreter", str(given.path)]) == 2
 

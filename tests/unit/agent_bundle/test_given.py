@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from bramley.base.errors import BadConfiguration
-from tests.unit.agent_bundle import standing_in
+from tests.unit.agent_bundle import standalone_builds
 from tools.agent_bundle import standalone
 from tools.agent_bundle.given import Bounds
 
 
 def link(name: str, target: str, *, type: bytes = tarfile.SYMTYPE) -> tarfile.TarInfo:
-    made = standing_in.member(name)
+    made = standalone_builds.member(name)
     made.type, made.linkname = type, target
     return made
 
@@ -28,7 +28,7 @@ def of_type(type: bytes) -> Callable[[tarfile.TarInfo], None]:
 
 
 def refused(folder: Path, *extra: tarfile.TarInfo) -> str:
-    given = standing_in.give(folder / "given", extra=extra)
+    given = standalone_builds.give(folder / "given", extra=extra)
     with pytest.raises(BadConfiguration) as caught:
         standalone.build(given.path, given.sha256, folder / "made")
     assert not (folder / "made").exists()
@@ -37,7 +37,7 @@ def refused(folder: Path, *extra: tarfile.TarInfo) -> str:
 
 def test_another_hash_is_refused_before_anything_is_read(tmp_path: Path) -> None:
     # Were it read, the complaint would be about what it is.
-    given = standing_in.written(tmp_path, b"no archive at all")
+    given = standalone_builds.written(tmp_path, b"no archive at all")
 
     with pytest.raises(BadConfiguration, match=rf"has the SHA-256 {given.sha256}, not {'0' * 64}"):
         standalone.build(given.path, "0" * 64, tmp_path / "made")
@@ -45,24 +45,24 @@ def test_another_hash_is_refused_before_anything_is_read(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("text", ["", "abc", "g" * 64, "0" * 63])
 def test_what_is_no_hash_is_refused(tmp_path: Path, text: str) -> None:
-    given = standing_in.written(tmp_path, b"")
+    given = standalone_builds.written(tmp_path, b"")
 
     with pytest.raises(BadConfiguration, match="is no SHA-256"):
         standalone.build(given.path, text, tmp_path / "made")
 
 
 def test_a_file_that_is_cut_or_no_archive_is_refused(tmp_path: Path) -> None:
-    whole = standing_in.give(tmp_path / "whole").path.read_bytes()
+    whole = standalone_builds.give(tmp_path / "whole").path.read_bytes()
 
     for number, contents in enumerate((b"noise", whole[: len(whole) // 2], b"")):
-        given = standing_in.written(tmp_path / str(number), contents)
+        given = standalone_builds.written(tmp_path / str(number), contents)
         with pytest.raises(BadConfiguration, match=r"is no whole \.tar\.gz"):
             standalone.build(given.path, given.sha256, tmp_path / "made")
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "python/../../etc/passwd", "../python", "."])
 def test_names_that_lead_out_are_refused(tmp_path: Path, name: str) -> None:
-    assert "leads out of the archive" in refused(tmp_path, standing_in.member(name))
+    assert "leads out of the archive" in refused(tmp_path, standalone_builds.member(name))
 
 
 @pytest.mark.parametrize(
@@ -81,14 +81,16 @@ def test_links_that_lead_out_or_may_are_refused(tmp_path: Path, name: str, leads
 
 
 def test_nothing_is_written_behind_a_link(tmp_path: Path) -> None:
-    told = refused(tmp_path, link("python/lib/x", "python3"), standing_in.member("python/lib/x/y"))
+    told = refused(
+        tmp_path, link("python/lib/x", "python3"), standalone_builds.member("python/lib/x/y")
+    )
 
     assert told == "lib/x/y lies behind a link"
 
 
 @pytest.mark.parametrize("type", [tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE])
 def test_devices_are_refused(tmp_path: Path, type: bytes) -> None:
-    device = standing_in.member("python/lib/x", of_type(type))
+    device = standalone_builds.member("python/lib/x", of_type(type))
 
     assert "neither a file nor a folder nor a symbolic link" in refused(tmp_path, device)
 
@@ -100,7 +102,7 @@ def test_hard_links_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_name_that_comes_twice_is_refused(tmp_path: Path) -> None:
-    again = standing_in.member(f"python/{standing_in.LIBRARY}/os.py")
+    again = standalone_builds.member(f"python/{standalone_builds.LIBRARY}/os.py")
 
     assert "comes twice" in refused(tmp_path, again)
 
@@ -109,7 +111,7 @@ def test_a_name_that_comes_twice_is_refused(tmp_path: Path) -> None:
     "bounds", [Bounds(members=5), Bounds(member_bytes=20), Bounds(total_bytes=100)]
 )
 def test_more_than_an_interpreter_holds_is_refused(tmp_path: Path, bounds: Bounds) -> None:
-    given = standing_in.give(tmp_path)
+    given = standalone_builds.give(tmp_path)
 
     with pytest.raises(BadConfiguration, match="more than"):
         standalone.build(given.path, given.sha256, tmp_path / "made", bounds=bounds)

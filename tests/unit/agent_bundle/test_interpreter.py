@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bramley.app.agent_bundle import interpreter, pruning
+from bramley.app.agent_bundle import interpreter
+from bramley.base.errors import BadConfiguration
+from tests.unit.agent_bundle import binaries
 
 OWN = Path("/opt/python/3.11/lib")
 
@@ -22,7 +24,7 @@ OWN = Path("/opt/python/3.11/lib")
     ],
 )
 def test_only_the_interpreters_own_folder_is_replaced(before: str, after: str) -> None:
-    assert interpreter.relative(before, OWN, "$ORIGIN/../lib") == after
+    assert interpreter.relative_search_path(before, OWN, "$ORIGIN/../lib") == after
 
 
 @pytest.mark.parametrize(
@@ -41,7 +43,7 @@ def test_only_the_interpreters_own_folder_is_replaced(before: str, after: str) -
     ],
 )
 def test_what_an_agent_has_no_use_for_stays_behind(name: str) -> None:
-    assert pruning.is_unneeded(name)
+    assert interpreter.is_unneeded(name)
 
 
 @pytest.mark.parametrize(
@@ -55,4 +57,30 @@ def test_what_an_agent_has_no_use_for_stays_behind(name: str) -> None:
     ],
 )
 def test_the_rest_of_the_standard_library_stays_whole(name: str) -> None:
-    assert not pruning.is_unneeded(name)
+    assert not interpreter.is_unneeded(name)
+
+
+BEFORE = "/opt/python/3.11.7/lib:/opt/openssl/lib"
+AFTER = "$ORIGIN/../lib:/opt/openssl/lib"
+
+
+@pytest.mark.parametrize("tags", [(29,), (15,), (15, 29)], ids=["runpath", "rpath", "both"])
+def test_the_search_path_is_rewritten_and_nothing_else(tags: tuple[int, ...]) -> None:
+    before = binaries.elf(BEFORE, tags=tags)
+
+    after = interpreter.with_search_path(before, lambda _: AFTER)
+
+    assert interpreter.elf_search_path(before) == BEFORE
+    assert interpreter.elf_search_path(after) == AFTER
+    assert after == before.replace(BEFORE.encode(), AFTER.encode().ljust(len(BEFORE), b"\0"))
+
+
+def test_a_longer_path_is_refused_rather_than_written_over_what_follows() -> None:
+    with pytest.raises(BadConfiguration, match=r"\$ORIGIN/../lib is longer than /lib"):
+        interpreter.with_search_path(binaries.elf("/lib"), lambda _: "$ORIGIN/../lib")
+
+
+@pytest.mark.parametrize("other", [binaries.elf(None), binaries.mach_o(), b"#!/bin/sh\n", b""])
+def test_what_has_no_search_path_stays_as_it_is(other: bytes) -> None:
+    assert interpreter.elf_search_path(other) == ""
+    assert interpreter.with_search_path(other, lambda _: "elsewhere") == other

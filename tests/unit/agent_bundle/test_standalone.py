@@ -11,14 +11,14 @@ import pytest
 from bramley.base.errors import BadConfiguration
 from bramley.host import agent_archive
 from bramley.host.agent_archive import Kind, Platform
-from tests.unit.agent_bundle import standing_in
+from tests.unit.agent_bundle import standalone_builds
 from tests.unit.agent_bundle.binaries import X86_64, elf, mach_o
-from tests.unit.agent_bundle.standing_in import KEPT, RELEASE, SERIES
+from tests.unit.agent_bundle.standalone_builds import KEPT, RELEASE, SERIES
 from tools.agent_bundle import standalone
 
 
 def test_the_archive_holds_what_an_agent_needs_as_it_was_given(tmp_path: Path) -> None:
-    given = standing_in.give(tmp_path)
+    given = standalone_builds.give(tmp_path)
 
     made = standalone.build(given.path, given.sha256.upper(), tmp_path / "made")
 
@@ -33,19 +33,22 @@ def test_the_archive_holds_what_an_agent_needs_as_it_was_given(tmp_path: Path) -
 
 
 def test_the_archive_tells_what_it_is(tmp_path: Path) -> None:
-    given = standing_in.give(tmp_path)
+    given = standalone_builds.give(tmp_path)
 
     made = standalone.build(given.path, given.sha256, tmp_path / "made")
 
     told = agent_archive.read(made.path, Kind.INTERPRETER)
     assert told.version.startswith(f"{RELEASE}+")
     assert (told.platform, told.python) == (Platform.MACOS_ARM64, SERIES)
-    assert told.inputs == {standing_in.NAME: given.sha256}
+    assert told.inputs == {standalone_builds.NAME: given.sha256}
     assert told.folder == f"/opt/tart-kubelet/python/{told.version}"
 
 
 def test_the_same_file_gives_the_same_archive_in_every_folder(tmp_path: Path) -> None:
-    one, other = standing_in.give(tmp_path / "one"), standing_in.give(tmp_path / "an/other")
+    one, other = (
+        standalone_builds.give(tmp_path / "one"),
+        standalone_builds.give(tmp_path / "an/other"),
+    )
 
     first = standalone.build(one.path, one.sha256, tmp_path / "made")
     second = standalone.build(other.path, other.sha256, tmp_path / "made" / "again")
@@ -55,26 +58,28 @@ def test_the_same_file_gives_the_same_archive_in_every_folder(tmp_path: Path) ->
 
 
 def test_modules_come_compiled_with_no_time_and_no_path_of_this_machine(tmp_path: Path) -> None:
-    given = standing_in.give(tmp_path)
+    given = standalone_builds.give(tmp_path)
 
     made = standalone.build(given.path, given.sha256, tmp_path / "made")
 
     with tarfile.open(made.path) as archive:
-        name = importlib.util.cache_from_source(f"{standing_in.LIBRARY}/os.py", optimization="")
+        name = importlib.util.cache_from_source(
+            f"{standalone_builds.LIBRARY}/os.py", optimization=""
+        )
         held = archive.extractfile(name)
         assert held
         compiled = held.read()
     assert compiled[:4] == importlib.util.MAGIC_NUMBER
     # Taken as it is, without a look at the source's time.
     assert compiled[4:8] == bytes([1, 0, 0, 0])
-    assert f"{standing_in.LIBRARY}/os.py".encode() in compiled
+    assert f"{standalone_builds.LIBRARY}/os.py".encode() in compiled
     assert str(tmp_path).encode() not in compiled
     assert b"agent-bundle-" not in compiled
 
 
 @pytest.mark.parametrize("program", [elf(None), mach_o(X86_64), b"#!/bin/sh\n"])
 def test_an_interpreter_for_another_machine_is_refused(tmp_path: Path, program: bytes) -> None:
-    given = standing_in.give(tmp_path, files={f"bin/python{SERIES}": program})
+    given = standalone_builds.give(tmp_path, files={f"bin/python{SERIES}": program})
 
     with pytest.raises(BadConfiguration, match=r"is not for macos-arm64; give an aarch64-apple"):
         standalone.build(given.path, given.sha256, tmp_path / "made")
@@ -82,14 +87,14 @@ def test_an_interpreter_for_another_machine_is_refused(tmp_path: Path, program: 
 
 def test_another_series_than_the_one_that_compiles_is_refused(tmp_path: Path) -> None:
     header = f"include/python{SERIES}/patchlevel.h"
-    given = standing_in.give(tmp_path, files={header: b'#define PY_VERSION "3.9.1"\n'})
+    given = standalone_builds.give(tmp_path, files={header: b'#define PY_VERSION "3.9.1"\n'})
 
     with pytest.raises(BadConfiguration, match=r"run the same command with python3\.9"):
         standalone.build(given.path, given.sha256, tmp_path / "made")
 
 
 def test_a_file_that_holds_no_interpreter_is_refused(tmp_path: Path) -> None:
-    given = standing_in.give(tmp_path, files={f"include/python{SERIES}/patchlevel.h": b""})
+    given = standalone_builds.give(tmp_path, files={f"include/python{SERIES}/patchlevel.h": b""})
 
     with pytest.raises(BadConfiguration, match="holds no interpreter"):
         standalone.build(given.path, given.sha256, tmp_path / "made")

@@ -11,11 +11,9 @@ from typing import Any
 
 import pytest
 
-from bramley.app import bootstrapped_macs_archives as archives
 from bramley.app.bootstrapped_macs import Fleet, _endpoints, why
 from bramley.base import errors, virtual_time
-from bramley.host import claiming
-from bramley.host.agent_archive import Kind
+from bramley.host import claim
 from bramley.host.step import Step
 from bramley.host.steps.sleep import Sleep
 from bramley.sim.macos.in_process import ModelConnection
@@ -52,7 +50,7 @@ async def test_a_mac_is_claimed_while_it_is_bootstrapped(tmp_path: Path) -> None
         await fleet.bootstrap(served, "mac-1", within=timedelta(seconds=5))
 
     assert line.done
-    assert line.mac.files.exists(claiming.FILE.path)
+    assert line.mac.files.exists(claim.FILE.path)
 
 
 @pytest.mark.parametrize(
@@ -74,16 +72,3 @@ def test_an_agent_listens_where_nobody_is_put_by_chance_and_stays_there(tmp_path
     assert all(1024 < int(one.rpartition(":")[2]) < 32768 for one in chosen)
     assert len(set(chosen)) == 3
     assert _endpoints(tmp_path / "ports") == chosen
-
-
-def test_archives_are_kept_when_both_of_them_are_whole(tmp_path: Path) -> None:
-    (tmp_path / ".making-x/made").mkdir(parents=True)
-    (tmp_path / ".making-x/made/half.tar.gz").touch()
-    assert not archives.are_kept(tmp_path)
-
-    for kind in Kind:
-        (tmp_path / f"{kind}-0123").mkdir()
-        assert not archives.are_kept(tmp_path)
-        (tmp_path / f"{kind}-0123/a.tar.gz").touch()
-
-    assert archives.are_kept(tmp_path)

@@ -1,7 +1,7 @@
-"""Compiles every module of a folder, as a program of its own: `python -s -S -P -B compile_tree.py FOLDER`.
+"""Compile every module of a folder; a program of its own: `python -s -S -P -B compile_tree.py FOLDER`.
 
-Bytecode depends on what a process has compiled before, so it is made by one that has done nothing else, in one order. It holds
-no time and no path of this machine: Python takes it unchecked, and puts in the path from which it loads it.
+Bytecode depends on what its process compiled before, so a new process compiles everything in a fixed order. The bytecode holds
+no time and no path of this machine: Python loads it unchecked, and inserts the path from which it is loaded.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import marshal
 import sys
 from pathlib import Path
 
-# "Compare with no source", as the format of compiled modules has it.
+# PEP 552: a hash-based pyc that is not compared with its source.
 UNCHECKED_HASH = 0b01
 
 
 def compile_folder(folder: Path) -> None:
-    """Put a compiled module beside each source in the folder."""
+    """Write a compiled module for each source in the folder."""
     for path in sorted(folder.rglob("*.py")):
         _compile(path, path.relative_to(folder).as_posix())
 
@@ -26,7 +26,7 @@ def _compile(path: Path, name: str) -> None:
     try:
         code = compile(source, name, "exec", dont_inherit=True, optimize=0)
     except (SyntaxError, ValueError):
-        # Some libraries carry examples of what does not compile; Python says so if one is ever loaded.
+        # Some libraries ship examples that do not compile; Python reports it if one is ever loaded.
         return
     cached = Path(importlib.util.cache_from_source(str(path), optimization=""))
     cached.parent.mkdir(exist_ok=True)

@@ -7,14 +7,14 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bramley.app.agent_bundle import keeping, tree
-from bramley.app.agent_bundle.archive import About, Archive, pack
+from bramley.app.agent_bundle import agent_archives
+from bramley.app.agent_bundle.archive import Archive, ArchiveSpec, Source, Tree, pack, write_tree
 from bramley.host.agent_archive import Kind, Platform
 
-ABOUT = About(
+ABOUT = ArchiveSpec(
     Kind.INTERPRETER, name="python", release="3.11.1", platform=Platform.LINUX_X86_64, python="3.11"
 )
-FILES: dict[str, tree.Source] = {"lib/os.py": b"one"}
+FILES: dict[str, Source] = {"lib/os.py": b"one"}
 
 
 @dataclass
@@ -23,16 +23,16 @@ class Maker:
 
     scratch: Path
     count: int = 0
-    files: tree.Tree = field(default_factory=lambda: FILES)
+    files: Tree = field(default_factory=lambda: FILES)
 
     def make(self, folder: Path) -> Archive:
         self.count += 1
         stage = self.scratch / str(self.count)
-        tree.lay_out(self.files, stage)
+        write_tree(self.files, stage)
         return pack(stage, ABOUT, folder)
 
     def once(self, cache: Path) -> Archive:
-        return keeping.once(cache, Kind.INTERPRETER, self.files, self.make)
+        return agent_archives.cached_archive(cache, Kind.INTERPRETER, self.files, self.make)
 
 
 def test_an_archive_is_made_once_for_its_content(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_what_another_process_made_meanwhile_is_taken(tmp_path: Path) -> None:
         faster.once(cache)
         return Maker(tmp_path / "slower").make(folder)
 
-    found = keeping.once(cache, Kind.INTERPRETER, FILES, make)
+    found = agent_archives.cached_archive(cache, Kind.INTERPRETER, FILES, make)
 
     assert found == faster.once(cache)
     assert faster.count == 1
@@ -86,8 +86,8 @@ def test_what_nobody_asked_for_in_two_weeks_is_dropped(tmp_path: Path) -> None:
     )
     forgotten, used = old.once(cache).path.parent, recent.once(cache).path.parent
     now = time.time()
-    os.utime(forgotten, (now, now - keeping.UNUSED_AFTER_SECONDS - 60))
-    os.utime(used, (now, now - keeping.UNUSED_AFTER_SECONDS + 3600))
+    os.utime(forgotten, (now, now - agent_archives.UNUSED_AFTER_SECONDS - 60))
+    os.utime(used, (now, now - agent_archives.UNUSED_AFTER_SECONDS + 3600))
 
     Maker(tmp_path / "new").once(cache)
 
@@ -105,3 +105,16 @@ def test_asking_for_an_archive_keeps_it(tmp_path: Path) -> None:
 
     assert place.exists()
     assert maker.count == 1
+
+
+def test_a_cache_is_complete_when_it_holds_both_archives(tmp_path: Path) -> None:
+    (tmp_path / ".making-x/made").mkdir(parents=True)
+    (tmp_path / ".making-x/made/half.tar.gz").touch()
+    assert not agent_archives.is_cached(tmp_path)
+
+    for kind in Kind:
+        (tmp_path / f"{kind}-0123").mkdir()
+        assert not agent_archives.is_cached(tmp_path)
+        (tmp_path / f"{kind}-0123/a.tar.gz").touch()
+
+    assert agent_archives.is_cached(tmp_path)

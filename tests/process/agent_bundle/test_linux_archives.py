@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from bramley.api.names import agent, host
-from bramley.app.agent_bundle import code, elf, tree
-from bramley.app.agent_bundle.pair import Pair
+from bramley.app.agent_bundle import code, interpreter
+from bramley.app.agent_bundle.agent_archives import AgentArchives
+from bramley.app.agent_bundle.archive import file_names
 from tests.meta.documents import ROOT
 from tests.process.agent_bundle.installed import Installed, install, run
 from tools.agent_bundle import linux
@@ -25,13 +26,13 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it is made on L
 
 
 @pytest.fixture(scope="module")
-def pair() -> Pair:
+def archives() -> AgentArchives:
     return linux.cached()
 
 
 @pytest.fixture(scope="module")
-def installed(pair: Pair, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    return install(pair, tmp_path_factory.mktemp("some mac") / "its root")
+def installed(archives: AgentArchives, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    return install(archives, tmp_path_factory.mktemp("some mac") / "its root")
 
 
 @pytest.fixture
@@ -45,13 +46,13 @@ def in_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 
 def test_two_builds_in_different_folders_are_the_same_bytes(
-    pair: Pair, in_another_folder: Path
+    archives: AgentArchives, in_another_folder: Path
 ) -> None:
     again = linux.build(in_another_folder)
 
-    assert again.interpreter.path.read_bytes() == pair.interpreter.path.read_bytes()
-    assert again.code.path.read_bytes() == pair.code.path.read_bytes()
-    assert again.code.path.parent != pair.code.path.parent
+    assert again.interpreter.path.read_bytes() == archives.interpreter.path.read_bytes()
+    assert again.code.path.read_bytes() == archives.code.path.read_bytes()
+    assert again.code.path.parent != archives.code.path.parent
 
 
 def test_the_agent_starts_with_an_empty_environment_and_path(installed: Installed) -> None:
@@ -78,7 +79,7 @@ def test_what_the_caller_has_in_its_environment_changes_nothing(
 
 def test_everything_the_agent_loads_lies_in_its_two_folders(installed: Installed) -> None:
     library, root = installed.release / "lib", installed.of(host.AGENT_ROOT)
-    before = list(tree.names_in(root))
+    before = list(file_names(root))
 
     done = run(installed.python, "-I", "-S", "-B", HERE / "everything.py", library, cwd=Path("/"))
 
@@ -93,7 +94,7 @@ def test_everything_the_agent_loads_lies_in_its_two_folders(installed: Installed
         mapped = [each for each in told["mapped"] if any(map(Path(each).is_relative_to, elsewhere))]
         assert mapped == []
     # And it stays as it was unpacked.
-    assert list(tree.names_in(root)) == before
+    assert list(file_names(root)) == before
 
 
 def test_modules_are_taken_compiled_as_they_came(installed: Installed) -> None:
@@ -108,18 +109,18 @@ def test_modules_are_taken_compiled_as_they_came(installed: Installed) -> None:
 
 
 def test_no_note_tells_where_it_was_built(installed: Installed) -> None:
-    names = [Path(name).name for name in tree.names_in(installed.release)]
+    names = [Path(name).name for name in file_names(installed.release)]
 
     assert {"RECORD", "INSTALLER", "direct_url.json"}.isdisjoint(names)
-    for name in tree.names_in(installed.release):
+    for name in file_names(installed.release):
         assert str(ROOT).encode() not in (installed.release / name).read_bytes(), name
 
 
 def test_binaries_look_for_libraries_beside_themselves(installed: Installed) -> None:
     folder = installed.python.parents[1]
     found = {
-        name: elf.search_path((folder / name).read_bytes())
-        for name in tree.names_in(folder)
+        name: interpreter.elf_search_path((folder / name).read_bytes())
+        for name in file_names(folder)
         if name.startswith("bin/") or ".so" in name
     }
 
@@ -131,12 +132,12 @@ def test_binaries_look_for_libraries_beside_themselves(installed: Installed) -> 
         assert found["bin/python3"] == "$ORIGIN/../lib"
 
 
-def test_what_is_in_the_cache_is_not_made_again(pair: Pair) -> None:
-    before = pair.code.path.stat()
+def test_what_is_in_the_cache_is_not_made_again(archives: AgentArchives) -> None:
+    before = archives.code.path.stat()
 
     again = linux.cached()
 
-    assert again == pair
+    assert again == archives
     assert again.code.path.stat().st_mtime_ns == before.st_mtime_ns
 
 

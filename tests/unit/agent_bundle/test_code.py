@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from bramley.app.agent_bundle import closure, code, packages
+from bramley.app.agent_bundle import code
 from bramley.base.errors import BadConfiguration
 from tests.meta.documents import ROOT
 from tools.agent_bundle import wheels
 
 
 @functools.cache
-def imports() -> closure.Closure:
-    return code.imports()
+def imports() -> code.ImportClosure:
+    return code.agent_imports()
 
 
 def written(folder: Path, **sources: str) -> Path:
@@ -43,7 +43,7 @@ def test_imports_are_followed_into_functions_and_up_to_packages(tmp_path: Path) 
         "try:\n    import hoops\nexcept E:\n    pass\n"
     )
 
-    found = closure.of("orchard.start", sources)
+    found = code.import_closure("orchard.start", sources)
 
     assert sorted(found.modules) == [
         "orchard",
@@ -52,29 +52,29 @@ def test_imports_are_followed_into_functions_and_up_to_packages(tmp_path: Path) 
         "orchard.press",
         "orchard.start",
     ]
-    assert found.foreign == {"barrels", "hoops"}
+    assert found.third_party == {"barrels", "hoops"}
 
 
 def test_what_only_type_checkers_import_is_left_out(tmp_path: Path) -> None:
     text = "if TYPE_CHECKING:\n    import orchard.types\n    import stubs\nelse:\n    import orchard.press\n"
     sources = written(tmp_path, __init__="", start=text, types="", press="")
 
-    found = closure.of("orchard.start", sources)
+    found = code.import_closure("orchard.start", sources)
 
     assert sorted(found.modules) == ["orchard", "orchard.press", "orchard.start"]
-    assert found.foreign == set()
+    assert found.third_party == set()
 
 
 def test_a_relative_import_is_refused_since_it_would_be_missed(tmp_path: Path) -> None:
     sources = written(tmp_path, __init__="", start="from . import press\n", press="")
 
-    with pytest.raises(BadConfiguration, match=r"start\.py:1 imports relatively"):
-        closure.of("orchard.start", sources)
+    with pytest.raises(BadConfiguration, match=r"start\.py:1 has a relative import"):
+        code.import_closure("orchard.start", sources)
 
 
 def test_a_module_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadConfiguration, match=r"there is no module orchard\.start"):
-        closure.of("orchard.start", tmp_path)
+        code.import_closure("orchard.start", tmp_path)
 
 
 def test_the_agent_imports_no_server_no_simulation_and_no_host_step() -> None:
@@ -85,7 +85,10 @@ def test_the_agent_imports_no_server_no_simulation_and_no_host_step() -> None:
 
 def test_the_lock_pins_exactly_what_the_agent_imports_and_what_that_requires() -> None:
     pinned = re.findall(r"^([\w.-]+)==(\S+)(?: ; (.*?))? ", wheels.LOCK.read_text(), re.MULTILINE)
-    needed = {packages.key(one.name): one.version for one in packages.installed(imports().foreign)}
+    needed = {
+        code.normalized_name(one.name): one.version
+        for one in code.required_distributions(imports().third_party)
+    }
 
     certain = {name: version for name, version, marker in pinned if not marker}
 
@@ -100,7 +103,66 @@ def test_the_lock_asks_nothing_of_the_platform_since_pip_would_answer_for_this_o
 def test_the_group_in_pyproject_names_what_the_agent_imports() -> None:
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
     direct = packages_distributions()
-    imported = {packages.key(name) for top in imports().foreign for name in direct[top]}
+    imported = {code.normalized_name(name) for top in imports().third_party for name in direct[top]}
 
     # What aiohttp is made of comes with it.
-    assert {packages.key(name) for name in groups["agent"]} == imported - {"multidict", "yarl"}
+    assert {code.normalized_name(name) for name in groups["agent"]} == imported - {
+        "multidict",
+        "yarl",
+    }
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "yaml/__init__.py",
+        "yaml/_yaml.cpython-311-darwin.so",
+        "typing_extensions.py",
+        "wheel.libs/libz.so.1",
+        "aiohttp-3.dist-info/METADATA",
+        "aiohttp-3.dist-info/licenses/LICENSE.txt",
+        "aiohttp-3.dist-info/licenses/vendor/llhttp/LICENSE",
+        "yaml-6.dist-info/LICENSE",
+        "aiohttp/test_utils.py",
+    ],
+)
+def test_code_and_licences_are_needed(name: str) -> None:
+    assert code.is_needed(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "yaml-6.dist-info/RECORD",
+        "yaml-6.dist-info/INSTALLER",
+        "yaml-6.dist-info/direct_url.json",
+        "yaml-6.dist-info/REQUESTED",
+        "yaml-6.dist-info/entry_points.txt",
+        "yaml-6.data/scripts/yaml",
+        "../../bin/idna",
+        "/etc/passwd",
+        "yaml/__pycache__/loader.cpython-311.pyc",
+        "aiohttp/_http_parser.pyx",
+        "aiohttp/_cparser.pxd",
+        "aiohttp/.hash/_cparser.pxd.hash",
+        "yarl/__init__.pyi",
+        "yarl/py.typed",
+        "multidict/_testcapi.cpython-311-darwin.so",
+        "msgspec/tests/test_json.py",
+    ],
+)
+def test_notes_on_the_installation_sources_and_tests_are_not(name: str) -> None:
+    assert not code.is_needed(name)
+
+
+def test_what_a_package_requires_comes_with_it() -> None:
+    found = {code.normalized_name(one.name) for one in code.required_distributions({"aiohttp"})}
+
+    assert {"aiohttp", "aiosignal", "attrs", "frozenlist", "idna", "multidict", "yarl"} <= found
+    # Asked for with an extra only.
+    assert "brotli" not in found
+
+
+def test_a_package_that_is_not_installed_is_named() -> None:
+    with pytest.raises(BadConfiguration, match="the agent imports nothing_of_that_name"):
+        code.required_distributions({"aiohttp", "nothing_of_that_name"})

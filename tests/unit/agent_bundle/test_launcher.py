@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bramley.app.agent_bundle import code, tree
+from bramley.app.agent_bundle import code
+from bramley.app.agent_bundle.archive import write_tree
 
 INTERPRETER = "3.11.1+0123456789ab"
 FLAGS = "-I -S -B -X utf8"
@@ -50,7 +51,7 @@ class Laid:
 @pytest.fixture
 def laid(tmp_path: Path) -> Laid:
     made = Laid(tmp_path.resolve() / "some root")
-    tree.lay_out(code.tree_with({}, INTERPRETER, modules=[]), made.release)
+    write_tree(code.code_tree({}, INTERPRETER, modules=[]), made.release)
     made.program.chmod(0o755)
     made.python.parent.mkdir(parents=True)
     made.python.write_text('#!/bin/sh\nfor word in "$@"; do echo "<$word>"; done\n')
@@ -113,7 +114,7 @@ def test_a_missing_interpreter_is_said_with_what_to_do(laid: Laid) -> None:
 
 
 def test_what_lies_beside_the_agents_modules_travels_with_them() -> None:
-    found = code.tree_with({}, INTERPRETER, modules=code.imports().modules.values())
+    found = code.code_tree({}, INTERPRETER, modules=code.agent_imports().modules.values())
 
     assert "lib/bramley/agent/supervisor.sh" in found
     assert not any(name.endswith((".json", ".gz")) for name in found)
@@ -122,6 +123,6 @@ def test_what_lies_beside_the_agents_modules_travels_with_them() -> None:
 def test_our_own_version_travels_as_notes_that_python_reads() -> None:
     notes = f"lib/bramley-{code.release()}.dist-info/METADATA"
 
-    found = code.tree_with({}, INTERPRETER, modules=[])
+    found = code.code_tree({}, INTERPRETER, modules=[])
 
     assert f"Version: {code.release()}\n".encode() in bytes(found[notes])  # type: ignore[arg-type]
