@@ -1,7 +1,7 @@
-"""How tests run: coroutines under virtual time unless a test needs the real one, and tiers by folder.
+"""How tests run: coroutines under virtual time unless a test needs real time, tiers by folder, groups for pytest-xdist.
 
-A tier is what a test needs besides Python. `TIERS=unit,process` chooses; a tier that cannot run is skipped with the reason
-and the command that helps, and fails when `CI=true`.
+A tier is what a test needs besides Python. `TIERS=unit,process` selects tiers; a tier that cannot run is skipped with the
+reason and the command that installs what is missing, and fails when `CI=true`.
 """
 
 from __future__ import annotations
@@ -11,23 +11,41 @@ import functools
 import gc
 import inspect
 import os
-from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import pytest
 from hypothesis import Phase, settings
 
 from bramley.base import virtual_time
-from tools import lanes, second_look, telling, tiers
+from tools import tiers
+
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler import LoadScopeScheduling
 
 TESTS = Path(__file__).parent
 REAL_TIME_TIERS = {"contract", "process", "cluster"}
 Ends = dict[str, BaseException | None]
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 ENDED = pytest.StashKey[Ends]()
-SIDE_BY_SIDE = "side_by_side: coroutines that mostly wait, and share their fixtures: those of a module run all at once"
-LONG = "long: all cases of what a test beside it shows by some; `make test-fast` leaves it out, `make test` does not"
+MARKERS = (
+    "side_by_side: coroutines that mostly wait and share their fixtures; those of one module run concurrently",
+    "long: every case of a test that has a short form beside it; `make test-fast` deselects it",
+    # Declared here as well, because mutants run with pytest's plugins off.
+    "flaky(reruns): how often a failed test is run again",
+)
+# Tests of real processes share the machine with two other workers, so a failure there gets one rerun, which the summary counts.
+RERUN_TIERS = {"process", "cluster"}
+# Workers wait most of the time in the first two groups: tests of one control plane must not run at once. First match wins.
+GROUPS = {
+    "tests/process/agent_life": "control-plane",
+    "tests/process": "processes",
+    "tests/contract": "control-plane",
+    "tests/cluster": "control-plane",
+}
+SLOW_FOLDERS = ("tests/scenarios/", "tests/unit/host/rendering/")
 pytest_plugins = ["tools.kube.pytest_plugin"]  # the fixtures real_cluster and kubectl
 
 # No deadlines: a slow machine is no bug. In CI the same commit must give the same verdict, so there the examples and the order
@@ -60,23 +78,54 @@ def folder_of(path: Path) -> str:
     return path.relative_to(TESTS).parts[0]
 
 
-def target_of(item: pytest.Item) -> str:
-    """Return which side of a seam a contract test asks, with the name of its suite; empty for other tests."""
-    target = getattr(item, "callspec", None) and item.callspec.params.get("target")  # type: ignore[attr-defined]
-    return f"contract {item.path.parent.name} on {target}" if isinstance(target, str) else ""
+@functools.cache
+def group_of(nodeid: str) -> str:
+    """Return the group of tests that one worker runs; modules outside the long groups are groups of their own."""
+    module = nodeid.partition("::")[0]
+    found = (group for folder, group in GROUPS.items() if module.startswith(folder + "/"))
+    return next(found, module)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    """Give each group of tests to one worker.
+
+    pytest-xdist's own `--dist loadgroup` has no effect with pytest 9.2, which ignores the group that it adds to `_nodeid`.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of(nodeid)
+
+    # The items are sorted by start_order already; the number of tests in a group says nothing about its duration.
+    config.option.loadscopereorder = False
+    return GroupScheduling(config, log)
+
+
+def start_order(nodeid: str) -> int:
+    """Return the rank by which tests are handed out: the longest first, so that no worker finishes long after the others."""
+    if group_of(nodeid) in GROUPS.values():
+        return 0
+    return 1 if nodeid.startswith(SLOW_FOLDERS) else 2
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if tier_of(item) in RERUN_TIERS:
+        item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     try:
-        wanted = tiers.chosen(os.environ.get("TIERS", ""))
+        selected = tiers.chosen(os.environ.get("TIERS", ""))
     except ValueError as error:
         raise pytest.UsageError(str(error)) from error
-    left_out = [item for item in items if tier_of(item) not in wanted]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if tier_of(item) in wanted]
-    if hasattr(config, "workerinput"):  # this process is one of several
-        lanes.in_order(items)
+    deselected = [item for item in items if tier_of(item) not in selected]
+    if deselected:
+        config.hook.pytest_deselected(items=deselected)
+        items[:] = [item for item in items if tier_of(item) in selected]
+    if hasattr(config, "workerinput"):  # a worker of pytest-xdist
+        items.sort(key=lambda item: start_order(item.nodeid))
 
 
 def pytest_collection_finish() -> None:
@@ -146,28 +195,13 @@ async def all_at_once(items: Sequence[pytest.Function], given: pytest.Function) 
     return {each.nodeid: end for each, end in zip(items, ends, strict=True)}
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item,
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    report = yield
-    report.user_properties.append((telling.TIER, tier_of(item)))
-    if target := target_of(item):
-        report.user_properties.append((telling.TARGET, target))
-    return report
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     in_ci = os.environ.get("CI") == "true"
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if in_ci else "default"))
     if in_ci and config.getoption("randomly_seed", None) == "default":
         config.option.randomly_seed = CI_ORDER
-    for mark in (SIDE_BY_SIDE, LONG):
-        config.addinivalue_line("markers", mark)
-    # Garbage is looked for at the end of each module, so there need not be hundreds of looks in between.
+    for marker in MARKERS:
+        config.addinivalue_line("markers", marker)
+    # Garbage is collected at the end of each module, so the hundreds of collections in between are not needed.
     gc.set_threshold(20_000, 20, 20)
-    for plugin in (lanes, telling, telling.Summary()):
-        config.pluginmanager.register(plugin)
-    if config.getoption("numprocesses", None):  # this process hands the tests to others
-        config.pluginmanager.register(second_look.SecondLook(config))

@@ -24,10 +24,11 @@ from prometheus_client import CollectorRegistry
 
 from bramley.agent import platform
 from bramley.agent.metrics import AgentMetrics
-from bramley.agent.platform import System, exits
+from bramley.agent.platform import System
+from bramley.agent.platform import fd_events
 from bramley.agent.processes import SystemPrograms
 from bramley.agent.runs import Run
-from bramley.agent.supervising import SupervisedRuns
+from bramley.agent.supervised_runs import SupervisedRuns
 from bramley.agent.tart.driver import Tart
 from bramley.base import errors
 from bramley.base.clock import SystemClock
@@ -163,7 +164,7 @@ async def ends_are_heard_at_once(_: Scene) -> str:
         pid = int(said("/bin/sh", "-c", "sleep 0.5 >/dev/null 2>&1 & echo $!"))
         began = time.monotonic()
         async with asyncio.timeout(PATIENCE):
-            await exits.gone(pid)
+            await fd_events.wait_for_exit(pid)
         waited = time.monotonic() - began
         if waited < 0.8:
             return f"{waited:.2f} s"
@@ -196,7 +197,7 @@ async def session_is_there(_: Scene) -> str:
 
 async def tart_answers(scene: Scene) -> str:
     """Ask for tart's version, its list, and a VM that is not there."""
-    version = await scene.tart.answers()
+    version = await scene.tart.version()
     expect(await scene.tart.get("no-such-vm") is None, "a missing VM is not known as missing")
     await scene.tart.delete("no-such-vm")
     return f"{version}, {len(await scene.tart.list())} listed"

@@ -1,15 +1,16 @@
-"""Break the code in known ways and see that a test notices: mutants as data in `tests/mutants/*.yaml`.
+"""Apply known regressions to the code and check that a test fails: mutants as data in `tests/mutants/*.yaml`.
 
-Each mutant names a file, a text that occurs in it once, the text to put there, and the test that must fail then. It is
-applied to a scratch copy of the tree, never to the checkout. `python -m tools.mutants` runs all and checks first that the
-tests pass unbroken; the tier `mutants` runs those of changed files and a seeded sample of the rest within a minute.
+A mutant names a function (`at: path::Class.method`, or only a path for shell files and constants), a snippet that occurs in
+it exactly once, the replacement, and the test that must fail then. Mutants are applied to a copy of the tree, never to the
+checkout. `python -m tools.mutants` runs all of them after checking that their tests pass on unmodified code; the tier
+`mutants` runs those of changed files and a seeded sample of the others within a minute.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import random
-import re
 import subprocess
 import sys
 import tempfile
@@ -23,64 +24,76 @@ from queue import SimpleQueue
 
 import msgspec
 
-from tools.scratch import DEAD, HUNG, SKIPPED, SURVIVED, UNFINISHED, Scratch, Verdict
+from tools.scratch import HUNG, KILLED, SKIPPED, SURVIVED, UNFINISHED, Scratch, Verdict
 
 ROOT = Path(__file__).parent.parent
 WORKERS = 2
 TIMEOUT = 180.0
-_MARGIN = re.compile(r"^(?:@|def |async def |class )", re.MULTILINE)
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 class Mutant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One way to break one file, and the test that must notice."""
+    """One regression, and the test that must fail on it."""
 
-    file: str
-    old: str
-    new: str
+    at: str
+    snippet: str
+    replacement: str
     test: str
     why: str
 
-    def broken(self, text: str) -> str:
-        """Return the file's text with this mutant in it."""
-        return text.replace(self.old, self.new)
+    @property
+    def file(self) -> str:
+        """Return the path of the file that this mutant changes."""
+        return self.at.partition("::")[0]
+
+    def apply(self, text: str) -> str:
+        """Return the file's text with the replacement in place of the snippet."""
+        start, end = self._span(text)
+        return text[:start] + text[start:end].replace(self.snippet, self.replacement) + text[end:]
 
     def problems(self, root: Path) -> Iterator[str]:
-        """Say what makes this entry unusable in the tree at `root`."""
+        """Yield what makes this entry unusable in the tree at `root`."""
         path = root / self.file
         if not path.is_file():
             yield f"{self.file} does not exist"
-        elif (count := path.read_text().count(self.old)) != 1:
-            yield f"{self.file} holds the old text {count} times, not once: {self.old!r}"
-        elif path.suffix == ".py" and not self._stays_python(path.read_text()):
-            yield f"{self.file} is no Python any more with {self.new!r}"
-        if self.old == self.new or not self.why.strip():
-            yield f"{self.file}: a mutant changes something and says why it matters"
+            return
+        text = path.read_text()
+        try:
+            start, end = self._span(text)
+        except LookupError:
+            yield f"{self.at} is not defined"
+            return
+        if (count := text[start:end].count(self.snippet)) != 1:
+            yield f"{self.at} contains the snippet {count} times, not once: {self.snippet!r}"
+        elif path.suffix == ".py" and not _compiles(self.apply(text)):
+            yield f"{self.at} is not valid Python with the replacement {self.replacement!r}"
+        if self.snippet == self.replacement or not self.why.strip():
+            yield f"{self.at}: a mutant needs a replacement that differs and a reason"
         if not (root / self.test.partition("::")[0]).is_file() or "::" not in self.test:
-            yield f"{self.test} is no file::test"
+            yield f"{self.test} is not an existing file::test"
 
-    def _stays_python(self, text: str) -> bool:
-        # What begins at the margin around it is tried first: to compile whole files takes ten times as long.
-        at = text.index(self.old)
-        begins = [0, *(match.start() for match in _MARGIN.finditer(text)), len(text)]
-        start = max(begin for begin in begins if begin <= at)
-        end = min(begin for begin in begins if begin >= at + len(self.old))
-        return compiles(self.broken(text[start:end])) or compiles(self.broken(text))
-
-
-class InvalidMutants(ValueError):
-    """A file of mutants cannot be used as it is; the message lists every problem."""
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What became of one mutant."""
-
-    mutant: Mutant
-    verdict: Verdict
+    def _span(self, text: str) -> tuple[int, int]:
+        """Return where the named function begins and ends in the text; the whole text without a name."""
+        name = self.at.partition("::")[2]
+        if not name:
+            return 0, len(text)
+        tree = ast.parse(text)
+        first, *inner = name.split(".")
+        node = _definition(tree, first)
+        for part in inner:
+            node = _definition(node, part)
+        lines = text.splitlines(keepends=True)
+        return sum(map(len, lines[: node.lineno - 1])), sum(map(len, lines[: node.end_lineno]))
 
 
-def compiles(text: str) -> bool:
-    """Tell whether the text is Python."""
+def _definition(parent: ast.AST, name: str) -> Definition:
+    for node in ast.walk(parent):
+        if isinstance(node, Definition) and node.name == name:
+            return node
+    raise LookupError(name)
+
+
+def _compiles(text: str) -> bool:
     try:
         compile(text, "mutant", "exec")
     except SyntaxError:
@@ -88,8 +101,20 @@ def compiles(text: str) -> bool:
     return True
 
 
+class InvalidMutants(ValueError):
+    """Entries of the mutant files are unusable; the message lists every problem."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The verdict on one mutant."""
+
+    mutant: Mutant
+    verdict: Verdict
+
+
 def load(folder: Path, root: Path = ROOT) -> list[Mutant]:
-    """Read every mutant, or raise with the list of what is wrong."""
+    """Read every mutant, or raise with the list of problems."""
     mutants: list[Mutant] = []
     problems: list[str] = []
     for path in sorted(folder.glob("*.yaml")):
@@ -108,72 +133,72 @@ def load(folder: Path, root: Path = ROOT) -> list[Mutant]:
 def run(
     mutants: Sequence[Mutant], *, root: Path = ROOT, budget: float | None = None
 ) -> Iterator[Result]:
-    """Run mutants two at a time in scratch copies; those that no longer fit into the budget are unfinished."""
-    ends = None if budget is None else time.monotonic() + budget
+    """Run mutants in copies of the tree, two at a time; those beyond the budget in seconds are unfinished."""
+    deadline = None if budget is None else time.monotonic() + budget
     with tempfile.TemporaryDirectory(prefix="bramley-mutants-") as folder:
         free: SimpleQueue[Scratch] = SimpleQueue()
         for number in range(WORKERS):
-            free.put(Scratch.of(root, Path(folder) / str(number)))
+            free.put(Scratch.copy(root, Path(folder) / str(number)))
 
-        def one(mutant: Mutant) -> Result:
+        def run_one(mutant: Mutant) -> Result:
             scratch = free.get()
             try:
-                return Result(mutant, judge(mutant, scratch, ends=ends))
+                return Result(mutant, judge(mutant, scratch, deadline=deadline))
             finally:
                 free.put(scratch)
 
         with ThreadPoolExecutor(max_workers=WORKERS) as pool:
-            yield from pool.map(one, mutants)
+            yield from pool.map(run_one, mutants)
 
 
-def judge(mutant: Mutant, scratch: Scratch, *, ends: float | None = None) -> Verdict:
-    """Break the scratch copy, run the test there, heal the copy, and say whether the test noticed."""
-    left = TIMEOUT if ends is None else ends - time.monotonic()
-    if left < 1:
-        return Verdict(UNFINISHED, "no time was left for it")
-    with scratch.changed(mutant.file, mutant.broken):
-        verdict = scratch.test([mutant.test], timeout=min(left, TIMEOUT))
-    return (
-        Verdict(UNFINISHED, verdict.told) if verdict.word == HUNG and ends is not None else verdict
-    )
+def judge(mutant: Mutant, scratch: Scratch, *, deadline: float | None = None) -> Verdict:
+    """Apply the mutant to the copy, run its test there and undo the change."""
+    remaining = TIMEOUT if deadline is None else deadline - time.monotonic()
+    if remaining < 1:
+        return Verdict(UNFINISHED, "the time budget is used up")
+    with scratch.changed(mutant.file, mutant.apply):
+        verdict = scratch.test([mutant.test], timeout=min(remaining, TIMEOUT))
+    if verdict.outcome == HUNG and deadline is not None:
+        return Verdict(UNFINISHED, verdict.detail)
+    return verdict
 
 
 def baseline(mutants: Iterable[Mutant], *, root: Path = ROOT) -> Verdict:
-    """Run the tests that mutants name on unbroken code; each of them has to pass there."""
+    """Run the tests that mutants name on unmodified code; each of them must pass."""
     tests = sorted({mutant.test for mutant in mutants})
     with tempfile.TemporaryDirectory(prefix="bramley-mutants-") as folder:
-        return Scratch.of(root, Path(folder) / "unbroken").test(tests, timeout=TIMEOUT * 5)
+        return Scratch.copy(root, Path(folder) / "unmodified").test(tests, timeout=TIMEOUT * 5)
 
 
 def changed_files(root: Path = ROOT) -> set[str]:
-    """Return what differs from the parent commit, uncommitted work included; nothing where git cannot tell."""
+    """Return the files that differ from the parent commit, uncommitted changes included; empty without git."""
     changed: set[str] = set()
     for command in (("diff", "--name-only", "HEAD~1"), ("diff", "--name-only", "HEAD")):
-        told = subprocess.run(
+        done = subprocess.run(
             ["git", *command], cwd=root, capture_output=True, text=True, check=False
         )
-        changed |= set(told.stdout.splitlines()) if told.returncode == 0 else set()
+        changed |= set(done.stdout.splitlines()) if done.returncode == 0 else set()
     return changed
 
 
-def chosen(mutants: Sequence[Mutant], *, changed: set[str], seed: str) -> list[Mutant]:
-    """Return all mutants in the order to try them: those of changed files first, then the rest as the seed shuffles it."""
+def in_order(mutants: Sequence[Mutant], *, changed: set[str], seed: str) -> list[Mutant]:
+    """Return all mutants, those of changed files first, the others shuffled by the seed."""
     shuffled = random.Random(seed).sample(list(mutants), len(mutants))
     return sorted(shuffled, key=lambda mutant: mutant.file not in changed)
 
 
 def report(results: Sequence[Result]) -> str:
-    """Lay out every mutant that did not die, then the count of each outcome."""
+    """Return a text with every mutant that was not killed, then the count of each outcome."""
     lines = [
-        f"{result.verdict.word:<10} {result.mutant.file}: {result.mutant.why}\n"
-        f"           {result.mutant.old.strip()!r} → {result.mutant.new.strip()!r}\n"
-        f"           {result.mutant.test}: {result.verdict.told}"
+        f"{result.verdict.outcome:<10} {result.mutant.at}: {result.mutant.why}\n"
+        f"           {result.mutant.snippet.strip()!r} → {result.mutant.replacement.strip()!r}\n"
+        f"           {result.mutant.test}: {result.verdict.detail}"
         for result in results
-        if result.verdict.word not in {DEAD, UNFINISHED}
+        if result.verdict.outcome not in {KILLED, UNFINISHED}
     ]
-    counts = Counter(result.verdict.word for result in results)
-    told = ", ".join(f"{count} {word}" for word, count in sorted(counts.items()))
-    return "\n".join([*lines, f"{len(results)} mutants: {told or 'none'}"])
+    counts = Counter(result.verdict.outcome for result in results)
+    summary = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
+    return "\n".join([*lines, f"{len(results)} mutants: {summary or 'none'}"])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -182,17 +207,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("words", nargs="*", help="parts of a file's or test's path")
     words = parser.parse_args(arguments).words
     known = load(ROOT / "tests/mutants")
-    mutants = [one for one in known if not words or any(w in one.file + one.test for w in words)]
-    unbroken = baseline(mutants)
-    if unbroken.word not in {SURVIVED, SKIPPED}:
-        print(f"The tests do not pass on unbroken code: {unbroken.told}")
+    mutants = [one for one in known if not words or any(w in one.at + one.test for w in words)]
+    unmodified = baseline(mutants)
+    if unmodified.outcome not in {SURVIVED, SKIPPED}:
+        print(f"The tests do not pass on unmodified code: {unmodified.detail}")
         return 1
     results: list[Result] = []
     for result in run(mutants):
         results.append(result)
-        print(f"{result.verdict.word:<10} {result.mutant.file}: {result.mutant.why}", flush=True)
+        print(f"{result.verdict.outcome:<10} {result.mutant.at}: {result.mutant.why}", flush=True)
     print(report(results))
-    return 0 if all(result.verdict.word == DEAD for result in results) else 1
+    return 0 if all(result.verdict.outcome == KILLED for result in results) else 1
 
 
 if __name__ == "__main__":

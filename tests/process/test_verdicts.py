@@ -1,4 +1,4 @@
-"""A run of tests gives a verdict that can be repeated, and holds what was left open against the module that left it."""
+"""The test run itself: a repeatable order, leaks reported for the module that leaked, and reruns of real processes only."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+SEED = 20260101  # what tests/conftest.py sets with CI=true
 
-# A ring holds the socket, so that only the collector of garbage finds it.
+# A reference cycle holds the socket, so that only the garbage collector finds it.
 LEAKING = """
 import socket
 
@@ -25,36 +26,29 @@ def test_leaks():
 def test_its_neighbour():
     pass
 """
-MEETING = """
+BARRIER = """
 import asyncio
 import pytest
 
 pytestmark = pytest.mark.side_by_side
-meeting = asyncio.Barrier(2)
+barrier = asyncio.Barrier(2)
 
 async def test_one():
-    await meeting.wait()
+    await barrier.wait()
 
 async def test_other():
-    await meeting.wait()
-    raise ValueError("the other's own")
+    await barrier.wait()
+    raise ValueError("from the other test")
 """
-SAYING = """
-import pytest
-
-@pytest.mark.parametrize("number", (1, 2, 4))
-def test_says(number, tell):
-    tell("what was said", "{} in all", number)
-"""
-# The crowd leaves a file behind: whoever finds it is not the first.
-CROWDED = """
+# Fails on its first run only.
+FLAKY = """
 from pathlib import Path
 
-def test_crowded():
+def test_flaky():
     first = Path(__file__).with_suffix(".first")
     if not first.exists():
         first.touch()
-        raise ValueError("who is faster?")
+        raise ValueError("first run")
 """
 FAILING = "def test_fails():\n    raise ValueError('always')\n"
 TIDY = "".join(f"def test_{number}():\n    pass\n\n" for number in range(12))
@@ -73,7 +67,7 @@ def project(tmp_path: Path) -> Path:
 
 def run(project: Path, *arguments: str, env: Mapping[str, str], code: int = 0) -> str:
     here = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
-    # Within a lane the variables of the run around would give every order the same seed.
+    # The variables of an outer pytest-xdist worker would give every order the same seed.
     outside = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_XDIST")}
     fresh = {"PYTHONPATH": here, "TIERS": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": ""}
     done = subprocess.run(
@@ -89,105 +83,89 @@ def run(project: Path, *arguments: str, env: Mapping[str, str], code: int = 0) -
     return done.stdout
 
 
-def order(told: str) -> list[str]:
-    return re.findall(r"::(\w+) PASSED", told)
+def order(output: str) -> list[str]:
+    return re.findall(r"::(\w+) PASSED", output)
 
 
-def test_what_a_module_leaves_open_is_held_against_it(project: Path) -> None:
+def test_a_leak_is_reported_for_the_module_that_leaked(project: Path) -> None:
     (project / "tests/unit/test_leaking.py").write_text(LEAKING)
     files = ("tests/unit/test_leaking.py", "tests/unit/test_tidy.py")
 
-    told = run(project, "-p", "no:randomly", *files, env={"CI": ""}, code=1)
+    output = run(project, "-p", "no:randomly", *files, env={"CI": ""}, code=1)
 
-    assert re.findall(r"^ERROR (\S+)::", told, re.MULTILINE) == ["tests/unit/test_leaking.py"]
-    assert "unclosed <socket.socket" in told
-    assert len(order(told)) == 14
+    assert re.findall(r"^ERROR (\S+)::", output, re.MULTILINE) == ["tests/unit/test_leaking.py"]
+    assert "unclosed <socket.socket" in output
+    assert len(order(output)) == 14
 
 
-def test_tests_that_run_side_by_side_each_end_in_their_own_way(project: Path) -> None:
-    (project / "tests/unit/test_meeting.py").write_text(MEETING)
+def test_side_by_side_tests_have_separate_outcomes(project: Path) -> None:
+    (project / "tests/unit/test_barrier.py").write_text(BARRIER)
 
-    told = run(project, "tests/unit/test_meeting.py", env={"CI": ""}, code=1)
+    output = run(project, "tests/unit/test_barrier.py", env={"CI": ""}, code=1)
 
-    assert "::test_one PASSED" in told
-    assert re.findall(r"^FAILED (\S+)", told, re.MULTILINE) == [
-        "tests/unit/test_meeting.py::test_other"
+    assert "::test_one PASSED" in output
+    assert re.findall(r"^FAILED (\S+)", output, re.MULTILINE) == [
+        "tests/unit/test_barrier.py::test_other"
     ]
-    assert "the other's own" in told
+    assert "from the other test" in output
 
 
 def test_in_ci_the_order_is_the_same_each_time_and_can_be_repeated_elsewhere(project: Path) -> None:
     first, second = (run(project, env={"CI": "true"}) for _ in range(2))
-    (told,) = re.findall(r"repeat it with (--randomly-seed=\d+)", first)
-    elsewhere = run(project, told, env={"CI": ""})
+    elsewhere = run(project, f"--randomly-seed={SEED}", env={"CI": ""})
 
     assert len(order(first)) == 12
     assert order(first) == order(second) == order(elsewhere)
 
 
-def test_several_processes_tell_and_count_as_one(project: Path) -> None:
-    saying = "tests/unit/test_saying.py", "tests/process/test_saying.py"
-    for path in saying:
-        (project / path).parent.mkdir(exist_ok=True)
-        (project / path).write_text(SAYING)
-
-    told = run(project, "-n", "2", env={"CI": "true"})
-
-    assert re.findall(r"^\d+ in all$", told, re.MULTILINE) == ["14 in all"]
-    assert re.findall(r"^process +(.+)$", told, re.MULTILINE) == ["3 passed"]
-    assert re.findall(r"^unit +(.+)$", told, re.MULTILINE) == ["15 passed"]
-    paths = (*saying, "tests/unit/test_tidy.py")
-    workers = [set(re.findall(rf"\[(gw\d)\].* {path}", told)) for path in paths]
-    assert [len(each) for each in workers] == [1, 1, 1], told
-    assert set.union(*workers) == {"gw0", "gw1"}, told
+def failed(output: str) -> list[str]:
+    return re.findall(r"^(?:FAILED|ERROR) (\S+)::", output, re.MULTILINE)
 
 
-def failed(told: str) -> list[str]:
-    return re.findall(r"^(?:FAILED|ERROR) (\S+)::", told, re.MULTILINE)
+def write_module(project: Path, module: str, text: str) -> None:
+    path = project / "tests" / module
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
 
 
-def written(project: Path, *modules: str, text: str) -> None:
-    for module in modules:
-        path = project / "tests" / module
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
+WORKERS = ("-n", "2")
 
 
-def test_what_fails_beside_other_lanes_and_passes_alone_is_told_in_full(project: Path) -> None:
-    written(project, "process/test_crowded.py", text=CROWDED)
+def test_modules_and_groups_stay_in_one_worker(project: Path) -> None:
+    for module in ("process/test_one.py", "process/test_other.py", "unit/test_single.py"):
+        write_module(project, module, TIDY)
 
-    told = run(project, "-n", "2", env={"CI": "true"})
+    output = run(project, *WORKERS, env={"CI": "true"})
 
-    assert failed(told) == []
-    assert "failed in the crowd, passed alone: tests/process/test_crowded.py::test_crowded" in told
-    assert "who is faster?" in told
-    assert re.findall(r"^process +(.+)$", told, re.MULTILINE)[-1] == "1 passed alone"
-    assert re.search(r"12 passed, 1 passed alone in", told.splitlines()[-1])
-
-
-def test_what_fails_alone_as_well_has_failed(project: Path) -> None:
-    written(project, "process/test_crowded.py", text=CROWDED)
-    written(project, "process/test_failing.py", text=FAILING)
-
-    told = run(project, "-n", "2", env={"CI": "true"}, code=1)
-
-    assert set(failed(told)) == {f"tests/process/test_{name}.py" for name in ("failing", "crowded")}
-    assert "a second look" in told
+    workers = [
+        set(re.findall(rf"\[(gw\d)\].* tests/{module}", output))
+        for module in ("process/test_", "unit/test_tidy.py", "unit/test_single.py")
+    ]
+    assert [len(each) for each in workers] == [1, 1, 1], output
+    assert set.union(*workers) == {"gw0", "gw1"}, output
 
 
-@pytest.mark.parametrize(
-    "modules",
-    [
-        ("unit/test_crowded.py",),
-        ("unit/test_crowded.py", "process/test_crowded2.py"),
-        tuple(f"process/test_crowded{number}.py" for number in range(4)),
-    ],
-    ids=["that computes", "beside one that computes", "of too many"],
-)
-def test_nothing_else_gets_a_second_look(project: Path, modules: tuple[str, ...]) -> None:
-    written(project, *modules, text=CROWDED)
+def test_a_test_of_real_processes_that_fails_once_is_run_again_and_counted(project: Path) -> None:
+    write_module(project, "process/test_flaky.py", FLAKY)
 
-    told = run(project, "-n", "2", env={"CI": "true"}, code=1)
+    output = run(project, *WORKERS, env={"CI": "true"})
 
-    assert set(failed(told)) == {f"tests/{module}" for module in modules}
-    assert "a second look" not in told
+    assert failed(output) == []
+    assert re.search(r"13 passed, 1 rerun in", output.splitlines()[-1])
+
+
+def test_a_test_of_real_processes_that_fails_twice_has_failed(project: Path) -> None:
+    write_module(project, "process/test_failing.py", FAILING)
+
+    output = run(project, *WORKERS, env={"CI": "true"}, code=1)
+
+    assert failed(output) == ["tests/process/test_failing.py"]
+
+
+def test_other_tests_are_not_run_again(project: Path) -> None:
+    write_module(project, "unit/test_flaky.py", FLAKY)
+
+    output = run(project, *WORKERS, env={"CI": "true"}, code=1)
+
+    assert failed(output) == ["tests/unit/test_flaky.py"]
+    assert "rerun" not in output.splitlines()[-1]

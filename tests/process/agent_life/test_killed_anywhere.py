@@ -6,6 +6,7 @@ follow each other on one Mac until each kind of life has passed without a moment
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,7 +14,6 @@ from tests.process.agent_life.lives import LIVES
 from tests.process.agent_life.servers import Server
 from tests.process.agent_life.stage import GC_OFF, Stage, staged
 from tests.process.agent_life.witness import ANYBODY
-from tools.telling import Tell
 
 MOST_LIVES = 30
 # What no run may pass by; each is met before and after.
@@ -61,7 +61,7 @@ class Reaper:
 
 
 async def test_an_agent_killed_at_any_moment_loses_and_leaves_nothing(
-    server: Server, tmp_path: Path, tell: Tell
+    server: Server, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     reaper = Reaper()
     async with staged(server, tmp_path, *GC_OFF, meet=reaper.meet) as stage:
@@ -83,5 +83,4 @@ async def test_an_agent_killed_at_any_moment_loses_and_leaves_nothing(
 
     wanted = {f"{when} {what}" for what in AT_LEAST for when in ("before", "after")}
     assert wanted <= set(reaper.deaths)
-    line = f"on {server.name}: at {{}} points; nothing was lost or left"
-    tell("real agents that were killed", line, len(reaper.deaths))
+    record_property("killed agents", len(reaper.deaths))

@@ -16,8 +16,7 @@ from pathlib import Path
 import msgspec
 
 from bramley.agent import vm_names
-from bramley.agent.ledger.ledger import Ledger
-from bramley.agent.ledger.records import VmRecord, VmState
+from bramley.agent.ledger import Ledger, VmRecord, VmState
 from bramley.api.core import Pod
 from bramley.api.names import agent, finalizers, guest
 from bramley.apiserver.store.store import Store

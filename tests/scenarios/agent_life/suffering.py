@@ -6,14 +6,13 @@ Under hypothesis' profile `fast` only some of the points are looked at.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from bramley.base import virtual_time
 from tests.scenarios.agent_life import crashing
 from tests.scenarios.agent_life.crashing import Death
 from tests.scenarios.agent_life.lives import LIVES, Point
 from tests.unit import sampling
-from tools.telling import Tell
 
 SOME = 60
 
@@ -30,7 +29,9 @@ def own_points(told: str) -> list[Point]:
     return crashing.own(told, {each: points_of(each) for each in until})
 
 
-def suffer(told: str, deaths: Iterable[Death], tell: Tell) -> None:
+def suffer(
+    told: str, deaths: Iterable[Death], record_property: Callable[[str, object], None]
+) -> None:
     """Tell a life once for each death."""
     chosen = list(deaths)[:: SOME if sampling.share() < 1 else 1]
     for death in chosen:
@@ -39,4 +40,4 @@ def suffer(told: str, deaths: Iterable[Death], tell: Tell) -> None:
         except (AssertionError, ExceptionGroup) as error:
             error.add_note(f"{told}: {death}")
             raise
-    tell("deaths of the agent", "killed at {} points; nothing was lost or left", len(chosen))
+    record_property("kill points", len(chosen))

@@ -7,12 +7,13 @@ a run in several processes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.scenarios.agent_life import crashing, suffering
 from tests.scenarios.agent_life.crashing import Death
 from tests.scenarios.agent_life.lives import FIRST, JOB, LIVES, Point
-from tools.telling import Tell
 
 EARLIER = list(LIVES)[: len(LIVES) // 2]
 TELLING = (
@@ -30,8 +31,10 @@ TELLING = (
 # Each life has to be told once before its points are known; a fast run has those where most is at stake.
 @pytest.mark.long
 @pytest.mark.parametrize("told", EARLIER)
-def test_killed_anywhere_nothing_is_lost_or_left(told: str, tell: Tell) -> None:
-    suffering.suffer(told, map(Death, suffering.own_points(told)), tell)
+def test_killed_anywhere_nothing_is_lost_or_left(
+    told: str, record_property: Callable[[str, object], None]
+) -> None:
+    suffering.suffer(told, map(Death, suffering.own_points(told)), record_property)
 
 
 @pytest.mark.parametrize("point", TELLING, ids=lambda point: point.moment)

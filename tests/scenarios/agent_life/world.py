@@ -18,8 +18,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from bramley.access import identity
-from bramley.agent.ledger.ledger import Ledger
-from bramley.agent.ledger.records import ImageRecord, VmRecord
+from bramley.agent.ledger import ImageRecord, Ledger, VmRecord
 from bramley.agent.settings import NodeSettings, Settings
 from bramley.agent.tart.driver import Deadlines
 from bramley.api.core import Node, Pod

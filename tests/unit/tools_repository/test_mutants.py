@@ -3,12 +3,14 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
+import yaml
 
 from tools import mutants
-from tools.scratch import DEAD, HUNG, INVALID, SKIPPED, SURVIVED, UNFINISHED, Scratch
+from tools.scratch import HUNG, INVALID, KILLED, SKIPPED, SURVIVED, UNFINISHED, Scratch
 
-# Each of these starts Python and pytest anew, too slow for the fast tiers.
+# Each of these starts a pytest process, which is too slow for the fast tiers.
 starts_pytest = pytest.mark.tier("mutants")
 
 TESTS = """
@@ -38,101 +40,110 @@ def tree(tmp_path: Path) -> Path:
     return root
 
 
-def a_mutant(test: str = "test_adds", *, old: str = "a + b", new: str = "a - b") -> mutants.Mutant:
+def a_mutant(
+    test: str = "test_adds", *, snippet: str = "a + b", replacement: str = "a - b"
+) -> mutants.Mutant:
     return mutants.Mutant(
-        file="src/bramley/sums.py",
-        old=old,
-        new=new,
+        at="src/bramley/sums.py::add",
+        snippet=snippet,
+        replacement=replacement,
         test=f"tests/unit/test_sums.py::{test}",
-        why="Sums are sums.",
+        why="Addition must add.",
     )
 
 
 def verdict(tree: Path, mutant: mutants.Mutant) -> str:
     [result] = mutants.run([mutant], root=tree)
-    return result.verdict.word
+    return result.verdict.outcome
 
 
 @starts_pytest
 @pytest.mark.parametrize(
-    ("test", "word"),
+    ("test", "outcome"),
     [
-        ("test_adds", DEAD),
+        ("test_adds", KILLED),
         ("test_knows_nothing", SURVIVED),
         ("test_is_not_for_here", SKIPPED),
         ("test_with_a_broken_fixture", INVALID),
-        ("test_that_nobody_wrote", INVALID),
+        ("test_that_does_not_exist", INVALID),
     ],
 )
-def test_only_a_failed_test_is_a_death(tree: Path, test: str, word: str) -> None:
-    assert verdict(tree, a_mutant(test)) == word
+def test_only_a_failed_test_kills_a_mutant(tree: Path, test: str, outcome: str) -> None:
+    assert verdict(tree, a_mutant(test)) == outcome
 
 
 @starts_pytest
 def test_a_mutant_that_cannot_be_imported_is_invalid(tree: Path) -> None:
-    assert verdict(tree, a_mutant(old="def add", new="import nowhere\ndef add")) == INVALID
+    assert (
+        verdict(tree, a_mutant(snippet="def add", replacement="import nowhere\ndef add")) == INVALID
+    )
 
 
 @starts_pytest
-def test_a_test_without_a_verdict_is_hung(tree: Path, tmp_path: Path) -> None:
-    scratch = Scratch.of(tree, tmp_path / "scratch")
+def test_a_test_over_its_deadline_is_hung(tree: Path, tmp_path: Path) -> None:
+    scratch = Scratch.copy(tree, tmp_path / "scratch")
 
-    assert scratch.test(["tests/unit/test_sums.py::test_waits"], timeout=3).word == HUNG
+    assert scratch.test(["tests/unit/test_sums.py::test_waits"], timeout=3).outcome == HUNG
 
 
 @starts_pytest
-def test_the_checkout_stays_as_it_was_and_the_copy_heals(tree: Path, tmp_path: Path) -> None:
+def test_the_checkout_is_unchanged_and_the_copy_is_restored(tree: Path, tmp_path: Path) -> None:
     before = (tree / "src/bramley/sums.py").read_text()
-    scratch = Scratch.of(tree, tmp_path / "scratch")
+    scratch = Scratch.copy(tree, tmp_path / "scratch")
     mutant = a_mutant()
 
     first = mutants.judge(mutant, scratch)
-    unbroken = scratch.test([mutant.test], timeout=60)
+    unmodified = scratch.test([mutant.test], timeout=60)
 
-    assert (first.word, unbroken.word) == (DEAD, SURVIVED)
+    assert (first.outcome, unmodified.outcome) == (KILLED, SURVIVED)
     assert (tree / "src/bramley/sums.py").read_text() == before
 
 
 @starts_pytest
-def test_what_no_longer_fits_into_the_budget_is_unfinished(tree: Path) -> None:
+def test_a_mutant_beyond_the_budget_is_unfinished(tree: Path) -> None:
     [result] = mutants.run([a_mutant()], root=tree, budget=0)
 
-    assert result.verdict.word == UNFINISHED
+    assert result.verdict.outcome == UNFINISHED
 
 
 @pytest.mark.parametrize(
     ("entry", "problem"),
     [
-        ("old: 'a'", "times, not once"),
-        ("old: 'a * b'", "holds the old text 0 times"),
-        ("old: 'def add'", "is no Python any more"),
-        ("old: 'a + b'\n  file: src/bramley/gone.py", "does not exist"),
-        ("old: 'a + b'\n  test: tests/unit/test_gone.py::test_a", "is no file::test"),
-        ("old: 'a + b'\n  hint: none", "unknown field `hint`"),
+        ({"snippet": "a"}, "times, not once"),
+        ({"snippet": "a * b"}, "contains the snippet 0 times"),
+        ({"snippet": "def add"}, "is not valid Python"),
+        ({"at": "src/bramley/gone.py"}, "does not exist"),
+        ({"at": "src/bramley/sums.py::subtract"}, "is not defined"),
+        ({"test": "tests/unit/test_gone.py::test_a"}, "is not an existing file::test"),
+        ({"hint": "none"}, "unknown field `hint`"),
     ],
 )
-def test_an_unusable_entry_is_explained(tree: Path, entry: str, problem: str) -> None:
-    rest = {"file": "src/bramley/sums.py", "test": "tests/unit/test_sums.py::test_adds"}
-    lines = [f"  {key}: {value}" for key, value in rest.items() if f"{key}:" not in entry]
-    text = "\n".join([f"- {entry}", *lines, "  new: 'a -'", "  why: Because."])
-    (tree / "bad.yaml").write_text(text)
+def test_an_unusable_entry_is_explained(tree: Path, entry: dict[str, str], problem: str) -> None:
+    usable = msgspec.to_builtins(a_mutant(replacement="a -"))
+    (tree / "bad.yaml").write_text(yaml.safe_dump([usable | entry]))
 
     with pytest.raises(mutants.InvalidMutants, match=problem):
         mutants.load(tree, tree)
 
 
+def test_only_the_named_function_is_changed(tree: Path) -> None:
+    text = "def plus(a, b):\n    return a + b\n\n\ndef add(a, b):\n    return a + b\n"
+
+    assert a_mutant().apply(text) == text[:-6] + "a - b\n"
+
+
 def test_mutants_of_changed_files_come_first_and_the_seed_orders_the_rest() -> None:
     known = [
-        mutants.Mutant(file=f"src/{number}.py", old="a", new="b", test="t::t", why="w")
+        mutants.Mutant(at=f"src/{number}.py", snippet="a", replacement="b", test="t::t", why="w")
         for number in range(20)
     ]
 
-    order = mutants.chosen(known, changed={"src/7.py"}, seed="x")
+    order = mutants.in_order(known, changed={"src/7.py"}, seed="x")
 
     assert order[0].file == "src/7.py"
     assert set(order) == set(known)
-    assert order == mutants.chosen(known, changed={"src/7.py"}, seed="x")
-    assert order != mutants.chosen(known, changed={"src/7.py"}, seed="y")
+    assert order == mutants.in_order(known, changed={"src/7.py"}, seed="x")
+    assert order != mutants.in_order(known, changed={"src/7.py"}, seed="y")
 
 
 def git(root: Path, *arguments: str) -> None:
