@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bench.agent import stage, usage
 from bench.agent.stage import LONG, NAMESPACE, Stage
-from bramley.agent import descriptors
+from bramley.agent.platform import fd_events
 from bramley.agent.pods import status
 from bramley.api.core import Pod
 from tools.kube import processes
@@ -63,7 +63,7 @@ async def _exit_of(note: Path) -> float:
     handle = os.pidfd_open(_pid(note))
     try:
         async with asyncio.timeout(stage.PATIENCE):
-            await descriptors.readable(handle)
+            await fd_events.wait_readable(handle)
         return time.time()
     finally:
         os.close(handle)

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bramley.agent.platform.guests import GUEST_SERVICE, holds_vm, without_interpreter
 from bramley.agent.platform.linux import split_arguments
+from bramley.agent.platform.system import GUEST_SERVICE, holds_vm, without_interpreter
 
 PROC = Path("/proc")
 _SUPERVISOR = "supervisor.sh"

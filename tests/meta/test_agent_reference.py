@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bramley.agent.node import keeping, lease, probing, view
+from bramley.agent.node import lease
+from bramley.agent.node import host_probes
+from bramley.agent.node import host_probes
+from bramley.agent.node import controller
 from bramley.api.names import agent, conditions
 from tests.meta.documents import ROOT
 
@@ -27,12 +30,12 @@ def test_every_condition_is_explained(kind: str) -> None:
 def test_pauses_are_the_codes() -> None:
     told = {
         "| Lease renewed | every 10 s": lease.Timings().every.total_seconds() == 10,
-        "| Node written | every 30 s": keeping.Timings().every.total_seconds() == 30,
-        "disks looked at | every minute": view.RARELY.every.total_seconds() == 60,
-        "every fifth time": view.LIST_EVERY == 5,
-        "| host's disk | every 30 s": probing.Timings().every.total_seconds() == 30,
-        "| slots and images | every 10 s": view.SOON.every.total_seconds() == 10,
-        "looked at again after 5 s": probing.Timings().doubt.total_seconds() == 5,
+        "| Node written | every 30 s": controller.Timings().every.total_seconds() == 30,
+        "disks looked at | every minute": host_probes.RARELY.every.total_seconds() == 60,
+        "every fifth time": host_probes.LIST_EVERY == 5,
+        "| host's disk | every 30 s": host_probes.ProbeTimings().every.total_seconds() == 30,
+        "| slots and images | every 10 s": host_probes.SOON.every.total_seconds() == 10,
+        "looked at again after 5 s": host_probes.ProbeTimings().doubt.total_seconds() == 5,
     }
 
     assert {text for text in told if text not in PAGE} == set()

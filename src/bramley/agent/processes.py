@@ -13,14 +13,120 @@ import os
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import IO, Protocol
 
-from bramley.agent import descriptors, process_groups
-from bramley.agent.leftovers import Leftovers
-from bramley.agent.output import Head, Lines, Tail
-from bramley.agent.platform import exits
+from bramley.agent.platform import System, fd_events, system
 from bramley.agent.programs import Finished, ProgramMissing
 from bramley.base import errors, log
+
+
+class Leftovers:
+    """Notes of running programs in one folder; a note that cannot be written is done without."""
+
+    def __init__(self, folder: Path, system: System) -> None:
+        self._folder = folder
+        self._system = system
+        self._ours: set[int] = set()
+
+    def note(self, pid: int) -> None:
+        """Write down that a program of ours runs."""
+        self._ours.add(pid)
+        began = self._system.began(pid)
+        if began is None:
+            return
+        with contextlib.suppress(OSError):
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            (self._folder / str(pid)).write_text(f"{self._system.boot_id()} {began}")
+
+    def strike(self, pid: int) -> None:
+        """Drop the note of a program that has ended."""
+        self._ours.discard(pid)
+        with contextlib.suppress(OSError):
+            (self._folder / str(pid)).unlink(missing_ok=True)
+
+    async def clear(self) -> None:
+        """End what an earlier agent left; only for an agent that knows itself to be the only one."""
+        with contextlib.suppress(FileNotFoundError):
+            notes = [path for path in self._folder.iterdir() if path.name.isdigit()]
+            for path in notes:
+                if int(path.name) not in self._ours:
+                    self._end(path)
+
+    def _end(self, path: Path) -> None:
+        pid = int(path.name)
+        with contextlib.suppress(OSError):
+            boot, _, began = path.read_text().partition(" ")
+            is_left = bool(began) and boot == self._system.boot_id()
+            if is_left and self._system.began(pid) == began:
+                logger.warning("Ending a program that an earlier agent left", pid=pid)
+                system.signal_group(pid, signal.SIGKILL)
+            path.unlink(missing_ok=True)
+
+
+HEAD = 4 * 1024 * 1024
+TAIL = 32 * 1024
+LINE = 64 * 1024
+
+
+class Head:
+    """Keeps the first bytes and lets the rest go by."""
+
+    def __init__(self, limit: int = HEAD) -> None:
+        self._limit = limit
+        self._kept = bytearray()
+
+    def feed(self, block: bytes) -> None:
+        """Take what came."""
+        self._kept += block[: self._limit - len(self._kept)]
+
+    def text(self) -> str:
+        """Return what was kept; bytes that are no text are shown as such."""
+        return self._kept.decode(errors="replace")
+
+
+class Tail:
+    """Keeps the last bytes."""
+
+    def __init__(self, limit: int = TAIL) -> None:
+        self._limit = limit
+        self._kept = bytearray()
+
+    def feed(self, block: bytes) -> None:
+        """Take what came."""
+        self._kept += block
+        del self._kept[: -self._limit]
+
+    def text(self) -> str:
+        """Return what was kept."""
+        return self._kept.decode(errors="replace")
+
+
+class Lines:
+    """Tells each line without its end; one that is too long is told in pieces."""
+
+    def __init__(self, tell: Callable[[str], None], limit: int = LINE) -> None:
+        self._tell = tell
+        self._limit = limit
+        self._rest = b""
+
+    def feed(self, block: bytes) -> None:
+        """Take what came."""
+        *whole, self._rest = (self._rest + block).split(b"\n")
+        for line in whole:
+            self._say(line)
+        if len(self._rest) >= self._limit:
+            self.close()
+
+    def close(self) -> None:
+        """Tell what came after the last line's end."""
+        if self._rest:
+            self._say(self._rest)
+        self._rest = b""
+
+    def _say(self, line: bytes) -> None:
+        self._tell(line.rstrip(b"\r").decode(errors="replace"))
+
 
 logger = log.get(__name__)
 
@@ -92,10 +198,10 @@ class SystemPrograms:
         """Kill what is left when nobody waits any more, reap it and close the pipes."""
         try:
             if process.poll() is None:
-                process_groups.send(process.pid, signal.SIGKILL)
+                system.signal_group(process.pid, signal.SIGKILL)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(PATIENCE_SECONDS):
-                        await exits.gone(process.pid)
+                        await fd_events.wait_for_exit(process.pid)
         finally:
             for pipe in (process.stdin, process.stdout, process.stderr):
                 if pipe is not None:
@@ -125,7 +231,7 @@ async def _followed(
             group.create_task(_read(process.stderr, [tail])),
             group.create_task(_write(process.stdin, stdin)),
         ]
-        await exits.gone(process.pid)
+        await fd_events.wait_for_exit(process.pid)
         await asyncio.wait(streams, timeout=PATIENCE_SECONDS)
         for stream in streams:
             stream.cancel()
@@ -141,7 +247,7 @@ async def _read(pipe: IO[bytes] | None, sinks: Sequence[Sink]) -> None:
     os.set_blocking(handle, False)
     while True:
         # Also yields to others: who talks without end is heard, but not alone.
-        await descriptors.readable(handle)
+        await fd_events.wait_readable(handle)
         try:
             block = os.read(handle, _BLOCK)
         except BlockingIOError:
@@ -161,7 +267,7 @@ async def _write(pipe: IO[bytes] | None, content: bytes) -> None:
     # Who does not read all of its input has its reasons.
     with contextlib.suppress(BrokenPipeError):
         while rest:
-            await descriptors.writable(handle)
+            await fd_events.wait_writable(handle)
             with contextlib.suppress(BlockingIOError):
                 rest = rest[os.write(handle, rest) :]
     pipe.close()
@@ -187,9 +293,9 @@ async def _stand_at(gate: asyncio.Event, leader: int) -> None:
             # An Event does not tell when it is cleared.
             await asyncio.sleep(GATE_SECONDS)
             continue
-        process_groups.send(leader, signal.SIGSTOP)
+        system.signal_group(leader, signal.SIGSTOP)
         await gate.wait()
-        process_groups.send(leader, signal.SIGCONT)
+        system.signal_group(leader, signal.SIGCONT)
 
 
 def _told(program: str, error: OSError) -> errors.BramleyError:

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from bramley.agent.host import GuestProcess, Host
-from bramley.agent.ledger.ledger import Ledger
-from bramley.agent.ledger.records import VmRecord, VmState
+from bramley.agent.ledger import Ledger, VmRecord, VmState
 from bramley.agent.runs import Runs
 from bramley.agent.tart.driver import Tart
 from bramley.base.clock import Clock

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bramley.agent import locking, preparing
-from bramley.agent.ledger.ledger import Ledger
-from bramley.agent.node import addressing
-from bramley.agent.own_token import OwnToken, Renewal
+from bramley.agent import state_folder
+from bramley.agent.agent_token import OwnToken, Renewal
+from bramley.agent.ledger import Ledger
+from bramley.agent.node import address
 from bramley.app.agent_parts import Parts
 from bramley.base import log
 from bramley.base.clock import Clock, SystemClock
@@ -74,11 +74,9 @@ class Agent:
 
     async def run(self) -> None:
         """Make this host a Node and its Pods VMs; AnotherAgent if one does already."""
-        settings = await addressing.settled(
-            self._settings, self._around.programs, self._around.host
-        )
-        preparing.make(settings.folders)
-        with locking.held(settings.folders.lock):
+        settings = await address.settled(self._settings, self._around.programs, self._around.host)
+        state_folder.make_folders(settings.folders)
+        with state_folder.hold_lock(settings.folders.lock):
             self.parts = parts = Parts(settings, self._around)
             logger.info("Starting", node=settings.node.name, address=settings.node.address)
             async with asyncio.TaskGroup() as group:
@@ -110,7 +108,7 @@ async def _process(
     settings: Settings, kubeconfig: str | None, environment: Mapping[str, str]
 ) -> None:
     clock, rng = SystemClock(), random.Random()
-    preparing.make(settings.folders)
+    state_folder.make_folders(settings.folders)
     own, kube = _way_in(settings, kubeconfig, environment, clock=clock)
     async with kube:
         around = _here(settings, kube, environment, clock=clock, rng=rng)
@@ -149,9 +147,8 @@ def _here(
     from prometheus_client import CollectorRegistry
 
     from bramley.agent import platform
-    from bramley.agent.leftovers import Leftovers
-    from bramley.agent.processes import SystemPrograms
-    from bramley.agent.supervising import SupervisedRuns
+    from bramley.agent.processes import Leftovers, SystemPrograms
+    from bramley.agent.supervised_runs import SupervisedRuns
     from bramley.agent.vm_logs import VmLogs
 
     folders = settings.folders

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
 
+from bramley.agent.guest.environment import Place
 from bramley.agent.guest.folders import UserData
 from bramley.agent.guest.guests import Guests
-from bramley.agent.guest.references import Place
 from bramley.agent.guest.tokens import Tokens
 from bramley.runtime.keys import Key
 
 if TYPE_CHECKING:
-    from bramley.agent.ledger.ledger import Ledger
+    from bramley.agent.ledger import Ledger
     from bramley.agent.metrics import AgentMetrics
     from bramley.agent.serving.endpoints import Endpoints
     from bramley.agent.settings import Serving, Settings

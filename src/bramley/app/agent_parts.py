@@ -8,31 +8,31 @@ from collections.abc import Coroutine, Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from bramley.agent.crash_recovery import lasting
 from bramley.agent.gc import collector
 from bramley.agent.gc.collector import Collector
-from bramley.agent.gui import Session
+from bramley.agent.gui_session import Session
+from bramley.agent.host_clock import SteadyClock
 from bramley.agent.images import composing, staging
 from bramley.agent.images.credentials import Keyring
+from bramley.agent.images.image_store import Stock
 from bramley.agent.images.images import Images
-from bramley.agent.images.stock import Stock
-from bramley.agent.lasting import lasting
-from bramley.agent.ledger.records import VmState
+from bramley.agent.ledger import VmState
 from bramley.agent.metrics import AgentMetrics
+from bramley.agent.metrics_proxy import Scraping
 from bramley.agent.node import lease
-from bramley.agent.node.keeping import NodeKeeper
-from bramley.agent.node.view import Others, View
-from bramley.agent.pods import joining
-from bramley.agent.scraping import Scraping
+from bramley.agent.node.controller import NodeKeeper
+from bramley.agent.node.host_probes import Others, View
+from bramley.agent.pods import controller
 from bramley.agent.settings import Endpoint, Settings
 from bramley.agent.slots import Slots
-from bramley.agent.steady import SteadyClock
 from bramley.agent.tart.driver import Tart
 from bramley.api.core import Node
 from bramley.api.names import agent as names
 from bramley.app.agent_guests import GuestParts, endpoints, serving_jobs
+from bramley.runtime.client import Selection
 from bramley.runtime.manager import Manager, ManagerSettings
 from bramley.runtime.probes import ProbeSettings
-from bramley.runtime.source import Selection
 
 if TYPE_CHECKING:
     from bramley.agent.serving.endpoints import Endpoints
@@ -210,11 +210,11 @@ class Parts:
             staging.StagingSettings(megabytes_per_second=settings.stage_megabytes_per_second),
         )
 
-    def _join_pods(self) -> joining.Joined:
+    def _join_pods(self) -> controller.Joined:
         around, node = self._around, self._settings.node
-        return joining.join(
+        return controller.join(
             self.manager,
-            joining.Parts(
+            controller.Parts(
                 node=node.name,
                 host_address=node.address or node.name,
                 ledger=self.ledger,

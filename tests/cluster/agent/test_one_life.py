@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bramley.agent.pods.deciding import Step
+from bramley.agent.pods.decision import Step
 from bramley.api.names import events, finalizers, flags, guest
 from tests.cluster.agent.seen import Kubectl, steps
 from tests.process.agent_life.servers import Server

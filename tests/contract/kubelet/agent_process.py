@@ -17,7 +17,7 @@ from bramley.agent.guest.folders import UserData
 from bramley.agent.ledger import Ledger, VmRecord
 from bramley.agent.processes import SystemPrograms
 from bramley.agent.serving.pod_logs import PodLogs
-from bramley.agent.serving.sampling import Sampler
+from bramley.agent.serving.stats import Sampler
 from bramley.agent.serving.server import Server, Settings
 from bramley.api.core import Pod
 from bramley.base.clock import SystemClock

@@ -17,7 +17,7 @@ from bramley.agent import platform
 from bramley.agent.host import Host
 from bramley.agent.processes import SystemPrograms
 from bramley.agent.runs import Runs
-from bramley.agent.supervising import SupervisedRuns
+from bramley.agent.supervised_runs import SupervisedRuns
 from bramley.agent.tart.driver import Deadlines, Tart
 from bramley.base.clock import SystemClock
 from bramley.sim.mac.folder import MacFolder

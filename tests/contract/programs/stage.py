@@ -17,7 +17,7 @@ from bramley.agent import platform
 from bramley.agent.processes import SystemPrograms
 from bramley.agent.programs import Programs
 from bramley.agent.runs import Runs
-from bramley.agent.supervising import SupervisedRuns
+from bramley.agent.supervised_runs import SupervisedRuns
 from bramley.base.clock import SystemClock
 
 REAL = "processes"

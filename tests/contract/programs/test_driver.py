@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bramley.agent.tart import failures
-from bramley.agent.tart.listing import VmFacts
+from bramley.agent.tart.output import VmFacts
 from bramley.base import errors
 from tests.contract.programs import macs
 from tests.contract.programs.macs import IMAGE, Mac

@@ -18,7 +18,8 @@ from typing import Any, Protocol
 
 import pytest
 
-from bramley.agent.platform import guests, locks
+from bramley.agent.platform import locks
+from bramley.agent.platform import system
 from bramley.base import virtual_time
 from bramley.sim.mac.calls import Call
 from bramley.sim.mac.mac import SimulatedMac
@@ -76,7 +77,7 @@ class Face(Protocol):
         """Return who holds the lock of a running VM, as another process sees it."""
         ...
 
-    def guests(self) -> list[int]:
+    def system(self) -> list[int]:
         """Return the processes of guests."""
         ...
 
@@ -225,7 +226,7 @@ class Processes:
     def holder(self, vm: str) -> int | None:
         return locks.holder(self.home / "vms" / vm / "config.json", locks.LINUX)
 
-    def guests(self) -> list[int]:
+    def system(self) -> list[int]:
         service = os.fsencode(self.home / ".sim")
         found = []
         for each in Path("/proc").iterdir():
@@ -299,9 +300,9 @@ class VirtualTime:
         process = self.mac.world.run_locks.holder(str(self.home / "vms" / vm / "config.json"))
         return process.pid if process else None
 
-    def guests(self) -> list[int]:
+    def system(self) -> list[int]:
         living = self.mac.table.living()
-        return [each.pid for each in living if guests.GUEST_SERVICE in each.argv[0]]
+        return [each.pid for each in living if system.GUEST_SERVICE in each.argv[0]]
 
     def now(self) -> float:
         return self.mac.clock.now().timestamp()

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from bramley.agent.node.keeping import Timings
+from bramley.agent.node.controller import Timings
 from tests.process.agent.agents import NODE, Agent, an_agent
 from tests.process.beside import in_a_thread
 from tests.process.serving.processes import PATIENCE, until

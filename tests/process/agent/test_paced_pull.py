@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from bramley.agent.images.pulling import Order, Puller
-from bramley.agent.images.watching import Watched
+from bramley.agent.images.pull_watch import Watched
+from bramley.agent.images.puller import Order, Puller
 from bramley.agent.metrics import AgentMetrics
 from bramley.agent.processes import SystemPrograms
 from bramley.agent.tart import references

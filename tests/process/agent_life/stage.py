@@ -18,7 +18,7 @@ from typing import Any
 
 from bramley.access import identity, kubeconfig
 from bramley.agent import vm_names
-from bramley.agent.ledger.ledger import Ledger
+from bramley.agent.ledger import Ledger
 from bramley.api import conditions
 from bramley.api.coordination import Lease
 from bramley.api.core import Namespace, Node, Pod, ServiceAccount

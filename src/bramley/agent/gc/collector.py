@@ -15,19 +15,21 @@ from typing import TypeVar
 
 import msgspec
 
-from bramley.agent.gc import facts, leases, table
-from bramley.agent.gc.facts import Facts, Listed, PodFact
+from bramley.agent.gc import leases, plan
 from bramley.agent.gc.plan import (
     DeleteImage,
     DeleteVm,
+    Facts,
+    Listed,
     Plan,
+    PodFact,
     Step,
     decide,
 )
 from bramley.agent.host import Host
-from bramley.agent.images.stock import Stock
+from bramley.agent.host_clock import SteadyClock
+from bramley.agent.images.image_store import Stock
 from bramley.agent.ledger import ImageRecord, Ledger, VmRecord
-from bramley.agent.steady import SteadyClock
 from bramley.agent.tart.driver import Tart
 from bramley.api.core import Pod
 from bramley.base import errors, log
@@ -138,7 +140,7 @@ class Collector:
 
     async def _pods(self) -> Sequence[PodFact] | None:
         try:
-            return [facts.of_pod(pod) for pod in await self._around.list_pods()]
+            return [plan.of_pod(pod) for pod in await self._around.list_pods()]
         except errors.BramleyError as error:
             logger.warning("Cannot list Pods", reason=error.reason, error=str(error))
             return None
@@ -186,9 +188,9 @@ class Collector:
         }
         return msgspec.structs.replace(record, **dates)
 
-    def _processes(self) -> table.Evidence | None:
+    def _processes(self) -> plan.ProcessTable | None:
         try:
-            return table.read(self._around.host.processes(), tart=self._around.binary)
+            return plan.read_process_table(self._around.host.processes(), tart=self._around.binary)
         except OSError as error:
             logger.warning("Cannot read the process table", error=str(error))
             return None

@@ -7,13 +7,89 @@ VM's too and would not come free. One base always stays.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import PurePath
 
-from bramley.agent.gc.facts import Facts
+from bramley.agent.gc.leases import Lease
+from bramley.agent.host import HostProcess
 from bramley.agent.ledger import ImageRecord, VmRecord
 from bramley.agent.tart import references
+from bramley.api.core import Pod
+
+
+@dataclass(frozen=True, slots=True)
+class PodFact:
+    """A Pod of this Node: `image` is what it needs yet, empty when it is over."""
+
+    uid: str
+    image: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What tart lists: local VMs by name, and cached images by tag and digest."""
+
+    vms: frozenset[str]
+    images: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """One look at the host."""
+
+    now: datetime
+    pods: Sequence[PodFact] | None
+    listed: Listed | None
+    processes: ProcessTable | None
+    vms: Mapping[str, VmRecord] = field(default_factory=dict)
+    images: Sequence[ImageRecord] = ()
+    # Golden bases that are whole, VMs that run or of which that cannot be told, digests that somebody works with.
+    goldens: frozenset[str] = frozenset()
+    live: frozenset[str] = frozenset()
+    in_hand: frozenset[str] = frozenset()
+    leases: Sequence[Lease] = ()
+    # Whether the disk is below its floor, and whether somebody ran out of space.
+    is_low: bool = False
+    is_asked: bool = False
+
+
+def of_pod(pod: Pod) -> PodFact:
+    """Return what the plan needs of a Pod; one that is over or on its way out needs no image."""
+    is_over = pod.status.phase in {"Succeeded", "Failed"}
+    if is_over or pod.metadata.deletion_timestamp is not None or not pod.spec.containers:
+        return PodFact(pod.metadata.uid)
+    return PodFact(pod.metadata.uid, pod.spec.containers[0].image)
+
+
+_PUSH = "push"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessTable:
+    """Every word of every command line, and whether one of them is a push."""
+
+    words: frozenset[str] = frozenset()
+    has_push: bool = False
+
+
+def read_process_table(processes: Iterable[HostProcess], *, tart: str) -> ProcessTable:
+    """Look through the command lines; `tart` is what our own tart is called."""
+    lines = [process.argv for process in processes]
+    programs = {"tart", PurePath(tart).name}
+    return ProcessTable(
+        words=frozenset(word for line in lines for word in line),
+        has_push=any(_is_push(line, programs) for line in lines),
+    )
+
+
+def _is_push(line: tuple[str, ...], programs: set[str]) -> bool:
+    """Tell whether a command line runs `tart push`, also where a script or an interpreter stands before tart."""
+    pairs = itertools.pairwise(line)
+    return any(second == _PUSH and PurePath(first).name in programs for first, second in pairs)
+
 
 KEPT_UNUSED = timedelta(hours=24)
 # A record may be younger than the list of Pods that it is judged by.

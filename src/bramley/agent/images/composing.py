@@ -6,10 +6,10 @@ import random
 from dataclasses import dataclass
 
 from bramley.agent.host import Host
+from bramley.agent.images.image_requests import Failures
+from bramley.agent.images.image_store import Stock
 from bramley.agent.images.images import Images, Keys, Surroundings
-from bramley.agent.images.memory import Failures
-from bramley.agent.images.pulling import Puller, PullSettings, Reclaim
-from bramley.agent.images.stock import Stock
+from bramley.agent.images.puller import Puller, PullSettings, Reclaim
 from bramley.agent.ledger import Ledger
 from bramley.agent.metrics import AgentMetrics
 from bramley.agent.tart.driver import Tart

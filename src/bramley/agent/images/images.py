@@ -17,16 +17,17 @@ from bramley.agent.host import Host
 from bramley.agent.images.image_requests import (
     Answer,
     Failed,
+    Failures,
     ImageRequest,
     OnChange,
+    Owners,
     Pulling,
     PullPolicy,
     Ready,
 )
-from bramley.agent.images.memory import Failures, Owners
-from bramley.agent.images.pulling import Order, Puller, Reclaim
-from bramley.agent.images.stock import Stock
-from bramley.agent.images.watching import Watched
+from bramley.agent.images.image_store import Stock
+from bramley.agent.images.pull_watch import Watched
+from bramley.agent.images.puller import Order, Puller, Reclaim
 from bramley.agent.ledger import ImageRecord, Ledger, VmState
 from bramley.agent.tart import references
 from bramley.agent.tart.driver import Credentials, Tart
@@ -34,7 +35,7 @@ from bramley.agent.tart.failures import NoSpace
 from bramley.agent.tart.references import Reference
 from bramley.base import errors, log
 from bramley.base.clock import Clock
-from bramley.runtime.caught import Caught
+from bramley.base.errors import Captured
 
 
 @dataclass(slots=True, eq=False)
@@ -238,7 +239,7 @@ class Images:
         async with asyncio.TaskGroup() as group:
             telling = group.create_task(_tell_progress(flight))
             # No image, whatever it is, may end the agent, which every other Pod of this host needs.
-            with Caught() as caught:
+            with Captured() as caught:
                 await self._materialise(flight)
             telling.cancel()
         if isinstance(caught.error, errors.BramleyError):

@@ -8,11 +8,14 @@ and leaves nothing of it.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import StrEnum
+
+import msgspec
 
 from bramley.agent.host import Host
-from bramley.agent.images import wishes
 from bramley.agent.images.image_requests import (
     Answer,
     Failed,
@@ -20,16 +23,84 @@ from bramley.agent.images.image_requests import (
     PullPolicy,
     Ready,
 )
+from bramley.agent.images.image_store import Stock
 from bramley.agent.images.images import Images
-from bramley.agent.images.stock import Stock
-from bramley.agent.images.watching import Watched
-from bramley.agent.images.wishes import Report, StagedImage, State, Wish
+from bramley.agent.images.pull_watch import Watched
 from bramley.api import names
 from bramley.api.core import Node
 from bramley.base import errors, log
 from bramley.base.clock import Clock
 from bramley.kube.client import Client
 from bramley.runtime.keys import Key
+
+# More than a Mac's disk holds.
+_MOST_IMAGES = 16
+_LONGEST_MESSAGE = 300
+
+
+class State(StrEnum):
+    """How far a staged image is."""
+
+    WAITING = "Waiting"
+    PULLING = "Pulling"
+    STAGED = "Staged"
+    FAILED = "Failed"
+
+
+class StagingRequest(msgspec.Struct, frozen=True, rename="camel"):
+    """Images to keep ready, in the order in which they are fetched."""
+
+    images: tuple[str, ...] = ()
+    megabytes_per_second: float | None = None
+
+
+class StagedImage(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """How it stands with one of them."""
+
+    image: str
+    state: State
+    percent: int | None = None
+    digest: str = ""
+    message: str = ""
+
+
+class StagingReport(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The answer to one wish; `message` says what is wrong with the wish itself."""
+
+    request: str
+    images: tuple[StagedImage, ...] = ()
+    message: str = ""
+
+    def text(self) -> str:
+        """Return it as the annotation holds it."""
+        return msgspec.json.encode(self).decode()
+
+
+def parse_request(text: str) -> StagingRequest:
+    """Read a wish; BadRequest when it cannot be understood. No text is the wish for nothing."""
+    if not text.strip():
+        return StagingRequest()
+    try:
+        wish = msgspec.json.decode(text, type=StagingRequest)
+    except msgspec.DecodeError as error:
+        raise errors.BadRequest(f"the wish cannot be read: {error}") from error
+    if len(wish.images) > _MOST_IMAGES:
+        raise errors.BadRequest(f"more than {_MOST_IMAGES} images cannot be staged")
+    if wish.megabytes_per_second is not None and wish.megabytes_per_second <= 0:
+        raise errors.BadRequest("megabytesPerSecond must be more than nothing")
+    return StagingRequest(tuple(dict.fromkeys(wish.images)), wish.megabytes_per_second)
+
+
+def request_id(text: str) -> str:
+    """Return what a report calls the wish of this text."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def failed_image(image: str, error: errors.BramleyError) -> StagedImage:
+    """Return the answer for an image that could not be had."""
+    told = f"{error.reason}: {error}"
+    return StagedImage(image, State.FAILED, message=told[:_LONGEST_MESSAGE])
+
 
 logger = log.get(__name__)
 
@@ -120,17 +191,17 @@ class Staging:
             self._over.clear()
             self._served = text
         try:
-            wish = wishes.read(text)
+            wish = parse_request(text)
         except errors.BadRequest as error:
             await self._withdraw(())
-            return await self._tell(Report(wishes.request_id(text), message=str(error)))
+            return await self._tell(StagingReport(request_id(text), message=str(error)))
         await self._withdraw(wish.images)
         told = tuple([await self._served_image(wish, image) for image in wish.images])
-        pause = await self._tell(Report(wishes.request_id(text), told) if told else None)
+        pause = await self._tell(StagingReport(request_id(text), told) if told else None)
         is_over = all(image in self._over for image in wish.images)
         return pause if is_over else self._settings.tell
 
-    async def _served_image(self, wish: Wish, image: str) -> StagedImage:
+    async def _served_image(self, wish: StagingRequest, image: str) -> StagedImage:
         if image in self._over:
             return self._over[image]
         if self._pulling not in {"", image}:
@@ -145,24 +216,22 @@ class Staging:
             self._over[image] = StagedImage(image, State.STAGED, digest=answer.digest)
             return self._over[image]
         if isinstance(answer, Failed):
-            told = wishes.failed(image, answer.error)
+            told = failed_image(image, answer.error)
             if isinstance(answer.error, errors.Refused):
                 self._over[image] = told
                 await self._around.images.sweep()
             return told
         return StagedImage(image, State.PULLING, percent=answer.percent)
 
-    def _ask(self, wish: Wish, image: str) -> Answer:
+    def _ask(self, wish: StagingRequest, image: str) -> Answer:
         trouble = self._objection()
-        request = ImageRequest(
-            image, _OWNER + wishes.request_id(self._served), policy=PullPolicy.ALWAYS
-        )
+        request = ImageRequest(image, _OWNER + request_id(self._served), policy=PullPolicy.ALWAYS)
         if trouble is not None and self._pulling != image:
             return Failed(trouble, self._settings.retry)
         watched = Watched(limit=self._limit(wish), objection=self._objection)
         return self._around.images.stage(request, on_change=self._woken.set, watched=watched)
 
-    def _limit(self, wish: Wish) -> float | None:
+    def _limit(self, wish: StagingRequest) -> float | None:
         limits = (wish.megabytes_per_second, self._settings.megabytes_per_second)
         given = [limit for limit in limits if limit is not None]
         return min(given) * _MEGABYTE if given else None
@@ -191,7 +260,7 @@ class Staging:
             if record.is_staged and not set(wished) & set(record.references):
                 self._around.stock.stage(record, is_staged=False)
 
-    async def _tell(self, report: Report | None) -> timedelta | None:
+    async def _tell(self, report: StagingReport | None) -> timedelta | None:
         """Write the answer if it is news; progress alone is told at a bounded rate. Return when the rest can be told."""
         text = report.text() if report is not None else ""
         if text == self._shown:

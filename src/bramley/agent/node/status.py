@@ -5,29 +5,109 @@ Conditions of others stay, because the list is merged by type. A transition time
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from bramley.agent.ledger.records import ImageRecord
-from bramley.agent.node.facts import Facts
+from bramley.agent.host import Space
+from bramley.agent.ledger import ImageRecord
 from bramley.agent.settings import NodeSettings
 from bramley.api import conditions
 from bramley.api.core import (
     ContainerImage,
     DaemonEndpoint,
+    Node,
     NodeAddress,
     NodeCondition,
     NodeDaemonEndpoints,
     NodeStatus,
     NodeSystemInfo,
     Quantity,
+    Taint,
 )
 from bramley.api.meta import ConditionStatus
 from bramley.api.names import agent, labels
 from bramley.api.names import conditions as types
+
+TAINT = Taint(key=labels.MACOS_TAINT, value=labels.MACOS_TAINT_VALUE, effect=labels.NO_SCHEDULE)
+
+
+def desired_labels(settings: NodeSettings, images: Sequence[ImageRecord]) -> dict[str, str]:
+    """Return all labels that the agent says; what it is outweighs what it was told."""
+    intrinsic = {
+        labels.OS: labels.DARWIN,
+        labels.ARCH: labels.ARM64,
+        labels.HOSTNAME: settings.name,
+        labels.RUNTIME: labels.RUNTIME_TART,
+    }
+    return {**settings.labels, **golden_labels(images), **intrinsic}
+
+
+def golden_labels(images: Sequence[ImageRecord]) -> dict[str, str]:
+    """Return a label for each reference whose golden base is on disk: schedulers know an image by its reference."""
+    return {
+        labels.golden(reference): labels.TRUE
+        for image in images
+        if image.golden
+        for reference in image.references
+    }
+
+
+def metadata_patch(
+    node: Node, settings: NodeSettings, images: Sequence[ImageRecord]
+) -> dict[str, Any]:
+    """Return what has to change in metadata and spec; empty when nothing has to."""
+    changes: dict[str, Any] = {}
+    if differing := _label_changes(node.metadata.labels, desired_labels(settings, images)):
+        changes["metadata"] = {"labels": differing}
+    spec: dict[str, Any] = {}
+    if settings.provider_id and not node.spec.provider_id:
+        spec["providerID"] = settings.provider_id
+    if all(taint.key != TAINT.key for taint in node.spec.taints):
+        spec["taints"] = msgspec.to_builtins([*node.spec.taints, TAINT])
+    if spec:
+        changes["spec"] = spec
+    return changes
+
+
+def _label_changes(there: Mapping[str, str], desired: Mapping[str, str]) -> dict[str, str | None]:
+    missing: dict[str, str | None] = {
+        key: value for key, value in desired.items() if there.get(key) != value
+    }
+    stale = {key: None for key in there if key.startswith(labels.PREFIX) and key not in desired}
+    return missing | stale
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The last answer of a check: None before there is one, empty when all is well, else what is wrong."""
+
+    trouble: str | None = None
+
+    @property
+    def is_well(self) -> bool:
+        """Tell whether somebody looked and all was well."""
+        return not self.trouble and self.trouble is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All that the Node tells; building it waits for nobody."""
+
+    tart: Check = field(default_factory=Check)
+    # None where no GUI session is looked after.
+    session: Check | None = None
+    # None while nobody could measure it.
+    space: Space | None = None
+    guest_disks: Mapping[str, float] = field(default_factory=dict)
+    images: Sequence[ImageRecord] = ()
+    leaks: Sequence[str] = ()
+    boot_id: str = ""
+    kubelet_port: int = 0
+
 
 # Below this share of the host's disk, and from this fill of a guest's, there is pressure.
 LEAST_FREE = 0.10

@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from bramley.agent.host import GuestProcess, HostProcess, Space, Usage
-from bramley.agent.platform import guests, interfaces, locks, system
+from bramley.agent.platform import interfaces, locks, system
 
 PROC = Path("/proc")
 _ENDED = ("Z", "X")
@@ -58,9 +58,9 @@ class LinuxHost:
         likely = (
             HostProcess(pid, split_arguments(line))
             for pid, line in told
-            if guests.may_hold_vm(line)
+            if system.may_hold_vm(line)
         )
-        return [each for each in guests.among(likely) if self._is_of_our_home(each.pid)]
+        return [each for each in system.among(likely) if self._is_of_our_home(each.pid)]
 
     def usage(self, pid: int) -> Usage | None:
         """Return what a process and its descendants have used."""

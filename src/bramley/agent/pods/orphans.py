@@ -11,15 +11,14 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import NoReturn
 
-from bramley.agent.pods import subject
-from bramley.agent.pods.means import Means
-from bramley.agent.pods.observation import Process
-from bramley.agent.pods.observing import process_of
+from bramley.agent.pods import context
+from bramley.agent.pods.context import Means, PodRef
+from bramley.agent.pods.decision import Process
+from bramley.agent.pods.observation import process_of
 from bramley.agent.pods.reconciler import PodReconciler
-from bramley.agent.pods.subject import Subject
 from bramley.api.pod import Pod
 from bramley.base import errors, log
-from bramley.runtime.caught import Caught
+from bramley.base.errors import Captured
 from bramley.runtime.keys import Key
 from bramley.runtime.outcome import CheckAgain
 
@@ -47,12 +46,12 @@ class Orphans:
                         group.create_task(self._attend(orphan), name=orphan.vm)
                 await asyncio.sleep(PERIOD.total_seconds())
 
-    def found(self) -> list[Subject]:
+    def found(self) -> list[PodRef]:
         """Return what belongs to no Pod that we know."""
         pods = self.means.pods.all()
         uids = {pod.uid for pod in pods}
         known = [each for each in self.means.ledger.vms().values() if each.uid not in uids]
-        orphans = [*map(subject.of_record, known), *self._unreadable(pods)]
+        orphans = [*map(context.record_ref, known), *self._unreadable(pods)]
         self._forget_all_but(uids | {orphan.uid for orphan in orphans})
         return orphans
 
@@ -61,18 +60,18 @@ class Orphans:
         for uid in self.means.memory.uids() - uids - self.reconciler.busy:
             self.means.memory.forget(uid)
 
-    def _unreadable(self, pods: list[Pod]) -> list[Subject]:
+    def _unreadable(self, pods: list[Pod]) -> list[PodRef]:
         """Return the VMs of which only the name of an unreadable record is known, and that no Pod here can have."""
-        names = {subject.of_pod(pod, self.means.ledger).vm for pod in pods}
+        names = {context.pod_ref(pod, self.means.ledger).vm for pod in pods}
         return [
-            Subject(Key("", ""), f"unreadable:{each.name}", each.name)
+            PodRef(Key("", ""), f"unreadable:{each.name}", each.name)
             for each in self.means.ledger.unreadable()
             if each.path.parent.name == "vms" and each.name not in names
         ]
 
-    async def _attend(self, orphan: Subject) -> None:
+    async def _attend(self, orphan: PodRef) -> None:
         try:
-            with Caught() as caught:
+            with Captured() as caught:
                 if await self._is_certain(orphan):
                     await self._clear(orphan)
             if caught.error is not None:
@@ -80,14 +79,14 @@ class Orphans:
         finally:
             self._under_way.discard(orphan.vm)
 
-    async def _clear(self, orphan: Subject) -> None:
+    async def _clear(self, orphan: PodRef) -> None:
         outcome = await self.reconciler.take_turn(orphan)
         if isinstance(outcome, CheckAgain):
             logger.info("Orphan not cleared yet", vm=orphan.vm, reason=outcome.why)
         else:
             logger.info("Cleared away what a Pod has left", vm=orphan.vm, pod=str(orphan.key))
 
-    async def _is_certain(self, orphan: Subject) -> bool:
+    async def _is_certain(self, orphan: PodRef) -> bool:
         """Tell whether the Pod is gone beyond doubt."""
         if orphan.key.name and not await self._is_gone(orphan):
             return False
@@ -97,7 +96,7 @@ class Orphans:
         runs = process_of(orphan.vm, None, self.means) is Process.ALIVE
         return not runs or now - notes.gone_since >= PATIENCE.total_seconds()
 
-    async def _is_gone(self, orphan: Subject) -> bool:
+    async def _is_gone(self, orphan: PodRef) -> bool:
         key = orphan.key
         try:
             live = await self.means.kube.get(Pod, key.name, namespace=key.namespace)

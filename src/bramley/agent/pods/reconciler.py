@@ -11,20 +11,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from bramley.agent.images import image_requests
-from bramley.agent.ledger.records import VmState
-from bramley.agent.pods import (
-    ending,
-    observing,
-    provisioning,
-    removing,
-    subject,
-    waiting,
-)
-from bramley.agent.pods.deciding import Step, decide
-from bramley.agent.pods.means import Means
-from bramley.agent.pods.observation import Observation
-from bramley.agent.pods.subject import Subject
-from bramley.agent.pods.turn import TROUBLE, Act, Turn
+from bramley.agent.ledger import VmState
+from bramley.agent.pods import context, observation, provision_steps, teardown_steps, wait_steps
+from bramley.agent.pods.context import TROUBLE, Act, Means, PodRef, Turn
+from bramley.agent.pods.decision import Observation, Step, decide
 from bramley.api.pod import Pod
 from bramley.base import errors, log
 from bramley.runtime.keys import Key
@@ -33,32 +23,32 @@ from bramley.runtime.outcome import CheckAgain, Outcome
 logger = log.get(__name__)
 
 ACTS: Mapping[Step, Act] = {
-    Step.REST: waiting.rest,
-    Step.AWAIT_PREDECESSOR: waiting.await_predecessor,
-    Step.AWAIT_SLOT: waiting.await_slot,
-    Step.AWAIT_IMAGE: waiting.await_image,
-    Step.AWAIT_RETRY: waiting.await_retry,
-    Step.AWAIT_END: waiting.await_end,
-    Step.AWAIT_REMAINS: waiting.await_remains,
-    Step.REJECT: provisioning.reject,
-    Step.EXPIRE: provisioning.expire,
-    Step.HOLD: provisioning.hold,
-    Step.ADOPT: provisioning.adopt,
-    Step.CLAIM: provisioning.claim,
-    Step.CLONE: provisioning.clone,
-    Step.START: provisioning.start,
-    Step.FOLLOW: waiting.follow,
-    Step.REGRET: provisioning.regret,
-    Step.ASK: ending.ask,
-    Step.STOP: ending.stop,
-    Step.END: ending.end,
-    Step.REPORT: ending.report,
-    Step.DELETE_VM: removing.delete_vm,
-    Step.REMOVE_DATA: removing.remove_data,
-    Step.FORGET_RUN: removing.forget_run,
-    Step.DROP_RECORD: removing.drop_record,
-    Step.RELEASE: removing.release,
-    Step.COMPLETE: removing.complete,
+    Step.REST: wait_steps.rest,
+    Step.AWAIT_PREDECESSOR: wait_steps.await_predecessor,
+    Step.AWAIT_SLOT: wait_steps.await_slot,
+    Step.AWAIT_IMAGE: wait_steps.await_image,
+    Step.AWAIT_RETRY: wait_steps.await_retry,
+    Step.AWAIT_END: wait_steps.await_end,
+    Step.AWAIT_REMAINS: wait_steps.await_remains,
+    Step.REJECT: provision_steps.reject,
+    Step.EXPIRE: provision_steps.expire,
+    Step.HOLD: provision_steps.hold,
+    Step.ADOPT: provision_steps.adopt,
+    Step.CLAIM: provision_steps.claim,
+    Step.CLONE: provision_steps.clone,
+    Step.START: provision_steps.start,
+    Step.FOLLOW: wait_steps.follow,
+    Step.REGRET: provision_steps.regret,
+    Step.ASK: teardown_steps.ask,
+    Step.STOP: teardown_steps.stop,
+    Step.END: teardown_steps.end,
+    Step.REPORT: teardown_steps.report,
+    Step.DELETE_VM: teardown_steps.delete_vm,
+    Step.REMOVE_DATA: teardown_steps.remove_data,
+    Step.FORGET_RUN: teardown_steps.forget_run,
+    Step.DROP_RECORD: teardown_steps.drop_record,
+    Step.RELEASE: teardown_steps.release,
+    Step.COMPLETE: teardown_steps.complete,
 }
 
 # A cache may be older than what an earlier agent wrote, so these are decided on the server's own word only.
@@ -79,13 +69,13 @@ class PodReconciler:
 
     async def reconcile(self, pod: Pod) -> Outcome:
         """Take the steps that can be taken now."""
-        return await self.take_turn(subject.of_pod(pod, self.means.ledger))
+        return await self.take_turn(context.pod_ref(pod, self.means.ledger))
 
     def forget(self, key: Key) -> None:
         """Leave a Pod that is gone to the search for orphans; it finds the record that the Pod has left."""
         logger.debug("Pod is gone", pod=str(key))
 
-    async def take_turn(self, about: Subject) -> Outcome:
+    async def take_turn(self, about: PodRef) -> Outcome:
         """Look, decide and act until an outcome is there."""
         if about.uid in self.busy:
             return CheckAgain(timedelta(seconds=1), "somebody is at this Pod")
@@ -109,14 +99,14 @@ class PodReconciler:
 
     def _next(self, turn: Turn) -> Step:
         try:
-            seen = observing.observe(turn.subject, self.means)
+            seen = observation.observe(turn.subject, self.means)
         except OSError as error:
             raise errors.Unavailable(f"the host does not tell: {error}") from error
         if _needs_image(seen):
             request = image_requests.request_of(turn.pod)
             key, bell = turn.key, self.means.bell
-            turn.answer = self.means.images.want(request, on_change=lambda: bell.ring(key))
-            seen = dataclasses.replace(seen, image=observing.image_of(turn.answer))
+            turn.answer = self.means.images.want(request, on_change=lambda: bell.enqueue(key))
+            seen = dataclasses.replace(seen, image=observation.image_of(turn.answer))
         return decide(seen)
 
     async def _act(self, turn: Turn, step: Step) -> Outcome | None:

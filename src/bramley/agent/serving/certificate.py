@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from bramley.agent.ledger import files
+from bramley.agent import atomic_file
 from bramley.agent.programs import ProgramMissing, Programs, within
 from bramley.api.names import agent
 from bramley.base import errors, log
@@ -81,8 +81,8 @@ class SelfSigned:
         made = await self._signed(key)
         told = f"{_HOSTS}{','.join(self.hosts)}\n{_RENEWAL}{_renewal(now, self.lifetime)}\n"
         # Between the two a crash leaves a pair that does not match; it is found out by its key and made anew.
-        files.replace(self.pair.key, key.encode())
-        files.replace(self.pair.certificate, (told + made).encode())
+        atomic_file.replace(self.pair.key, key.encode())
+        atomic_file.replace(self.pair.certificate, (told + made).encode())
         return True
 
     def drop(self) -> None:
@@ -106,8 +106,8 @@ class SelfSigned:
     async def _signed(self, key: str) -> str:
         with tempfile.TemporaryDirectory(dir=self.folder) as folder:
             private, wanted = Path(folder) / "key", Path(folder) / "request"
-            files.replace(private, key.encode(), durable=False)
-            files.replace(wanted, self._request().encode(), durable=False)
+            atomic_file.replace(private, key.encode(), durable=False)
+            atomic_file.replace(wanted, self._request().encode(), durable=False)
             days = str(max(1, self.lifetime.days))
             asked = ("req", "-new", "-x509", "-sha256", "-days", days)
             return await self._openssl(*asked, "-key", str(private), "-config", str(wanted))

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
+from bramley.agent.crash_recovery import lasting
 from bramley.agent.guest.folders import UserData
 from bramley.agent.host import Host
-from bramley.agent.lasting import lasting
-from bramley.agent.ledger.ledger import Ledger
+from bramley.agent.ledger import Ledger
 from bramley.agent.programs import Programs
 from bramley.agent.serving import server
 from bramley.agent.serving.pod_logs import PodLogs
-from bramley.agent.serving.sampling import Sampler
+from bramley.agent.serving.stats import Sampler
 from bramley.agent.settings import Serving, Settings
 from bramley.api.core import Pod
 from bramley.base.clock import Clock

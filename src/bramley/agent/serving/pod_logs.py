@@ -21,11 +21,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from bramley.agent import vm_names
-from bramley.agent.guest import keeping
+from bramley.agent.guest import report
 from bramley.agent.guest.folders import UserData
-from bramley.agent.ledger.records import VmRecord, VmState
-from bramley.agent.serving.line_times import LineTimes
-from bramley.agent.serving.log_files import FARTHEST_BACK_BYTES, LogFile
+from bramley.agent.ledger import VmRecord, VmState
+from bramley.agent.serving.log_files import FARTHEST_BACK_BYTES, LineTimes, LogFile
 from bramley.agent.serving.sources import Line, LogRequest
 from bramley.api.core import Pod
 from bramley.api.names import guest
@@ -99,7 +98,7 @@ class PodLogs:
                 self._note(vm)
             if record.state in _OVER and vm not in self._kept:
                 self._kept.add(vm)
-                keeping.keep_log(self.user_data, vm, self.log_dir)
+                report.keep_log(self.user_data, vm, self.log_dir)
         for vm in [vm for vm in self._notes if vm not in records]:
             del self._notes[vm]
         self._kept &= records.keys()
@@ -159,7 +158,7 @@ class PodLogs:
 
     def _open_guest(self, vm: str) -> BinaryIO | None:
         found = self.user_data.open_guests_file(vm, guest.LOG_FILE)
-        return found or _opened(keeping.kept_path(self.log_dir, vm))
+        return found or _opened(report.kept_path(self.log_dir, vm))
 
 
 def _merged(sources: Iterable[Iterator[Line]]) -> Iterator[Line]:

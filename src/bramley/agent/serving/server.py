@@ -9,24 +9,79 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Hashable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from aiohttp import web
 
 from bramley.agent.programs import Programs
-from bramley.agent.serving import answers, asking, callers, connections
-from bramley.agent.serving.callers import Callers
+from bramley.agent.serving import auth, log_options, responses
+from bramley.agent.serving.auth import Callers
 from bramley.agent.serving.certificate import Pair, SelfSigned
 from bramley.agent.serving.sources import LogSource, StatsSource
 from bramley.base import errors, log
 from bramley.base.clock import Clock
+from bramley.base.errors import Captured
 from bramley.kube.client import Client
-from bramley.runtime.caught import Caught
 from bramley.runtime.probes import cannot_listen
+
+_LOOK_EVERY_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How many connections there may be, and how long each may be open without a request under way."""
+
+    most: int = 128
+    idle: timedelta = timedelta(seconds=15)
+
+
+class Guard:
+    """Closes connections that send too slowly, or are too many."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+        self._busy: set[Hashable] = set()
+        self._waits_since: dict[Any, float] = {}
+
+    @contextlib.contextmanager
+    def busy(self, connection: Hashable) -> Generator[None, None, None]:
+        """Know that a request of this connection is under way."""
+        self._busy.add(connection)
+        try:
+            yield
+        finally:
+            self._busy.discard(connection)
+            self._waits_since.pop(connection, None)
+
+    async def run(self, runner: web.AppRunner) -> None:
+        """Look at the connections until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(_LOOK_EVERY_SECONDS)
+            server = runner.server
+            closed = self.look(list(server.connections) if server else [], loop.time())
+            if closed:
+                logger.warning("Closed connections", count=closed, reason="slow or too many")
+
+    def look(self, there: list[Any], now: float) -> int:
+        """Close what waits too long, then the longest waiting of what is too much; return how many."""
+        waiting = [one for one in there if one not in self._busy]
+        self._waits_since = {one: self._waits_since.get(one, now) for one in waiting}
+        limit = self._bounds.idle.total_seconds()
+        waiting.sort(key=self._waits_since.__getitem__)
+        late = [one for one in waiting if now - self._waits_since[one] >= limit]
+        surplus = max(0, len(there) - self._bounds.most)
+        doomed = waiting[: max(len(late), surplus)]
+        for one in doomed:
+            del self._waits_since[one]
+            one.force_close()
+        return len(doomed)
+
 
 logger = log.get(__name__)
 
@@ -48,8 +103,8 @@ class Settings:
     certificate: Path | None = None
     key: Path | None = None
     client_authority: Path | None = None
-    callers: callers.Settings = field(default_factory=callers.Settings)
-    connections: connections.Bounds = field(default_factory=connections.Bounds)
+    auth: auth.Settings = field(default_factory=auth.Settings)
+    connections: Bounds = field(default_factory=Bounds)
     streams: int = 32
     # A reader that takes nothing for this long is cut off.
     send_deadline: timedelta = timedelta(seconds=30)
@@ -76,10 +131,10 @@ class Server:
         self._settings = settings
         self._clock = clock
         self._logs, self._stats = logs, stats
-        self._callers = Callers(settings.node, kube, clock, settings.callers)
+        self._callers = Callers(settings.node, kube, clock, settings.auth)
         names = settings.names or (settings.node,)
         self._made = SelfSigned(settings.folder, names, programs, clock)
-        self._guard = connections.Guard(settings.connections)
+        self._guard = Guard(settings.connections)
         self._streams = 0
         self._context: ssl.SSLContext | None = None
 
@@ -205,10 +260,10 @@ class Server:
     async def _boundary(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Let in who may come, and turn every failure into an answer."""
         with self._guard.busy(request.protocol):
-            with Caught() as caught:
+            with Captured() as caught:
                 refusal = await self._refusal(request)
                 return refusal if refusal is not None else await handler(request)
-            return answers.of_error(caught.error)
+            return responses.of_error(caught.error)
 
     async def _refusal(self, request: web.Request) -> web.Response | None:
         authorization = request.headers.getall("Authorization", [""])
@@ -218,15 +273,15 @@ class Server:
         if len(authorization) == 1:
             caller = await self._callers.identify(authorization[0], peer)
         if caller is None:
-            return answers.failed(401, "Unauthorized")
-        wanted = callers.wish(request.method, request.path)
+            return responses.failed(401, "Unauthorized")
+        wanted = auth.wish(request.method, request.path)
         try:
             allowed = await self._callers.may(caller, wanted)
         except errors.BramleyError as error:
             logger.warning("Rights cannot be checked", user=caller.name, reason=error.reason)
-            return answers.failed(500, f"Authorization error ({_told(caller.name, wanted)})")
+            return responses.failed(500, f"Authorization error ({_told(caller.name, wanted)})")
         if not allowed:
-            return answers.failed(403, f"Forbidden ({_told(caller.name, wanted)})")
+            return responses.failed(403, f"Forbidden ({_told(caller.name, wanted)})")
         return None
 
     async def _healthz(self, _request: web.Request) -> web.StreamResponse:
@@ -235,17 +290,17 @@ class Server:
     async def _container_logs(self, request: web.Request) -> web.StreamResponse:
         place = request.match_info
         asked = (place["namespace"], place["pod"], place["container"])
-        wanted = asking.log_request(asked, request.query, self._clock.now())
+        wanted = log_options.log_request(asked, request.query, self._clock.now())
         with self._stream():
             batches = self._logs.batches(wanted)
-            async with aclosing(asking.encoded(batches, wanted)) as chunks, aclosing(batches):
+            async with aclosing(log_options.encoded(batches, wanted)) as chunks, aclosing(batches):
                 deadline = self._settings.send_deadline
-                return await answers.stream(request, chunks, deadline=deadline)
+                return await responses.stream(request, chunks, deadline=deadline)
 
     @contextlib.contextmanager
     def _stream(self) -> Generator[None, None, None]:
         if self._streams >= self._settings.streams:
-            raise answers.TooMany("too many logs are being read")
+            raise responses.TooMany("too many logs are being read")
         self._streams += 1
         try:
             yield
@@ -253,13 +308,13 @@ class Server:
             self._streams -= 1
 
     async def _summary(self, _request: web.Request) -> web.StreamResponse:
-        return answers.summary(self._stats.usage())
+        return responses.summary(self._stats.usage())
 
     async def _resource_metrics(self, _request: web.Request) -> web.StreamResponse:
-        return answers.resource_metrics(self._stats.usage())
+        return responses.resource_metrics(self._stats.usage())
 
 
-def _told(user: str, wanted: callers.Wish) -> str:
+def _told(user: str, wanted: auth.Wish) -> str:
     return f"user={user}, verb={wanted.verb}, resource=nodes, subresource(s)=[{wanted.part}]"
 
 

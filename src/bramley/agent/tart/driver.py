@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -21,12 +21,47 @@ from bramley.agent import programs
 from bramley.agent.host import Host
 from bramley.agent.programs import Finished, Programs
 from bramley.agent.runs import Run, Runs
-from bramley.agent.tart import answers, failures, references, running
-from bramley.agent.tart.listing import ListedVm, VmFacts
-from bramley.agent.tart.running import RunOptions
+from bramley.agent.tart import failures, output, references
+from bramley.agent.tart.output import ListedVm, VmFacts
 from bramley.base import errors, log
 from bramley.base.metrics import Labelled
 from bramley.base.secret import Secret
+
+# A guest's disk boots once, so what a crash of the host would lose of it is lost anyway; cached reads are twice as fast.
+THROW_AWAY_DISK = "sync=none,caching=cached"
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A folder of the host that the guest sees under a name."""
+
+    name: str
+    path: Path
+    is_read_only: bool = False
+
+    def spelt(self) -> str:
+        """Return it as `--dir` reads it, which knows `:ro` and refuses `:rw`."""
+        return f"{self.name}:{self.path}{':ro' if self.is_read_only else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How a VM is to be run."""
+
+    shares: Sequence[Share] = ()
+    root_disk: str = THROW_AWAY_DISK
+
+
+def run_arguments(binary: str, vm: str, options: RunOptions) -> tuple[str, ...]:
+    """Return the command line."""
+    shares = [part for share in options.shares for part in ("--dir", share.spelt())]
+    return (binary, "run", vm, "--no-graphics", "--root-disk-opts", options.root_disk, *shares)
+
+
+def tart_environment(home: Path, more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return what every tart of ours has in its environment: its home, and the word not to delete images by itself."""
+    return {"TART_HOME": str(home), "TART_NO_AUTO_PRUNE": "1", **(more or {})}
+
 
 logger = log.get(__name__)
 
@@ -183,7 +218,7 @@ class Tart:
         if failures.says_missing(said):
             return None
         _expect_well("get", said)
-        return answers.facts(said.stdout)
+        return output.facts(said.stdout)
 
     async def list(self) -> Sequence[ListedVm]:
         """Return local VMs and cached images; tried twice, because a deletion at the same moment makes tart fail."""
@@ -201,13 +236,13 @@ class Tart:
         if "no IP address found" in said.stderr or failures.says_missing(said):
             return None
         _expect_well("ip", said)
-        return answers.address(said.stdout)
+        return output.address(said.stdout)
 
     async def exec(self, vm: str, argv: Sequence[str], limit: timedelta) -> Finished:
         """Run a command in the guest; its code is the guest's own, or tart's, and cannot always be told apart."""
         return await self._run("exec", (vm, *argv), limit=limit)
 
-    async def answers(self) -> str:
+    async def version(self) -> str:
         """Return tart's version: the cheapest sign that it can be run at all."""
         said = await self._run("version", (), limit=self.deadlines.version)
         _expect_well("version", said)
@@ -227,8 +262,8 @@ class Tart:
         self, vm: str, options: RunOptions | None = None
     ) -> tuple[tuple[str, ...], dict[str, str]]:
         """Return the command line and the environment of `tart run`, for a supervisor to start."""
-        argv = running.argv(self._binary, vm, options or RunOptions())
-        return argv, running.environment(self.home)
+        argv = run_arguments(self._binary, vm, options or RunOptions())
+        return argv, tart_environment(self.home)
 
     def resolve(self, image: str) -> str | None:
         """Return the digest that an image's name means in the cache, or None if it is not there."""
@@ -257,7 +292,7 @@ class Tart:
     async def _list(self) -> Sequence[ListedVm]:
         said = await self._run("list", ("--format", "json"), limit=self.deadlines.list)
         _expect_well("list", said)
-        return answers.listed(said.stdout)
+        return output.listed(said.stdout)
 
     async def _run(
         self,
@@ -275,7 +310,7 @@ class Tart:
                 limit,
                 self._programs,
                 (self._binary, verb, *arguments),
-                environment=running.environment(self.home, environment),
+                environment=tart_environment(self.home, environment),
                 on_line=on_line,
                 gate=gate,
             )

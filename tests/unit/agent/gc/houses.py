@@ -9,8 +9,8 @@ from datetime import timedelta
 from pathlib import Path
 
 from bramley.agent.gc.collector import Collector, Surroundings
+from bramley.agent.host_clock import SteadyClock
 from bramley.agent.ledger import VmRecord, VmState
-from bramley.agent.steady import SteadyClock
 from bramley.api.core import Pod, PodSpec
 from bramley.api.meta import ObjectMeta
 from bramley.api.pod import Container

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bramley.agent.gc import leases, table
+from bramley.agent.gc import leases, plan
 from bramley.agent.gc.leases import Lease
 from bramley.agent.host import HostProcess
 
@@ -60,7 +60,7 @@ def test_folder_that_does_not_exist_has_no_leases(tmp_path: Path) -> None:
     ],
 )
 def test_open_push_is_known_by_its_command_line(line: tuple[str, ...], *, expected: bool) -> None:
-    evidence = table.read([HostProcess(1, line)], tart="/opt/mytart")
+    evidence = plan.read_process_table([HostProcess(1, line)], tart="/opt/mytart")
 
     assert evidence.has_push is expected
     assert evidence.words == set(line)

@@ -11,17 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bramley.agent.gc.facts import Facts, Listed, PodFact
 from bramley.agent.gc.leases import Lease
 from bramley.agent.gc.plan import (
     KEPT_UNUSED,
     DeleteCached,
     DeleteImage,
     DeleteVm,
+    Facts,
+    Listed,
+    PodFact,
+    ProcessTable,
     Step,
     decide,
 )
-from bramley.agent.gc.table import Evidence
 from bramley.agent.ledger import ImageRecord, VmRecord, VmState
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -70,7 +72,7 @@ def facts(**changes: Any) -> Facts:
         now=NOW,
         pods=[OTHER],
         listed=Listed(frozenset(), frozenset()),
-        processes=Evidence(),
+        processes=ProcessTable(),
     )
     return dataclasses.replace(seen, **changes)
 
@@ -144,7 +146,7 @@ def test_nothing_is_deleted_on_half_a_picture(unknown: dict[str, Any]) -> None:
         {"pods": [PodFact("uid-mine")]},
         {"live": frozenset({"mine"})},
         {"leases": [Lease(vms=("mine",))]},
-        {"processes": Evidence(frozenset({"tart", "push", "mine"}), has_push=True)},
+        {"processes": ProcessTable(frozenset({"tart", "push", "mine"}), has_push=True)},
         {"vms": {"mine": a_vm("mine", created_at=NOW - timedelta(minutes=1))}},
     ],
     ids=["its Pod is here", "it lives", "it is leased", "a process names it", "it is young"],
@@ -158,7 +160,7 @@ def test_lease_of_another_vm_spares_nothing_else() -> None:
 
 
 def test_similar_name_in_the_process_table_spares_nothing() -> None:
-    named = Evidence(frozenset({"tart", "run", "mine-2"}))
+    named = ProcessTable(frozenset({"tart", "run", "mine-2"}))
 
     assert steps(facts(**ORPHAN, processes=named)) == (DeleteVm("mine"),)
 
@@ -201,9 +203,9 @@ def test_longest_unused_goes_first() -> None:
         {"pods": [PodFact("uid-vm")], "vms": {"vm": a_vm("vm", golden="golden-a")}},
         {"in_hand": frozenset({digest("a")})},
         {"live": frozenset({"golden-a"})},
-        {"processes": Evidence(frozenset({"golden-a"}))},
+        {"processes": ProcessTable(frozenset({"golden-a"}))},
         {"leases": [Lease(vms=("any",))]},
-        {"processes": Evidence(has_push=True)},
+        {"processes": ProcessTable(has_push=True)},
     ],
     ids=[
         "named by digest",

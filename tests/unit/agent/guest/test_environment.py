@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bramley.agent.guest import environment
-from bramley.agent.guest.references import Place, Unresolved
+from bramley.agent.guest.environment import Place, Unresolved
 from bramley.api.core import ConfigMap, Secret
 from bramley.api.meta import K, ObjectMeta
 from bramley.base import errors

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bramley.agent.guest import escaping
+from bramley.agent.guest import guests
 
 # Mostly of the characters that matter.
 VALUES = st.text(st.sampled_from("\\nr\n\rx=#") | st.characters(codec="utf-8"), max_size=12)
@@ -19,17 +19,17 @@ def read_by_an_old_guest(value: str) -> str:
 
 @given(st.dictionaries(NAMES, VALUES))
 def test_what_is_written_is_read_again(values: dict[str, str]) -> None:
-    assert escaping.parse(escaping.render(values)) == values
+    assert guests.parse_env_file(guests.render_env_file(values)) == values
 
 
 @given(VALUES)
 def test_a_value_is_read_again(value: str) -> None:
-    assert escaping.unescape(escaping.escape(value)) == value
+    assert guests.unescape(guests.escape(value)) == value
 
 
 @given(VALUES)
 def test_a_value_stays_on_one_line(value: str) -> None:
-    assert not {"\n", "\r"} & set(escaping.escape(value))
+    assert not {"\n", "\r"} & set(guests.escape(value))
 
 
 @pytest.mark.parametrize(
@@ -47,23 +47,25 @@ def test_a_value_stays_on_one_line(value: str) -> None:
     ],
 )
 def test_the_form_is(value: str, line: str) -> None:
-    assert escaping.escape(value) == line
+    assert guests.escape(value) == line
 
 
 @given(VALUES.filter(lambda value: "\\" not in value))
 def test_older_guests_read_the_same(value: str) -> None:
-    assert read_by_an_old_guest(escaping.escape(value)) == value
+    assert read_by_an_old_guest(guests.escape(value)) == value
 
 
 @pytest.mark.parametrize("value", ["C:\\Users\\me", "\\d+\\.\\w", "a\\\\b", "\\"])
 def test_older_guests_read_lone_backslashes_as_ever(value: str) -> None:
-    assert read_by_an_old_guest(escaping.escape(value)) == value
+    assert read_by_an_old_guest(guests.escape(value)) == value
 
 
 def test_the_same_variables_give_the_same_file() -> None:
-    assert escaping.render({"B": "2", "A": "1"}) == escaping.render({"A": "1", "B": "2"})
-    assert escaping.render({"B": "2", "A": "1"}) == "A=1\nB=2\n"
+    assert guests.render_env_file({"B": "2", "A": "1"}) == guests.render_env_file(
+        {"A": "1", "B": "2"}
+    )
+    assert guests.render_env_file({"B": "2", "A": "1"}) == "A=1\nB=2\n"
 
 
 def test_comments_and_blank_lines_say_nothing() -> None:
-    assert escaping.parse("# of the host\n\nA=1\n") == {"A": "1"}
+    assert guests.parse_env_file("# of the host\n\nA=1\n") == {"A": "1"}

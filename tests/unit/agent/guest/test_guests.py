@@ -10,10 +10,10 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from bramley.agent.guest import escaping, references
+from bramley.agent.guest import environment, guests
+from bramley.agent.guest.environment import Unresolved
 from bramley.agent.guest.folders import UserData
 from bramley.agent.guest.guests import Guests
-from bramley.agent.guest.references import Unresolved
 from bramley.agent.guest.tokens import Tokens
 from bramley.agent.metrics import AgentMetrics
 from bramley.api.pod import Pod
@@ -25,7 +25,7 @@ from tests.unit.agent.guest.test_tokens import Issuer
 VM = "ns-build-0123456789ab"
 
 
-def guests(root: Path, *, issuer: Issuer, objects: Objects | None = None) -> Guests:
+def guests_of(root: Path, *, issuer: Issuer, objects: Objects | None = None) -> Guests:
     folders = UserData(root)
     tokens = Tokens(
         issuer,
@@ -34,7 +34,7 @@ def guests(root: Path, *, issuer: Issuer, objects: Objects | None = None) -> Gue
         rng=random.Random(1),
         counted=AgentMetrics(CollectorRegistry()),
     )
-    place = references.Place(node="mac")
+    place = environment.Place(node="mac")
     return Guests(objects or Objects(), folders, tokens, place=place)
 
 
@@ -50,7 +50,7 @@ def variable(source: dict[str, Any]) -> list[dict[str, Any]]:
 async def test_a_guest_gets_its_variables_and_the_token_it_asks_for(tmp_path: Path) -> None:
     pod = wanting_a_token(a_pod(env=[{"name": "A", "value": "1\n2"}]), wants=True)
 
-    shares = await guests(tmp_path, issuer=Issuer()).prepare(pod, VM)
+    shares = await guests_of(tmp_path, issuer=Issuer()).prepare(pod, VM)
 
     assert (shares.env / "tuist.env").read_text() == "A=1\\n2\n"
     assert (shares.env / "sa_token").exists()
@@ -60,7 +60,7 @@ async def test_a_guest_gets_its_variables_and_the_token_it_asks_for(tmp_path: Pa
 @pytest.mark.parametrize("wants", [None, False])
 async def test_a_guest_that_asks_for_no_token_gets_none(tmp_path: Path, wants: bool | None) -> None:
     issuer = Issuer()
-    all_guests = guests(tmp_path, issuer=issuer)
+    all_guests = guests_of(tmp_path, issuer=issuer)
     pod = wanting_a_token(a_pod(), wants=wants)
 
     shares = await all_guests.prepare(pod, VM)
@@ -74,13 +74,13 @@ async def test_nothing_is_written_before_every_variable_is_there(tmp_path: Path)
     pod = a_pod(env=variable(from_secret("gone", "k")))
 
     with pytest.raises(Unresolved):
-        await guests(tmp_path, issuer=Issuer()).prepare(pod, VM)
+        await guests_of(tmp_path, issuer=Issuer()).prepare(pod, VM)
 
     assert UserData(tmp_path).vms() == []
 
 
 async def test_the_address_is_written_once_it_is_known(tmp_path: Path) -> None:
-    all_guests = guests(tmp_path, issuer=Issuer())
+    all_guests = guests_of(tmp_path, issuer=Issuer())
     env = variable(from_field("status.podIP"))
     shares = await all_guests.prepare(a_pod(env=env), VM)
     before = (shares.env / "tuist.env").read_text()
@@ -88,11 +88,11 @@ async def test_the_address_is_written_once_it_is_known(tmp_path: Path) -> None:
     await all_guests.tell_address(a_pod(env=env, status={"podIP": "192.168.64.9"}), VM)
 
     assert before == ""
-    assert escaping.parse((shares.env / "tuist.env").read_text()) == {"A": "192.168.64.9"}
+    assert guests.parse_env_file((shares.env / "tuist.env").read_text()) == {"A": "192.168.64.9"}
 
 
 async def test_an_address_that_nobody_asks_for_is_not_written(tmp_path: Path) -> None:
-    all_guests = guests(tmp_path, issuer=Issuer())
+    all_guests = guests_of(tmp_path, issuer=Issuer())
 
     await all_guests.tell_address(a_pod(status={"podIP": "192.168.64.9"}), VM)
 
@@ -100,22 +100,22 @@ async def test_an_address_that_nobody_asks_for_is_not_written(tmp_path: Path) ->
 
 
 async def test_a_guest_that_ended_is_heard_and_then_forgotten(tmp_path: Path) -> None:
-    all_guests = guests(tmp_path, issuer=Issuer())
+    all_guests = guests_of(tmp_path, issuer=Issuer())
     shares = await all_guests.prepare(wanting_a_token(a_pod(), wants=True), VM)
     (shares.status / "runner-rc").write_text("3")
     (shares.status / "runner.log").write_text("bye\n")
 
-    assert (all_guests.report(VM).code, all_guests.log_tail(VM)) == (3, "bye\n")
+    assert all_guests.report(VM).code == 3
     await all_guests.forget(VM)
     await all_guests.forget(VM)
 
     assert UserData(tmp_path).vms() == []
-    assert (all_guests.report(VM).code, all_guests.log_tail(VM)) == (None, "")
+    assert all_guests.report(VM).code is None
 
 
 async def test_what_one_guest_would_not_let_go_goes_with_the_next(tmp_path: Path) -> None:
     (tmp_path / ".aside-1" / "status" / "deep").mkdir(parents=True)
 
-    await guests(tmp_path, issuer=Issuer()).forget(VM)
+    await guests_of(tmp_path, issuer=Issuer()).forget(VM)
 
     assert not (tmp_path / ".aside-1").exists()

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from bramley.agent.gui import NoSession, Session
+from bramley.agent.gui_session import NoSession, Session
 from bramley.agent.programs import Finished
 from bramley.base import virtual_time
 from tests.unit.agent.node.worlds import Programs

@@ -19,9 +19,9 @@ from bramley.agent.images.image_requests import (
     ImageRequest,
     Ready,
 )
+from bramley.agent.images.image_store import Stock
 from bramley.agent.images.images import Images
-from bramley.agent.images.pulling import PullSettings, Reclaim
-from bramley.agent.images.stock import Stock
+from bramley.agent.images.puller import PullSettings, Reclaim
 from bramley.agent.ledger import Ledger
 from bramley.agent.metrics import AgentMetrics
 from bramley.agent.tart.driver import Credentials, Tart

@@ -18,7 +18,12 @@ from bramley.agent.images.image_requests import (
     policy_of,
 )
 from bramley.agent.images.images import NotPresent
-from bramley.agent.ledger import ImageRecord, LedgerUnavailable, VmRecord, VmState
+from bramley.agent.ledger import (
+    ImageRecord,
+    LedgerUnavailable,
+    VmRecord,
+    VmState,
+)
 from bramley.agent.tart.driver import Credentials
 from bramley.agent.tart.failures import NoSpace, TartFailed
 from bramley.api.names import agent

@@ -7,8 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bramley.agent.images.pacing import Pace
-from bramley.agent.images.progress import Progress
+from bramley.agent.images.pull_watch import Pace, Progress
 
 TICK = 0.25
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bramley.agent.images import wishes
+from bramley.agent.images import staging
 from bramley.agent.images.image_requests import Ready
 from bramley.agent.images.staging import Staging, StagingSettings, Surroundings
 from bramley.api import names
@@ -93,7 +93,7 @@ async def test_wished_images_are_staged_one_after_the_other_with_progress(tmp_pa
         await asyncio.sleep(30)
 
         told = await world.report()
-        assert told["request"] == wishes.request_id(text)
+        assert told["request"] == staging.request_id(text)
         assert [image["state"] for image in told["images"]] == ["Pulling", "Waiting"]
         assert told["images"][0]["percent"] > 0
 
@@ -230,6 +230,6 @@ async def test_wish_that_cannot_be_read_is_answered(tmp_path: Path, text: str) -
 
 def test_too_many_images_are_refused() -> None:
     with pytest.raises(errors.BadRequest):
-        wishes.read(
+        staging.parse_request(
             json.dumps({"images": [pinned(f"{index:x}"[-1]) + str(index) for index in range(17)]})
         )

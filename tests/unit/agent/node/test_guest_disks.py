@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from bramley.agent.node import guest_disks
+from bramley.agent.node import guest_probes
 from bramley.agent.programs import Finished
 from bramley.base import errors
 
@@ -49,18 +49,18 @@ class Guests:
 def test_the_fill_of_blocks_is_read_and_not_that_of_inodes(
     told: str, expected: float | None
 ) -> None:
-    assert guest_disks.used_percent(told) == expected
+    assert guest_probes.used_percent(told) == expected
 
 
 async def test_guests_are_asked_at_once_and_the_silent_have_no_say() -> None:
     guests = Guests(a=MACOS, b=None, c=FULL, d=1)
     began = asyncio.get_running_loop().time()
 
-    said = await guest_disks.ask(guests, ["a", "b", "c", "d"])
+    said = await guest_probes.ask(guests, ["a", "b", "c", "d"])
 
     assert said.disks == {"a": 25.0, "c": 93.0}
     assert (set(said.heard), set(said.silent)) == ({"a", "c"}, {"b", "d"})
-    assert asyncio.get_running_loop().time() - began == guest_disks.LIMIT.total_seconds()
+    assert asyncio.get_running_loop().time() - began == guest_probes.LIMIT.total_seconds()
 
 
 @pytest.mark.parametrize(
@@ -81,6 +81,6 @@ async def test_what_does_not_come_from_a_guest_is_neither_an_answer_nor_silence(
                 return told
             raise told
 
-    said = await guest_disks.ask(Tart(), ["a"])
+    said = await guest_probes.ask(Tart(), ["a"])
 
-    assert said == guest_disks.Answers({})
+    assert said == guest_probes.Answers({})

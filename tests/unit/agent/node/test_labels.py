@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from bramley.agent.ledger.records import ImageRecord
-from bramley.agent.node import labels
+from bramley.agent.ledger import ImageRecord
+from bramley.agent.node import status
 from bramley.agent.settings import NodeSettings
 from bramley.api.core import Node, NodeSpec, Taint
 from bramley.api.meta import ObjectMeta
@@ -17,18 +17,18 @@ GOLDEN = ImageRecord(digest="sha256:1", references=(IMAGE, "ghcr.io/x:1"), golde
 
 
 def a_node(provider_id: str = "", taints: list[Taint] | None = None, **more: str) -> Node:
-    wanted = labels.wanted(SETTINGS, [])
+    wanted = status.desired_labels(SETTINGS, [])
     return Node(
         metadata=ObjectMeta(name="mac-1", labels={**wanted, **more}),
         spec=NodeSpec(
             provider_id=provider_id or SETTINGS.provider_id,
-            taints=[labels.TAINT] if taints is None else taints,
+            taints=[status.TAINT] if taints is None else taints,
         ),
     )
 
 
 def patch(node: Node) -> dict[str, Any]:
-    return labels.patch(node, SETTINGS, [])
+    return status.metadata_patch(node, SETTINGS, [])
 
 
 def test_node_that_is_as_wanted_is_left_alone() -> None:
@@ -37,8 +37,8 @@ def test_node_that_is_as_wanted_is_left_alone() -> None:
 
 def test_provider_id_is_filled_in_where_there_is_none() -> None:
     node = Node(
-        metadata=ObjectMeta(labels=labels.wanted(SETTINGS, [])),
-        spec=NodeSpec(taints=[labels.TAINT]),
+        metadata=ObjectMeta(labels=status.desired_labels(SETTINGS, [])),
+        spec=NodeSpec(taints=[status.TAINT]),
     )
 
     assert patch(node) == {"spec": {"providerID": SETTINGS.provider_id}}
@@ -51,7 +51,7 @@ def test_provider_id_is_never_overwritten() -> None:
 def test_no_provider_id_leaves_the_field_alone() -> None:
     node = a_node()
 
-    assert labels.patch(node, NodeSettings("mac-1", labels=SETTINGS.labels), []) == {}
+    assert status.metadata_patch(node, NodeSettings("mac-1", labels=SETTINGS.labels), []) == {}
 
 
 def test_labels_of_ours_that_are_not_said_any_more_are_pruned() -> None:
@@ -75,13 +75,13 @@ def test_labels_of_others_are_not_touched() -> None:
 def test_what_the_agent_is_cannot_be_talked_over_by_a_flag() -> None:
     settings = NodeSettings("mac-1", labels={names.OS: "linux", names.RUNTIME: "none"})
 
-    wanted = labels.wanted(settings, [])
+    wanted = status.desired_labels(settings, [])
 
     assert (wanted[names.OS], wanted[names.RUNTIME]) == ("darwin", "tart")
 
 
 def test_all_that_the_agent_says_by_itself_is_known_to_those_who_configure_it() -> None:
-    own = labels.wanted(NodeSettings("mac-1"), [GOLDEN])
+    own = status.desired_labels(NodeSettings("mac-1"), [GOLDEN])
 
     assert len(own) == 6
     assert all(names.is_said_by_agents(key) for key in own)
@@ -89,14 +89,14 @@ def test_all_that_the_agent_says_by_itself_is_known_to_those_who_configure_it() 
 
 
 def test_every_reference_of_a_golden_base_has_its_label() -> None:
-    assert labels.golden([GOLDEN]) == {
+    assert status.golden_labels([GOLDEN]) == {
         "tuist.dev/golden-9c8af651fdf30b10": "true",
         names.golden("ghcr.io/x:1"): "true",
     }
 
 
 def test_image_without_a_golden_base_has_no_label() -> None:
-    assert labels.golden([ImageRecord(digest="sha256:1", references=("x",))]) == {}
+    assert status.golden_labels([ImageRecord(digest="sha256:1", references=("x",))]) == {}
 
 
 @pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])

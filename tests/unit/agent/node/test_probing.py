@@ -3,11 +3,11 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
-from bramley.agent.node.probing import Probe, Timings
+from bramley.agent.node.host_probes import Probe, ProbeTimings
 from bramley.base import errors
 from tests.unit.agent.node.worlds import beside
 
-TIMINGS = Timings(
+TIMINGS = ProbeTimings(
     every=timedelta(seconds=30), doubt=timedelta(seconds=5), limit=timedelta(seconds=20)
 )
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from bramley.agent.host import Space
-from bramley.agent.ledger.records import ImageRecord
+from bramley.agent.ledger import ImageRecord
 from bramley.agent.node import status
-from bramley.agent.node.facts import Check, Facts
+from bramley.agent.node.status import Check, Facts
 from bramley.agent.settings import NodeSettings
 from bramley.api import conditions
 from bramley.api.core import NodeCondition, NodeStatus

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from bramley.agent.host import GuestProcess, HostProcess, Space, Usage
-from bramley.agent.node.facts import Facts
-from bramley.agent.node.keeping import NodeKeeper
+from bramley.agent.node.controller import NodeKeeper
+from bramley.agent.node.status import Facts
 from bramley.agent.programs import Finished, ProgramMissing
 from bramley.agent.settings import NodeSettings
 from bramley.api.core import Node

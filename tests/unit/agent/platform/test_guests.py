@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from bramley.agent.host import GuestProcess, HostProcess
-from bramley.agent.platform import guests
+from bramley.agent.platform import system
 
 SERVICE = "/System/Library/Frameworks/Virtualization.framework/Versions/A/XPCServices/com.apple.Virtualization.VirtualMachine.xpc/Contents/MacOS/com.apple.Virtualization.VirtualMachine"
 
@@ -27,12 +27,12 @@ OTHERS = [
 
 @pytest.mark.parametrize("argv", HOLDING)
 def test_a_process_that_holds_a_vm_is_known_by_its_words(argv: tuple[str, ...]) -> None:
-    assert guests.among([HostProcess(7, argv)]) == [GuestProcess(7, argv)]
+    assert system.among([HostProcess(7, argv)]) == [GuestProcess(7, argv)]
 
 
 @pytest.mark.parametrize("argv", OTHERS)
 def test_others_are_not(argv: tuple[str, ...]) -> None:
-    assert guests.among([HostProcess(7, argv)]) == []
+    assert system.among([HostProcess(7, argv)]) == []
 
 
 @pytest.mark.parametrize(
@@ -41,4 +41,4 @@ def test_others_are_not(argv: tuple[str, ...]) -> None:
 def test_a_script_is_known_by_its_own_words(interpreter: tuple[str, ...]) -> None:
     argv = (*interpreter, "/sim/bin/tart", "run", "vm")
 
-    assert guests.among([HostProcess(7, argv)]) == [GuestProcess(7, ("/sim/bin/tart", "run", "vm"))]
+    assert system.among([HostProcess(7, argv)]) == [GuestProcess(7, ("/sim/bin/tart", "run", "vm"))]

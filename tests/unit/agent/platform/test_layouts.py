@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from bramley.agent.platform import darwin_layouts, interfaces, locks
+from bramley.agent.platform import darwin, interfaces, locks
 from bramley.agent.platform.interfaces import Interface
 
 # struct flock of Darwin: l_start (8), l_len (8), l_pid (4), l_type (2), l_whence (2).
@@ -48,22 +48,22 @@ def a_bsd_info(*, status: int = 2, parent: int = 1, start: int = 1_794_801_293) 
 
 
 def test_a_process_of_macos_tells_parent_start_and_whether_it_has_ended() -> None:
-    info = darwin_layouts.bsd_info(a_bsd_info(parent=77))
+    info = darwin.bsd_info(a_bsd_info(parent=77))
 
-    assert darwin_layouts.BSD_SIZE == 136
+    assert darwin.BSD_SIZE == 136
     assert (info.parent, info.start_seconds, info.is_zombie) == (77, 1_794_801_293, False)
-    assert darwin_layouts.bsd_info(a_bsd_info(status=5)).is_zombie
+    assert darwin.bsd_info(a_bsd_info(status=5)).is_zombie
 
 
 def test_a_task_of_macos_tells_memory_and_time() -> None:
     answer = struct.pack("<6Q12i", 10**12, 300_000_000, 24_000_000, 6_000_000, 0, 0, *[0] * 12)
 
-    info = darwin_layouts.task_info(answer)
+    info = darwin.task_info(answer)
 
-    assert darwin_layouts.TASK_SIZE == len(answer) == 96
+    assert darwin.TASK_SIZE == len(answer) == 96
     assert (info.resident_bytes, info.cpu_ticks) == (300_000_000, 30_000_000)
     # On Apple silicon a tick is 125/3 ns.
-    lasted = darwin_layouts.ticks_lasted(info.cpu_ticks, numerator=125, denominator=3)
+    lasted = darwin.ticks_lasted(info.cpu_ticks, numerator=125, denominator=3)
     assert lasted == timedelta(seconds=1.25)
 
 
@@ -75,11 +75,11 @@ def test_arguments_of_macos_begin_behind_the_path_and_end_before_the_environment
         + b"HOME=/Users/m1\0PATH=/bin\0"
     )
 
-    assert darwin_layouts.arguments(answer) == ("tart", "run", "ns-pod", "")
+    assert darwin.arguments(answer) == ("tart", "run", "ns-pod", "")
 
 
 def test_a_process_without_arguments_has_none() -> None:
-    assert darwin_layouts.arguments(struct.pack("<i", 0) + b"/sbin/x\0\0\0") == ()
+    assert darwin.arguments(struct.pack("<i", 0) + b"/sbin/x\0\0\0") == ()
 
 
 @pytest.mark.parametrize(
@@ -93,12 +93,12 @@ def test_a_process_without_arguments_has_none() -> None:
     ],
 )
 def test_a_start_is_read_as_ps_tells_it(told: str, seconds: int | None) -> None:
-    assert darwin_layouts.start_of(told) == seconds
+    assert darwin.start_of(told) == seconds
 
 
 @pytest.mark.parametrize("seconds", [7, 1_794_801_293, 951_782_400])
 def test_a_start_is_written_as_it_is_read(seconds: int) -> None:
-    assert darwin_layouts.start_of(darwin_layouts.start_text(seconds)) == seconds
+    assert darwin.start_of(darwin.start_text(seconds)) == seconds
 
 
 def an_answer(*, flags: int, address: tuple[int, ...], family: bytes) -> tuple[bytes, bytes]:

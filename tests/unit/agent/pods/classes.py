@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bramley.agent.ledger.records import VmState
-from bramley.agent.pods.deciding import Step
-from bramley.agent.pods.observation import Phase, Process
+from bramley.agent.ledger import VmState
+from bramley.agent.pods.decision import Phase, Process, Step
 
 CLASSES: tuple[tuple[str, Mapping[str, Any], Step], ...] = (
     ("a new Pod is held before anything is made", {}, Step.HOLD),

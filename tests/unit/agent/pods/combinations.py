@@ -7,9 +7,14 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from bramley.agent.ledger.records import VmState
-from bramley.agent.pods.deciding import Step
-from bramley.agent.pods.observation import Image, Observation, Phase, Process
+from bramley.agent.ledger import VmState
+from bramley.agent.pods.decision import (
+    Image,
+    Observation,
+    Phase,
+    Process,
+    Step,
+)
 
 # The seven that the state machine stands on.
 CORE: Mapping[str, tuple[Any, ...]] = {

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from bramley.agent.guest.report import Report, finished_at
-from bramley.agent.ledger.records import VmRecord, VmState
-from bramley.agent.pods import end_records, status
-from bramley.agent.pods.end_records import End
+from bramley.agent.ledger import VmRecord, VmState
+from bramley.agent.pods import status, teardown_steps
+from bramley.agent.pods.teardown_steps import End
 from bramley.agent.runs import Ended
 from bramley.api.names import agent
 
@@ -44,7 +44,7 @@ def end(
         was_late=was_late,
         was_rebooted=was_rebooted,
     )
-    return end_records.ended(RECORD, known)
+    return teardown_steps.with_exit(RECORD, known)
 
 
 CASES = [
@@ -85,15 +85,17 @@ CASES = [
 def test_record_tells_the_whole_end(
     record: VmRecord, phase: str, code: int, reason: str, pod_reason: str
 ) -> None:
-    exit = end_records.exit_of(record)
+    exit = teardown_steps.recorded_exit(record)
 
     assert record.state is VmState.ENDED
     assert (exit.phase, exit.code, exit.reason) == (phase, code, reason)
-    assert end_records.pod_reason(record) == pod_reason
+    assert teardown_steps.pod_reason(record) == pod_reason
 
 
 def test_signal_that_killed_tart_is_kept() -> None:
-    assert end_records.exit_of(end(-9)) == status.Exit("Failed", 137, agent.RUN_FAILED, signal=9)
+    assert teardown_steps.recorded_exit(end(-9)) == status.Exit(
+        "Failed", 137, agent.RUN_FAILED, signal=9
+    )
 
 
 def test_what_the_guest_reported_counts_more_than_a_reboot() -> None:

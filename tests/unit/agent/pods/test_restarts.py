@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from bramley.agent import vm_names
-from bramley.agent.ledger.records import VmState
+from bramley.agent.ledger import VmState
 from bramley.api.core import Namespace
 from bramley.api.meta import ObjectMeta
 from bramley.api.names import agent, events, finalizers

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from bramley.agent.ledger.records import VmState
-from bramley.agent.pods.deciding import decide
+from bramley.agent.ledger import VmState
+from bramley.agent.pods.decision import decide
 from tests.unit.agent.pods.combinations import every_core
 
 

@@ -16,21 +16,21 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from bramley.agent.guest.environment import Place
 from bramley.agent.guest.folders import UserData
 from bramley.agent.guest.guests import Guests
-from bramley.agent.guest.references import Place
 from bramley.agent.guest.tokens import Tokens
-from bramley.agent.gui import Session
+from bramley.agent.gui_session import Session
+from bramley.agent.host_clock import SteadyClock
 from bramley.agent.images import composing
 from bramley.agent.images.credentials import Keyring
-from bramley.agent.images.stock import Stock
-from bramley.agent.ledger.ledger import Ledger
+from bramley.agent.images.image_store import Stock
+from bramley.agent.ledger import Ledger
 from bramley.agent.metrics import AgentMetrics
-from bramley.agent.platform.guests import GUEST_SERVICE
-from bramley.agent.pods import joining
-from bramley.agent.pods.means import Means
+from bramley.agent.platform.system import GUEST_SERVICE
+from bramley.agent.pods import controller
+from bramley.agent.pods.context import Means
 from bramley.agent.slots import Slots
-from bramley.agent.steady import SteadyClock
 from bramley.agent.tart.driver import Tart
 from bramley.api.core import Event, Pod
 from bramley.api.meta import ObjectMeta
@@ -214,7 +214,7 @@ class World:
         images = composing.build(self._for_images(side, kube, tart, ledger, metrics))
         data = UserData(folders.user_data)
         tokens = Tokens(kube, data, clock=clock, rng=rng, counted=metrics)
-        parts = joining.Parts(
+        parts = controller.Parts(
             node=NODE,
             host_address="10.20.0.11",
             ledger=ledger,
@@ -230,7 +230,7 @@ class World:
             clock=SteadyClock(clock, folders.clock, boot_id=side.host.boot_id),
             rng=rng,
         )
-        return joining.join(manager, parts).means, [images.run, tokens.run]
+        return controller.join(manager, parts).means, [images.run, tokens.run]
 
     def _for_images(
         self, side: AgentSide, kube: Client, tart: Tart, ledger: Ledger, metrics: AgentMetrics

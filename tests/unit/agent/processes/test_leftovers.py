@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from bramley.agent import platform
-from bramley.agent.leftovers import Leftovers
-from bramley.agent.platform import exits
-from bramley.agent.processes import SystemPrograms
+from bramley.agent.platform import fd_events
+from bramley.agent.processes import Leftovers, SystemPrograms
 
 pytestmark = pytest.mark.real_time
 ENVIRONMENT = {"PATH": os.environ["PATH"]}
@@ -21,7 +20,7 @@ AGENT = """
 import asyncio, os, sys
 from pathlib import Path
 from bramley.agent import platform
-from bramley.agent.leftovers import Leftovers
+from bramley.agent.processes import Leftovers
 from bramley.agent.processes import SystemPrograms
 
 leftovers = Leftovers(Path(sys.argv[1]), platform.current())
@@ -66,13 +65,13 @@ async def test_what_a_killed_agent_left_is_ended_by_the_next(
     folder = tmp_path / "programs"
     left = await noted(folder)
     killed.send_signal(signal.SIGKILL)
-    await exits.gone(killed.pid)
+    await fd_events.wait_for_exit(killed.pid)
     assert platform.current().began(left) is not None
 
     await leftovers_in(folder).clear()
 
     async with asyncio.timeout(60):
-        await exits.gone(left)
+        await fd_events.wait_for_exit(left)
     assert notes(folder) == []
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bramley.agent.output import Head, Lines, Tail
+from bramley.agent.processes import Head, Lines, Tail
 
 blocks = st.lists(st.binary(max_size=20), max_size=8)
 

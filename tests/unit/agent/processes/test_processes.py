@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from bramley.agent import platform, processes
-from bramley.agent.output import HEAD, TAIL
-from bramley.agent.platform import exits, linux
-from bramley.agent.processes import SystemPrograms
+from bramley.agent.platform import fd_events, linux
+from bramley.agent.processes import HEAD, TAIL, SystemPrograms
 from bramley.agent.programs import ProgramMissing
 from bramley.base import errors
 
@@ -59,7 +58,7 @@ async def number_in(path: Path) -> int:
 
 async def ends(pid: int) -> None:
     async with asyncio.timeout(60):
-        await exits.gone(pid)
+        await fd_events.wait_for_exit(pid)
 
 
 async def test_a_grandchild_that_keeps_the_pipes_is_waited_for_two_seconds_at_most() -> None:

@@ -18,8 +18,8 @@ from bramley.agent.serving.server import Server, Settings
 from bramley.agent.serving.sources import Line, LogRequest, NodeUsage, PodUsage, Used
 from bramley.api.core import Namespace
 from bramley.api.meta import ObjectMeta
-from bramley.apiserver.pki import tls
 from bramley.apiserver.auth.bootstrap import KUBELET_CLIENT
+from bramley.apiserver.pki import tls
 from bramley.app import embedded
 from bramley.base import errors
 from bramley.base.clock import SystemClock

@@ -16,13 +16,12 @@ from typing import Any, cast
 import pytest
 
 from bramley.agent import vm_names
-from bramley.agent.guest import keeping
+from bramley.agent.guest import report
 from bramley.agent.guest.folders import UserData
 from bramley.agent.guest.guests import Guests
-from bramley.agent.ledger.records import VmRecord, VmState
+from bramley.agent.ledger import VmRecord, VmState
 from bramley.agent.serving import log_files
-from bramley.agent.serving.line_times import LineTimes
-from bramley.agent.serving.log_files import LogFile
+from bramley.agent.serving.log_files import LineTimes, LogFile
 from bramley.agent.serving.pod_logs import PodLogs
 from bramley.agent.serving.sources import Line, LogRequest
 from bramley.api.core import Pod
@@ -134,7 +133,7 @@ async def test_a_followed_log_ends_with_the_vm_and_loses_nothing(tmp_path: Path)
         write(host.guest, "why it failed")
         # As the agent does: the record says the end, then everything goes.
         host.state = VmState.ENDED
-        keeping.keep_log(host.data, VM, tmp_path)
+        report.keep_log(host.data, VM, tmp_path)
         await host.data.remove(VM)
         host.state = None
 
@@ -153,7 +152,7 @@ async def test_a_guests_log_is_not_told_twice_when_it_is_kept(tmp_path: Path) ->
     async with asyncio.TaskGroup() as group:
         group.create_task(follow())
         await asyncio.sleep(5)
-        keeping.keep_log(host.data, VM, tmp_path)
+        report.keep_log(host.data, VM, tmp_path)
         await host.data.remove(VM)
         await asyncio.sleep(5)
         host.state = VmState.ENDED
@@ -175,7 +174,7 @@ async def test_forgetting_a_guest_keeps_its_log(tmp_path: Path) -> None:
 
     await Guests(kube, host.data, tokens, place=place, logs=tmp_path).forget(VM)
 
-    assert keeping.kept_path(tmp_path, VM).read_text() == "why\n"
+    assert report.kept_path(tmp_path, VM).read_text() == "why\n"
     assert host.data.vms() == []
 
 
@@ -189,7 +188,7 @@ async def test_the_log_of_a_finished_pod_is_there_when_its_vm_is_gone(tmp_path: 
     host.state, host.phase = None, "Failed"
 
     assert await read(logs.batches(asking(follow=True))) == ["said", "exit 3"]
-    kept = keeping.kept_path(tmp_path, VM)
+    kept = report.kept_path(tmp_path, VM)
     assert kept.stat().st_mode & 0o777 == 0o600
 
 
@@ -225,8 +224,8 @@ async def test_a_link_in_the_place_of_a_log_is_not_followed(tmp_path: Path) -> N
     host.guest.symlink_to(secret)
 
     assert await read(host.logs.batches(asking())) == []
-    keeping.keep_log(host.data, VM, tmp_path)
-    assert not keeping.kept_path(tmp_path, VM).exists()
+    report.keep_log(host.data, VM, tmp_path)
+    assert not report.kept_path(tmp_path, VM).exists()
 
 
 @pytest.fixture
@@ -246,8 +245,8 @@ async def test_a_guest_that_dates_its_log_into_the_far_future_stops_nobody(
     host.logs.look()
 
     assert await read(host.logs.batches(asking())) == ["late"]
-    keeping.keep_log(host.data, VM, boundless)
-    kept = keeping.kept_path(boundless, VM)
+    report.keep_log(host.data, VM, boundless)
+    kept = report.kept_path(boundless, VM)
     assert kept.read_text() == "late\n"
     assert kept.stat().st_mtime <= time.time()
 

@@ -14,8 +14,7 @@ import aiohttp
 import pytest
 
 from bramley.agent.processes import SystemPrograms
-from bramley.agent.serving.connections import Bounds, Guard
-from bramley.agent.serving.server import Server, Settings
+from bramley.agent.serving.server import Bounds, Guard, Server, Settings
 from bramley.app import embedded
 from bramley.base import errors
 from bramley.base.clock import SystemClock

@@ -15,14 +15,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from bramley.access import identity
-from bramley.agent.guest import references
+from bramley.agent.guest import environment
 from bramley.agent.guest.folders import UserData
 from bramley.agent.guest.guests import Guests
 from bramley.agent.guest.tokens import Tokens
 from bramley.agent.metrics import AgentMetrics
-from bramley.agent.node.facts import Facts
-from bramley.agent.node.keeping import NodeKeeper
+from bramley.agent.node.controller import NodeKeeper
 from bramley.agent.node.lease import Heartbeat
+from bramley.agent.node.status import Facts
 from bramley.agent.pods import status
 from bramley.agent.settings import NodeSettings
 from bramley.api import names
@@ -117,7 +117,7 @@ def guests(kube: Client, root: Path) -> Guests:
         rng=chance(),
         counted=AgentMetrics(CollectorRegistry()),
     )
-    return Guests(kube, folders, tokens, place=references.Place(node="mac-a"))
+    return Guests(kube, folders, tokens, place=environment.Place(node="mac-a"))
 
 
 async def tell(kube: Client, about: Pod | Node, times: int) -> None:

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from bramley.agent import platform, supervising
+from bramley.agent import platform, supervised_runs
 from bramley.agent.runs import Run
-from bramley.agent.supervising import SupervisedRuns
+from bramley.agent.supervised_runs import SupervisedRuns
 from bramley.base import errors
 from bramley.base.clock import SystemClock
 
@@ -203,8 +203,8 @@ async def test_a_supervisor_that_does_not_come_to_the_point_is_killed(
 ) -> None:
     stuck = tmp_path / "stuck.sh"
     stuck.write_text('echo $$ > "$1/pid"; sleep 600\n')
-    monkeypatch.setattr(supervising, "SCRIPT", stuck)
-    monkeypatch.setattr(supervising, "START_LIMIT", supervising.START_LIMIT / 20)
+    monkeypatch.setattr(supervised_runs, "SCRIPT", stuck)
+    monkeypatch.setattr(supervised_runs, "START_LIMIT", supervised_runs.START_LIMIT / 20)
     runs = an_agent(tmp_path)
 
     with pytest.raises(errors.TimedOut):
@@ -262,7 +262,7 @@ def test_the_script_works_in_every_shell(shell: str, tmp_path: Path) -> None:
     words = ["sh", "-c", 'printf "%s|" "$@"; exit 9', "sh", "a b", "", "*", "c'd"]
 
     done = subprocess.run(
-        [shell, str(supervising.SCRIPT), str(folder), *words],
+        [shell, str(supervised_runs.SCRIPT), str(folder), *words],
         start_new_session=True,
         capture_output=True,
         text=True,
@@ -280,7 +280,9 @@ def test_the_script_works_in_every_shell(shell: str, tmp_path: Path) -> None:
 
 
 def test_what_the_script_notes_is_what_the_agent_sees(tmp_path: Path) -> None:
-    script = f'{supervising.SCRIPT.read_text().split("trap")[0]}\nbegan "$2"\nprintf %s "$start"'
+    script = (
+        f'{supervised_runs.SCRIPT.read_text().split("trap")[0]}\nbegan "$2"\nprintf %s "$start"'
+    )
     told = subprocess.run(
         ["/bin/sh", "-c", script, "sh", str(tmp_path), "x", str(os.getpid())],
         capture_output=True,

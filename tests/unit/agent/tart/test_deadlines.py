@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bramley.agent.runs import Run
-from bramley.agent.supervising import SupervisedRuns
+from bramley.agent.supervised_runs import SupervisedRuns
 from bramley.agent.tart.driver import PATIENCE, Deadlines, Tart
 from bramley.base import errors
 from tests.unit.agent.tart.fakes import Hung, Metrics, Programs, a_tart
@@ -36,7 +36,7 @@ CALLS: dict[str, tuple[Calling, float]] = {
     "delete": (lambda tart: tart.delete("vm"), 14),
     "get": (lambda tart: tart.get("vm"), 15),
     "list": (lambda tart: tart.list(), 16),
-    "version": (lambda tart: tart.answers(), 17),
+    "version": (lambda tart: tart.version(), 17),
     # As long as the grace and some more, but no less than two minutes.
     "stop": (lambda tart: tart.stop("vm", timedelta(seconds=300)), 318),
     "ip": (lambda tart: tart.ip("vm", timedelta(seconds=30)), 49),
@@ -91,7 +91,7 @@ def test_every_command_of_the_driver_is_in_this_table() -> None:
         if not name.startswith("_")
     }
 
-    assert commands - {"answers", "start"} == set(CALLS) - {"version"}
+    assert commands - {"start"} == set(CALLS)
 
 
 async def test_a_short_grace_still_leaves_tart_two_minutes_to_stop(tmp_path: Path) -> None:

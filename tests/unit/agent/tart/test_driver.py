@@ -7,9 +7,8 @@ import pytest
 
 from bramley.agent.programs import Finished, ProgramMissing
 from bramley.agent.tart import failures
-from bramley.agent.tart.driver import Credentials
-from bramley.agent.tart.listing import ListedVm, VmFacts
-from bramley.agent.tart.running import RunOptions, Share
+from bramley.agent.tart.driver import Credentials, RunOptions, Share
+from bramley.agent.tart.output import ListedVm, VmFacts
 from bramley.base import errors
 from bramley.base.secret import Secret
 from tests.unit.agent.tart.fakes import BINARY, Programs, a_tart, a_vm_on_disk
@@ -250,7 +249,7 @@ async def test_a_guests_own_exit_code_is_handed_on(tmp_path: Path) -> None:
 async def test_tart_answers_with_its_version(tmp_path: Path) -> None:
     programs = Programs(version=Finished(0, stdout="2.32.1\n"))
 
-    assert await a_tart(tmp_path, programs).answers() == "2.32.1"
+    assert await a_tart(tmp_path, programs).version() == "2.32.1"
 
 
 def test_a_run_has_no_screen_its_shares_and_a_disk_that_need_not_last(tmp_path: Path) -> None:

@@ -1,0 +1,86 @@
+"""Hearing of a process's end at once, whether or not it is our child: a pidfd on Linux, a kqueue on macOS.
+
+Both become readable when the process ends, also while nobody has reaped it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import select
+import sys
+from collections.abc import Iterator
+
+from bramley.agent import platform
+
+
+async def wait_readable(handle: int) -> None:
+    """Return when the descriptor can be read, or its other side is closed."""
+    loop = asyncio.get_running_loop()
+    event = asyncio.Event()
+    loop.add_reader(handle, event.set)
+    try:
+        await event.wait()
+    finally:
+        loop.remove_reader(handle)
+
+
+async def wait_writable(handle: int) -> None:
+    """Return when the descriptor can be written, or its other side is closed."""
+    loop = asyncio.get_running_loop()
+    event = asyncio.Event()
+    loop.add_writer(handle, event.set)
+    try:
+        await event.wait()
+    finally:
+        loop.remove_writer(handle)
+
+
+POLL_SECONDS = 0.05
+
+
+async def wait_for_exit(pid: int) -> None:
+    """Return when the process has ended."""
+    try:
+        with _exit_descriptor(pid) as handle:
+            await wait_readable(handle)
+    except ProcessLookupError:
+        return
+    except OSError:
+        # No descriptor is free, or the system knows no such call: then looking has to do.
+        await _poll(pid)
+
+
+async def _poll(pid: int) -> None:
+    system = platform.current()
+    while system.began(pid) is not None:  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(POLL_SECONDS)
+
+
+if sys.platform == "darwin":
+
+    @contextlib.contextmanager
+    def _exit_descriptor(pid: int) -> Iterator[int]:
+        queue = select.kqueue()
+        try:
+            ending = select.kevent(
+                pid,
+                filter=select.KQ_FILTER_PROC,
+                flags=select.KQ_EV_ADD | select.KQ_EV_ONESHOT,
+                fflags=select.KQ_NOTE_EXIT,
+            )
+            queue.control([ending], 0)
+            yield queue.fileno()
+        finally:
+            queue.close()
+
+else:
+
+    @contextlib.contextmanager
+    def _exit_descriptor(pid: int) -> Iterator[int]:
+        handle = os.pidfd_open(pid)
+        try:
+            yield handle
+        finally:
+            os.close(handle)

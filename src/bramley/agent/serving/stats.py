@@ -1,0 +1,155 @@
+"""What the VMs of this Node use, measured every few seconds; a rate is what came between two measurements.
+
+The Node's figures are those of its VMs and of the agent: what else runs on a Mac of the fleet is small, and the system's own
+counters differ between macOS and Linux.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from bramley.agent.host import Host, Space, Usage
+from bramley.agent.ledger import VmRecord, VmState
+from bramley.agent.serving.sources import NodeUsage, PodUsage, Used
+from bramley.api.core import Pod
+from bramley.api.names import agent
+from bramley.base.clock import Clock
+
+SAMPLE_EVERY = agent.USAGE_WINDOW
+# The first rates are wanted soon.
+FIRST_AFTER = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    pid: int
+    used: Used
+
+
+@dataclass(slots=True)
+class Sampler:
+    """Measures; `run` has to run beside it.
+
+    `process` finds the process that runs a VM, `pods` a Pod of this Node, `disk` is where the VMs' disks are, `own` tells what
+    the agent itself uses.
+    """
+
+    node: str
+    host: Host
+    records: Callable[[], Mapping[str, VmRecord]]
+    process: Callable[[str], int | None]
+    pods: Callable[[str, str], Pod | None]
+    clock: Clock
+    disk: Path | None = None
+    own: Callable[[], Usage] = field(default_factory=lambda: own_usage)
+    _samples: dict[str, _Sample] = field(default_factory=dict)
+    _own: _Sample | None = None
+    _ended_cpu: float = 0.0
+    _started: datetime = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._started = self.clock.now()
+
+    async def run(self) -> None:
+        """Measure until cancelled."""
+        self.sample()
+        await asyncio.sleep(FIRST_AFTER.total_seconds())
+        while True:
+            self.sample()
+            await asyncio.sleep(SAMPLE_EVERY.total_seconds())
+
+    def sample(self) -> None:
+        """Measure once."""
+        before, self._samples = self._samples, {}
+        for vm, record in self.records().items():
+            if record.state is VmState.STARTED and (pid := self.process(vm)) is not None:
+                found = self._measured(pid, before.get(vm))
+                if found is not None:
+                    self._samples[vm] = found
+        for vm, last in before.items():
+            now = self._samples.get(vm)
+            if now is None or now.pid != last.pid:
+                # The Node's counter must not fall when a VM ends.
+                self._ended_cpu += last.used.cpu_seconds
+        own = self._own.used if self._own else None
+        self._own = _Sample(0, _used(self.own(), own, self.clock.now()))
+
+    def usage(self) -> NodeUsage:
+        """Return the last measurement."""
+        records = self.records()
+        vms = {vm: each.used for vm, each in self._samples.items() if vm in records}
+        found = [self._pod(records[vm], used) for vm, used in vms.items()]
+        return NodeUsage(
+            node=self.node,
+            started_at=self._started,
+            used=self._whole(),
+            pods=sorted(found, key=lambda each: (each.namespace, each.pod)),
+            disk=self._space(),
+        )
+
+    def _pod(self, record: VmRecord, used: Used) -> PodUsage:
+        pod = self.pods(record.namespace, record.pod)
+        names = [each.name for each in pod.spec.containers] if pod else []
+        return PodUsage(
+            namespace=record.namespace,
+            pod=record.pod,
+            uid=record.uid,
+            container=names[0] if names else record.pod,
+            started_at=record.started_at,
+            used=used,
+        )
+
+    def _whole(self) -> Used:
+        own = [self._own] if self._own else []
+        each = [sample.used for sample in (*self._samples.values(), *own)]
+        rates = [used.cores for used in each if used.cores is not None]
+        return Used(
+            at=max((used.at for used in each), default=self.clock.now()),
+            cpu_seconds=self._ended_cpu + sum(used.cpu_seconds for used in each),
+            cores=sum(rates) if rates else None,
+            memory_bytes=sum(used.memory_bytes for used in each),
+        )
+
+    def _measured(self, pid: int, before: _Sample | None) -> _Sample | None:
+        try:
+            found = self.host.usage(pid)
+        except OSError:
+            return None
+        if found is None:
+            return None
+        at = self.clock.now()
+        last = before.used if before is not None and before.pid == pid else None
+        return _Sample(pid, _used(found, last, at))
+
+    def _space(self) -> Space | None:
+        if self.disk is None:
+            return None
+        try:
+            return self.host.space(self.disk)
+        except OSError:
+            return None
+
+
+def own_usage() -> Usage:
+    """Return what this process alone has used: what it started is counted with the VMs."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return Usage(timedelta(seconds=time.process_time()), most)
+
+
+def _used(found: Usage, last: Used | None, at: datetime) -> Used:
+    cpu, cores = found.cpu.total_seconds(), None
+    if last is not None and at > last.at:
+        # A child that ended takes its time with it; that is no negative work.
+        cpu = max(cpu, last.cpu_seconds)
+        cores = (cpu - last.cpu_seconds) / (at - last.at).total_seconds()
+    elif last is not None:
+        cores = last.cores
+    return Used(at, cpu, cores, found.resident_bytes)

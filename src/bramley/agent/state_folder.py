@@ -1,0 +1,62 @@
+"""One agent per host: an exclusive lock in the state folder, held for as long as the agent runs and gone with its process."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from bramley.agent.settings import Folders
+from bramley.api.names import flags
+from bramley.api.names.flags import Flag
+from bramley.base import errors
+
+PRIVATE = 0o700
+# Where people look for logs; the files in it are private.
+OPEN = 0o755
+
+
+def make_folders(folders: Folders) -> None:
+    """Make the folders that are not there."""
+    _make(folders.state, PRIVATE, flags.STATE_DIR)
+    _make(folders.user_data, PRIVATE, flags.USERDATA_DIR)
+    _make(folders.vm_logs, OPEN, flags.VM_LOG_DIR)
+
+
+def _make(folder: Path, mode: int, flag: Flag) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=mode)
+    except OSError as error:
+        raise errors.BadConfiguration(
+            f"{flag.name} {folder}: {error.strerror}; give a folder that this user may write"
+        ) from error
+
+
+class AnotherAgent(errors.Refused):
+    """Another agent runs on this host; two would run each other's Pods twice."""
+
+
+@contextlib.contextmanager
+def hold_lock(path: Path) -> Iterator[None]:
+    """Hold the lock of this host; AnotherAgent if somebody else does."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    try:
+        _acquire(descriptor, path)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _acquire(descriptor: int, path: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        holder = os.read(descriptor, 20).decode("ascii", "replace").strip() or "unknown"
+        raise AnotherAgent(
+            f"another agent (process {holder}) uses {path.parent}; stop that one, or give this one a folder of its own "
+            f"with {flags.STATE_DIR.name}"
+        ) from error
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)

@@ -1,0 +1,95 @@
+"""Reading what tart prints: lists and facts in JSON, whose types differ between commands and releases."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from bramley.agent.tart.failures import Unintelligible
+
+
+@dataclass(frozen=True, slots=True)
+class ListedVm:
+    """One row of `tart list`; local VMs by name, cached images by tag and again by digest."""
+
+    name: str
+    is_local: bool
+    size_gb: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class VmFacts:
+    """What `tart get` tells of one local VM."""
+
+    cpu: int
+    memory_mb: int
+    disk_gb: int = 0
+    is_suspended: bool = False
+
+
+_LOCAL = "local"
+_SUSPENDED = "suspended"
+_SHOWN = 200
+
+
+def listed(text: str) -> list[ListedVm]:
+    """Read `tart list --format json`."""
+    rows = _json("list", text)
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise _unreadable("list", text)
+    try:
+        return [_row(row) for row in rows]
+    except (KeyError, TypeError, ValueError) as error:
+        raise _unreadable("list", text) from error
+
+
+def facts(text: str) -> VmFacts:
+    """Read `tart get --format json`."""
+    row = _json("get", text)
+    try:
+        return VmFacts(
+            cpu=int(row["CPU"]),
+            memory_mb=int(row["Memory"]),
+            disk_gb=int(row.get("Disk") or 0),
+            is_suspended=str(row.get("State", "")).lower() == _SUSPENDED,
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _unreadable("get", text) from error
+
+
+def address(text: str) -> str:
+    """Read `tart ip`."""
+    try:
+        return str(ipaddress.IPv4Address(text.strip()))
+    except ValueError as error:
+        raise _unreadable("ip", text) from error
+
+
+def _row(row: dict[str, Any]) -> ListedVm:
+    return ListedVm(
+        name=str(row["Name"]),
+        is_local=str(row["Source"]).lower() == _LOCAL,
+        size_gb=_size(row.get("Size")),
+    )
+
+
+def _size(value: object) -> float:
+    """Return a size that may be a number or a text; nobody fails for the want of it."""
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return 0.0
+
+
+def _json(operation: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise _unreadable(operation, text) from error
+
+
+def _unreadable(operation: str, text: str) -> Unintelligible:
+    shown = text.strip()[:_SHOWN]
+    return Unintelligible(operation, code=0, stderr=f"cannot be understood: {shown!r}")

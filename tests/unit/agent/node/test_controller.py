@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from bramley.agent.host import Space
+from bramley.agent.node.status import Check, Facts
+from bramley.api import conditions
+from bramley.api.core import Node
+from bramley.api.names import labels
+from bramley.base import errors, virtual_time
+from bramley.kube.client import Client
+from bramley.runtime.keys import Key
+from tests.unit.agent.node import worlds
+from tests.unit.agent.node.worlds import NAME, Deaf, a_keeper, an_api, beside, find
+
+WELL = Facts(tart=Check(""), space=Space(total=1000, free=500))
+
+
+async def test_a_host_becomes_a_node_that_is_ready() -> None:
+    async with an_api() as kube:
+        await a_keeper(kube, lambda: WELL, provider_id="scw-applesilicon://par/1").beat()
+
+        node = await kube.get(Node, NAME)
+
+    assert worlds.conditions(node)["Ready"] == ("True", "TartKubeletReady")
+    assert node.metadata.labels[labels.RUNTIME] == "tart"
+    assert [taint.key for taint in node.spec.taints] == [labels.MACOS_TAINT]
+    assert node.spec.provider_id == "scw-applesilicon://par/1"
+    assert node.status.addresses[0].address == "10.0.0.7"
+
+
+async def test_a_node_that_was_there_keeps_what_others_said() -> None:
+    async with an_api() as kube:
+        body = {"metadata": {"name": NAME, "labels": {"example.com/a": "1", "tuist.dev/old": "1"}}}
+        taint = {"key": "example.com/t", "effect": "NoSchedule"}
+        await kube.create_wire(Node.resource, {**body, "spec": {"taints": [taint]}})
+        other = {"type": "NetworkUnavailable", "status": "False"}
+        await kube.merge_patch(
+            Node, NAME, {"status": {"conditions": [other]}}, subresource="status"
+        )
+
+        await a_keeper(kube, lambda: WELL).beat()
+
+        node = await kube.get(Node, NAME)
+    assert "NetworkUnavailable" in worlds.conditions(node)
+    assert node.metadata.labels["example.com/a"] == "1"
+    assert "tuist.dev/old" not in node.metadata.labels
+    assert [taint.key for taint in node.spec.taints] == ["example.com/t", labels.MACOS_TAINT]
+
+
+async def test_a_node_given_up_by_others_is_ready_again_with_the_next_beat() -> None:
+    async with an_api() as kube:
+        keeper = a_keeper(kube, lambda: WELL)
+        await keeper.beat()
+        unknown = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}
+        await kube.merge_patch(
+            Node, NAME, {"status": {"conditions": [unknown]}}, subresource="status"
+        )
+
+        await keeper.beat()
+
+        assert worlds.conditions(await kube.get(Node, NAME))["Ready"][0] == "True"
+
+
+async def test_it_beats_every_30_seconds() -> None:
+    async with an_api() as kube, beside(a_keeper(kube, lambda: WELL).run):
+        beats = set()
+        await asyncio.sleep(1)
+        for _ in range(10):
+            await asyncio.sleep(30)
+            ready = conditions.find((await kube.get(Node, NAME)).status.conditions, "Ready")
+            assert ready
+            beats.add(ready.last_heartbeat_time)
+
+    assert len(beats) == 10
+
+
+async def test_a_change_is_told_at_once() -> None:
+    known = [Facts()]
+    async with an_api() as kube:
+        keeper = a_keeper(kube, lambda: known[0])
+        async with beside(keeper.run):
+            await asyncio.sleep(5)
+            assert worlds.conditions(await kube.get(Node, NAME))["Ready"][0] == "False"
+
+            known[0] = WELL
+            keeper.wake()
+            await asyncio.sleep(0.1)
+
+            assert worlds.conditions(await kube.get(Node, NAME))["Ready"][0] == "True"
+
+
+async def test_a_deleted_node_is_registered_again_at_once() -> None:
+    async with an_api() as kube:
+        keeper = a_keeper(kube, lambda: WELL)
+        async with beside(keeper.run):
+            await asyncio.sleep(5)
+            old = await kube.get(Node, NAME)
+            await kube.delete(Node, NAME)
+            keeper.on_change(Key("", NAME), old, None)
+
+            await asyncio.sleep(0.1)
+
+            node = await find(kube)
+    assert node is not None
+    assert node.uid != old.uid
+    assert keeper.uid == node.uid
+    assert worlds.conditions(node)["Ready"][0] == "True"
+
+
+async def test_a_node_deleted_unseen_comes_back_with_the_next_beat() -> None:
+    async with an_api() as kube, beside(a_keeper(kube, lambda: WELL).run):
+        await asyncio.sleep(5)
+        await kube.delete(Node, NAME)
+
+        await asyncio.sleep(30)
+
+        assert await find(kube) is not None
+
+
+async def test_a_name_that_no_node_can_have_ends_the_agent() -> None:
+    async with an_api() as kube:
+        keeper = a_keeper(kube, lambda: WELL, labels={"not a label": "x"})
+        with pytest.raises(errors.InvalidSpec):
+            await keeper.run()
+
+
+async def test_a_server_that_is_away_is_asked_again_and_again() -> None:
+    server = Deaf()
+    keeper = a_keeper(Client(server, clock=virtual_time.clock()), lambda: WELL)
+    async with beside(keeper.run):
+        await asyncio.sleep(600)
+
+    assert not keeper.registered.is_set()
+    assert max(server.pauses()) <= 50

@@ -1,0 +1,80 @@
+"""What the Node tells comes from probes, each of which looks for itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from bramley.agent.host import Space
+from bramley.agent.node.host_probes import Others, View
+
+
+class Tart:
+    """Answers, and has nothing."""
+
+    async def version(self) -> str:
+        return "2.32.1"
+
+    async def list(self) -> Sequence[object]:
+        return []
+
+    async def exec(self, *_: object, **__: object) -> Any:
+        raise AssertionError("no guest runs")
+
+
+class Host:
+    """Has room."""
+
+    def space(self, _: Path) -> Space:
+        return Space(total=100, free=50)
+
+    def boot_id(self) -> str:
+        return "boot"
+
+
+class Ears:
+    """Hear nothing."""
+
+    def doubts(self, vms: Iterable[str]) -> list[str]:
+        return list(vms)
+
+    def hear(self, **_: object) -> None:
+        return
+
+
+class Metrics:
+    """Counts nothing."""
+
+    def guest_disks(self, percents: Mapping[str, float]) -> None:
+        assert not percents
+
+
+async def test_bug_in_one_probe_ends_neither_it_nor_the_others(tmp_path: Path) -> None:
+    looks: list[int] = []
+
+    def leaks() -> Sequence[str]:
+        looks.append(1)
+        if len(looks) < 3:
+            raise ValueError("what a process of a stranger says")
+        return ["evidence"]
+
+    view = View(
+        Tart(),
+        cast("Any", Host()),
+        session=None,
+        disk=tmp_path,
+        others=Others(running=list, leaks=leaks, images=list, ears=Ears()),
+        metrics=Metrics(),
+        changed=lambda: None,
+    )
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(job) for job in view.jobs()]
+        await asyncio.sleep(60)
+        facts = view.facts()
+        for task in tasks:
+            task.cancel()
+
+    assert facts.leaks == ("evidence",)
+    assert facts.tart.trouble == ""

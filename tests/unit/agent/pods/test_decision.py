@@ -1,0 +1,259 @@
+"""The state machine: its whole table, and what must hold in every one of its combinations."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bramley.agent.ledger import VmState
+from bramley.agent.pods.decision import (
+    Image,
+    Observation,
+    Phase,
+    Process,
+    Step,
+    decide,
+)
+from tests.unit import sampling
+from tests.unit.agent.pods.classes import CLASSES
+from tests.unit.agent.pods.combinations import CORE, EFFECTS, FLAGS, after, every_core, plausible
+
+DONE = (Phase.SUCCEEDED, Phase.FAILED)
+OPEN = (Phase.PENDING, Phase.RUNNING)
+OVER = (Process.ENDED, Process.REFUSED)
+NOT_READY = (Image.UNASKED, Image.PULLING, Image.FAILED)
+
+# The whole table, read from above: the first row that fits says what to do. What a row does not name may be anything.
+TABLE: tuple[tuple[Mapping[str, Any], Step], ...] = (
+    # A deletion comes before everything, also before the phase: first its end, then its remains, then itself.
+    ({"is_deleting": True, "process": Process.ALIVE}, Step.ASK),
+    ({"is_deleting": True, "phase": OPEN, "record": VmState.ENDED}, Step.REPORT),
+    ({"is_deleting": True, "phase": Phase.RUNNING, "record": VmState.STARTED}, Step.END),
+    (
+        {
+            "is_deleting": True,
+            "phase": Phase.PENDING,
+            "record": VmState.STARTED,
+            "process": Process.ENDED,
+        },
+        Step.END,
+    ),
+    (
+        {
+            "is_deleting": True,
+            "phase": OPEN,
+            "record": (None, VmState.CLAIMED, VmState.CLONED),
+            "process": OVER,
+        },
+        Step.ADOPT,
+    ),
+    (
+        {
+            "is_deleting": True,
+            "phase": Phase.RUNNING,
+            "record": (None, VmState.CLAIMED, VmState.CLONED),
+        },
+        Step.ADOPT,
+    ),
+    ({"is_deleting": True, "has_clone": True}, Step.DELETE_VM),
+    ({"is_deleting": True, "process": OVER}, Step.FORGET_RUN),
+    ({"is_deleting": True, "record": tuple(VmState)}, Step.DROP_RECORD),
+    ({"is_deleting": True, "has_finalizer": True}, Step.RELEASE),
+    ({"is_deleting": True}, Step.COMPLETE),
+    # What has finished is cleared away and never begun again.
+    ({"phase": DONE, "process": Process.ALIVE}, Step.ASK),
+    ({"phase": DONE, "has_clone": True}, Step.DELETE_VM),
+    ({"phase": DONE, "process": OVER}, Step.FORGET_RUN),
+    ({"phase": DONE, "record": tuple(VmState)}, Step.DROP_RECORD),
+    ({"phase": DONE, "has_finalizer": True}, Step.RELEASE),
+    ({"phase": DONE}, Step.REST),
+    # Without a record a Pod is held first; traces of a VM are followed, never booted.
+    ({"record": None, "has_finalizer": False}, Step.HOLD),
+    ({"record": None, "phase": Phase.RUNNING}, Step.ADOPT),
+    ({"record": None, "has_clone": True}, Step.ADOPT),
+    ({"record": None, "process": (Process.ALIVE, *OVER)}, Step.ADOPT),
+    ({"record": None}, Step.CLAIM),
+    # Towards a VM.
+    ({"record": (VmState.CLAIMED, VmState.CLONED), "process": (Process.ALIVE, *OVER)}, Step.ADOPT),
+    ({"record": (VmState.CLAIMED, VmState.CLONED), "phase": Phase.RUNNING}, Step.ADOPT),
+    ({"record": VmState.CLAIMED, "has_clone": True}, Step.DELETE_VM),
+    ({"record": VmState.CLAIMED, "image": Image.READY}, Step.CLONE),
+    ({"record": VmState.CLAIMED, "image": NOT_READY}, Step.AWAIT_IMAGE),
+    ({"record": VmState.CLONED, "has_clone": False}, Step.DROP_RECORD),
+    ({"record": VmState.CLONED}, Step.START),
+    # A VM, and its end.
+    ({"record": VmState.STARTED, "process": Process.ALIVE}, Step.FOLLOW),
+    ({"record": VmState.STARTED, "phase": Phase.RUNNING}, Step.END),
+    ({"record": VmState.STARTED, "process": Process.ENDED}, Step.END),
+    ({"record": VmState.STARTED, "process": Process.REFUSED, "has_clone": True}, Step.REGRET),
+    ({"record": VmState.STARTED, "process": Process.REFUSED}, Step.FORGET_RUN),
+    ({"record": VmState.STARTED, "has_clone": True}, Step.START),
+    ({"record": VmState.STARTED}, Step.DROP_RECORD),
+    ({"record": VmState.ENDED}, Step.REPORT),
+    # The server knows the end already, only our view of the Pod does not.
+    ({"record": VmState.REPORTED, "process": Process.ALIVE}, Step.ASK),
+    ({"record": VmState.REPORTED, "has_clone": True}, Step.DELETE_VM),
+    ({"record": VmState.REPORTED, "process": OVER}, Step.FORGET_RUN),
+    ({"record": VmState.REPORTED}, Step.DROP_RECORD),
+)
+
+
+def fits(seen: Observation, row: Mapping[str, Any]) -> bool:
+    def holds(name: str, wanted: Any) -> bool:
+        value = getattr(seen, name)
+        return value in wanted if isinstance(wanted, tuple) else value is wanted
+
+    return all(holds(name, wanted) for name, wanted in row.items())
+
+
+def row_for(seen: Observation) -> int:
+    return next(place for place, (row, _) in enumerate(TABLE) if fits(seen, row))
+
+
+def test_every_combination_is_decided_as_the_table_says() -> None:
+    wrong = [
+        (seen, decide(seen), TABLE[row_for(seen)][1])
+        for seen in map(plausible, every_core())
+        if decide(seen) is not TABLE[row_for(seen)][1]
+    ]
+
+    assert not wrong
+
+
+def test_no_row_of_the_table_is_idle() -> None:
+    used = {row_for(seen) for seen in map(plausible, every_core())}
+
+    assert used == set(range(len(TABLE)))
+
+
+def observations() -> st.SearchStrategy[Observation]:
+    core = {name: st.sampled_from(values) for name, values in CORE.items()}
+    return st.builds(Observation, **core, **{name: st.booleans() for name in FLAGS}).map(plausible)
+
+
+def with_every_flag() -> Iterator[Observation]:
+    """Yield all core combinations with each flag alone turned from its default; under `fast` every seventh one."""
+    some = itertools.islice(every_core(), 0, None, 1 if sampling.share() == 1 else 7)
+    for seen in map(plausible, some):
+        yield seen
+        for flag in FLAGS:
+            turned: Mapping[str, Any] = {flag: not getattr(Observation(), flag)}
+            yield plausible(dataclasses.replace(seen, **turned))
+
+
+MAKES = {Step.HOLD, Step.CLAIM, Step.CLONE, Step.START}
+
+
+def check(seen: Observation) -> None:
+    step = decide(seen)
+
+    if seen.is_gone or seen.is_deleting or seen.phase.is_finished:
+        assert step not in MAKES | {Step.REJECT, Step.EXPIRE, Step.FOLLOW}
+    if step is Step.START:
+        check_start(seen)
+    if step in {Step.CLAIM, Step.CLONE}:
+        assert seen.has_finalizer or seen.record is not None
+        assert seen.process is Process.NONE
+        assert not seen.has_clone
+    check_removal(seen, step)
+
+
+def check_start(seen: Observation) -> None:
+    """A disk boots only if it is whole and has certainly never booted."""
+    assert seen.has_clone
+    assert seen.has_slot
+    assert seen.process is Process.NONE
+    assert seen.phase is Phase.PENDING
+    if seen.record is VmState.STARTED:
+        assert seen.is_same_boot
+        assert not seen.is_adopted
+    else:
+        assert seen.record is VmState.CLONED
+
+
+def check_removal(seen: Observation, step: Step) -> None:
+    """Nothing goes before what depends on it: the status before the VM, the VM before its record, all before the Pod."""
+    told = seen.is_gone or seen.phase.is_finished or seen.record is VmState.REPORTED
+    if step is Step.DELETE_VM and not told:
+        assert seen.record is not VmState.ENDED
+        if seen.record is VmState.STARTED:
+            assert seen.process in {Process.NONE, Process.REFUSED}
+            assert seen.is_same_boot
+    if step in {Step.DELETE_VM, Step.REMOVE_DATA, Step.FORGET_RUN, Step.DROP_RECORD}:
+        assert seen.process is not Process.ALIVE
+    if step in {Step.DROP_RECORD, Step.RELEASE, Step.COMPLETE}:
+        assert not (seen.has_clone or seen.has_run) or seen.record is VmState.CLONED
+    if step in {Step.RELEASE, Step.COMPLETE}:
+        assert not seen.has_data
+        assert seen.process is not Process.ALIVE
+        assert seen.record is None or seen.may_appear
+        # Only somebody who deletes the Pod lets it go before its last remains.
+        assert seen.is_deleting or not seen.may_appear
+    if step is Step.COMPLETE:
+        assert seen.is_deleting
+        assert not seen.has_finalizer
+
+
+def test_invariants_hold_in_every_combination_with_each_flag() -> None:
+    for seen in with_every_flag():
+        check(seen)
+
+
+@given(observations())
+def test_invariants_hold_for_any_observation(seen: Observation) -> None:
+    check(seen)
+
+
+def steps_until_rest(seen: Observation) -> list[Step]:
+    steps: list[Step] = []
+    while len(steps) < 30:
+        step = decide(seen)
+        steps.append(step)
+        if step not in EFFECTS:
+            return steps
+        # A guest that was asked has its time, and no step fails for ever.
+        seen = dataclasses.replace(after(seen, step), is_backing_off=False)
+        if step is Step.ASK:
+            seen = dataclasses.replace(seen, is_out_of_grace=True)
+    raise AssertionError(f"no end: {steps}")
+
+
+@given(observations())
+def test_steps_never_go_in_a_circle(seen: Observation) -> None:
+    steps_until_rest(seen)
+
+
+@given(observations())
+def test_whatever_is_deleted_is_gone_in_the_end(seen: Observation) -> None:
+    deleted = dataclasses.replace(seen, is_gone=False, is_deleting=True)
+    if deleted.was_asked:
+        deleted = dataclasses.replace(deleted, is_out_of_grace=True)
+
+    steps = steps_until_rest(deleted)
+
+    assert steps[-1] is Step.COMPLETE
+    if deleted.has_finalizer:
+        assert Step.RELEASE in steps
+
+
+@given(observations())
+def test_what_a_lost_pod_has_left_goes_too(seen: Observation) -> None:
+    gone = dataclasses.replace(seen, is_gone=True, is_out_of_grace=True)
+
+    steps = steps_until_rest(gone)
+
+    assert steps[-1] is (Step.AWAIT_REMAINS if plausible(gone).may_appear else Step.REST)
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [pytest.param(seen, step, id=told) for told, seen, step in CLASSES],
+)
+def test_class(seen: Mapping[str, Any], expected: Step) -> None:
+    assert decide(Observation(**seen)) is expected

@@ -1,0 +1,66 @@
+"""Who answers is remembered of running VMs only, written down once, and told to those who wait for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bramley.agent.ledger import Ledger, LedgerUnavailable, VmRecord, VmState
+from bramley.agent.pods.guest_liveness import Hearing
+from bramley.runtime.queue import Trigger
+
+
+class Full(Ledger):
+    """A ledger on a disk that is full."""
+
+    def put(self, record: VmRecord) -> None:
+        raise LedgerUnavailable(f"no room for {record.vm}")
+
+
+def a_ledger(folder: Path, kind: type[Ledger] = Ledger) -> Ledger:
+    states = {"runs": VmState.STARTED, "ended": VmState.ENDED}
+    ledger = Ledger(folder, durable=False)
+    for vm, state in states.items():
+        ledger.put(VmRecord(vm=vm, namespace="n", pod=vm, uid=vm, image="i", state=state))
+    return kind(folder, durable=False)
+
+
+def test_only_a_running_vm_is_heard(tmp_path: Path) -> None:
+    ledger = a_ledger(tmp_path)
+    hearing = Hearing(ledger, Trigger())
+
+    hearing.hear(answered=["runs", "ended", "unknown"])
+
+    assert [hearing.answers(vm) for vm in ("runs", "ended", "unknown")] == [True, None, None]
+    assert {vm for vm, record in ledger.vms().items() if record.has_answered} == {"runs"}
+
+
+def test_silence_is_news_once_and_only_of_who_has_answered(tmp_path: Path) -> None:
+    hearing = Hearing(a_ledger(tmp_path), Trigger())
+    assert hearing.doubts(["runs"]) == []
+    hearing.hear(answered=["runs"])
+    assert hearing.doubts(["runs"]) == ["runs"]
+
+    hearing.hear(silent=["runs"])
+
+    assert (hearing.answers("runs"), hearing.doubts(["runs"])) == (False, [])
+    hearing.hear(answered=["runs"])
+    assert (hearing.answers("runs"), hearing.doubts(["runs"])) == (True, ["runs"])
+
+
+def test_full_disk_keeps_nobody_from_hearing(tmp_path: Path) -> None:
+    hearing = Hearing(a_ledger(tmp_path, Full), Trigger())
+
+    hearing.hear(answered=["runs"])
+
+    assert hearing.answers("runs") is True
+
+
+def test_vm_that_is_gone_is_forgotten(tmp_path: Path) -> None:
+    ledger = a_ledger(tmp_path)
+    hearing = Hearing(ledger, Trigger())
+    hearing.hear(answered=["runs"])
+    ledger.drop("runs")
+
+    hearing.hear()
+
+    assert hearing.answers("runs") is None

@@ -1,0 +1,176 @@
+"""Who callers are and what they may, as the API says and for as long as it is believed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from bramley.agent.serving.auth import (
+    Caller,
+    Callers,
+    Settings,
+    TtlCache,
+    Wish,
+    of_certificate,
+    wish,
+)
+from bramley.app import embedded
+from bramley.base import errors, virtual_time
+from bramley.base.secret import Secret
+from bramley.kube.client import Client
+from bramley.kube.transport import Request, Response, Stream, Transport
+
+NODE = "mac-1"
+LOGS = Wish("get", "proxy")
+GOOD = {
+    "subject": (
+        (("organizationName", "one"),),
+        (("organizationName", "two"),),
+        (("commonName", "anna"),),
+    ),
+    "notAfter": "Jan  1 00:00:00 2030 GMT",
+}
+BEFORE, AFTER = 1_800_000_000.0, 2_000_000_000.0
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "expected"),
+    [
+        ("GET", "/containerLogs/a/b/c", Wish("get", "proxy")),
+        ("GET", "/stats/summary", Wish("get", "stats")),
+        ("GET", "/stats", Wish("get", "stats")),
+        ("GET", "/statsx", Wish("get", "proxy")),
+        ("GET", "/metrics/resource", Wish("get", "metrics")),
+        ("GET", "/logs/x", Wish("get", "log")),
+        ("HEAD", "/healthz", Wish("get", "proxy")),
+        ("POST", "/exec/a/b/c", Wish("create", "proxy")),
+        ("PURGE", "/", Wish("purge", "proxy")),
+    ],
+)
+def test_a_path_is_a_part_of_the_node(method: str, path: str, expected: Wish) -> None:
+    assert wish(method, path) == expected
+
+
+def test_a_certificate_names_its_owner_until_it_ends() -> None:
+    expected = Caller("anna", ("one", "two", "system:authenticated"))
+
+    assert of_certificate(GOOD, BEFORE) == expected
+    assert of_certificate(GOOD, AFTER) is None
+    assert of_certificate(None, BEFORE) is None
+    assert of_certificate({**GOOD, "subject": ()}, BEFORE) is None
+
+
+@dataclass
+class Counting:
+    """Counts requests, and answers none while it is down."""
+
+    inner: Transport
+    asked: list[str] = field(default_factory=list)
+    is_down: bool = False
+    hangs: bool = False
+
+    async def send(self, request: Request) -> Response:
+        self.asked.append(request.path.rpartition("/")[2])
+        if self.is_down:
+            raise errors.ApiUnavailable("down")
+        if self.hangs:
+            await asyncio.sleep(3600)
+        return await self.inner.send(request)
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
+        return self.inner.stream(request)
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+
+@asynccontextmanager
+async def asking(**settings: Any) -> AsyncIterator[tuple[Callers, Counting, Secret]]:
+    clock = virtual_time.clock()
+    async with embedded.running(clock=clock) as (api, admin):
+        line = Counting(api.transport(admin))
+        callers = Callers(NODE, Client(line, clock=clock), clock, Settings(**settings))
+        yield callers, line, api.tokens.issue("anna", ("system:masters",))
+
+
+async def test_a_token_is_reviewed_once_and_kept_as_a_hash() -> None:
+    async with asking() as (callers, line, token):
+        first = await callers.identify(f"Bearer {token.reveal()}", None)
+        again = await callers.identify(f"bearer {token.reveal()}", None)
+
+        assert first == again
+        assert first is not None
+        assert (first.name, "system:masters" in first.groups) == ("anna", True)
+        assert line.asked == ["tokenreviews"]
+        assert token.reveal() not in repr(callers._known._kept)
+        await asyncio.sleep(61)
+        await callers.identify(f"Bearer {token.reveal()}", None)
+        assert line.asked == ["tokenreviews"] * 2
+
+
+@pytest.mark.parametrize("header", ["", "Basic abc", "Bearer", "Bearer ", "Bearer " + "x" * 20_000])
+async def test_what_is_no_token_is_not_even_reviewed(header: str) -> None:
+    async with asking() as (callers, line, _):
+        assert await callers.identify(header, None) is None
+        assert line.asked == []
+
+
+async def test_a_wrong_token_is_remembered_for_ten_seconds() -> None:
+    async with asking() as (callers, line, _):
+        for _ in range(3):
+            assert await callers.identify("Bearer wrong", None) is None
+        assert line.asked == ["tokenreviews"]
+        await asyncio.sleep(11)
+        assert await callers.identify("Bearer wrong", None) is None
+        assert line.asked == ["tokenreviews"] * 2
+
+
+async def test_nobody_is_known_while_the_api_cannot_be_asked() -> None:
+    async with asking() as (callers, line, token):
+        line.is_down = True
+        assert await callers.identify(f"Bearer {token.reveal()}", None) is None
+        with pytest.raises(errors.Unavailable):
+            await callers.may(Caller("anna", ("system:masters",)), LOGS)
+
+        line.is_down = False
+        assert await callers.identify(f"Bearer {token.reveal()}", None) is not None
+
+
+async def test_a_flood_of_tokens_keeps_nobody_waiting_for_ever() -> None:
+    async with asking(asked_at_once=1, answer_within=timedelta(seconds=5)) as (callers, line, _):
+        line.hangs = True
+        began = asyncio.get_running_loop().time()
+
+        async with asyncio.TaskGroup() as group:
+            for number in range(20):
+                group.create_task(callers.identify(f"Bearer {number}", None))
+
+        assert asyncio.get_running_loop().time() - began <= 5.1
+
+
+async def test_rights_are_those_on_this_node_and_kept_for_a_minute() -> None:
+    async with asking() as (callers, line, _):
+        assert await callers.may(Caller("root", ("system:masters",)), LOGS)
+        assert not await callers.may(Caller("anna"), LOGS)
+        assert not await callers.may(Caller("anna"), LOGS)
+        assert line.asked == ["subjectaccessreviews"] * 2
+        await asyncio.sleep(11)
+        assert not await callers.may(Caller("anna"), LOGS)
+        assert line.asked == ["subjectaccessreviews"] * 3
+
+
+def test_a_memory_is_bounded_and_forgets() -> None:
+    now = [0.0]
+    kept: TtlCache[int, str] = TtlCache(2, lambda: now[0])
+    for number in range(3):
+        kept.put(number, "x", timedelta(seconds=10))
+
+    assert (kept.find(0), kept.find(1), kept.find(2)) == (None, "x", "x")
+    now[0] = 10.0
+    assert kept.find(2) is None

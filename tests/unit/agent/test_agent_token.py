@@ -1,0 +1,161 @@
+"""The agent's own token on the embedded API: renewed in time, bound to its Node, and given up with it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from bramley.access import identity
+from bramley.agent.agent_token import OwnToken, Renewal, claims
+from bramley.api.core import Node
+from bramley.api.meta import ObjectMeta
+from bramley.apiserver.auth.signing import Keys
+from bramley.app import embedded
+from bramley.base import errors, virtual_time
+from bramley.base.secret import Secret
+from bramley.kube.client import Client
+from bramley.kube.credentials import Credential, Fixed
+from bramley.kube.transport import Request, Response
+
+NODE = "mac-1"
+HOUR = timedelta(hours=1)
+
+
+class Showing:
+    """A transport that shows credentials as the one over sockets does."""
+
+    def __init__(self, api: embedded.Api, own: OwnToken) -> None:
+        self._api = api
+        self._own = own
+
+    async def send(self, request: Request) -> Response:
+        shown = await self._own.current()
+        answer = await self._once(request, shown)
+        if answer.status == 401 and await self._own.refused(shown):
+            answer = await self._once(request, await self._own.current())
+        return answer
+
+    async def _once(self, request: Request, shown: Credential) -> Response:
+        assert shown.authorization
+        token = Secret(shown.authorization.reveal().removeprefix("Bearer "))
+        return await self._api.transport(token).send(request)
+
+    def stream(self, request: Request) -> object:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        return
+
+
+@dataclass
+class World:
+    """An agent that is enrolled and has its Node."""
+
+    admin: Client
+    own: OwnToken
+    kube: Client
+    renewal: Renewal
+    node: Node
+    first: Credential
+    file: Path
+
+
+@asynccontextmanager
+async def a_world(tmp_path: Path, given: Credential | None = None) -> AsyncIterator[World]:
+    clock = virtual_time.clock()
+    async with embedded.running(clock=clock, keys=Keys.in_memory()) as (api, token):
+        admin = Client(api.transport(token), clock=clock)
+        made = await identity.create(admin, NODE, expires=HOUR)
+        first = given or Credential(Secret(f"Bearer {made.token.reveal()}"))
+        own = OwnToken(Fixed(first), tmp_path / "token")
+        kube = Client(Showing(api, own), clock=clock)  # type: ignore[arg-type]
+        node = await admin.create(Node(metadata=ObjectMeta(name=NODE)))
+        renewal = Renewal(
+            own, kube, node=NODE, uid=lambda: node.uid, clock=clock, rng=random.Random(1)
+        )
+        yield World(admin, own, kube, renewal, node, first, tmp_path / "token")
+
+
+async def test_a_fresh_token_is_left_alone(tmp_path: Path) -> None:
+    async with a_world(tmp_path) as world:
+        assert not await world.renewal.look()
+        assert await world.own.current() == world.first
+
+
+async def test_a_token_is_renewed_before_it_ends_and_outlives_the_first(tmp_path: Path) -> None:
+    async with a_world(tmp_path) as world:
+        await asyncio.sleep(0.85 * HOUR.total_seconds())
+
+        assert await world.renewal.look()
+
+        await asyncio.sleep(0.5 * HOUR.total_seconds())
+        assert (await world.kube.get(Node, NODE)).uid == world.node.uid
+        assert world.file.stat().st_mode & 0o777 == 0o600
+
+
+async def test_an_agent_that_starts_again_uses_the_renewed_token(tmp_path: Path) -> None:
+    async with a_world(tmp_path) as world:
+        await asyncio.sleep(0.85 * HOUR.total_seconds())
+        await world.renewal.look()
+
+        again = OwnToken(Fixed(world.first), world.file)
+
+        assert await again.current() == await world.own.current() != world.first
+
+
+async def test_a_token_that_is_over_is_given_up_when_the_server_says_so(tmp_path: Path) -> None:
+    """A host whose clock is ahead must not throw away the only token that is worth something."""
+    async with a_world(tmp_path) as world:
+        await asyncio.sleep(0.85 * HOUR.total_seconds())
+        await world.renewal.look()
+        await asyncio.sleep(2 * HOUR.total_seconds())
+        late = OwnToken(Fixed(world.first), world.file)
+
+        shown = await late.current()
+
+        assert shown != world.first
+        assert await late.refused(shown)
+        assert await late.current() == world.first
+
+
+async def test_with_its_node_gone_the_agent_goes_back_to_the_token_it_began_with(
+    tmp_path: Path,
+) -> None:
+    async with a_world(tmp_path) as world:
+        await asyncio.sleep(0.85 * HOUR.total_seconds())
+        await world.renewal.look()
+        await world.admin.delete(Node, NODE)
+
+        with suppress(errors.NotFound):
+            await world.kube.get(Node, NODE)
+
+        assert await world.own.current() == world.first
+        await world.kube.create(Node(metadata=ObjectMeta(name=NODE)))
+
+
+async def test_a_refusal_by_mistake_does_not_lose_the_renewed_token(tmp_path: Path) -> None:
+    async with a_world(tmp_path) as world:
+        await asyncio.sleep(0.85 * HOUR.total_seconds())
+        await world.renewal.look()
+        renewed = await world.own.current()
+        await asyncio.sleep(0.5 * HOUR.total_seconds())
+
+        await world.own.refused(renewed)
+        with suppress(errors.Unauthorized):
+            await world.kube.get(Node, NODE)
+
+        assert await world.own.current() == renewed
+        assert (await world.kube.get(Node, NODE)).uid == world.node.uid
+
+
+async def test_identities_of_other_kinds_are_used_as_they_are(tmp_path: Path) -> None:
+    other = Credential(Secret("Bearer an-opaque-token"))
+    async with a_world(tmp_path, given=other) as world:
+        assert claims(other) is None
+        assert not await world.renewal.look()
+        assert not world.file.exists()

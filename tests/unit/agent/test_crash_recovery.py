@@ -1,0 +1,43 @@
+"""A bug in one part of the agent must not end the others."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from bramley.agent.crash_recovery import PAUSE, lasting
+from bramley.base import virtual_time
+
+
+class Part:
+    """Fails so often, then works until cancelled, or ends."""
+
+    def __init__(self, failures: int, *, ends: bool = False) -> None:
+        self.begun: list[float] = []
+        self._failures = failures
+        self._ends = ends
+
+    async def run(self) -> None:
+        self.begun.append(virtual_time.clock().monotonic())
+        if len(self.begun) <= self._failures:
+            raise ValueError("embedded null byte")
+        if not self._ends:
+            await asyncio.Event().wait()
+
+
+async def test_part_that_meets_a_bug_begins_anew_after_a_while() -> None:
+    part = Part(failures=2)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(60):
+            await lasting("part", part.run)
+
+    pauses = [later - earlier for earlier, later in zip(part.begun, part.begun[1:], strict=False)]
+    assert pauses == pytest.approx([PAUSE.total_seconds()] * 2)
+
+
+async def test_part_that_is_done_is_left_alone() -> None:
+    part = Part(failures=0, ends=True)
+    await lasting("part", part.run)
+
+    assert len(part.begun) == 1
