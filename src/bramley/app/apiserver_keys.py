@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 
 from bramley.apiserver.admin import key_rotation
+from bramley.apiserver.admin.key_rotation import Rotated
 from bramley.apiserver.auth import accounts, signing
 from bramley.apiserver.auth.signing import Keys
-from bramley.apiserver.admin.key_rotation import Rotated
-from bramley.apiserver.store import data_folder as folders
+from bramley.apiserver.store import data_folder
 from bramley.base import errors
 from bramley.base.clock import Clock
 from bramley.kube import connecting, status
@@ -45,8 +45,8 @@ def of_folder(folder: Path, *, clock: Clock, void_old: bool) -> Rotated:
             f"{folder} holds no keys: none was needed yet; name the folder with --data-dir"
         )
     try:
-        lock = folders.claim(folder)
-    except folders.InUse as error:
+        lock = data_folder.lock_folder(folder)
+    except data_folder.FolderInUse as error:
         raise errors.BadConfiguration(
             f"the data folder {folder} is in use by process {error.holder}; name its server with --kubeconfig "
             "instead of --data-dir"

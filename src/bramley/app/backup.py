@@ -11,15 +11,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO
 
-from bramley.apiserver.admin import archives
-from bramley.apiserver.admin import backups
-from bramley.apiserver.store import envelopes
-from bramley.apiserver.pki import private_files
+from bramley.apiserver.admin import archives, backups
 from bramley.apiserver.admin.archives import Manifest
-from bramley.apiserver.store import backup
-from bramley.apiserver.store import data_folder
-from bramley.apiserver.store import data_folder as folders
-from bramley.apiserver.store.sqlite_file import Loaded
+from bramley.apiserver.pki import private_files
+from bramley.apiserver.store import backup, data_folder, envelopes
+from bramley.apiserver.store.sqlite_file import Snapshot
 from bramley.base import errors
 from bramley.kube import connecting, status
 from bramley.kube.http import HttpTransport
@@ -62,18 +58,18 @@ async def of_server(
         await transport.close()
 
 
-def of_folder(data_folder: Path, out: Path) -> Manifest:
+def of_folder(folder: Path, out: Path) -> Manifest:
     """Make a backup of a data folder that no server uses."""
     _check_place(out)
-    if not (data_folder / folders.DATABASE).exists() and not (data_folder / data_folder.NOTE).exists():
+    if not (folder / data_folder.DATABASE).exists() and not (folder / data_folder.NOTE).exists():
         raise errors.BadConfiguration(f"{folder} holds no data; name the folder with --data-dir")
-    lock = _claimed(data_folder, "back it up while it runs with --kubeconfig instead of --data-dir")
+    lock = _claimed(folder, "back it up while it runs with --kubeconfig instead of --data-dir")
     with contextlib.ExitStack() as undo:
         undo.callback(lock.release)
-        data_folder.finish(data_folder)
-        content = backup.read(data_folder / folders.DATABASE, flaw=envelopes.flaw)
-        small = archives.belongings(data_folder, data_folder / archives.KUBECONFIG)
-        place = undo.enter_context(backups.scratch(data_folder))
+        data_folder.finish_restore(folder)
+        content = backup.read(folder / data_folder.DATABASE, check_record=envelopes.check_envelope)
+        small = archives.belongings(folder, folder / archives.KUBECONFIG)
+        place = undo.enter_context(backups.scratch(folder))
         archive = backups.packed(content, small, place, datetime.now(UTC))
         with private_files.replacing(out) as (file, _):
             for chunk in archive.chunks():
@@ -81,31 +77,31 @@ def of_folder(data_folder: Path, out: Path) -> Manifest:
     return archive.manifest
 
 
-def restore(data_folder: Path, source: Path, *, force: bool, now: datetime) -> Restored:
+def restore(folder: Path, source: Path, *, force: bool, now: datetime) -> Restored:
     """Put a backup in the place of what a data folder holds; raise and change nothing if it is not good or not wanted."""
     archives.check(source)
-    lock = _claimed(data_folder, "stop the server first, or restore into another folder")
+    lock = _claimed(folder, "stop the server first, or restore into another folder")
     with contextlib.ExitStack() as undo:
         undo.callback(lock.release)
-        _recover(data_folder, force=force)
-        present = [name for name in _replaced() if (data_folder / name).exists()]
+        _recover(folder, force=force)
+        present = [name for name in _replaced() if (folder / name).exists()]
         if present and not force:
             raise errors.BadConfiguration(
                 f"{folder} holds data already; choose another folder with --data-dir, or replace it with --force "
                 "(what is there is moved aside, not deleted)"
             )
-        before = _revision_of(data_folder / folders.DATABASE)
-        stage = data_folder.stage(data_folder)
+        before = _revision_of(folder / data_folder.DATABASE)
+        stage = data_folder.stage_restore(folder)
         manifest = archives.unpack(source, stage)
         revision = _raise_revisions(stage, manifest, before=before, now=now)
-        aside = _free(data_folder / f"before-restore-{now:%Y%m%dT%H%M%S}")
-        data_folder.install(data_folder, aside.name, replaced=_replaced())
+        aside = _free(folder / f"before-restore-{now:%Y%m%dT%H%M%S}")
+        data_folder.install_restore(folder, aside.name, replaced=_replaced())
         if not present:
             aside.rmdir()
     return Restored(manifest, revision, aside if present else None)
 
 
-def step_of(content: Loaded, *, made: datetime, now: datetime, before: int | None) -> int:
+def step_of(content: Snapshot, *, made: datetime, now: datetime, before: int | None) -> int:
     """Return by how much revisions rise: above all that any client can have seen since the backup was made.
 
     That is more than a server can have made in the time that passed, and a day's worth more than what the folder itself
@@ -119,14 +115,14 @@ def step_of(content: Loaded, *, made: datetime, now: datetime, before: int | Non
 
 
 def _raise_revisions(stage: Path, manifest: Manifest, *, before: int | None, now: datetime) -> int:
-    database = stage / folders.DATABASE
-    content = backup.read(database, flaw=envelopes.flaw)
+    database = stage / data_folder.DATABASE
+    content = backup.read(database, check_record=envelopes.check_envelope)
     if content.revision != manifest.revision:
         raise errors.BadConfiguration(
             f"the backup's database is at revision {content.revision}, its manifest tells {manifest.revision}; "
             "use another backup"
         )
-    raised = backup.raised(content, step_of(content, made=manifest.made, now=now, before=before))
+    raised = backup.with_raised_revisions(content, step_of(content, made=manifest.made, now=now, before=before))
     database.unlink()
     backup.write(database, raised)
     return raised.revision
@@ -142,13 +138,13 @@ def _revision_of(database: Path) -> int | None:
         return None  # damaged data is what one restores over
 
 
-def _recover(data_folder: Path, *, force: bool) -> None:
+def _recover(folder: Path, *, force: bool) -> None:
     try:
-        data_folder.finish(data_folder)
+        data_folder.finish_restore(folder)
     except errors.BadConfiguration:
         if not force:
             raise
-        (data_folder / data_folder.NOTE).unlink()
+        (folder / data_folder.NOTE).unlink()
 
 
 def _free(place: Path) -> Path:
@@ -161,10 +157,10 @@ def _replaced() -> list[str]:
     return list(dict.fromkeys(name.split("/")[0] for name in archives.NAMES))
 
 
-def _claimed(data_folder: Path, advice: str) -> folders.FolderLock:
+def _claimed(folder: Path, advice: str) -> data_folder.FolderLock:
     try:
-        return folders.claim(data_folder)
-    except folders.InUse as error:
+        return data_folder.lock_folder(folder)
+    except data_folder.FolderInUse as error:
         raise errors.BadConfiguration(
             f"the data folder {folder} is in use by process {error.holder}; {advice}"
         ) from None

@@ -1,6 +1,6 @@
-"""A store's content as a database file of its own, and the same content with all revisions raised.
+"""Copies of a store: a snapshot written to a database file of its own, read back, and with all revisions raised.
 
-Written beside the store from a snapshot, by any thread: neither the store's file nor its writer is touched.
+Any thread may write one: the store's own file and its writer are not touched.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from pathlib import Path
 
 import msgspec
 
-from bramley.apiserver.store.damage import Damage, Flaw, flawless
+from bramley.apiserver.store.damage import CheckRecord, DamagedObjects, accept_any
 from bramley.apiserver.store.errors import StorageUnavailable
 from bramley.apiserver.store.records import Record
 from bramley.apiserver.store.settings import Settings
-from bramley.apiserver.store.sqlite_file import Loaded, SqliteFile
+from bramley.apiserver.store.sqlite_file import Snapshot, SqliteFile
 
 
-def write(path: Path, content: Loaded, settings: Settings | None = None) -> None:
-    """Write the content into a new database file, which is whole and on the disk when this returns."""
+def write(path: Path, content: Snapshot, settings: Settings | None = None) -> None:
+    """Write the content into a new database file, which is complete and durable when this returns."""
     try:
         with contextlib.closing(SqliteFile.open(path, settings or Settings())) as disk:
             disk.fill(content)
@@ -27,23 +27,28 @@ def write(path: Path, content: Loaded, settings: Settings | None = None) -> None
         raise StorageUnavailable(f"{path} cannot be written: {error}") from error
 
 
-def read(path: Path, settings: Settings | None = None, *, flaw: Flaw = flawless) -> Loaded:
-    """Return all that a database file holds but what has a flaw; raise BadConfiguration if it is unusable."""
+def read(
+    path: Path, settings: Settings | None = None, *, check_record: CheckRecord = accept_any
+) -> Snapshot:
+    """Return the content of a database file without its damaged objects; raise BadConfiguration if it is unusable."""
     with contextlib.closing(SqliteFile.open(path, settings or Settings())) as disk:
         loaded = disk.load()
-    damage = Damage()
-    sound = {name: damage.sound(records, flaw) for name, records in loaded.records.items()}
-    return msgspec.structs.replace(loaded, records=sound)
+    damage = DamagedObjects()
+    without_damaged = {
+        name: damage.without_damaged(records, check_record)
+        for name, records in loaded.records.items()
+    }
+    return msgspec.structs.replace(loaded, records=without_damaged)
 
 
-def raised(content: Loaded, step: int) -> Loaded:
-    """Return the content with every revision raised by `step`, from which nobody resumes who came before."""
+def with_raised_revisions(content: Snapshot, step: int) -> Snapshot:
+    """Return the content with every revision raised by `step`, so that no watch from before the restore can resume."""
     revision = content.revision + step
     records = {
         resource: [_raised(record, step) for record in found]
         for resource, found in content.records.items()
     }
-    return Loaded(revision, dict.fromkeys(content.last_revisions, revision), records, revision)
+    return Snapshot(revision, dict.fromkeys(content.last_revisions, revision), records, revision)
 
 
 def _raised(record: Record, step: int) -> Record:

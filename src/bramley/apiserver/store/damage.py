@@ -1,8 +1,8 @@
-"""Stored objects that cannot be read: each is told of once, and none keeps others from being read.
+"""Stored objects that cannot be read: each is logged once, and none prevents others from being read.
 
-There are two sorts. An object without a sound envelope, as of a damaged file, is set aside when the store is opened: it is
-in no list and no watch, and can only be deleted or replaced. One that is whole but has not the form that some reader needs, as of
-an older release, is served like any other; that reader spares itself the object and goes on with the rest.
+There are two sorts. An object without a valid envelope, for example in a damaged file, is quarantined when the store is opened:
+it is in no list and no watch, and can only be deleted or replaced. An object that is complete but does not have the form that
+one reader needs, for example because an older release stored it, is served like any other; that reader skips it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from bramley.base import log
 
 logger = log.get(__name__)
 
-Flaw: TypeAlias = Callable[[Record], str]
-"""Says what is wrong with a stored object's envelope; nothing when it is sound."""
+CheckRecord: TypeAlias = Callable[[Record], str]
+"""Returns what is wrong with a stored object's envelope, or an empty text if it is valid."""
 
-MISFITS = (
+DECODE_ERRORS = (
     msgspec.MsgspecError,
     AttributeError,
     LookupError,
@@ -29,63 +29,63 @@ MISFITS = (
     TypeError,
     ValueError,
 )
-"""What reading an object that has not the expected form can raise."""
+"""What decoding an object without the expected form can raise."""
 
 
-def flawless(_record: Record) -> str:
-    """Find nothing wrong, whatever is stored."""
+def accept_any(_record: Record) -> str:
+    """Accept every record."""
     return ""
 
 
-class Damage:
-    """Knows what in one store cannot be read."""
+class DamagedObjects:
+    """The objects of one store that cannot be read."""
 
-    __slots__ = ("_told", "aside")
+    __slots__ = ("_reported", "quarantined")
 
     def __init__(self) -> None:
-        self.aside: dict[Key, Record] = {}
-        self._told: dict[Key, int] = {}
+        self.quarantined: dict[Key, Record] = {}
+        self._reported: dict[Key, int] = {}
 
-    def sound(self, records: Iterable[Record], flaw: Flaw) -> Records:
-        """Return the records without those that have a flaw, which are set aside."""
+    def without_damaged(self, records: Iterable[Record], check_record: CheckRecord) -> Records:
+        """Return the records without the damaged ones, which are quarantined."""
         kept: Records = []
         for record in records:
-            if wrong := flaw(record):
-                self.aside[record.key] = record
-                self._tell(record, "Set a damaged object aside", wrong)
+            if wrong := check_record(record):
+                self.quarantined[record.key] = record
+                self._log_once(record, "Quarantined a damaged object", wrong)
             else:
                 kept.append(record)
         return kept
 
-    def misfits(self, get: Callable[[Key], Record | None]) -> Iterator[Key]:
-        """Yield the objects that somebody could not read and that are still as they were then."""
-        for key, rv in self._told.items():
+    def unreadable(self, get: Callable[[Key], Record | None]) -> Iterator[Key]:
+        """Yield the objects that a reader could not decode and that have not changed since."""
+        for key, rv in self._reported.items():
             current = get(key)
             if current is not None and current.rv == rv:
                 yield key
 
-    def sparing(self, record: Record) -> Sparing:
-        """Go on after the block when this object has not the form that its reader needs."""
-        return Sparing(self, record)
+    def skip_unreadable(self, record: Record) -> _SkipUnreadable:
+        """Return a context that ends, without an error, where this object does not have the form that its reader needs."""
+        return _SkipUnreadable(self, record)
 
-    def tell(self, record: Record, error: BaseException) -> None:
-        """Tell that somebody cannot read an object, unless that was told."""
-        self._tell(record, "Cannot read a stored object", f"{type(error).__name__}: {error}")
+    def report(self, record: Record, error: BaseException) -> None:
+        """Log that an object cannot be read, unless this state of it was logged before."""
+        self._log_once(record, "Cannot read a stored object", f"{type(error).__name__}: {error}")
 
-    def _tell(self, record: Record, what: str, reason: str) -> None:
-        if self._told.get(record.key) == record.rv:
+    def _log_once(self, record: Record, what: str, reason: str) -> None:
+        if self._reported.get(record.key) == record.rv:
             return
-        self._told[record.key] = record.rv
+        self._reported[record.key] = record.rv
         kind, namespace, name = record.key
         logger.error(what, resource=kind, namespace=namespace, name=name, reason=reason)
 
 
-class Sparing:
-    """Ends where one object is read that may not be what its reader expects."""
+class _SkipUnreadable:
+    """Suppresses and logs the errors of decoding one object."""
 
     __slots__ = ("_damage", "_record")
 
-    def __init__(self, damage: Damage, record: Record) -> None:
+    def __init__(self, damage: DamagedObjects, record: Record) -> None:
         self._damage = damage
         self._record = record
 
@@ -98,7 +98,7 @@ class Sparing:
         error: BaseException | None,
         at: TracebackType | None,
     ) -> bool:
-        if not isinstance(error, MISFITS):
+        if not isinstance(error, DECODE_ERRORS):
             return False
-        self._damage.tell(self._record, error)
+        self._damage.report(self._record, error)
         return True

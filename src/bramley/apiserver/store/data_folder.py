@@ -1,4 +1,9 @@
-"""The data folder: private to its owner, and used by one process at a time."""
+"""The data folder: private to its owner, used by one process at a time, and replaced by a restore in one step.
+
+A restore first writes everything new to a staging folder inside the data folder, then a note; from that note on the new state
+holds. The process that opens the folder next finishes what the note describes, and every step of that may run twice. So a
+crash at any point leaves either the old or the new state. Replaced files are moved to another folder, never deleted.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +22,8 @@ from bramley.base.errors import BadConfiguration
 
 logger = log.get(__name__)
 
+DATABASE = "bramley.db"
+LOCK = "lock"
 STAGE = "restore.new"
 NOTE = "restore.json"
 # The log of a database belongs to it: left behind, SQLite would play it into the new one.
@@ -24,38 +31,40 @@ _WITH_DATABASE = (f"{DATABASE}-wal", f"{DATABASE}-shm")
 
 
 class _RestoreNote(msgspec.Struct, frozen=True):
-    """What is to be done: first everything of `names` goes to `aside`, then the stage's content takes its place."""
+    """What is left to do: move all `names` to the folder of replaced files, then move the staged files into their place."""
 
-    aside: str
+    replaced_folder: str = msgspec.field(name="aside")
     names: tuple[str, ...]
     step: Literal["aside", "install"] = "aside"
 
 
 def stage_restore(folder: Path) -> Path:
-    """Return a new empty folder for what is to be restored; what a restore that was cut off left there is gone."""
-    place = folder / STAGE
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(mode=0o700)
-    return place
+    """Return a new empty staging folder; files that an interrupted restore left there are deleted."""
+    stage = folder / STAGE
+    shutil.rmtree(stage, ignore_errors=True)
+    stage.mkdir(mode=0o700)
+    return stage
 
 
-def install_restore(folder: Path, aside: str, *, replaced: Iterable[str]) -> None:
-    """Let the stage's content hold from now on; what is `replaced` or of the same name goes to the folder `aside`."""
+def install_restore(folder: Path, replaced_folder: str, *, replaced: Iterable[str]) -> None:
+    """Put the staged files into place; move the `replaced` files, and those of the same names, to `replaced_folder`."""
     names = dict.fromkeys((*replaced, *_WITH_DATABASE, *_names(folder / STAGE)))
-    for place in (folder / STAGE).rglob("*"):
-        sync_folder(place) if place.is_dir() else sync_file(place)
+    # All staged files must be durable before the note, because from the note on the new state holds.
+    for path in (folder / STAGE).rglob("*"):
+        sync_folder(path) if path.is_dir() else sync_file(path)
     sync_folder(folder / STAGE)
-    _write_note(folder, _RestoreNote(aside, tuple(names)))
+    _write_note(folder, _RestoreNote(replaced_folder, tuple(names)))
     finish_restore(folder)
 
 
 def finish_restore(folder: Path) -> None:
-    """Finish a restore that was cut off, if there was one."""
+    """Finish a restore that was interrupted, if there was one."""
     note = _read_note(folder)
     if note is None:
         return
     if note.step == "aside":
-        _move_files(note.names, folder, folder / note.aside)
+        _move_files(note.names, folder, folder / note.replaced_folder)
+        # Noted before the next step: running the first one again would move the new files away.
         note = msgspec.structs.replace(note, step="install")
         _write_note(folder, note)
     _move_files(_names(folder / STAGE), folder / STAGE, folder)
@@ -63,11 +72,11 @@ def finish_restore(folder: Path) -> None:
     sync_folder(folder)
     with contextlib.suppress(OSError):
         (folder / STAGE).rmdir()
-    logger.info("Restored the data folder", folder=folder, before=folder / note.aside)
+    logger.info("Restored the data folder", folder=folder, before=folder / note.replaced_folder)
 
 
-def _names(place: Path) -> list[str]:
-    return sorted(path.name for path in place.iterdir()) if place.is_dir() else []
+def _names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
 
 
 def _move_files(names: Iterable[str], source: Path, target: Path) -> None:
@@ -75,18 +84,19 @@ def _move_files(names: Iterable[str], source: Path, target: Path) -> None:
     for name in names:
         with contextlib.suppress(FileNotFoundError):
             (source / name).rename(target / name)
-    for place in (source, target, target.parent):
-        sync_folder(place)
+    for folder in (source, target, target.parent):
+        sync_folder(folder)
 
 
 def _write_note(folder: Path, note: _RestoreNote) -> None:
-    fresh = folder / f"{NOTE}.new"
-    make_private_file(fresh)
-    with fresh.open("wb") as out:
+    # Written beside its place, made durable, then renamed: a crash never leaves half a note.
+    new = folder / f"{NOTE}.new"
+    make_private_file(new)
+    with new.open("wb") as out:
         out.write(msgspec.json.encode(note))
         out.flush()
         os.fsync(out.fileno())
-    fresh.rename(folder / NOTE)
+    new.rename(folder / NOTE)
     sync_folder(folder)
 
 
@@ -101,11 +111,7 @@ def _read_note(folder: Path) -> _RestoreNote | None:
         ) from error
 
 
-DATABASE = "bramley.db"
-LOCK = "lock"
-
-
-class InUse(BadConfiguration):
+class FolderInUse(BadConfiguration):
     """Another process holds the folder."""
 
     def __init__(self, folder: Path, holder: str) -> None:
@@ -123,14 +129,14 @@ class FolderLock:
         self._descriptor = descriptor
 
     def release(self) -> None:
-        """Let the next process in."""
+        """Release the lock, so that another process can use the folder."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
 
-def claim(folder: Path) -> FolderLock:
-    """Make the folder if need be, close it to others and lock it, or say why that cannot be."""
+def lock_folder(folder: Path) -> FolderLock:
+    """Create the folder if needed, restrict it to its owner and lock it; raise BadConfiguration if it is unusable."""
     try:
         _make_private(folder)
         descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
@@ -147,7 +153,7 @@ def claim(folder: Path) -> FolderLock:
 
 
 def make_private_file(path: Path) -> None:
-    """Make sure that a file is there and that only its owner can read it; the name itself is durable."""
+    """Create a file if needed and restrict it to its owner; its name is durable afterwards."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         os.fchmod(descriptor, 0o600)
@@ -179,26 +185,26 @@ def _make_private(folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True)
         sync_folder(folder.parent)
     elif folder.stat().st_mode & 0o077:
-        _close_to_others(folder)
+        _restrict_to_owner(folder)
 
 
-def _close_to_others(folder: Path) -> None:
+def _restrict_to_owner(folder: Path) -> None:
     names = {path.name for path in folder.iterdir()}
     if names and not names & {DATABASE, LOCK}:
         raise BadConfiguration(
-            f"the data folder {folder} is open to other users and holds other files; choose an empty "
-            "folder with --data-dir, or close this one with chmod 700"
+            f"the data folder {folder} is accessible to other users and holds other files; choose an empty "
+            "folder with --data-dir, or restrict this one with chmod 700"
         )
     folder.chmod(0o700)
 
 
 def _lock(descriptor: int, folder: Path) -> None:
     try:
-        # flock and not a record lock: those vanish when any descriptor of the file is closed.
+        # flock instead of a record lock, which is lost when any descriptor of the file is closed.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
-        raise InUse(folder, holder or "unknown") from None
-    with contextlib.suppress(OSError):  # a full disk must not keep a reader out
+        raise FolderInUse(folder, holder or "unknown") from None
+    with contextlib.suppress(OSError):  # the folder must be readable even when the disk is full
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)

@@ -1,7 +1,7 @@
-"""Opening a database file: made whole or not at all, looked at before it is touched, brought up to date after a backup.
+"""Opening a database file: created completely or not at all, inspected before it is changed, migrated after a backup.
 
-A file is looked at through a read-only connection first, so that one that is damaged, foreign or newer than this code is
-refused exactly as it was found. What is said on refusal tells the operator what to do.
+A file is inspected through a read-only connection first, so that a file that is damaged, of another program or newer than this
+code is refused unchanged. The error messages say what to do.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bramley.apiserver.store import data_folder as folders
-from bramley.apiserver.store import sql
+from bramley.apiserver.store import data_folder, sql
 from bramley.apiserver.store.settings import Settings
 from bramley.base import log
 from bramley.base.errors import BadConfiguration
@@ -25,7 +24,7 @@ Migrations = tuple[tuple[str, ...], ...]
 
 def open_database(path: Path, settings: Settings, *, migrations: Migrations) -> sqlite3.Connection:
     """Return the only connection to an up-to-date database; raise BadConfiguration if the file is unusable."""
-    with _explained(path), contextlib.ExitStack() as undo:
+    with _translated_errors(path), contextlib.ExitStack() as undo:
         if _size_bytes(path) == 0:
             _refuse_orphaned_log(path)
             _create(path, settings, migrations)
@@ -46,7 +45,7 @@ def scalar(connection: sqlite3.Connection, statement: str) -> Any:
 
 
 def _refuse_orphaned_log(path: Path) -> None:
-    """Refuse to begin anew beside a log: SQLite would play the old changes into the new file."""
+    """Refuse to create a database beside an old log: SQLite would apply the old changes to the new file."""
     log_file = _log_of(path)
     if _size_bytes(log_file):
         raise BadConfiguration(
@@ -56,20 +55,21 @@ def _refuse_orphaned_log(path: Path) -> None:
 
 
 def _create(path: Path, settings: Settings, migrations: Migrations) -> None:
-    """Build the file beside its place, then move it there: no cut leaves half a database."""
-    fresh = path.with_name(path.name + ".new")
-    for left in path.parent.glob(fresh.name + "*"):
-        left.unlink()
-    folders.make_private_file(fresh)
-    with contextlib.closing(_connect(fresh, settings)) as connection:
+    """Create the file beside its place and rename it, so that a crash never leaves half a database."""
+    new = path.with_name(path.name + ".new")
+    for leftover in path.parent.glob(new.name + "*"):
+        leftover.unlink()
+    data_folder.make_private_file(new)
+    with contextlib.closing(_connect(new, settings)) as connection:
         _migrate(connection, 0, migrations)
-    folders.sync_file(fresh)
-    fresh.rename(path)
-    folders.sync_folder(path.parent)
+    # The content must be durable before the name, and the name before anything is acknowledged.
+    data_folder.sync_file(new)
+    new.rename(path)
+    data_folder.sync_folder(path.parent)
 
 
 def _connect(path: Path, settings: Settings) -> sqlite3.Connection:
-    # Opened here, used by the writer thread alone afterwards; transactions are begun and ended by name.
+    # Opened here, used only by the writer thread afterwards; transactions begin and end explicitly.
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0)
     for pragma in sql.connection_pragmas(
         checkpoint_pages=settings.checkpoint_pages, wal_limit_bytes=settings.wal_limit_bytes
@@ -79,12 +79,12 @@ def _connect(path: Path, settings: Settings) -> sqlite3.Connection:
 
 
 def _inspect(path: Path, *, newest: int) -> int:
-    """Return the file's version after refusing what must not be opened for writing."""
+    """Return the file's version; raise BadConfiguration if it must not be opened for writing."""
     connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
     try:
         version = int(scalar(connection, sql.READ_VERSION))
         if scalar(connection, sql.READ_APPLICATION) != sql.APPLICATION_ID:
-            raise BadConfiguration(f"{path} is a database, but not one of Bramley's; move it away")
+            raise BadConfiguration(f"{path} is a database of another program; move it away")
         if version > newest:
             raise BadConfiguration(
                 f"{path} was written by a newer Bramley (format {version}, this one knows up to "
@@ -99,7 +99,7 @@ def _inspect(path: Path, *, newest: int) -> int:
 
 
 def _tidy(path: Path) -> None:
-    """Remove what the read-only look left behind: the log's index, and the log if it was made just now."""
+    """Remove what the inspection left behind: the log's index, and the log if it is empty."""
     path.with_name(path.name + "-shm").unlink(missing_ok=True)
     if _size_bytes(_log_of(path)) == 0:
         _log_of(path).unlink(missing_ok=True)
@@ -126,16 +126,16 @@ def _migrate(connection: sqlite3.Connection, version: int, migrations: Migration
 def _back_up(connection: sqlite3.Connection, path: Path, version: int) -> None:
     copy = path.with_name(f"{path.name}.v{version}.backup")
     copy.unlink(missing_ok=True)
-    folders.make_private_file(copy)
+    data_folder.make_private_file(copy)
     logger.info("Backing up the database before its migration", copy=copy)
     connection.execute(sql.BACKUP_INTO, (str(copy),))
-    folders.sync_file(copy)
-    folders.sync_folder(path.parent)
+    data_folder.sync_file(copy)
+    data_folder.sync_folder(path.parent)
 
 
 @contextlib.contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    """Turn what SQLite says while opening into what to do about it."""
+def _translated_errors(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors into BadConfiguration that says what to do."""
     try:
         yield
     except sqlite3.OperationalError as error:

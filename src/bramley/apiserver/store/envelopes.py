@@ -9,7 +9,7 @@ from datetime import datetime
 
 import msgspec
 
-from bramley.apiserver.store.damage import MISFITS
+from bramley.apiserver.store.damage import DECODE_ERRORS
 from bramley.apiserver.store.records import Record
 
 
@@ -45,11 +45,11 @@ class _Envelope(msgspec.Struct, frozen=True, rename="camel"):
 _DECODER = msgspec.json.Decoder(_Envelope)
 
 
-def flaw(record: Record) -> str:
+def check_envelope(record: Record) -> str:
     """Say what is wrong with a stored object's envelope; nothing when it is sound."""
     try:
         meta = _DECODER.decode(record.body).metadata
-    except MISFITS as error:
+    except DECODE_ERRORS as error:
         return str(error)
     told = meta.namespace, meta.name, meta.resource_version
     stored = record.key.namespace, record.key.name, str(record.rv)

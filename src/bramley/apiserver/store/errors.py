@@ -1,4 +1,4 @@
-"""How the store says no; the REST layer turns each of these into one HTTP answer."""
+"""The store's errors; the REST layer turns each of these into an HTTP response."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from bramley.base import errors
 
 
 class StorageUnavailable(errors.Unavailable):
-    """The disk did not take the write, for example because it is full; nothing of it happened.
+    """The write failed and nothing of it was stored, for example because the disk is full.
 
-    Most of it passes by itself, when there is space again; `cured_by_restart` says that it does not.
+    Most causes pass, for example when there is space again; those that need a restart set `cured_by_restart`.
     """
 
     def __init__(self, message: str, *, cured_by_restart: bool = False) -> None:
@@ -17,26 +17,28 @@ class StorageUnavailable(errors.Unavailable):
 
 
 class Closed(errors.Unavailable):
-    """The store is shutting down; whoever asks again reaches its successor."""
+    """The store is shutting down; a retry reaches the next process."""
 
 
 class Compacted(errors.Gone):
-    """The history no longer reaches back to the revision asked for."""
+    """The history no longer reaches back to the requested revision."""
 
-    def __init__(self, resource: str, *, asked: int, oldest: int) -> None:
-        super().__init__(f"{resource} are kept since revision {oldest}, but {asked} was asked for")
-        self.asked = asked
+    def __init__(self, resource: str, *, requested: int, oldest: int) -> None:
+        super().__init__(
+            f"the history of {resource} begins at revision {oldest}, but {requested} was requested"
+        )
+        self.requested = requested
         self.oldest = oldest
 
 
 class Overflowed(errors.Gone):
-    """A watcher read too slowly for its buffer and has missed changes; it must list again."""
+    """A watcher read too slowly for its buffer and missed changes; it must list again."""
 
 
 class FutureRevision(errors.BramleyError):
-    """The revision asked for has not been reached yet."""
+    """The requested revision has not been reached yet."""
 
-    def __init__(self, *, asked: int, current: int) -> None:
-        super().__init__(f"revision {asked} was asked for, but the newest is {current}")
-        self.asked = asked
+    def __init__(self, *, requested: int, current: int) -> None:
+        super().__init__(f"revision {requested} was requested, but the newest is {current}")
+        self.requested = requested
         self.current = current

@@ -1,7 +1,7 @@
-"""What the store keeps and hands out: records, the drafts that become records, and changes.
+"""The store's values: records, the drafts that become records, and changes.
 
-A record is shared by the tables, the history and every watcher, so nothing in it may be altered. Records are Structs
-without garbage-collector headers: ten thousand of them must cost little to keep and nothing to walk over.
+A record is shared by the cache, the history and every watcher, so it must never be modified. Records are Structs without
+garbage-collector headers, so that ten thousand of them cost little memory and no collector time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class Key(NamedTuple):
-    """Which object: `pods` or `runnerpools.tuist.dev`, the namespace or an empty text, the name."""
+    """An object's key: the resource (`pods`, `runnerpools.tuist.dev`), the namespace or an empty text, and the name."""
 
     resource: str
     namespace: str
@@ -27,7 +27,7 @@ class Key(NamedTuple):
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """One state of one object: the whole JSON text, and what selectors look at."""
+    """One state of one object: its JSON, and the values that selectors match."""
 
     key: Key
     rv: int
@@ -41,7 +41,7 @@ Records: TypeAlias = list[Record]
 
 
 class Draft(msgspec.Struct, frozen=True, gc=False):
-    """What a write wants stored; the body already carries the revision it was given."""
+    """The new state of an object; the body already contains the revision of the write."""
 
     body: bytes
     labels: Mapping[str, str] = NOTHING
@@ -49,7 +49,7 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
 
 
 class Removal(msgspec.Struct, frozen=True, gc=False):
-    """The last state of an object that a write wants gone; the body carries the deletion's revision."""
+    """The last state of an object that is removed; the body contains the revision of the removal."""
 
     body: bytes
     labels: Mapping[str, str] = NOTHING
@@ -57,11 +57,11 @@ class Removal(msgspec.Struct, frozen=True, gc=False):
 
 
 Build: TypeAlias = Callable[[Record | None, int], Draft | Removal | None]
-"""Decides a write from the object as it stands and the revision the write would get; None changes nothing."""
+"""Returns an object's next state from its current one and the revision of the write; None changes nothing."""
 
 
 class Change(msgspec.Struct, gc=False):
-    """One step in an object's life, as watchers see it."""
+    """One change of one object, as watchers see it."""
 
     verb: Verb
     record: Record
@@ -70,16 +70,16 @@ class Change(msgspec.Struct, gc=False):
 
     @property
     def rv(self) -> int:
-        """Return the revision that this change made."""
+        """Return the revision of this change."""
         return self.record.rv
 
     @property
     def after(self) -> Record | None:
-        """Return the object as it is after the change, or None if it is gone."""
+        """Return the object after the change, or None if it was removed."""
         return None if self.verb == "DELETED" else self.record
 
     def line(self) -> bytes:
-        """Return the watch event as one line; it is built once and shared by all watchers."""
+        """Return the watch event as one line; it is encoded once and shared by all watchers."""
         if not self.encoded:
             self.encoded = watch_line(self.verb, self.record.body)
         return self.encoded
@@ -89,5 +89,5 @@ Changes: TypeAlias = list[Change]
 
 
 def watch_line(verb: str, body: bytes) -> bytes:
-    """Encode a watch event around an object that is JSON text already."""
+    """Return a watch event with an object that is already encoded."""
     return b'{"type":"%b","object":%b}\n' % (verb.encode(), body)

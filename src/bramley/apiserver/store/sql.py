@@ -1,7 +1,7 @@
-"""Every SQL text of the store, and the numbered steps that bring an older file up to date.
+"""All SQL statements of the store, and the numbered migrations of its schema.
 
-Statements for several rows exist because Python's sqlite3 lets go of the interpreter lock at every step of a statement:
-one statement for 64 rows gives the event loop one chance to hold up the commit, 64 statements give it 64.
+There are statements for several rows because Python's sqlite3 releases the interpreter lock at every step of a statement:
+with 64 statements instead of one, the event loop can delay the commit 64 times.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "INSERT INTO revisions VALUES ('', 0)",
     ),
 )
-"""Step n brings a file from version n to n + 1; a step that was released is never edited."""
+"""Migration n brings a file from version n to n + 1; a released migration is never edited."""
 
 FLOOR = "*"
-"""Under this name the revisions hold the one below which nobody resumes, whatever the resource: set by a restore."""
+"""The row of `revisions` with the lowest revision from which any watch can resume; a restore sets it."""
 
 BEGIN = "BEGIN IMMEDIATE"
 COMMIT = "COMMIT"
@@ -50,7 +50,7 @@ BACKUP_INTO = "VACUUM INTO ?"
 
 
 def connection_pragmas(*, checkpoint_pages: int, wal_limit_bytes: int) -> tuple[str, ...]:
-    """Return what each read-write connection is told before its first transaction, in this order."""
+    """Return the statements that configure each read-write connection, in this order."""
     return (
         # Before WAL mode: the index of the log then lives in this process, and no reader from outside can pin the log.
         "PRAGMA locking_mode = EXCLUSIVE",
@@ -66,7 +66,7 @@ def connection_pragmas(*, checkpoint_pages: int, wal_limit_bytes: int) -> tuple[
 
 
 def write_version(version: int) -> str:
-    """Return the statement that stamps the file with a version."""
+    """Return the statement that sets the file's version."""
     return f"PRAGMA user_version = {version}"
 
 
@@ -92,7 +92,7 @@ def delete_objects(count: int) -> str:
 
 @lru_cache
 def upsert_revisions(count: int) -> str:
-    """Return the statement that notes the last revision of `count` resources."""
+    """Return the statement that stores the last revision of `count` resources."""
     return (
         f"INSERT INTO revisions (resource, rv) VALUES {_rows(count, '(?,?)')} "  # noqa: S608 - counts of question marks, never values
         "ON CONFLICT (resource) DO UPDATE SET rv = excluded.rv"
@@ -100,5 +100,5 @@ def upsert_revisions(count: int) -> str:
 
 
 def _rows(count: int, row: str) -> str:
-    # Placeholders only: no text from outside is ever put into a statement, so the linter's S608 does not apply.
+    # Placeholders only: no value is ever put into a statement, so the linter's S608 does not apply.
     return ",".join([row] * count)

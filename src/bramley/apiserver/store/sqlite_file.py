@@ -1,7 +1,7 @@
 """The disk of a store: one SQLite file that survives `kill -9` and loss of power.
 
-`opening` decides whether a file may be used; here it is loaded once and then written group by group. What selectors look
-at is stored beside each body, so that loading needs no knowledge of kinds and equal labels are decoded once.
+`database` decides whether a file may be used; here it is loaded once and then written one commit group at a time. The values
+that selectors match are stored beside each body, so that loading needs no knowledge of kinds and equal labels are decoded once.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ import msgspec
 
 from bramley.api.names import metrics as names
 from bramley.apiserver.store import sql
-from bramley.apiserver.store.damage import MISFITS
+from bramley.apiserver.store.damage import DECODE_ERRORS
+from bramley.apiserver.store.database import Migrations, open_database, scalar
 from bramley.apiserver.store.errors import StorageUnavailable
 from bramley.apiserver.store.journal import Disk
-from bramley.apiserver.store.database import Migrations, open_database, scalar
 from bramley.apiserver.store.records import NOTHING, Change, Key, Record
 from bramley.apiserver.store.settings import Settings
 from bramley.base.counters import Counter, Histogram
 
 
 class MeasuredDisk:
-    """Passes commits on and counts them; one thread commits, any other may read the numbers."""
+    """A disk that measures its commits; one thread commits, any other may read the numbers."""
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self._disk = disk
@@ -37,7 +37,7 @@ class MeasuredDisk:
         self.failures = Counter()
 
     def commit(self, group: Sequence[Change]) -> None:
-        """Commit, and count how it went."""
+        """Commit, and measure the duration or count the failure."""
         began = time.perf_counter()
         try:
             self._disk.commit(group)
@@ -47,11 +47,11 @@ class MeasuredDisk:
         self.commits.observe(time.perf_counter() - began)
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         self._disk.close()
 
     def sizes_bytes(self) -> Iterator[tuple[str, int]]:
-        """Yield how large the database and its log are; a file that is not there has no size."""
+        """Yield the sizes of the database and its log, as far as these files exist."""
         for name, path in (
             ("database", self._path),
             ("log", self._path.with_name(f"{self._path.name}-wal")),
@@ -64,8 +64,8 @@ MOST_ROWS_PER_STATEMENT = 128
 _ROWS_AT_ONCE = 1024
 
 
-class Loaded(msgspec.Struct, frozen=True):
-    """All that a file holds; nobody resumes from below `floor`, whatever the resource."""
+class Snapshot(msgspec.Struct, frozen=True):
+    """The content of a file; no watch resumes from below `floor`, whatever the resource."""
 
     revision: int
     last_revisions: Mapping[str, int]
@@ -85,20 +85,20 @@ class SqliteFile:
     def open(
         cls, path: Path, settings: Settings, *, migrations: Migrations = sql.MIGRATIONS
     ) -> SqliteFile:
-        """Open the file, made or brought up to date as needed; raise BadConfiguration if it is unusable."""
+        """Open the file, created or migrated as needed; raise BadConfiguration if it is unusable."""
         return cls(open_database(path, settings, migrations=migrations))
 
-    def load(self) -> Loaded:
+    def load(self) -> Snapshot:
         """Read everything."""
         revisions = dict(self._connection.execute(sql.READ_REVISIONS))
         records: dict[str, list[Record]] = {}
         for record in _records(self._connection.execute(sql.READ_OBJECTS)):
             records.setdefault(record.key.resource, []).append(record)
         floor = revisions.pop(sql.FLOOR, 0)
-        return Loaded(revisions.pop(""), revisions, records, floor)
+        return Snapshot(revisions.pop(""), revisions, records, floor)
 
-    def fill(self, content: Loaded) -> None:
-        """Store a whole content in one transaction; the file must be new."""
+    def fill(self, content: Snapshot) -> None:
+        """Store all content in one transaction; the file must be new."""
         self._connection.execute(sql.BEGIN)
         for records in content.records.values():
             for start in range(0, len(records), _ROWS_AT_ONCE):
@@ -109,7 +109,7 @@ class SqliteFile:
         self._connection.execute(sql.COMMIT)
 
     def commit(self, group: Sequence[Change]) -> None:
-        """Store the group in one transaction that is on the disk when this returns."""
+        """Store the group in one transaction that is durable when this returns."""
         try:
             if self._in_doubt:
                 self._resolve_doubt()
@@ -117,18 +117,18 @@ class SqliteFile:
             self._store(group)
             self._connection.execute(sql.COMMIT)
         except (sqlite3.Error, ValueError, OverflowError) as error:
-            # The last two: texts and sizes that SQLite cannot hold. They must not kill the writer.
+            # The last two are raised for texts and sizes that SQLite cannot store. They must not end the writer thread.
             self._in_doubt = True
             self._roll_back()
-            raise StorageUnavailable(f"the disk did not take the write: {error}") from error
+            raise StorageUnavailable(f"the write failed: {error}") from error
         self._revision = group[-1].rv
 
     def close(self) -> None:
-        """Close the file, folding the log into it."""
+        """Close the file after a checkpoint of its log."""
         self._connection.close()
 
     def _store(self, group: Sequence[Change]) -> None:
-        # Only the last state of an object within the group is worth writing.
+        # Only the last state of an object within the group is written.
         last = {change.record.key: change for change in group}
         kept = [_row(change.record) for change in last.values() if change.after]
         gone = [change.record.key for change in last.values() if not change.after]
@@ -145,16 +145,16 @@ class SqliteFile:
             )
 
     def _resolve_doubt(self) -> None:
-        """Go on after a failure only if it left nothing behind."""
+        """Continue after a failed commit only if none of it was stored."""
         if scalar(self._connection, sql.READ_REVISION) != self._revision:
-            # Reported as failed, yet stored: what is in memory is no longer what is on the disk.
+            # It was reported as failed but is stored: memory and disk differ.
             raise StorageUnavailable(
                 "a failed write reached the file; restart to read it again", cured_by_restart=True
             )
         self._in_doubt = False
 
     def _roll_back(self) -> None:
-        # SQLite itself rolls some failures back, and a disk that fails may fail here too: nothing was committed either way.
+        # SQLite rolls some failures back itself, and the rollback may fail too: nothing was committed either way.
         if self._connection.in_transaction:
             with contextlib.suppress(sqlite3.Error):
                 self._connection.execute(sql.ROLLBACK)
@@ -169,14 +169,14 @@ def _text(mapping: Mapping[str, str]) -> str:
 
 
 def _records(rows: Iterable[tuple[str, str, str, int, str, str, bytes]]) -> Iterator[Record]:
-    """Decode rows; equal texts and equal sets of labels are kept once."""
+    """Decode rows; equal texts and equal sets of labels are shared."""
     shared: dict[str, Mapping[str, str]] = {"": NOTHING}
     for resource, namespace, name, rv, labels, fields, body in rows:
         key = Key(sys.intern(resource), sys.intern(namespace), name)
         try:
             yield Record(key, rv, body, _mapping(labels, shared), _mapping(fields, shared))
-        except MISFITS:
-            # No selector could be answered truly, so the object counts as damaged like one without a body.
+        except DECODE_ERRORS:
+            # Selectors cannot match it, so the object counts as damaged, like one without a body.
             yield Record(key, rv, b"")
 
 
@@ -190,7 +190,7 @@ def _mapping(text: str, shared: dict[str, Mapping[str, str]]) -> Mapping[str, st
 
 
 def _chunks(rows: Sequence[tuple[Any, ...]]) -> Iterator[Sequence[tuple[Any, ...]]]:
-    """Cut rows into powers of two, so that a handful of prepared statements serves every group."""
+    """Split rows into chunks of powers of two, so that a few prepared statements serve every group."""
     start, size = 0, MOST_ROWS_PER_STATEMENT
     while start < len(rows):
         while size > len(rows) - start:

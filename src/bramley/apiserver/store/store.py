@@ -1,8 +1,8 @@
-"""The store: what is committed, what is on its way to the disk, and who is watching.
+"""The store: committed objects, writes that are not durable yet, and watchers.
 
-A write is decided against the head, which includes writes still on their way; readers see only what is durable. A failed
-commit throws the head back to what is committed and fails every write that was built on it. All of this runs on the
-event loop's thread; `journal` alone knows of another one.
+A write is decided against the head, which includes pending writes; readers see only what is durable. A failed commit resets
+the head to what is committed and fails every write that was based on it. All of this runs on the event loop's thread; only
+`journal` uses another one.
 """
 
 from __future__ import annotations
@@ -17,21 +17,17 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Self
 
-from bramley.apiserver.store import data_folder as folders
 from bramley.apiserver.store import data_folder
-from bramley.apiserver.store.damage import Damage, Flaw, flawless
+from bramley.apiserver.store.damage import CheckRecord, DamagedObjects, accept_any
 from bramley.apiserver.store.errors import Closed, FutureRevision, StorageUnavailable
-from bramley.apiserver.store.watch_cache import History
 from bramley.apiserver.store.journal import (
     InlineJournal,
     Journal,
     NoDisk,
     OpenJournal,
+    PendingWrite,
     ThreadedJournal,
 )
-from bramley.apiserver.store.watch_cache import Kind
-from bramley.apiserver.store.sqlite_file import MeasuredDisk
-from bramley.apiserver.store.journal import Pending
 from bramley.apiserver.store.records import (
     NOTHING,
     Build,
@@ -44,31 +40,31 @@ from bramley.apiserver.store.records import (
     Removal,
 )
 from bramley.apiserver.store.settings import Settings
-from bramley.apiserver.store.sqlite_file import Loaded, SqliteFile
-from bramley.apiserver.store.subscriptions import Subscription, Wants, total_bytes
-from bramley.apiserver.store.watch_cache import Table
+from bramley.apiserver.store.sqlite_file import MeasuredDisk, Snapshot, SqliteFile
+from bramley.apiserver.store.subscriptions import ChangeFilter, Subscription, total_bytes
+from bramley.apiserver.store.watch_cache import History, ObjectTable, WatchCache
 from bramley.base import log
 from bramley.base.clock import Clock, SystemClock
 
 logger = log.get(__name__)
 
-EMPTY = Loaded(0, {}, {})
+EMPTY = Snapshot(0, {}, {})
 STALLED = timedelta(seconds=10)
-"""A commit that takes longer is worth telling those who ask after the store's health."""
+"""A commit that takes longer makes the store unhealthy."""
 
 
 class Store:
-    """Objects under one growing revision, durable before they are seen."""
+    """Objects under one growing revision; a change is durable before it is visible."""
 
     def __init__(
         self,
         open_journal: OpenJournal,
         *,
-        loaded: Loaded = EMPTY,
+        loaded: Snapshot = EMPTY,
         settings: Settings | None = None,
         clock: Clock | None = None,
-        lock: folders.FolderLock | None = None,
-        flaw: Flaw = flawless,
+        lock: data_folder.FolderLock | None = None,
+        check_record: CheckRecord = accept_any,
         disk: MeasuredDisk | None = None,
     ) -> None:
         self.disk = disk
@@ -78,45 +74,45 @@ class Store:
         self._revision = loaded.revision
         self._issued = loaded.revision
         self._floor = loaded.floor
-        self._kinds: dict[str, Kind] = {}
-        self._pending: deque[Pending] = deque()
-        self._head: dict[Key, Pending] = {}
+        self._caches: dict[str, WatchCache] = {}
+        self._pending: deque[PendingWrite] = deque()
+        self._head: dict[Key, PendingWrite] = {}
         self._closed = False
         self._failure: StorageUnavailable | None = None
         self._waiting_since = 0.0
-        self.damage = Damage()
+        self.damage = DamagedObjects()
         for resource in sorted(loaded.last_revisions.keys() | loaded.records.keys()):
-            records = self.damage.sound(loaded.records.get(resource, ()), flaw)
+            records = self.damage.without_damaged(loaded.records.get(resource, ()), check_record)
             floor = loaded.last_revisions.get(resource, 0)
-            self._kinds[resource] = self._new_kind(resource, records, floor)
+            self._caches[resource] = self._new_cache(resource, records, floor)
         self._journal: Journal = open_journal(self)
 
     @classmethod
     def in_memory(cls, settings: Settings | None = None, *, clock: Clock | None = None) -> Store:
-        """Return an empty store that keeps nothing when it ends, and needs no thread."""
+        """Return an empty store without files and without a thread."""
         return cls(partial(InlineJournal, NoDisk()), settings=settings, clock=clock)
 
     @classmethod
     def open(
         cls,
-        data_folder: Path,
+        folder: Path,
         settings: Settings | None = None,
         *,
         clock: Clock | None = None,
-        flaw: Flaw = flawless,
+        check_record: CheckRecord = accept_any,
     ) -> Store:
         """Open the store in a data folder; raise BadConfiguration if the folder or its file is unusable.
 
-        Objects in which `flaw` finds something wrong are set aside, see `damage`.
+        Objects that `check_record` rejects are quarantined, see `damage`.
         """
         settings = settings or Settings()
         with contextlib.ExitStack() as undo:
-            lock = folders.claim(data_folder)
+            lock = data_folder.lock_folder(folder)
             undo.callback(lock.release)
-            data_folder.finish(data_folder)
-            file = SqliteFile.open(data_folder / folders.DATABASE, settings)
+            data_folder.finish_restore(folder)
+            file = SqliteFile.open(folder / data_folder.DATABASE, settings)
             undo.callback(file.close)
-            disk = MeasuredDisk(file, data_folder / folders.DATABASE)
+            disk = MeasuredDisk(file, folder / data_folder.DATABASE)
             journal: OpenJournal = partial(InlineJournal, disk)
             if settings.writer_thread:
                 journal = partial(ThreadedJournal, disk, group_bytes=settings.group_bytes)
@@ -126,7 +122,7 @@ class Store:
                 settings=settings,
                 clock=clock,
                 lock=lock,
-                flaw=flaw,
+                check_record=check_record,
                 disk=disk,
             )
             undo.pop_all()
@@ -150,17 +146,17 @@ class Store:
 
     @property
     def pending(self) -> int:
-        """Return how many writes are on their way to the disk."""
+        """Return how many writes are not durable yet."""
         return len(self._pending)
 
     @property
-    def kinds(self) -> Mapping[str, Kind]:
-        """Return what is kept of each resource, for those who count it; nobody else may look there."""
-        return MappingProxyType(self._kinds)
+    def caches(self) -> Mapping[str, WatchCache]:
+        """Return the cache of each resource; for metrics only."""
+        return MappingProxyType(self._caches)
 
     @property
-    def trouble(self) -> StorageUnavailable | None:
-        """Return why writes fail or hang at present, or None; reads go on in any case."""
+    def write_error(self) -> StorageUnavailable | None:
+        """Return why writes fail or hang at present, or None; reads work in any case."""
         waited = self._clock.monotonic() - self._waiting_since
         if self._pending and waited > STALLED.total_seconds():
             return StorageUnavailable(f"the disk has not answered for {waited:.0f} s")
@@ -168,55 +164,56 @@ class Store:
 
     def get(self, key: Key) -> Record | None:
         """Return an object, or None."""
-        kind = self._kinds.get(key.resource)
+        kind = self._caches.get(key.resource)
         return kind.table.get(key) if kind else None
 
     def latest(self, resource: str) -> int:
-        """Return the revision of a resource's last durable change, so that what was computed from it can be kept."""
-        kind = self._kinds.get(resource)
+        """Return the revision of a resource's last durable change; what was computed from it is valid until it changes."""
+        kind = self._caches.get(resource)
         return kind.latest if kind else 0
 
     def list(self, resource: str, namespace: str | None = None) -> Records:
         """Return a resource's objects, or those in one namespace, in order of namespace and name."""
-        kind = self._kinds.get(resource)
+        kind = self._caches.get(resource)
         return kind.table.ordered(namespace) if kind else []
 
-    def newest(self, resource: str) -> Records:
-        """Return a resource's objects as they will be once the writes on their way are durable, in no order.
+    def list_with_pending(self, resource: str) -> Records:
+        """Return a resource's objects as they will be once all pending writes are durable, in no order.
 
-        For decisions that must not give out twice what two objects cannot both have; readers are shown `list`.
+        For allocations, which must not give the same value to two objects; everything else reads `list`.
         """
-        ahead = {key: each.change.after for key, each in self._head.items()}
-        kept = [each for each in self.list(resource) if each.key not in ahead]
-        coming = (each for key, each in ahead.items() if key.resource == resource)
-        return kept + [each for each in coming if each is not None]
+        pending = {key: each.change.after for key, each in self._head.items()}
+        unchanged = [each for each in self.list(resource) if each.key not in pending]
+        changed = (each for key, each in pending.items() if key.resource == resource)
+        return unchanged + [each for each in changed if each is not None]
 
     def list_at(self, resource: str, rv: int, namespace: str | None = None) -> Records:
         """Return what `list` returned at a revision; raise Compacted or FutureRevision if that is unknown."""
         newer = self._since(resource, rv)
-        return self._kind(resource).list_before(newer, namespace)
+        return self._cache(resource).list_before(newer, namespace)
 
     async def write(self, key: Key, build: Build) -> Record:
-        """Let `build` decide one object's next state; return it once it is durable.
+        """Store what `build` returns as the object's next state; return it once it is durable.
 
-        `build` runs at once, against the head. What it raises is raised, and None leaves the object as it is; when its
-        answer rests on a write that is not durable yet, that one is awaited first, and its failure wins.
+        `build` runs at once, against the head. What it raises is raised, and None leaves the object unchanged; when either
+        depends on a pending write, that write is awaited first, and its failure is raised instead.
         """
         if self._closed:
             raise Closed("the store is closed")
-        ahead = self._head.get(key)
-        head = ahead.change.after if ahead else self.get(key)
+        pending = self._head.get(key)
+        head = pending.change.after if pending else self.get(key)
         decided = False
         try:
             draft = build(head, self._issued + 1)
             decided = draft is not None
         finally:
-            if ahead and not decided:
-                await ahead.durable()
+            # A refusal must not be visible before the state that it is based on is durable.
+            if pending and not decided:
+                await pending.durable()
         if draft is not None:
             return await self._submit(key, head, draft).durable()
         if head is None:
-            raise ValueError(f"nothing can stay unchanged at {key}: it does not exist")
+            raise ValueError(f"{key} does not exist, so it cannot stay unchanged")
         return head
 
     def watch(
@@ -225,59 +222,60 @@ class Store:
         *,
         namespace: str | None = None,
         since: int,
-        wants: Wants | None = None,
+        accepts: ChangeFilter | None = None,
     ) -> Subscription:
-        """Subscribe to every change after a revision; raise Compacted or FutureRevision if that cannot be.
+        """Subscribe to every change after a revision; raise Compacted or FutureRevision if that is impossible.
 
-        What `wants` declines is not delivered and wakes nobody: a thousand agents that each watch their own pods cost
-        a thousand cheap questions, not a thousand awakenings.
+        A change that `accepts` rejects does not wake the watcher: a thousand agents that each watch their own Pods cost a
+        thousand cheap calls per change, not a thousand wakeups.
         """
         if self._closed:
             raise Closed("the store is closed")
         missed = self._since(resource, since)
-        watchers = self._kind(resource).watchers
+        watchers = self._cache(resource).watchers
         subscription = Subscription(
-            wants if namespace is None else _inside(namespace, wants),
+            accepts if namespace is None else _in_namespace(namespace, accepts),
             since=since,
             limit_bytes=self._settings.watch_buffer_bytes,
-            newest=lambda: self._revision,
-            leave=lambda leaver: watchers.pop(leaver, None),
+            current_revision=lambda: self._revision,
+            unsubscribe=lambda ended: watchers.pop(ended, None),
         )
         subscription.offer(missed, size_bytes=total_bytes(missed))
         watchers[subscription] = None
         return subscription
 
-    def snapshot(self) -> Loaded:
-        """Return all that is durable at this moment; records never change, so later writes leave it as it is."""
-        kinds = self._kinds.items()
-        return Loaded(
+    def snapshot(self) -> Snapshot:
+        """Return everything that is durable now; records are immutable, so later writes do not change it."""
+        caches = self._caches.items()
+        return Snapshot(
             self._revision,
-            {name: kind.latest for name, kind in kinds if kind.latest},
-            {name: kind.table.ordered() for name, kind in kinds if len(kind.table)},
+            {name: kind.latest for name, kind in caches if kind.latest},
+            {name: kind.table.ordered() for name, kind in caches if len(kind.table)},
             self._floor,
         )
 
     def compact(self) -> None:
-        """Forget all history, so that only who is up to date can resume."""
-        for kind in self._kinds.values():
+        """Drop all history, so that only watchers that are up to date can resume."""
+        for kind in self._caches.values():
             kind.compact()
 
     async def close(self) -> None:
-        """Finish the writes under way, end all watches and let go of the folder."""
+        """Finish the pending writes, end all watches and unlock the folder."""
         if self._closed:
             return
         self._closed = True
         await self._journal.close()
-        for kind in self._kinds.values():
+        for kind in self._caches.values():
             for subscription in tuple(kind.watchers):
                 subscription.end(Closed("the store is closed"))
         if self._lock:
             self._lock.release()
 
     def committed(self, count: int) -> None:
-        """Show the oldest `count` pending changes to readers, then to those who wrote them, then to watchers.
+        """Publish the oldest `count` pending changes to readers, then to their writers, then to watchers.
 
-        All see the same state; but whoever wakes first goes first, and a writer must not wait for a hundred watchers.
+        The order must stay: writers and watchers must find the state that they are notified of, and a writer must not wait
+        until a hundred watchers are served.
         """
         done = [self._pending.popleft() for _ in range(count)]
         groups: dict[str, list[Change]] = {}
@@ -286,11 +284,11 @@ class Store:
             groups.setdefault(key.resource, []).append(pending.change)
             if self._head.get(key) is pending:
                 del self._head[key]
-            self.damage.aside.pop(key, None)
+            self.damage.quarantined.pop(key, None)
         self._revision = done[-1].change.rv
         now = self._clock.monotonic()
         for resource, changes in groups.items():
-            self._kind(resource).publish(changes, now=now)
+            self._cache(resource).publish(changes, now=now)
         self._waiting_since = now
         if self._failure:
             self._failure = None
@@ -298,25 +296,25 @@ class Store:
         for pending in done:
             pending.settle()
         for resource, changes in groups.items():
-            self._kind(resource).tell(changes)
+            self._cache(resource).notify(changes)
 
     def failed(self, error: StorageUnavailable) -> None:
-        """Throw the head back to what is committed; the revisions given out are not given out again."""
+        """Reset the head to what is committed; revisions that were assigned are not assigned again."""
         lost, self._pending = self._pending, deque()
         self._head.clear()
-        if lost and not self._failure:  # a full disk fails every write; one line tells it
+        if lost and not self._failure:  # a full disk fails every write; it is logged once
             logger.error("Writes fail", revision=self._revision, reason=str(error))
         if lost:
             self._failure = error
         for pending in lost:
             pending.settle(error)
 
-    def _submit(self, key: Key, head: Record | None, draft: Draft | Removal) -> Pending:
-        if head is None and isinstance(draft, Removal) and key not in self.damage.aside:
-            raise ValueError(f"nothing can be removed at {key}: it does not exist")
+    def _submit(self, key: Key, head: Record | None, draft: Draft | Removal) -> PendingWrite:
+        if head is None and isinstance(draft, Removal) and key not in self.damage.quarantined:
+            raise ValueError(f"{key} does not exist, so it cannot be removed")
         self._issued += 1
         change = _change(key, head, draft, rv=self._issued)
-        pending = Pending(change)
+        pending = PendingWrite(change)
         if not self._pending:
             self._waiting_since = self._clock.monotonic()
         self._pending.append(pending)
@@ -326,19 +324,19 @@ class Store:
 
     def _since(self, resource: str, rv: int) -> Changes:
         if rv > self._revision:
-            raise FutureRevision(asked=rv, current=self._revision)
-        return self._kind(resource).since(rv, now=self._clock.monotonic())
+            raise FutureRevision(requested=rv, current=self._revision)
+        return self._cache(resource).since(rv, now=self._clock.monotonic())
 
-    def _kind(self, resource: str) -> Kind:
-        kind = self._kinds.get(resource)
+    def _cache(self, resource: str) -> WatchCache:
+        kind = self._caches.get(resource)
         if kind is None:
-            kind = self._kinds[resource] = self._new_kind(resource, (), 0)
+            kind = self._caches[resource] = self._new_cache(resource, (), 0)
         return kind
 
-    def _new_kind(self, resource: str, records: Iterable[Record], floor: int) -> Kind:
+    def _new_cache(self, resource: str, records: Iterable[Record], floor: int) -> WatchCache:
         floor = max(floor, self._floor)
         history = History(resource, self._settings.history_of(resource), floor=floor)
-        return Kind(Table(records), history)
+        return WatchCache(ObjectTable(records), history)
 
 
 def _change(key: Key, head: Record | None, draft: Draft | Removal, *, rv: int) -> Change:
@@ -346,7 +344,7 @@ def _change(key: Key, head: Record | None, draft: Draft | Removal, *, rv: int) -
     if head is None:
         key = Key(key.resource, sys.intern(key.namespace), key.name)
         record = Record(key, rv, draft.body, _shared(draft.labels), _shared(draft.fields))
-        # What goes without having been there was set aside.
+        # An object that is removed but is not in the head was quarantined.
         return Change("DELETED" if isinstance(draft, Removal) else "ADDED", record, None)
     labels = head.labels if head.labels == draft.labels else _shared(draft.labels)
     fields = head.fields if head.fields == draft.fields else _shared(draft.fields)
@@ -355,14 +353,14 @@ def _change(key: Key, head: Record | None, draft: Draft | Removal, *, rv: int) -
 
 
 def _shared(mapping: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the mapping with texts that all equal texts of the process share."""
+    """Return the mapping with interned texts."""
     if not mapping:
         return NOTHING
     return {sys.intern(name): sys.intern(value) for name, value in mapping.items()}
 
 
-def _inside(namespace: str, wants: Wants | None) -> Wants:
-    """Return a filter that also asks for the namespace."""
-    if wants is None:
+def _in_namespace(namespace: str, accepts: ChangeFilter | None) -> ChangeFilter:
+    """Return a filter that accepts only changes in one namespace."""
+    if accepts is None:
         return lambda change: change.record.key.namespace == namespace
-    return lambda change: change.record.key.namespace == namespace and wants(change)
+    return lambda change: change.record.key.namespace == namespace and accepts(change)

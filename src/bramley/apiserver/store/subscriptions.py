@@ -1,6 +1,6 @@
-"""Watchers' inboxes: what was committed waits here, within a bound, until the watcher takes it.
+"""Subscriptions of watchers: a bounded buffer of committed changes per watcher.
 
-A watcher that is too slow loses its inbox and is told so; it never slows the writers and never misses a change unawares.
+A watcher that is too slow loses its buffer and gets an error; it never delays writers and never misses a change silently.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from typing import Self, TypeAlias
 from bramley.apiserver.store.errors import Closed, Overflowed
 from bramley.apiserver.store.records import Change
 
-Wants: TypeAlias = Callable[[Change], bool]
-"""Tells whether a watcher cares for a change; it is asked at every commit, so it must be quick."""
+ChangeFilter: TypeAlias = Callable[[Change], bool]
+"""Returns whether a watcher gets a change; it runs for every watcher at every commit, so it must be fast."""
 
 
 class Subscription:
     """One watcher's view of one resource, from a revision on; use it as a context manager.
 
-    Guarantees: changes arrive once each and in order of revision, and everything up to `revision` has been handed out.
+    Guarantees: changes arrive once each and in order of revision, and everything up to `revision` has been delivered.
     Assumes one consumer. Raises Overflowed after a change had to be dropped, and Closed after the store was closed.
     """
 
     def __init__(
         self,
-        wants: Wants | None,
+        accepts: ChangeFilter | None,
         *,
         since: int,
         limit_bytes: int,
-        newest: Callable[[], int],
-        leave: Callable[[Subscription], object],
+        current_revision: Callable[[], int],
+        unsubscribe: Callable[[Subscription], object],
     ) -> None:
-        self._wants = wants
+        self._accepts = accepts
         self._limit_bytes = limit_bytes
-        self._newest = newest
-        self._leave = leave
+        self._current_revision = current_revision
+        self._unsubscribe = unsubscribe
         self._inbox: list[Change] = []
         self._inbox_bytes = 0
         self._delivered = since
@@ -56,24 +56,24 @@ class Subscription:
 
     @property
     def revision(self) -> int:
-        """Return the revision up to which every change has been handed out."""
-        return self._delivered if self._inbox or self._end else self._newest()
+        """Return the revision up to which every change has been delivered."""
+        return self._delivered if self._inbox or self._end else self._current_revision()
 
     async def next(self, timeout: float | None) -> list[Change]:  # noqa: ASYNC109 - a quiet end, not an error
-        """Return all changes that wait, or wait for the next ones; an empty list after the timeout."""
+        """Return all buffered changes, or wait for the next ones; an empty list after the timeout."""
         if not self._inbox and self._end is None:
             await self._wait(timeout)
         if self._end is not None:
             raise self._end
         taken, self._inbox, self._inbox_bytes = self._inbox, [], 0
-        self._delivered = self._newest()
+        self._delivered = self._current_revision()
         self._wake.clear()
         return taken
 
     def offer(self, changes: Sequence[Change], *, size_bytes: int) -> None:
-        """Put the changes of one commit group into the inbox, or end the subscription if they do not fit."""
-        if self._wants is not None:
-            changes = [change for change in changes if self._wants(change)]
+        """Buffer the changes of one commit group, or end the subscription if they do not fit."""
+        if self._accepts is not None:
+            changes = [change for change in changes if self._accepts(change)]
             size_bytes = total_bytes(changes)
         if not changes or self._end is not None:
             return
@@ -86,21 +86,21 @@ class Subscription:
         self._wake.set()
 
     def end(self, why: Overflowed | Closed) -> None:
-        """Drop what waits and let the watcher know why."""
+        """Drop the buffer and raise `why` at the watcher."""
         self._inbox = []
         self._inbox_bytes = 0
         self._end = self._end or why
         self._wake.set()
 
     def close(self) -> None:
-        """Receive nothing more."""
-        self._leave(self)
+        """Unsubscribe."""
+        self._unsubscribe(self)
 
     async def _wait(self, seconds: float | None) -> None:
         if seconds is None:
             await self._wake.wait()
             return
-        # Every event of every watcher passes here; asyncio.timeout costs twice as much as a timer does.
+        # Every event of every watcher passes here, and asyncio.timeout costs twice as much as a timer.
         timer = asyncio.get_running_loop().call_later(seconds, self._wake.set)
         try:
             await self._wake.wait()

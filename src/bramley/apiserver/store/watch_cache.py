@@ -1,7 +1,8 @@
-"""The recent changes of one resource, from which watches resume and lists of the past are rebuilt.
+"""The committed objects of one resource, their recent history, and their watchers.
 
-It is kept in memory only: after a restart it is empty and its floor is the resource's last stored revision, so whoever is
-further behind is told to list again instead of missing a change.
+Watches resume from the history, and lists of past revisions are rebuilt from it. It is in memory only: after a restart it is
+empty and its floor is the resource's last stored revision, so a client that is further behind must list again instead of
+missing a change. Reads outnumber inserts by far, so objects are kept in order and a list needs no sorting.
 """
 
 from __future__ import annotations
@@ -17,33 +18,33 @@ from bramley.apiserver.store.settings import HistoryLimits
 from bramley.apiserver.store.subscriptions import Subscription, total_bytes
 
 
-class Kind:
-    """One resource's committed state, moved forward by whole commit groups."""
+class WatchCache:
+    """One resource's committed state; it advances by whole commit groups."""
 
     __slots__ = ("_history", "latest", "table", "watchers")
 
-    def __init__(self, table: Table, history: History) -> None:
+    def __init__(self, table: ObjectTable, history: History) -> None:
         self.table = table
         self._history = history
         self.latest = history.floor
-        # A dict for its order: under virtual time the same seed must wake the watchers in the same order.
+        # A dict because it is ordered: under virtual time the same seed must wake the watchers in the same order.
         self.watchers: dict[Subscription, None] = {}
 
     def publish(self, changes: Sequence[Change], *, now: float) -> None:
-        """Show one commit group's changes to readers and to later watchers."""
+        """Apply one commit group's changes for readers and for later watchers."""
         for change in changes:
             self.table.apply(change)
             self._history.append(change, now=now)
         self.latest = changes[-1].rv
 
-    def tell(self, changes: Sequence[Change]) -> None:
-        """Put one commit group's changes before the present watchers."""
+    def notify(self, changes: Sequence[Change]) -> None:
+        """Send one commit group's changes to the current watchers."""
         size_bytes = total_bytes(changes)
         for watcher in self.watchers:
             watcher.offer(changes, size_bytes=size_bytes)
 
     def since(self, rv: int, *, now: float) -> Changes:
-        """Return every change after a revision; raise Compacted if some of them are forgotten."""
+        """Return every change after a revision; raise Compacted if some of them were dropped."""
         self._history.trim(now)
         return self._history.since(rv)
 
@@ -57,11 +58,11 @@ class Kind:
         return table.ordered(namespace)
 
     def compact(self) -> None:
-        """Forget all history."""
+        """Drop all history."""
         self._history.clear()
 
 
-class Table:
+class ObjectTable:
     """One resource's objects, sorted by namespace and name."""
 
     __slots__ = ("_order", "_records")
@@ -89,12 +90,12 @@ class Table:
         """Move the object back to its state before the change."""
         self._put(change.record.key, change.previous)
 
-    def copy(self) -> Table:
+    def copy(self) -> ObjectTable:
         """Return a table that can be changed without changing this one."""
-        twin = Table()
-        twin._records = self._records.copy()
-        twin._order = self._order.copy()
-        return twin
+        copied = ObjectTable()
+        copied._records = self._records.copy()
+        copied._order = self._order.copy()
+        return copied
 
     def _put(self, key: Key, record: Record | None) -> None:
         if record is not None:
@@ -109,13 +110,13 @@ class Table:
             return self._order
         resource = self._order[0].resource
         first = bisect_left(self._order, Key(resource, namespace, ""))
-        # No name holds a NUL, so this stands just behind the namespace's last object.
+        # No namespace contains a NUL, so this sorts just after the namespace's last object.
         last = bisect_left(self._order, Key(resource, namespace + "\0", ""), first)
         return self._order[first:last]
 
 
 OVERHEAD_BYTES = 256
-"""About what a change costs besides its texts."""
+"""About what a change costs besides its bodies."""
 
 
 class _Entry(NamedTuple):
@@ -140,32 +141,32 @@ class History:
         return len(self._entries)
 
     def append(self, change: Change, *, now: float) -> None:
-        """Remember a change and forget what no longer fits."""
+        """Add a change and drop the oldest ones that exceed a limit."""
         entry = _Entry(change, now, cost_bytes(change))
         self._entries.append(entry)
         self._size_bytes += entry.cost_bytes
         self.trim(now)
 
     def trim(self, now: float) -> None:
-        """Forget the oldest changes until count, size and age are within their limits."""
+        """Drop the oldest changes until count, size and age are within their limits."""
         oldest = now - self._limits.age.total_seconds()
         while self._entries and (
             len(self._entries) > self._limits.count
             or self._size_bytes > self._limits.size_bytes
             or self._entries[0].at < oldest
         ):
-            self._forget_oldest()
+            self._drop_oldest()
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drop everything."""
         while self._entries:
-            self._forget_oldest()
+            self._drop_oldest()
 
     def since(self, rv: int) -> list[Change]:
-        """Return every change after a revision, or raise Compacted if some of them are forgotten."""
+        """Return every change after a revision, or raise Compacted if some of them were dropped."""
         if rv < self.floor:
-            raise Compacted(self._resource, asked=rv, oldest=self.floor)
-        # Whoever resumes is nearly up to date, so the walk from the new end is short.
+            raise Compacted(self._resource, requested=rv, oldest=self.floor)
+        # Watches that resume are nearly up to date, so the walk from the new end is short.
         newer: list[Change] = []
         for entry in reversed(self._entries):
             if entry.change.rv <= rv:
@@ -174,13 +175,13 @@ class History:
         newer.reverse()
         return newer
 
-    def _forget_oldest(self) -> None:
+    def _drop_oldest(self) -> None:
         entry = self._entries.popleft()
         self._size_bytes -= entry.cost_bytes
         self.floor = entry.change.rv
 
 
 def cost_bytes(change: Change) -> int:
-    """Return what a change holds in memory at most: its body, its watch line and the state before it."""
+    """Return how much memory a change uses at most: its body, its watch line and the state before it."""
     before = len(change.previous.body) if change.previous else 0
     return 2 * len(change.record.body) + before + OVERHEAD_BYTES

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bramley.apiserver.store import backup
-from bramley.apiserver.store.errors import Compacted, FutureRevision
 from bramley.apiserver.store.data_folder import DATABASE
+from bramley.apiserver.store.errors import Compacted, FutureRevision
 from bramley.apiserver.store.records import Draft, Key, Record
 from bramley.apiserver.store.settings import Settings
 from bramley.apiserver.store.store import Store
@@ -52,11 +52,11 @@ async def raised(folder: Path, *, later: int = 0) -> Store:
         for _ in range(later):
             await store.write(NODE, named)
     (folder / "two").mkdir()
-    backup.write(folder / "two" / DATABASE, backup.raised(content, STEP))
+    backup.write(folder / "two" / DATABASE, backup.with_raised_revisions(content, STEP))
     return Store.open(folder / "two", INLINE)
 
 
-async def test_raised_objects_say_their_new_revision(tmp_path: Path) -> None:
+async def test_raised_objects_contain_their_new_revision(tmp_path: Path) -> None:
     async with await raised(tmp_path) as store:
         found = store.get(POD)
         assert found is not None
@@ -69,7 +69,7 @@ async def test_raised_objects_say_their_new_revision(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("resource", ["pods", "nodes", "never-seen"])
-async def test_nobody_resumes_over_a_restore(resource: str, tmp_path: Path) -> None:
+async def test_no_watch_resumes_over_a_restore(resource: str, tmp_path: Path) -> None:
     """Also not in a resource of which the backup held nothing: the lost objects may have been there."""
     async with await raised(tmp_path, later=5) as store:
         for seen in (0, 1, 2, 6, STEP):

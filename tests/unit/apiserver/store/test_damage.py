@@ -26,7 +26,7 @@ WRONG = f"{CONFIG_MAPS}/wrong"
 
 @asynccontextmanager
 async def opened(folder: Path) -> AsyncIterator[World]:
-    async with Store.open(folder, INLINE, flaw=envelopes.flaw) as store:
+    async with Store.open(folder, INLINE, check_record=envelopes.check_envelope) as store:
         yield World(store, Settings())
 
 
@@ -64,7 +64,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-async def test_a_damaged_object_is_set_aside_and_can_only_be_deleted(
+async def test_a_damaged_object_is_quarantined_and_can_only_be_deleted(
     tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     await fill(tmp_path)
@@ -83,10 +83,10 @@ async def test_a_damaged_object_is_set_aside_and_can_only_be_deleted(
         assert (await world.get(WRONG)).code == 500
         assert (await world.delete(WRONG)).code == 200
         assert (await world.get(WRONG)).code == 404
-    told = [each for each in caplog.records if each.message == "Set a damaged object aside"]
-    assert len(told) == 1
+    logged = [each for each in caplog.records if each.message == "Quarantined a damaged object"]
+    assert len(logged) == 1
     async with opened(tmp_path) as world:
-        assert world.store.damage.aside == {}, "it is gone from the file too"
+        assert world.store.damage.quarantined == {}, "it is gone from the file too"
         await world.create(CONFIG_MAPS, a_config_map("wrong"))
 
 
@@ -100,14 +100,14 @@ async def test_what_every_cluster_has_is_made_anew(tmp_path: Path) -> None:
         assert (await world.get(f"{DEFAULT}/services/kubernetes")).code == 200
         roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
         assert (await world.get(f"{roles}/cluster-admin")).code == 200
-        assert world.store.damage.aside == {}
+        assert world.store.damage.quarantined == {}
 
 
 async def test_a_backup_holds_only_what_can_be_read(tmp_path: Path) -> None:
     await fill(tmp_path)
     overwrite(tmp_path, "body = ?", b"")
 
-    content = backup.read(tmp_path / DATABASE, INLINE, flaw=envelopes.flaw)
+    content = backup.read(tmp_path / DATABASE, INLINE, check_record=envelopes.check_envelope)
 
-    raised = backup.raised(content, 1000)
+    raised = backup.with_raised_revisions(content, 1000)
     assert [each.key.name for each in raised.records["configmaps"]] == ["whole"]

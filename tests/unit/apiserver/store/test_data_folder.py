@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bramley.apiserver.store import data_folder as folders
+from bramley.apiserver.store import data_folder
 from bramley.apiserver.store.settings import Settings
 from bramley.apiserver.store.store import Store
 from bramley.base.errors import BadConfiguration
@@ -33,16 +33,16 @@ async def test_folder_and_files_are_closed_to_others(tmp_path: Path) -> None:
 
 
 def test_our_folder_is_closed_to_others_again(tmp_path: Path) -> None:
-    (tmp_path / folders.DATABASE).touch(0o644)
+    (tmp_path / data_folder.DATABASE).touch(0o644)
     tmp_path.chmod(0o755)
 
     asyncio.run(Store.open(tmp_path, INLINE).close())
 
     assert mode(tmp_path) == 0o700
-    assert mode(tmp_path / folders.DATABASE) == 0o600
+    assert mode(tmp_path / data_folder.DATABASE) == 0o600
 
 
-def test_a_folder_of_somebody_else_keeps_its_mode(tmp_path: Path) -> None:
+def test_a_folder_of_another_program_keeps_its_mode(tmp_path: Path) -> None:
     """`--data-dir /tmp` must not lock everybody out of /tmp."""
     (tmp_path / "letters").touch()
     tmp_path.chmod(0o755)
@@ -55,10 +55,10 @@ def test_a_folder_of_somebody_else_keeps_its_mode(tmp_path: Path) -> None:
 
 
 def test_a_second_process_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> None:
-    first = folders.claim(tmp_path)
+    first = data_folder.lock_folder(tmp_path)
     source = (
-        "import sys, pathlib; from bramley.apiserver.store import folder;"
-        "folder.claim(pathlib.Path(sys.argv[1]))"
+        "import sys, pathlib; from bramley.apiserver.store import data_folder;"
+        "data_folder.lock_folder(pathlib.Path(sys.argv[1]))"
     )
 
     second = subprocess.run(
@@ -79,7 +79,7 @@ async def test_a_folder_is_free_again_after_the_store_was_closed(tmp_path: Path)
 
 
 async def test_a_folder_is_free_again_after_its_file_was_refused(tmp_path: Path) -> None:
-    (tmp_path / folders.DATABASE).write_text("no database " * 1000)
+    (tmp_path / data_folder.DATABASE).write_text("no database " * 1000)
     for _ in range(2):
         with pytest.raises(BadConfiguration, match="damaged"):
             Store.open(tmp_path, INLINE)
@@ -93,7 +93,7 @@ def test_a_folder_that_cannot_be_made_is_explained(tmp_path: Path) -> None:
 
 
 def test_a_database_that_is_a_folder_is_explained(tmp_path: Path) -> None:
-    (tmp_path / folders.DATABASE).mkdir()
+    (tmp_path / data_folder.DATABASE).mkdir()
 
     with pytest.raises(BadConfiguration, match=r"bramley\.db cannot be opened"):
         Store.open(tmp_path)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from bramley.apiserver.store import sql
-from bramley.apiserver.store.errors import Compacted, StorageUnavailable
 from bramley.apiserver.store.data_folder import DATABASE
+from bramley.apiserver.store.errors import Compacted, StorageUnavailable
 from bramley.apiserver.store.records import Change, Draft, Key, Record
 from bramley.apiserver.store.settings import Settings
 from bramley.apiserver.store.sqlite_file import SqliteFile
@@ -133,12 +133,12 @@ async def test_every_commit_waits_for_the_disk(tmp_path: Path) -> None:
     """In WAL mode only FULL syncs at each commit; the process tests look at the system calls themselves."""
     disk = SqliteFile.open(tmp_path / DATABASE, Settings())
 
-    def asked(pragma: str) -> object:
+    def value_of(pragma: str) -> object:
         return disk._connection.execute(f"PRAGMA {pragma}").fetchone()[0]
 
-    assert asked("synchronous") == 2
-    assert asked("journal_mode") == "wal"
-    assert asked("fullfsync") == asked("checkpoint_fullfsync") == 1
+    assert value_of("synchronous") == 2
+    assert value_of("journal_mode") == "wal"
+    assert value_of("fullfsync") == value_of("checkpoint_fullfsync") == 1
     disk.close()
 
 
@@ -196,7 +196,7 @@ async def test_a_foreign_database_is_refused_and_left_as_it_is(tmp_path: Path) -
         connection.commit()
     before = content(tmp_path)
 
-    with pytest.raises(BadConfiguration, match="not one of Bramley's"):
+    with pytest.raises(BadConfiguration, match="another program"):
         Store.open(tmp_path)
 
     assert content(tmp_path) == before

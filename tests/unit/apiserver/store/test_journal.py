@@ -144,7 +144,7 @@ async def test_a_store_that_was_never_written_closes() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-async def test_a_writer_killed_by_a_bug_leaves_nobody_waiting() -> None:
+async def test_a_writer_killed_by_a_bug_leaves_no_waiter() -> None:
     gate = Gate()
     disk = RecordingDisk(gate)
     store = Store(partial(ThreadedJournal, disk, group_bytes=10**6))

@@ -71,7 +71,7 @@ async def test_a_list_of_forgotten_times_is_refused() -> None:
     with pytest.raises(Compacted) as refused:
         store.list_at("pods", 1)
 
-    assert (refused.value.asked, refused.value.oldest) == (1, 2)
+    assert (refused.value.requested, refused.value.oldest) == (1, 2)
     assert len(store.list_at("pods", 2)) == 1
 
 
@@ -231,7 +231,7 @@ async def test_what_does_not_exist_is_neither_removed_nor_kept() -> None:
             await store.write(POD, build)
 
 
-async def test_a_writer_that_goes_away_takes_nobody_with_it() -> None:
+async def test_a_cancelled_writer_does_not_cancel_others() -> None:
     store, journal = stepped_store()
     gone = await started(store.write(POD, put))
     waits_for_the_same = await started(store.write(POD, keep))
@@ -271,7 +271,7 @@ async def test_closing_finishes_writes_and_refuses_new_ones() -> None:
         store.watch("pods", since=0)
 
 
-async def test_the_newest_state_counts_writes_on_their_way() -> None:
+async def test_the_list_with_pending_writes() -> None:
     store, journal = stepped_store()
     await started(store.write(POD, put))
     journal.commit()
@@ -279,8 +279,8 @@ async def test_the_newest_state_counts_writes_on_their_way() -> None:
     await started(store.write(OTHER_POD, put))
     await started(store.write(Key("nodes", "", "n"), put))
 
-    assert [each.key for each in store.newest("pods")] == [OTHER_POD]
+    assert [each.key for each in store.list_with_pending("pods")] == [OTHER_POD]
     assert [each.key for each in store.list("pods")] == [POD]
     journal.fail()
-    assert [each.key for each in store.newest("pods")] == [POD]
+    assert [each.key for each in store.list_with_pending("pods")] == [POD]
     await store.close()

@@ -261,13 +261,13 @@ class StoreMachine(RuleBasedStateMachine):
             past = seen(self.store.list_at(resource, rv, namespace))
             assert past == inside(self.model.objects(resource, rv), namespace)
 
-    def refused(self, resource: str, rv: int, ask: Any) -> bool:
+    def refused(self, resource: str, rv: int, read: Any) -> bool:
         if rv > self.model.revision:
             with pytest.raises(FutureRevision):
-                ask()
+                read()
         elif rv < self.model.floor(resource, now=self.loop.time()):
             with pytest.raises(Compacted):
-                ask()
+                read()
         else:
             return False
         return True

@@ -26,7 +26,7 @@ from tests.unit.apiserver.store.doubles import (
 LEASE = Key("leases.coordination.k8s.io", "kube-node-lease", "mac-1")
 
 
-def told(changes: list[Change]) -> list[tuple[str, int]]:
+def events(changes: list[Change]) -> list[tuple[str, int]]:
     return [(change.verb, change.rv) for change in changes]
 
 
@@ -41,8 +41,8 @@ async def test_a_watch_gets_what_it_missed_and_then_what_comes() -> None:
         live = await subscription.next(1)
         quiet = await subscription.next(1)
 
-    assert told(missed) == [("MODIFIED", 2)]
-    assert told(live) == [("DELETED", 3)]
+    assert events(missed) == [("MODIFIED", 2)]
+    assert events(live) == [("DELETED", 3)]
     assert live[0].line() == b'{"type":"DELETED","object":{"rv":3}}\n'
     assert live[0].line() is live[0].line()
     assert quiet == []
@@ -71,7 +71,7 @@ async def test_a_waiting_watcher_wakes_up_to_a_whole_commit_group() -> None:
 
     journal.commit()
 
-    assert told(await waiting) == [("ADDED", 1), ("ADDED", 3)]
+    assert events(await waiting) == [("ADDED", 1), ("ADDED", 3)]
 
 
 async def test_a_watch_of_one_namespace_sees_no_other() -> None:
@@ -83,7 +83,7 @@ async def test_a_watch_of_one_namespace_sees_no_other() -> None:
     await store.write(elsewhere, put)
     await store.write(POD, put)
 
-    assert told(await subscription.next(1)) == [("ADDED", 3)]
+    assert events(await subscription.next(1)) == [("ADDED", 3)]
 
 
 async def test_what_a_watcher_does_not_want_does_not_wake_it() -> None:
@@ -92,14 +92,14 @@ async def test_what_a_watcher_does_not_want_does_not_wake_it() -> None:
         "pods",
         namespace="default",
         since=0,
-        wants=lambda change: change.record.key.name == "b",
+        accepts=lambda change: change.record.key.name == "b",
     )
     await store.write(POD, put)
 
     assert await subscription.next(1) == []
     assert subscription.revision == 1
     await store.write(OTHER_POD, put)
-    assert told(await subscription.next(1)) == [("ADDED", 2)]
+    assert events(await subscription.next(1)) == [("ADDED", 2)]
 
 
 async def test_the_revision_of_a_watch_covers_only_what_was_handed_out() -> None:
@@ -116,7 +116,7 @@ async def test_the_revision_of_a_watch_covers_only_what_was_handed_out() -> None
     assert subscription.revision == 2  # another resource's write: nothing of it is left to hand out
 
 
-async def test_a_slow_watcher_is_told_and_others_go_on() -> None:
+async def test_a_slow_watcher_is_ended_and_others_go_on() -> None:
     store = Store.in_memory(Settings(watch_buffer_bytes=100))
     slow, quick = (store.watch("pods", since=0) for _ in range(2))
     for _ in range(3):
@@ -137,7 +137,7 @@ async def test_a_group_beyond_the_buffer_still_reaches_who_keeps_up() -> None:
 
     await store.write(POD, put_of_size(1000))
 
-    assert told(await subscription.next(1)) == [("ADDED", 1)]
+    assert events(await subscription.next(1)) == [("ADDED", 1)]
 
 
 async def test_a_closed_watch_receives_nothing_more() -> None:
@@ -168,7 +168,7 @@ async def test_a_watch_from_the_future_is_refused() -> None:
     with pytest.raises(FutureRevision) as refused:
         store.watch("pods", since=1)
 
-    assert (refused.value.asked, refused.value.current) == (1, 0)
+    assert (refused.value.requested, refused.value.current) == (1, 0)
 
 
 async def test_compaction_refuses_those_who_are_behind() -> None:
@@ -188,7 +188,7 @@ async def test_history_is_bounded_by_count() -> None:
     for _ in range(5):
         await store.write(POD, put)
 
-    assert told(await store.watch("pods", since=2).next(1)) == [
+    assert events(await store.watch("pods", since=2).next(1)) == [
         ("MODIFIED", 3),
         ("MODIFIED", 4),
         ("MODIFIED", 5),
@@ -220,9 +220,9 @@ async def test_history_is_bounded_by_age() -> None:
         store.watch("pods", since=0)
 
 
-async def test_leases_and_events_keep_a_brief_history() -> None:
-    brief = HistoryLimits(1, 10**6, timedelta(hours=1))
-    store = Store.in_memory(Settings(brief_history=brief))
+async def test_leases_and_events_keep_a_short_history() -> None:
+    short = HistoryLimits(1, 10**6, timedelta(hours=1))
+    store = Store.in_memory(Settings(short_history=short))
     for _ in range(2):
         await store.write(LEASE, put)
         await store.write(POD, put)

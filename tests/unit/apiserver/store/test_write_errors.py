@@ -1,4 +1,4 @@
-"""A store whose disk fails or hangs says so to those who ask after its health, and stops saying so afterwards."""
+"""A store whose disk fails or hangs reports that in its health, until it works again."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ async def test_a_full_disk_makes_the_server_unready_but_not_dead() -> None:
 
     await fail(store, journal)
 
-    told = {"store": "the disk is full"}
-    assert failing(store) == {"healthz": told, "readyz": told, "livez": {}}
+    message = {"store": "the disk is full"}
+    assert failing(store) == {"healthz": message, "readyz": message, "livez": {}}
 
 
 async def test_a_store_that_writes_again_is_healthy_again() -> None:
@@ -47,10 +47,10 @@ async def test_a_store_that_writes_again_is_healthy_again() -> None:
     await started(store.write(POD, put))
     journal.commit()
 
-    assert store.trouble is None
+    assert store.write_error is None
 
 
-async def test_what_a_restart_cures_asks_for_one() -> None:
+async def test_the_error_says_when_a_restart_is_needed() -> None:
     store, journal = stepped_store()
     await fail(store, journal)
     await started(store.write(POD, put))
@@ -64,15 +64,15 @@ async def test_a_disk_that_does_not_answer_is_trouble_until_it_does() -> None:
     store, journal = stepped_store(clock=virtual_time.clock())
     await started(store.write(POD, put))
     await asyncio.sleep(9)
-    early = store.trouble
+    early = store.write_error
     await asyncio.sleep(3)
-    late = store.trouble
+    late = store.write_error
     await started(store.write(OTHER_POD, put))
     journal.commit(1)
 
     assert early is None
     assert str(late) == "the disk has not answered for 12 s"
-    assert store.trouble is None, "one write still waits, but not for long"
+    assert store.write_error is None, "one write still waits, but not for long"
 
 
 async def test_a_quiet_store_is_in_no_trouble() -> None:
@@ -81,4 +81,4 @@ async def test_a_quiet_store_is_in_no_trouble() -> None:
 
     await started(store.write(POD, put))
 
-    assert store.trouble is None
+    assert store.write_error is None
