@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import structs
 
-from bramley.apiserver.http.exchange import Answer
+from bramley.apiserver.http.exchange import Response
 from bramley.apiserver.kinds.scale import SCALE
 from bramley.apiserver.registry.resources import Json, ServedResource
 from bramley.apiserver.rest.negotiation import META_GROUP, Form, View, reformed
-from bramley.apiserver.store.damage import MISFITS
+from bramley.apiserver.store.damage import DECODE_ERRORS
 from bramley.base.clock import Clock
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _MARKED = b'"k8s.io/initial-events-end"'
 
 
-def reshaped(answer: Answer, resource: ServedResource, view: View, clock: Clock) -> Answer:
+def reshaped(answer: Response, resource: ServedResource, view: View, clock: Clock) -> Response:
     """Return an answer about one object in the form that was asked for; anything else stays as it is."""
     if answer.body.startswith(SCALE.prefix):
         resource = _scale_of(resource)
@@ -37,9 +37,9 @@ def reshaped(answer: Answer, resource: ServedResource, view: View, clock: Clock)
 
 
 def _scale_of(resource: ServedResource) -> ServedResource:
-    from bramley.apiserver.tables import scales
+    from bramley.apiserver.tables import printers
 
-    return replace(SCALE, printer=partial(scales.printer, of_custom=resource.is_custom))
+    return replace(SCALE, printer=partial(printers.scale_printer, of_custom=resource.is_custom))
 
 
 def one(
@@ -101,7 +101,7 @@ def _row(
         decoded = resource.conversion.to_stored(decoded)
     try:
         cells = printer.row(decoded, now)
-    except MISFITS:
+    except DECODE_ERRORS:
         # One object of a wrong form must not hide the others, nor itself.
         return {"cells": _only_name(decoded, printer), "object": _included(body, view)}
     made: Json = {"cells": cells}

@@ -1,1 +1,1 @@
-"""Objects as rows of a table, in the columns and words of a real server; HTTP and the store are not known here."""
+"""Objects as rows of a table, with the columns and texts of kube-apiserver; knows neither HTTP nor the store."""

@@ -1,4 +1,4 @@
-"""The columns of the built-in kinds, cut from a real server by `tools/columns.py`; read when the first table is asked for."""
+"""The columns of the built-in kinds, recorded from kube-apiserver by `tools/columns.py`; loaded for the first table."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import Any
 
 import msgspec
 
-from bramley.apiserver.tables.fields import Json, Row
+from bramley.apiserver.tables.cells import Json, Row
 
 _FILE = "columns.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Printer:
-    """How a kind is shown: the definitions of its columns, and the function that makes a row's cells."""
+    """How a kind is printed: the definitions of its columns, and the function that returns a row's cells."""
 
     definitions: list[Json]
     row: Row
-    # What is said about a whole row, for the few kinds that say something.
+    # The conditions of a whole row; only Pods have some.
     conditions: Callable[[Json], list[Json]] | None = None
-    # A kind that has no printer of its own has no rows at all where another one has an empty list of them.
+    # An empty list of a kind without a printer has `rows: null`, of other kinds `rows: []`.
     is_default: bool = False
 
 
 class _Columns(msgspec.Struct):
-    """The file: texts, and by kind the name, type, format, priority and number of the text of each column."""
+    """The file: texts, and for each kind the name, type, format, priority and index of the text of each column."""
 
     texts: list[str]
     columns: dict[str, list[tuple[str, str, str, int, int]]]
@@ -54,7 +54,7 @@ def definition(
 
 
 def definitions(qualified: str) -> list[Json] | None:
-    """Return the columns of a built-in kind, or None for one that the file does not know."""
+    """Return the columns of a built-in kind, or None if the file does not contain it."""
     packaged = _packaged()
     found = packaged.columns.get(qualified)
     if found is None:
@@ -66,7 +66,7 @@ def definitions(qualified: str) -> list[Json] | None:
 
 
 def known() -> frozenset[str]:
-    """Return the kinds that the file knows."""
+    """Return the kinds that the file contains."""
     return frozenset(_packaged().columns)
 
 

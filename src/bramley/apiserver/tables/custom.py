@@ -1,4 +1,4 @@
-"""The columns of custom kinds: the name, and what a definition's `additionalPrinterColumns` point at."""
+"""The columns of custom kinds: the name, and the definition's `additionalPrinterColumns`."""
 
 from __future__ import annotations
 
@@ -7,30 +7,29 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
-from bramley.apiserver.tables import columns, durations, jsonpath
+from bramley.apiserver.tables import cells, columns, jsonpath
+from bramley.apiserver.tables.cells import Json, name
 from bramley.apiserver.tables.columns import Printer
-from bramley.apiserver.tables.fields import Json, name
 
 Shown = Callable[[Json, datetime], Any]
 
 _CREATION = ".metadata.creationTimestamp"
-_TOLD = "Custom resource definition column (in JSONPath format): {}"
+_DESCRIPTION = "Custom resource definition column (in JSONPath format): {}"
 
 
 def printer(given: Iterable[Json] | None) -> Printer:
-    """Return how a custom kind is shown; a definition that names no columns gets the age."""
-    wanted = list(given or ()) or [age_column()]
+    """Return the printer of a custom kind; a definition without columns gets the age."""
     definitions = [
         columns.definition(
             "Name", "string", "name", description=columns.text_of("configmaps", "Name")
         )
     ]
     cells: list[Shown] = [name]
-    for each in wanted:
+    for each in list(given or ()) or [age_column()]:
         try:
             find = jsonpath.compile(each.get("jsonPath", ""))
         except jsonpath.BadPath:
-            # A real server shows the columns before the one that it cannot read.
+            # kube-apiserver shows the columns before the one that it cannot parse.
             break
         definitions.append(
             columns.definition(
@@ -38,7 +37,7 @@ def printer(given: Iterable[Json] | None) -> Printer:
                 each["type"],
                 each.get("format", ""),
                 priority=each.get("priority", 0),
-                description=each.get("description") or _TOLD.format(each["jsonPath"]),
+                description=each.get("description") or _DESCRIPTION.format(each["jsonPath"]),
             )
         )
         cells.append(_cell(find, each["type"]))
@@ -46,9 +45,9 @@ def printer(given: Iterable[Json] | None) -> Printer:
 
 
 def age_column() -> Json:
-    """Return the column that a custom kind has if its definition names none."""
-    told = columns.text_of("configmaps", "Age")
-    return {"name": "Age", "type": "date", "jsonPath": _CREATION, "description": told}
+    """Return the column that a custom kind has if its definition has none."""
+    description = columns.text_of("configmaps", "Age")
+    return {"name": "Age", "type": "date", "jsonPath": _CREATION, "description": description}
 
 
 def _cell(find: Callable[[Any], list[Any]], type: str) -> Shown:
@@ -88,9 +87,9 @@ def _as_boolean(value: Any, _now: datetime) -> bool | None:
 def _as_date(value: Any, now: datetime) -> str | None:
     if not isinstance(value, str):
         return None
-    if value and durations.parsed(value) is None:
-        return durations.INVALID
-    return durations.since(value, now)
+    if value and cells.parse_time(value) is None:
+        return cells.INVALID
+    return cells.time_since(value, now)
 
 
 _FORMS: dict[str, Callable[[Any, datetime], Any]] = {

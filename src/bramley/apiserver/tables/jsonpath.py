@@ -1,7 +1,7 @@
 """The JSON paths of custom columns: fields, indexes, slices, wildcards, descents and filters, compiled into functions.
 
-A step takes the values found so far and returns those that it finds in them. What a path cannot do with a value (an index
-into a text, a filter over an object) finds nothing, which shows as an empty cell.
+A step maps the values found so far to those that it finds in them. A step that does not fit a value (an index into a text, a
+filter over an object) ends the search with nothing, which is shown as an empty cell.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 class BadPath(ValueError):
-    """A text that is no path."""
+    """A text that is not a valid path."""
 
 
 class _Unfit(Exception):
-    """A value that a path cannot look into."""
+    """A value to which a step cannot be applied."""
 
 
 def compile(path: str) -> Callable[[Any], list[Any]]:
@@ -66,7 +66,7 @@ def _steps(path: str) -> Iterable[Step]:
             yield step
         elif rest.startswith(".."):
             yield _descend
-            # A name may follow at once, as if it had a dot of its own.
+            # A name may follow directly, as if it had its own dot.
             length = 1 if _FIELD.match(rest, 2) else 2
         elif rest[0] == ".":
             length, step = _field(rest)
@@ -121,7 +121,7 @@ def _slice(match: re.Match[str]) -> Step:
     first, last, every = ((part or "").removeprefix(":") for part in match.groups())
     start = int(first or 0)
     if match[2] is None:
-        # An index is a slice of one; the one from the end has no number behind it.
+        # An index is a slice of length one; -1 has no number after it, so its slice ends with the list.
         return _in_lists(lambda items: _cut(items, start, start + 1 or len(items), 1))
     return _in_lists(
         lambda items: _cut(items, start, int(last) if last else len(items), int(every or 1))
@@ -139,7 +139,7 @@ def _in_lists(pick: Callable[[list[Any]], list[Any]]) -> Step:
 
 
 def _cut(items: list[Any], start: int, end: int, every: int) -> list[Any]:
-    """Return a part of a list; unlike Python's, it must lie within."""
+    """Return a slice of a list; unlike in Python, it must be within the list."""
     size = len(items)
     start += size if start < 0 else 0
     end += size if end < 0 else 0
@@ -175,8 +175,8 @@ def _filter(text: str) -> tuple[int, Step]:
         raise BadPath(text)
     compared = _COMPARED.fullmatch(match[1])
     if compared is None:
-        wanted = list(_steps(match[1].strip()))
-        return match.end(), _filtered(lambda item: bool(_walk(wanted, [item])))
+        steps = list(_steps(match[1].strip()))
+        return match.end(), _filtered(lambda item: bool(_walk(steps, [item])))
     left, sign, right = compared.groups()
     if sign not in _OPERATORS:
         raise BadPath(text)
@@ -198,11 +198,11 @@ def _comparison(
     one, other = _operand(left.strip()), _operand(right.strip())
 
     def passes(item: Any) -> bool:
-        found, wanted = one(item), other(item)
-        if not found or not wanted:
+        left_values, right_values = one(item), other(item)
+        if not left_values or not right_values:
             return False
         try:
-            return compare(found[0], wanted[0])
+            return compare(left_values[0], right_values[0])
         except TypeError:
             raise _Unfit from None
 

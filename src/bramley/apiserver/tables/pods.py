@@ -1,4 +1,4 @@
-"""The row of a Pod: what its containers say together, in one word and three numbers."""
+"""The row of a Pod: the states of its containers summarized in a reason and three numbers."""
 
 from __future__ import annotations
 
@@ -6,8 +6,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from bramley.apiserver.tables import durations
-from bramley.apiserver.tables.fields import NONE, Json, age, condition, find, holds, is_going, name
+from bramley.apiserver.tables import cells
+from bramley.apiserver.tables.cells import (
+    NONE,
+    Json,
+    age,
+    find,
+    is_condition_true,
+    is_terminating,
+    name,
+)
 
 _ENDED = frozenset({"Succeeded", "Failed"})
 _CONDITIONS = {
@@ -17,37 +25,37 @@ _CONDITIONS = {
 
 
 @dataclass(slots=True)
-class _Tally:
-    """What was counted so far."""
+class _PodSummary:
+    """The summary of the containers so far."""
 
     reason: str
     ready: int = 0
     restarts: int = 0
     restarted_at: datetime | None = None
 
-    def count_restarts(self, container: Json) -> None:
+    def add_restarts(self, container: Json) -> None:
         self.restarts += container.get("restartCount") or 0
-        ended_at = durations.parsed(find(container, "lastState.terminated.finishedAt"))
+        ended_at = cells.parse_time(find(container, "lastState.terminated.finishedAt"))
         if ended_at and (self.restarted_at is None or ended_at > self.restarted_at):
             self.restarted_at = ended_at
 
-    def told_restarts(self, now: datetime) -> str:
+    def restarts_text(self, now: datetime) -> str:
         if not self.restarts or self.restarted_at is None:
             return str(self.restarts)
-        ago = durations.human((now - self.restarted_at).total_seconds())
+        ago = cells.human_duration((now - self.restarted_at).total_seconds())
         return f"{self.restarts} ({ago} ago)"
 
 
 def row(pod: Json, now: datetime) -> list[Any]:
     """Return a Pod's cells."""
-    tally = _summed(pod)
+    summary = _summarize(pod)
     sidecars = _sidecars(pod)
     total = len(find(pod, "spec.containers") or ()) + len(sidecars)
     return [
         name(pod, now),
-        f"{tally.ready}/{total}",
-        tally.reason,
-        tally.told_restarts(now),
+        f"{summary.ready}/{total}",
+        summary.reason,
+        summary.restarts_text(now),
         age(pod, now),
         _address(pod),
         find(pod, "spec.nodeName") or NONE,
@@ -57,35 +65,35 @@ def row(pod: Json, now: datetime) -> list[Any]:
 
 
 def row_conditions(pod: Json) -> list[Json]:
-    """Return what is said about the whole row: that the Pod has ended."""
+    """Return the conditions of the whole row: that the Pod has ended."""
     phase = find(pod, "status.phase")
     if phase not in _CONDITIONS:
         return []
-    told = {"type": "Completed", "status": "True", "reason": phase, "message": _CONDITIONS[phase]}
-    return [told]
+    message = _CONDITIONS[phase]
+    return [{"type": "Completed", "status": "True", "reason": phase, "message": message}]
 
 
-def _summed(pod: Json) -> _Tally:
-    tally = _Tally(_first_reason(pod))
+def _summarize(pod: Json) -> _PodSummary:
+    summary = _PodSummary(_first_reason(pod))
     status = pod.get("status") or {}
     sidecars = _sidecars(pod)
-    restarted = _Tally("")
+    restarted = _PodSummary("")
     is_starting = False
     for index, each in enumerate(status.get("initContainerStatuses") or ()):
-        tally.count_restarts(each)
+        summary.add_restarts(each)
         if each.get("name") in sidecars:
-            restarted.count_restarts(each)
-        told = _init_reason(pod, each, index, is_sidecar=each.get("name") in sidecars)
-        if told:
-            tally.reason, is_starting = told, True
+            restarted.add_restarts(each)
+        reason = _init_reason(pod, each, index, is_sidecar=each.get("name") in sidecars)
+        if reason:
+            summary.reason, is_starting = reason, True
             break
-        tally.ready += _is_serving_sidecar(each, sidecars) and bool(each.get("ready"))
-    if not is_starting or holds(pod, "Initialized"):
-        tally.restarts, tally.restarted_at = restarted.restarts, restarted.restarted_at
-        _count_containers(pod, tally)
-    if is_going(pod):
-        tally.reason = _reason_of_going(status, tally.reason)
-    return tally
+        summary.ready += _is_serving_sidecar(each, sidecars) and bool(each.get("ready"))
+    if not is_starting or is_condition_true(pod, "Initialized"):
+        summary.restarts, summary.restarted_at = restarted.restarts, restarted.restarted_at
+        _count_containers(pod, summary)
+    if is_terminating(pod):
+        summary.reason = _reason_of_going(status, summary.reason)
+    return summary
 
 
 def _first_reason(pod: Json) -> str:
@@ -112,7 +120,7 @@ def _is_serving_sidecar(container: Json, sidecars: set[str]) -> bool:
 
 
 def _init_reason(pod: Json, container: Json, index: int, *, is_sidecar: bool) -> str:
-    """Return what keeps the Pod from starting, or nothing if this container does not."""
+    """Return why an init container keeps the Pod from starting, or an empty text if it does not."""
     state = container.get("state") or {}
     ended, waiting = state.get("terminated"), state.get("waiting") or {}
     if ended is not None and not ended.get("exitCode"):
@@ -134,25 +142,21 @@ def _ended_reason(ended: Json) -> str:
     return f"ExitCode:{ended.get('exitCode', 0)}"
 
 
-def _count_containers(pod: Json, tally: _Tally) -> None:
+def _count_containers(pod: Json, summary: _PodSummary) -> None:
     is_running = False
     for each in reversed(find(pod, "status.containerStatuses") or ()):
-        tally.count_restarts(each)
+        summary.add_restarts(each)
         state = each.get("state") or {}
         waiting, ended = state.get("waiting") or {}, state.get("terminated")
         if waiting.get("reason"):
-            tally.reason = waiting["reason"]
+            summary.reason = waiting["reason"]
         elif ended is not None:
-            tally.reason = _ended_reason(ended)
+            summary.reason = _ended_reason(ended)
         elif each.get("ready") and state.get("running") is not None:
             is_running = True
-            tally.ready += 1
-    if tally.reason == "Completed" and is_running:
-        tally.reason = "Running" if _is_ready(pod) else "NotReady"
-
-
-def _is_ready(pod: Json) -> bool:
-    return holds(pod, "Ready")
+            summary.ready += 1
+    if summary.reason == "Completed" and is_running:
+        summary.reason = "Running" if is_condition_true(pod, "Ready") else "NotReady"
 
 
 def _reason_of_going(status: Json, reason: str) -> str:
@@ -171,9 +175,5 @@ def _gates(pod: Json) -> str:
     gates = find(pod, "spec.readinessGates") or ()
     if not gates:
         return NONE
-    met = [each for each in gates if _is_met(pod, each.get("conditionType", ""))]
+    met = [each for each in gates if is_condition_true(pod, each.get("conditionType", ""))]
     return f"{len(met)}/{len(gates)}"
-
-
-def _is_met(pod: Json, type: str) -> bool:
-    return (condition(pod, type) or {}).get("status") == "True"

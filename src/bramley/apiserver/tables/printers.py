@@ -1,4 +1,4 @@
-"""Which row belongs to which built-in kind; a kind without one shows its name and when it was created."""
+"""The printer of each built-in kind and of Scales; a kind without rows here shows its name and creation time."""
 
 from __future__ import annotations
 
@@ -7,18 +7,56 @@ from functools import cache
 from types import MappingProxyType
 
 from bramley.apiserver.tables import (
-    access,
+    access_control,
     columns,
-    events,
-    networks,
-    nodes,
+    core,
+    custom,
+    networking,
     pods,
-    small,
-    volumes,
+    storage,
     workloads,
 )
-from bramley.apiserver.tables.columns import Printer
-from bramley.apiserver.tables.fields import Row, created_at, name, row
+from bramley.apiserver.tables.cells import (
+    Json,
+    Row,
+    age,
+    created_at,
+    name,
+    number,
+    row,
+)
+from bramley.apiserver.tables.columns import Printer, definition
+
+_ROW = row(name, number("spec.replicas"), number("status.replicas"), age)
+_DESIRED = "replicas is the desired number of instances for the scaled object."
+_ACTUAL = "replicas is the actual number of observed instances of the scaled object."
+_CUSTOM = (
+    ("Desired", "Number of desired replicas", ".spec.replicas"),
+    ("Available", "Number of actual replicas", ".status.replicas"),
+)
+
+
+@cache
+def scale_printer(*, of_custom: bool) -> Printer:
+    """Return how the Scale of a custom or a built-in kind is shown."""
+    name_text, age_text = (columns.text_of("configmaps", each) for each in ("Name", "Age"))
+    if of_custom:
+        return custom.printer([*map(_column, _CUSTOM), custom.age_column()])
+    return Printer(
+        [
+            definition("Name", "string", description=name_text),
+            definition("Desired", "integer", description=_DESIRED),
+            definition("Available", "integer", description=_ACTUAL),
+            definition("Age", "string", description=age_text),
+        ],
+        _ROW,
+    )
+
+
+def _column(column: tuple[str, str, str]) -> Json:
+    name, description, path = column
+    return {"name": name, "type": "integer", "description": description, "jsonPath": path}
+
 
 _DEFAULT_COLUMNS_OF = "limitranges"
 _DEFAULT = row(name, created_at)
@@ -26,14 +64,11 @@ _DEFAULT = row(name, created_at)
 ROWS: Mapping[str, Row] = MappingProxyType(
     {
         "pods": pods.row,
-        "nodes": nodes.ROW,
-        "events": events.row,
-        "events.events.k8s.io": events.row,
         **workloads.ROWS,
-        **networks.ROWS,
-        **volumes.ROWS,
-        **access.ROWS,
-        **small.ROWS,
+        **networking.ROWS,
+        **storage.ROWS,
+        **access_control.ROWS,
+        **core.ROWS,
     }
 )
 

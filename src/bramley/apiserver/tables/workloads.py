@@ -1,4 +1,4 @@
-"""The rows of what makes Pods: Deployments, sets, Jobs, their budgets and their scales."""
+"""The rows of workloads: Deployments, sets, Jobs, disruption budgets and autoscalers."""
 
 from __future__ import annotations
 
@@ -6,39 +6,100 @@ from collections.abc import Mapping
 from datetime import datetime
 from types import MappingProxyType
 
-from bramley.apiserver.tables import durations, scaling
-from bramley.apiserver.tables.fields import (
+from bramley.apiserver.tables import cells
+from bramley.apiserver.tables.cells import (
     NONE,
+    UNKNOWN,
     UNSET,
     Cell,
     Json,
     Row,
     age,
     at,
+    computed,
     containers,
     count,
     find,
-    holds,
-    is_going,
+    is_condition_true,
+    is_terminating,
     labels,
-    made,
     name,
     number,
     row,
-    said,
     selector,
     selector_text,
+    text_at,
 )
+
+_SHOWN = 2
+_FIELDS = {
+    "External": "external",
+    "Object": "object",
+    "Pods": "pods",
+    "Resource": "resource",
+    "ContainerResource": "containerResource",
+}
+
+
+def reference(scaler: Json) -> str:
+    """Return the kind and name of what is scaled."""
+    target = find(scaler, "spec.scaleTargetRef") or {}
+    return f"{target.get('kind', '')}/{target.get('name', '')}"
+
+
+def targets(scaler: Json) -> str:
+    """Return the first metrics, each as the current over the target value."""
+    specs = find(scaler, "spec.metrics") or []
+    states = find(scaler, "status.currentMetrics") or []
+    if not specs:
+        return NONE
+    shown = [
+        _target(spec, states[index] if index < len(states) else {})
+        for index, spec in enumerate(specs[:_SHOWN])
+    ]
+    text = ", ".join(shown)
+    return f"{text} + {len(specs) - _SHOWN} more..." if len(specs) > _SHOWN else text
+
+
+def _target(spec: Json, state: Json) -> str:
+    field = _FIELDS.get(spec.get("type", ""))
+    if field is None:
+        return "<unknown type>"
+    metric, current = spec.get(field) or {}, (state.get(field) or {}).get("current")
+    target = metric.get("target") or {}
+    if field in {"resource", "containerResource"}:
+        return f"{metric.get('name', '')}: {_resource_target(target, current)}"
+    if field == "pods":
+        return f"{_amount(current, 'averageValue', '0')}/{target.get('averageValue', '0')}"
+    if "averageValue" in target:
+        return f"{_amount(current, 'averageValue', UNKNOWN)}/{target['averageValue']} (avg)"
+    return f"{_amount(current, 'value', '0')}/{target.get('value', '0')}"
+
+
+def _resource_target(target: Json, current: Json | None) -> str:
+    if "averageValue" in target:
+        return f"{_amount(current, 'averageValue', '0')}/{target['averageValue']}"
+    used = (current or {}).get("averageUtilization")
+    return f"{_percent(used, UNKNOWN)}/{_percent(target.get('averageUtilization'), '<auto>')}"
+
+
+def _amount(current: Json | None, field: str, absent: str) -> str:
+    return UNKNOWN if current is None else str(current.get(field, absent))
+
+
+def _percent(value: int | None, absent: str) -> str:
+    return absent if value is None else f"{value}%"
+
 
 _TEMPLATE = "spec.template.spec.containers"
 _CRON_TEMPLATE = "spec.jobTemplate.spec.template.spec.containers"
-# The first of these that holds is a Job's status; that it is going away stands between them.
-_JOB_ENDS = (("Complete", "Complete"), ("Failed", "Failed"))
+# The first of these conditions that is true is a Job's status; "Terminating" comes between the two.
+_JOB_ENDS = ("Complete", "Failed")
 _JOB_STATES = ("Suspended", "FailureTarget", "SuccessCriteriaMet")
 
 
 def _of(part: str, whole: str) -> Cell:
-    return made(lambda shown: f"{find(shown, part) or 0}/{find(shown, whole) or 0}")
+    return computed(lambda shown: f"{find(shown, part) or 0}/{find(shown, whole) or 0}")
 
 
 def _template(path: str = _TEMPLATE) -> tuple[Cell, Cell]:
@@ -46,29 +107,29 @@ def _template(path: str = _TEMPLATE) -> tuple[Cell, Cell]:
 
 
 def _job_status(job: Json) -> str:
-    for type, told in _JOB_ENDS:
-        if holds(job, type):
-            return told
-    if is_going(job):
+    for type in _JOB_ENDS:
+        if is_condition_true(job, type):
+            return type
+    if is_terminating(job):
         return "Terminating"
-    return next((each for each in _JOB_STATES if holds(job, each)), "Running")
+    return next((each for each in _JOB_STATES if is_condition_true(job, each)), "Running")
 
 
 def _job_completions(job: Json) -> str:
     done = find(job, "status.succeeded") or 0
-    wanted = find(job, "spec.completions")
-    if wanted is not None:
-        return f"{done}/{wanted}"
-    at_once = find(job, "spec.parallelism") or 0
-    return f"{done}/1 of {at_once}" if at_once > 1 else f"{done}/1"
+    completions = find(job, "spec.completions")
+    if completions is not None:
+        return f"{done}/{completions}"
+    parallelism = find(job, "spec.parallelism") or 0
+    return f"{done}/1 of {parallelism}" if parallelism > 1 else f"{done}/1"
 
 
 def _job_duration(job: Json, now: datetime) -> str:
-    started = durations.parsed(find(job, "status.startTime"))
+    started = cells.parse_time(find(job, "status.startTime"))
     if started is None:
         return ""
-    ended = durations.parsed(find(job, "status.completionTime")) or now
-    return durations.human((ended - started).total_seconds())
+    ended = cells.parse_time(find(job, "status.completionTime")) or now
+    return cells.human_duration((ended - started).total_seconds())
 
 
 def _suspended(job: Json) -> str:
@@ -78,7 +139,7 @@ def _suspended(job: Json) -> str:
 
 def _last_schedule(job: Json, now: datetime) -> str:
     last = find(job, "status.lastScheduleTime")
-    return durations.since(last, now) if last else NONE
+    return cells.time_since(last, now) if last else NONE
 
 
 def _controller(revision: Json) -> str:
@@ -112,7 +173,7 @@ ROWS: Mapping[str, Row] = MappingProxyType(
             number("status.availableReplicas"),
             age,
             *_template(),
-            made(lambda shown: selector_text(find(shown, "spec.selector"))),
+            computed(lambda shown: selector_text(find(shown, "spec.selector"))),
         ),
         "replicasets.apps": _replicas(selector("spec.selector")),
         "replicationcontrollers": _replicas(labels("spec.selector")),
@@ -133,8 +194,8 @@ ROWS: Mapping[str, Row] = MappingProxyType(
         ),
         "jobs.batch": row(
             name,
-            made(_job_status),
-            made(_job_completions),
+            computed(_job_status),
+            computed(_job_completions),
             _job_duration,
             age,
             *_template(),
@@ -143,30 +204,30 @@ ROWS: Mapping[str, Row] = MappingProxyType(
         "cronjobs.batch": row(
             name,
             at("spec.schedule"),
-            said("spec.timeZone", NONE),
-            made(_suspended),
+            text_at("spec.timeZone", NONE),
+            computed(_suspended),
             count("status.active"),
             _last_schedule,
             age,
             *_template(_CRON_TEMPLATE),
             selector("spec.jobTemplate.spec.selector"),
         ),
-        "controllerrevisions.apps": row(name, made(_controller), number("revision"), age),
+        "controllerrevisions.apps": row(name, computed(_controller), number("revision"), age),
         "podtemplates": row(
             name, *_template("template.spec.containers"), labels("template.metadata.labels")
         ),
         "poddisruptionbudgets.policy": row(
             name,
-            said("spec.minAvailable", "N/A"),
-            said("spec.maxUnavailable", "N/A"),
+            text_at("spec.minAvailable", "N/A"),
+            text_at("spec.maxUnavailable", "N/A"),
             number("status.disruptionsAllowed"),
             age,
         ),
         "horizontalpodautoscalers.autoscaling": row(
             name,
-            made(scaling.reference),
-            made(scaling.targets),
-            said("spec.minReplicas", UNSET),
+            computed(reference),
+            computed(targets),
+            text_at("spec.minReplicas", UNSET),
             number("spec.maxReplicas"),
             number("status.currentReplicas"),
             age,

@@ -35,29 +35,29 @@ def merged(base: Any, over: Any) -> Any:
     return {**base, **over, **both}
 
 
-async def ask(transport: HttpTransport, method: str, path: str, body: Any = None) -> Response:
+async def send(transport: HttpTransport, method: str, path: str, body: Any = None) -> Response:
     """Send one request and stop at the first refusal."""
     data = None if body is None else json.dumps(body).encode()
     kind = None if data is None else "application/json"
     if method == "PATCH":
         kind = "application/merge-patch+json"
-    answer = await transport.send(Request(method, path, body=data, content_type=kind))
-    if answer.status >= 400 and answer.status != 409:
-        raise SystemExit(f"{method} {path}: {answer.body.decode()}")
-    return answer
+    response = await transport.send(Request(method, path, body=data, content_type=kind))
+    if response.status >= 400 and response.status != 409:
+        raise SystemExit(f"{method} {path}: {response.body.decode()}")
+    return response
 
 
 async def write(transport: HttpTransport, at: str, given: Json) -> None:
     """Create one object, with its status, and begin its deletion if it asks for that."""
     status, deleted = given.pop("status", None), given.pop("delete", False)
-    await ask(transport, "POST", at, given)
+    await send(transport, "POST", at, given)
     path = f"{at}/{given['metadata']['name']}"
     if status is not None and CUSTOM not in at:
-        await ask(transport, "PATCH", f"{path}/status", {"status": status})
+        await send(transport, "PATCH", f"{path}/status", {"status": status})
     elif status is not None:
-        await ask(transport, "PATCH", path, {"status": status})
+        await send(transport, "PATCH", path, {"status": status})
     if deleted:
-        await ask(transport, "DELETE", path)
+        await send(transport, "DELETE", path)
 
 
 def kept(rows: list[Json], entry: Json) -> list[Json]:
@@ -71,14 +71,14 @@ async def shown(transport: HttpTransport, entry: Json) -> Json:
     """Return a collection as a table, with the objects in it and the time of the answer."""
     at = entry["at"]
     query = {"includeObject": "Object"}
-    answer = await transport.send(Request("GET", at, query, accept=TABLE))
-    table = json.loads(answer.body)
+    response = await transport.send(Request("GET", at, query, accept=TABLE))
+    table = json.loads(response.body)
     rows = kept(table["rows"], entry)
     for each in rows:
         each["object"]["metadata"].pop("managedFields", None)
-    now = parsedate_to_datetime(answer.headers["date"]).isoformat()
-    told = {"at": at, "now": now, "rows": rows}
-    return {**told, "columns": table["columnDefinitions"]} if CUSTOM in at else told
+    now = parsedate_to_datetime(response.headers["date"]).isoformat()
+    recorded = {"at": at, "now": now, "rows": rows}
+    return {**recorded, "columns": table["columnDefinitions"]} if CUSTOM in at else recorded
 
 
 async def record(kubeconfig: Path) -> list[Json]:
@@ -86,8 +86,8 @@ async def record(kubeconfig: Path) -> list[Json]:
     transport = HttpTransport(connecting.find(kubeconfig, environment={}))
     entries = yaml.safe_load((HERE / "objects.yaml").read_text())
     try:
-        await ask(transport, "POST", "/api/v1/namespaces", {"metadata": {"name": "shown"}})
-        await ask(
+        await send(transport, "POST", "/api/v1/namespaces", {"metadata": {"name": "shown"}})
+        await send(
             transport,
             "POST",
             "/api/v1/namespaces/shown/serviceaccounts",
@@ -107,8 +107,8 @@ async def record(kubeconfig: Path) -> list[Json]:
 
 def main() -> None:
     """Write the file."""
-    told = asyncio.run(record(Path(sys.argv[1])))
-    lines = ",\n".join(json.dumps(each, sort_keys=True) for each in told)
+    entries = asyncio.run(record(Path(sys.argv[1])))
+    lines = ",\n".join(json.dumps(each, sort_keys=True) for each in entries)
     RECORDED.write_text(f"[\n{lines}\n]\n")
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bramley.apiserver.tables import durations
+from bramley.apiserver.tables import cells
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
 YEAR = 365 * DAY
@@ -44,7 +44,7 @@ YEAR = 365 * DAY
     ],
 )
 def test_a_duration_has_two_figures_at_most(seconds: float, text: str) -> None:
-    assert text == durations.human(seconds)
+    assert text == cells.human_duration(seconds)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_duration_has_two_figures_at_most(seconds: float, text: str) -> None:
         ("2026-01-01T01:00:00+01:00", "5m"),
     ],
 )
-def test_the_time_since_what_an_object_says(time: str | None, text: str) -> None:
+def test_the_time_since_a_timestamp(time: str | None, text: str) -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=5)
 
-    assert text == durations.since(time, now)
+    assert text == cells.time_since(time, now)

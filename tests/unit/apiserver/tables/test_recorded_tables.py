@@ -1,4 +1,4 @@
-"""Every recorded object is shown in the very cells of the real server, at the time of its answer."""
+"""Every recorded object has the same cells as in the response of kube-apiserver, at the time of that response."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ CUSTOM = "shown.example.com"
 
 @cache
 def recorded() -> list[Json]:
-    told: list[Json] = json.loads((Path(__file__).parent / "recorded.json").read_text())
-    return told
+    entries: list[Json] = json.loads((Path(__file__).parent / "recorded.json").read_text())
+    return entries
 
 
 def qualified(path: str) -> str:
@@ -64,7 +64,7 @@ def test_a_custom_kind_has_the_columns_of_the_real_server(entry: Json) -> None:
     assert entry["columns"] == printer_for(entry["at"]).definitions
 
 
-def test_ended_pods_say_so_beside_their_cells() -> None:
+def test_ended_pods_have_row_conditions() -> None:
     rows = [row for each in recorded() if each["at"].endswith("/pods") for row in each["rows"]]
 
     expected = [each.get("conditions", []) for each in rows]
@@ -91,6 +91,8 @@ def test_a_row_has_as_many_cells_as_its_kind_has_columns() -> None:
         for name, cells in printers.ROWS.items()
     }
 
-    wrong = {name: (wanted, found) for name, (wanted, found) in sizes.items() if wanted != found}
+    wrong = {
+        name: (expected, found) for name, (expected, found) in sizes.items() if expected != found
+    }
     # A real server has a cell more than columns there, too.
     assert wrong == {"ipaddresses.networking.k8s.io": (2, 3)}

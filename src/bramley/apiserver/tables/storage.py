@@ -1,25 +1,26 @@
-"""The rows of what keeps data: volumes, claims, classes and drivers."""
+"""The rows of volumes, claims, storage classes and CSI drivers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from types import MappingProxyType
 
-from bramley.apiserver.tables.fields import (
+from bramley.apiserver.tables.cells import (
     UNSET,
     Cell,
     Json,
     Row,
     age,
     at,
+    computed,
     count,
     find,
-    is_going,
+    is_terminating,
     joined,
-    made,
     name,
     row,
-    said,
+    text_at,
 )
 
 _CLASS = "volume.beta.kubernetes.io/storage-class"
@@ -36,15 +37,15 @@ _MODES = {
 
 
 def _modes(path: str) -> Cell:
-    def told(shown: Json) -> str:
+    def cell(shown: Json, _now: datetime) -> str:
         given = find(shown, path) or ()
         return ",".join(short for mode, short in _MODES.items() if mode in given)
 
-    return made(told)
+    return cell
 
 
 def _phase(shown: Json) -> str:
-    return "Terminating" if is_going(shown) else find(shown, "status.phase") or ""
+    return "Terminating" if is_terminating(shown) else find(shown, "status.phase") or ""
 
 
 def _class(shown: Json) -> str:
@@ -79,27 +80,27 @@ ROWS: Mapping[str, Row] = MappingProxyType(
             at("spec.capacity.storage", "0"),
             _modes("spec.accessModes"),
             at("spec.persistentVolumeReclaimPolicy"),
-            made(_phase),
-            made(_claim),
-            made(_class),
-            said("spec.volumeAttributesClassName", UNSET),
+            computed(_phase),
+            computed(_claim),
+            computed(_class),
+            text_at("spec.volumeAttributesClassName", UNSET),
             at("status.reason"),
             age,
-            said("spec.volumeMode", UNSET),
+            text_at("spec.volumeMode", UNSET),
         ),
         "persistentvolumeclaims": row(
             name,
-            made(_phase),
+            computed(_phase),
             at("spec.volumeName"),
             _if_bound(at("status.capacity.storage", "0")),
             _if_bound(_modes("status.accessModes")),
-            made(_class),
-            said("spec.volumeAttributesClassName", UNSET),
+            computed(_class),
+            text_at("spec.volumeAttributesClassName", UNSET),
             age,
-            said("spec.volumeMode", UNSET),
+            text_at("spec.volumeMode", UNSET),
         ),
         "storageclasses.storage.k8s.io": row(
-            made(_class_name),
+            computed(_class_name),
             at("provisioner"),
             at("reclaimPolicy", "Delete"),
             at("volumeBindingMode", "Immediate"),
@@ -121,7 +122,7 @@ ROWS: Mapping[str, Row] = MappingProxyType(
             at("spec.attachRequired", absent=True),
             at("spec.podInfoOnMount", absent=False),
             at("spec.storageCapacity", absent=False),
-            made(_audiences),
+            computed(_audiences),
             at("spec.requiresRepublish", absent=False),
             joined("spec.volumeLifecycleModes", "<none>"),
             age,

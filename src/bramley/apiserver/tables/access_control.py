@@ -1,12 +1,12 @@
-"""The rows of who may do what: bindings, certificate requests, and the policies that look at writes."""
+"""The rows of RBAC bindings, certificate signing requests, and admission policies and webhooks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from types import MappingProxyType
 
-from bramley.apiserver.tables.durations import human
-from bramley.apiserver.tables.fields import (
+from bramley.apiserver.tables.cells import (
     NONE,
     UNSET,
     Cell,
@@ -14,9 +14,10 @@ from bramley.apiserver.tables.fields import (
     Row,
     age,
     at,
+    computed,
     count,
     find,
-    made,
+    human_duration,
     name,
     row,
 )
@@ -30,11 +31,11 @@ def _role(binding: Json) -> str:
 
 
 def _subjects(kind: str) -> Cell:
-    def told(binding: Json) -> str:
+    def cell(binding: Json, _now: datetime) -> str:
         found = [each for each in binding.get("subjects") or () if each.get("kind") == kind]
         return ", ".join(_subject(each) for each in found)
 
-    return made(told)
+    return cell
 
 
 def _subject(subject: Json) -> str:
@@ -43,20 +44,20 @@ def _subject(subject: Json) -> str:
 
 
 _BINDING = row(
-    name, made(_role), age, _subjects("User"), _subjects("Group"), _subjects("ServiceAccount")
+    name, computed(_role), age, _subjects("User"), _subjects("Group"), _subjects("ServiceAccount")
 )
 
 
 def _request_state(request: Json) -> str:
     types = {each.get("type") for each in find(request, "status.conditions") or ()}
-    said = next((each for each in ("Denied", "Approved") if each in types), "Pending")
+    decision = next((each for each in ("Denied", "Approved") if each in types), "Pending")
     failed = ",Failed" if "Failed" in types else ""
-    return said + failed + (",Issued" if find(request, "status.certificate") else "")
+    return decision + failed + (",Issued" if find(request, "status.certificate") else "")
 
 
 def _requested_duration(request: Json) -> str:
     seconds = find(request, "spec.expirationSeconds")
-    return NONE if seconds is None else human(seconds)
+    return NONE if seconds is None else human_duration(seconds)
 
 
 def _parameter_kind(policy: Json) -> str:
@@ -73,7 +74,7 @@ def _parameter(binding: Json) -> str:
 
 
 def _go_selector(selector: Json) -> str:
-    """Return a selector as Go's generated code prints one."""
+    """Return a selector as Go's generated String method prints it."""
     labels = sorted((selector.get("matchLabels") or {}).items())
     texts = "".join(f"{key}: {value}," for key, value in labels)
     others = "".join(
@@ -87,8 +88,8 @@ def _go_selector(selector: Json) -> str:
     )
 
 
-_POLICY = row(name, count("spec.validations"), made(_parameter_kind), age)
-_POLICY_BINDING = row(name, at("spec.policyName"), made(_parameter), age)
+_POLICY = row(name, count("spec.validations"), computed(_parameter_kind), age)
+_POLICY_BINDING = row(name, at("spec.policyName"), computed(_parameter), age)
 _WEBHOOKS = row(name, count("webhooks"), age)
 
 ROWS: Mapping[str, Row] = MappingProxyType(
@@ -100,8 +101,8 @@ ROWS: Mapping[str, Row] = MappingProxyType(
             age,
             at("spec.signerName", NONE),
             at("spec.username"),
-            made(_requested_duration),
-            made(_request_state),
+            computed(_requested_duration),
+            computed(_request_state),
         ),
         f"validatingadmissionpolicies.{_ADMISSION}": _POLICY,
         f"validatingadmissionpolicybindings.{_ADMISSION}": _POLICY_BINDING,

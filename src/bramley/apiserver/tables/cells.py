@@ -1,12 +1,64 @@
-"""The small functions that rows are made of: each takes an object and the time, and returns one cell."""
+"""The cells of rows: each is a function from an object and the current time to a value, here with durations as `5m3s`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
-from bramley.apiserver.tables import durations
+UNKNOWN = "<unknown>"
+INVALID = "<invalid>"
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_YEAR = 365 * _DAY
+# Below the first number of seconds, a duration is shown in the larger unit and, if there is one, in the smaller unit.
+_STEPS = (
+    (10 * _MINUTE, _MINUTE, _SECOND := 1),
+    (3 * _HOUR, _MINUTE, 0),
+    (8 * _HOUR, _HOUR, _MINUTE),
+    (2 * _DAY, _HOUR, 0),
+    (8 * _DAY, _DAY, _HOUR),
+    (2 * _YEAR, _DAY, 0),
+    (8 * _YEAR, _YEAR, _DAY),
+)
+_LETTERS = {_SECOND: "s", _MINUTE: "m", _HOUR: "h", _DAY: "d", _YEAR: "y"}
+
+
+def human_duration(seconds: float) -> str:
+    """Return a duration as kubectl shows it: `63s`, `5m3s`, `2d4h`."""
+    whole = int(seconds)
+    # The clocks of two machines differ a little: a start up to a second ahead counts as now.
+    if whole < -1:
+        return INVALID
+    if whole < 2 * _MINUTE:
+        return f"{max(whole, 0)}s"
+    for limit, unit, smaller in _STEPS:
+        if whole < limit:
+            return _in_units(whole, unit, smaller)
+    return f"{whole // _YEAR}y"
+
+
+def _in_units(whole: int, unit: int, smaller: int) -> str:
+    rest = whole % unit // smaller if smaller else 0
+    tail = f"{rest}{_LETTERS[smaller]}" if rest else ""
+    return f"{whole // unit}{_LETTERS[unit]}{tail}"
+
+
+def parse_time(text: Any) -> datetime | None:
+    """Return a timestamp of an object, or None if it is absent or not valid."""
+    if not isinstance(text, str) or not text:
+        return None
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def time_since(text: Any, now: datetime) -> str:
+    """Return how long ago a timestamp was."""
+    time = parse_time(text)
+    return UNKNOWN if time is None else human_duration((now - time).total_seconds())
+
 
 Json = dict[str, Any]
 Cell = Callable[[Json, datetime], Any]
@@ -17,7 +69,7 @@ UNSET = "<unset>"
 
 
 def find(value: Any, path: str) -> Any:
-    """Return what is at a dotted path, or None."""
+    """Return the value at a dotted path, or None."""
     for part in path.split("."):
         if not isinstance(value, dict):
             return None
@@ -26,7 +78,7 @@ def find(value: Any, path: str) -> Any:
 
 
 def row(*cells: Cell) -> Row:
-    """Return the row that these cells make."""
+    """Return a row of these cells."""
 
     def cells_of(shown: Json, now: datetime) -> list[Any]:
         return [cell(shown, now) for cell in cells]
@@ -35,7 +87,7 @@ def row(*cells: Cell) -> Row:
 
 
 def at(path: str, absent: Any = "") -> Cell:
-    """Show what is at a path, or something else where nothing is."""
+    """Show the value at a path, or `absent` if there is none or it is empty."""
 
     def cell(shown: Json, _now: datetime) -> Any:
         found = find(shown, path)
@@ -45,12 +97,12 @@ def at(path: str, absent: Any = "") -> Cell:
 
 
 def number(path: str) -> Cell:
-    """Show the number at a path; where none is, zero."""
+    """Show the number at a path, or zero."""
     return at(path, 0)
 
 
-def said(path: str, absent: str) -> Cell:
-    """Show what is at a path as text, or something else where nothing is."""
+def text_at(path: str, absent: str) -> Cell:
+    """Show the value at a path as text, or `absent` if there is none."""
 
     def cell(shown: Json, _now: datetime) -> str:
         found = find(shown, path)
@@ -60,7 +112,7 @@ def said(path: str, absent: str) -> Cell:
 
 
 def count(*paths: str) -> Cell:
-    """Show how many things are at these paths together."""
+    """Show the total length of the lists or objects at these paths."""
 
     def cell(shown: Json, _now: datetime) -> int:
         return sum(len(find(shown, path) or ()) for path in paths)
@@ -77,8 +129,8 @@ def joined(path: str, absent: str = "") -> Cell:
     return cell
 
 
-def made(function: Callable[[Json], Any]) -> Cell:
-    """Show what a function makes of the object, whatever the time."""
+def computed(function: Callable[[Json], Any]) -> Cell:
+    """Show the result of a function of the object alone."""
 
     def cell(shown: Json, _now: datetime) -> Any:
         return function(shown)
@@ -93,7 +145,7 @@ def name(shown: Json, _now: datetime) -> str:
 
 def age(shown: Json, now: datetime) -> str:
     """Show how long ago the object was created."""
-    return durations.since(shown["metadata"].get("creationTimestamp"), now)
+    return time_since(shown["metadata"].get("creationTimestamp"), now)
 
 
 def created_at(shown: Json, _now: datetime) -> str:
@@ -101,19 +153,19 @@ def created_at(shown: Json, _now: datetime) -> str:
     return shown["metadata"].get("creationTimestamp") or "0001-01-01T00:00:00Z"
 
 
-def is_going(shown: Json) -> bool:
-    """Tell whether the object's deletion has begun."""
+def is_terminating(shown: Json) -> bool:
+    """Return whether the object's deletion has begun."""
     return bool(shown["metadata"].get("deletionTimestamp"))
 
 
 def labels(path: str) -> Cell:
     """Show the labels at a path."""
-    return made(lambda shown: label_text(find(shown, path)))
+    return computed(lambda shown: label_text(find(shown, path)))
 
 
 def selector(path: str) -> Cell:
     """Show the label selector at a path."""
-    return made(lambda shown: selector_text(find(shown, path)) or NONE)
+    return computed(lambda shown: selector_text(find(shown, path)) or NONE)
 
 
 def containers(path: str, field: str) -> Cell:
@@ -131,7 +183,7 @@ def label_text(given: Json | None) -> str:
 
 
 def selector_text(given: Json | None) -> str:
-    """Return a label selector as it is written in a request; nothing for one that selects all or nothing."""
+    """Return a label selector in the form of a query parameter; an empty text for an empty or absent one."""
     if not given:
         return ""
     equal = [(key, f"{key}={value}") for key, value in (given.get("matchLabels") or {}).items()]
@@ -160,6 +212,6 @@ def condition(shown: Json, type: str) -> Json | None:
     return next((each for each in found if each.get("type") == type), None)
 
 
-def holds(shown: Json, type: str) -> bool:
-    """Tell whether the condition of a type is there and true."""
+def is_condition_true(shown: Json, type: str) -> bool:
+    """Return whether the object has the condition of a type with status True."""
     return (condition(shown, type) or {}).get("status") == "True"

@@ -1,21 +1,21 @@
-"""The rows of what leads to Pods: Services, endpoints, Ingresses and the like."""
+"""The rows of Services, endpoints, Ingresses, network policies and addresses."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from bramley.apiserver.tables.fields import (
+from bramley.apiserver.tables.cells import (
     NONE,
     UNSET,
     Json,
     Row,
     age,
     at,
+    computed,
     find,
     joined,
     labels,
-    made,
     name,
     row,
     selector,
@@ -118,29 +118,29 @@ ROWS: Mapping[str, Row] = MappingProxyType(
         "services": row(
             name,
             at("spec.type"),
-            made(_cluster_ip),
-            made(_external_ip),
-            made(_service_ports),
+            computed(_cluster_ip),
+            computed(_external_ip),
+            computed(_service_ports),
             age,
             labels("spec.selector"),
         ),
-        "endpoints": row(name, made(_endpoints), age),
+        "endpoints": row(name, computed(_endpoints), age),
         "endpointslices.discovery.k8s.io": row(
-            name, at("addressType"), made(_slice_ports), made(_slice_endpoints), age
+            name, at("addressType"), computed(_slice_ports), computed(_slice_endpoints), age
         ),
         "ingresses.networking.k8s.io": row(
             name,
             at("spec.ingressClassName", NONE),
-            made(_hosts),
-            made(lambda shown: ",".join(_balancers(shown))),
-            made(lambda shown: "80, 443" if find(shown, "spec.tls") else "80"),
+            computed(_hosts),
+            computed(lambda shown: ",".join(_balancers(shown))),
+            computed(lambda shown: "80, 443" if find(shown, "spec.tls") else "80"),
             age,
         ),
         "ingressclasses.networking.k8s.io": row(
-            name, at("spec.controller"), made(_parameters), age
+            name, at("spec.controller"), computed(_parameters), age
         ),
         "networkpolicies.networking.k8s.io": row(name, selector("spec.podSelector"), age),
-        "ipaddresses.networking.k8s.io": row(name, made(_parent), age),
+        "ipaddresses.networking.k8s.io": row(name, computed(_parent), age),
         "servicecidrs.networking.k8s.io": row(name, joined("spec.cidrs"), age),
     }
 )
