@@ -46,7 +46,7 @@ async def reconciles(client: Client) -> dict[str, float]:
     manager = Manager(
         client, clock=SystemClock(), rng=random.Random(1), registry=CollectorRegistry()
     )
-    manager.add(Controller(reconciler).watching(RunnerPool))
+    manager.add(Controller(reconciler).for_kind(RunnerPool))
     began = time.perf_counter()
     async with asyncio.TaskGroup() as group:
         group.create_task(manager.run())

@@ -20,12 +20,13 @@ from bramley.base import errors
 from bramley.base.clock import SystemClock
 from bramley.kube.client import Client
 from bramley.kube.connecting import connect
+from bramley.runtime.client import Selection
 from bramley.runtime.controller import Controller
-from bramley.runtime.election import ElectionSettings
 from bramley.runtime.events import Recorder
+from bramley.runtime.leader_election import LeaderElectionSettings
 from bramley.runtime.manager import Manager, ManagerSettings
 from bramley.runtime.outcome import Outcome, Settled
-from bramley.runtime.source import Selection
+from bramley.runtime.writes import FencedKube
 from tools.kube.control_plane import RealCluster
 
 LEASE = "runtime"
@@ -35,21 +36,22 @@ OURS = {"kept": "yes"}
 
 
 @dataclass
-class Keeper:
-    """Tells an event for each object it sees, and holds each until it was released."""
+class ConfigMapReconciler:
+    """Records an event for each object and keeps a finalizer on it until it is deleted."""
 
     recorder: Recorder
+    kube: FencedKube
     seen: dict[str, str] = field(default_factory=dict)
     released: list[str] = field(default_factory=list)
-    finalizer: str = FINALIZER
 
     async def reconcile(self, thing: ConfigMap) -> Outcome:
+        if thing.deleting:
+            self.released.append(thing.name)
+            await self.kube.remove_finalizer(thing, FINALIZER)
+            return Settled()
+        await self.kube.add_finalizer(thing, FINALIZER)
         self.seen[thing.name] = thing.data.get("value", "")
         self.recorder.event(thing, "Seen", "again", action="Looking")
-        return Settled()
-
-    async def release(self, thing: ConfigMap) -> Outcome:
-        self.released.append(thing.name)
         return Settled()
 
 
@@ -58,10 +60,10 @@ class Runtime:
     client: Client
     namespace: str
     manager: Manager
-    keeper: Keeper
+    reconciler: ConfigMapReconciler
 
     async def sees(self, value: str) -> None:
-        await until(lambda: self.keeper.seen.get("a") == value)
+        await until(lambda: self.reconciler.seen.get("a") == value)
 
 
 @asynccontextmanager
@@ -69,8 +71,8 @@ async def running(cluster: RealCluster) -> AsyncIterator[Runtime]:
     namespace = f"runtime-{uuid.uuid4().hex[:8]}"
     async with connect(cluster.kubeconfig) as client:
         await client.create(Namespace(metadata=ObjectMeta(name=namespace)))
-        # Nobody else wants the lease; a busy machine must not lose it between two renewals.
-        election = ElectionSettings(
+        # No other process competes for the lease; a busy machine must not lose it between two renewals.
+        election = LeaderElectionSettings(
             namespace,
             LEASE,
             "candidate",
@@ -82,13 +84,13 @@ async def running(cluster: RealCluster) -> AsyncIterator[Runtime]:
             clock=SystemClock(),
             rng=random.Random(1),
             registry=CollectorRegistry(),
-            settings=ManagerSettings(election=election, calm_collector=False),
+            settings=ManagerSettings(election=election, tune_gc=False),
         )
-        keeper = Keeper(manager.recorder("test", instance="here"))
-        manager.add(Controller(keeper).watching(ConfigMap, namespace=namespace, labels=OURS))
+        reconciler = ConfigMapReconciler(manager.recorder("test", instance="here"), manager.kube)
+        manager.add(Controller(reconciler).for_kind(ConfigMap, namespace=namespace, labels=OURS))
         async with asyncio.TaskGroup() as group:
             group.create_task(manager.run())
-            yield Runtime(client, namespace, manager, keeper)
+            yield Runtime(client, namespace, manager, reconciler)
             manager.stop()
         await client.delete(Namespace, namespace)
 
@@ -104,9 +106,11 @@ def a_map(namespace: str, name: str) -> ConfigMap:
     return ConfigMap(metadata=metadata, data={"value": "first"})
 
 
-async def test_object_is_held_followed_and_released(real_cluster: RealCluster) -> None:
+async def test_object_gets_a_finalizer_and_is_watched_until_its_release(
+    real_cluster: RealCluster,
+) -> None:
     async with running(real_cluster) as runtime:
-        client, keeper, namespace = runtime.client, runtime.keeper, runtime.namespace
+        client, reconciler, namespace = runtime.client, runtime.reconciler, runtime.namespace
         await client.create(a_map(namespace, "a"))
         await runtime.sees("first")
         held = await client.get(ConfigMap, "a", namespace=namespace)
@@ -116,12 +120,12 @@ async def test_object_is_held_followed_and_released(real_cluster: RealCluster) -
         await runtime.sees("new")
         await client.delete(ConfigMap, "a", namespace=namespace)
         # More than once where its own last write came too late to be known.
-        await until(lambda: set(keeper.released) == {"a"})
-        followed = Selection.of(namespace, labels=OURS)
-        await until(lambda: not len(runtime.manager.informer(ConfigMap, followed).cache))
+        await until(lambda: set(reconciler.released) == {"a"})
+        selection = Selection.of(namespace, labels=OURS)
+        await until(lambda: not len(runtime.manager.informer(ConfigMap, selection).cache))
 
 
-async def test_repeated_event_is_one_that_counts(real_cluster: RealCluster) -> None:
+async def test_repeated_event_is_counted(real_cluster: RealCluster) -> None:
     async with running(real_cluster) as runtime:
         client, namespace = runtime.client, runtime.namespace
         thing = await client.create(a_map(namespace, "a"))
@@ -130,17 +134,17 @@ async def test_repeated_event_is_one_that_counts(real_cluster: RealCluster) -> N
             patch = {"data": {"value": value}}
             await client.merge_patch(ConfigMap, "a", patch, namespace=namespace)
             await runtime.sees(value)
-        await runtime.keeper.recorder.flushed(timedelta(seconds=180))
+        await runtime.reconciler.recorder.flush(timedelta(seconds=180))
 
         about = {"involvedObject.uid": thing.uid}
         [event] = (await client.list(Event, namespace=namespace, fields=about)).items
         assert event.count >= 3
         assert (event.reason, event.action, event.type) == ("Seen", "Looking", "Normal")
         await client.delete(ConfigMap, "a", namespace=namespace)
-        await until(lambda: set(runtime.keeper.released) == {"a"})
+        await until(lambda: set(runtime.reconciler.released) == {"a"})
 
 
-async def test_lease_is_taken_renewed_and_given_back(real_cluster: RealCluster) -> None:
+async def test_lease_is_acquired_renewed_and_released(real_cluster: RealCluster) -> None:
     async with running(real_cluster) as runtime:
         client, namespace = runtime.client, runtime.namespace
         async with asyncio.timeout(180):

@@ -14,9 +14,9 @@ from tests.meta.documents import SOURCES, name_of, own_files
 
 # The only places that may see every exception: below them a bug has nobody left to tell.
 CATCH_ALL = {
-    "src/bramley/runtime/caught.py",
+    "src/bramley/base/errors.py",
     "src/bramley/runtime/worker.py",  # around a reconcile, where a context manager costs more than most of them
-    "src/bramley/apiserver/api.py",
+    "src/bramley/apiserver/server/api.py",
     "src/bramley/kube/in_process.py",  # stands where the HTTP server stands between processes
     "src/bramley/cli/main.py",
     "src/bramley/cli/tart_kubelet.py",

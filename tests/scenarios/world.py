@@ -25,7 +25,7 @@ from bramley.base import virtual_time
 from bramley.kube.client import Client
 from bramley.runtime.cache import Cache
 from bramley.runtime.controller import Controller
-from bramley.runtime.election import ElectionSettings
+from bramley.runtime.leader_election import LeaderElectionSettings
 from bramley.runtime.manager import Manager, ManagerSettings
 from bramley.runtime.outcome import Outcome, Settled
 from bramley.runtime.writes import FencedKube
@@ -109,18 +109,18 @@ class World:
 
     def manager(self, identity: str = "") -> Manager:
         """Return a manager of the controller, elected if it has an identity."""
-        election = ElectionSettings(NAMESPACE, "shelf", identity) if identity else None
+        election = LeaderElectionSettings(NAMESPACE, "shelf", identity) if identity else None
         manager = Manager(
             self.client(),
             clock=virtual_time.clock(),
             rng=random.Random(identity),
             registry=CollectorRegistry(),
-            settings=ManagerSettings(election=election, calm_collector=False),
+            settings=ManagerSettings(election=election, tune_gc=False),
         )
         children = manager.informer(ConfigMap).cache
         children.index(BY_POOL, lambda child: [child.metadata.labels.get(labels.RUNNER_POOL)])
         shelf = Shelf(manager.kube, children)
-        manager.add(Controller(shelf).watching(RunnerPool).owning(ConfigMap))
+        manager.add(Controller(shelf).for_kind(RunnerPool).owns(ConfigMap))
         return manager
 
 

@@ -21,7 +21,7 @@ from bramley.runtime.controller import Controller
 from bramley.runtime.keys import Key
 from bramley.runtime.manager import Manager
 from bramley.runtime.outcome import Outcome, Settled
-from bramley.runtime.source import Selection
+from bramley.runtime.client import Selection
 from bramley.runtime.writes import FencedKube
 
 _BY_NODE = "node"
@@ -119,11 +119,11 @@ def add(manager: Manager) -> None:
     caches.bindings.index(_BY_NAME, lambda binding: [binding.name])
     manager.add(
         Controller(RoleKeeper(manager.kube, caches), name="agent-access")
-        .watching(ServiceAccount, namespace=access.NAMESPACE, labels=belongings.MARK)
-        .woken_by(BoundPod, to=agent_of_pod, fields=BOUND)
-        .woken_by(ClusterRole, to=agent_of_role, labels=belongings.MARK)
-        .woken_by(Role, to=agent_of_role, labels=belongings.MARK)
-        .woken_by(RoleBinding, to=agent_of_role, labels=belongings.MARK)
+        .for_kind(ServiceAccount, namespace=access.NAMESPACE, labels=belongings.MARK)
+        .watches(BoundPod, to=agent_of_pod, fields=BOUND)
+        .watches(ClusterRole, to=agent_of_role, labels=belongings.MARK)
+        .watches(Role, to=agent_of_role, labels=belongings.MARK)
+        .watches(RoleBinding, to=agent_of_role, labels=belongings.MARK)
     )
 
 

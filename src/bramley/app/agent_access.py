@@ -23,7 +23,7 @@ from bramley.base.secret import Secret
 from bramley.kube import connecting
 from bramley.kube.client import Client
 from bramley.kube.http import HttpTransport
-from bramley.runtime.election import ElectionSettings
+from bramley.runtime.leader_election import LeaderElectionSettings
 from bramley.runtime.manager import Manager, ManagerSettings
 
 
@@ -94,7 +94,7 @@ def _manager(kube: Client) -> Manager:
         rng=random.Random(),
         registry=CollectorRegistry(),
         settings=ManagerSettings(
-            election=ElectionSettings(access.NAMESPACE, access.LEASE, candidate)
+            election=LeaderElectionSettings(access.NAMESPACE, access.LEASE, candidate)
         ),
     )
     controller.add(manager)

@@ -161,7 +161,7 @@ class Parts:
             clock=around.clock,
             rng=around.rng,
             registry=around.registry,
-            settings=ManagerSettings(probes=probes, drain=DRAIN, calm_collector=around.has_sockets),
+            settings=ManagerSettings(probes=probes, drain=DRAIN, tune_gc=around.has_sockets),
         )
 
     def _new_collector(self) -> Collector:

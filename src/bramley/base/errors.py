@@ -31,6 +31,34 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from types import TracebackType
+from typing import Self
+
+
+class Captured:
+    """Captures an exception raised in the block, so that a bug in code of others ends only that call.
+
+    Cancellation and the exit of the process are not captured.
+    """
+
+    __slots__ = ("error",)
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        if isinstance(error, Exception):
+            self.error = error
+            return True
+        return False
 
 
 class BramleyError(Exception):

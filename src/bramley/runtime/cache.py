@@ -1,23 +1,30 @@
-"""The objects of one kind as last seen, with indexes; only its informer writes to it.
+"""The cache of one kind with its indexes, and the updater that keeps it equal to the server.
 
-Objects are frozen and handed out as they are. An index is a function from an object to the values it is found by, and is
-kept up with each change, so a look-up costs what it finds and not what there is.
+Objects are frozen and handed out as they are; only the informer writes, through its `CacheUpdater`. An index maps an object to
+the values it is found by and is updated with each change, so a lookup costs what it finds, not what the cache holds.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Generic
 
 from bramley.api.meta import K
 from bramley.base import errors
+from bramley.kube.listing import Listing
+from bramley.kube.watching import WatchEvent
 from bramley.runtime.keys import Key
 
 IndexFunction = Callable[[K], Iterable[Hashable]]
+Handler = Callable[[Key, K | None, K | None], None]
+
+# Skips the named tuple's own constructor, which takes longer than the rest of handling an event.
+_new = tuple.__new__
 
 
 class _Index(Generic[K]):
-    """Finds objects by the values that one function gives."""
+    """Finds objects by the values that one function returns."""
 
     __slots__ = ("_buckets", "_values")
 
@@ -46,7 +53,7 @@ class _Index(Generic[K]):
 
 
 class Cache(Generic[K]):
-    """Holds the last seen state of every object that an informer follows."""
+    """Holds the last observed state of every object that an informer watches."""
 
     def __init__(self, kind: type[K]) -> None:
         self.kind = kind
@@ -61,21 +68,21 @@ class Cache(Generic[K]):
         return iter(self._things)
 
     def index(self, name: str, values: IndexFunction[K]) -> None:
-        """Keep an index by what the function gives; it is filled at once with what is here."""
+        """Add an index by the values that the function returns; it is filled from the cache at once."""
         index = self._indexes[name] = _Index(values)
         for key, thing in self._things.items():
             index.replace(key, None, thing)
 
     def has_index(self, name: str) -> bool:
-        """Tell whether somebody keeps an index of this name; caches are shared."""
+        """Return whether there is an index of this name; caches are shared."""
         return name in self._indexes
 
     def find(self, key: Key) -> K | None:
-        """Return the object, or None when it is not here."""
+        """Return the object, or None when it is not in the cache."""
         return self._things.get(key)
 
     def get(self, name: str, *, namespace: str = "") -> K:
-        """Return the object; raise NotFound when it is not here."""
+        """Return the object; raise NotFound when it is not in the cache."""
         thing = self._things.get(Key(namespace, name))
         if thing is None:
             raise errors.NotFound(
@@ -84,7 +91,7 @@ class Cache(Generic[K]):
         return thing
 
     def all(self, *, namespace: str | None = None) -> list[K]:
-        """Return every object, or every one of a namespace, in the order of their keys."""
+        """Return all objects, or all of one namespace, sorted by key."""
         if self._sorted is None:
             self._sorted = sorted(self._things)
         return [
@@ -94,11 +101,11 @@ class Cache(Generic[K]):
         ]
 
     def indexed(self, name: str, value: Hashable) -> list[K]:
-        """Return the objects that the index of this name finds by the value, in the order of their keys."""
+        """Return the objects that the index of this name finds by the value, sorted by key."""
         return self._indexes[name].find(value)
 
     def put(self, key: Key, thing: K) -> K | None:
-        """Hold this state from now on; return the state held before."""
+        """Store this state; return the previous one."""
         old = self._things.get(key)
         self._things[key] = thing
         if old is None:
@@ -108,7 +115,7 @@ class Cache(Generic[K]):
         return old
 
     def remove(self, key: Key) -> K | None:
-        """Hold the object no longer; return the state held before."""
+        """Remove the object; return its last state."""
         old = self._things.pop(key, None)
         if old is not None:
             self._sorted = None
@@ -118,3 +125,143 @@ class Cache(Generic[K]):
     def _reindex(self, key: Key, old: K | None, new: K | None) -> None:
         for index in self._indexes.values():
             index.replace(key, old, new)
+
+
+class CacheUpdater(Generic[K]):
+    """Applies watch events and lists to a cache and calls the handlers with each change.
+
+    It uses no clock and no network, so the same events lead to the same calls. resourceVersions are compared as numbers, as
+    Kubernetes permits: an event that is not newer than the cache is a duplicate and is dropped.
+    """
+
+    def __init__(self, kind: type[K]) -> None:
+        self.cache = Cache(kind)
+        self.version = 0
+        # Pages of a list that was never finished may have shown newer objects than `version`.
+        self._version_of_list = 0
+        self.lists = 0
+        self._handlers: list[Handler[K]] = []
+        self._waiters: list[asyncio.Future[None]] = []
+
+    def on_change(self, handler: Handler[K]) -> None:
+        """Call the handler with key, old and new state of each change; None means absent."""
+        self._handlers.append(handler)
+
+    def apply(self, events: Iterable[WatchEvent[K]]) -> list[WatchEvent[K]]:
+        """Apply the events; return those that could not be decoded."""
+        undecodable: list[WatchEvent[K]] = []
+        newest = self.version
+        for event in events:
+            metadata = event.object.metadata
+            kind = event.type
+            if kind == "UNDECODABLE" or not metadata.resource_version.isdecimal():
+                undecodable.append(event)
+                continue
+            version = int(metadata.resource_version)
+            if version <= newest:
+                continue
+            self.version = newest = version
+            if kind == "BOOKMARK":
+                continue
+            key = _new(Key, (metadata.namespace or "", metadata.name))
+            if kind == "DELETED":
+                self._remove(key)
+            else:
+                self._notify_put(key, self.cache.put(key, event.object), event.object)
+        if self._waiters:
+            self._wake_waiters()
+        return undecodable
+
+    @property
+    def newest(self) -> int:
+        """Return the newest version of which any object was shown."""
+        return max(self.version, self._version_of_list)
+
+    def relist(self, version: int) -> Relist[K]:
+        """Start to apply a whole list of this version."""
+        self._version_of_list = version
+        return Relist(self, version)
+
+    def put_listed(self, key: Key, thing: K) -> None:
+        """Store the listed state of one object."""
+        old = self.cache.put(key, thing)
+        if old is None or old.metadata.resource_version != thing.metadata.resource_version:
+            self._notify_put(key, old, thing)
+
+    def remove_unlisted(self, listed: set[Key]) -> None:
+        """Remove the objects that a whole list did not contain."""
+        for key in [key for key in self.cache if key not in listed]:
+            self._remove(key)
+
+    def finish_list(self, version: int) -> None:
+        """Set the version to that of a finished list, which may be older than the one reached before."""
+        self.lists += 1
+        self.version = version
+        self._wake_waiters()
+
+    async def changed(self) -> None:
+        """Wait until the next events or list were applied."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            await waiter
+        finally:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+
+    def _notify_put(self, key: Key, old: K | None, new: K) -> None:
+        if old is not None and old.metadata.uid != new.metadata.uid:
+            # The deletion in between was missed; handlers that count objects must see both changes.
+            self._notify(key, old, None)
+            old = None
+        # The body of `_notify`, without the cost of a call for each event.
+        for handler in self._handlers:
+            handler(key, old, new)
+
+    def _remove(self, key: Key) -> None:
+        old = self.cache.remove(key)
+        if old is not None:
+            self._notify(key, old, None)
+
+    def _notify(self, key: Key, old: K | None, new: K | None) -> None:
+        for handler in self._handlers:
+            handler(key, old, new)
+
+    def _wake_waiters(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+class Relist(Generic[K]):
+    """One whole list being applied to the cache: pages as they arrive, deletions at the end."""
+
+    def __init__(self, updater: CacheUpdater[K], version: int) -> None:
+        self._updater = updater
+        self._version = version
+        # An empty cache ends up with exactly what was listed, so the listed keys need not be remembered.
+        self._listed: set[Key] | None = set() if len(updater.cache) else None
+        self.unnamed = 0
+
+    def page(self, listing: Listing[K]) -> None:
+        """Apply one page; an object that could not be decoded stays as it was."""
+        listed, put_listed = self._listed, self._updater.put_listed
+        for thing in listing.items:
+            metadata = thing.metadata
+            key = _new(Key, (metadata.namespace or "", metadata.name))
+            put_listed(key, thing)
+            if listed is not None:
+                listed.add(key)
+        for failed in listing.undecodable:
+            if not failed.metadata.name:
+                self.unnamed += 1
+            elif listed is not None:
+                listed.add(Key(failed.metadata.namespace or "", failed.metadata.name))
+
+    def finish(self) -> None:
+        """Remove the objects that the list did not contain and set the cache's version to the list's."""
+        # An undecodable object without a name may be any cached one, so nothing is removed until it can be decoded.
+        if self._listed is not None and not self.unnamed:
+            self._updater.remove_unlisted(self._listed)
+        self._updater.finish_list(self._version)

@@ -1,7 +1,7 @@
-"""How a controller is said: a reconciler, the kind it is for, and what else wakes it.
+"""The definition of a controller: a reconciler, the kind it is for, and what else enqueues its keys.
 
-`Controller(PoolReconciler(…)).watching(RunnerPool).owning(Pod).woken_by(Secret, to=pools_using)` is a value; nothing runs
-until a `manager.Manager` has it. What happens to one key stands in `worker`.
+`Controller(PoolReconciler(…)).for_kind(RunnerPool).owns(Pod).watches(Secret, to=pools_using)` is a value; nothing runs until
+it is added to a `manager.Manager`. `worker` processes the keys.
 """
 
 from __future__ import annotations
@@ -16,54 +16,40 @@ from bramley.api.meta import K, Object
 from bramley.base import errors
 from bramley.base.backoff import Backoff
 from bramley.kube.selectors import Selector
-from bramley.runtime.bell import Bell
+from bramley.runtime.client import EVERYTHING, Selection
 from bramley.runtime.keys import Key
 from bramley.runtime.outcome import Outcome
-from bramley.runtime.source import EVERYTHING, Selection
+from bramley.runtime.queue import Trigger
 
 K_contra = TypeVar("K_contra", bound=Object, contravariant=True)
 W = TypeVar("W", bound=Object)
 
 
 class Reconciler(Protocol[K_contra]):
-    """Brings the world to what one object asks.
+    """Converges the world to the desired state of one object.
 
-    Guarantees: never called twice at once for the same object; called again after each change that wakes it, with a state
-    at least as new as its own writes; bugs, errors and deadlines stay with the object at hand.
-    Assumptions: it can be called at any time and any number of times; it looks at the world and not at what has changed.
+    Guarantees: never called twice at once for the same object; called again after each change that enqueues it, with a state
+    at least as new as its own writes; bugs, errors and deadlines affect only the object at hand.
+    Assumptions: it can be called at any time and any number of times; it observes the world and does not depend on what has changed.
     """
 
     async def reconcile(self, thing: K_contra, /) -> Outcome:
-        """Make the world as the object asks, or say when to look again, or raise."""
-        ...
-
-
-@runtime_checkable
-class Releasing(Protocol):
-    """A reconciler that holds something outside; the runtime keeps its finalizer on the object until it has let go."""
-
-    @property
-    def finalizer(self) -> str:
-        """Return the finalizer's name."""
-        ...
-
-    async def release(self, thing: Any, /) -> Outcome:
-        """Undo what reconcile did, also if it never ran; the finalizer goes once this is Settled."""
+        """Converge, return when to check again, or raise."""
         ...
 
 
 @runtime_checkable
 class Forgetting(Protocol):
-    """A reconciler that keeps something in memory for each object."""
+    """A reconciler that keeps state in memory for each object."""
 
     def forget(self, key: Key) -> None:
-        """Drop what is kept for an object that is gone."""
+        """Drop the state of an object that is gone."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Wake:
-    """A second kind whose changes wake keys."""
+class WatchedKind:
+    """A second kind whose changes enqueue keys."""
 
     kind: type[Object]
     selection: Selection
@@ -75,28 +61,28 @@ _RETRIES = Backoff(timedelta(milliseconds=200), timedelta(minutes=5))
 
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:
-    """How a controller works."""
+    """Concurrency, deadline and retries of a controller."""
 
     workers: int = 16
     deadline: timedelta = timedelta(minutes=2)
     backoff: Backoff = _RETRIES
-    # A safety net, not a clock: every object is looked at again about this often.
+    # A safety net, not a clock: every object is enqueued again about this often.
     resync: timedelta = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True)
 class Controller(Generic[K]):
-    """A reconciler and what wakes it."""
+    """A reconciler and what enqueues its keys."""
 
     reconciler: Reconciler[K]
     settings: ControllerSettings = ControllerSettings()
     name: str = ""
     primary: type[K] | None = None
     selection: Selection = EVERYTHING
-    wakes: tuple[Wake, ...] = ()
-    bells: tuple[Bell, ...] = ()
+    watched: tuple[WatchedKind, ...] = ()
+    triggers: tuple[Trigger, ...] = ()
 
-    def watching(
+    def for_kind(
         self,
         kind: type[K],
         *,
@@ -112,13 +98,13 @@ class Controller(Generic[K]):
             selection=Selection.of(namespace, labels=labels, fields=fields),
         )
 
-    def owning(
+    def owns(
         self, kind: type[Object], *, namespace: str | None = None, labels: Selector = None
     ) -> Controller[K]:
-        """Wake the owner when an object of this kind changes whose controller it is."""
-        return self.woken_by(kind, to=owner_keys(self.kind), namespace=namespace, labels=labels)
+        """Enqueue the controlling owner when an object of this kind changes."""
+        return self.watches(kind, to=owner_keys(self.kind), namespace=namespace, labels=labels)
 
-    def woken_by(
+    def watches(
         self,
         kind: type[W],
         *,
@@ -127,19 +113,19 @@ class Controller(Generic[K]):
         labels: Selector = None,
         fields: Selector = None,
     ) -> Controller[K]:
-        """Wake the keys that `to` gives when an object of this kind changes, for its old and its new state."""
+        """Enqueue the keys that `to` returns for the old and the new state when an object of this kind changes."""
         selection = Selection.of(namespace, labels=labels, fields=fields)
-        return dataclasses.replace(self, wakes=(*self.wakes, Wake(kind, selection, to)))
+        return dataclasses.replace(self, watched=(*self.watched, WatchedKind(kind, selection, to)))
 
-    def woken_from(self, bell: Bell) -> Controller[K]:
-        """Wake the keys that are rung for, because of something that no object of the API tells."""
-        return dataclasses.replace(self, bells=(*self.bells, bell))
+    def triggered_by(self, trigger: Trigger) -> Controller[K]:
+        """Enqueue the keys of this trigger, for sources outside the API."""
+        return dataclasses.replace(self, triggers=(*self.triggers, trigger))
 
     @property
     def kind(self) -> type[K]:
         """Return the kind that is reconciled."""
         if self.primary is None:
-            raise errors.BadConfiguration("a controller must say what it is watching first")
+            raise errors.BadConfiguration("a controller has no kind; call for_kind() first")
         return self.primary
 
 

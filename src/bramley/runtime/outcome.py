@@ -1,25 +1,90 @@
-"""What a reconcile says when nothing failed: it is settled, or it wants to be asked again, and why.
+"""What a reconcile returns when nothing failed, and how each outcome or error requeues the key.
 
-Waiting is a value and failing is an exception; `verdict` turns both into what happens next.
+Waiting is a value and failing is an exception. Settled and refused keys wait for a change, `CheckAgain` for its time, failures
+for their backoff, and conflicts are retried at once. Any error that is not a BramleyError is a bug, and so is one that should
+have been handled where it was raised.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import Enum
+
+from bramley.base import errors
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The world is as the object asks; the next change of it will wake the key."""
+    """The object is converged; the next change enqueues its key again."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckAgain:
-    """Not yet: look again `after` this time, because of `why`."""
+    """Not converged yet: requeue `after` this time, because of `why`."""
 
     after: timedelta
     why: str
 
 
 Outcome = Settled | CheckAgain
+
+
+class Requeue(Enum):
+    """When the key is queued again."""
+
+    ON_CHANGE = "on change"
+    AFTER = "after"
+    AT_ONCE = "at once"
+    WITH_BACKOFF = "with backoff"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a reconcile ended, as metrics and logs show it, and when its key is queued again."""
+
+    outcome: str
+    reason: str
+    requeue: Requeue
+    after: timedelta = timedelta()
+    is_bug: bool = False
+    why: str = ""
+
+
+SETTLED = Result("settled", "", Requeue.ON_CHANGE)
+
+# The first class that fits decides, so the narrow ones must stand before the wide ones.
+_ERRORS: tuple[tuple[type[errors.BramleyError], str, Requeue], ...] = (
+    (errors.Unavailable, "unavailable", Requeue.WITH_BACKOFF),
+    (errors.RateLimited, "rate_limited", Requeue.AFTER),
+    (errors.Conflict, "conflict", Requeue.AT_ONCE),
+    (errors.Refused, "refused", Requeue.ON_CHANGE),
+    (errors.NotFound, "bug", Requeue.WITH_BACKOFF),
+    (errors.AlreadyExists, "bug", Requeue.WITH_BACKOFF),
+    (errors.Gone, "bug", Requeue.WITH_BACKOFF),
+    (errors.BramleyError, "failed", Requeue.WITH_BACKOFF),
+)
+
+# Of an exception group the error that comes first here decides.
+_WORST_FIRST = ("bug", "failed", "unavailable", "rate_limited", "conflict", "refused")
+
+
+def result_of(ended: Outcome | Exception) -> Result:
+    """Return the result of a reconcile that ended with this outcome or error."""
+    if isinstance(ended, Settled):
+        return SETTLED
+    if isinstance(ended, CheckAgain):
+        return Result("check_again", "", Requeue.AFTER, after=ended.after, why=ended.why)
+    if isinstance(ended, ExceptionGroup):
+        results = [result_of(error) for error in ended.exceptions]
+        return min(results, key=lambda result: _WORST_FIRST.index(result.outcome))
+    return _result_of_error(ended)
+
+
+def _result_of_error(error: Exception) -> Result:
+    name, why = type(error).__name__, str(error)
+    for kind, outcome, requeue in _ERRORS:
+        if isinstance(error, kind):
+            after = error.after if isinstance(error, errors.RateLimited) else timedelta()
+            return Result(outcome, name, requeue, after, is_bug=outcome == "bug", why=why)
+    return Result("bug", name, Requeue.WITH_BACKOFF, is_bug=True, why=why)

@@ -1,7 +1,7 @@
-"""The small HTTP server of a process: /healthz and /readyz for whoever watches over it, /metrics for Prometheus.
+"""The small HTTP server of a process: /healthz and /readyz for its supervisor, /metrics for Prometheus.
 
-Each check is a function that returns nothing when all is well, or a short reason. `?verbose` lists every check, and so does
-an answer that is not ok. Nothing here may be secret: the endpoints ask nobody who he is, and bind to loopback by default.
+Each check is a function that returns an empty string, or a short reason for failing. `?verbose` lists every check, and so
+does a failed one. Nothing here may be secret: the endpoints do not authenticate clients, and bind to loopback by default.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from bramley.base import errors, log
 
 if TYPE_CHECKING:
-    # Ten megabytes that a process without probes, such as the embedded cluster, does not need.
+    # Takes ten megabytes, which a process without probes, such as the embedded cluster, does not need.
     from aiohttp import web
 
 logger = log.get(__name__)
@@ -37,11 +37,12 @@ class ProbeSettings:
 
 
 def cannot_listen(host: str, port: int, error: OSError) -> errors.BadConfiguration:
-    """Return what to tell people about an address that cannot be had."""
-    # Of a failed name asyncio gives a number that is none of the system's, and otherwise a text that repeats the address.
+    """Return the error for an address that cannot be bound."""
+    # For a failed name lookup asyncio sets an errno that is not the system's, otherwise a text that repeats the address.
     why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
-    told = f"cannot listen on {host}:{port}: {why}"
-    return errors.BadConfiguration(f"{told}; end what listens there, or choose another address")
+    return errors.BadConfiguration(
+        f"cannot listen on {host}:{port}: {why}; stop what listens there, or choose another address"
+    )
 
 
 class Probes:
@@ -56,15 +57,15 @@ class Probes:
         self._readiness: dict[str, Check] = {"ping": lambda: ""}
 
     def health_check(self, name: str, check: Check) -> None:
-        """Ask this on /healthz; a failure means that the process should be restarted."""
+        """Add a check to /healthz; a failure means that the process should be restarted."""
         self._health[name] = check
 
     def ready_check(self, name: str, check: Check) -> None:
-        """Ask this on /readyz; a failure means that the process cannot do its work now."""
+        """Add a check to /readyz; a failure means that the process cannot do its work at present."""
         self._readiness[name] = check
 
     async def run(self) -> None:
-        """Serve until cancelled; `ready` is set and `port` is true once it listens."""
+        """Serve until cancelled; `ready` is set and `port` is the real one once it listens."""
         from aiohttp import web
 
         runner = web.AppRunner(
@@ -95,34 +96,34 @@ class Probes:
 
         app = web.Application()
         if self._settings.health:
-            app.router.add_get("/healthz", self._answer_health)
-            app.router.add_get("/readyz", self._answer_readiness)
+            app.router.add_get("/healthz", self._serve_health)
+            app.router.add_get("/readyz", self._serve_readiness)
         if self._settings.metrics:
-            app.router.add_get("/metrics", self._answer_metrics)
+            app.router.add_get("/metrics", self._serve_metrics)
         return app
 
-    async def _answer_health(self, request: web.Request) -> web.Response:
-        return _answer(self._health, verbose="verbose" in request.query)
+    async def _serve_health(self, request: web.Request) -> web.Response:
+        return _response(self._health, verbose="verbose" in request.query)
 
-    async def _answer_readiness(self, request: web.Request) -> web.Response:
-        return _answer(self._readiness, verbose="verbose" in request.query)
+    async def _serve_readiness(self, request: web.Request) -> web.Response:
+        return _response(self._readiness, verbose="verbose" in request.query)
 
-    async def _answer_metrics(self, _request: web.Request) -> web.Response:
+    async def _serve_metrics(self, _request: web.Request) -> web.Response:
         from aiohttp import web
 
         body = generate_latest(self._registry)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
-def _answer(checks: dict[str, Check], *, verbose: bool) -> web.Response:
+def _response(checks: dict[str, Check], *, verbose: bool) -> web.Response:
     from aiohttp import web
 
     failures = {name: check() for name, check in sorted(checks.items())}
-    is_well = not any(failures.values())
-    if is_well and not verbose:
+    is_ok = not any(failures.values())
+    if is_ok and not verbose:
         return web.Response(text="ok")
     lines = [
         f"[-]{name} failed: {why}" if why else f"[+]{name} ok" for name, why in failures.items()
     ]
-    lines.append("check passed" if is_well else "check failed")
-    return web.Response(text="\n".join(lines) + "\n", status=200 if is_well else 503)
+    lines.append("check passed" if is_ok else "check failed")
+    return web.Response(text="\n".join(lines) + "\n", status=200 if is_ok else 503)

@@ -8,26 +8,30 @@ The queue knows nothing of objects or errors.
 from __future__ import annotations
 
 import asyncio
+import heapq
+import itertools
 import random
 from collections import OrderedDict, deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from datetime import timedelta
 from enum import IntEnum
 from typing import Generic, TypeVar
 
 from bramley.base.backoff import Backoff
 from bramley.base.clock import Clock
-from bramley.runtime.delays import Delays
+from bramley.runtime.keys import Key
 from bramley.runtime.metrics import RuntimeMetrics
 
 T = TypeVar("T", bound=Hashable)
 
 # One take in this many goes to the lowest priority that waits, so that a flood of changes cannot starve it.
 _FAIRNESS = 16
+# Timers may fire slightly early; what is due within this many seconds counts as due.
+_TIMER_SLACK_SECONDS = 0.001
 
 
 class Priority(IntEnum):
-    """Who goes first: deletions, then changes that somebody made, then what is only looked at again."""
+    """The order of keys: deletions, then changes, then periodic resyncs."""
 
     DELETION = 0
     CHANGE = 1
@@ -38,7 +42,7 @@ class ShutDown(Exception):
     """The queue hands out no more keys."""
 
 
-class QueueMeter:
+class QueueMetrics:
     """The metrics of one queue, looked up once."""
 
     def __init__(self, metrics: RuntimeMetrics, name: str) -> None:
@@ -49,63 +53,115 @@ class QueueMeter:
         self.longest_running = metrics.longest_running.of(name)
 
 
+class DelayedKeys(Generic[T]):
+    """Calls `due` with each key at its time: one timer for all keys, and only the earliest time of each key."""
+
+    def __init__(self, clock: Clock, due: Callable[[T], None]) -> None:
+        self._clock = clock
+        self._due = due
+        self._times: dict[T, float] = {}
+        self._heap: list[tuple[float, int, T]] = []
+        self._order = itertools.count()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, key: T, when: float) -> None:
+        """Set the key's time, unless an earlier one is set already."""
+        known = self._times.get(key)
+        if known is not None and known <= when:
+            return
+        self._times[key] = when
+        heapq.heappush(self._heap, (when, next(self._order), key))
+        if self._heap[0][2] == key:
+            self._arm()
+
+    def clear(self) -> None:
+        """Drop all keys."""
+        self._times.clear()
+        self._heap.clear()
+        self._arm()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._heap:
+            wait = max(0.0, self._heap[0][0] - self._clock.monotonic())
+            self._timer = asyncio.get_running_loop().call_later(wait, self._fire)
+
+    def _fire(self) -> None:
+        self._timer = None
+        horizon = self._clock.monotonic() + _TIMER_SLACK_SECONDS
+        while self._heap and self._heap[0][0] <= horizon:
+            when, _, key = heapq.heappop(self._heap)
+            # A heap entry is outdated when its key got an earlier time afterwards.
+            if self._times.get(key) == when:
+                del self._times[key]
+                self._due(key)
+        self._arm()
+
+
 class WorkQueue(Generic[T]):
     """Keys to process, each at most once at a time."""
 
     def __init__(
-        self, *, clock: Clock, rng: random.Random, meter: QueueMeter, backoff: Backoff | None = None
+        self,
+        *,
+        clock: Clock,
+        rng: random.Random,
+        metrics: QueueMetrics,
+        backoff: Backoff | None = None,
     ) -> None:
         self._clock = clock
         self._rng = rng
-        self._meter = meter
+        self._metrics = metrics
         self._backoff = backoff or Backoff()
-        # By priority; for each key, since when it waits.
+        # One mapping per priority, from each waiting key to the time it was added.
         self._ready: list[OrderedDict[T, float]] = [OrderedDict() for _ in Priority]
-        self._waits_as: dict[T, Priority] = {}
+        self._priorities: dict[T, Priority] = {}
         self._dirty: dict[T, tuple[Priority, float]] = {}
         self._processing: dict[T, float] = {}
         self._failures: dict[T, int] = {}
-        self._delays = Delays[T](clock, self.add)
+        self._delayed = DelayedKeys[T](clock, self.add)
         self._getters: deque[asyncio.Future[None]] = deque()
         self._takes = 0
         self._closed = False
-        meter.depth.set_function(self.__len__)
-        meter.longest_running.set_function(self._longest_running)
+        metrics.depth.set_function(self.__len__)
+        metrics.longest_running.set_function(self._longest_running)
 
     def __len__(self) -> int:
-        return len(self._waits_as) + len(self._dirty)
+        return len(self._priorities) + len(self._dirty)
 
     def add(self, key: T, priority: Priority = Priority.CHANGE) -> None:
-        """Have the key processed; once, however often it is added before a worker takes it."""
+        """Queue the key; it is processed once, however often it is added before a worker takes it."""
         if self._closed:
             return
         if key in self._processing:
             self._mark_dirty(key, priority)
             return
-        waits_as = self._waits_as.get(key)
-        if waits_as is None:
+        known = self._priorities.get(key)
+        if known is None:
             self._push(key, priority, self._clock.monotonic())
-        elif priority < waits_as:
-            self._ready[priority][key] = self._ready[waits_as].pop(key)
-            self._waits_as[key] = priority
+        elif priority < known:
+            self._ready[priority][key] = self._ready[known].pop(key)
+            self._priorities[key] = priority
 
     def add_after(self, key: T, delay: timedelta) -> None:
-        """Have the key processed after a delay, or earlier if an earlier time is already set."""
+        """Queue the key after a delay, or earlier if an earlier time is already set."""
         if delay <= timedelta():
             self.add(key)
         elif not self._closed:
-            self._delays.add(key, self._clock.monotonic() + delay.total_seconds())
+            self._delayed.add(key, self._clock.monotonic() + delay.total_seconds())
 
     def add_rate_limited(self, key: T) -> timedelta:
-        """Have the key processed after its own backoff, which grows until `forget`; return the delay."""
+        """Queue the key after its own backoff, which grows until `forget`; return the delay."""
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         delay = self._backoff.delay(failures, self._rng)
-        self._meter.retries.inc()
+        self._metrics.retries.inc()
         self.add_after(key, delay)
         return delay
 
     def forget(self, key: T) -> None:
-        """End the key's backoff; what waits or runs stays as it is."""
+        """Reset the key's backoff; it stays queued or in process as it is."""
         self._failures.pop(key, None)
 
     def failures(self, key: T) -> int:
@@ -118,37 +174,37 @@ class WorkQueue(Generic[T]):
             key = self.take()
             if key is not None:
                 return key
-            await self._wait_for_a_key()
+            await self._wait_for_key()
         raise ShutDown
 
     def take(self) -> T | None:
-        """Take the next key as `get` does, or nothing if none waits; a worker that finds one need not ask the loop."""
-        if self._closed or not self._waits_as:
+        """Take the next key as `get` does, or return None if none waits; a worker that finds one need not enter the event loop."""
+        if self._closed or not self._priorities:
             return None
         key, since = self._next_ready().popitem(last=False)
-        del self._waits_as[key]
+        del self._priorities[key]
         self._processing[key] = now = self._clock.monotonic()
-        self._meter.latency.observe(now - since)
+        self._metrics.latency.observe(now - since)
         return key
 
     def done(self, key: T) -> float:
-        """Give the key back and return when it was taken; if it was added meanwhile, it waits again."""
+        """Finish the key and return when it was taken; if it was added meanwhile, it waits again."""
         taken = self._processing.pop(key)
         if self._dirty:
             self._push_dirty(key)
         return taken
 
     def shut_down(self) -> None:
-        """Hand out no more keys and take no more; the keys in process may end."""
+        """Accept and hand out no more keys; those in process may finish."""
         self._closed = True
-        self._delays.clear()
+        self._delayed.clear()
         while self._getters:
             self._wake_one()
 
     def _push(self, key: T, priority: Priority, since: float) -> None:
-        self._waits_as[key] = priority
+        self._priorities[key] = priority
         self._ready[priority][key] = since
-        self._meter.adds.inc()
+        self._metrics.adds.inc()
         if self._getters:
             self._wake_one()
 
@@ -171,14 +227,14 @@ class WorkQueue(Generic[T]):
         elif priority < known[0]:
             self._dirty[key] = (priority, known[1])
 
-    async def _wait_for_a_key(self) -> None:
+    async def _wait_for_key(self) -> None:
         getter = asyncio.get_running_loop().create_future()
         self._getters.append(getter)
         try:
             await getter
         except asyncio.CancelledError:
             if not getter.cancelled():
-                # The wake-up reached a worker that was cancelled at the same moment: it is another one's.
+                # The wake-up reached a worker that was cancelled at the same time: pass it on, or a waiting key is not processed.
                 self._wake_one()
             elif getter in self._getters:
                 self._getters.remove(getter)
@@ -195,3 +251,31 @@ class WorkQueue(Generic[T]):
         if not self._processing:
             return 0.0
         return self._clock.monotonic() - min(self._processing.values())
+
+
+Enqueue = Callable[[Key, Priority], None]
+
+
+class Trigger:
+    """Enqueues keys from sources outside the API, such as the end of a process.
+
+    It may be used before a controller is connected; those keys are kept until one is.
+    """
+
+    def __init__(self) -> None:
+        self._queues: list[Enqueue] = []
+        self._pending: dict[Key, None] = {}
+
+    def enqueue(self, key: Key) -> None:
+        """Have the object of this key reconciled."""
+        if not self._queues:
+            self._pending[key] = None
+        for add in self._queues:
+            add(key, Priority.CHANGE)
+
+    def connect(self, add: Enqueue) -> None:
+        """Add every key to this queue from now on, and the pending ones at once."""
+        self._queues.append(add)
+        pending, self._pending = self._pending, {}
+        for key in pending:
+            add(key, Priority.CHANGE)

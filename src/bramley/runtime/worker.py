@@ -1,86 +1,202 @@
-"""The workers of one controller: take a key, make a pass, judge how it ended, and act on that.
+"""The workers of one controller: take a key, reconcile its object, and requeue the key by the result.
 
-Here any error of a reconciler is caught, judged by `verdict`, counted and logged; no reconcile can end the process, and a
-reconcile that overruns its deadline is cut off.
+All errors of a reconciler end here: they are classified by `outcome`, counted and logged. No reconcile can end the process,
+and one that exceeds its deadline is cancelled.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Coroutine
 from datetime import timedelta
-from typing import Generic
+from typing import Any, Generic
 
-from bramley.api.meta import K
-from bramley.base import log
+from bramley.api.meta import K, Object
+from bramley.base import errors, log
 from bramley.base.backoff import Backoff
-from bramley.runtime.controller import Controller
-from bramley.runtime.deadline import Deadline, Seat
-from bramley.runtime.fresh import Desk
+from bramley.base.clock import Clock
+from bramley.base.deadlines import Deadline, DeadlineScope
+from bramley.runtime.controller import Controller, Forgetting, WatchedKind
 from bramley.runtime.informer import Informer
 from bramley.runtime.keys import Key
-from bramley.runtime.queue import Priority, QueueMeter, ShutDown, WorkQueue
-from bramley.runtime.reconciling import Reconciling, Surroundings
-from bramley.runtime.verdict import SETTLED, Then, Verdict, judge
+from bramley.runtime.metrics import RuntimeMetrics
+from bramley.runtime.outcome import (
+    SETTLED,
+    CheckAgain,
+    Outcome,
+    Requeue,
+    Result,
+    Settled,
+    result_of,
+)
+from bramley.runtime.queue import Priority, QueueMetrics, ShutDown, WorkQueue
+from bramley.runtime.writes import FencedKube, WriteScope
 
 logger = log.get(__name__)
 
-# Reconciles that never wait for anything must not keep the loop to themselves for longer than this.
-_TURN_SECONDS = 0.005
-# The first conflict is retried at once; a fight over an object is not fought at full speed.
-_FIGHT = Backoff(timedelta(milliseconds=20), timedelta(seconds=10))
+Owner = tuple[str, Key]
+
+# Reconciles that never wait for anything must not occupy the event loop for longer than this.
+_YIELD_SECONDS = 0.005
+# The first conflict is retried at once; two controllers that keep changing the same object are slowed down.
+_CONFLICTS = Backoff(timedelta(milliseconds=20), timedelta(seconds=10))
+_CACHE_IS_STALE = CheckAgain(
+    timedelta(seconds=1), "the cache does not show this key's own writes yet"
+)
+# Until Python 3.12 looking up the member of an enum takes as long as queueing a key.
+_DELETION, _CHANGE, _RESYNC = Priority
 
 
-class Told:
-    """Something that a log line shows as it is when the line is written."""
+class LazyStr:
+    """A value that a log line formats when it is written."""
 
-    __slots__ = ("_tell",)
+    __slots__ = ("_value",)
 
-    def __init__(self, tell: Callable[[], object]) -> None:
-        self._tell = tell
+    def __init__(self, value: Callable[[], object]) -> None:
+        self._value = value
 
     def __str__(self) -> str:
-        return str(self._tell())
+        return str(self._value())
 
 
-class Place:
-    """Which key a worker is at; bound to its logs once, since binding anew for each key costs more than a key does."""
+class WorkerState:
+    """The key a worker is processing; bound to its logs once, since binding for each key costs more than a key does."""
 
     __slots__ = ("key", "number", "object", "reconcile")
 
     def __init__(self) -> None:
         self.key = Key("", "")
         self.number = 0
-        self.object = Told(lambda: self.key)
-        self.reconcile = Told(lambda: self.number)
+        self.object = LazyStr(lambda: self.key)
+        self.reconcile = LazyStr(lambda: self.number)
+
+
+class KeyReconciler(Generic[K]):
+    """Reconciles one key of a controller: checks the lease and the cache, reads the object, calls the reconciler.
+
+    It decides nothing about retries; it returns an outcome or raises. An object that is gone is no error.
+    """
+
+    def __init__(self, controller: Controller[K], informer: Informer[K], kube: FencedKube) -> None:
+        self._name = controller.name
+        self._reconcile = controller.reconciler.reconcile
+        reconciler = controller.reconciler
+        self._forgetting = reconciler if isinstance(reconciler, Forgetting) else None
+        self._kind = controller.kind
+        self._cache = informer.cache
+        self._kube = kube
+        self._writes = kube.writes
+        self._check = kube.check
+        self._live_reads: set[Key] = set()
+
+    def require_live_read(self, key: Key) -> None:
+        """Read the object from the server for the next reconcile, because the cache led to a conflict."""
+        self._live_reads.add(key)
+
+    def reconcile(self, key: Key, scope: WriteScope) -> Coroutine[Any, Any, Outcome]:
+        """Return the coroutine that reconciles the object of this key; its writes are recorded in the scope."""
+        self._check()
+        owner = scope.owner = (self._name, key)
+        # The common case: no other coroutine is wrapped around the reconciler's own.
+        if key not in self._live_reads:
+            thing = self._cache.find(key)
+            if thing is not None and not self._writes.has_written(owner):
+                return self._reconcile(thing)
+        return self._guarded(key, owner)
+
+    async def _guarded(self, key: Key, owner: Owner) -> Outcome:
+        # The cache must have caught up before the object is read from it.
+        if self._writes.has_written(owner) and not await self._writes.caught_up(owner):
+            return _CACHE_IS_STALE
+        thing = await self._read_live(key) if key in self._live_reads else self._cache.find(key)
+        if thing is None:
+            return self._forget(key)
+        return await self._reconcile(thing)
+
+    async def _read_live(self, key: Key) -> K | None:
+        self._live_reads.discard(key)
+        # An object that no longer matches the selection is not this controller's, whatever the server returns.
+        if self._cache.find(key) is None:
+            return None
+        try:
+            live = await self._kube.get(self._kind, key.name, namespace=key.namespace or None)
+        except errors.NotFound:
+            return None
+        self._writes.wrote(live)
+        return live
+
+    def _forget(self, key: Key) -> Outcome:
+        self._live_reads.discard(key)
+        self._writes.forget((self._name, key))
+        if self._forgetting is not None:
+            self._forgetting.forget(key)
+        return Settled()
 
 
 class Workers(Generic[K]):
     """Runs one controller: N workers on one queue."""
 
     def __init__(
-        self, controller: Controller[K], informer: Informer[K], around: Surroundings
+        self,
+        controller: Controller[K],
+        informer: Informer[K],
+        kube: FencedKube,
+        *,
+        clock: Clock,
+        rng: random.Random,
+        metrics: RuntimeMetrics,
     ) -> None:
         self.name = controller.name
         self._settings = controller.settings
         self._cache = informer.cache
-        self._clock = around.clock
-        self._rng = around.rng
-        self._outcomes = around.metrics.outcomes
-        self._settled = self._outcomes.of(self.name, SETTLED.outcome, SETTLED.reason)
-        self._duration = around.metrics.work_duration.of(self.name)
-        self._freshness = around.freshness
+        self._clock = clock
+        self._rng = rng
+        self._metrics = metrics
+        self._settled = metrics.outcomes.of(self.name, SETTLED.outcome, SETTLED.reason)
+        self._duration = metrics.work_duration.of(self.name)
+        self._writes = kube.writes
         self._deadline = Deadline(controller.settings.deadline)
-        self._pass = Reconciling(controller, informer, around)
+        self._reconciler = KeyReconciler(controller, informer, kube)
         self._conflicts: dict[Key, int] = {}
         self._ids = itertools.count(1)
         self.queue = WorkQueue[Key](
-            clock=around.clock,
-            rng=around.rng,
-            meter=QueueMeter(around.metrics, self.name),
+            clock=clock,
+            rng=rng,
+            metrics=QueueMetrics(metrics, self.name),
             backoff=controller.settings.backoff,
         )
+
+    def enqueue_changes_of(self, informer: Informer[K]) -> None:
+        """Enqueue each object of the controller's own kind when it changes."""
+        add, synced = self.queue.add, informer.synced.is_set
+
+        def changed(key: Key, _old: K | None, new: K | None) -> None:
+            add(key, _priority(new, is_synced=synced()))
+
+        informer.on_change(changed)
+
+    def enqueue_mapped(self, watched: WatchedKind, informer: Informer[Any]) -> None:
+        """Enqueue the keys that a change of another kind maps to."""
+        kind, synced = watched.kind.resource.kind, informer.synced.is_set
+
+        def changed(key: Key, old: Object | None, new: Object | None) -> None:
+            keys: dict[Key, None] = {}
+            with errors.Captured() as captured:
+                for state in (old, new):
+                    keys |= dict.fromkeys(watched.to(state) if state is not None else ())
+            if captured.error is not None:
+                self._metrics.mapping_bugs.of(self.name).inc()
+                logger.error(
+                    "Mapping to keys failed", exc=captured.error, kind=kind, object=str(key)
+                )
+                self.enqueue_all()
+            priority = _priority(new, is_synced=synced())
+            for mapped in keys:
+                self.queue.add(mapped, priority)
+
+        informer.on_change(changed)
 
     async def run(self) -> None:
         """Work until `stop`, then return when the last reconcile has ended."""
@@ -91,88 +207,98 @@ class Workers(Generic[K]):
             resync.cancel()
 
     def stop(self) -> None:
-        """Take no more keys; what runs may end."""
+        """Take no more keys; running reconciles may end."""
         self.queue.shut_down()
 
-    def wake_all(self) -> None:
-        """Have every object looked at again, after everything that is more urgent."""
+    def enqueue_all(self) -> None:
+        """Enqueue every object, after everything that is more urgent."""
         for key in self._cache:
             self.queue.add(key, Priority.RESYNC)
 
     async def _work(self) -> None:
-        place = Place()
+        state = WorkerState()
         with (
-            self._freshness.at_desk() as desk,
-            self._deadline.seat() as seat,
-            log.bound(controller=self.name, object=place.object, reconcile=place.reconcile),
+            self._writes.scope() as writes,
+            self._deadline.scope() as deadline,
+            log.bound(controller=self.name, object=state.object, reconcile=state.reconcile),
         ):
-            turn = self._clock.monotonic()
+            yielded = self._clock.monotonic()
             while True:
                 try:
-                    place.key = self.queue.take() or await self.queue.get()
+                    state.key = self.queue.take() or await self.queue.get()
                 except ShutDown:
                     return
-                now = await self._serve(place, desk, seat)
-                if now - turn > _TURN_SECONDS:
+                now = await self._process(state, writes, deadline)
+                if now - yielded > _YIELD_SECONDS:
                     await asyncio.sleep(0)
-                    turn = self._clock.monotonic()
+                    yielded = self._clock.monotonic()
 
-    async def _serve(self, place: Place, desk: Desk, seat: Seat) -> float:
-        """Make a pass over the key, act on how it ended, and return when that was."""
-        key = place.key
-        place.number = next(self._ids)
+    async def _process(
+        self, state: WorkerState, writes: WriteScope, deadline: DeadlineScope
+    ) -> float:
+        """Reconcile the key, requeue it by the result, and return when that was done."""
+        key = state.key
+        state.number = next(self._ids)
         try:
-            verdict = judge(await seat.of(self._pass.once(key, desk)))
+            result = result_of(await deadline.run(self._reconciler.reconcile(key, writes)))
         except Exception as error:  # noqa: BLE001 - the one place where a reconciler's error ends
-            self._act(key, judge(error), error)
+            self._handle(key, result_of(error), error)
         else:
-            self._act(key, verdict)
+            self._handle(key, result)
         finally:
+            # After the requeue: a key that is still in process is marked dirty instead of being taken twice.
             taken = self.queue.done(key)
         ended = self._clock.monotonic()
         self._duration.observe(ended - taken)
         return ended
 
-    def _act(self, key: Key, verdict: Verdict, error: Exception | None = None) -> None:
-        # Nearly all passes end like this, so it is not looked up how.
-        if verdict is SETTLED:
+    def _handle(self, key: Key, result: Result, error: Exception | None = None) -> None:
+        # The common case, without lookups.
+        if result is SETTLED:
             self._settled.inc()
             self._conflicts.pop(key, None)
             self.queue.forget(key)
             return
-        self._outcomes.of(self.name, verdict.outcome, verdict.reason).inc()
-        if verdict.why or verdict.is_bug:
-            self._tell(verdict, error)
-        self._queue_again(key, verdict)
+        self._metrics.outcomes.of(self.name, result.outcome, result.reason).inc()
+        if result.why or result.is_bug:
+            _log(result, error)
+        self._requeue(key, result)
 
-    def _queue_again(self, key: Key, verdict: Verdict) -> None:
-        if verdict.then is Then.AT_ONCE:
+    def _requeue(self, key: Key, result: Result) -> None:
+        if result.requeue is Requeue.AT_ONCE:
             self._retry_conflict(key)
             return
         self._conflicts.pop(key, None)
-        if verdict.then is Then.BACK_OFF:
+        if result.requeue is Requeue.WITH_BACKOFF:
             self.queue.add_rate_limited(key)
             return
         self.queue.forget(key)
-        if verdict.then is Then.AFTER:
-            self.queue.add_after(key, verdict.after)
+        if result.requeue is Requeue.AFTER:
+            self.queue.add_after(key, result.after)
 
     def _retry_conflict(self, key: Key) -> None:
         before = self._conflicts.get(key, 0)
         self._conflicts[key] = before + 1
-        self._pass.doubt(key)
-        self.queue.add_after(key, _FIGHT.delay(before, self._rng) if before else timedelta())
-
-    def _tell(self, verdict: Verdict, error: Exception | None) -> None:
-        if verdict.is_bug:
-            logger.error("Reconcile has a bug", exc=error, reason=verdict.reason)
-        elif verdict.outcome in {"unavailable", "refused", "failed"}:
-            logger.warning("Reconcile failed", reason=verdict.reason, error=verdict.why)
-        else:
-            logger.debug("Reconcile waits", outcome=verdict.outcome, why=verdict.why)
+        self._reconciler.require_live_read(key)
+        self.queue.add_after(key, _CONFLICTS.delay(before, self._rng) if before else timedelta())
 
     async def _resync(self) -> None:
         period = self._settings.resync.total_seconds()
         while True:
             await asyncio.sleep(period * (0.9 + 0.2 * self._rng.random()))
-            self.wake_all()
+            self.enqueue_all()
+
+
+def _priority(new: Object | None, *, is_synced: bool) -> Priority:
+    if new is None or new.metadata.deletion_timestamp is not None:
+        return _DELETION
+    return _CHANGE if is_synced else _RESYNC
+
+
+def _log(result: Result, error: Exception | None) -> None:
+    if result.is_bug:
+        logger.error("Reconcile failed by a bug", exc=error, reason=result.reason)
+    elif result.outcome in {"unavailable", "refused", "failed"}:
+        logger.warning("Reconcile failed", reason=result.reason, error=result.why)
+    else:
+        logger.debug("Reconcile will be repeated", outcome=result.outcome, why=result.why)

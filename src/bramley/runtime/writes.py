@@ -1,28 +1,139 @@
-"""The client that reconcilers write with: each write is fenced by the lease and noted for the read-your-writes guard.
+"""The client that reconcilers write with: each write is fenced by the lease and recorded for the read-your-writes guard.
 
-Before a write it asks whether this process still leads, so a process that slept past its lease acts no more; after a write it
-notes the new version, so the key is not reconciled again on a cache that has not seen it.
+Before a write it checks that this process still leads, so a process that was suspended past its lease writes nothing. Each
+write made while a key is reconciled is recorded under that key. Before the key is reconciled again, the caches of the written
+kinds must show those writes; otherwise a controller would create the same child twice because of its own stale cache.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+import contextlib
+import contextvars
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
 from bramley.api.meta import K, Object
-from bramley.runtime.fresh import Freshness
+from bramley.runtime.client import Kube
+from bramley.runtime.informer import Informer
 from bramley.runtime.keys import Key
-from bramley.runtime.source import Kube
+
+
+class WriteScope:
+    """The key on whose behalf a worker writes at present."""
+
+    __slots__ = ("owner",)
+
+    def __init__(self, owner: Hashable = None) -> None:
+        self.owner = owner
+
+
+_NO_SCOPE = WriteScope()
+_scope: contextvars.ContextVar[WriteScope] = contextvars.ContextVar(
+    "write_scope", default=_NO_SCOPE
+)
+
+
+@dataclass(slots=True)
+class _Writes:
+    """What one key wrote that one informer should see: the newest version, and the uids of deleted objects."""
+
+    version: int = 0
+    lists: int = 0
+    deleted: dict[Key, str] = field(default_factory=dict)
+
+    def seen_by(self, informer: Informer[Any]) -> bool:
+        updater = informer.updater
+        # Of two whole lists since the write, the second was requested after it. If even that one is older, the write is
+        # lost (the server was restored from a backup), and its version would be waited for in vain.
+        if updater.version < self.version and updater.lists < self.lists + 2:
+            return False
+        return not any(_still_there(informer, key, uid) for key, uid in self.deleted.items())
+
+
+def _still_there(informer: Informer[Any], key: Key, uid: str) -> bool:
+    thing = informer.cache.find(key)
+    return thing is not None and thing.uid == uid and not thing.deleting
+
+
+class ReadYourWrites:
+    """Records the writes of each key and waits for the caches to show them."""
+
+    def __init__(self, *, timeout: timedelta = timedelta(seconds=3)) -> None:
+        self._timeout = timeout
+        self._informers: dict[type[Object], list[Informer[Any]]] = {}
+        self._written: dict[Hashable, dict[Informer[Any], _Writes]] = {}
+
+    def add_informer(self, informer: Informer[Any]) -> None:
+        """Compare this informer's cache with what is written to its kind."""
+        self._informers.setdefault(informer.kind, []).append(informer)
+
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[WriteScope]:
+        """Record the writes made inside, also by callees, under the owner that the scope has at that time."""
+        scope = WriteScope()
+        token = _scope.set(scope)
+        try:
+            yield scope
+        finally:
+            _scope.reset(token)
+
+    def wrote(self, thing: Object) -> None:
+        """Record that the object was written and is now at its version."""
+        version = thing.metadata.resource_version
+        if version.isdecimal():
+            for writes in self._of_current_owner(type(thing)):
+                writes.version = max(writes.version, int(version))
+
+    def deleted(self, kind: type[Object], key: Key, uid: str) -> None:
+        """Record that the deletion of this uid was requested."""
+        for writes in self._of_current_owner(kind):
+            writes.deleted[key] = uid
+
+    def has_written(self, owner: Hashable) -> bool:
+        """Return whether the owner has writes that a cache may not show yet."""
+        return owner in self._written
+
+    async def caught_up(self, owner: Hashable) -> bool:
+        """Wait, up to the timeout, until every cache shows the owner's writes; return whether they do."""
+        try:
+            async with asyncio.timeout(self._timeout.total_seconds()):
+                while (stale := self._find_stale(owner)) is not None:
+                    await stale.updater.changed()
+        except TimeoutError:
+            if stale is not None:
+                stale.refresh()
+            return False
+        self.forget(owner)
+        return True
+
+    def forget(self, owner: Hashable) -> None:
+        """Drop the owner's writes."""
+        self._written.pop(owner, None)
+
+    def _of_current_owner(self, kind: type[Object]) -> Iterator[_Writes]:
+        owner = _scope.get().owner
+        if owner is None:
+            return
+        for informer in self._informers.get(kind, ()):
+            writes = self._written.setdefault(owner, {}).setdefault(informer, _Writes())
+            writes.lists = informer.updater.lists
+            yield writes
+
+    def _find_stale(self, owner: Hashable) -> Informer[Any] | None:
+        written = self._written.get(owner, {})
+        return next((each for each, writes in written.items() if not writes.seen_by(each)), None)
 
 
 class FencedKube:
     """Reads and writes like the client it wraps, as long as `check` does not raise."""
 
-    def __init__(self, kube: Kube, *, freshness: Freshness, check: Callable[[], None]) -> None:
+    def __init__(self, kube: Kube, *, writes: ReadYourWrites, check: Callable[[], None]) -> None:
         self._kube = kube
-        self._freshness = freshness
-        self._check = check
+        self.writes = writes
+        self.check = check
 
     async def get(self, kind: type[K], name: str, *, namespace: str | None = None) -> K:
         """Return the object as it is now."""
@@ -30,8 +141,8 @@ class FencedKube:
 
     async def create(self, thing: K, *, namespace: str | None = None) -> K:
         """Create the object and return it as stored."""
-        self._check()
-        return self._noted(await self._kube.create(thing, namespace=namespace))
+        self.check()
+        return self._recorded(await self._kube.create(thing, namespace=namespace))
 
     async def merge_patch(
         self,
@@ -45,7 +156,7 @@ class FencedKube:
         uid: str | None = None,
     ) -> K:
         """Merge the patch into the object; with a version or uid, only into exactly that one."""
-        self._check()
+        self.check()
         patched = await self._kube.merge_patch(
             kind,
             name,
@@ -55,7 +166,7 @@ class FencedKube:
             resource_version=resource_version,
             uid=uid,
         )
-        return self._noted(patched)
+        return self._recorded(patched)
 
     async def json_patch(
         self,
@@ -66,12 +177,12 @@ class FencedKube:
         namespace: str | None = None,
         subresource: str | None = None,
     ) -> K:
-        """Change the object by steps that all happen or none."""
-        self._check()
+        """Apply all of the operations to the object, or none."""
+        self.check()
         patched = await self._kube.json_patch(
             kind, name, operations, namespace=namespace, subresource=subresource
         )
-        return self._noted(patched)
+        return self._recorded(patched)
 
     async def apply(
         self,
@@ -84,8 +195,8 @@ class FencedKube:
         namespace: str | None = None,
         subresource: str | None = None,
     ) -> K:
-        """Own exactly these fields of the object, creating it if need be."""
-        self._check()
+        """Apply server-side: own exactly these fields of the object, creating it if necessary."""
+        self.check()
         applied = await self._kube.apply(
             kind,
             name,
@@ -95,7 +206,7 @@ class FencedKube:
             namespace=namespace,
             subresource=subresource,
         )
-        return self._noted(applied)
+        return self._recorded(applied)
 
     async def delete(
         self,
@@ -105,8 +216,8 @@ class FencedKube:
         grace: timedelta | None = None,
         propagation: str | None = None,
     ) -> None:
-        """Delete exactly this object, never one that took its name since."""
-        self._check()
+        """Delete exactly this object, never a newer one of the same name."""
+        self.check()
         kind, metadata = type(thing), thing.metadata
         await self._kube.delete(
             kind,
@@ -118,12 +229,36 @@ class FencedKube:
             propagation=propagation,
         )
         key = Key(metadata.namespace or "", metadata.name)
-        self._freshness.deleted(kind, key, metadata.uid)
+        self.writes.deleted(kind, key, metadata.uid)
 
-    def note(self, thing: K) -> K:
-        """Note an object that was written for this key by other means, such as from plain JSON values."""
-        return self._noted(thing)
+    async def add_finalizer(self, thing: K, finalizer: str) -> K:
+        """Add the finalizer and return the object as stored."""
+        if finalizer in thing.metadata.finalizers:
+            return thing
+        return await self._patch_finalizers(thing, [*thing.metadata.finalizers, finalizer])
 
-    def _noted(self, thing: K) -> K:
-        self._freshness.wrote(thing)
+    async def remove_finalizer(self, thing: K, finalizer: str) -> None:
+        """Remove the finalizer; the server deletes the object if it was the last one of an object being deleted."""
+        left = [name for name in thing.metadata.finalizers if name != finalizer]
+        if left != thing.metadata.finalizers:
+            await self._patch_finalizers(thing, left)
+
+    def record_write(self, thing: K) -> K:
+        """Record an object that was written for this key by other means, such as from plain JSON values."""
+        return self._recorded(thing)
+
+    async def _patch_finalizers(self, thing: K, finalizers: list[str]) -> K:
+        metadata = thing.metadata
+        return await self.merge_patch(
+            type(thing),
+            metadata.name,
+            {"metadata": {"finalizers": finalizers}},
+            namespace=metadata.namespace,
+            # A merge patch replaces the whole list: without the version it would drop a finalizer added meanwhile.
+            resource_version=metadata.resource_version,
+            uid=metadata.uid,
+        )
+
+    def _recorded(self, thing: K) -> K:
+        self.writes.wrote(thing)
         return thing

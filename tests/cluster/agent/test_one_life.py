@@ -20,13 +20,13 @@ from tests.process.agent_life.stage import CODE, GC_OFF, PATIENCE, Stage, pod_bo
 pytestmark = pytest.mark.side_by_side
 
 TELLING = (*GC_OFF, flags.AGENT_LOG_LEVEL.name, "debug")
-ENDING = (Step.END, Step.REPORT)
+ENDING = (Step.RECORD_EXIT, Step.REPORT_EXIT)
 REMOVING = (
     Step.DELETE_VM,
     Step.REMOVE_DATA,
-    Step.FORGET_RUN,
-    Step.DROP_RECORD,
-    Step.RELEASE,
+    Step.REMOVE_RUN,
+    Step.REMOVE_RECORD,
+    Step.REMOVE_FINALIZER,
 )
 
 
@@ -50,7 +50,7 @@ def check_one_cycle(stage: Stage, name: str) -> None:
     """See that a Pod ended and everything of it went in one reconcile; old news may only let go once more."""
     first, *later = cycles(stage, name, *ENDING, *REMOVING)
     assert first == [*ENDING, *REMOVING]
-    assert all(each == [Step.RELEASE] for each in later), later
+    assert all(each == [Step.REMOVE_FINALIZER] for each in later), later
 
 
 async def says(stage: Stage, file: Path, text: str) -> None:
@@ -128,11 +128,11 @@ async def test_a_pod_that_is_deleted_at_work_goes_in_the_reconcile_that_sees_its
         assert stage.left() == []
         check_one_cycle(stage, "job")
         # The news of our own last write may come once more before the news of the end.
-        whole = [*ENDING, *REMOVING, Step.COMPLETE]
+        whole = [*ENDING, *REMOVING, Step.FINISH_DELETION]
 
         async def is_complete() -> bool:
             # The Pod is gone before the agent has heard that it is.
             return cycles(stage, "job", *whole)[0] == whole
 
         await stage.until(is_complete, what="the last step")
-        assert cycles(stage, "job", Step.ASK) == [[Step.ASK]]
+        assert cycles(stage, "job", Step.SHUT_DOWN_GUEST) == [[Step.SHUT_DOWN_GUEST]]

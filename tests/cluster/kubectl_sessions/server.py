@@ -13,8 +13,8 @@ from datetime import timedelta
 from pathlib import Path
 
 from bramley.apiserver.controllers.timings import Timings
-from bramley.app import apiserver, cluster
-from bramley.app.listening import Address
+from bramley.app import apiserver, embedded
+from bramley.app.listen_address import Address
 from tests.contract.kube_client.targets import wait_for
 
 ROOT = Path(__file__).parents[3]
@@ -45,9 +45,9 @@ def main(folder: Path) -> None:
         data_dir=folder / "data",
         listen=Address("127.0.0.1", 0),
         kubeconfig=folder / "kubeconfig",
-        cluster=cluster.Settings(timings=PATIENT),
+        controllers=embedded.ControllerSettings(timings=PATIENT),
     )
-    apiserver.run(settings, started=lambda _: (folder / READY).touch())
+    apiserver.run(settings, on_serving=lambda _: (folder / READY).touch())
 
 
 if __name__ == "__main__":

@@ -157,7 +157,7 @@ def of_theirs(node: str) -> Json:
 @asynccontextmanager
 async def roles_kept(kube: Client) -> AsyncIterator[None]:
     """Run the controller that a real cluster needs."""
-    settings = ManagerSettings(calm_collector=False)
+    settings = ManagerSettings(tune_gc=False)
     manager = Manager(
         kube,
         clock=SystemClock(),

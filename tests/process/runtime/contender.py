@@ -19,7 +19,7 @@ from bramley.base import errors, log
 from bramley.base.clock import SystemClock
 from bramley.kube.connecting import connect
 from bramley.runtime.controller import Controller
-from bramley.runtime.election import ElectionSettings
+from bramley.runtime.leader_election import LeaderElectionSettings
 from bramley.runtime.manager import Manager, ManagerSettings
 from bramley.runtime.outcome import CheckAgain, Outcome
 
@@ -58,11 +58,11 @@ async def main(kubeconfig: str, identity: str, *seconds: str) -> int:
             rng=random.Random(identity),
             registry=CollectorRegistry(),
             settings=ManagerSettings(
-                election=ElectionSettings(NAMESPACE, LEASE, identity, **times)
+                election=LeaderElectionSettings(NAMESPACE, LEASE, identity, **times)
             ),
         )
         signing = Signing(manager, identity)
-        manager.add(Controller(signing).watching(ConfigMap, fields={"metadata.name": SLATE}))
+        manager.add(Controller(signing).for_kind(ConfigMap, fields={"metadata.name": SLATE}))
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, manager.stop)
         try:
             await manager.run()

@@ -41,7 +41,7 @@ async def kept(*namespaces: str) -> AsyncIterator[Served]:
             clock=virtual_time.clock(),
             rng=random.Random(1),
             registry=CollectorRegistry(),
-            settings=ManagerSettings(calm_collector=False),
+            settings=ManagerSettings(tune_gc=False),
         )
         controller.add(manager)
         async with asyncio.TaskGroup() as group:

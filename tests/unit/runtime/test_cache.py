@@ -5,7 +5,7 @@ import pytest
 from bramley.base import errors
 from bramley.runtime.cache import Cache
 from bramley.runtime.keys import Key, key_of
-from tests.unit.runtime.scripted import Thing, a_thing
+from tests.unit.runtime.fake_api import Thing, a_thing
 
 
 def a_cache(*things: Thing) -> Cache[Thing]:

@@ -15,16 +15,21 @@ from bramley.base import errors, log
 from bramley.runtime.controller import Controller, ControllerSettings, owner_keys
 from bramley.runtime.keys import Key
 from bramley.runtime.outcome import CheckAgain, Outcome, Settled
-from tests.unit.runtime.controlling import (
+from tests.unit.runtime.fake_api import (
+    FakeApi,
+    Part,
+    Thing,
+    a_thing,
+)
+from tests.unit.runtime.informer_harness import value
+from tests.unit.runtime.manager_harness import (
     SETTINGS,
-    Scribe,
+    RecordingReconciler,
     a_manager,
     controlled,
     managed,
     outcomes,
 )
-from tests.unit.runtime.running import value
-from tests.unit.runtime.scripted import Part, Scripted, Thing, a_thing
 
 
 def a_part(name: str, owner: str) -> Part:
@@ -35,32 +40,32 @@ def a_part(name: str, owner: str) -> Part:
     return Part(metadata=metadata)
 
 
-def a_server(*names: str) -> Scripted:
-    server = Scripted()
+def a_server(*names: str) -> FakeApi:
+    server = FakeApi()
     for name in names:
         server.put(a_thing(name))
     return server
 
 
 async def test_each_object_is_reconciled_at_start_and_after_its_change() -> None:
-    server, scribe = a_server("a", "b"), Scribe()
-    async with controlled(server, scribe) as manager:
+    server, reconciler = a_server("a", "b"), RecordingReconciler()
+    async with controlled(server, reconciler) as manager:
         await asyncio.sleep(1)
         server.put(a_thing("a", 1))
         await asyncio.sleep(1)
 
-        assert scribe.names == ["a", "b", "a"]
+        assert reconciler.names == ["a", "b", "a"]
         assert outcomes(manager, "settled") == 3
 
 
 async def test_no_object_is_reconciled_before_every_cache_is_filled() -> None:
-    server, scribe = Scripted(), Scribe()
+    server, reconciler = FakeApi(), RecordingReconciler()
     server.put(a_thing("a"))
     server.failures["list"] = [None, errors.ApiUnavailable("parts are away")] * 3
     manager = a_manager(server)
-    manager.add(Controller(scribe, SETTINGS).watching(Thing).owning(Part))
+    manager.add(Controller(reconciler, SETTINGS).for_kind(Thing).owns(Part))
     async with managed(manager):
-        while not scribe.calls:
+        while not reconciler.calls:
             assert not manager.ready.is_set()
             await asyncio.sleep(0.01)
 
@@ -71,11 +76,11 @@ async def test_check_again_comes_back_at_its_time_without_backoff() -> None:
     async def wait(_thing: Thing) -> Outcome:
         return CheckAgain(timedelta(seconds=10), "booting")
 
-    server, scribe = a_server("a"), Scribe(wait)
-    async with controlled(server, scribe) as manager:
+    server, reconciler = a_server("a"), RecordingReconciler(wait)
+    async with controlled(server, reconciler) as manager:
         await asyncio.sleep(35)
 
-        gaps = [later - earlier for earlier, later in itertools.pairwise(scribe.times)]
+        gaps = [later - earlier for earlier, later in itertools.pairwise(reconciler.times)]
         assert gaps == pytest.approx([10, 10, 10])
         assert value(manager.metrics, "bramley_queue_retries_total", controller="thing") == 0
 
@@ -88,18 +93,18 @@ async def test_failures_back_off_and_success_resets_them() -> None:
             raise fates.pop()
         return Settled()
 
-    server, scribe = a_server("a"), Scribe(fail)
-    async with controlled(server, scribe) as manager:
+    server, reconciler = a_server("a"), RecordingReconciler(fail)
+    async with controlled(server, reconciler) as manager:
         await asyncio.sleep(60)
-        gaps = [later - earlier for earlier, later in itertools.pairwise(scribe.times)]
+        gaps = [later - earlier for earlier, later in itertools.pairwise(reconciler.times)]
 
-        assert len(scribe.calls) == 5
+        assert len(reconciler.calls) == 5
         assert gaps == sorted(gaps)
         assert outcomes(manager, "unavailable", "ApiUnavailable") == 4
         fates.append(errors.ApiUnavailable("again"))
         server.put(a_thing("a", 1))
         await asyncio.sleep(1)
-        assert scribe.times[-1] - scribe.times[-2] < 0.21
+        assert reconciler.times[-1] - reconciler.times[-2] < 0.21
 
 
 async def test_conflict_is_retried_at_once_from_a_fresh_read() -> None:
@@ -115,12 +120,12 @@ async def test_conflict_is_retried_at_once_from_a_fresh_read() -> None:
         return Settled()
 
     server = a_server("a")
-    scribe = Scribe(conflict_once)
-    async with controlled(server, scribe) as manager:
+    reconciler = RecordingReconciler(conflict_once)
+    async with controlled(server, reconciler) as manager:
         await asyncio.sleep(1)
 
         assert seen == [0, 7]
-        assert scribe.times[0] == scribe.times[1]
+        assert reconciler.times[0] == reconciler.times[1]
         assert value(manager.metrics, "bramley_queue_retries_total", controller="thing") == 0
 
 
@@ -128,25 +133,25 @@ async def test_fight_over_an_object_is_not_fought_at_full_speed() -> None:
     async def fight(_thing: Thing) -> Outcome:
         raise errors.Conflict("stale")
 
-    server, scribe = a_server("a"), Scribe(fight)
-    async with controlled(server, scribe):
+    server, reconciler = a_server("a"), RecordingReconciler(fight)
+    async with controlled(server, reconciler):
         await asyncio.sleep(60)
 
-        assert 8 < len(scribe.calls) < 30
+        assert 8 < len(reconciler.calls) < 30
 
 
 async def test_refused_object_is_left_alone_until_it_changes() -> None:
     async def refuse(_thing: Thing) -> Outcome:
         raise errors.InvalidSpec("no such image")
 
-    server, scribe = a_server("a"), Scribe(refuse)
-    async with controlled(server, scribe) as manager:
+    server, reconciler = a_server("a"), RecordingReconciler(refuse)
+    async with controlled(server, reconciler) as manager:
         await asyncio.sleep(3600)
-        assert len(scribe.calls) == 1
+        assert len(reconciler.calls) == 1
         server.put(a_thing("a", 1))
         await asyncio.sleep(1)
 
-        assert len(scribe.calls) == 2
+        assert len(reconciler.calls) == 2
         assert outcomes(manager, "refused", "InvalidSpec") == 2
 
 
@@ -154,11 +159,11 @@ async def test_rate_limited_object_waits_as_long_as_told() -> None:
     async def limited(_thing: Thing) -> Outcome:
         raise errors.RateLimited("slow down", after=timedelta(seconds=90))
 
-    server, scribe = a_server("a"), Scribe(limited)
-    async with controlled(server, scribe):
+    server, reconciler = a_server("a"), RecordingReconciler(limited)
+    async with controlled(server, reconciler):
         await asyncio.sleep(100)
 
-        assert scribe.times[1] - scribe.times[0] == pytest.approx(90)
+        assert reconciler.times[1] - reconciler.times[0] == pytest.approx(90)
 
 
 async def test_bug_is_logged_with_its_trace_counted_and_ends_nothing(
@@ -169,14 +174,14 @@ async def test_bug_is_logged_with_its_trace_counted_and_ends_nothing(
             raise ZeroDivisionError
         return Settled()
 
-    server, scribe = a_server("bad", "good"), Scribe(stumble)
+    server, reconciler = a_server("bad", "good"), RecordingReconciler(stumble)
     with caplog.at_level(logging.ERROR):
-        async with controlled(server, scribe) as manager:
+        async with controlled(server, reconciler) as manager:
             await asyncio.sleep(10)
 
-            assert "good" in scribe.names
-            assert scribe.names.count("bad") > 3
-            assert outcomes(manager, "bug", "ZeroDivisionError") == scribe.names.count("bad")
+            assert "good" in reconciler.names
+            assert reconciler.names.count("bad") > 3
+            assert outcomes(manager, "bug", "ZeroDivisionError") == reconciler.names.count("bad")
     record = caplog.records[0]
     assert record.exc_info is not None
     assert record.exc_info[0] is ZeroDivisionError
@@ -195,7 +200,7 @@ async def test_log_lines_of_a_reconcile_say_which_object_it_is_about() -> None:
         return Settled()
 
     server = a_server("a", "b", "c")
-    async with controlled(server, Scribe(say)):
+    async with controlled(server, RecordingReconciler(say)):
         await asyncio.sleep(5)
     root.removeHandler(handler)
 
@@ -215,8 +220,8 @@ async def test_bug_in_a_task_group_is_judged_by_its_content() -> None:
     async def _fail() -> None:
         raise errors.ApiUnavailable("away")
 
-    server, scribe = a_server("a"), Scribe(concurrently)
-    async with controlled(server, scribe) as manager:
+    server, reconciler = a_server("a"), RecordingReconciler(concurrently)
+    async with controlled(server, reconciler) as manager:
         await asyncio.sleep(1)
 
         assert outcomes(manager, "unavailable", "ApiUnavailable") > 0
@@ -227,13 +232,13 @@ async def test_reconcile_that_overruns_its_deadline_is_cut_off_and_retried() -> 
         await asyncio.sleep(1e6)
         return Settled()
 
-    server, scribe = a_server("a"), Scribe(hang)
+    server, reconciler = a_server("a"), RecordingReconciler(hang)
     settings = ControllerSettings(deadline=timedelta(seconds=30))
-    async with controlled(server, scribe, settings) as manager:
+    async with controlled(server, reconciler, settings) as manager:
         await asyncio.sleep(40)
 
         assert outcomes(manager, "unavailable", "TimedOut") == 1
-        assert len(scribe.calls) == 2
+        assert len(reconciler.calls) == 2
 
 
 async def test_blocked_object_does_not_block_the_others() -> None:
@@ -242,14 +247,14 @@ async def test_blocked_object_does_not_block_the_others() -> None:
             await asyncio.sleep(100)
         return Settled()
 
-    server, scribe = a_server("blocked"), Scribe(block_one)
-    async with controlled(server, scribe):
+    server, reconciler = a_server("blocked"), RecordingReconciler(block_one)
+    async with controlled(server, reconciler):
         await asyncio.sleep(1)
         for number in range(20):
             server.put(a_thing(f"free-{number}"))
         await asyncio.sleep(1)
 
-        assert len(scribe.calls) == 21
+        assert len(reconciler.calls) == 21
 
 
 async def test_change_during_a_reconcile_is_reconciled_afterwards() -> None:
@@ -260,8 +265,8 @@ async def test_change_during_a_reconcile_is_reconciled_afterwards() -> None:
         await asyncio.sleep(5)
         return Settled()
 
-    server, scribe = a_server("a"), Scribe(slow)
-    async with controlled(server, scribe):
+    server, reconciler = a_server("a"), RecordingReconciler(slow)
+    async with controlled(server, reconciler):
         await asyncio.sleep(1)
         server.put(a_thing("a", 1))
         server.put(a_thing("a", 2))
@@ -273,33 +278,33 @@ async def test_change_during_a_reconcile_is_reconciled_afterwards() -> None:
 
 
 async def test_gone_object_is_forgotten() -> None:
-    server, scribe = a_server("a"), Scribe()
-    async with controlled(server, scribe):
+    server, reconciler = a_server("a"), RecordingReconciler()
+    async with controlled(server, reconciler):
         await asyncio.sleep(1)
         server.remove(Thing, Key("ns", "a"))
         await asyncio.sleep(1)
 
-        assert scribe.forgotten == [Key("ns", "a")]
-        assert scribe.names == ["a"]
+        assert reconciler.forgotten == [Key("ns", "a")]
+        assert reconciler.names == ["a"]
 
 
 async def test_owner_is_woken_by_its_parts_also_when_they_go_or_change_hands() -> None:
-    server, scribe = a_server("a", "b"), Scribe()
+    server, reconciler = a_server("a", "b"), RecordingReconciler()
     manager = a_manager(server)
-    manager.add(Controller(scribe, SETTINGS).watching(Thing).owning(Part))
+    manager.add(Controller(reconciler, SETTINGS).for_kind(Thing).owns(Part))
     async with managed(manager):
         await asyncio.sleep(1)
-        scribe.calls.clear()
+        reconciler.calls.clear()
         server.put(a_part("p", "a"))
         await asyncio.sleep(1)
-        assert scribe.names == ["a"]
+        assert reconciler.names == ["a"]
         server.put(a_part("p", "b"))
         await asyncio.sleep(1)
-        assert sorted(scribe.names) == ["a", "a", "b"]
+        assert sorted(reconciler.names) == ["a", "a", "b"]
         server.remove(Part, Key("ns", "p"))
         await asyncio.sleep(1)
 
-        assert scribe.names.count("b") == 2
+        assert reconciler.names.count("b") == 2
 
 
 def test_only_the_controlling_owner_of_the_right_kind_counts() -> None:
@@ -329,27 +334,27 @@ async def test_mapping_with_a_bug_wakes_every_object() -> None:
     def broken(_part: Part) -> list[Key]:
         raise ZeroDivisionError
 
-    server, scribe = a_server("a", "b"), Scribe()
+    server, reconciler = a_server("a", "b"), RecordingReconciler()
     manager = a_manager(server)
-    manager.add(Controller(scribe, SETTINGS).watching(Thing).woken_by(Part, to=broken))
+    manager.add(Controller(reconciler, SETTINGS).for_kind(Thing).watches(Part, to=broken))
     async with managed(manager):
         await asyncio.sleep(1)
-        scribe.calls.clear()
+        reconciler.calls.clear()
         server.put(a_part("p", "a"))
         await asyncio.sleep(1)
 
-        assert sorted(scribe.names) == ["a", "b"]
+        assert sorted(reconciler.names) == ["a", "b"]
         assert value(manager.metrics, "bramley_wake_bugs_total", controller="thing") == 1
 
 
 async def test_every_object_is_looked_at_again_now_and_then() -> None:
-    server, scribe = a_server("a", "b"), Scribe()
+    server, reconciler = a_server("a", "b"), RecordingReconciler()
     settings = ControllerSettings(resync=timedelta(minutes=10))
-    async with controlled(server, scribe, settings):
+    async with controlled(server, reconciler, settings):
         await asyncio.sleep(3600)
 
-        assert 5 <= scribe.names.count("a") <= 8
-        assert scribe.names.count("a") == scribe.names.count("b")
+        assert 5 <= reconciler.names.count("a") <= 8
+        assert reconciler.names.count("a") == reconciler.names.count("b")
 
 
 @pytest.mark.real_time
@@ -360,29 +365,29 @@ async def test_reconciles_without_waits_leave_the_loop_to_others() -> None:
             pass
         return Settled()
 
-    server, scribe = Scripted(), Scribe(compute)
+    server, reconciler = FakeApi(), RecordingReconciler(compute)
     for number in range(100):
         server.put(a_thing(f"t{number}"))
-    async with controlled(server, scribe) as manager:
+    async with controlled(server, reconciler) as manager:
         await manager.leading.wait()
         turns = 0
-        while len(scribe.calls) < 100:
+        while len(reconciler.calls) < 100:
             turns += 1
             await asyncio.sleep(0)
 
     assert turns > 3
 
 
-def test_controller_must_say_what_it_watches_first() -> None:
-    with pytest.raises(errors.BadConfiguration, match="watching"):
-        Controller(Scribe()).owning(Part)
+def test_controller_without_a_kind_is_rejected() -> None:
+    with pytest.raises(errors.BadConfiguration, match="for_kind"):
+        Controller(RecordingReconciler()).owns(Part)
 
 
 async def test_informer_of_a_kind_is_shared() -> None:
     server = a_server("a")
     manager = a_manager(server)
-    manager.add(Controller(Scribe(), SETTINGS).watching(Thing).owning(Part))
-    manager.add(Controller(Scribe(), SETTINGS, name="second").watching(Thing))
+    manager.add(Controller(RecordingReconciler(), SETTINGS).for_kind(Thing).owns(Part))
+    manager.add(Controller(RecordingReconciler(), SETTINGS, name="second").for_kind(Thing))
     async with managed(manager):
         await asyncio.sleep(1)
 

@@ -10,14 +10,14 @@ from bramley.api.core import Event
 from bramley.base import errors, virtual_time
 from bramley.runtime.events import Recorder, RecorderSettings
 from bramley.runtime.metrics import RuntimeMetrics
-from tests.unit.runtime.running import running, some_metrics, value
-from tests.unit.runtime.scripted import Scripted, a_thing
+from tests.unit.runtime.fake_api import FakeApi, a_thing
+from tests.unit.runtime.informer_harness import running, some_metrics, value
 
 POOL = a_thing("pool", uid="uid-1", resource_version="7")
 
 
 def a_recorder(
-    server: Scripted,
+    server: FakeApi,
     metrics: RuntimeMetrics | None = None,
     settings: RecorderSettings | None = None,
 ) -> Recorder:
@@ -32,12 +32,12 @@ def a_recorder(
     )
 
 
-def written(server: Scripted) -> list[Event]:
+def written(server: FakeApi) -> list[Event]:
     return server.all(Event)
 
 
 async def test_event_says_who_saw_what_on_which_object() -> None:
-    server = Scripted()
+    server = FakeApi()
     recorder = a_recorder(server)
     async with running(recorder.run()):
         recorder.warning(POOL, "TartRunExited", "the VM went away", action="Running")
@@ -53,7 +53,7 @@ async def test_event_says_who_saw_what_on_which_object() -> None:
 
 
 async def test_same_event_again_counts_up() -> None:
-    server = Scripted()
+    server = FakeApi()
     recorder = a_recorder(server)
     async with running(recorder.run()):
         for _ in range(3):
@@ -68,7 +68,7 @@ async def test_same_event_again_counts_up() -> None:
 
 
 async def test_event_that_the_server_forgot_is_written_anew() -> None:
-    server = Scripted()
+    server = FakeApi()
     recorder = a_recorder(server)
     async with running(recorder.run()):
         recorder.event(POOL, "Waiting", "for a host")
@@ -82,7 +82,7 @@ async def test_event_that_the_server_forgot_is_written_anew() -> None:
 
 
 async def test_ever_new_words_for_one_reason_become_one_event() -> None:
-    server = Scripted()
+    server = FakeApi()
     recorder = a_recorder(server)
     async with running(recorder.run()):
         for number in range(20):
@@ -97,7 +97,7 @@ async def test_ever_new_words_for_one_reason_become_one_event() -> None:
 
 
 async def test_one_object_cannot_flood_the_server() -> None:
-    server, metrics = Scripted(), some_metrics()
+    server, metrics = FakeApi(), some_metrics()
     recorder = a_recorder(server, metrics)
     async with running(recorder.run()):
         for _ in range(1000):
@@ -115,8 +115,8 @@ async def test_one_object_cannot_flood_the_server() -> None:
 
 
 async def test_full_queue_drops_and_never_blocks() -> None:
-    server, metrics = Scripted(), some_metrics()
-    recorder = a_recorder(server, metrics, RecorderSettings(waiting=5))
+    server, metrics = FakeApi(), some_metrics()
+    recorder = a_recorder(server, metrics, RecorderSettings(queue_size=5))
 
     for number in range(8):
         recorder.event(a_thing(f"t{number}", uid=str(number)), "Reason", "message")
@@ -125,7 +125,7 @@ async def test_full_queue_drops_and_never_blocks() -> None:
 
 
 async def test_server_that_is_away_for_a_moment_gets_the_event_later() -> None:
-    server = Scripted()
+    server = FakeApi()
     server.unavailable = True
     recorder = a_recorder(server)
     async with running(recorder.run()):
@@ -139,7 +139,7 @@ async def test_server_that_is_away_for_a_moment_gets_the_event_later() -> None:
 
 @pytest.mark.parametrize("latency", [0.0, 1e6])
 async def test_event_that_cannot_be_written_is_dropped_and_counted(latency: float) -> None:
-    server, metrics = Scripted(), some_metrics()
+    server, metrics = FakeApi(), some_metrics()
     server.unavailable, server.latency = True, latency
     recorder = a_recorder(server, metrics)
     async with running(recorder.run()):
@@ -164,7 +164,7 @@ ENDING = errors.Cause("metadata.namespace", "NamespaceTerminating", "it is being
 async def test_event_that_is_refused_for_good_is_not_tried_again(
     refusal: errors.BramleyError,
 ) -> None:
-    server, metrics = Scripted(), some_metrics()
+    server, metrics = FakeApi(), some_metrics()
     server.failures["create"] = [refusal]
     recorder = a_recorder(server, metrics)
     async with running(recorder.run()):
@@ -177,7 +177,7 @@ async def test_event_that_is_refused_for_good_is_not_tried_again(
 
 async def test_event_whose_right_comes_a_moment_later_is_written_and_holds_up_no_other() -> None:
     """On a cluster the right to a Pod's events follows the Pod; the first event would be lost else."""
-    server = Scripted()
+    server = FakeApi()
     server.failures["create"] = [errors.Forbidden("not yet"), None, errors.Forbidden("not yet")]
     recorder = a_recorder(server)
     async with running(recorder.run()):
@@ -185,28 +185,28 @@ async def test_event_whose_right_comes_a_moment_later_is_written_and_holds_up_no
         recorder.event(POOL, "Second", "two")
         await asyncio.sleep(0.4)
         at_once = [event.reason for event in written(server)]
-        await recorder.flushed(timedelta(seconds=20))
+        await recorder.flush(timedelta(seconds=20))
 
     assert at_once == ["Second"]
     assert sorted(event.reason for event in written(server)) == ["First", "Second"]
 
 
 async def test_event_that_stays_forbidden_is_dropped_after_as_many_tries_as_any() -> None:
-    server, metrics = Scripted(), some_metrics()
+    server, metrics = FakeApi(), some_metrics()
     server.failures["create"] = [errors.Forbidden("never")] * 9
     recorder = a_recorder(server, metrics, RecorderSettings(tries=3))
     async with running(recorder.run()):
         recorder.event(POOL, "Waiting", "for a host")
-        await recorder.flushed(timedelta(minutes=5))
+        await recorder.flush(timedelta(minutes=5))
 
     assert server.calls == ["create"] * 3
     assert value(metrics, "bramley_events_dropped_total", reason="failed") == 1
 
 
 async def test_only_so_many_events_stand_aside() -> None:
-    server, metrics = Scripted(), some_metrics()
+    server, metrics = FakeApi(), some_metrics()
     server.failures["create"] = [errors.Forbidden("not yet")] * 9
-    recorder = a_recorder(server, metrics, RecorderSettings(waiting=2))
+    recorder = a_recorder(server, metrics, RecorderSettings(queue_size=2))
     async with running(recorder.run()):
         for number in range(3):
             recorder.event(a_thing(f"t{number}", uid=str(number)), "Reason", "message")
@@ -216,23 +216,23 @@ async def test_only_so_many_events_stand_aside() -> None:
 
 
 async def test_flush_waits_for_what_was_told_but_not_for_ever() -> None:
-    server = Scripted()
+    server = FakeApi()
     server.latency = 0.5
     recorder = a_recorder(server)
     async with running(recorder.run()):
         recorder.event(POOL, "First", "one")
-        await recorder.flushed(timedelta(seconds=2))
+        await recorder.flush(timedelta(seconds=2))
         assert len(written(server)) == 1
         server.latency = 1e6
         recorder.event(POOL, "Second", "two")
         began = asyncio.get_running_loop().time()
-        await recorder.flushed(timedelta(seconds=2))
+        await recorder.flush(timedelta(seconds=2))
 
         assert asyncio.get_running_loop().time() - began == pytest.approx(2)
 
 
 async def test_long_message_is_cut() -> None:
-    server = Scripted()
+    server = FakeApi()
     recorder = a_recorder(server)
     async with running(recorder.run()):
         recorder.event(POOL, "Long", "x" * 5000)

@@ -6,7 +6,8 @@ from datetime import timedelta
 from bramley.base import errors
 from bramley.runtime.informer import InformerSettings
 from bramley.runtime.keys import Key
-from tests.unit.runtime.running import (
+from tests.unit.runtime.fake_api import FakeApi, Thing, a_thing
+from tests.unit.runtime.informer_harness import (
     Seen,
     a_server,
     following,
@@ -15,7 +16,6 @@ from tests.unit.runtime.running import (
     until,
     value,
 )
-from tests.unit.runtime.scripted import Scripted, Thing, a_thing
 
 
 async def test_cache_holds_what_the_list_and_the_watch_tell() -> None:
@@ -50,7 +50,7 @@ async def test_handlers_hear_each_change_with_its_old_and_new_state() -> None:
 
 
 async def test_list_is_read_page_by_page() -> None:
-    server = Scripted(page_size=2)
+    server = FakeApi(page_size=2)
     for number in range(5):
         server.put(a_thing(f"t{number}"))
     async with following(server) as informer:
@@ -183,7 +183,7 @@ async def test_hanging_watch_request_is_a_failure() -> None:
 
 
 async def test_unfinished_list_is_not_undone_by_an_older_one() -> None:
-    server, seen = Scripted(page_size=1), Seen()
+    server, seen = FakeApi(page_size=1), Seen()
     server.put(a_thing("a", 1))
     server.put(a_thing("b"))
     async with following(server) as informer:

@@ -11,51 +11,56 @@ from bramley.api.core import Event
 from bramley.base import errors
 from bramley.base.virtual_time import RefusedUnderVirtualTime
 from bramley.runtime.controller import Controller
-from bramley.runtime.election import ElectionSettings
 from bramley.runtime.keys import Key
+from bramley.runtime.leader_election import LeaderElectionSettings
 from bramley.runtime.manager import Manager, ManagerSettings
 from bramley.runtime.outcome import Outcome, Settled
 from bramley.runtime.probes import ProbeSettings
-from tests.unit.runtime.controlling import SETTINGS, Scribe, a_manager, managed
-from tests.unit.runtime.running import running, until, value
-from tests.unit.runtime.scripted import Scripted, Thing, a_thing
+from tests.unit.runtime.fake_api import FakeApi, Thing, a_thing
+from tests.unit.runtime.informer_harness import running, until, value
+from tests.unit.runtime.manager_harness import (
+    SETTINGS,
+    RecordingReconciler,
+    a_manager,
+    managed,
+)
 
 
-def an_election(identity: str = "me") -> ElectionSettings:
-    return ElectionSettings("ns", "controllers", identity)
+def an_election(identity: str = "me") -> LeaderElectionSettings:
+    return LeaderElectionSettings("ns", "controllers", identity)
 
 
-def a_server(*names: str) -> Scripted:
-    server = Scripted()
+def a_server(*names: str) -> FakeApi:
+    server = FakeApi()
     for name in names:
         server.put(a_thing(name))
     return server
 
 
-def elected(server: Scripted, scribe: Scribe, identity: str = "me") -> Manager:
+def elected(server: FakeApi, reconciler: RecordingReconciler, identity: str = "me") -> Manager:
     manager = a_manager(server, ManagerSettings(election=an_election(identity)))
-    manager.add(Controller(scribe, SETTINGS).watching(Thing))
+    manager.add(Controller(reconciler, SETTINGS).for_kind(Thing))
     return manager
 
 
-def holder(server: Scripted) -> str | None:
+def holder(server: FakeApi) -> str | None:
     lease = server.things[Lease, Key("ns", "controllers")]
     assert isinstance(lease, Lease)
     return lease.spec.holder_identity
 
 
-def slow(seconds: float, log: list[str]) -> Scribe:
+def slow(seconds: float, log: list[str]) -> RecordingReconciler:
     async def act(thing: Thing) -> Outcome:
         log.append(f"begin {thing.name}")
         await asyncio.sleep(seconds)
         log.append(f"end {thing.name}")
         return Settled()
 
-    return Scribe(act)
+    return RecordingReconciler(act)
 
 
 async def test_only_the_leader_reconciles_and_both_are_ready() -> None:
-    server, first, second = a_server("a"), Scribe(), Scribe()
+    server, first, second = a_server("a"), RecordingReconciler(), RecordingReconciler()
     one, two = elected(server, first, "one"), elected(server, second, "two")
     async with managed(one), managed(two):
         await asyncio.sleep(60)
@@ -69,7 +74,7 @@ async def test_only_the_leader_reconciles_and_both_are_ready() -> None:
 async def test_stop_lets_running_reconciles_end_and_takes_no_new_keys() -> None:
     server, log = a_server("a"), list[str]()
     manager = a_manager(server)
-    manager.add(Controller(slow(5, log), SETTINGS).watching(Thing))
+    manager.add(Controller(slow(5, log), SETTINGS).for_kind(Thing))
     async with managed(manager):
         await asyncio.sleep(1)
         server.put(a_thing("b"))
@@ -84,7 +89,7 @@ async def test_stop_lets_running_reconciles_end_and_takes_no_new_keys() -> None:
 async def test_stop_cuts_off_what_does_not_end_in_time() -> None:
     server, log = a_server("a"), list[str]()
     manager = a_manager(server, ManagerSettings(drain=timedelta(seconds=10)))
-    manager.add(Controller(slow(60, log), SETTINGS).watching(Thing))
+    manager.add(Controller(slow(60, log), SETTINGS).for_kind(Thing))
     async with managed(manager):
         await asyncio.sleep(1)
         manager.stop()
@@ -111,7 +116,10 @@ async def test_lease_is_kept_while_draining_and_given_back_last() -> None:
 
 async def test_hand_over_takes_less_than_two_seconds() -> None:
     server = a_server("a")
-    one, two = elected(server, Scribe(), "one"), elected(server, Scribe(), "two")
+    one, two = (
+        elected(server, RecordingReconciler(), "one"),
+        elected(server, RecordingReconciler(), "two"),
+    )
     async with managed(one):
         await one.leading.wait()
         async with managed(two):
@@ -156,7 +164,7 @@ async def test_port_in_use_ends_the_run_with_a_plain_error() -> None:
 async def test_paused_leader_writes_nothing_after_it_wakes() -> None:
     """The reconcile goes on where it stood, and its first write is refused."""
     server = a_server("a")
-    manager = elected(server, Scribe())
+    manager = elected(server, RecordingReconciler())
     refused: list[str] = []
 
     async def act(thing: Thing) -> Outcome:
@@ -171,7 +179,7 @@ async def test_paused_leader_writes_nothing_after_it_wakes() -> None:
             raise
         return Settled()
 
-    manager = elected(server, Scribe(act))
+    manager = elected(server, RecordingReconciler(act))
     with pytest.raises(errors.LeaseLost):
         async with asyncio.timeout(20):
             await manager.run()
@@ -203,7 +211,10 @@ def clock_of(manager: Manager) -> Jumping:
 
 async def test_stop_while_waiting_for_the_lease_ends_at_once() -> None:
     server = a_server("a")
-    one, two = elected(server, Scribe(), "one"), elected(server, Scribe(), "two")
+    one, two = (
+        elected(server, RecordingReconciler(), "one"),
+        elected(server, RecordingReconciler(), "two"),
+    )
     async with managed(one):
         await one.leading.wait()
         async with managed(two):
@@ -219,7 +230,7 @@ async def test_stop_while_the_caches_fill_ends_at_once() -> None:
     server = a_server("a")
     server.unavailable = True
     manager = a_manager(server)
-    manager.add(Controller(Scribe(), SETTINGS).watching(Thing))
+    manager.add(Controller(RecordingReconciler(), SETTINGS).for_kind(Thing))
     async with managed(manager):
         await asyncio.sleep(5)
         assert not manager.ready.is_set()
@@ -237,7 +248,7 @@ async def test_events_told_before_the_stop_are_written() -> None:
         recorder.event(thing, "Done", "at last")
         return Settled()
 
-    manager.add(Controller(Scribe(act), SETTINGS).watching(Thing))
+    manager.add(Controller(RecordingReconciler(act), SETTINGS).for_kind(Thing))
     async with managed(manager):
         await asyncio.sleep(1)
         manager.stop()
@@ -251,7 +262,7 @@ async def test_readiness_follows_the_caches_and_the_stop() -> None:
     server, log = a_server("a"), list[str]()
     server.unavailable = True
     manager = a_manager(server, ManagerSettings(probes=(ProbeSettings(),)))
-    manager.add(Controller(slow(0.5, log), SETTINGS).watching(Thing))
+    manager.add(Controller(slow(0.5, log), SETTINGS).for_kind(Thing))
     [probes] = manager.probes
     async with managed(manager), aiohttp.ClientSession() as session:
         await asyncio.wait_for(probes.ready.wait(), 10)

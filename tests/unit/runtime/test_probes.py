@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from bramley.base import errors
 from bramley.runtime.probes import Probes, ProbeSettings
-from tests.unit.runtime.running import running
+from tests.unit.runtime.informer_harness import running
 
 pytestmark = pytest.mark.real_time
 
@@ -68,16 +68,13 @@ async def test_metrics_are_those_of_the_registry() -> None:
         assert (await answer(session, "/healthz"))[0] == 404
 
 
-async def test_port_in_use_is_told_plainly() -> None:
+async def test_port_in_use_is_named_in_the_error() -> None:
     first = Probes(ProbeSettings(), CollectorRegistry())
     async with served(first):
         second = Probes(ProbeSettings(port=first.port), CollectorRegistry())
         with pytest.raises(errors.BadConfiguration) as refusal:
             await second.run()
-        assert str(refusal.value) == (
-            f"cannot listen on 127.0.0.1:{first.port}: Address already in use; "
-            "end what listens there, or choose another address"
-        )
+        assert f"127.0.0.1:{first.port}: Address already in use" in str(refusal.value)
 
 
 async def test_nothing_listens_after_the_end() -> None:

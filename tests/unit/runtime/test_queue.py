@@ -9,15 +9,15 @@ import pytest
 from bramley.base import virtual_time
 from bramley.base.backoff import Backoff
 from bramley.runtime.metrics import RuntimeMetrics
-from bramley.runtime.queue import Priority, QueueMeter, ShutDown, WorkQueue
-from tests.unit.runtime.running import running, some_metrics, value
+from bramley.runtime.queue import Priority, QueueMetrics, ShutDown, WorkQueue
+from tests.unit.runtime.informer_harness import running, some_metrics, value
 
 
 def a_queue(metrics: RuntimeMetrics | None = None) -> WorkQueue[str]:
     return WorkQueue(
         clock=virtual_time.clock(),
         rng=random.Random(1),
-        meter=QueueMeter(metrics or some_metrics(), "test"),
+        metrics=QueueMetrics(metrics or some_metrics(), "test"),
         backoff=Backoff(timedelta(seconds=1), timedelta(seconds=10), jitter=0.0),
     )
 

@@ -32,8 +32,13 @@ from bramley.runtime.keys import Key, key_of
 from bramley.runtime.manager import Manager, ManagerSettings
 from bramley.runtime.outcome import CheckAgain, Outcome, Settled
 from tests.unit import sampling
-from tests.unit.runtime.running import value
-from tests.unit.runtime.scripted import Part, Scripted, Thing, a_thing
+from tests.unit.runtime.fake_api import (
+    FakeApi,
+    Part,
+    Thing,
+    a_thing,
+)
+from tests.unit.runtime.informer_harness import value
 
 NAMES = ["a", "b", "c"]
 SOME_NAME = st.sampled_from(NAMES)
@@ -122,18 +127,18 @@ class FollowingAServer(RuleBasedStateMachine):
         self.runner = asyncio.Runner(loop_factory=lambda: VirtualTimeLoop(seed=seed))
         loop = self.runner.get_loop()
         rng = random.Random(seed)
-        self.server = Scripted(page_size=page)
+        self.server = FakeApi(page_size=page)
         self.reconciler = Reconciler(rng)
         self.manager = Manager(
             self.server,
             clock=VirtualClock(loop),
             rng=rng,
             registry=CollectorRegistry(),
-            settings=ManagerSettings(calm_collector=False),
+            settings=ManagerSettings(tune_gc=False),
         )
         self.reconciler.manager = self.manager
         config = ControllerSettings(workers=workers, resync=NEVER, deadline=NEVER)
-        self.manager.add(Controller(self.reconciler, config).watching(Thing).owning(Part))
+        self.manager.add(Controller(self.reconciler, config).for_kind(Thing).owns(Part))
         self.things = self.manager.informer(Thing)
         self.parts = self.manager.informer(Part)
         self.newest: dict[Key, int] = {}
@@ -184,8 +189,8 @@ class FollowingAServer(RuleBasedStateMachine):
         self.pass_time(wait)
 
     @rule(name=SOME_NAME, value=VALUES, wait=A_MOMENT)
-    def put_unreadable(self, name: str, value: int, wait: float) -> None:
-        self.server.put_unreadable(a_thing(name, value))
+    def put_undecodable(self, name: str, value: int, wait: float) -> None:
+        self.server.put_undecodable(a_thing(name, value))
         self.pass_time(wait)
 
     # What the server and the network do.
@@ -240,7 +245,7 @@ class FollowingAServer(RuleBasedStateMachine):
 
     @rule(name=SOME_NAME)
     def misread(self, name: str) -> None:
-        self.server.misfits.add(Key("ns", name))
+        self.server.undecodable_keys.add(Key("ns", name))
 
     # What happens to reconciles, and time.
 
@@ -291,9 +296,9 @@ class FollowingAServer(RuleBasedStateMachine):
         server = self.server
         server.stale_list = None
         server.failures.clear()
-        for key in sorted(server.misfits):
-            server.misfits.discard(key)
-            # An object that becomes readable does so by a change.
+        for key in sorted(server.undecodable_keys):
+            server.undecodable_keys.discard(key)
+            # An object that becomes decodable does so by a change.
             if server.find(Thing, key.name):
                 self.put(key.name, 1, 0.0)
         for name in list(self.reconciler.blocked):

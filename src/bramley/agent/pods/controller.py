@@ -15,15 +15,15 @@ from bramley.agent.metrics import AgentMetrics
 from bramley.agent.pods import context
 from bramley.agent.pods.context import (
     Images,
-    Means,
-    Preflight,
-    Scraping,
+    PodDeps,
+    SessionCheck,
+    MetricsProxy,
 )
-from bramley.agent.pods.guest_liveness import Hearing
+from bramley.agent.pods.guest_liveness import GuestLiveness
 from bramley.agent.pods.orphans import Orphans
-from bramley.agent.pods.pod_state import Memory
+from bramley.agent.pods.pod_state import PodStates
 from bramley.agent.pods.reconciler import PodReconciler
-from bramley.agent.pods.watchers import Departures, Exits
+from bramley.agent.pods.watchers import PodDeletionWatcher, VmExitWatcher
 from bramley.agent.runs import Runs
 from bramley.agent.slots import Slots
 from bramley.agent.tart.driver import Tart
@@ -55,57 +55,57 @@ class Parts:
     images: Images
     data: UserData
     guests: Guests
-    session: Preflight | None
+    gui_session: SessionCheck | None
     slots: Slots
     metrics: AgentMetrics
     clock: SteadyClock
     rng: random.Random
-    scraping: Scraping | None = None
+    metrics_proxy: MetricsProxy | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
     """What makes this Node's Pods VMs, and what it works with."""
 
-    means: Means
+    deps: PodDeps
     reconciler: PodReconciler
 
     async def remove(self, vm: str) -> None:
         """Tear down a VM whose Pod is gone, with all that belongs to it; done if it is not ours any more, or its Pod is here."""
-        record = self.means.ledger.vm(vm)
-        here = {pod.uid for pod in self.means.pods.all()}
+        record = self.deps.ledger.vm(vm)
+        here = {pod.uid for pod in self.deps.pods.all()}
         if record is not None and record.uid not in here:
-            await self.reconciler.take_turn(context.record_ref(record))
+            await self.reconciler.sync(context.record_ref(record))
 
 
 def join(manager: Manager, parts: Parts) -> Joined:
     """Have the manager make this Node's Pods VMs."""
     selection = Selection.of(fields={"spec.nodeName": parts.node})
     informer = manager.informer(Pod, selection)
-    means = _means(manager, parts, selection)
-    informer.on_change(means.departures.on_change)
-    reconciler = PodReconciler(means)
+    deps = _means(manager, parts, selection)
+    informer.on_change(deps.deletion_watcher.on_change)
+    reconciler = PodReconciler(deps)
     settings = ControllerSettings(
-        workers=SPARE_WORKERS + parts.slots.limit, deadline=DEADLINE, backoff=RETRIES
+        workers=SPARE_WORKERS + parts.slots.limit_failure, deadline=DEADLINE, backoff=RETRIES
     )
     manager.add(
         Controller(reconciler, settings)
         .for_kind(Pod, fields={"spec.nodeName": parts.node})
-        .triggered_by(means.bell)
+        .triggered_by(deps.trigger)
     )
-    manager.add_runnable(means.exits.run)
-    manager.add_runnable(Orphans(means, reconciler).run)
-    return Joined(means, reconciler)
+    manager.add_runnable(deps.exit_watcher.run)
+    manager.add_runnable(Orphans(deps, reconciler).run)
+    return Joined(deps, reconciler)
 
 
-def _means(manager: Manager, parts: Parts, selection: Selection) -> Means:
-    pods, bell = manager.informer(Pod, selection).cache, Trigger()
-    return Means(
+def _means(manager: Manager, parts: Parts, selection: Selection) -> PodDeps:
+    pods, trigger = manager.informer(Pod, selection).cache, Trigger()
+    return PodDeps(
         host_address=parts.host_address,
         kube=manager.kube,
         pods=pods,
         recorder=manager.recorder(events.AGENT_COMPONENT, instance=parts.node),
-        bell=bell,
+        trigger=trigger,
         ledger=parts.ledger,
         tart=parts.tart,
         runs=parts.runs,
@@ -113,13 +113,13 @@ def _means(manager: Manager, parts: Parts, selection: Selection) -> Means:
         images=parts.images,
         data=parts.data,
         guests=parts.guests,
-        session=parts.session,
+        gui_session=parts.gui_session,
         slots=parts.slots,
         metrics=parts.metrics,
-        memory=Memory(clock=parts.clock, rng=parts.rng),
-        exits=Exits(parts.runs, bell),
-        departures=Departures(pods),
-        hearing=Hearing(parts.ledger, bell),
+        states=PodStates(clock=parts.clock, rng=parts.rng),
+        exit_watcher=VmExitWatcher(parts.runs, trigger),
+        deletion_watcher=PodDeletionWatcher(pods),
+        liveness=GuestLiveness(parts.ledger, trigger),
         clock=parts.clock,
-        scraping=parts.scraping,
+        metrics_proxy=parts.metrics_proxy,
     )

@@ -41,7 +41,7 @@ from bramley.kube.client import Client
 from bramley.kube.transport import Request, Response, Transport
 from bramley.runtime.manager import Manager, ManagerSettings
 from bramley.sim.mac.mac import SimulatedMac
-from bramley.sim.mac.side import AgentSide
+from bramley.sim.mac.agent_process import AgentSide
 
 NODE = "mac-1"
 NAMESPACE = "default"
@@ -108,7 +108,7 @@ class World:
             clock=clock,
             rng=rng,
             registry=registry,
-            settings=ManagerSettings(calm_collector=False),
+            settings=ManagerSettings(tune_gc=False),
         )
         metrics = AgentMetrics(registry)
         means, jobs = self._join(side, kube, manager, metrics)

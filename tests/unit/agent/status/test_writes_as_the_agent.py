@@ -34,9 +34,9 @@ from bramley.api.names import events, finalizers
 from bramley.api.pod import Pod
 from bramley.base import errors, virtual_time
 from bramley.kube.client import Client
-from bramley.runtime import finalizers as finalizing
 from bramley.runtime.events import Recorder
 from bramley.runtime.metrics import RuntimeMetrics
+from bramley.runtime.writes import FencedKube, ReadYourWrites
 from tests.unit.access.serving import a_node, bind_pod, served
 
 HOUR = timedelta(hours=1)
@@ -104,6 +104,10 @@ def keeper(kube: Client, node: str) -> NodeKeeper:
     )
 
 
+def fenced(kube: Client) -> FencedKube:
+    return FencedKube(kube, writes=ReadYourWrites(), check=lambda: None)
+
+
 def heartbeat(kube: Client, node: str, uid: str = "") -> Heartbeat:
     return Heartbeat(node, kube, uid=lambda: uid, clock=virtual_time.clock(), rng=chance())
 
@@ -132,7 +136,7 @@ async def tell(kube: Client, about: Pod | Node, times: int) -> None:
         task = group.create_task(recorder.run())
         for _ in range(times):
             recorder.event(about, events.CREATING_VM, "creating")
-            await recorder.flushed(timedelta(seconds=5))
+            await recorder.flush(timedelta(seconds=5))
         task.cancel()
 
 
@@ -161,7 +165,7 @@ async def test_the_lease_is_made_and_renewed() -> None:
 
 async def test_a_pod_is_taken_told_and_let_go() -> None:
     async with a_world() as world:
-        pod = await finalizing.add(world.agent, await world.pod(), finalizers.VM_CLEANUP)
+        pod = await fenced(world.agent).add_finalizer(await world.pod(), finalizers.VM_CLEANUP)
         for said in (
             status.waiting(pod, facts(), reason="CreatingVM"),
             status.running(pod, facts(), started_at=None, ip="192.168.64.9"),
@@ -170,7 +174,7 @@ async def test_a_pod_is_taken_told_and_let_go() -> None:
         await world.admin.delete(Pod, "build", namespace="ns")
 
         # A Pod that has not ended stays for its grace, unless the agent says that it is over.
-        await finalizing.remove(world.agent, await world.pod(), finalizers.VM_CLEANUP)
+        await fenced(world.agent).remove_finalizer(await world.pod(), finalizers.VM_CLEANUP)
         await world.agent.delete(Pod, "build", namespace="ns", uid=pod.uid, grace=timedelta())
 
         with pytest.raises(errors.NotFound):
@@ -250,7 +254,7 @@ async def test_another_agent_may_do_none_of_it() -> None:
         for act in (
             lambda: keeper(stranger, "mac-a").beat(),
             lambda: heartbeat(stranger, "mac-a").beat(),
-            lambda: finalizing.add(stranger, pod, finalizers.VM_CLEANUP),
+            lambda: fenced(stranger).add_finalizer(pod, finalizers.VM_CLEANUP),
             lambda: status.publish(stranger, pod, said),
             lambda: stranger.delete(Pod, "build", namespace="ns", grace=timedelta()),
             lambda: stranger.get(Secret, "s", namespace="ns"),

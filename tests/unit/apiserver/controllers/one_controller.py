@@ -146,7 +146,7 @@ class World:
             clock=clock,
             rng=random.Random(0),
             registry=CollectorRegistry(),
-            settings=ManagerSettings(calm_collector=False, drain=timedelta(seconds=1)),
+            settings=ManagerSettings(tune_gc=False, drain=timedelta(seconds=1)),
         )
         for add in adds:
             add(manager, self.kube, clock=clock, timings=timings)

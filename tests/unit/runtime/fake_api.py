@@ -1,4 +1,4 @@
-"""An API server in a few lines for the tests of the runtime: versions, a history, watches, and faults on demand."""
+"""A fake API server for the tests of the runtime: versions, a history, watches, and faults on demand."""
 
 # ruff: noqa: ARG002 - the arguments are those of the real client
 
@@ -20,9 +20,15 @@ from bramley.kube.listing import Listing, Undecodable
 from bramley.kube.selectors import Selector
 from bramley.kube.watching import WatchEvent
 from bramley.runtime.keys import Key, key_of
-from tests.unit.runtime.things import Part, Thing, ThingSpec, ThingStatus, a_thing
+from tests.unit.runtime.sample_kinds import (
+    Part,
+    Thing,
+    ThingSpec,
+    ThingStatus,
+    a_thing,
+)
 
-__all__ = ["Part", "Scripted", "Thing", "ThingSpec", "ThingStatus", "a_thing"]
+__all__ = ["FakeApi", "Part", "Thing", "ThingSpec", "ThingStatus", "a_thing"]
 
 DELETED_AT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -33,10 +39,10 @@ class Entry(NamedTuple):
     version: int
     type: str
     thing: Any
-    readable: bool = True
+    is_decodable: bool = True
 
     def event(self) -> WatchEvent[Any]:
-        if self.readable:
+        if self.is_decodable:
             return WatchEvent(cast("Any", self.type), self.thing)
         return WatchEvent("UNDECODABLE", Thing(), "does not fit", b"{}")
 
@@ -54,8 +60,8 @@ class Stream:
     extra: list[WatchEvent[Any]] = field(default_factory=list)
 
 
-class Scripted:
-    """Stands for the API server; faults are attributes and methods that tests use."""
+class FakeApi:
+    """A fake API server; faults are attributes and methods that tests use."""
 
     def __init__(self, *, page_size: int = 500) -> None:
         self.version = 0
@@ -68,29 +74,29 @@ class Scripted:
         self.unavailable = False
         self.failures: dict[str, list[Exception | None]] = {}
         self.stale_list: int | None = None
-        # Keys of Things that a list cannot read.
-        self.misfits: set[Key] = set()
+        # Keys of Things that a list cannot decode.
+        self.undecodable_keys: set[Key] = set()
         self.calls: list[str] = []
         self._uids = itertools.count(1)
 
-    # What tests do behind the runtime's back.
+    # Changes and faults that tests make.
 
     def put(self, thing: K) -> K:
-        """Store the object as if somebody had written it."""
+        """Store the object as if another client had written it."""
         slot = (type(thing), key_of(thing))
         known = self.things.get(slot)
         uid = known.metadata.uid if known else f"uid-{next(self._uids)}"
         return self._store(slot, thing, uid=uid, type="MODIFIED" if known else "ADDED")
 
-    def put_unreadable(self, thing: K) -> K:
-        """Store the object so that a list can read it and a watch cannot."""
+    def put_undecodable(self, thing: K) -> K:
+        """Store the object so that a list can decode it and a watch cannot."""
         stored = self.put(thing)
         entries = self.history[type(thing)]
-        entries[-1] = entries[-1]._replace(readable=False)
+        entries[-1] = entries[-1]._replace(is_decodable=False)
         return stored
 
     def remove(self, kind: type[Object], key: Key) -> None:
-        """Remove the object as if somebody had deleted it."""
+        """Remove the object as if another client had deleted it."""
         gone = self.things.pop((kind, key))
         self.version += 1
         self._record("DELETED", _at(gone, self.version))
@@ -122,7 +128,7 @@ class Scripted:
             stream.woken.set()
 
     def silence(self) -> None:
-        """Let every open watch hang: the connection stands and nothing comes any more."""
+        """Make every open watch hang: the connection stays open and nothing arrives any more."""
         for stream in self.streams:
             stream.silent = True
 
@@ -158,17 +164,17 @@ class Scripted:
     ) -> AsyncIterator[Listing[K]]:
         await self._answer("list")
         version, found = self._listed(kind)
-        misfits = self.misfits if kind is Thing else set()
-        fitting = [thing for thing in found if key_of(thing) not in misfits]
-        unfit = [
+        undecodable = self.undecodable_keys if kind is Thing else set()
+        decodable = [thing for thing in found if key_of(thing) not in undecodable]
+        failed = [
             Undecodable(thing.metadata, "does not fit", b"{}")
             for thing in found
-            if key_of(thing) in misfits
+            if key_of(thing) in undecodable
         ]
-        yield Listing(fitting[: self.page_size], str(version), undecodable=unfit)
-        for begin in range(self.page_size, len(fitting), self.page_size):
+        yield Listing(decodable[: self.page_size], str(version), undecodable=failed)
+        for begin in range(self.page_size, len(decodable), self.page_size):
             await self._answer("list")
-            yield Listing(fitting[begin : begin + self.page_size], str(version))
+            yield Listing(decodable[begin : begin + self.page_size], str(version))
 
     @asynccontextmanager
     async def watch(
@@ -266,9 +272,9 @@ class Scripted:
         old = self._must_find(*slot)
         if uid not in {None, old.metadata.uid}:
             raise errors.Conflict(f"{slot[1]} is another one now")
-        self.ask_to_delete(kind, slot[1])
+        self.request_deletion(kind, slot[1])
 
-    def ask_to_delete(self, kind: type[Object], key: Key) -> None:
+    def request_deletion(self, kind: type[Object], key: Key) -> None:
         thing = self._must_find(kind, key)
         if not thing.metadata.finalizers:
             self.remove(kind, key)

@@ -11,9 +11,23 @@ from bramley.runtime.controller import Controller
 from bramley.runtime.keys import Key
 from bramley.runtime.manager import Manager
 from bramley.runtime.outcome import Outcome, Settled
-from tests.unit.runtime.controlling import SETTINGS, Scribe, a_manager, managed, outcomes
-from tests.unit.runtime.running import until
-from tests.unit.runtime.scripted import Part, Scripted, Thing, a_thing
+from tests.unit.runtime.fake_api import (
+    DELETED_AT,
+    FakeApi,
+    Part,
+    Thing,
+    a_thing,
+)
+from tests.unit.runtime.informer_harness import until
+from tests.unit.runtime.manager_harness import (
+    SETTINGS,
+    RecordingReconciler,
+    a_manager,
+    managed,
+    outcomes,
+)
+
+HOLD = "test.bramley.dev/hold"
 
 
 def a_part(owner: Thing, number: int) -> Part:
@@ -44,15 +58,15 @@ class Maker:
         return Settled()
 
 
-def a_maker(server: Scripted) -> tuple[Manager, Maker]:
+def a_maker(server: FakeApi) -> tuple[Manager, Maker]:
     manager = a_manager(server)
     maker = Maker(manager)
-    manager.add(Controller(maker, SETTINGS).watching(Thing).owning(Part))
+    manager.add(Controller(maker, SETTINGS).for_kind(Thing).owns(Part))
     return manager, maker
 
 
-async def test_child_is_not_made_twice_while_the_cache_lags() -> None:
-    server = Scripted()
+async def test_child_is_not_created_twice_while_the_cache_is_stale() -> None:
+    server = FakeApi()
     server.put(a_thing("a"))
     manager, maker = a_maker(server)
     async with managed(manager):
@@ -70,8 +84,8 @@ async def test_child_is_not_made_twice_while_the_cache_lags() -> None:
         assert len(server.all(Part)) == 1
 
 
-async def test_cache_that_stays_behind_is_listed_again() -> None:
-    server = Scripted()
+async def test_cache_that_stays_stale_is_listed_again() -> None:
+    server = FakeApi()
     server.put(a_thing("a"))
     manager, maker = a_maker(server)
     async with managed(manager):
@@ -87,7 +101,7 @@ async def test_cache_that_stays_behind_is_listed_again() -> None:
 
 
 async def test_writes_of_one_key_do_not_hold_up_another() -> None:
-    server = Scripted()
+    server = FakeApi()
     server.put(a_thing("a"))
     manager = a_manager(server)
 
@@ -96,18 +110,18 @@ async def test_writes_of_one_key_do_not_hold_up_another() -> None:
             await manager.kube.merge_patch(Thing, "a", {"spec": {"value": 5}}, namespace="ns")
         return Settled()
 
-    scribe = Scribe(write)
-    manager.add(Controller(scribe, SETTINGS).watching(Thing))
+    reconciler = RecordingReconciler(write)
+    manager.add(Controller(reconciler, SETTINGS).for_kind(Thing))
     async with managed(manager):
         await manager.leading.wait()
         server.put(a_thing("b"))
         await asyncio.sleep(0.001)
 
-        assert "b" in scribe.names
+        assert "b" in reconciler.names
 
 
-async def test_deleted_object_still_in_the_cache_is_not_decided_upon() -> None:
-    server = Scripted()
+async def test_deleted_object_still_in_the_cache_delays_the_reconcile() -> None:
+    server = FakeApi()
     server.put(a_thing("a"))
     manager = a_manager(server)
     parts_seen: list[int] = []
@@ -121,7 +135,7 @@ async def test_deleted_object_still_in_the_cache_is_not_decided_upon() -> None:
             await manager.kube.delete(part)
         return Settled()
 
-    manager.add(Controller(Scribe(delete_parts), SETTINGS).watching(Thing).owning(Part))
+    manager.add(Controller(RecordingReconciler(delete_parts), SETTINGS).for_kind(Thing).owns(Part))
     owner = server.find(Thing, "a")
     assert owner is not None
     server.put(a_part(owner, 1))
@@ -136,7 +150,7 @@ async def test_deleted_object_still_in_the_cache_is_not_decided_upon() -> None:
 
 
 async def test_writes_before_a_restored_backup_do_not_hold_a_key_for_ever() -> None:
-    server = Scripted()
+    server = FakeApi()
     server.version = 100
     server.put(a_thing("a"))
     manager, maker = a_maker(server)
@@ -145,7 +159,7 @@ async def test_writes_before_a_restored_backup_do_not_hold_a_key_for_ever() -> N
         for stream in server.streams:
             stream.silent = stream.kind is Part
         await until(lambda: maker.made == 1)
-        # The backup is older than the part, and nobody has seen the part yet.
+        # The backup is older than the part, and no cache has seen the part yet.
         server.things.clear()
         server.history.clear()
         server.version = 50
@@ -158,14 +172,14 @@ async def test_writes_before_a_restored_backup_do_not_hold_a_key_for_ever() -> N
 
 
 async def test_write_after_the_lease_is_lost_is_refused() -> None:
-    server = Scripted()
+    server = FakeApi()
     manager = a_manager(server)
 
     def lost() -> None:
-        raise errors.LeaseLost("not ours")
+        raise errors.LeaseLost("expired")
 
     kube = manager.kube
-    kube._check = lost
+    kube.check = lost
     calls: list[Any] = [
         kube.create(a_thing("a")),
         kube.merge_patch(Thing, "a", {}, namespace="ns"),
@@ -180,8 +194,8 @@ async def test_write_after_the_lease_is_lost_is_refused() -> None:
     assert server.calls == []
 
 
-async def test_delete_spares_an_object_that_took_the_name_since() -> None:
-    server = Scripted()
+async def test_delete_spares_a_newer_object_of_the_same_name() -> None:
+    server = FakeApi()
     old = server.put(a_thing("a"))
     server.remove(Thing, Key("ns", "a"))
     server.put(a_thing("a"))
@@ -190,3 +204,37 @@ async def test_delete_spares_an_object_that_took_the_name_since() -> None:
         await a_manager(server).kube.delete(old)
 
     assert server.find(Thing, "a") is not None
+
+
+async def test_finalizer_is_added_once_beside_those_of_others() -> None:
+    server = FakeApi()
+    thing = server.put(a_thing("a", finalizers=["others.dev/hold"]))
+    kube = a_manager(server).kube
+
+    held = await kube.add_finalizer(thing, HOLD)
+    again = await kube.add_finalizer(held, HOLD)
+
+    assert again.metadata.finalizers == ["others.dev/hold", HOLD]
+    assert server.calls == ["patch"]
+
+
+async def test_removing_the_last_finalizer_lets_the_object_go() -> None:
+    server = FakeApi()
+    thing = server.put(a_thing("a", finalizers=[HOLD], deletion_timestamp=DELETED_AT))
+
+    await a_manager(server).kube.remove_finalizer(thing, HOLD)
+
+    assert server.find(Thing, "a") is None
+
+
+async def test_finalizer_of_another_controller_survives_a_race() -> None:
+    server = FakeApi()
+    outdated = server.put(a_thing("a"))
+    server.put(a_thing("a", finalizers=["others.dev/hold"]))
+
+    with pytest.raises(errors.Conflict):
+        await a_manager(server).kube.add_finalizer(outdated, HOLD)
+
+    stored = server.find(Thing, "a")
+    assert stored is not None
+    assert stored.metadata.finalizers == ["others.dev/hold"]

@@ -11,11 +11,11 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from bramley.base import virtual_time
+from bramley.runtime.cache import Handler
 from bramley.runtime.informer import Informer, InformerSettings
 from bramley.runtime.keys import Key
 from bramley.runtime.metrics import RuntimeMetrics
-from bramley.runtime.mirror import Handler
-from tests.unit.runtime.scripted import Scripted, Thing, a_thing
+from tests.unit.runtime.fake_api import FakeApi, Thing, a_thing
 
 
 def some_metrics() -> RuntimeMetrics:
@@ -37,7 +37,7 @@ async def running(*coroutines: Coroutine[Any, Any, object]) -> AsyncIterator[Non
 
 @asynccontextmanager
 async def following(
-    server: Scripted,
+    server: FakeApi,
     *,
     metrics: RuntimeMetrics | None = None,
     settings: InformerSettings | None = None,
@@ -64,8 +64,8 @@ async def until(fact: Callable[[], object], *, within: float = 3600.0, every: fl
 Seen = list[tuple[str, int | None, int | None]]
 
 
-def a_server(*names: str) -> Scripted:
-    server = Scripted()
+def a_server(*names: str) -> FakeApi:
+    server = FakeApi()
     for name in names:
         server.put(a_thing(name))
     return server

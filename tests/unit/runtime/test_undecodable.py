@@ -5,7 +5,8 @@ import asyncio
 from bramley.api.meta import ObjectMeta
 from bramley.kube.watching import WatchEvent
 from bramley.runtime.keys import Key
-from tests.unit.runtime.running import (
+from tests.unit.runtime.fake_api import Thing, a_thing
+from tests.unit.runtime.informer_harness import (
     Seen,
     a_server,
     following,
@@ -14,15 +15,14 @@ from tests.unit.runtime.running import (
     until,
     value,
 )
-from tests.unit.runtime.scripted import Thing, a_thing
 
 
-def unreadable(name: str = "", version: str = "") -> WatchEvent[Thing]:
+def undecodable(name: str = "", version: str = "") -> WatchEvent[Thing]:
     thing = a_thing(name, resource_version=version) if name else Thing()
     return WatchEvent("UNDECODABLE", thing, "does not fit", b"{}")
 
 
-async def test_unreadable_event_is_counted_and_cured_by_a_list() -> None:
+async def test_undecodable_event_is_counted_and_cured_by_a_list() -> None:
     server, metrics = a_server("a"), some_metrics()
     async with following(server, metrics=metrics) as informer:
         await informer.synced.wait()
@@ -30,7 +30,7 @@ async def test_unreadable_event_is_counted_and_cured_by_a_list() -> None:
         changed = server.put(a_thing("a", 9))
         for stream in server.streams:
             stream.position = int(changed.metadata.resource_version)
-        server.send(unreadable())
+        server.send(undecodable())
         await asyncio.sleep(5)
 
         assert informer.cache.get("a", namespace="ns").spec.value == 9
@@ -38,7 +38,7 @@ async def test_unreadable_event_is_counted_and_cured_by_a_list() -> None:
         assert value(metrics, "bramley_cache_relists_total", kind="Thing", reason="suspicion") == 1
 
 
-async def test_event_without_a_version_is_unreadable_too() -> None:
+async def test_event_without_a_version_is_undecodable_too() -> None:
     server, metrics = a_server("a"), some_metrics()
     async with following(server, metrics=metrics) as informer:
         await informer.synced.wait()
@@ -50,23 +50,23 @@ async def test_event_without_a_version_is_unreadable_too() -> None:
         assert value(metrics, "bramley_watch_undecodable_total", kind="Thing") == 1
 
 
-async def test_stream_of_unreadable_events_does_not_become_a_stream_of_lists() -> None:
+async def test_stream_of_undecodable_events_does_not_become_a_stream_of_lists() -> None:
     server = a_server("a")
     async with following(server) as informer:
         await informer.synced.wait()
         for _ in range(3600):
-            server.send(unreadable())
+            server.send(undecodable())
             await asyncio.sleep(1)
 
         assert 5 < server.calls.count("list") < 25
 
 
-async def test_unreadable_object_keeps_its_last_readable_state() -> None:
+async def test_undecodable_object_keeps_its_last_decoded_state() -> None:
     server, seen = a_server("a", "b"), Seen()
     async with following(server) as informer:
         await informer.synced.wait()
         informer.on_change(recorder(seen))
-        server.misfits.add(Key("ns", "a"))
+        server.undecodable_keys.add(Key("ns", "a"))
         server.put(a_thing("a", 9))
         server.compact()
         server.disconnect()
@@ -79,7 +79,7 @@ async def test_unreadable_object_keeps_its_last_readable_state() -> None:
 async def test_list_with_a_nameless_object_removes_nothing_and_is_repeated() -> None:
     server = a_server("a", "b")
     server.things[Thing, Key("", "")] = Thing(metadata=ObjectMeta(resource_version="2"))
-    server.misfits.add(Key("", ""))
+    server.undecodable_keys.add(Key("", ""))
     async with following(server) as informer:
         await informer.synced.wait()
         await asyncio.sleep(0.1)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pytest
 
 from bramley.base import errors, virtual_time
-from bramley.runtime.deadline import Deadline
+from bramley.base.deadlines import Deadline
 
 T = TypeVar("T")
 
@@ -19,27 +19,27 @@ async def sleeping(seconds: float) -> str:
     return "slept"
 
 
-async def within(deadline: Deadline, *works: Coroutine[Any, Any, T]) -> T:
-    """Do the works at one seat and return the last one's result."""
-    with deadline.seat() as seat:
-        results = [await seat.of(work) for work in works]
+async def within(deadline: Deadline, *coroutines: Coroutine[Any, Any, T]) -> T:
+    """Run the coroutines in one scope and return the last one's result."""
+    with deadline.scope() as scope:
+        results = [await scope.run(each) for each in coroutines]
     return results[-1]
 
 
-async def test_work_in_time_is_returned() -> None:
+async def test_result_in_time_is_returned() -> None:
     assert await within(Deadline(timedelta(seconds=10)), sleeping(9)) == "slept"
 
 
-async def test_late_work_is_cut_off_soon_after_its_deadline() -> None:
-    with Deadline(timedelta(seconds=16)).seat() as seat:
+async def test_late_coroutine_is_cancelled_soon_after_its_deadline() -> None:
+    with Deadline(timedelta(seconds=16)).scope() as scope:
         with pytest.raises(errors.TimedOut, match="16 seconds"):
-            await seat.of(sleeping(1000))
+            await scope.run(sleeping(1000))
 
         assert 16 <= asyncio.get_running_loop().time() <= 17.1
-        assert await seat.of(sleeping(10)) == "slept"
+        assert await scope.run(sleeping(10)) == "slept"
 
 
-async def test_each_work_has_its_own_time() -> None:
+async def test_each_coroutine_has_its_own_deadline() -> None:
     deadline = Deadline(timedelta(seconds=10))
 
     async def later() -> str:
@@ -53,18 +53,18 @@ async def test_each_work_has_its_own_time() -> None:
     assert early.result() == late.result() == "slept"
 
 
-async def test_rest_between_works_has_no_deadline() -> None:
-    with Deadline(timedelta(seconds=10)).seat():
+async def test_time_between_coroutines_has_no_deadline() -> None:
+    with Deadline(timedelta(seconds=10)).scope():
         await asyncio.sleep(1000)
 
 
-async def test_cancellation_from_elsewhere_goes_on() -> None:
+async def test_cancellation_from_elsewhere_is_kept() -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(5):
             await within(Deadline(timedelta(seconds=10)), sleeping(1000))
 
 
-async def test_stop_that_comes_while_late_work_cleans_up_goes_on() -> None:
+async def test_cancellation_during_the_cleanup_of_a_late_coroutine_is_kept() -> None:
     async def tidy() -> None:
         try:
             await asyncio.sleep(1000)
@@ -76,7 +76,7 @@ async def test_stop_that_comes_while_late_work_cleans_up_goes_on() -> None:
             await within(Deadline(timedelta(seconds=10)), tidy())
 
 
-async def test_work_may_clean_up_after_it_was_cut_off() -> None:
+async def test_coroutine_may_clean_up_after_its_deadline() -> None:
     cleaned: list[str] = []
 
     async def tidy() -> None:
@@ -92,7 +92,7 @@ async def test_work_may_clean_up_after_it_was_cut_off() -> None:
     assert cleaned == ["cleaned"]
 
 
-async def test_work_that_ignores_its_end_leaves_no_cancellation_behind() -> None:
+async def test_coroutine_that_ignores_its_deadline_leaves_no_cancellation_behind() -> None:
     async def stubborn() -> str:
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.sleep(1000)
@@ -104,7 +104,7 @@ async def test_work_that_ignores_its_end_leaves_no_cancellation_behind() -> None
     assert task.cancelling() == 0
 
 
-async def test_error_of_the_work_is_its_own() -> None:
+async def test_error_of_the_coroutine_is_raised() -> None:
     async def fail() -> None:
         raise KeyError
 
@@ -112,7 +112,7 @@ async def test_error_of_the_work_is_its_own() -> None:
         await within(Deadline(timedelta(seconds=10)), fail())
 
 
-def test_no_timer_is_left_when_nobody_sits() -> None:
+def test_no_timer_is_left_without_a_scope() -> None:
     async def wait_for_ever() -> None:
         await within(Deadline(timedelta(seconds=16)), sleeping(0.1))
         await asyncio.Event().wait()

@@ -12,11 +12,11 @@ import pytest
 from bramley.api.coordination import Lease
 from bramley.base import errors, virtual_time
 from bramley.base.clock import Clock
-from bramley.runtime.election import Election, ElectionSettings, Leadership
 from bramley.runtime.keys import Key
+from bramley.runtime.leader_election import LeaderElectionSettings, LeaderElector, Leadership
 from bramley.runtime.metrics import RuntimeMetrics
-from tests.unit.runtime.running import some_metrics, until, value
-from tests.unit.runtime.scripted import Scripted
+from tests.unit.runtime.fake_api import FakeApi
+from tests.unit.runtime.informer_harness import some_metrics, until, value
 
 LEASE = "controllers"
 
@@ -39,11 +39,11 @@ class Skewed:
 class Candidate:
     """One process that wants to lead; `pause` stops it like SIGSTOP does."""
 
-    def __init__(self, server: Scripted, name: str, clock: Clock | None = None) -> None:
+    def __init__(self, server: FakeApi, name: str, clock: Clock | None = None) -> None:
         self.metrics: RuntimeMetrics = some_metrics()
         self.clock = clock or virtual_time.clock()
-        self.election = Election(
-            ElectionSettings("ns", LEASE, name),
+        self.election = LeaderElector(
+            LeaderElectionSettings("ns", LEASE, name),
             server,
             clock=self.clock,
             rng=random.Random(name),
@@ -77,14 +77,14 @@ async def contest(*candidates: Candidate) -> AsyncIterator[list[asyncio.Task[Non
             task.cancel()
 
 
-def the_lease(server: Scripted) -> Lease:
+def the_lease(server: FakeApi) -> Lease:
     lease = server.things[Lease, Key("ns", LEASE)]
     assert isinstance(lease, Lease)
     return lease
 
 
 async def test_one_of_two_candidates_leads_and_renews() -> None:
-    server = Scripted()
+    server = FakeApi()
     first, second = Candidate(server, "first"), Candidate(server, "second")
     async with contest(first, second):
         for _ in range(300):
@@ -97,7 +97,7 @@ async def test_one_of_two_candidates_leads_and_renews() -> None:
 
 
 async def test_dead_leader_is_replaced_after_its_lease_and_not_before() -> None:
-    server = Scripted()
+    server = FakeApi()
     first, second = Candidate(server, "first"), Candidate(server, "second")
     async with contest(first) as [task]:
         await asyncio.sleep(30)
@@ -114,7 +114,7 @@ async def test_dead_leader_is_replaced_after_its_lease_and_not_before() -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 async def test_released_lease_is_taken_within_two_seconds(seed: int) -> None:
-    server = Scripted()
+    server = FakeApi()
     first, second = Candidate(server, f"first-{seed}"), Candidate(server, f"second-{seed}")
     async with contest(first) as [task]:
         await until(lambda: first.acts)
@@ -133,7 +133,7 @@ async def test_released_lease_is_taken_within_two_seconds(seed: int) -> None:
 
 
 async def test_paused_leader_finds_out_before_it_acts() -> None:
-    server = Scripted()
+    server = FakeApi()
     first, second = Candidate(server, "first"), Candidate(server, "second")
     async with contest(first, second) as tasks:
         await asyncio.sleep(10)
@@ -151,7 +151,7 @@ async def test_paused_leader_finds_out_before_it_acts() -> None:
 
 
 async def test_returning_leader_does_not_take_its_lease_back() -> None:
-    server = Scripted()
+    server = FakeApi()
     first, second = Candidate(server, "first"), Candidate(server, "second")
     async with contest(first) as [task]:
         await until(lambda: first.acts)
@@ -168,7 +168,7 @@ async def test_returning_leader_does_not_take_its_lease_back() -> None:
 
 @pytest.mark.parametrize("latency", [0.0, 1.0, 4.0])
 async def test_slow_server_does_not_cost_the_lease(latency: float) -> None:
-    server = Scripted()
+    server = FakeApi()
     leader = Candidate(server, "leader")
     async with contest(leader):
         await until(lambda: leader.acts)
@@ -179,7 +179,7 @@ async def test_slow_server_does_not_cost_the_lease(latency: float) -> None:
 
 
 async def test_one_renewal_that_hangs_does_not_cost_the_lease() -> None:
-    server = Scripted()
+    server = FakeApi()
     leader = Candidate(server, "leader")
     async with contest(leader):
         await until(lambda: leader.acts)
@@ -193,7 +193,7 @@ async def test_one_renewal_that_hangs_does_not_cost_the_lease() -> None:
 
 @pytest.mark.parametrize("failure", ["unavailable", "latency"])
 async def test_leader_cut_off_steps_down_at_ten_seconds_and_not_earlier(failure: str) -> None:
-    server = Scripted()
+    server = FakeApi()
     leader = Candidate(server, "leader")
     async with contest(leader):
         await until(lambda: leader.acts)
@@ -213,7 +213,7 @@ async def test_leader_cut_off_steps_down_at_ten_seconds_and_not_earlier(failure:
 
 
 async def test_renewal_whose_answer_was_lost_is_no_loss() -> None:
-    server = Scripted()
+    server = FakeApi()
     leader = Candidate(server, "leader")
     patch = server.merge_patch
 
@@ -232,7 +232,7 @@ async def test_renewal_whose_answer_was_lost_is_no_loss() -> None:
 
 
 async def test_stolen_lease_is_lost_at_the_next_renewal() -> None:
-    server = Scripted()
+    server = FakeApi()
     leader = Candidate(server, "leader")
     async with contest(leader):
         await until(lambda: leader.acts)
@@ -246,7 +246,7 @@ async def test_stolen_lease_is_lost_at_the_next_renewal() -> None:
 
 
 async def test_clocks_a_day_apart_change_nothing() -> None:
-    server = Scripted()
+    server = FakeApi()
     late = Candidate(server, "late", Skewed(off=timedelta(days=-1)))
     early = Candidate(server, "early", Skewed(off=timedelta(days=1)))
     async with contest(late, early):
@@ -260,7 +260,7 @@ async def test_clocks_a_day_apart_change_nothing() -> None:
 @pytest.mark.parametrize("rate", [0.7, 1.0, 1.45])
 async def test_clock_rates_within_the_tolerance_never_make_two_leaders(rate: float) -> None:
     """Client-go's rule: rates may differ by lease / renew deadline, which is 1.5."""
-    server = Scripted()
+    server = FakeApi()
     first, second = Candidate(server, "first"), Candidate(server, "second", Skewed(rate))
     async with contest(first, second) as tasks:
         await asyncio.sleep(30)
@@ -275,7 +275,7 @@ async def test_clock_rates_within_the_tolerance_never_make_two_leaders(rate: flo
 
 async def test_clock_beyond_the_tolerance_is_fenced_by_the_epoch() -> None:
     """A clock that runs twice as fast takes over while the old leader still believes; only the epoch tells them apart."""
-    server = Scripted()
+    server = FakeApi()
     leader = Candidate(server, "leader")
     async with contest(leader) as [task]:
         await until(lambda: leader.acts)
@@ -291,7 +291,7 @@ async def test_clock_beyond_the_tolerance_is_fenced_by_the_epoch() -> None:
 
 
 async def test_epoch_grows_with_every_take_over_also_after_the_lease_was_deleted() -> None:
-    server, epochs = Scripted(), []
+    server, epochs = FakeApi(), []
     candidates = [Candidate(server, f"c{number}") for number in range(4)]
     for candidate in candidates:
         leadership = await candidate.election.acquire()
@@ -304,7 +304,7 @@ async def test_epoch_grows_with_every_take_over_also_after_the_lease_was_deleted
 
 
 async def test_candidate_outlasts_an_absent_server() -> None:
-    server = Scripted()
+    server = FakeApi()
     server.unavailable = True
     candidate = Candidate(server, "patient")
     async with contest(candidate):
@@ -314,7 +314,7 @@ async def test_candidate_outlasts_an_absent_server() -> None:
 
 
 async def test_release_after_the_loss_leaves_the_new_leader_alone() -> None:
-    server = Scripted()
+    server = FakeApi()
     first, second = Candidate(server, "first"), Candidate(server, "second")
     async with contest(first) as [task]:
         await until(lambda: first.acts)
@@ -328,7 +328,7 @@ async def test_release_after_the_loss_leaves_the_new_leader_alone() -> None:
 
 
 async def test_release_succeeds_though_a_renewal_was_cut_off_that_arrived() -> None:
-    server = Scripted()
+    server = FakeApi()
     leader = Candidate(server, "leader")
     patch, arrived = server.merge_patch, asyncio.Event()
 
@@ -350,7 +350,7 @@ async def test_release_succeeds_though_a_renewal_was_cut_off_that_arrived() -> N
 
 
 async def test_release_leaves_a_stolen_lease_alone() -> None:
-    server = Scripted()
+    server = FakeApi()
     leader = Candidate(server, "leader")
     async with contest(leader) as [task]:
         await until(lambda: leader.acts)
@@ -364,7 +364,7 @@ async def test_release_leaves_a_stolen_lease_alone() -> None:
 
 
 async def test_release_does_not_wait_long_for_an_absent_server() -> None:
-    server = Scripted()
+    server = FakeApi()
     leader = Candidate(server, "leader")
     async with contest(leader) as [task]:
         await until(lambda: leader.acts)
@@ -378,7 +378,7 @@ async def test_release_does_not_wait_long_for_an_absent_server() -> None:
 @pytest.mark.parametrize(("lease", "renew", "retry"), list(itertools.permutations([15, 10, 2]))[1:])
 def test_times_out_of_order_are_refused(lease: int, renew: int, retry: int) -> None:
     with pytest.raises(errors.BadConfiguration):
-        ElectionSettings(
+        LeaderElectionSettings(
             "ns",
             LEASE,
             "me",

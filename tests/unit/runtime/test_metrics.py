@@ -4,23 +4,23 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
 from bramley.base.metrics import LATENCY_BUCKETS
-from bramley.runtime.tallies import Counts, Spreads
+from bramley.runtime.metrics import LabelledCounter, LabelledHistogram
 
 VALUES = [0.0001, 0.0005, 0.02, 3, 60, 61, 1e9]
 
 
-def test_tallies_tell_a_scrape_what_the_library_would() -> None:
+def test_scrape_is_the_same_as_the_library_s() -> None:
     ours, theirs = CollectorRegistry(), CollectorRegistry()
-    counts = Counts(ours, "apples_total", "Apples.", "colour")
-    spreads = Spreads(ours, "wait_seconds", "Waits.", "colour")
+    our_counter = LabelledCounter(ours, "apples_total", "Apples.", "colour")
+    our_histogram = LabelledHistogram(ours, "wait_seconds", "Waits.", "colour")
     counter = Counter("apples_total", "Apples.", ["colour"], registry=theirs)
     histogram = Histogram(
         "wait_seconds", "Waits.", ["colour"], registry=theirs, buckets=LATENCY_BUCKETS
     )
     for value in VALUES:
-        counts.of("red").inc(2)
+        our_counter.of("red").inc(2)
         counter.labels("red").inc(2)
-        spreads.of("red").observe(value)
+        our_histogram.of("red").observe(value)
         histogram.labels("red").observe(value)
 
     assert lines(ours) == lines(theirs)
@@ -33,7 +33,7 @@ def lines(registry: CollectorRegistry) -> list[str]:
 
 def test_name_cannot_be_declared_twice() -> None:
     registry = CollectorRegistry()
-    Counts(registry, "apples_total", "Apples.")
+    LabelledCounter(registry, "apples_total", "Apples.")
 
     with pytest.raises(ValueError, match="Duplicated"):
-        Counts(registry, "apples_total", "Apples.")
+        LabelledCounter(registry, "apples_total", "Apples.")

@@ -13,13 +13,13 @@ from datetime import timedelta
 from prometheus_client import CollectorRegistry
 
 from bramley.base import virtual_time
+from bramley.runtime.client import Kube
 from bramley.runtime.controller import Controller, ControllerSettings
 from bramley.runtime.keys import Key
 from bramley.runtime.manager import Manager, ManagerSettings
 from bramley.runtime.outcome import Outcome, Settled
-from bramley.runtime.source import Kube
-from tests.unit.runtime.running import value
-from tests.unit.runtime.scripted import Thing
+from tests.unit.runtime.fake_api import Thing
+from tests.unit.runtime.informer_harness import value
 
 Act = Callable[[Thing], Awaitable[Outcome]]
 
@@ -29,8 +29,8 @@ async def settle(_thing: Thing) -> Outcome:
 
 
 @dataclass
-class Scribe:
-    """A reconciler that does what the test says and writes down its calls."""
+class RecordingReconciler:
+    """A reconciler that does what the test defines and records its calls."""
 
     act: Act = settle
     calls: list[tuple[float, str]] = field(default_factory=list)
@@ -52,19 +52,6 @@ class Scribe:
         return [when for when, _ in self.calls]
 
 
-@dataclass
-class Releaser(Scribe):
-    """A reconciler that holds something outside until it is released."""
-
-    finalizer: str = "test.bramley.dev/hold"
-    on_release: Act = settle
-    released: list[str] = field(default_factory=list)
-
-    async def release(self, thing: Thing) -> Outcome:
-        self.released.append(thing.name)
-        return await self.on_release(thing)
-
-
 SETTINGS = ControllerSettings(workers=4, resync=timedelta(days=100))
 
 
@@ -74,8 +61,8 @@ def a_manager(kube: Kube, settings: ManagerSettings | None = None) -> Manager:
         clock=virtual_time.clock(),
         rng=random.Random(3),
         registry=CollectorRegistry(),
-        # The collector is the test session's, not ours.
-        settings=dataclasses.replace(settings or ManagerSettings(), calm_collector=False),
+        # The garbage collector belongs to the whole test session.
+        settings=dataclasses.replace(settings or ManagerSettings(), tune_gc=False),
     )
 
 
@@ -89,10 +76,10 @@ async def managed(manager: Manager) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def controlled(
-    kube: Kube, reconciler: Scribe, settings: ControllerSettings = SETTINGS
+    kube: Kube, reconciler: RecordingReconciler, settings: ControllerSettings = SETTINGS
 ) -> AsyncIterator[Manager]:
     manager = a_manager(kube)
-    manager.add(Controller(reconciler, settings).watching(Thing))
+    manager.add(Controller(reconciler, settings).for_kind(Thing))
     async with managed(manager):
         yield manager
 

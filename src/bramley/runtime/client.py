@@ -1,4 +1,4 @@
-"""What the runtime needs of a Kubernetes client, and no more; `kube.client.Client` is one."""
+"""The Kubernetes client as far as the runtime needs it; `kube.client.Client` implements it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bramley.kube.watching import WatchEvent
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which objects of a kind are meant: those of one namespace or all, with these labels and fields."""
+    """A selection of the objects of a kind: one namespace or all, with label and field selectors."""
 
     namespace: str | None = None
     labels: str = ""
@@ -27,7 +27,7 @@ class Selection:
     def of(
         cls, namespace: str | None = None, *, labels: Selector = None, fields: Selector = None
     ) -> Selection:
-        """Return the selection; a mapping means that all its entries are equal."""
+        """Return the selection; a mapping selects objects with equal values."""
         return cls(namespace, selectors.of_labels(labels), selectors.of_fields(fields))
 
 
@@ -38,7 +38,7 @@ class OpenWatch(Protocol[K]):
     """A watch that the server has accepted."""
 
     def batches(self) -> AsyncGenerator[list[WatchEvent[K]], None]:
-        """Yield the events in lists, each with what came at once."""
+        """Yield the events in batches, each with all events that have arrived."""
         ...
 
 
@@ -46,7 +46,7 @@ class Reader(Protocol):
     """Reads objects."""
 
     async def get(self, kind: type[K], name: str, *, namespace: str | None = None) -> K:
-        """Return the object as it is now; raise NotFound when there is none."""
+        """Return the current object; raise NotFound when there is none."""
         ...
 
     def pages(
@@ -70,7 +70,7 @@ class Reader(Protocol):
         resource_version: str | None = None,
         timeout: timedelta = timedelta(minutes=5),
     ) -> AbstractAsyncContextManager[OpenWatch[K]]:
-        """Follow the changes after a version."""
+        """Watch the changes after a version."""
         ...
 
 
@@ -104,7 +104,7 @@ class Writer(Protocol):
         namespace: str | None = None,
         subresource: str | None = None,
     ) -> K:
-        """Change the object by steps that all happen or none."""
+        """Apply all of the operations to the object, or none."""
         ...
 
     async def apply(
@@ -118,7 +118,7 @@ class Writer(Protocol):
         namespace: str | None = None,
         subresource: str | None = None,
     ) -> K:
-        """Own exactly these fields of the object, creating it if need be."""
+        """Apply server-side: own exactly these fields of the object, creating it if necessary."""
         ...
 
     async def delete(

@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry
 from bramley.base.clock import SystemClock
 from bramley.runtime.manager import Manager, ManagerSettings
 
-async def main(calm):
-    settings = ManagerSettings(calm_collector=calm)
+async def main(tune):
+    settings = ManagerSettings(tune_gc=tune)
     manager = Manager(
         None, clock=SystemClock(), rng=random.Random(1), registry=CollectorRegistry(), settings=settings
     )
@@ -19,22 +19,22 @@ async def main(calm):
         await manager.ready.wait()
         manager.stop()
 
-asyncio.run(main({calm}))
+asyncio.run(main({tune}))
 print(gc.get_threshold()[0], gc.get_freeze_count() > 0)
 """
 
 
-def collector_after_a_start(*, calm: bool) -> str:
-    program = PROGRAM.replace("{calm}", str(calm))
-    told = subprocess.run(
+def gc_after_a_start(*, tune: bool) -> str:
+    program = PROGRAM.replace("{tune}", str(tune))
+    ended = subprocess.run(
         [sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60
     )
-    return told.stdout.strip()
+    return ended.stdout.strip()
 
 
-def test_manager_calms_the_collector_of_its_process() -> None:
-    assert collector_after_a_start(calm=True) == "20000 True"
+def test_manager_tunes_the_garbage_collector() -> None:
+    assert gc_after_a_start(tune=True) == "20000 True"
 
 
-def test_manager_leaves_the_collector_alone_when_told() -> None:
-    assert collector_after_a_start(calm=False).split()[0] == "700"
+def test_manager_leaves_the_garbage_collector_alone_without_the_setting() -> None:
+    assert gc_after_a_start(tune=False).split()[0] == "700"

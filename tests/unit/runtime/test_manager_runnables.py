@@ -1,4 +1,4 @@
-"""Jobs beside the workers: they start when the caches are there and end when the manager stops."""
+"""Runnables start when the caches are synced and end when the manager stops."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from bramley.kube.client import Client
 from bramley.runtime.manager import Manager, ManagerSettings
 
 
-async def test_job_beside_the_workers_runs_until_the_manager_stops() -> None:
-    told: list[str] = []
+async def test_runnable_runs_until_the_manager_stops() -> None:
+    calls: list[str] = []
 
-    async def job() -> None:
-        told.append("started")
+    async def runnable() -> None:
+        calls.append("started")
         try:
             await asyncio.Event().wait()
         finally:
-            told.append("ended")
+            calls.append("ended")
 
     async with embedded.running(clock=SystemClock()) as (api, token):
         client = Client(api.transport(token))
@@ -30,14 +30,14 @@ async def test_job_beside_the_workers_runs_until_the_manager_stops() -> None:
             clock=SystemClock(),
             rng=random.Random(1),
             registry=CollectorRegistry(),
-            settings=ManagerSettings(calm_collector=False),
+            settings=ManagerSettings(tune_gc=False),
         )
-        manager.beside(job)
+        manager.add_runnable(runnable)
         async with asyncio.TaskGroup() as group:
             group.create_task(manager.run())
             await asyncio.sleep(1)
-            before = list(told)
+            before = list(calls)
             manager.stop()
 
     assert before == ["started"]
-    assert told == ["started", "ended"]
+    assert calls == ["started", "ended"]

@@ -1,12 +1,12 @@
-"""Leader election on a Lease, by client-go's timing rules and with an epoch that fences.
+"""Leader election on a Lease, by client-go's timing rules and with a fencing epoch.
 
-A lease is taken when its record has not changed for its whole duration, measured by this process's own clock from when it
-saw the record: no clock of another machine is ever compared. The holder trusts its lease only for the shorter renew deadline,
-counted from the moment it *began* its last successful renewal, so it stops before anybody else may start, as long as no clock
-runs faster than another by more than lease / renew deadline (1.5 by default).
+A lease is taken when its record has not changed for its whole duration, measured by this process's own clock since it
+observed the record: clocks of different machines are never compared. The holder trusts its lease only for the shorter renew
+deadline, counted from when it *began* its last successful renewal, so it stops before another process may start, as long as
+no clock runs faster than another by more than lease / renew deadline (1.5 by default).
 
-Every take-over increases the epoch (the Lease's leaseTransitions). Actions on the outside carry it, and `Leadership.check`
-stands before each of them: a process that was stopped past its deadline finds out before it acts.
+Every take-over increases the epoch (the Lease's leaseTransitions). `Leadership.check` must be called right before each
+action: a process that was suspended past its deadline finds out before it acts.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from bramley.api.coordination import Lease, LeaseSpec
 from bramley.api.meta import ObjectMeta, micro_time
 from bramley.base import errors, log
 from bramley.base.clock import Clock
+from bramley.runtime.client import Kube
 from bramley.runtime.metrics import RuntimeMetrics
-from bramley.runtime.source import Kube
 
 logger = log.get(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class ElectionSettings:
-    """Which lease, who asks for it, and client-go's three times."""
+class LeaderElectionSettings:
+    """The lease, the identity of this process, and client-go's three durations."""
 
     namespace: str
     name: str
-    # Unique to this process: after a restart nobody may be mistaken for who he was before.
+    # Unique to this process: a restarted process must not be taken for its predecessor.
     identity: str
     lease: timedelta = timedelta(seconds=15)
     renew_deadline: timedelta = timedelta(seconds=10)
@@ -43,14 +43,14 @@ class ElectionSettings:
     def __post_init__(self) -> None:
         if not self.lease > self.renew_deadline > self.retry > timedelta():
             raise errors.BadConfiguration(
-                "a lease must outlast its renew deadline, and that a retry"
+                "lease must be longer than renew_deadline, and renew_deadline longer than retry"
             )
         if not self.identity:
-            raise errors.BadConfiguration("a candidate needs an identity")
+            raise errors.BadConfiguration("identity must not be empty")
 
 
 class Leadership:
-    """What the leader holds: the right to act until its deadline, under one epoch."""
+    """The permission to act until the deadline, under one epoch."""
 
     def __init__(self, clock: Clock, *, epoch: int, began: float, deadline: timedelta) -> None:
         self.epoch = epoch
@@ -59,29 +59,29 @@ class Leadership:
         self._until = began + self._deadline
 
     def check(self) -> None:
-        """Raise LeaseLost unless this process may still act; call it right before each act."""
+        """Raise LeaseLost unless this process may still act; call it right before each action."""
         if self.left() <= 0:
-            raise errors.LeaseLost(f"the lease of epoch {self.epoch} is not ours any more")
+            raise errors.LeaseLost(f"the lease of epoch {self.epoch} has expired")
 
     def left(self) -> float:
         """Return the seconds for which this process may act without another renewal."""
         return self._until - self._clock.monotonic()
 
     def extend(self, began: float) -> None:
-        """Count the deadline from the beginning of a renewal that succeeded."""
+        """Count the deadline from the start of a successful renewal."""
         self._until = began + self._deadline
 
     def end(self) -> None:
-        """Act no more."""
+        """Give up the leadership."""
         self._until = float("-inf")
 
 
-class Election:
-    """Takes, keeps and gives back one lease."""
+class LeaderElector:
+    """Acquires, renews and releases one lease."""
 
     def __init__(
         self,
-        settings: ElectionSettings,
+        settings: LeaderElectionSettings,
         kube: Kube,
         *,
         clock: Clock,
@@ -94,71 +94,76 @@ class Election:
         self._rng = rng
         self._is_leader = metrics.leader.of(settings.name)
         self._epoch = metrics.leader_epoch.of(settings.name)
-        self._seen: Lease | None = None
-        self._seen_at = 0.0
+        self._observed: Lease | None = None
+        self._observed_at = 0.0
         self._highest = 0
 
     async def acquire(self) -> Leadership:
-        """Wait until the lease is ours."""
-        logger.info("Waiting for the lease", lease=self._settings.name)
+        """Wait until this process holds the lease."""
+        logger.info("Waiting for the leader lease", lease=self._settings.name)
         while True:
             leadership = await self._attempt()
             if leadership is not None:
                 self._is_leader.set(1)
                 self._epoch.set(leadership.epoch)
-                logger.info("Leading", lease=self._settings.name, epoch=leadership.epoch)
+                logger.info(
+                    "Leader lease acquired", lease=self._settings.name, epoch=leadership.epoch
+                )
                 return leadership
-            # Always under the retry time, so that a lease that was given back is taken within it.
+            # Always under the retry time, so that a released lease is acquired within it.
             await asyncio.sleep(self._settings.retry.total_seconds() * self._between(0.5, 0.9))
 
     async def hold(self, leadership: Leadership) -> NoReturn:
-        """Renew the lease until it is lost, and say so by raising LeaseLost."""
+        """Renew the lease until it is lost; then raise LeaseLost."""
         try:
             while True:
                 pause = self._settings.retry.total_seconds() * self._between(0.9, 1.0)
                 await asyncio.sleep(min(pause, max(0.001, leadership.left())))
                 leadership.check()
-                await self._renew_in_time(leadership)
+                await self._try_to_renew(leadership)
         finally:
             self._is_leader.set(0)
 
     async def release(self, leadership: Leadership) -> None:
-        """Give the lease back so that another one need not wait for its end; act no more from now on."""
+        """Give up the leadership and release the lease, so that another process need not wait for its expiry."""
         held = leadership.left() > 0
+        # First, so that nothing acts any more while the request is under way.
         leadership.end()
         self._is_leader.set(0)
-        if not held or self._seen is None:
+        if not held or self._observed is None:
             return
         try:
             async with asyncio.timeout(self._settings.retry.total_seconds()):
-                await self._give_back(self._seen, leadership)
+                await self._clear_holder(self._observed, leadership)
         except (errors.BramleyError, TimeoutError) as error:
-            logger.warning("Lease not given back", lease=self._settings.name, error=str(error))
+            logger.warning("Leader lease not released", lease=self._settings.name, error=str(error))
         else:
-            logger.info("Lease given back", lease=self._settings.name, epoch=leadership.epoch)
+            logger.info("Leader lease released", lease=self._settings.name, epoch=leadership.epoch)
 
-    async def _give_back(self, lease: Lease, leadership: Leadership) -> None:
-        # One second, as client-go leaves it; without a holder nobody waits for it.
-        nobody = {"holderIdentity": None, "leaseDurationSeconds": 1, "renewTime": self._now()}
+    async def _clear_holder(self, lease: Lease, leadership: Leadership) -> None:
+        # A duration of one second, as client-go writes it; without a holder it is not waited for.
+        no_holder = {"holderIdentity": None, "leaseDurationSeconds": 1, "renewTime": self._now()}
         try:
-            await self._patch(lease, nobody)
+            await self._patch(lease, no_holder)
         except errors.Conflict:
-            # The stop cut off a renewal that arrived nevertheless, or somebody took it.
+            # Either the stop cancelled a renewal that the server had received, or another process took the lease.
             lease = await self._read()
-            self._must_be_ours(lease, leadership)
-            await self._patch(lease, nobody)
+            self._check_holder(lease, leadership)
+            await self._patch(lease, no_holder)
 
     async def _attempt(self) -> Leadership | None:
         try:
             async with asyncio.timeout(self._settings.renew_deadline.total_seconds()):
-                return await self._take_if_free()
+                return await self._acquire_if_free()
         except (errors.Conflict, errors.AlreadyExists):
             return None
         except (errors.BramleyError, TimeoutError) as error:
-            logger.warning("Cannot ask for the lease", lease=self._settings.name, error=str(error))
+            logger.warning(
+                "Acquiring leader lease failed", lease=self._settings.name, error=str(error)
+            )
             return None
 
-    async def _take_if_free(self) -> Leadership | None:
+    async def _acquire_if_free(self) -> Leadership | None:
         began = self._clock.monotonic()
         try:
             lease = await self._read()
@@ -186,8 +191,8 @@ class Election:
         self._observe(await self._kube.create(Lease(metadata=metadata, spec=spec)))
         return self._leadership(epoch, began)
 
-    async def _renew_in_time(self, leadership: Leadership) -> None:
-        # Half the deadline: a call that hangs leaves time for another, and one slower than that cannot keep a lease anyway.
+    async def _try_to_renew(self, leadership: Leadership) -> None:
+        # Half the deadline: a call that hangs leaves time for another, and a slower server cannot keep a lease anyway.
         longest = self._settings.renew_deadline.total_seconds() / 2
         try:
             async with asyncio.timeout(min(longest, leadership.left())):
@@ -198,29 +203,33 @@ class Election:
         except (errors.BramleyError, TimeoutError) as error:
             left = f"{leadership.left():.1f}"
             logger.warning(
-                "Lease not renewed", lease=self._settings.name, left=left, error=str(error)
+                "Renewing leader lease failed",
+                lease=self._settings.name,
+                left=left,
+                error=str(error),
             )
 
     async def _renew(self, leadership: Leadership) -> None:
-        lease = self._seen or await self._read()
+        lease = self._observed or await self._read()
+        # Before the request, never after it: the deadline must not outlast what the server stores.
         began = self._clock.monotonic()
         try:
             renewed = await self._patch(lease, self._claim() | {"renewTime": self._now()})
         except errors.Conflict:
-            # Either somebody took it, or an earlier renewal of ours arrived although its answer did not.
+            # Either another process took the lease, or an earlier renewal succeeded and only its response was lost.
             lease = await self._read()
-            self._must_be_ours(lease, leadership)
+            self._check_holder(lease, leadership)
             began = self._clock.monotonic()
             renewed = await self._patch(lease, self._claim() | {"renewTime": self._now()})
         self._observe(renewed)
         leadership.extend(began)
 
-    def _must_be_ours(self, lease: Lease, leadership: Leadership) -> None:
+    def _check_holder(self, lease: Lease, leadership: Leadership) -> None:
         spec = lease.spec
-        ours = spec.holder_identity == self._settings.identity
-        if not ours or spec.lease_transitions != leadership.epoch:
-            holder = spec.holder_identity or "nobody"
-            raise errors.LeaseLost(f"the lease {self._settings.name} is held by {holder} now")
+        is_holder = spec.holder_identity == self._settings.identity
+        if not is_holder or spec.lease_transitions != leadership.epoch:
+            holder = spec.holder_identity or "no process"
+            raise errors.LeaseLost(f"the lease {self._settings.name} is held by {holder}")
 
     async def _read(self) -> Lease:
         settings = self._settings
@@ -238,9 +247,9 @@ class Election:
         )
 
     def _observe(self, lease: Lease) -> None:
-        if self._seen is None or self._seen.spec != lease.spec:
-            self._seen_at = self._clock.monotonic()
-        self._seen = lease
+        if self._observed is None or self._observed.spec != lease.spec:
+            self._observed_at = self._clock.monotonic()
+        self._observed = lease
         self._highest = max(self._highest, lease.spec.lease_transitions or 0)
         self._epoch.set(self._highest)
 
@@ -249,7 +258,7 @@ class Election:
         if not spec.holder_identity or spec.holder_identity == self._settings.identity:
             return False
         lasts = spec.lease_duration_seconds or self._settings.lease.total_seconds()
-        return self._clock.monotonic() < self._seen_at + lasts
+        return self._clock.monotonic() < self._observed_at + lasts
 
     def _next_epoch(self, lease: Lease) -> int:
         return max(self._highest, lease.spec.lease_transitions or 0) + 1
