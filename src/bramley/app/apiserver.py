@@ -8,6 +8,7 @@ import gc
 import importlib
 import random
 import signal
+import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -24,13 +25,12 @@ from bramley.apiserver.nodes import reaching
 from bramley.apiserver.nodes.reaching import Nodes
 from bramley.apiserver.pki import private_files, tls
 from bramley.apiserver.pki.tls import Certificates
-from bramley.apiserver.server.audit import Log
+from bramley.apiserver.server.audit import AuditLog
 from bramley.apiserver.store import envelopes
 from bramley.apiserver.store.store import Store
 from bramley.app import embedded
-from bramley.app.connections import ConnectionBounds
-from bramley.app.listening import Address, bind, bound_address
-from bramley.app.serving import HttpsServer, Stop
+from bramley.app.https_server import ConnectionBounds, HttpsServer, Stop
+from bramley.app.listen_address import Address, bind, bound_address
 from bramley.base import log
 from bramley.base.clock import Clock, SystemClock
 from bramley.base.errors import BadConfiguration
@@ -38,7 +38,7 @@ from bramley.base.secret import Secret
 
 logger = log.get(__name__)
 
-_CLIENTS_FIRST = timedelta(milliseconds=100)
+_CONTROLLERS_START_DELAY = timedelta(milliseconds=100)
 _CONTROLLERS = "bramley.apiserver.controllers.cluster"
 
 
@@ -60,9 +60,24 @@ class Settings:
 
 def run(settings: Settings, *, on_serving: Callable[[Address], None]) -> None:
     """Serve until a signal arrives; `on_serving` is called as soon as clients can connect."""
+
+    def started(address: Address) -> None:
+        start_garbage_collector()
+        on_serving(address)
+
     run_until_signalled(
-        lambda stop: serve(settings, stop=stop, on_serving=on_serving, clock=SystemClock())
+        lambda stop: serve(settings, stop=stop, on_serving=started, clock=SystemClock())
     )
+
+
+def start_garbage_collector() -> None:
+    """Enable the collector, which the command line disabled, for everything but the objects of the start-up.
+
+    Those live as long as the process; frozen, they are not scanned again, which would stop the event loop for 15 ms each time.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def run_until_signalled(process: Callable[[Stop], Coroutine[Any, Any, None]]) -> None:
@@ -88,7 +103,9 @@ async def serve(
     with contextlib.closing(bind(settings.listen)) as bound:
         address = bound_address(settings.listen, bound)
         async with (
-            Store.open(settings.data_dir, clock=clock, check_record=envelopes.check_envelope) as store,
+            Store.open(
+                settings.data_dir, clock=clock, check_record=envelopes.check_envelope
+            ) as store,
             _audit_log(settings, store, clock) as audit,
         ):
             private_files.check_place(settings.kubeconfig)
@@ -96,31 +113,19 @@ async def serve(
             certificates = _certificates(settings, clock)
             token = kubeconfigs.admin_token(settings.kubeconfig, tokens)
             nodes = _nodes(settings, certificates, clock)
-            cluster = embedded.build(
+            cluster = _cluster(
+                settings,
                 store,
                 tokens,
-                clock=clock,
-                rng=random.Random(),
-                settings=replace(settings.api, cluster_admission=settings.controllers.enabled),
-                controllers=settings.controllers,
-                authority=certificates.authority.decode(),
-                keys=Keys.open(settings.data_dir, clock=clock),
-                backups=Backups(
-                    store, folder=settings.data_dir, kubeconfig=settings.kubeconfig, clock=clock
-                ),
-                audit=audit,
+                certificates=certificates,
                 nodes=nodes,
+                audit=audit,
+                clock=clock,
             )
             await embedded.prepare(cluster.api, token)
             write_kubeconfig = partial(_write_kubeconfig, settings, address, certificates, token)
             write_kubeconfig()
-            server = HttpsServer(
-                cluster.api.application,
-                bound=bound,
-                context=certificates.context(),
-                drain=settings.drain,
-                bounds=ConnectionBounds(settings.api.connections, settings.api.head_deadline),
-            )
+            server = _https_server(settings, cluster, certificates, bound)
             async with asyncio.TaskGroup() as group:
                 tasks = (
                     group.create_task(certificates.keep_fresh(write_kubeconfig)),
@@ -142,12 +147,45 @@ async def _end_streams(cluster: embedded.Cluster, nodes: Nodes) -> None:
 
 async def _call_when_ready(server: HttpsServer, on_serving: Callable[[], None]) -> None:
     await server.ready.wait()
-    # The command line disables the garbage collector until here. What start-up made lives as long as the process:
-    # frozen, it is not scanned again and again, which would stop the event loop for 15 ms each time.
-    gc.collect()
-    gc.freeze()
-    gc.enable()
     on_serving()
+
+
+def _cluster(
+    settings: Settings,
+    store: Store,
+    tokens: Tokens,
+    *,
+    certificates: Certificates,
+    nodes: Nodes,
+    audit: AuditLog | None,
+    clock: Clock,
+) -> embedded.Cluster:
+    backups = Backups(store, folder=settings.data_dir, kubeconfig=settings.kubeconfig, clock=clock)
+    return embedded.build(
+        store,
+        tokens,
+        clock=clock,
+        rng=random.Random(),
+        settings=replace(settings.api, cluster_admission=settings.controllers.enabled),
+        controllers=settings.controllers,
+        authority=certificates.authority.decode(),
+        keys=Keys.open(settings.data_dir, clock=clock),
+        backups=backups,
+        audit=audit,
+        nodes=nodes,
+    )
+
+
+def _https_server(
+    settings: Settings, cluster: embedded.Cluster, certificates: Certificates, bound: socket.socket
+) -> HttpsServer:
+    return HttpsServer(
+        cluster.api.application,
+        bound=bound,
+        context=certificates.context(),
+        drain=settings.drain,
+        bounds=ConnectionBounds(settings.api.connections, settings.api.head_deadline),
+    )
 
 
 def _nodes(settings: Settings, certificates: Certificates, clock: Clock) -> Nodes:
@@ -185,14 +223,16 @@ def _write_kubeconfig(
 
 
 @contextlib.asynccontextmanager
-async def _audit_log(settings: Settings, store: Store, clock: Clock) -> AsyncIterator[Log | None]:
+async def _audit_log(
+    settings: Settings, store: Store, clock: Clock
+) -> AsyncIterator[AuditLog | None]:
     """Open the audit log, if there is one; when the context ends, every entry is written."""
     if settings.audit is None:
         yield None
         return
     private_files.check_place(settings.audit)
-    audit = Log(settings.audit, clock=clock)
-    audit.begin(store.revision)
+    audit = AuditLog(settings.audit, clock=clock)
+    audit.record_start(store.revision)
     try:
         yield audit
     finally:
@@ -216,7 +256,7 @@ async def _run_controllers(controllers: embedded.Controllers, serving: asyncio.E
         return
     # Clients first: importing the controllers takes a while, and happens in a thread so that requests are served meanwhile.
     await serving.wait()
-    await asyncio.sleep(_CLIENTS_FIRST.total_seconds())
+    await asyncio.sleep(_CONTROLLERS_START_DELAY.total_seconds())
     await asyncio.to_thread(importlib.import_module, _CONTROLLERS)
     await controllers.run()
 

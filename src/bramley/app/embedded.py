@@ -21,7 +21,7 @@ from bramley.apiserver.apimachinery.settings import Settings
 from bramley.apiserver.apimachinery.users import User
 from bramley.apiserver.auth.bearer_tokens import ADMIN, ADMIN_GROUPS, Tokens
 from bramley.apiserver.auth.signing import Keys
-from bramley.apiserver.kinds import table
+from bramley.apiserver.kinds import builtin_kinds
 from bramley.apiserver.server import app
 from bramley.apiserver.server.request_metrics import MetricSources
 from bramley.apiserver.store.store import Store
@@ -205,7 +205,7 @@ def build(  # noqa: PLR0913 - one parameter per part that differs between server
 
     application = app.build(
         store=store,
-        catalog=table.catalog(settings),
+        catalog=builtin_kinds.catalog(settings),
         authenticate=authenticate,
         clock=clock,
         chance=rng,

@@ -13,7 +13,7 @@ from typing import Any
 from bramley.apiserver.apimachinery.settings import Settings
 from bramley.apiserver.auth.bearer_tokens import User
 from bramley.apiserver.http.exchange import Message, Send
-from bramley.apiserver.kinds import table
+from bramley.apiserver.kinds import builtin_kinds
 from bramley.apiserver.nodes.reaching import Nodes
 from bramley.apiserver.server import app
 from bramley.apiserver.store.settings import Settings as StoreSettings
@@ -117,7 +117,7 @@ class World:
         # Further tokens, and whose they are.
         self.users: dict[str, str] = {}
         self.is_admin_known = True
-        self.catalog = table.catalog()
+        self.catalog = builtin_kinds.catalog()
         self.app = app.build(
             store=store,
             catalog=self.catalog,

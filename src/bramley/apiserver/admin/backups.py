@@ -1,7 +1,7 @@
-"""`GET /bramley/v1/backup`: the state of the running server at one moment as a tar, for `system:masters` alone.
+"""`GET /bramley/v1/backup`: a consistent backup of the running server as a tar, for `system:masters` alone.
 
-The snapshot is taken between two commits and costs the server a copy of lists; the database file is built from it by
-another thread, so that writes go on meanwhile. One backup at a time: each needs the space of the database.
+The snapshot is taken between two commits and costs the server a copy of lists; a thread builds the database file from
+it, so that writes go on meanwhile. One backup at a time: each needs the disk space of the database.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bramley.apiserver.admin.gate import Work
+from bramley.apiserver.admin.gate import Endpoint
 from bramley.apiserver.apimachinery.settings import Settings
 from bramley.apiserver.apimachinery.status import ApiError
 from bramley.apiserver.http.exchange import Request, Send
 from bramley.apiserver.store import backup
 from bramley.apiserver.store.data_folder import DATABASE
-from bramley.apiserver.store.sqlite_file import Loaded
+from bramley.apiserver.store.sqlite_file import Snapshot
 from bramley.apiserver.store.store import Store
 from bramley.base import log
 from bramley.base.clock import Clock
@@ -48,22 +48,22 @@ class Backups:
         clean(folder)
 
     @property
-    def work(self) -> Work:
-        """Return what its path does, for masters only: a backup holds every Secret and every key."""
-        return Work(PATH, "GET", self._serve, "the backup cannot be made")
+    def endpoint(self) -> Endpoint:
+        """Return the endpoint that sends a backup; for masters only, because it holds every Secret and every key."""
+        return Endpoint(PATH, "GET", self._serve, "the backup cannot be made")
 
     async def _serve(self, request: Request, send: Send) -> None:
         await self.send(send, request.settings)
 
     async def send(self, send: Send, settings: Settings) -> None:
-        """Send one backup as the whole answer."""
+        """Send one backup as the response."""
         async with self._made() as archive:
             length = str(archive.size_bytes).encode()
             headers = [(b"content-type", b"application/x-tar"), (b"content-length", length)]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             chunks = archive.chunks()
             while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
-                # A client that stops reading must not keep the space for ever.
+                # A client that stops reading must not keep the disk space forever.
                 async with asyncio.timeout(settings.send_deadline.total_seconds()):
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
@@ -78,7 +78,7 @@ class Backups:
 
         self._busy = True
         try:
-            # Without an await in between: objects, tokens and keys are those of one moment.
+            # No await between these two: objects, tokens and keys must be of the same moment.
             content = self._store.snapshot()
             small = archives.belongings(self._folder, self._kubeconfig)
             with scratch(self._folder) as place:
@@ -87,7 +87,7 @@ class Backups:
             self._busy = False
 
 
-def packed(content: Loaded, small: Sequence[Part], place: Path, now: datetime) -> Archive:
+def packed(content: Snapshot, small: Sequence[Part], place: Path, now: datetime) -> Archive:
     """Build the database in a scratch folder and return the backup that holds it and the small parts."""
     import importlib.metadata
 
@@ -109,12 +109,12 @@ def packed(content: Loaded, small: Sequence[Part], place: Path, now: datetime) -
 
 @contextlib.contextmanager
 def scratch(folder: Path) -> Iterator[Path]:
-    """Give a private folder that is gone afterwards."""
+    """Yield a private temporary folder."""
     with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=folder, ignore_cleanup_errors=True) as at:
         yield Path(at)
 
 
 def clean(folder: Path) -> None:
-    """Remove what a backup that was cut off left behind."""
+    """Remove the temporary folders of interrupted backups."""
     for left in folder.glob(f"{_SCRATCH}*"):
         shutil.rmtree(left, ignore_errors=True)

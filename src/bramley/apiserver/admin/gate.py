@@ -1,88 +1,70 @@
-"""Paths for `system:masters` alone, whatever roles say: one check of who asks, and one line in the audit log for each answer.
+"""Endpoints for `system:masters` alone, whatever roles grant: one access check, and one line in the audit log per response.
 
-What holds every Secret, or voids every token, is served through here and nowhere else.
+Whatever exposes every Secret or invalidates every token is served through here and nowhere else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
 from bramley.apiserver.apimachinery import status
 from bramley.apiserver.apimachinery.settings import Settings
 from bramley.apiserver.apimachinery.status import ApiError
-from bramley.apiserver.http.exchange import (
-    Message,
-    Receive,
-    Request,
-    Scope,
-    Send,
-)
-from bramley.apiserver.server.api import Callers
+from bramley.apiserver.auth.access_control import AccessControl
+from bramley.apiserver.http.exchange import Message, Receive, Request, Scope, Send
 from bramley.apiserver.store.errors import StorageUnavailable
 from bramley.base.errors import BadConfiguration
 
-if TYPE_CHECKING:
-    from bramley.apiserver.server.audit import Log
-
 Serve: TypeAlias = Callable[[Request, Send], Awaitable[None]]
+RecordAudit: TypeAlias = Callable[[Request, int], None]
 _INSUFFICIENT_STORAGE = 507
 
 
-class Work(msgspec.Struct, frozen=True):
-    """What is done for a method on a path; `fails` begins what is said when the disk does not take it."""
+class Endpoint(msgspec.Struct, frozen=True):
+    """The handler of one method on one path; `failure` begins the message when the disk refuses it."""
 
     path: str
     method: str
     serve: Serve
-    fails: str
+    failure: str
 
 
-class Door(msgspec.Struct, frozen=True):
-    """Where masters come in: who asks is checked here, and either answer is noted."""
+class AdminGate(msgspec.Struct, frozen=True):
+    """Serves one endpoint: checks the caller first, and records each response in the audit log."""
 
-    callers: Callers
+    endpoint: Endpoint
+    access_control: AccessControl
     settings: Settings
-    audit: Log | None = None
-
-
-class Endpoint(msgspec.Struct, frozen=True):
-    """One path behind the door."""
-
-    work: Work
-    door: Door
+    record: RecordAudit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, or raise why not; either is noted."""
-        request = Request(scope, receive, self.door.settings)
+        """Serve one request, or raise the error that becomes its response; both are recorded."""
+        request = Request(scope, receive, self.settings)
 
-        async def noting(message: Message) -> None:
+        async def recorded_send(message: Message) -> None:
             if message["type"] == "http.response.start":
-                self._note(request, message["status"])
+                self.record(request, message["status"])
             await send(message)
 
         try:
             self._check(request)
-            await self._serve(request, noting)
+            await self._serve(request, recorded_send)
         except ApiError as error:
-            self._note(request, error.code)
+            self.record(request, error.code)
             raise
 
     def _check(self, request: Request) -> None:
         request.check_headers()
-        self.door.callers.check_master(request)
-        if request.method != self.work.method:
+        self.access_control.check_master(request)
+        if request.method != self.endpoint.method:
             raise status.method_not_allowed()
 
     async def _serve(self, request: Request, send: Send) -> None:
         try:
-            await self.work.serve(request, send)
+            await self.endpoint.serve(request, send)
         except (StorageUnavailable, BadConfiguration, OSError) as error:
-            told = f"{self.work.fails}: {error}"
-            raise ApiError(_INSUFFICIENT_STORAGE, "InternalError", told) from error
-
-    def _note(self, request: Request, code: int) -> None:
-        if self.door.audit is not None:
-            self.door.audit.note(request, code)
+            message = f"{self.endpoint.failure}: {error}"
+            raise ApiError(_INSUFFICIENT_STORAGE, "InternalError", message) from error

@@ -218,7 +218,7 @@ class Accounts:
         if record is None:
             raise BadToken(_gone(key))
         meta: _Metadata | None = None
-        with self._store.damage.sparing(record):
+        with self._store.damage.skip_unreadable(record):
             meta = msgspec.json.decode(record.body, type=_Object).metadata
         if meta is None:
             raise BadToken(_gone(key))

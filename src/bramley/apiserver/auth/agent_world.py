@@ -55,7 +55,7 @@ class Pods:
         for record in store.list(_PODS):
             self._enter(record)
         # Asked at every commit, and never interested: the question itself is the news.
-        store.watch(_PODS, since=store.revision, wants=self._follow)
+        store.watch(_PODS, since=store.revision, accepts=self._follow)
 
     def find(self, namespace: str, name: str) -> PodFacts | None:
         """Return what is known of a Pod, None when there is none."""
@@ -93,7 +93,7 @@ class Pods:
         if known is not None and known[0] is record:
             return known[1]
         facts = _UNREADABLE
-        with self._store.damage.sparing(record):
+        with self._store.damage.skip_unreadable(record):
             pod = msgspec.json.decode(record.body, type=_Pod)
             node = str(pod.spec.get("nodeName") or "")
             facts = PodFacts(node, pod.metadata.uid, references.of_spec(pod.spec))
@@ -118,7 +118,7 @@ class StoredWorld:
         known = self._enrolments.get(node)
         if known is None or known[0] is not record:
             enrols = False
-            with self._store.damage.sparing(record):
+            with self._store.damage.skip_unreadable(record):
                 enrols = _enrols(record, node)
             known = self._enrolments[node] = record, enrols
         return known[1]

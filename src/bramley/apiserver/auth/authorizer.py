@@ -14,7 +14,6 @@ from bramley.apiserver.apimachinery.causes import quoted
 from bramley.apiserver.apimachinery.status import ApiError, Details, forbidden
 from bramley.apiserver.auth.attributes import Attributes
 from bramley.apiserver.auth.rbac import Rbac
-from bramley.apiserver.server import health
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
@@ -29,8 +28,8 @@ Opinion = Callable[[Attributes], Verdict | None]
 
 ALLOWED = Verdict(allowed=True)
 REFUSED = Verdict(allowed=False)
-# What a stranger may read: that the server lives, and which version it has.
-_PROBES = frozenset(health.PROBES)
+# Every user may read these, also an anonymous one.
+PROBES = ("healthz", "livez", "readyz")
 _VERSION = frozenset({"/version", "/version/"})
 _READING = frozenset({"get", "head"})
 
@@ -79,7 +78,7 @@ class Authorizer:
 def _is_open(asked: Attributes) -> bool:
     if asked.verb not in _READING:
         return False
-    return asked.path in _VERSION or asked.path.removeprefix("/").partition("/")[0] in _PROBES
+    return asked.path in _VERSION or asked.path.removeprefix("/").partition("/")[0] in PROBES
 
 
 def refusal(asked: Attributes, reason: str = "") -> ApiError:

@@ -133,7 +133,7 @@ class Rbac:
         if known is not None and known[0] is record:
             return known[1]
         rules = NO_RULES
-        with self._store.damage.sparing(record):
+        with self._store.damage.skip_unreadable(record):
             rules = RuleSet(msgspec.json.decode(record.body, type=_Role).rules or ())
         self._compiled[role] = record, rules
         return rules
@@ -158,7 +158,7 @@ class Rbac:
 
     def _binding(self, record: Record) -> _Binding | None:
         """Return what a binding says; one that cannot be read gives nobody anything, and takes nothing from others."""
-        with self._store.damage.sparing(record):
+        with self._store.damage.skip_unreadable(record):
             return msgspec.json.decode(record.body, type=_Binding)
         return None
 

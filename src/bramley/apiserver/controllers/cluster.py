@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Protocol
 
 from bramley.apiserver.controllers import (
-    aggregation,
     disruption,
-    event_ttl,
     namespaces,
     node_lifecycle,
-    node_ttl,
     pod_gc,
     service_accounts,
 )
+from bramley.apiserver.controllers import clusterrole_aggregation
+from bramley.apiserver.controllers import ttl
+from bramley.apiserver.controllers import ttl
 from bramley.apiserver.controllers.deployments import reconciler as deployments
-from bramley.apiserver.controllers.garbage import adding as garbage
+from bramley.apiserver.controllers.garbage import collector as garbage
 from bramley.apiserver.controllers.replica_sets import reconciler as replica_sets
 from bramley.apiserver.controllers.scheduling import scheduler
 from bramley.apiserver.controllers.timings import DEFAULT, Timings
@@ -40,13 +40,13 @@ def everything() -> tuple[Add, ...]:
         garbage.add,
         scheduler.add,
         node_lifecycle.add,
-        node_ttl.add,
+        ttl.add_node_ttl,
         pod_gc.add,
-        event_ttl.add,
+        ttl.add,
         replica_sets.add,
         deployments.add,
         disruption.add,
-        aggregation.add,
+        clusterrole_aggregation.add,
     )
 
 

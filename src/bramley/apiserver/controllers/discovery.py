@@ -1,7 +1,7 @@
-"""What an API serves, learned from its discovery documents, and objects of any kind by their metadata alone.
+"""Discovery of the served kinds, and `PartialObject`, the metadata of an object of any kind.
 
-Garbage collection and the end of namespaces concern kinds that nobody knows beforehand, so for each of them a type is made
-that holds what these two need and nothing else; a `Kinds` makes each only once.
+Garbage collection and namespace deletion have to handle every served kind, so `PartialTypes` makes one type per resource that
+has only the fields these two need.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from bramley.base import errors
 from bramley.kube.client import Client
 
 
-class ThinMeta(Fields, frozen=True, kw_only=True):
-    """Identity, owners and end of an object; labels and annotations are left out, since they are most of its size."""
+class PartialMeta(Fields, frozen=True, kw_only=True):
+    """Identity, owners and deletion of an object, without labels and annotations, which are most of its size."""
 
     name: str = ""
     namespace: str | None = None
@@ -28,39 +28,39 @@ class ThinMeta(Fields, frozen=True, kw_only=True):
     owner_references: list[OwnerReference] = []
 
 
-class Thin(Object, frozen=True, kw_only=True):
-    """An object of any kind, without its contents."""
+class PartialObject(Object, frozen=True, kw_only=True):
+    """An object of any kind, without spec and status."""
 
     resource: ClassVar[Resource]
 
-    metadata: ThinMeta = ThinMeta()  # type: ignore[assignment]  # a narrower view of the same fields
+    metadata: PartialMeta = PartialMeta()  # type: ignore[assignment]  # a narrower view of the same fields
 
 
 @dataclass(frozen=True, slots=True)
-class Kinds:
-    """Gives each resource one type, so that decoders are made only once."""
+class PartialTypes:
+    """One type per resource, so that each decoder is built only once."""
 
-    known: dict[Resource, type[Thin]] = field(default_factory=dict)
+    known: dict[Resource, type[PartialObject]] = field(default_factory=dict)
 
-    def of(self, resource: Resource) -> type[Thin]:
+    def of(self, resource: Resource) -> type[PartialObject]:
         """Return the type for objects of this resource."""
         kind = self.known.get(resource)
         if kind is None:
             made = msgspec.defstruct(
-                f"Thin{resource.kind}",
+                f"Partial{resource.kind}",
                 [],
-                bases=(Thin,),
+                bases=(PartialObject,),
                 namespace={"resource": resource},
                 frozen=True,
                 kw_only=True,
             )
-            kind = self.known[resource] = cast("type[Thin]", made)
+            kind = self.known[resource] = cast("type[PartialObject]", made)
         return kind
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
-    """One kind that the API serves in its preferred version, and what can be done with it."""
+class ServedResource:
+    """A resource that the API serves in its preferred version, and its verbs."""
 
     resource: Resource
     verbs: frozenset[str]
@@ -68,14 +68,14 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """All kinds that were found, the versions of each group, and which group versions could not be read."""
+    """The served resources, the versions of each group, and the group versions that could not be read."""
 
-    kinds: tuple[Served, ...] = ()
+    kinds: tuple[ServedResource, ...] = ()
     versions: dict[str, tuple[str, ...]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
 
     def find(self, api_version: str, kind: str) -> Resource | None:
-        """Return where objects of this kind are found; None when this version of it is not served."""
+        """Return the resource of a kind, or None if this version of it is not served."""
         group, _, version = api_version.rpartition("/")
         if version not in self.versions.get(group, ()):
             return None
@@ -84,13 +84,13 @@ class Discovery:
 
 
 async def discover(client: Client) -> Discovery:
-    """Read what is served; a group that cannot be read is named and does not hide the others."""
+    """Read the discovery documents; a group that fails is recorded and does not affect the others."""
     versions: dict[str, tuple[str, ...]] = {"": ("v1",)}
     preferred = {"": "v1"}
     for group in (await client.read_wire("/apis"))["groups"]:
         versions[group["name"]] = tuple(each["version"] for each in group["versions"])
         preferred[group["name"]] = group["preferredVersion"]["version"]
-    kinds: list[Served] = []
+    kinds: list[ServedResource] = []
     failures: dict[str, str] = {}
     for group, version in preferred.items():
         api_version = f"{group}/{version}" if group else version
@@ -103,9 +103,9 @@ async def discover(client: Client) -> Discovery:
     return Discovery(tuple(kinds), versions, failures)
 
 
-def _kinds(group: str, version: str, entries: list[dict[str, Any]]) -> list[Served]:
+def _kinds(group: str, version: str, entries: list[dict[str, Any]]) -> list[ServedResource]:
     return [
-        Served(
+        ServedResource(
             Resource(group, version, each["kind"], each["name"], namespaced=each["namespaced"]),
             frozenset(each["verbs"]),
         )

@@ -5,15 +5,21 @@ The API only marks a namespace as terminating and refuses new contents. What is 
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from types import MappingProxyType
 
 from bramley.api.core import Namespace, Pod
 from bramley.api.meta import Condition, Resource
-from bramley.apiserver.controllers import namespace_conditions
-from bramley.apiserver.controllers.discovery import Discovery, Kinds, Served, discover
-from bramley.apiserver.controllers.namespace_conditions import Emptied
+from bramley.apiserver.controllers.discovery import (
+    Discovery,
+    PartialTypes,
+    ServedResource,
+    discover,
+)
 from bramley.apiserver.controllers.timings import Timings
 from bramley.base import errors, log
 from bramley.base.backoff import Backoff
@@ -22,6 +28,96 @@ from bramley.kube.client import Client
 from bramley.runtime.controller import Controller, ControllerSettings
 from bramley.runtime.manager import Manager
 from bramley.runtime.outcome import CheckAgain, Outcome, Settled
+
+# In the order in which they are written: the reason and the sentence for when nothing is wrong.
+_WELL = MappingProxyType(
+    {
+        "NamespaceDeletionDiscoveryFailure": (
+            "ResourcesDiscovered",
+            "All resources successfully discovered",
+        ),
+        "NamespaceDeletionGroupVersionParsingFailure": (
+            "ParsedGroupVersions",
+            "All legacy kube types successfully parsed",
+        ),
+        "NamespaceDeletionContentFailure": (
+            "ContentDeleted",
+            "All content successfully deleted, may be waiting on finalization",
+        ),
+        "NamespaceContentRemaining": ("ContentRemoved", "All content successfully removed"),
+        "NamespaceFinalizersRemaining": (
+            "ContentHasNoFinalizers",
+            "All content-preserving finalizers finished",
+        ),
+    }
+)
+
+
+@dataclass(slots=True)
+class Emptied:
+    """How far one attempt to empty a namespace came."""
+
+    discovery: str = ""
+    errors: list[str] = field(default_factory=list)
+    remaining: dict[str, int] = field(default_factory=dict)
+    finalizers: Counter[str] = field(default_factory=Counter)
+    # For how many seconds what remains may take.
+    seconds: int = 0
+    # Whether all kinds were looked at; what remains is only told then.
+    counted: bool = True
+
+    def remain(self, resource: Resource, finalizers: Sequence[Iterable[str]]) -> None:
+        """Note that this many objects of a kind are left, with these finalizers each."""
+        self.remaining[f"{resource.plural}.{resource.group}"] = len(finalizers)
+        for each in finalizers:
+            self.finalizers.update(each)
+
+
+def decide(old: Sequence[Condition], emptied: Emptied, *, now: datetime) -> list[Condition]:
+    """Return the conditions after an attempt; those of others stay, and a status that stays keeps its time."""
+    found = {each.type: each for each in old}
+    wrong = dict(_wrong(emptied))
+    for type, well in _WELL.items():
+        reason, message = wrong.get(type, well)
+        status = "True" if type in wrong else "False"
+        before = found.get(type)
+        same = before is not None and before.status == status
+        found[type] = Condition(
+            type=type,
+            status="True" if status == "True" else "False",
+            reason=reason,
+            message=message,
+            last_transition_time=before.last_transition_time
+            if same and before is not None
+            else now.replace(microsecond=0),
+        )
+    return list(found.values())
+
+
+def _wrong(emptied: Emptied) -> Iterable[tuple[str, tuple[str, str]]]:
+    if emptied.discovery:
+        yield "NamespaceDeletionDiscoveryFailure", ("DiscoveryFailed", emptied.discovery)
+    if emptied.errors:
+        told = ", ".join(sorted(emptied.errors))
+        message = f"Failed to delete all resource types, {len(emptied.errors)} remaining: {told}"
+        yield "NamespaceDeletionContentFailure", ("ContentDeletionFailed", message)
+    if emptied.counted and emptied.remaining:
+        told = _told(
+            f"{name} has {left} resource instances" for name, left in emptied.remaining.items()
+        )
+        message = f"Some resources are remaining: {told}"
+        yield "NamespaceContentRemaining", ("SomeResourcesRemain", message)
+    if emptied.counted and emptied.finalizers:
+        told = _told(
+            f"{name} in {left} resource instances" for name, left in emptied.finalizers.items()
+        )
+        message = f"Some content in the namespace has finalizers remaining: {told}"
+        yield "NamespaceFinalizersRemaining", ("SomeFinalizersRemain", message)
+
+
+def _told(each: Iterable[str]) -> str:
+    return ", ".join(sorted(each))
+
 
 logger = log.get(__name__)
 
@@ -39,7 +135,7 @@ class NamespaceReconciler:
     client: Client
     clock: Clock
     timings: Timings
-    kinds: Kinds = field(default_factory=Kinds)
+    kinds: PartialTypes = field(default_factory=PartialTypes)
 
     async def reconcile(self, seen: Namespace) -> Outcome:
         """Take the namespace one step nearer to its end, if it is to end."""
@@ -89,7 +185,9 @@ class NamespaceReconciler:
                 await self._empty_kind(namespace, each, emptied)
         return emptied
 
-    async def _empty_kind(self, namespace: Namespace, served: Served, emptied: Emptied) -> None:
+    async def _empty_kind(
+        self, namespace: Namespace, served: ServedResource, emptied: Emptied
+    ) -> None:
         try:
             await self._try_kind(namespace, served, emptied)
         except errors.NotFound:
@@ -98,7 +196,9 @@ class NamespaceReconciler:
         except errors.BramleyError as error:
             emptied.errors.append(str(error))
 
-    async def _try_kind(self, namespace: Namespace, served: Served, emptied: Emptied) -> None:
+    async def _try_kind(
+        self, namespace: Namespace, served: ServedResource, emptied: Emptied
+    ) -> None:
         kind, name = self.kinds.of(served.resource), namespace.name
         if not (await self.client.list(kind, namespace=name)).items:
             return
@@ -138,9 +238,7 @@ class NamespaceReconciler:
         return 0 if waited >= timedelta(seconds=longest) else longest
 
     async def _tell(self, namespace: Namespace, emptied: Emptied) -> None:
-        conditions = namespace_conditions.decide(
-            namespace.status.conditions, emptied, now=self.clock.now()
-        )
+        conditions = decide(namespace.status.conditions, emptied, now=self.clock.now())
         if conditions == namespace.status.conditions:
             return
         status = {"status": {"conditions": [_wire(each) for each in conditions]}}
@@ -170,7 +268,7 @@ def _note_failures(found: Discovery, emptied: Emptied) -> None:
     emptied.errors.append(emptied.discovery)
 
 
-def _to_empty(found: Discovery) -> list[Served]:
+def _to_empty(found: Discovery) -> list[ServedResource]:
     return [
         each
         for each in found.kinds

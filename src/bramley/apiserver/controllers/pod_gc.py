@@ -15,7 +15,7 @@ from typing import NoReturn
 from bramley.api import conditions
 from bramley.api.core import Node, Pod
 from bramley.apiserver.controllers.node_lifecycle import taints
-from bramley.apiserver.controllers.node_lifecycle.eviction import ended, mark_disrupted
+from bramley.apiserver.controllers.node_lifecycle.eviction import terminal_status, add_disruption_target
 from bramley.apiserver.controllers.timings import Timings
 from bramley.base import errors, log
 from bramley.base.clock import Clock
@@ -34,7 +34,7 @@ _LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
 class Garbage:
     """Pods to remove, by why; those of missing Nodes only if these are really gone."""
 
-    ended: list[Pod] = field(default_factory=list)
+    terminal_status: list[Pod] = field(default_factory=list)
     out_of_service: list[Pod] = field(default_factory=list)
     never_scheduled: list[Pod] = field(default_factory=list)
     of_missing: dict[str, list[Pod]] = field(default_factory=dict)
@@ -43,9 +43,9 @@ class Garbage:
 def find(pods: Sequence[Pod], nodes: Iterable[Node], *, threshold: int) -> Garbage:
     """Return what is to be removed; a threshold of zero keeps every ended Pod."""
     known = {node.name: node for node in nodes}
-    ended = [pod for pod in pods if pod.status.phase in _ENDED]
-    too_many = len(ended) - threshold if threshold > 0 else 0
-    garbage = Garbage(sorted(ended, key=_first_to_go)[:too_many] if too_many > 0 else [])
+    terminal_status = [pod for pod in pods if pod.status.phase in _ENDED]
+    too_many = len(terminal_status) - threshold if threshold > 0 else 0
+    garbage = Garbage(sorted(terminal_status, key=_first_to_go)[:too_many] if too_many > 0 else [])
     for pod in pods:
         name = pod.spec.node_name
         if name and name not in known:
@@ -98,7 +98,7 @@ class PodGarbage:
         """Remove garbage once."""
         threshold = self._timings.terminated_pod_threshold
         garbage = find(self._pods.all(), self._nodes.all(), threshold=threshold)
-        for pod in (*garbage.ended, *garbage.out_of_service, *garbage.never_scheduled):
+        for pod in (*garbage.terminal_status, *garbage.out_of_service, *garbage.never_scheduled):
             await self._remove(pod)
         for name in await self._gone(garbage.of_missing):
             for pod in garbage.of_missing[name]:
@@ -134,7 +134,7 @@ class PodGarbage:
 
     async def _mark_failed(self, pod: Pod, why: str) -> None:
         if why:
-            await mark_disrupted(
+            await add_disruption_target(
                 self._kube,
                 pod,
                 reason="DeletionByPodGC",
@@ -146,7 +146,7 @@ class PodGarbage:
         await self._kube.merge_patch(
             Pod,
             pod.name,
-            {"status": ended(pod, "Failed")},
+            {"status": terminal_status(pod, "Failed")},
             namespace=pod.namespace,
             subresource="status",
             uid=pod.uid,

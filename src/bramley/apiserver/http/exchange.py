@@ -1,14 +1,16 @@
-"""One request and its answer, between ASGI's messages and the handlers.
+"""One request and its response, between ASGI's messages and the handlers.
 
-Handlers get a `Request` and return an `Answer`; only watches send for themselves, and `streaming` what comes in pieces. Nothing here knows a resource.
+Handlers get a `Request` and return a `Response`; only watches and streamed responses send messages themselves.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
+from datetime import UTC, datetime
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -17,10 +19,7 @@ from bramley.apiserver.apimachinery import status
 from bramley.apiserver.apimachinery.settings import Settings
 from bramley.apiserver.apimachinery.status import ApiError
 from bramley.apiserver.apimachinery.users import ANONYMOUS, User
-
-if TYPE_CHECKING:
-    from bramley.apiserver.auth.peers import Peer
-    from bramley.apiserver.http.paths import Target
+from bramley.apiserver.http.request_info import RequestInfo, Target
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -30,25 +29,53 @@ Header = tuple[bytes, bytes]
 
 JSON = (b"content-type", b"application/json")
 TEXT = (b"content-type", b"text/plain; charset=utf-8")
-# Where the server puts the owner of the connection into a request's scope.
+# The key of a connection's client certificate in the ASGI scope.
 PEER = "bramley.peer"
 NOT_MODIFIED = 304
-# What nobody is told, and is counted only: the client went away before there was an answer.
+# Never sent, only counted: the client disconnected before there was a response.
 CLIENT_LEFT = 499
 _NO_CACHE = (b"cache-control", b"no-cache, private")
 
 
+class Peer(msgspec.Struct, frozen=True):
+    """The owner of a connection's client certificate: the common name is the user, the organisations are the groups.
+
+    Read once when the connection begins, from a certificate that TLS verified to be of our own authority and for clients.
+    """
+
+    user: User
+    until: datetime
+
+    def is_valid(self, now: datetime) -> bool:
+        """Return whether the certificate has not expired since the connection began."""
+        return now < self.until
+
+
+def peer_of_certificate(certificate: Mapping[str, Any] | None) -> Peer | None:
+    """Return the owner of a verified certificate as the `ssl` module parses it; None if it has no common name."""
+    if not certificate:
+        return None
+    parts = [pair for part in certificate.get("subject", ()) for pair in part]
+    name = next((value for key, value in parts if key == "commonName"), "")
+    if not name:
+        return None
+    groups = tuple(value for key, value in parts if key == "organizationName")
+    until = datetime.fromtimestamp(ssl.cert_time_to_seconds(certificate["notAfter"]), UTC)
+    return Peer(User(name, groups), until)
+
+
 class Disconnected(Exception):
-    """The client went away before its request was complete."""
+    """The client disconnected before its request was complete."""
 
 
 class Request:
-    """One request; the body is read when a handler asks for it."""
+    """One request; the body is read only when a handler needs it."""
 
     __slots__ = (
         "_headers",
         "caller",
         "code",
+        "info",
         "method",
         "path",
         "query",
@@ -67,10 +94,9 @@ class Request:
         self.receive = receive
         self.settings = settings
         self.scope = scope
-        # Who sent it and for whom it is answered; two users only if the one acts for the other.
+        # The authenticated user, and the user it acts as; they differ only under impersonation.
         self.caller: User = ANONYMOUS
         self.sender: User = ANONYMOUS
-        # What it turned out to be about, and how it was answered.
         self.target: Target | None = None
         self.code = CLIENT_LEFT
         self.warnings: list[str] = []
@@ -78,15 +104,16 @@ class Request:
         self.repeated: dict[str, list[str]] = {}
         if scope["query_string"]:
             self.query, self.repeated = parse_query(scope["query_string"])
+        self.info = RequestInfo.parse(self.method, self.path, self.query)
         self._headers: dict[bytes, bytes] = dict(scope["headers"])
 
     def header(self, name: bytes) -> str:
-        """Return a header's value, or an empty text."""
+        """Return a header's value, or an empty string."""
         value = self._headers.get(name)
         return "" if value is None else value.decode("latin-1")
 
     def repeats(self, name: bytes) -> bool:
-        """Tell whether a header was sent more than once."""
+        """Return whether a header was sent more than once."""
         return [key for key, _ in self.scope["headers"]].count(name) > 1
 
     @property
@@ -96,14 +123,14 @@ class Request:
 
     def check_headers(self) -> None:
         """Raise a 431 when the headers are too large."""
-        # All of them: the same header may come many times.
+        # The list and not the dict: the same header may come many times.
         size_bytes = sum(map(len, chain.from_iterable(self.scope["headers"])))
         if size_bytes > self.settings.header_limit_bytes:
             message = "the headers of the request are too large"
             raise ApiError(431, "RequestHeaderFieldsTooLarge", message)
 
     async def body(self) -> bytes:
-        """Return the whole body; raise a 413 when it is over the limit, wherever the limit is passed."""
+        """Return the whole body; raise a 413 when it is over the limit, announced or received."""
         limit = self.settings.body_limit_bytes
         announced = self.header(b"content-length")
         if announced.isdigit() and int(announced) > limit:
@@ -131,19 +158,19 @@ class Request:
 
 
 class Chunks(Protocol):
-    """A body that comes in pieces; it ends instead of raising once the first piece was asked for."""
+    """A body that is streamed; after the first chunk was requested, a failure ends it instead of raising."""
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         """Return itself."""
         ...
 
     async def aclose(self) -> None:
-        """Give back what the source holds, whether or not a piece was asked for."""
+        """Release the source, whether or not a chunk was requested."""
         ...
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """An answer: with its whole body, or with `chunks` instead; warnings become headers."""
+class Response(msgspec.Struct, frozen=True):
+    """A response with its whole body, or with `chunks` instead."""
 
     body: bytes
     code: int = 200
@@ -161,39 +188,39 @@ def parse_query(query_string: bytes) -> tuple[dict[str, str], dict[str, list[str
     return {key: values[0] for key, values in repeated.items()}, repeated
 
 
-def json_answer(value: object, code: int = 200) -> Answer:
-    """Return a value as an answer."""
-    return Answer(msgspec.json.encode(value), code)
+def json_response(value: object, code: int = 200) -> Response:
+    """Return a value as a JSON response."""
+    return Response(msgspec.json.encode(value), code)
 
 
-def error_answer(error: ApiError) -> Answer:
-    """Return a refusal as an answer."""
+def error_response(error: ApiError) -> Response:
+    """Return an error as a response."""
     headers: list[Header] = []
     if error.retry_after:
         headers.append((b"retry-after", str(error.retry_after).encode()))
     if error.text:
-        return Answer(error.text.encode(), error.code, TEXT, tuple(headers))
-    return Answer(error.encoded(), error.code, headers=tuple(headers))
+        return Response(error.text.encode(), error.code, TEXT, tuple(headers))
+    return Response(error.encoded(), error.code, headers=tuple(headers))
 
 
-async def send_answer(send: Send, answer: Answer, warnings: Iterable[str] = ()) -> None:
-    """Send a whole answer."""
+async def send_response(send: Send, response: Response, warnings: Iterable[str] = ()) -> None:
+    """Send a response with its whole body; warnings become headers."""
     headers = [
-        answer.content_type,
-        answer.cache,
-        (b"content-length", str(len(answer.body)).encode()),
-        *answer.headers,
+        response.content_type,
+        response.cache,
+        (b"content-length", str(len(response.body)).encode()),
+        *response.headers,
         *((b"warning", _warning(text)) for text in warnings),
     ]
-    if answer.code == NOT_MODIFIED:
-        # What stands here replaces what the client keeps, so nothing may be said about the body that is not sent.
-        headers = [answer.cache, *answer.headers]
-    await send({"type": "http.response.start", "status": answer.code, "headers": headers})
-    await send({"type": "http.response.body", "body": answer.body})
+    if response.code == NOT_MODIFIED:
+        # These headers replace the ones in the client's cache, so none may describe the body that is not sent.
+        headers = [response.cache, *response.headers]
+    await send({"type": "http.response.start", "status": response.code, "headers": headers})
+    await send({"type": "http.response.body", "body": response.body})
 
 
 def _warning(text: str) -> bytes:
-    # A header is one line of Latin-1; what does not fit is escaped, never passed on raw.
+    # A header is one line of Latin-1: everything else is escaped, so that no text can add a header.
     safe = text.encode("ascii", "backslashreplace").decode()
     safe = "".join(char if char.isprintable() else " " for char in safe)
     escaped = safe.replace("\\", "\\\\").replace('"', '\\"')

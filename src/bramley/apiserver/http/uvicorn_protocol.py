@@ -1,7 +1,7 @@
-"""One write per answer: uvicorn's HTTP protocol over a transport that joins what is written in one go.
+"""uvicorn's HTTP protocol over a transport that joins the small writes of one event loop iteration.
 
-uvicorn writes the head and the body of an answer apart, and each write is a TLS record and a system call of its own; joined,
-an answer costs a quarter less. Nothing is held back longer than until the loop's next callback.
+uvicorn writes the head and the body of a response separately, and each write is a TLS record and a system call; joined, a
+response costs a quarter less. No write is delayed beyond the loop's next callback.
 """
 
 from __future__ import annotations
@@ -11,79 +11,78 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from bramley.apiserver.auth import peers
-from bramley.apiserver.auth.peers import Peer
-from bramley.apiserver.http.exchange import PEER
+from bramley.apiserver.http import exchange
+from bramley.apiserver.http.exchange import PEER, Peer
 
-# Above this, copying costs more than another record.
-_JOINED_BYTES = 64 * 1024
+# Copying a larger write costs more than another TLS record.
+_LARGEST_JOINED_BYTES = 64 * 1024
 
 
-class Coalescing:
-    """A transport that joins small writes; everything else goes to the transport below."""
+class BufferedTransport:
+    """A transport that joins small writes; everything else is passed to the underlying transport."""
 
-    __slots__ = ("_below", "_loop", "_waiting")
+    __slots__ = ("_loop", "_pending", "_transport")
 
-    def __init__(self, below: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._below = below
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
         self._loop = loop
-        self._waiting: list[bytes] = []
+        self._pending: list[bytes] = []
 
     def write(self, data: bytes) -> None:
-        """Write soon, together with what else is written until then."""
-        if len(data) > _JOINED_BYTES:
+        """Write at the loop's next callback, together with all other writes until then."""
+        if len(data) > _LARGEST_JOINED_BYTES:
             self._flush()
-            self._below.write(data)
+            self._transport.write(data)
             return
-        if not self._waiting:
+        if not self._pending:
             self._loop.call_soon(self._flush)
-        self._waiting.append(data)
+        self._pending.append(data)
 
     def close(self) -> None:
-        """Write what waits, then close."""
+        """Write what is pending, then close."""
         self._flush()
-        self._below.close()
+        self._transport.close()
 
     def _flush(self) -> None:
-        if self._waiting:
-            joined, self._waiting = b"".join(self._waiting), []
-            if not self._below.is_closing():
-                self._below.write(joined)
+        if self._pending:
+            joined, self._pending = b"".join(self._pending), []
+            if not self._transport.is_closing():
+                self._transport.write(joined)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._below, name)
+        return getattr(self._transport, name)
 
 
-class CoalescingProtocol(HttpToolsProtocol):
+class BufferedHttpProtocol(HttpToolsProtocol):
     """uvicorn's protocol; a subclass, because that is what uvicorn takes."""
 
     _peer: Peer | None = None
-    # Since when the head of a request is awaited; 0 while one is answered.
-    awaited_since: float = 0.0
-    has_asked: bool = False
+    # The loop's time at which the server began to wait for a request's head; 0 while a request is answered.
+    waiting_since: float = 0.0
+    has_requested: bool = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin a connection over a transport that joins writes; whose it is, TLS found out before this."""
-        super().connection_made(Coalescing(transport, self.loop))  # type: ignore[arg-type]
-        self.awaited_since = self.loop.time()
-        self._peer = peers.of_certificate(transport.get_extra_info("peercert"))
+        """Begin a connection; TLS has verified the client's certificate before."""
+        super().connection_made(BufferedTransport(transport, self.loop))  # type: ignore[arg-type]
+        self.waiting_since = self.loop.time()
+        self._peer = exchange.peer_of_certificate(transport.get_extra_info("peercert"))
 
     def on_message_begin(self) -> None:
-        """Begin a request, and say whose connection it comes over."""
+        """Begin a request, and put the owner of the connection into its scope."""
         super().on_message_begin()
-        self.awaited_since = self.loop.time()
+        self.waiting_since = self.loop.time()
         if self._peer is not None:
             self.scope[PEER] = self._peer  # type: ignore[literal-required]
 
     def on_headers_complete(self) -> None:
-        """Begin to answer."""
-        self.awaited_since = 0.0
-        self.has_asked = True
+        """Begin to handle the request."""
+        self.waiting_since = 0.0
+        self.has_requested = True
         super().on_headers_complete()
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Say nothing: kubectl asks for websockets to exec and to forward, and our answer refuses that."""
+        """Log nothing: kubectl requests websockets for exec and port-forward, and the response refuses them."""
 
-    def hang_up(self) -> None:
-        """Close the connection without a word."""
+    def abort(self) -> None:
+        """Close the connection at once, without a response."""
         self.transport.abort()

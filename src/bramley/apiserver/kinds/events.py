@@ -1,9 +1,15 @@
-"""Events: one store, two groups; `events.k8s.io` shows the same objects with some fields under other names."""
+"""Events: stored once and served by two groups; `events.k8s.io` has some fields under other names."""
 
 from __future__ import annotations
 
 from bramley.apiserver.apimachinery import causes, names
-from bramley.apiserver.registry.resources import Json, SelectableField
+from bramley.apiserver.kinds.definitions import kind
+from bramley.apiserver.registry.resources import (
+    Json,
+    Rules,
+    SelectableField,
+    ServedResource,
+)
 from bramley.base.errors import Cause
 
 _RENAMED = {
@@ -19,7 +25,6 @@ _BACK = {served: stored for stored, served in _RENAMED.items()}
 _LIMITS_BYTES = {"reportingInstance": 128, "action": 128, "reason": 128, "message": 1024}
 _ABOUT = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 _MUST_BE_UNSET = ("firstTimestamp", "lastTimestamp", "count", "source")
-
 CORE_FIELDS = (
     *(SelectableField(f"involvedObject.{part}", ("involvedObject", part)) for part in _ABOUT),
     SelectableField("reason", ("reason",)),
@@ -114,3 +119,34 @@ def _wrong_texts(event: Json) -> list[Cause]:
         if len(text.encode()) > limit:
             found.append(causes.invalid(field, "", f"can have at most {limit} characters"))
     return found
+
+
+def kinds() -> tuple[ServedResource, ...]:
+    """Return the kind Event of both groups."""
+    core = kind(
+        "Event",
+        short_names=("ev",),
+        selectable=CORE_FIELDS,
+        rules=Rules(
+            shape="v1.Event",
+            name=names.path_segment,
+            default=default,
+            check=check,
+            create_on_update=True,
+        ),
+    )
+    new = kind(
+        "Event",
+        group="events.k8s.io",
+        short_names=("ev",),
+        selectable=NEW_FIELDS,
+        stored_name="events",
+        conversion=Renaming(),
+        rules=Rules(
+            shape="events.v1.Event",
+            default=default_new,
+            check=check_new,
+            create_on_update=True,
+        ),
+    )
+    return core, new

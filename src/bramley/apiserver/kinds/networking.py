@@ -1,40 +1,225 @@
-"""Ingresses, NetworkPolicies, Endpoints and autoscalers: stored and filled in; nothing here routes or scales."""
+"""Services, endpoints, Ingresses and NetworkPolicies: stored and defaulted; nothing here routes traffic."""
 
 from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator
 
-from bramley.apiserver.apimachinery import causes
-from bramley.apiserver.registry.resources import Json
+from bramley.apiserver.apimachinery import causes, names
+from bramley.apiserver.kinds import amounts
+from bramley.apiserver.kinds.definitions import first_status, immutable, kind
+from bramley.apiserver.registry.resources import (
+    Json,
+    Rules,
+    SelectableField,
+    ServedResource,
+)
 from bramley.base.errors import Cause
 
+GROUP = "networking.k8s.io"
+SERVICE_FIELDS = (
+    SelectableField("spec.clusterIP", ("spec", "clusterIP")),
+    SelectableField("spec.type", ("spec", "type")),
+)
+_CLUSTER_DEFAULTS: Json = {
+    "internalTrafficPolicy": "Cluster",
+    "ipFamilies": ["IPv4"],
+    "ipFamilyPolicy": "SingleStack",
+}
+_SERVICE_TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 _ADDRESS_TYPES = ("FQDN", "IPv4", "IPv6")
 _NOT_AN_ADDRESS = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
-_HALF_BUSY: Json = {
-    "type": "Resource",
-    "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
-}
 
 
-def is_address(text: str) -> bool:
-    """Tell whether a text is an IP address."""
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
+def kinds() -> tuple[ServedResource, ...]:
+    """Return the kinds that are defined here."""
+    return (_service(), _endpoints(), _slice(), *_ingresses(), _network_policy())
 
 
-def wrong_address(text: str, field: str) -> Iterator[Cause]:
+def _service() -> ServedResource:
+    return kind(
+        "Service",
+        short_names=("svc",),
+        categories=("all",),
+        has_status=True,
+        selectable=SERVICE_FIELDS,
+        rules=Rules(
+            shape="v1.Service",
+            name=names.dns1035_label,
+            complete=first_status(loadBalancer={}),
+            default=default_service,
+            keep=keep_addresses,
+            check=check_service,
+            transition=check_service_change,
+            returns_deleted=True,
+            create_on_update=True,
+        ),
+    )
+
+
+def _endpoints() -> ServedResource:
+    return kind(
+        "Endpoints",
+        plural="endpoints",
+        short_names=("ep",),
+        rules=Rules(
+            shape="v1.Endpoints",
+            default=default_endpoints,
+            check=check_endpoints,
+            create_on_update=True,
+            warning="v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+        ),
+    )
+
+
+def _slice() -> ServedResource:
+    return kind(
+        "EndpointSlice",
+        group="discovery.k8s.io",
+        rules=Rules(
+            shape="discovery.v1.EndpointSlice",
+            default=default_slice,
+            check=check_slice,
+            transition=immutable("addressType"),
+            counts_generation=True,
+        ),
+    )
+
+
+def _ingresses() -> tuple[ServedResource, ...]:
+    return (
+        kind(
+            "Ingress",
+            group=GROUP,
+            plural="ingresses",
+            short_names=("ing",),
+            has_status=True,
+            rules=Rules(
+                shape="v1.Ingress",
+                complete=first_status(loadBalancer={}),
+                check=check_ingress,
+                counts_generation=True,
+            ),
+        ),
+        kind(
+            "IngressClass",
+            group=GROUP,
+            plural="ingressclasses",
+            namespaced=False,
+            rules=Rules(shape="v1.IngressClass", counts_generation=True),
+        ),
+    )
+
+
+def _network_policy() -> ServedResource:
+    return kind(
+        "NetworkPolicy",
+        group=GROUP,
+        plural="networkpolicies",
+        short_names=("netpol",),
+        rules=Rules(
+            shape="v1.NetworkPolicy",
+            default=default_policy,
+            counts_generation=True,
+        ),
+    )
+
+
+def default_service(new: Json) -> None:
+    """Fill what a Service's spec leaves out."""
+    spec = {"type": "ClusterIP", "sessionAffinity": "None", **new.get("spec", {})}
+    if spec["type"] != "ExternalName":
+        # One family of addresses is all that a cluster of one machine has.
+        spec = {**_CLUSTER_DEFAULTS, **spec}
+    if spec["type"] in {"NodePort", "LoadBalancer"}:
+        spec.setdefault("externalTrafficPolicy", "Cluster")
+    if spec["type"] == "LoadBalancer":
+        spec.setdefault("allocateLoadBalancerNodePorts", True)
+    if spec["sessionAffinity"] == "ClientIP":
+        spec.setdefault("sessionAffinityConfig", {"clientIP": {"timeoutSeconds": 10800}})
+    if spec.get("clusterIP") and not spec.get("clusterIPs"):
+        spec["clusterIPs"] = [spec["clusterIP"]]
+    if "ports" in spec:
+        spec["ports"] = [_with_target_port(each) for each in spec["ports"]]
+    new["spec"] = spec
+
+
+def keep_addresses(new: Json, old: Json) -> None:
+    """Leave a Service its address and the ports that it has on nodes, unless an update says something about them."""
+    spec, was = dict(new.get("spec", {})), old["spec"]
+    if spec.get("type", "ClusterIP") == "ExternalName":
+        for field in ("clusterIP", "clusterIPs"):
+            spec.pop(field, None)
+    elif not spec.get("clusterIP"):
+        spec |= {field: was[field] for field in ("clusterIP", "clusterIPs") if field in was}
+    elif spec["clusterIP"] != was.get("clusterIP") and spec.get("clusterIPs") == was.get(
+        "clusterIPs"
+    ):
+        spec["clusterIPs"] = [spec["clusterIP"]]
+    if spec.get("type") in {"NodePort", "LoadBalancer"}:
+        spec["ports"] = [_kept_port(each, was) for each in spec.get("ports", [])]
+    new["spec"] = spec
+
+
+def _kept_port(port: Json, was: Json) -> Json:
+    for each in was.get("ports", []):
+        same = (each.get("name"), each.get("port")) == (port.get("name"), port.get("port"))
+        if same and "nodePort" in each and not port.get("nodePort"):
+            return {**port, "nodePort": each["nodePort"]}
+    return port
+
+
+def check_service(new: Json) -> list[Cause]:
+    """Return what is wrong with a Service."""
+    spec = new["spec"]
+    found = []
+    headless = spec.get("clusterIP") == "None" or spec["type"] == "ExternalName"
+    ports = spec.get("ports", [])
+    if not ports and not headless:
+        found.append(causes.required("spec.ports"))
+    if spec["type"] == "ExternalName" and not spec.get("externalName"):
+        found.append(causes.required("spec.externalName"))
+    if spec["type"] not in _SERVICE_TYPES:
+        found.append(causes.unsupported("spec.type", spec["type"], _SERVICE_TYPES))
+    for index, address in enumerate(spec.get("clusterIPs", [])):
+        if address != "None":
+            found += _wrong_address(address, f"spec.clusterIPs[{index}]")
+    for index, port in enumerate(ports):
+        found += _wrong_port(port, f"spec.ports[{index}]")
+        if len(ports) > 1 and not port.get("name"):
+            found.append(causes.required(f"spec.ports[{index}].name"))
+    return found
+
+
+def check_service_change(new: Json, old: Json) -> list[Cause]:
+    """Return what an update of a Service may not do."""
+    was, now = old["spec"].get("clusterIPs", []), new["spec"].get("clusterIPs", [])
+    if not was or new["spec"]["type"] == "ExternalName" or was[:1] == now[:1]:
+        return []
+    return [causes.invalid("spec.clusterIPs[0]", now, "may not change once set")]
+
+
+def _wrong_port(port: Json, field: str) -> list[Cause]:
+    detail = "must be between 1 and 65535, inclusive"
+    numbers = {"port": port.get("port", 0), "targetPort": port["targetPort"]}
+    return [
+        causes.invalid(f"{field}.{name}", number, detail)
+        for name, number in amounts.items()
+        if isinstance(number, int) and not 1 <= number <= 65535
+    ]
+
+
+def _with_target_port(given: Json) -> Json:
+    port = {**given, "protocol": given.get("protocol", "TCP")}
+    if not port.get("targetPort"):
+        port["targetPort"] = port.get("port", 0)
+    return port
+
+
+def _wrong_address(text: str, field: str) -> Iterator[Cause]:
     """Yield a breach when a text is no IP address."""
-    if not is_address(text):
+    if not _is_address(text):
         yield causes.invalid(field, text, _NOT_AN_ADDRESS)
-
-
-def complete_ingress(new: Json) -> None:
-    """Give a new Ingress its first status."""
-    new["status"] = {"loadBalancer": {}}
 
 
 def check_ingress(new: Json) -> list[Cause]:
@@ -60,11 +245,11 @@ def default_policy(new: Json) -> None:
         spec["policyTypes"] = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
     for field in ("ingress", "egress"):
         if field in spec:
-            spec[field] = [_rule(each) for each in spec[field]]
+            spec[field] = [_with_protocol(each) for each in spec[field]]
     new["spec"] = spec
 
 
-def _rule(given: Json) -> Json:
+def _with_protocol(given: Json) -> Json:
     if "ports" not in given:
         return given
     return {**given, "ports": [{"protocol": "TCP", **port} for port in given["ports"]]}
@@ -73,7 +258,7 @@ def _rule(given: Json) -> Json:
 def default_endpoints(new: Json) -> None:
     """Fill what Endpoints leave out."""
     if "subsets" in new:
-        new["subsets"] = [_rule(each) for each in new["subsets"]]
+        new["subsets"] = [_with_protocol(each) for each in new["subsets"]]
 
 
 def check_endpoints(new: Json) -> list[Cause]:
@@ -83,8 +268,8 @@ def check_endpoints(new: Json) -> list[Cause]:
         for part in ("addresses", "notReadyAddresses"):
             for inner, each in enumerate(subset.get(part, [])):
                 field, address = f"subsets[{outer}].{part}[{inner}].ip", each.get("ip", "")
-                found += wrong_address(address, field)
-                if not is_address(address):
+                found += _wrong_address(address, field)
+                if not _is_address(address):
                     # A real server looks twice and says so.
                     found.append(causes.invalid(field, address, "must be a valid IP address"))
     return found
@@ -113,50 +298,9 @@ def check_slice(new: Json) -> list[Cause]:
     return []
 
 
-def check_slice_change(new: Json, old: Json) -> list[Cause]:
-    """Return what an update of an EndpointSlice may not do."""
-    kind = new["addressType"]
-    if kind == old["addressType"]:
-        return []
-    return [causes.invalid("addressType", kind, "field is immutable")]
-
-
-def complete_scaler(new: Json) -> None:
-    """Give a new autoscaler its first status."""
-    new["status"] = {"currentMetrics": None, "desiredReplicas": 0}
-
-
-def default_scaler(new: Json) -> None:
-    """Fill what an autoscaler leaves out."""
-    spec = {"minReplicas": 1, "maxReplicas": 0, "scaleTargetRef": {}, **new.get("spec", {})}
-    if not spec.get("metrics"):
-        spec["metrics"] = [_HALF_BUSY]
-    new["spec"] = spec
-    new["status"] = {"currentMetrics": None, "desiredReplicas": 0, **new.get("status", {})}
-
-
-def check_scaler(new: Json) -> list[Cause]:
-    """Return what is wrong with an autoscaler."""
-    spec = new["spec"]
-    least, most, reference = spec["minReplicas"], spec["maxReplicas"], spec["scaleTargetRef"]
-    found = []
-    if least < 1:
-        found.append(
-            causes.invalid("spec.minReplicas", least, "must be greater than or equal to 1")
-        )
-    if most < 1:
-        found.append(causes.invalid("spec.maxReplicas", most, "must be greater than 0"))
-    if most < least:
-        detail = "must be greater than or equal to `minReplicas`"
-        found.append(causes.invalid("spec.maxReplicas", most, detail))
-    field = "spec.scaleTargetRef"
-    found += [
-        causes.required(f"{field}.{name}") for name in ("kind", "name") if not reference.get(name)
-    ]
-    version = reference.get("apiVersion", "")
-    if not version.partition("/")[0] or (
-        version == "v1" and reference.get("kind") != "ReplicationController"
-    ):
-        detail = "apiVersion must specify API group"
-        found.append(causes.invalid(f"{field}.apiVersion", version, detail))
-    return found
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True

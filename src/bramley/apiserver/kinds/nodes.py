@@ -1,4 +1,4 @@
-"""Nodes: what is always shown, taints, and what a Node keeps once it has it."""
+"""Nodes: defaults, taints, quantities, and fields that may not change once they are set."""
 
 from __future__ import annotations
 
@@ -7,8 +7,14 @@ from collections.abc import Iterator
 import msgspec
 
 from bramley.apiserver.apimachinery import causes, names
-from bramley.apiserver.kinds import resource_names
-from bramley.apiserver.registry.resources import Json
+from bramley.apiserver.kinds import amounts
+from bramley.apiserver.kinds.definitions import kind
+from bramley.apiserver.registry.resources import (
+    Json,
+    Rules,
+    SelectableField,
+    ServedResource,
+)
 from bramley.base.errors import Cause
 
 _INFO = (
@@ -27,9 +33,30 @@ _CONDITION = {"lastHeartbeatTime": None, "lastTransitionTime": None}
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
+def kinds() -> tuple[ServedResource, ...]:
+    """Return the kind Node."""
+    unschedulable = SelectableField("spec.unschedulable", ("spec", "unschedulable"), absent="false")
+    node = kind(
+        "Node",
+        namespaced=False,
+        short_names=("no",),
+        has_status=True,
+        selectable=(unschedulable,),
+        rules=Rules(
+            shape="v1.Node",
+            default=default,
+            check=check,
+            transition=check_change,
+            check_status=check_status,
+            status_on_create=True,
+        ),
+    )
+    return (node,)
+
+
 def default(new: Json) -> None:
     """Show what a real server always shows of a Node."""
-    new["spec"] = _with_ranges(new.get("spec", {}))
+    new["spec"] = _with_pod_cidrs(new.get("spec", {}))
     status = dict(new.get("status", {}))
     if "capacity" in status:
         status.setdefault("allocatable", status["capacity"])
@@ -62,8 +89,8 @@ def check_status(new: Json, _old: Json) -> list[Cause]:
         if each in seen:
             shown = {"Type": each.get("type", ""), "Address": each.get("address", "")}
             # A real server shows its own struct, whose fields have an order.
-            told = f"Duplicate value: {msgspec.json.encode(shown).decode()}"
-            found.append(Cause(f"status.addresses[{index}]", "FieldValueDuplicate", told))
+            message = f"Duplicate value: {msgspec.json.encode(shown).decode()}"
+            found.append(Cause(f"status.addresses[{index}]", "FieldValueDuplicate", message))
         seen.append(each)
     return found
 
@@ -79,7 +106,7 @@ def check_change(new: Json, old: Json) -> list[Cause]:
     return found
 
 
-def _with_ranges(spec: Json) -> Json:
+def _with_pod_cidrs(spec: Json) -> Json:
     """Return a spec that tells its addresses in the old field and in the new one; the old one is believed."""
     first, ranges = spec.get("podCIDR"), spec.get("podCIDRs", [])
     if first and ranges[:1] != [first]:
@@ -90,7 +117,7 @@ def _with_ranges(spec: Json) -> Json:
 def _wrong_amounts(new: Json) -> Iterator[Cause]:
     for part in ("capacity", "allocatable"):
         for name, amount in new["status"].get(part, {}).items():
-            yield from resource_names.check_amount(name, amount, f"status.{part}.{name}")
+            yield from amounts.check_quantity(name, amount, f"status.{part}.{name}")
 
 
 def _wrong_taint(taint: Json, field: str) -> list[Cause]:

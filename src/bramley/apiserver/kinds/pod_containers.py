@@ -1,4 +1,4 @@
-"""Containers: what their ports, variables, mounts, amounts, probes and hooks must hold. What holds them is in `pods`."""
+"""Containers of Pods: ports, environment, mounts, resources, probes and lifecycle hooks."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from collections.abc import Iterable, Iterator
 
 from bramley.api import quantities
 from bramley.apiserver.apimachinery import causes, names
-from bramley.apiserver.kinds import numbers, pod_sources, resource_names
-from bramley.apiserver.registry.resources import Json
+from bramley.apiserver.kinds import amounts, pod_volumes
+from bramley.apiserver.registry.resources import (
+    Json,
+)
 from bramley.base.errors import Cause
 
-_PULLS = ("Always", "IfNotPresent", "Never")
-_LAST_WORDS = ("File", "FallbackToLogsOnError")
+_PULL_POLICIES = ("Always", "IfNotPresent", "Never")
+_MESSAGE_POLICIES = ("File", "FallbackToLogsOnError")
 _PROTOCOLS = ("SCTP", "TCP", "UDP")
 _SCHEMES = ("HTTP", "HTTPS")
 _HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
@@ -26,8 +28,8 @@ _COUNTS = (
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _HOOKS = ("postStart", "preStop")
 _PROPAGATIONS = ("Bidirectional", "HostToContainer", "None")
-_RUNNING = ("lifecycle", *_PROBES)
-_ONLY_ALWAYS = "may not be set for init containers without restartPolicy=Always"
+_SIDECAR_FIELDS = ("lifecycle", *_PROBES)
+_NOT_A_SIDECAR = "may not be set for init containers without restartPolicy=Always"
 _PORT = range(1, 65536)
 _PORT_NUMBER = "must be between 1 and 65535, inclusive"
 _IDS = range(2**31)
@@ -47,12 +49,12 @@ def check(container: Json, field: str, volumes: set[str]) -> Iterator[Cause]:
         yield causes.invalid(f"{field}.name", name, wrong)
     if not container.get("image"):
         yield causes.required(f"{field}.image")
-    yield from _choice(container, "terminationMessagePolicy", field, _LAST_WORDS)
+    yield from _choice(container, "terminationMessagePolicy", field, _MESSAGE_POLICIES)
     yield from _wrong_ports(container.get("ports", []), f"{field}.ports")
-    yield from pod_sources.check_variables(container.get("env", []), f"{field}.env")
-    yield from pod_sources.check_imports(container.get("envFrom", []), f"{field}.envFrom")
+    yield from pod_volumes.check_env(container.get("env", []), f"{field}.env")
+    yield from pod_volumes.check_env_from(container.get("envFrom", []), f"{field}.envFrom")
     yield from _wrong_mounts(container, f"{field}.volumeMounts", volumes)
-    yield from _choice(container, "imagePullPolicy", field, _PULLS)
+    yield from _choice(container, "imagePullPolicy", field, _PULL_POLICIES)
     yield from _wrong_amounts(container["resources"], f"{field}.resources")
     yield from check_ids(
         container.get("securityContext", {}),
@@ -72,14 +74,14 @@ def check_running(container: Json, field: str, grace: int) -> Iterator[Cause]:
             yield from _wrong_probe(container[name], f"{field}.{name}", grace)
 
 
-def check_initial(container: Json, field: str, grace: int) -> Iterator[Cause]:
+def check_init(container: Json, field: str, grace: int) -> Iterator[Cause]:
     """Yield what is wrong with the hooks and probes of an init container, which has some only if it goes on beside the others."""
     if container.get("restartPolicy") == "Always":
         yield from check_running(container, field, grace)
         return
-    for name in _RUNNING:
+    for name in _SIDECAR_FIELDS:
         if name in container:
-            yield causes.forbidden(f"{field}.{name}", _ONLY_ALWAYS)
+            yield causes.forbidden(f"{field}.{name}", _NOT_A_SIDECAR)
 
 
 def check_host_ports(containers: Iterable[Json], field: str) -> Iterator[Cause]:
@@ -89,10 +91,10 @@ def check_host_ports(containers: Iterable[Json], field: str) -> Iterator[Cause]:
         for number, port in enumerate(container.get("ports", [])):
             if not port.get("hostPort"):
                 continue
-            wanted = f"{port['protocol']}/{port.get('hostIP', '')}/{port['hostPort']}"
-            if wanted in taken:
-                yield causes.duplicate(f"{field}[{index}].ports[{number}].hostPort", wanted)
-            taken.add(wanted)
+            requested = f"{port['protocol']}/{port.get('hostIP', '')}/{port['hostPort']}"
+            if requested in taken:
+                yield causes.duplicate(f"{field}[{index}].ports[{number}].hostPort", requested)
+            taken.add(requested)
 
 
 def check_ids(context: Json, fields: Iterable[str], field: str) -> Iterator[Cause]:
@@ -139,13 +141,13 @@ def _wrong_mounts(container: Json, field: str, volumes: set[str]) -> Iterator[Ca
             yield causes.invalid(f"{at}.mountPath", path, "must be unique")
         seen.add(path)
         # A real server names no index from here on.
-        yield from _wrong_parts(mount, field)
+        yield from _wrong_mount_options(mount, field)
 
 
-def _wrong_parts(mount: Json, field: str) -> Iterator[Cause]:
+def _wrong_mount_options(mount: Json, field: str) -> Iterator[Cause]:
     for name in ("subPath", "subPathExpr"):
         if mount.get(name):
-            yield from pod_sources.check_relative(mount[name], f"{field}.{name}")
+            yield from pod_volumes.check_relative(mount[name], f"{field}.{name}")
     propagation = mount.get("mountPropagation", "None")
     if propagation not in _PROPAGATIONS:
         yield causes.unsupported(f"{field}.mountPropagation", propagation, _PROPAGATIONS)
@@ -154,22 +156,22 @@ def _wrong_parts(mount: Json, field: str) -> Iterator[Cause]:
 def _wrong_amounts(given: Json, field: str) -> Iterator[Cause]:
     limits, requests = given.get("limits", {}), given.get("requests", {})
     for name, amount in limits.items():
-        yield from resource_names.check(name, amount, f"{field}.limits[{name}]")
+        yield from amounts.check_resource(name, amount, f"{field}.limits[{name}]")
     for name, amount in requests.items():
-        yield from resource_names.check(name, amount, f"{field}.requests[{name}]")
-        yield from _exceeding(name, amount, limits.get(name), field)
+        yield from amounts.check_resource(name, amount, f"{field}.requests[{name}]")
+        yield from _wrong_request(name, amount, limits.get(name), field)
 
 
-def _exceeding(name: str, amount: str, limit: str | None, field: str) -> Iterator[Cause]:
-    shared = resource_names.may_be_overcommitted(name)
+def _wrong_request(name: str, amount: str, limit: str | None, field: str) -> Iterator[Cause]:
+    shared = amounts.may_be_overcommitted(name)
     if limit is None:
         if not shared:
             detail = "Limit must be set for non overcommitable resources"
             yield causes.required(f"{field}.limits", detail)
         return
-    wanted, given = quantities.parse(amount).value, quantities.parse(limit).value
-    relation = "equal to" if not shared else "less than or equal to" if wanted > given else ""
-    if relation and wanted != given:
+    requested, given = quantities.parse(amount).value, quantities.parse(limit).value
+    relation = "equal to" if not shared else "less than or equal to" if requested > given else ""
+    if relation and requested != given:
         detail = f"must be {relation} {name} limit of {limit}"
         yield causes.invalid(f"{field}.requests", amount, detail)
 
@@ -177,14 +179,14 @@ def _exceeding(name: str, amount: str, limit: str | None, field: str) -> Iterato
 def _wrong_probe(probe: Json, field: str, grace: int) -> Iterator[Cause]:
     kind = field.rpartition(".")[2]
     yield from _wrong_handler(probe, field, grace)
-    yield from numbers.not_negative(probe, _COUNTS, field)
-    patience = probe.get("terminationGracePeriodSeconds")
+    yield from amounts.not_negative(probe, _COUNTS, field)
+    grace_seconds = probe.get("terminationGracePeriodSeconds")
     at = f"{field}.terminationGracePeriodSeconds"
-    if patience is not None and patience <= 0:
-        yield causes.invalid(at, patience, "must be greater than 0")
+    if grace_seconds is not None and grace_seconds <= 0:
+        yield causes.invalid(at, grace_seconds, "must be greater than 0")
     if kind == "readinessProbe":
-        if patience is not None:
-            yield causes.invalid(at, patience, "must not be set for readinessProbes")
+        if grace_seconds is not None:
+            yield causes.invalid(at, grace_seconds, "must not be set for readinessProbes")
     elif probe["successThreshold"] != 1:
         yield causes.invalid(f"{field}.successThreshold", probe["successThreshold"], "must be 1")
 

@@ -1,16 +1,47 @@
-"""Volumes of a Pod: one source each, and what the sources that we know must hold."""
+"""Volumes of Pods and the sources of files and environment variables: fields, ConfigMaps, Secrets and projections."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 from bramley.apiserver.apimachinery import causes, names
-from bramley.apiserver.kinds import pod_sources
-from bramley.apiserver.registry.resources import Json
+from bramley.apiserver.registry.resources import (
+    Json,
+)
 from bramley.base.errors import Cause
 
+_FIELDS = (
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.nodeName",
+    "spec.serviceAccountName",
+    "status.hostIP",
+    "status.hostIPs",
+    "status.podIP",
+    "status.podIPs",
+)
+_KNOWN_FIELDS = frozenset(
+    {*_FIELDS, "metadata.annotations", "metadata.labels", "spec.restartPolicy"}
+    | {"spec.schedulerName", "status.phase", "spec.host"}
+)
+_RESOURCE_FIELDS = tuple(
+    sorted(
+        f"{side}.{name}"
+        for side in ("limits", "requests")
+        for name in ("cpu", "memory", "ephemeral-storage")
+    )
+)
+_SUBSCRIPT = re.compile(r"(metadata\.(?:annotations|labels))\['(.*)'\]")
+_VALUE_SOURCES = ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef")
+_NO_NAME = "a valid environment variable name must consist only of printable ASCII characters other than '='"
+_NO_SOURCE = (
+    "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`"
+)
+_SEVERAL = "may not have more than one field specified at a time"
 _Check = Callable[[Json, str], Iterator[Cause]]
-_IN_FILES = (
+_FILE_FIELDS = (
     "metadata.annotations",
     "metadata.labels",
     "metadata.name",
@@ -27,7 +58,132 @@ _HOST_TYPES = (
     "FileOrCreate",
     "Socket",
 )
-_PATIENCE = (600, 1 << 32)
+_TOKEN_SECONDS = (600, 1 << 32)
+
+
+def check_env(variables: list[Json], field: str) -> Iterator[Cause]:
+    """Yield what is wrong with the variables of a container."""
+    for index, variable in enumerate(variables):
+        at = f"{field}[{index}]"
+        if not variable.get("name"):
+            yield causes.required(f"{at}.name")
+        yield from _wrong_name(variable.get("name", ""), f"{at}.name")
+        if "valueFrom" in variable:
+            yield from _wrong_value_source(variable, f"{at}.valueFrom")
+
+
+def check_env_from(sources: list[Json], field: str) -> Iterator[Cause]:
+    """Yield what is wrong with the ConfigMaps and Secrets that become variables as a whole."""
+    for index, source in enumerate(sources):
+        at = f"{field}[{index}]"
+        yield from _wrong_name(source.get("prefix", ""), f"{at}.prefix")
+        given = [name for name in ("configMapRef", "secretRef") if name in source]
+        for name in given:
+            yield from _wrong_reference_name(source[name].get("name", ""), f"{at}.{name}.name")
+        if not given:
+            yield causes.invalid(field, "", "must specify one of: `configMapRef` or `secretRef`")
+        if len(given) > 1:
+            yield causes.invalid(field, "", _SEVERAL)
+
+
+def check_relative(path: str, field: str) -> Iterator[Cause]:
+    """Yield what keeps a path from staying below where it begins."""
+    if path.startswith("/"):
+        yield causes.invalid(field, path, "must be a relative path")
+    if ".." in path.split("/"):
+        yield causes.invalid(field, path, "must not contain '..'")
+
+
+def check_files(items: list[Json], field: str) -> Iterator[Cause]:
+    """Yield what is wrong with keys that become files."""
+    for index, item in enumerate(items):
+        at = f"{field}[{index}]"
+        for name in ("key", "path"):
+            if not item.get(name):
+                yield causes.required(f"{at}.{name}")
+        if item.get("path"):
+            yield from check_file(item["path"], f"{at}.path")
+        yield from check_mode(item, "mode", at)
+
+
+def check_file(path: str, field: str) -> Iterator[Cause]:
+    """Yield what keeps a path from naming a file within a volume."""
+    wrong = [*check_relative(path, field)]
+    yield from wrong
+    if path.startswith("..") and not path.startswith("../") and path != ".." and not wrong:
+        yield causes.invalid(field, path, "must not start with '..'")
+
+
+def check_mode(holder: Json, name: str, field: str) -> Iterator[Cause]:
+    """Yield a breach when the bits of a file's mode are none."""
+    if not 0 <= holder.get(name, 0) <= 0o777:
+        detail = "must be a number between 0 and 0777 (octal), both inclusive"
+        yield causes.invalid(f"{field}.{name}", holder[name], detail)
+
+
+def check_field(reference: Json, field: str, allowed: tuple[str, ...] = _FIELDS) -> Iterator[Cause]:
+    """Yield what is wrong with a reference to a field of the Pod itself."""
+    path = reference.get("fieldPath", "")
+    subscript = _SUBSCRIPT.fullmatch(path)
+    if not path:
+        yield causes.required(f"{field}.fieldPath")
+    elif subscript:
+        key = subscript[2].lower() if "annotations" in subscript[1] else subscript[2]
+        yield from (causes.invalid(field, key, each) for each in names.qualified_name(key))
+    elif path not in _KNOWN_FIELDS:
+        detail = f"error converting fieldPath: field label not supported: {path}"
+        yield causes.invalid(f"{field}.fieldPath", path, detail)
+    elif path.replace("spec.host", "spec.nodeName") not in allowed:
+        yield causes.unsupported(f"{field}.fieldPath", path, allowed)
+
+
+def check_resource_field(reference: Json, field: str) -> Iterator[Cause]:
+    """Yield what is wrong with a reference to an amount that a container asks for."""
+    amount = reference.get("resource", "")
+    if not amount:
+        yield causes.required(f"{field}.resource")
+    elif amount not in _RESOURCE_FIELDS and ".hugepages-" not in amount:
+        yield causes.unsupported(f"{field}.resource", amount, _RESOURCE_FIELDS)
+
+
+def _wrong_name(name: str, field: str) -> Iterator[Cause]:
+    if not all(" " <= each <= "~" and each != "=" for each in name):
+        yield causes.invalid(field, name, _NO_NAME)
+
+
+def _wrong_reference_name(name: str, field: str) -> Iterator[Cause]:
+    if not name:
+        yield causes.required(field)
+    for wrong in names.subdomain(name, True) if name else ():
+        yield causes.invalid(field, name, wrong)
+
+
+def _wrong_value_source(variable: Json, field: str) -> Iterator[Cause]:
+    source = variable["valueFrom"]
+    given = [name for name in _VALUE_SOURCES if name in source]
+    if "fieldRef" in source:
+        yield from check_field(source["fieldRef"], f"{field}.fieldRef")
+    if "resourceFieldRef" in source:
+        yield from check_resource_field(source["resourceFieldRef"], f"{field}.resourceFieldRef")
+    for name in _VALUE_SOURCES[2:]:
+        if name in source:
+            yield from _wrong_key(source[name], f"{field}.{name}")
+    if not given:
+        yield causes.invalid(field, "", _NO_SOURCE)
+    elif variable.get("value"):
+        yield causes.invalid(field, "", "may not be specified when `value` is not empty")
+    elif len(given) > 1:
+        yield causes.invalid(field, "", _SEVERAL)
+
+
+def _wrong_key(reference: Json, field: str) -> Iterator[Cause]:
+    name, key = reference.get("name", ""), reference.get("key", "")
+    for wrong in names.subdomain(name):
+        yield causes.invalid(f"{field}.name", name, wrong)
+    if not key:
+        yield causes.required(f"{field}.key")
+    for wrong in names.config_key(key) if key else ():
+        yield causes.invalid(f"{field}.key", key, wrong)
 
 
 def check(volumes: list[Json], field: str) -> Iterator[Cause]:
@@ -85,15 +241,15 @@ def _host_path(source: Json, field: str) -> Iterator[Cause]:
 def _secret(source: Json, field: str) -> Iterator[Cause]:
     if not source.get("secretName"):
         yield causes.required(f"{field}.secretName")
-    yield from pod_sources.check_mode(source, "defaultMode", field)
-    yield from pod_sources.check_files(source.get("items", []), f"{field}.items")
+    yield from check_mode(source, "defaultMode", field)
+    yield from check_files(source.get("items", []), f"{field}.items")
 
 
 def _config_map(source: Json, field: str) -> Iterator[Cause]:
     if not source.get("name"):
         yield causes.required(f"{field}.name")
-    yield from pod_sources.check_mode(source, "defaultMode", field)
-    yield from pod_sources.check_files(source.get("items", []), f"{field}.items")
+    yield from check_mode(source, "defaultMode", field)
+    yield from check_files(source.get("items", []), f"{field}.items")
 
 
 def _claim(source: Json, field: str) -> Iterator[Cause]:
@@ -101,7 +257,7 @@ def _claim(source: Json, field: str) -> Iterator[Cause]:
         yield causes.required(f"{field}.claimName")
 
 
-def _share(source: Json, field: str) -> Iterator[Cause]:
+def _nfs(source: Json, field: str) -> Iterator[Cause]:
     for name in ("server", "path"):
         if not source.get(name):
             yield causes.required(f"{field}.{name}")
@@ -111,7 +267,7 @@ def _share(source: Json, field: str) -> Iterator[Cause]:
 
 
 def _downward(source: Json, field: str) -> Iterator[Cause]:
-    yield from pod_sources.check_mode(source, "defaultMode", field)
+    yield from check_mode(source, "defaultMode", field)
     # A real server leaves `items` out of the field here.
     yield from _downward_files(source.get("items", []), field)
 
@@ -120,25 +276,25 @@ def _downward_files(items: list[Json], field: str) -> Iterator[Cause]:
     for each in items:
         if not each.get("path"):
             yield causes.required(f"{field}.path")
-        yield from pod_sources.check_file(each.get("path", ""), f"{field}.path")
+        yield from check_file(each.get("path", ""), f"{field}.path")
         if "fieldRef" in each:
-            yield from pod_sources.check_field(each["fieldRef"], f"{field}.fieldRef", _IN_FILES)
+            yield from check_field(each["fieldRef"], f"{field}.fieldRef", _FILE_FIELDS)
         elif "resourceFieldRef" in each:
             yield from _amount(each["resourceFieldRef"], f"{field}.resourceFieldRef")
         else:
             yield causes.required(field, "one of fieldRef and resourceFieldRef is required")
-        yield from pod_sources.check_mode(each, "mode", field)
+        yield from check_mode(each, "mode", field)
 
 
 def _amount(reference: Json, field: str) -> Iterator[Cause]:
     if not reference.get("containerName"):
         yield causes.required(f"{field}.containerName")
     else:
-        yield from pod_sources.check_amount(reference, field)
+        yield from check_resource_field(reference, field)
 
 
 def _projected(source: Json, field: str) -> Iterator[Cause]:
-    yield from pod_sources.check_mode(source, "defaultMode", field)
+    yield from check_mode(source, "defaultMode", field)
     for index, each in enumerate(source.get("sources", [])):
         at = f"{field}.sources[{index}]"
         for name, check_one in _PROJECTIONS.items():
@@ -148,13 +304,13 @@ def _projected(source: Json, field: str) -> Iterator[Cause]:
         # A real server names neither source nor token here.
         if token is not None and not token.get("path"):
             yield causes.required(f"{field}.path")
-        yield from pod_sources.check_file((token or {}).get("path", ""), f"{field}.path")
+        yield from check_file((token or {}).get("path", ""), f"{field}.path")
 
 
 def _projected_files(source: Json, field: str) -> Iterator[Cause]:
     if not source.get("name"):
         yield causes.required(f"{field}.name")
-    yield from pod_sources.check_files(source.get("items", []), f"{field}.items")
+    yield from check_files(source.get("items", []), f"{field}.items")
 
 
 def _projected_fields(source: Json, field: str) -> Iterator[Cause]:
@@ -162,11 +318,11 @@ def _projected_fields(source: Json, field: str) -> Iterator[Cause]:
 
 
 def _projected_token(source: Json, field: str) -> Iterator[Cause]:
-    seconds = source.get("expirationSeconds", _PATIENCE[0])
-    if seconds < _PATIENCE[0]:
+    seconds = source.get("expirationSeconds", _TOKEN_SECONDS[0])
+    if seconds < _TOKEN_SECONDS[0]:
         detail = "may not specify a duration less than 10 minutes"
         yield causes.invalid(f"{field}.expirationSeconds", seconds, detail)
-    if seconds > _PATIENCE[1]:
+    if seconds > _TOKEN_SECONDS[1]:
         detail = "may not specify a duration larger than 2^32 seconds"
         yield causes.invalid(f"{field}.expirationSeconds", seconds, detail)
 
@@ -176,7 +332,7 @@ _SOURCES: dict[str, _Check] = {
     "emptyDir": _empty,
     "hostPath": _host_path,
     "secret": _secret,
-    "nfs": _share,
+    "nfs": _nfs,
     "persistentVolumeClaim": _claim,
     "downwardAPI": _downward,
     "configMap": _config_map,

@@ -1,12 +1,25 @@
-"""Pods: what a spec must hold, in a Pod or in a template for Pods. What may change later is in `pod_changes`."""
+"""Pods: validation of a spec, in a Pod or in a Pod template, and of updates of a Pod, its status and its subresources."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from bramley.apiserver.apimachinery import causes, metadata, names
-from bramley.apiserver.kinds import pod_containers, pod_placing, pod_volumes
-from bramley.apiserver.registry.resources import Json, SelectableField
+from bramley.apiserver.apimachinery.settings import Settings
+from bramley.apiserver.kinds import (
+    pod_containers,
+    pod_defaults,
+    pod_scheduling,
+    pod_volumes,
+)
+from bramley.apiserver.kinds.definitions import kind
+from bramley.apiserver.registry.resources import (
+    Json,
+    Rules,
+    SelectableField,
+    ServedResource,
+)
 from bramley.base.errors import Cause
 
 FIELDS = (
@@ -19,10 +32,41 @@ FIELDS = (
     SelectableField("status.podIP", ("status", "podIP")),
     SelectableField("status.nominatedNodeName", ("status", "nominatedNodeName")),
 )
-_RESTARTS = ("Always", "OnFailure", "Never")
-_DNS = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
-_OWNING = ("Always", "OnRootMismatch")
+_RESTART_POLICIES = ("Always", "OnFailure", "Never")
+_DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
+_GROUP_CHANGE_POLICIES = ("Always", "OnRootMismatch")
 _MOST_SECONDS = 2**31 - 1
+_MAY_CHANGE = (
+    "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
+    "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
+    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+)
+_COMPUTE = frozenset({"cpu", "memory"})
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def kinds(settings: Settings) -> tuple[ServedResource, ...]:
+    """Return the kind Pod."""
+    pod = kind(
+        "Pod",
+        short_names=("po",),
+        categories=("all",),
+        has_status=True,
+        selectable=FIELDS,
+        rules=Rules(
+            shape="v1.Pod",
+            complete=pod_defaults.complete,
+            default=partial(pod_defaults.default, outage_toleration=settings.outage_toleration),
+            keep=keep_priority,
+            check=check,
+            transition=check_change,
+            check_status=check_status,
+            counts_generation=True,
+            returns_deleted=True,
+            graceful=True,
+        ),
+    )
+    return (pod,)
 
 
 def check(new: Json) -> list[Cause]:
@@ -44,17 +88,17 @@ def check_spec(spec: Json, field: str) -> list[Cause]:
         *_wrong_choices(spec, field),
         *metadata.check_labels(spec.get("nodeSelector", {}), f"{field}.nodeSelector"),
         *_wrong_identity(spec["securityContext"], f"{field}.securityContext"),
-        *pod_placing.check_affinity(spec.get("affinity", {}), f"{field}.affinity"),
-        *pod_placing.check_resolving(spec, f"{field}.dnsConfig"),
-        *pod_placing.check_gates(spec, field),
-        *pod_placing.check_spreading(
+        *pod_scheduling.check_affinity(spec.get("affinity", {}), f"{field}.affinity"),
+        *pod_scheduling.check_dns(spec, f"{field}.dnsConfig"),
+        *pod_scheduling.check_gates(spec, field),
+        *pod_scheduling.check_spread_constraints(
             spec.get("topologySpreadConstraints", []), f"{field}.topologySpreadConstraints"
         ),
         *_wrong_references(spec, field),
         *_wrong_numbers(spec, field),
-        *pod_placing.check_names(spec, field),
-        *pod_placing.check_tolerations(spec.get("tolerations", []), f"{field}.tolerations"),
-        *pod_placing.check_aliases(spec.get("hostAliases", []), f"{field}.hostAliases"),
+        *pod_scheduling.check_host_names(spec, field),
+        *pod_scheduling.check_tolerations(spec.get("tolerations", []), f"{field}.tolerations"),
+        *pod_scheduling.check_host_aliases(spec.get("hostAliases", []), f"{field}.hostAliases"),
     ]
 
 
@@ -72,7 +116,7 @@ def _wrong_containers(spec: Json, field: str) -> Iterator[Cause]:
             if part == "containers":
                 yield from pod_containers.check_running(container, at, grace)
             elif part == "initContainers":
-                yield from pod_containers.check_initial(container, at, grace)
+                yield from pod_containers.check_init(container, at, grace)
         if part == "containers":
             yield from pod_containers.check_host_ports(spec.get(part, []), f"{field}.{part}")
 
@@ -84,7 +128,7 @@ def _wrong_name(name: str, field: str, seen: set[str]) -> Iterator[Cause]:
 
 
 def _wrong_choices(spec: Json, field: str) -> Iterator[Cause]:
-    for name, allowed in (("restartPolicy", _RESTARTS), ("dnsPolicy", _DNS)):
+    for name, allowed in (("restartPolicy", _RESTART_POLICIES), ("dnsPolicy", _DNS_POLICIES)):
         if spec[name] not in allowed:
             yield causes.unsupported(f"{field}.{name}", spec[name], allowed)
 
@@ -96,9 +140,9 @@ def _wrong_identity(context: Json, field: str) -> Iterator[Cause]:
     }
     users = ("fsGroup", "runAsUser", "runAsGroup", *groups)
     yield from pod_containers.check_ids({**context, **groups}, users, field)
-    policy = context.get("fsGroupChangePolicy", _OWNING[0])
-    if policy not in _OWNING:
-        yield causes.unsupported(f"{field}.fsGroupChangePolicy", policy, _OWNING)
+    policy = context.get("fsGroupChangePolicy", _GROUP_CHANGE_POLICIES[0])
+    if policy not in _GROUP_CHANGE_POLICIES:
+        yield causes.unsupported(f"{field}.fsGroupChangePolicy", policy, _GROUP_CHANGE_POLICIES)
 
 
 def _wrong_references(spec: Json, field: str) -> Iterator[Cause]:
@@ -112,3 +156,182 @@ def _wrong_numbers(spec: Json, field: str) -> Iterator[Cause]:
     if not 1 <= deadline <= _MOST_SECONDS:
         detail = f"must be between 1 and {_MOST_SECONDS}, inclusive"
         yield causes.invalid(f"{field}.activeDeadlineSeconds", deadline, detail)
+
+
+def keep_priority(new: Json, old: Json) -> None:
+    """Leave a Pod the priority that it got when it was created, unless an update says something about it."""
+    spec, was = new.get("spec"), old["spec"]
+    if isinstance(spec, dict) and not ("priority" in spec and "preemptionPolicy" in spec):
+        kept = {key: was[key] for key in ("priority", "preemptionPolicy") if key in was}
+        new["spec"] = {**kept, **spec}
+
+
+def check_change(new: Json, old: Json) -> list[Cause]:
+    """Return what an update of a Pod may not do."""
+    now, was = new["spec"], old["spec"]
+    for field in ("containers", "initContainers"):
+        if len(now.get(field, [])) != len(was.get(field, [])):
+            detail = "pod updates may not add or remove containers"
+            return [causes.forbidden(f"spec.{field}", detail)]
+    found = [*_wrong_deadline(now, was), *_wrong_tolerations(now, was), *_wrong_gates(now, was)]
+    if was.get("schedulingGates"):
+        found += _wrong_node_terms(now, was)
+    if _fixed_part(now, was) != _fixed_part(was, was):
+        found.append(causes.forbidden("spec", _MAY_CHANGE))
+    return found
+
+
+def check_status(new: Json, old: Json) -> list[Cause]:
+    """Return what an update of a Pod's status may not do."""
+    now, was = new.get("status", {}), old.get("status", {})
+    found: list[Cause] = []
+    if now.get("qosClass") != was.get("qosClass"):
+        found.append(
+            causes.invalid("status.qosClass", now.get("qosClass", ""), "field is immutable")
+        )
+    found += _wrong_restarts(now, was, old["spec"])
+    return found
+
+
+def check_ephemeral(new: Json, old: Json) -> list[Cause]:
+    """Return what an update of a Pod's ephemeral containers may not do: they only ever come."""
+    field, names = "spec.ephemeralContainers", {}
+    for each in new["spec"].get("ephemeralContainers", []):
+        names[each.get("name")] = each
+    found = []
+    for each in old["spec"].get("ephemeralContainers", []):
+        prefix = f"existing ephemeral containers {causes.quoted(each['name'])} may not be"
+        if each["name"] not in names:
+            found.append(causes.forbidden(field, f"{prefix} removed\n"))
+        elif names[each["name"]] != each:
+            found.append(causes.forbidden(field, f"{prefix} changed\n"))
+    return found
+
+
+def check_resize(new: Json, old: Json) -> list[Cause]:
+    """Return what an update of a Pod's resources may not do."""
+    now, was = new["spec"], old["spec"]
+    if pod_defaults.qos_class(now) != old.get("status", {}).get("qosClass"):
+        shown = new.get("status", {}).get("qosClass", "")
+        detail = "Pod QOS Class may not change as a result of resizing"
+        return [causes.invalid("spec", shown, detail)]
+    if _without_compute(now) != _without_compute(was):
+        return [causes.forbidden("spec", "only cpu and memory resources are mutable")]
+    return []
+
+
+def _without_compute(spec: Json) -> Json:
+    containers = []
+    for each in spec.get("containers", []):
+        resources = each.get("resources", {})
+        kept = {
+            part: {key: value for key, value in amounts.items() if key not in _COMPUTE}
+            for part, amounts in resources.items()
+            if isinstance(amounts, dict)
+        }
+        kept = {part: amounts for part, amounts in kept.items() if amounts}
+        containers.append({**each, "resources": kept, "resizePolicy": None})
+    return {**spec, "containers": containers}
+
+
+def _fixed_part(spec: Json, was: Json) -> Json:
+    fixed = {
+        key: value
+        for key, value in spec.items()
+        if key not in {"activeDeadlineSeconds", "tolerations", "schedulingGates"}
+    }
+    for field in ("containers", "initContainers"):
+        fixed[field] = [{**each, "image": ""} for each in spec.get(field, [])]
+    grace = "terminationGracePeriodSeconds"
+    if was.get(grace, 0) < 0 and fixed.get(grace) == 1:
+        fixed[grace] = was[grace]
+    if was.get("schedulingGates"):
+        fixed.pop("nodeSelector", None)
+        kept = {
+            key: each for key, each in fixed.pop("affinity", {}).items() if key != "nodeAffinity"
+        }
+        fixed["affinity"] = kept
+    return fixed
+
+
+def _wrong_deadline(new: Json, old: Json) -> list[Cause]:
+    field, was, now = (
+        "spec.activeDeadlineSeconds",
+        old.get("activeDeadlineSeconds"),
+        new.get("activeDeadlineSeconds"),
+    )
+    if was is None or was == now:
+        return []
+    if now is None:
+        detail = "must not update from a positive integer to nil value"
+        return [causes.invalid(field, now, detail)]
+    detail = "must be less than or equal to previous value"
+    return [causes.invalid(field, now, detail)] if now > was else []
+
+
+def _wrong_tolerations(new: Json, old: Json) -> list[Cause]:
+    kept = [_without_seconds(each) for each in new.get("tolerations", [])]
+    missing = [each for each in old.get("tolerations", []) if _without_seconds(each) not in kept]
+    detail = "existing toleration can not be modified except its tolerationSeconds"
+    return [causes.forbidden("spec.tolerations", detail)] if missing else []
+
+
+def _without_seconds(toleration: Json) -> Json:
+    return {key: value for key, value in toleration.items() if key != "tolerationSeconds"}
+
+
+def _wrong_gates(new: Json, old: Json) -> Iterator[Cause]:
+    known = {each.get("name") for each in old.get("schedulingGates", [])}
+    for index, gate in enumerate(new.get("schedulingGates", [])):
+        if gate.get("name") not in known:
+            detail = (
+                f"only deletion is allowed, but found new scheduling gate '{gate.get('name', '')}'"
+            )
+            yield causes.forbidden(f"spec.schedulingGates[{index}].name", detail)
+
+
+def _wrong_node_terms(new: Json, old: Json) -> Iterator[Cause]:
+    """Yield what a gated Pod may not do about where it wants to run: it may only become more choosy."""
+    selector = new.get("nodeSelector", {})
+    if any(selector.get(key) != value for key, value in old.get("nodeSelector", {}).items()):
+        detail = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
+        yield causes.invalid("spec.nodeSelector", selector, detail)
+    was, now = _node_terms(old), _node_terms(new)
+    field = f"spec.affinity.nodeAffinity.{_REQUIRED}.nodeSelectorTerms"
+    if was and len(was) != len(now):
+        detail = "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
+        yield causes.invalid(field, now, detail)
+        return
+    for index, (before, after) in enumerate(zip(was, now, strict=False)):
+        if not all(
+            _only_grows(before, after, part) for part in ("matchExpressions", "matchFields")
+        ):
+            detail = "only additions are allowed (no mutations or deletions)"
+            yield causes.invalid(f"{field}[{index}]", after, detail)
+
+
+def _node_terms(spec: Json) -> list[Json]:
+    required = spec.get("affinity", {}).get("nodeAffinity", {}).get(_REQUIRED, {})
+    terms: list[Json] = required.get("nodeSelectorTerms", [])
+    return terms
+
+
+def _only_grows(before: Json, after: Json, part: str) -> bool:
+    was = before.get(part, [])
+    grown: bool = after.get(part, [])[: len(was)] == was
+    return grown
+
+
+def _wrong_restarts(now: Json, was: Json, spec: Json) -> Iterator[Cause]:
+    """Yield a breach for each container that had ended for good and shall run again."""
+    policy = spec.get("restartPolicy")
+    if policy == "Always":
+        return
+    states = {each.get("name"): each.get("state", {}) for each in now.get("containerStatuses", [])}
+    for index, each in enumerate(was.get("containerStatuses", [])):
+        ended = each.get("state", {}).get("terminated")
+        if ended is None or (ended.get("exitCode") and policy == "OnFailure"):
+            continue
+        if each.get("name") in states and "terminated" not in states[each["name"]]:
+            detail = "may not be transitioned to non-terminated state"
+            yield causes.forbidden(f"status.containerStatuses[{index}].state", detail)

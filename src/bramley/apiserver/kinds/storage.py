@@ -1,13 +1,19 @@
-"""Volumes, claims and the kinds around them: stored and filled in; nothing here attaches or binds any."""
+"""Volumes, claims, and the group storage.k8s.io: stored and defaulted; nothing here binds or attaches volumes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from bramley.apiserver.apimachinery import causes, names
-from bramley.apiserver.registry.resources import Json
+from bramley.apiserver.kinds.definitions import first_status, kind, set_defaults
+from bramley.apiserver.registry.resources import (
+    Json,
+    Rules,
+    ServedResource,
+)
 from bramley.base.errors import Cause
 
+GROUP = "storage.k8s.io"
 _NO_VOLUME = frozenset(
     {
         "capacity",
@@ -33,11 +39,122 @@ _DRIVER: Json = {
 }
 
 
+def kinds() -> tuple[ServedResource, ...]:
+    """Return the kinds that are defined here."""
+    return (*_volumes(), *_drivers(), _storage_class(), _attachment())
+
+
+def _volumes() -> tuple[ServedResource, ...]:
+    return (
+        kind(
+            "PersistentVolume",
+            namespaced=False,
+            short_names=("pv",),
+            has_status=True,
+            rules=Rules(
+                shape="v1.PersistentVolume",
+                complete=complete_volume,
+                default=default_volume,
+                check=check_volume,
+                returns_deleted=True,
+            ),
+        ),
+        kind(
+            "PersistentVolumeClaim",
+            short_names=("pvc",),
+            has_status=True,
+            rules=Rules(
+                shape="v1.PersistentVolumeClaim",
+                complete=complete_claim,
+                default=default_claim,
+                check=check_claim,
+                transition=check_claim_change,
+                returns_deleted=True,
+            ),
+        ),
+    )
+
+
+def _drivers() -> tuple[ServedResource, ...]:
+    return (
+        kind(
+            "CSIDriver",
+            group=GROUP,
+            namespaced=False,
+            rules=Rules(
+                shape="storage.v1.CSIDriver",
+                default=default_driver,
+                returns_deleted=True,
+                unconditional_update=False,
+            ),
+        ),
+        kind(
+            "CSINode",
+            group=GROUP,
+            namespaced=False,
+            rules=Rules(
+                shape="storage.v1.CSINode",
+                default=default_node,
+                check=check_node,
+                returns_deleted=True,
+                unconditional_update=False,
+            ),
+        ),
+        kind(
+            "CSIStorageCapacity",
+            group=GROUP,
+            plural="csistoragecapacities",
+            rules=Rules(
+                shape="storage.v1.CSIStorageCapacity",
+                default=set_defaults(storageClassName=""),
+                check=check_capacity,
+                unconditional_update=False,
+            ),
+        ),
+    )
+
+
+def _storage_class() -> ServedResource:
+    return kind(
+        "StorageClass",
+        group=GROUP,
+        plural="storageclasses",
+        namespaced=False,
+        short_names=("sc",),
+        rules=Rules(
+            shape="storage.v1.StorageClass",
+            default=set_defaults(
+                reclaimPolicy="Delete", volumeBindingMode="Immediate", provisioner=""
+            ),
+            check=check_class,
+            transition=check_class_change,
+            returns_deleted=True,
+        ),
+    )
+
+
+def _attachment() -> ServedResource:
+    return kind(
+        "VolumeAttachment",
+        group=GROUP,
+        namespaced=False,
+        has_status=True,
+        rules=Rules(
+            shape="storage.v1.VolumeAttachment",
+            complete=first_status(attached=False),
+            check=check_attachment,
+            transition=check_attachment_change,
+            returns_deleted=True,
+            unconditional_update=False,
+        ),
+    )
+
+
 def complete_volume(new: Json) -> None:
     """Give a new PersistentVolume its first status and the finalizer that guards it while it is used."""
     since = new["metadata"]["creationTimestamp"]
     new["status"] = {"phase": "Pending", "lastPhaseTransitionTime": since}
-    _guard(new, "kubernetes.io/pv-protection")
+    _add_finalizer(new, "kubernetes.io/pv-protection")
 
 
 def default_volume(new: Json) -> None:
@@ -67,7 +184,7 @@ def check_volume(new: Json) -> list[Cause]:
 def complete_claim(new: Json) -> None:
     """Give a new PersistentVolumeClaim its first status and the finalizer that guards it while it is used."""
     new["status"] = {"phase": "Pending"}
-    _guard(new, "kubernetes.io/pvc-protection")
+    _add_finalizer(new, "kubernetes.io/pvc-protection")
 
 
 def default_claim(new: Json) -> None:
@@ -95,13 +212,6 @@ def check_claim_change(new: Json, old: Json) -> list[Cause]:
     if any(was.get(key) != now.get(key) for key in (was.keys() | now.keys()) - free):
         return [causes.forbidden("spec", _CLAIM_MAY_NOT_CHANGE)]
     return []
-
-
-def default_class(new: Json) -> None:
-    """Fill what a StorageClass leaves out."""
-    new.setdefault("reclaimPolicy", "Delete")
-    new.setdefault("volumeBindingMode", "Immediate")
-    new.setdefault("provisioner", "")
 
 
 def check_class(new: Json) -> list[Cause]:
@@ -140,11 +250,6 @@ def check_node(new: Json) -> list[Cause]:
     ]
 
 
-def complete_attachment(new: Json) -> None:
-    """Give a new VolumeAttachment its first status."""
-    new["status"] = {"attached": False}
-
-
 def check_attachment(new: Json) -> list[Cause]:
     """Return what is wrong with a VolumeAttachment."""
     spec = new.get("spec", {})
@@ -167,13 +272,8 @@ def check_attachment_change(new: Json, old: Json) -> list[Cause]:
         "InlineVolumeSpec": source.get("inlineVolumeSpec"),
     }
     own = {"Attacher": spec.get("attacher"), "Source": inner, "NodeName": spec.get("nodeName")}
-    shown = _in_order(own)
+    shown = _go_json(own)
     return [Cause("spec", "FieldValueInvalid", f"Invalid value: {shown}: field is immutable")]
-
-
-def default_capacity(new: Json) -> None:
-    """Show the class of a CSIStorageCapacity, also when there is none."""
-    new.setdefault("storageClassName", "")
 
 
 def check_capacity(new: Json) -> list[Cause]:
@@ -182,13 +282,13 @@ def check_capacity(new: Json) -> list[Cause]:
     return [causes.invalid("storageClassName", name, each) for each in names.subdomain(name)]
 
 
-def _guard(new: Json, finalizer: str) -> None:
+def _add_finalizer(new: Json, finalizer: str) -> None:
     found = new["metadata"].get("finalizers", [])
     if finalizer not in found:
         new["metadata"]["finalizers"] = [*found, finalizer]
 
 
-def _in_order(value: object) -> str:
+def _go_json(value: object) -> str:
     if isinstance(value, dict):
         return "{" + ",".join(_members(value)) + "}"
     return causes.shown(value)
@@ -196,4 +296,4 @@ def _in_order(value: object) -> str:
 
 def _members(value: Json) -> Iterator[str]:
     for key, each in value.items():
-        yield f'"{key}":{_in_order(each)}'
+        yield f'"{key}":{_go_json(each)}'

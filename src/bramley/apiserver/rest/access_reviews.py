@@ -9,8 +9,8 @@ from bramley.apiserver.apimachinery.status import Details
 from bramley.apiserver.apimachinery.users import User
 from bramley.apiserver.auth.attributes import Attributes
 from bramley.apiserver.auth.rules import Rule
-from bramley.apiserver.http.exchange import Answer, Request, json_answer
-from bramley.apiserver.http.paths import Target
+from bramley.apiserver.http.exchange import Response, Request, json_response
+from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.registry.resources import Json
 from bramley.apiserver.rest import bodies, objects, options
 from bramley.apiserver.rest.server import Server
@@ -20,7 +20,7 @@ _EXACTLY_ONE = "exactly one of nonResourceAttributes or resourceAttributes must 
 _NOT_BOTH = "cannot be specified in combination with resourceAttributes"
 
 
-async def review_subject(server: Server, request: Request, target: Target) -> Answer:
+async def review_subject(server: Server, request: Request, target: Target) -> Response:
     """Tell whether the user in the body may do what the body names."""
     body = await _read(request, target)
     spec = body.get("spec") or {}
@@ -32,7 +32,7 @@ async def review_subject(server: Server, request: Request, target: Target) -> An
     return _decided(server, body, _asked(_subject(spec), spec))
 
 
-async def review_local(server: Server, request: Request, target: Target) -> Answer:
+async def review_local(server: Server, request: Request, target: Target) -> Response:
     """Tell the same within the namespace of the path."""
     body = await _read(request, target)
     objects.settle_namespace(body, target.namespace)
@@ -46,7 +46,7 @@ async def review_local(server: Server, request: Request, target: Target) -> Answ
     return _decided(server, body, _asked(_subject(spec), spec))
 
 
-async def review_self(server: Server, request: Request, target: Target) -> Answer:
+async def review_self(server: Server, request: Request, target: Target) -> Response:
     """Tell whether the caller may do what the body names."""
     body = await _read(request, target)
     spec = body.get("spec") or {}
@@ -54,7 +54,7 @@ async def review_self(server: Server, request: Request, target: Target) -> Answe
     return _decided(server, body, _asked(request.caller, spec))
 
 
-async def review_rules(server: Server, request: Request, target: Target) -> Answer:
+async def review_rules(server: Server, request: Request, target: Target) -> Response:
     """List the rules that the caller has in a namespace."""
     body = await _read(request, target)
     namespace = (body.get("spec") or {}).get("namespace", "")
@@ -71,7 +71,7 @@ async def review_rules(server: Server, request: Request, target: Target) -> Answ
     if missing:
         answer["evaluationError"] = missing[0] if len(missing) == 1 else f"[{', '.join(missing)}]"
     whole = {"kind": body["kind"], "apiVersion": body["apiVersion"], "metadata": {}}
-    return json_answer({**whole, "spec": {}, "status": answer}, 201)
+    return json_response({**whole, "spec": {}, "status": answer}, 201)
 
 
 async def _read(request: Request, target: Target) -> Json:
@@ -96,14 +96,14 @@ def _asked(user: User, spec: Json) -> Attributes:
     )
 
 
-def _decided(server: Server, body: Json, asked: Attributes) -> Answer:
+def _decided(server: Server, body: Json, asked: Attributes) -> Response:
     verdict = server.authorizer.decide(asked)
     found: Json = {"allowed": verdict.allowed}
     if verdict.denied and not verdict.allowed:
         found["denied"] = True
     if verdict.reason:
         found["reason"] = verdict.reason
-    return json_answer({**body, "status": found}, 201)
+    return json_response({**body, "status": found}, 201)
 
 
 def _wrong_attributes(spec: Json) -> list[Cause]:

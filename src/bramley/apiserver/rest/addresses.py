@@ -33,7 +33,7 @@ def first(server: Server) -> str:
 
 
 def _taken(server: Server) -> set[str]:
-    return {each.fields.get(_FIELD, "") for each in server.store.newest("services")}
+    return {each.fields.get(_FIELD, "") for each in server.store.list_with_pending("services")}
 
 
 def _given(server: Server, resource: ServedResource, new: Json, *, asked: str) -> str:
@@ -83,7 +83,7 @@ def _on_nodes(server: Server, ports: list[Json]) -> list[Json]:
 
 def _used_ports(server: Server) -> set[int]:
     used: set[int] = set()
-    for each in server.store.newest("services"):
-        with server.store.damage.sparing(each):
+    for each in server.store.list_with_pending("services"):
+        with server.store.damage.skip_unreadable(each):
             used.update(port.get("nodePort", 0) for port in decoded(each)["spec"].get("ports", []))
     return used

@@ -199,7 +199,7 @@ def _default_priorities(server: Server) -> list[Record]:
 
 def _fitting(server: Server, record: Record, form: type[msgspec.Struct]) -> Json | None:
     """Return an object, or None when what admission needs of it has not this form."""
-    with server.store.damage.sparing(record):
+    with server.store.damage.skip_unreadable(record):
         msgspec.json.decode(record.body, type=form)
         return decoded(record)
     return None

@@ -10,8 +10,8 @@ from bramley.apiserver.apimachinery.status import ApiError, Details
 from bramley.apiserver.apply import checking, last_applied, managers, merging
 from bramley.apiserver.apply.managers import Manager, Owned
 from bramley.apiserver.apply.merging import Applied, Conflicts, Kind
-from bramley.apiserver.http.exchange import Answer, Request
-from bramley.apiserver.http.paths import Target
+from bramley.apiserver.http.exchange import Response, Request
+from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.registry.resources import Json
 from bramley.apiserver.rest import bodies, creating, objects, options, ownership, updating
 from bramley.apiserver.rest.options import WriteOptions
@@ -21,7 +21,7 @@ from bramley.apiserver.store.records import Record
 from bramley.base.errors import Cause
 
 
-async def apply(server: Server, request: Request, target: Target) -> Answer:
+async def apply(server: Server, request: Request, target: Target) -> Response:
     """Apply the configuration in the body to an object, or to its status."""
     how = options.applying(request)
     config = await _read(request, how)

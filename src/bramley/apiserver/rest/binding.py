@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bramley.apiserver.apimachinery import metadata, status
 from bramley.apiserver.apimachinery.status import ApiError, Details
-from bramley.apiserver.http.exchange import Answer, Request, json_answer
-from bramley.apiserver.http.paths import Target
+from bramley.apiserver.http.exchange import Response, Request, json_response
+from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.registry.resources import Json, Rules, ServedResource
 from bramley.apiserver.rest import bodies, objects, options
 from bramley.apiserver.rest.conditions import with_condition
@@ -25,7 +25,7 @@ BINDING = ServedResource(
 _PODS = "pods"
 
 
-async def create(server: Server, request: Request, target: Target) -> Answer:
+async def create(server: Server, request: Request, target: Target) -> Response:
     """Bind the Pod that the path, or else the body, names to the node that the body names."""
     how = options.writing(request, "CreateOptions")
     body = await bodies.read_object(request, BINDING, how)
@@ -46,7 +46,7 @@ async def create(server: Server, request: Request, target: Target) -> Answer:
         return Put(_bound(pod, body, now))
 
     await write(server, pods, key, decide, dry_run=how.dry_run)
-    return json_answer(status.carried_out(), 201)
+    return json_response(status.carried_out(), 201)
 
 
 def _pods(server: Server) -> ServedResource:

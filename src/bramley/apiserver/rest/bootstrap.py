@@ -63,7 +63,7 @@ async def _ensure(server: Server, which: tuple[str, str], body: Json) -> None:
     if server.store.get(key) is not None:
         return
     # Nobody else would make it again.
-    server.store.damage.aside.pop(key, None)
+    server.store.damage.quarantined.pop(key, None)
     whole = {"kind": resource.kind, "apiVersion": resource.api_version, **body}
     try:
         await write(server, resource, key, creation(server, resource, whole))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bramley.apiserver.apimachinery import names, status
 from bramley.apiserver.apimachinery.status import ApiError, Details
-from bramley.apiserver.http.exchange import Answer, Request
-from bramley.apiserver.http.paths import Target
+from bramley.apiserver.http.exchange import Response, Request
+from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.registry.resources import Json, ServedResource
 from bramley.apiserver.rest import admission, bodies, objects, options, terminating
 from bramley.apiserver.rest.options import WriteOptions
@@ -15,7 +15,7 @@ from bramley.apiserver.store.records import Key, Record
 from bramley.base.errors import Cause
 
 
-async def create(server: Server, request: Request, target: Target) -> Answer:
+async def create(server: Server, request: Request, target: Target) -> Response:
     """Create an object from the request's body."""
     resource = target.resource
     how = options.writing(request, "CreateOptions")
@@ -26,7 +26,7 @@ async def create(server: Server, request: Request, target: Target) -> Answer:
         bodies.check_kind(body, resource)
     await admission.wait_for_account(server, resource, body)
     written = await _created(server, target, body, how)
-    return Answer(written.body, 201)
+    return Response(written.body, 201)
 
 
 async def _created(server: Server, target: Target, body: Json, how: WriteOptions) -> Written:

@@ -7,8 +7,8 @@ from typing import Any
 
 from bramley.apiserver.apimachinery import status
 from bramley.apiserver.apimachinery.status import ApiError
-from bramley.apiserver.http.exchange import Answer, Request, json_answer
-from bramley.apiserver.http.paths import Target
+from bramley.apiserver.http.exchange import Response, Request, json_response
+from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.registry.resources import Json
 from bramley.apiserver.rest import bodies, listing, objects, options, terminating
 from bramley.apiserver.rest.deletion import deletion
@@ -24,7 +24,7 @@ _PODS_STAY = (
 )
 
 
-async def delete(server: Server, request: Request, target: Target) -> Answer:
+async def delete(server: Server, request: Request, target: Target) -> Response:
     """Delete one object, or begin to."""
     how = await _read(request)
     resource = target.resource
@@ -33,7 +33,7 @@ async def delete(server: Server, request: Request, target: Target) -> Answer:
     if resource.stored_name == _PRIORITIES and target.name.startswith("system-"):
         why = "this is a system priority class and cannot be deleted"
         raise status.forbidden(resource.details(target.name), why)
-    if target.key in server.store.damage.aside:
+    if target.key in server.store.damage.quarantined:
         return await _discard(server, target, how)
     decide = terminating.beginning(server, target, how)
     decide = decide or deletion(server, resource, target.name, how)
@@ -44,7 +44,7 @@ async def delete(server: Server, request: Request, target: Target) -> Answer:
     return _answer(written, target, how)
 
 
-async def _discard(server: Server, target: Target, how: DeleteOptions) -> Answer:
+async def _discard(server: Server, target: Target, how: DeleteOptions) -> Response:
     """Remove an object that is damaged; what is asked of its state cannot be told, so nothing may be."""
     resource = target.resource
     if how.uid is not None or how.version is not None or server.oversee is not None:
@@ -55,10 +55,10 @@ async def _discard(server: Server, target: Target, how: DeleteOptions) -> Answer
     last: Json = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": meta}
     if not how.dry_run:
         await server.store.write(target.key, lambda _, rv: objects.removal(last, rv, resource))
-    return json_answer(status.success(resource.details(target.name)))
+    return json_response(status.success(resource.details(target.name)))
 
 
-async def delete_many(server: Server, request: Request, target: Target) -> Answer:
+async def delete_many(server: Server, request: Request, target: Target) -> Response:
     """Delete the objects that a list with the same parameters would show; answer with that list."""
     asked = options.listing(request, target.resource)
     how = await _read(request)
@@ -67,7 +67,7 @@ async def delete_many(server: Server, request: Request, target: Target) -> Answe
         async with asyncio.TaskGroup() as group:
             for record in page.records[start : start + _AT_ONCE]:
                 group.create_task(terminating.remove(server, target.resource, record.key, how))
-    return Answer(listing.encoded(page, target.resource))
+    return Response(listing.encoded(page, target.resource))
 
 
 async def _read(request: Request) -> DeleteOptions:
@@ -88,11 +88,11 @@ async def _read(request: Request) -> DeleteOptions:
     return options.deleting(options.delete_options(body), request)
 
 
-def _answer(written: Written, target: Target, how: DeleteOptions) -> Answer:
+def _answer(written: Written, target: Target, how: DeleteOptions) -> Response:
     decision = written.decision
     if not isinstance(decision, Remove):
-        return Answer(written.body, 202 if how.orphan is False else 200)
+        return Response(written.body, 202 if how.orphan is False else 200)
     if target.resource.rules.returns_deleted:
-        return Answer(written.body)
+        return Response(written.body)
     details = target.resource.details(target.name, decision.last["metadata"]["uid"])
-    return json_answer(status.success(details))
+    return json_response(status.success(details))

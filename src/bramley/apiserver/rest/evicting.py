@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from bramley.apiserver.apimachinery import metadata, status
 from bramley.apiserver.apimachinery.status import ApiError, Details
-from bramley.apiserver.http.exchange import Answer, Request, json_answer
-from bramley.apiserver.http.paths import Target
+from bramley.apiserver.http.exchange import Response, Request, json_response
+from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.kinds import label_selectors
 from bramley.apiserver.registry.resources import Json, Rules, ServedResource
 from bramley.apiserver.rest import bodies, objects, options, terminating
@@ -40,7 +40,7 @@ _RETRY_SECONDS = 10
 _TRIES = 5
 
 
-async def create(server: Server, request: Request, target: Target) -> Answer:
+async def create(server: Server, request: Request, target: Target) -> Response:
     """Evict a Pod, if its disruption budget allows that."""
     written = options.writing(request, "CreateOptions")
     body = await bodies.read_object(request, EVICTION, written)
@@ -49,7 +49,7 @@ async def create(server: Server, request: Request, target: Target) -> Answer:
         raise status.bad_request("name in URL does not match name in Eviction object")
     how = options.deleting(body.get("deleteOptions", {}), request)
     await _evict(server, target, replace(how, dry_run=how.dry_run or written.dry_run))
-    return json_answer(status.carried_out(), 201)
+    return json_response(status.carried_out(), 201)
 
 
 async def _evict(server: Server, target: Target, how: DeleteOptions) -> None:
@@ -126,7 +126,7 @@ def _budgets_of(server: Server, pod: Json) -> list[Record]:
     found = []
     for each in server.store.list(_BUDGETS, pod["metadata"]["namespace"]):
         # A real server, too, passes over a budget whose selector makes no sense.
-        with server.store.damage.sparing(each):
+        with server.store.damage.skip_unreadable(each):
             if label_selectors.matches(decoded(each)["spec"].get("selector"), labels):
                 found.append(each)
     return found

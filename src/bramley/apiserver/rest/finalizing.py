@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace as replaced
 
 from bramley.apiserver.apimachinery import metadata, status
-from bramley.apiserver.http.exchange import Answer, Request
-from bramley.apiserver.http.paths import Target
-from bramley.apiserver.kinds import namespaces
+from bramley.apiserver.http.exchange import Response, Request
+from bramley.apiserver.http.request_info import Target
+from bramley.apiserver.kinds import core
 from bramley.apiserver.registry.resources import Json, ServedResource
 from bramley.apiserver.rest import bodies, objects, options, terminating
 from bramley.apiserver.rest.server import Server, served
@@ -15,7 +15,7 @@ from bramley.apiserver.rest.writing import Decision, Keep, Put, Remove, write
 from bramley.apiserver.store.records import Record
 
 
-async def replace(server: Server, request: Request, target: Target) -> Answer:
+async def replace(server: Server, request: Request, target: Target) -> Response:
     """Replace the finalizers in a namespace's spec; a namespace that is ending and has none left is gone with it."""
     resource = target.resource
     how = options.writing(request, "UpdateOptions")
@@ -36,7 +36,7 @@ async def replace(server: Server, request: Request, target: Target) -> Answer:
     written = await write(server, resource, target.key, decide, dry_run=how.dry_run)
     if not how.dry_run:
         await terminating.after(server, resource, target.key, written.decision)
-    return Answer(written.body)
+    return Response(written.body)
 
 
 def _finalized(body: Json, old: Json) -> Json:
@@ -46,7 +46,7 @@ def _finalized(body: Json, old: Json) -> Json:
         spec["finalizers"] = finalizers
     meta = metadata.carried_over(body["metadata"], old["metadata"])
     new = {**old, "metadata": meta, "spec": spec}
-    namespaces.default(new)
+    core.default_namespace(new)
     return new
 
 

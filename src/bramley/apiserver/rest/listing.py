@@ -13,8 +13,8 @@ import msgspec
 from bramley.apiserver.apimachinery import causes, status
 from bramley.apiserver.apimachinery.causes import quoted
 from bramley.apiserver.apimachinery.status import ApiError
-from bramley.apiserver.http.exchange import Answer, Request
-from bramley.apiserver.http.paths import Target
+from bramley.apiserver.http.exchange import Response, Request
+from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.registry.resources import ServedResource
 from bramley.apiserver.rest import showing
 from bramley.apiserver.rest.negotiation import (
@@ -59,7 +59,7 @@ class _Token(msgspec.Struct):
     start: str
 
 
-async def get(server: Server, request: Request, target: Target) -> Answer:
+async def get(server: Server, request: Request, target: Target) -> Response:
     """Return one object, whole."""
     if request.query.get("resourceVersion"):
         _check_reached(server, request.query["resourceVersion"])
@@ -67,17 +67,17 @@ async def get(server: Server, request: Request, target: Target) -> Answer:
     if record is None:
         check_whole(server, target.resource, target.key)
         raise status.not_found(target.resource.details(target.name))
-    return Answer(served_bytes(record, target.resource))
+    return Response(served_bytes(record, target.resource))
 
 
-def list_objects(server: Server, request: Request, target: Target, asked: ListOptions) -> Answer:
+def list_objects(server: Server, request: Request, target: Target, asked: ListOptions) -> Response:
     """Return a list."""
     view = view_of(request)
     found = page(server, target, asked)
     if view.form is Form.TABLE:
         view = with_included(view, request)
-        return Answer(_table(server, found, target.resource, view))
-    return Answer(encoded(found, target.resource, view))
+        return Response(_table(server, found, target.resource, view))
+    return Response(encoded(found, target.resource, view))
 
 
 def page(server: Server, target: Target, asked: ListOptions) -> Page:

@@ -14,22 +14,22 @@ from bramley.api.names import agent
 from bramley.apiserver.apimachinery import status
 from bramley.apiserver.apimachinery.metadata import timestamp
 from bramley.apiserver.apimachinery.status import ApiError
-from bramley.apiserver.http.exchange import Answer, Request
-from bramley.apiserver.http.paths import Target
+from bramley.apiserver.http.exchange import Response, Request
+from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.nodes import places
 from bramley.apiserver.nodes.reaching import Nodes
 from bramley.apiserver.nodes.usages import Summary, Used
 from bramley.apiserver.registry.resources import Json, ServedResource
 from bramley.apiserver.rest import options
 from bramley.apiserver.rest.server import Server, decoded
-from bramley.apiserver.store.damage import MISFITS
+from bramley.apiserver.store.damage import DECODE_ERRORS
 from bramley.apiserver.store.records import Key, Record
 
 _NODES, _PODS = "nodes", "pods"
 _NODE_NAME = "spec.nodeName"
 
 
-async def read_nodes(server: Server, request: Request, target: Target) -> Answer:
+async def read_nodes(server: Server, request: Request, target: Target) -> Response:
     """Return what Nodes use; one that does not say is not listed."""
     records = _chosen(server, request, target, Key(_NODES, "", target.name))
     said = await _summaries(server, {each.key.name for each in records})
@@ -39,7 +39,7 @@ async def read_nodes(server: Server, request: Request, target: Target) -> Answer
     return _answer([each for each in found if each], target)
 
 
-async def read_pods(server: Server, request: Request, target: Target) -> Answer:
+async def read_pods(server: Server, request: Request, target: Target) -> Response:
     """Return what Pods use; one whose agent does not say is not listed."""
     records = _chosen(server, request, target, Key(_PODS, target.namespace, target.name))
     said = await _summaries(server, {each.fields.get(_NODE_NAME, "") for each in records})
@@ -80,7 +80,7 @@ def _reached(server: Server) -> Nodes:
 def _url(record: Record) -> str:
     try:
         return places.url(decoded(record))
-    except (ApiError, *MISFITS):
+    except (ApiError, *DECODE_ERRORS):
         # A Node that tells no address, or not in the form of one, is one that says nothing.
         return ""
 
@@ -139,14 +139,14 @@ def _duration(span: timedelta) -> str:
     return f"{span.total_seconds():g}s"
 
 
-def _answer(found: list[Json], target: Target) -> Answer:
+def _answer(found: list[Json], target: Target) -> Response:
     resource = target.resource
     if not target.name:
         whole = {**_typed(resource, resource.list_kind), "metadata": {}, "items": found}
-        return Answer(msgspec.json.encode(whole))
+        return Response(msgspec.json.encode(whole))
     if not found:
         raise status.not_found(resource.details(target.name))
-    return Answer(msgspec.json.encode({**_typed(resource, resource.kind), **found[0]}))
+    return Response(msgspec.json.encode({**_typed(resource, resource.kind), **found[0]}))
 
 
 def _typed(resource: ServedResource, kind: str) -> Json:

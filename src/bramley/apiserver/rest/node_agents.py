@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from bramley.apiserver.apimachinery import causes, status
 from bramley.apiserver.apimachinery.status import ApiError, Details
-from bramley.apiserver.http.exchange import Answer, Request
-from bramley.apiserver.http.paths import Target
+from bramley.apiserver.http.exchange import Response, Request
+from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.nodes import places
 from bramley.apiserver.registry.resources import Json
 from bramley.apiserver.rest import node_logs
@@ -22,13 +22,13 @@ _NOT_YET = "the embedded API does not pass exec, attach and port-forward on to a
 _COUNTS = ("tailLines", "sinceSeconds", "limitBytes")
 
 
-async def log(server: Server, request: Request, target: Target) -> Answer:
+async def log(server: Server, request: Request, target: Target) -> Response:
     """Show a container's log as its agent sends it; of a Pod that runs nowhere there is none."""
     _check_log_options(request, target.name)
     pod = _pod(server, target)
     container = _container(pod, request.query.get("container", ""))
     if not pod["spec"].get("nodeName"):
-        return Answer(b"", 204)
+        return Response(b"", 204)
     path = f"/containerLogs/{_path(pod)}/{container}"
     url = _agent(server, pod)
     if server.nodes is None:
@@ -36,7 +36,7 @@ async def log(server: Server, request: Request, target: Target) -> Answer:
     return await node_logs.opened(server.nodes.lines, url, path, request, name=target.name)
 
 
-async def stream(server: Server, request: Request, target: Target) -> Answer:
+async def stream(server: Server, request: Request, target: Target) -> Response:
     """Refuse to run a command in a container, or to attach to one."""
     pod = _pod(server, target)
     container = _container(pod, request.query.get("container", ""))
@@ -45,14 +45,14 @@ async def stream(server: Server, request: Request, target: Target) -> Answer:
     raise _unreachable(f"{url}/{target.subresource}/{_path(pod)}/{container}", _NOT_YET)
 
 
-async def forward(server: Server, _request: Request, target: Target) -> Answer:
+async def forward(server: Server, _request: Request, target: Target) -> Response:
     """Refuse to forward a port."""
     pod = _pod(server, target)
     _check_placed(pod)
     raise _unreachable(f"{_agent(server, pod)}/portForward/{_path(pod)}", _NOT_YET)
 
 
-async def proxy(server: Server, _request: Request, target: Target) -> Answer:
+async def proxy(server: Server, _request: Request, target: Target) -> Response:
     """Refuse to pass a request on to a Pod, Service or Node."""
     if server.store.get(target.key) is None:
         raise status.not_found(target.resource.details(target.name))

@@ -11,7 +11,7 @@ import msgspec
 
 from bramley.apiserver.apimachinery import status
 from bramley.apiserver.apimachinery.status import ApiError, Details
-from bramley.apiserver.http.exchange import TEXT, Answer, Request
+from bramley.apiserver.http.exchange import TEXT, Response, Request
 from bramley.apiserver.nodes.lines import Lines
 from bramley.base import errors, log
 from bramley.kube.transport import Stream
@@ -67,7 +67,7 @@ class Pieces(msgspec.Struct):
         await self.held.aclose()
 
 
-async def opened(lines: Lines, url: str, path: str, request: Request, *, name: str) -> Answer:
+async def opened(lines: Lines, url: str, path: str, request: Request, *, name: str) -> Response:
     """Return the log that a request asks for, from the agent at this address."""
     query = passed_on(request.query)
     async with AsyncExitStack() as held:
@@ -79,7 +79,7 @@ async def opened(lines: Lines, url: str, path: str, request: Request, *, name: s
             raise _unreachable(url, path, query, error) from error
         silence = None if "follow" in query else SILENCE.total_seconds()
         chunks = Pieces(held.pop_all(), stream.chunks, silence)
-    return Answer(b"", content_type=TEXT, chunks=chunks)
+    return Response(b"", content_type=TEXT, chunks=chunks)
 
 
 def passed_on(query: Mapping[str, str]) -> dict[str, str]:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace as replaced
 from types import MappingProxyType
 
-from bramley.apiserver.http.exchange import Answer, Request
-from bramley.apiserver.http.paths import Target
-from bramley.apiserver.kinds import pod_changes
+from bramley.apiserver.http.exchange import Response, Request
+from bramley.apiserver.http.request_info import Target
+from bramley.apiserver.kinds import pods
 from bramley.apiserver.registry.resources import Json, Transition
 from bramley.apiserver.rest import listing, updating
 from bramley.apiserver.rest.server import Server
@@ -18,17 +18,17 @@ Keep = Callable[[Json, Json], None]
 _RESIZED = ("resources", "resizePolicy")
 
 
-async def get(server: Server, request: Request, target: Target) -> Answer:
+async def get(server: Server, request: Request, target: Target) -> Response:
     """Return the whole Pod."""
     return await listing.get(server, request, target)
 
 
-async def put(server: Server, request: Request, target: Target) -> Answer:
+async def put(server: Server, request: Request, target: Target) -> Response:
     """Replace the part by that of the Pod in the body."""
     return await updating.replace(server, request, _narrowed(target))
 
 
-async def patch(server: Server, request: Request, target: Target) -> Answer:
+async def patch(server: Server, request: Request, target: Target) -> Response:
     """Patch the part."""
     return await updating.patch(server, request, _narrowed(target))
 
@@ -65,8 +65,8 @@ def _keep(new: Json, old: Json, spec: Json) -> None:
 
 _PARTS: Mapping[str, tuple[Keep, Transition]] = MappingProxyType(
     {
-        "ephemeralcontainers": (keep_but_ephemeral, pod_changes.check_ephemeral),
-        "resize": (keep_but_resources, pod_changes.check_resize),
+        "ephemeralcontainers": (keep_but_ephemeral, pods.check_ephemeral),
+        "resize": (keep_but_resources, pods.check_resize),
     }
 )
 

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from bramley.apiserver.apimachinery import status
 from bramley.apiserver.apimachinery.status import ApiError
-from bramley.apiserver.http.paths import Target
+from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.rest import creating, deleting, listing, scaling, updating
 from bramley.apiserver.rest.subresources import COMPUTED, EXTRA, VERBS, VIRTUAL, Handler
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bramley.apiserver.apimachinery import causes, shapes, status
-from bramley.apiserver.http.exchange import Answer, Request, json_answer
-from bramley.apiserver.http.paths import Target
-from bramley.apiserver.kinds.scale import SCALE
+from bramley.apiserver.http.exchange import Response, Request, json_response
+from bramley.apiserver.http.request_info import Target
+from bramley.apiserver.kinds.virtual import SCALE
 from bramley.apiserver.registry.resources import Json, ScalePaths
 from bramley.apiserver.rest import bodies, objects, options, scales, updating
 from bramley.apiserver.rest.options import WriteOptions
@@ -16,15 +16,15 @@ from bramley.apiserver.rest.writing import Decision, Keep, Put, write
 from bramley.apiserver.store.records import Record
 
 
-async def get(server: Server, _request: Request, target: Target) -> Answer:
+async def get(server: Server, _request: Request, target: Target) -> Response:
     """Return an object's Scale."""
     record = server.store.get(target.key)
     if record is None:
         raise status.not_found(target.resource.details(target.name))
-    return json_answer(scales.of(served(record, target.resource), paths_of(target), reading=True))
+    return json_response(scales.of(served(record, target.resource), paths_of(target), reading=True))
 
 
-async def replace(server: Server, request: Request, target: Target) -> Answer:
+async def replace(server: Server, request: Request, target: Target) -> Response:
     """Scale an object to what the Scale in the body says."""
     how = options.writing(request, "UpdateOptions")
     body = await bodies.read_object(request, SCALE, how)
@@ -32,7 +32,7 @@ async def replace(server: Server, request: Request, target: Target) -> Answer:
     return await _scaled(server, request, target, how=how, change=lambda _old, _record: body)
 
 
-async def patch(server: Server, request: Request, target: Target) -> Answer:
+async def patch(server: Server, request: Request, target: Target) -> Response:
     """Scale an object by a patch of its Scale."""
     how = options.patching(request)
     change = await updating.read_patch(request, SCALE)
@@ -63,7 +63,7 @@ async def _scaled(
     *,
     how: WriteOptions,
     change: Callable[[Json, Record], Json],
-) -> Answer:
+) -> Response:
     resource, paths = target.resource, paths_of(target)
     shown: list[Json] = []
 
@@ -83,7 +83,7 @@ async def _scaled(
 
     written = await write(server, resource, target.key, decide, dry_run=how.dry_run)
     body: Json = bodies.from_json(written.body)
-    return json_answer(scales.of(body, paths))
+    return json_response(scales.of(body, paths))
 
 
 def _check_version(asked: Json, old: Json, target: Target) -> None:

@@ -98,7 +98,7 @@ class Server(msgspec.Struct, frozen=True):
         """Return the definitions whose names can be read."""
         found = []
         for record in self.store.list(CRDS):
-            with self.store.damage.sparing(record):
+            with self.store.damage.skip_unreadable(record):
                 msgspec.json.decode(record.body, type=crds.Named)
                 found.append(decoded(record))
         return found
@@ -112,7 +112,7 @@ def decoded(record: Record) -> Json:
 
 def check_whole(server: Server, resource: ServedResource, key: Key) -> None:
     """Raise a 500 for an object that is damaged and set aside: it is there, but neither can be read nor changed."""
-    if key in server.store.damage.aside:
+    if key in server.store.damage.quarantined:
         what = resource.details(key.name).qualified
         told = f"{what} {causes.quoted(key.name)} is damaged in the store; restore a backup, or delete it"
         raise status.internal(told)

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import structs
 
 from bramley.apiserver.http.exchange import Response
-from bramley.apiserver.kinds.scale import SCALE
+from bramley.apiserver.kinds.virtual import SCALE
 from bramley.apiserver.registry.resources import Json, ServedResource
 from bramley.apiserver.rest.negotiation import META_GROUP, Form, View, reformed
 from bramley.apiserver.store.damage import DECODE_ERRORS

@@ -14,7 +14,7 @@ from math import inf
 import msgspec
 
 from bramley.apiserver.http.exchange import (
-    Answer,
+    Response,
     Chunks,
     Request,
     Send,
@@ -33,7 +33,7 @@ class _Sending(msgspec.Struct):
     deadline: float
     since: float = inf
 
-    async def run(self, answer: Answer, chunks: Chunks) -> None:
+    async def run(self, answer: Response, chunks: Chunks) -> None:
         with contextlib.suppress(ConnectionError):
             headers = [answer.content_type, answer.cache, *answer.headers]
             await self.send(
@@ -52,7 +52,7 @@ class _Sending(msgspec.Struct):
 
 async def send_streamed(
     request: Request,
-    answer: Answer,
+    answer: Response,
     chunks: Chunks,
     *,
     send: Send,

@@ -11,8 +11,8 @@ from types import MappingProxyType
 
 import msgspec
 
-from bramley.apiserver.http.exchange import Answer, Request
-from bramley.apiserver.http.paths import Target
+from bramley.apiserver.http.exchange import Response, Request
+from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.rest import (
     access_reviews,
     binding,
@@ -26,7 +26,7 @@ from bramley.apiserver.rest import (
 )
 from bramley.apiserver.rest.server import Server
 
-Handler = Callable[[Server, Request, Target], Awaitable[Answer]]
+Handler = Callable[[Server, Request, Target], Awaitable[Response]]
 
 VERBS: Mapping[str, str] = MappingProxyType(
     {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}

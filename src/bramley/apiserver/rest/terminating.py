@@ -10,7 +10,7 @@ import asyncio
 
 from bramley.apiserver.apimachinery import metadata, status
 from bramley.apiserver.apimachinery.status import ApiError
-from bramley.apiserver.http.paths import Target
+from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.registry import crds
 from bramley.apiserver.registry.resources import Json, ServedResource
 from bramley.apiserver.rest.deletion import check_preconditions, deletion, set_finalizers
@@ -18,7 +18,7 @@ from bramley.apiserver.rest.objects import part
 from bramley.apiserver.rest.options import DeleteOptions
 from bramley.apiserver.rest.server import CRDS, NAMESPACES, Server, decoded, served
 from bramley.apiserver.rest.writing import Decide, Decision, Keep, Put, Remove, write
-from bramley.apiserver.store.damage import MISFITS
+from bramley.apiserver.store.damage import DECODE_ERRORS
 from bramley.apiserver.store.records import Key, Record
 from bramley.base import log
 
@@ -82,7 +82,7 @@ async def disable_shadows(server: Server) -> None:
     """Say of definitions over built-in kinds, as an older release took them, that they are not in force."""
     for record in server.store.list(CRDS):
         if _is_builtin(server, record.key.name):
-            with server.store.damage.sparing(record):
+            with server.store.damage.skip_unreadable(record):
                 await _disable(server, record)
 
 
@@ -143,7 +143,7 @@ def serve(server: Server, crd: Json) -> None:
     """Serve what a definition describes, and nothing if it makes no sense, as of an older release."""
     try:
         server.catalog.install(crd)
-    except MISFITS as error:
+    except DECODE_ERRORS as error:
         name = crd["metadata"]["name"]
         server.catalog.remove(name)
         logger.warning("Cannot serve a definition", name=name, reason=str(error))

@@ -11,8 +11,8 @@ from bramley.apiserver.apimachinery import causes, status
 from bramley.apiserver.apimachinery.metadata import timestamp
 from bramley.apiserver.apimachinery.status import Details
 from bramley.apiserver.auth.accounts import Bound, Reference
-from bramley.apiserver.http.exchange import Answer, Request, json_answer
-from bramley.apiserver.http.paths import Target
+from bramley.apiserver.http.exchange import Response, Request, json_response
+from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.registry.resources import Json, Rules, ServedResource
 from bramley.apiserver.rest import bodies, objects, options
 from bramley.apiserver.rest.server import Server, decoded
@@ -35,7 +35,7 @@ RESOURCE = ServedResource(
 _DETAILS = Details(RESOURCE.group, RESOURCE.kind)
 
 
-async def create(server: Server, request: Request, target: Target) -> Answer:
+async def create(server: Server, request: Request, target: Target) -> Response:
     """Mint a token for the ServiceAccount that the path names."""
     how = options.writing(request, "CreateOptions")
     wish = await bodies.read_object(request, RESOURCE, how)
@@ -65,7 +65,7 @@ async def create(server: Server, request: Request, target: Target) -> Answer:
             "expirationTimestamp": timestamp(now + lifetime),
         },
     }
-    return json_answer(answer, 201)
+    return json_response(answer, 201)
 
 
 def _check_address(wish: Json, target: Target) -> None:

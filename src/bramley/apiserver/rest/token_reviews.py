@@ -7,14 +7,14 @@ from typing import Any
 from bramley.apiserver.apimachinery import status
 from bramley.apiserver.apimachinery.metadata import timestamp
 from bramley.apiserver.apimachinery.users import User
-from bramley.apiserver.http.exchange import Answer, Request, json_answer
-from bramley.apiserver.http.paths import Target
+from bramley.apiserver.http.exchange import Response, Request, json_response
+from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.registry.resources import Json
 from bramley.apiserver.rest import bodies, options
 from bramley.apiserver.rest.server import Server
 
 
-async def review_token(server: Server, request: Request, target: Target) -> Answer:
+async def review_token(server: Server, request: Request, target: Target) -> Response:
     """Tell whose token the body holds, and for which of the audiences it is good."""
     how = options.writing(request, "CreateOptions")
     body = await bodies.read_object(request, target.resource, how)
@@ -32,7 +32,7 @@ async def review_token(server: Server, request: Request, target: Target) -> Answ
     return _answered(body, target, found)
 
 
-async def review_self(server: Server, request: Request, target: Target) -> Answer:
+async def review_self(server: Server, request: Request, target: Target) -> Response:
     """Tell the caller who it is taken for."""
     how = options.writing(request, "CreateOptions")
     body = await bodies.read_object(request, target.resource, how)
@@ -51,6 +51,6 @@ def user_info(user: User) -> Json:
     return {key: value for key, value in named.items() if value}
 
 
-def _answered(body: Json, target: Target, found: Json) -> Answer:
+def _answered(body: Json, target: Target, found: Json) -> Response:
     whole = {**body, "apiVersion": target.resource.api_version, "status": found}
-    return json_answer(whole, 201)
+    return json_response(whole, 201)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from bramley.apiserver.apimachinery import causes, shapes, status
 from bramley.apiserver.apimachinery.metadata import timestamp
-from bramley.apiserver.http.exchange import Answer, Request
-from bramley.apiserver.http.paths import Target
+from bramley.apiserver.http.exchange import Response, Request
+from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.registry.resources import Json, ServedResource
 from bramley.apiserver.rest import bodies, creating, objects, options, patching, terminating
 from bramley.apiserver.rest.options import WriteOptions
@@ -21,7 +21,7 @@ Settle = Callable[[Json], Json]
 read_patch = patching.read
 
 
-async def replace(server: Server, request: Request, target: Target) -> Answer:
+async def replace(server: Server, request: Request, target: Target) -> Response:
     """Replace an object, or its status, by the one in the body."""
     resource = target.resource
     how = options.writing(request, "UpdateOptions")
@@ -42,7 +42,7 @@ async def replace(server: Server, request: Request, target: Target) -> Answer:
     return await answered(server, target, written, how)
 
 
-async def patch(server: Server, request: Request, target: Target) -> Answer:
+async def patch(server: Server, request: Request, target: Target) -> Response:
     """Patch an object, or its status, or apply a configuration to it."""
     media = bodies.media_type(request)
     if media == patching.APPLY:
@@ -150,9 +150,9 @@ def _check_uid(body: Json, old: Json, resource: ServedResource) -> None:
         raise status.conflict(resource.details(body["metadata"]["name"]), why)
 
 
-async def answered(server: Server, target: Target, written: Written, how: WriteOptions) -> Answer:
+async def answered(server: Server, target: Target, written: Written, how: WriteOptions) -> Response:
     """Return the answer to a write, once what has to follow it is done."""
     if not how.dry_run:
         await terminating.after(server, target.resource, target.key, written.decision)
     created = isinstance(written.decision, Put) and written.decision.created
-    return Answer(written.body, 201 if created else 200)
+    return Response(written.body, 201 if created else 200)

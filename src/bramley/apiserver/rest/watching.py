@@ -23,7 +23,7 @@ from bramley.apiserver.http.exchange import (
     Request,
     Send,
 )
-from bramley.apiserver.http.paths import Target
+from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.registry.resources import ServedResource
 from bramley.apiserver.rest import showing
 from bramley.apiserver.rest.listing import check_readable
@@ -104,11 +104,11 @@ class Watch(msgspec.Struct):
             return self.server.store.watch(stored, namespace=self.namespace, since=start)
         except Compacted as gone:
             raise status.expired(
-                f"too old resource version: {gone.asked} ({gone.oldest})"
+                f"too old resource version: {gone.requested} ({gone.oldest})"
             ) from None
         except FutureRevision as future:
             # Somebody who saw a later version than there is must have seen another life of this store.
-            message = f"too large resource version: {future.asked} ({future.current})"
+            message = f"too large resource version: {future.requested} ({future.current})"
             raise status.expired(message) from None
 
     async def _send_initial(self, records: list[Record], start: int) -> None:

@@ -1,6 +1,6 @@
-"""The ASGI application of the resource API: who asks, for what, and the one place where failures become answers.
+"""The ASGI application of the resource API: access control, routing, and the one place where failures become responses.
 
-Every request passes here, so this is kept short: no middleware, no routing tables, no objects that only carry others.
+Every request passes here, so this is kept short: no middleware and no routing table.
 """
 
 from __future__ import annotations
@@ -12,23 +12,20 @@ from http import HTTPStatus
 from bramley.apiserver.apimachinery import status
 from bramley.apiserver.apimachinery.status import ApiError
 from bramley.apiserver.apimachinery.users import User
-from bramley.apiserver.auth import attributes, impersonation
+from bramley.apiserver.auth.access_control import AccessControl
 from bramley.apiserver.auth.attributes import Attributes
-from bramley.apiserver.auth.authenticator import Authenticate, Authenticator
-from bramley.apiserver.auth.authorizer import Authorizer, refusal
-from bramley.apiserver.http import paths
 from bramley.apiserver.http.exchange import (
-    Answer,
     Chunks,
     Disconnected,
     Receive,
     Request,
+    Response,
     Scope,
     Send,
-    error_answer,
-    send_answer,
+    error_response,
+    send_response,
 )
-from bramley.apiserver.http.paths import Target
+from bramley.apiserver.http.request_info import RequestInfo, Target, target_of
 from bramley.apiserver.rest import (
     bootstrap,
     escalation,
@@ -43,67 +40,33 @@ from bramley.apiserver.rest.negotiation import Form
 from bramley.apiserver.rest.routes import handler_of
 from bramley.apiserver.rest.server import Server
 from bramley.apiserver.server import audit, discovery, limits
-from bramley.apiserver.server.audit import Log
-from bramley.apiserver.server.limits import Lane, Limits, Seat
-from bramley.apiserver.server.request_metrics import Requests
+from bramley.apiserver.server.audit import AuditLog
+from bramley.apiserver.server.limits import InFlightLimit, Limits, RequestSlot
+from bramley.apiserver.server.request_metrics import RequestMetrics
 from bramley.apiserver.store.errors import Closed, StorageUnavailable
 from bramley.base import log
 
 logger = log.get(__name__)
 
-__all__ = ["Api", "Authenticate", "Callers", "translated"]
-
 _READS = frozenset({"GET", "HEAD"})
-# What may take as long as a watch.
-_LASTING = frozenset({"log"})
-_TARGETS_KEPT = 10_000
-# No address of an object is longer; what is would only fill the memory.
-_LONGEST_KEPT = 1024
-
-
-class Callers:
-    """Finds out who sends a request, for whom it is to be answered, and whether they may."""
-
-    def __init__(self, authenticator: Authenticator, authorizer: Authorizer) -> None:
-        self._authenticator = authenticator
-        self._authorizer = authorizer
-
-    def check(self, request: Request) -> Attributes | None:
-        """Let a request pass or raise a 401 or 403; return what it asks for, None if its caller may do everything."""
-        request.sender = user = self._authenticator.identify(request)
-        request.caller = user = impersonation.acting(
-            user, request.scope["headers"], self._authorizer
-        )
-        if user.is_master:
-            return None
-        asked = attributes.of_request(user, request.method, request.path, request.query)
-        self._authorizer.check(asked)
-        return asked
-
-    def check_master(self, request: Request) -> None:
-        """Let pass only who may do everything: for what no role can give the right to."""
-        asked = self.check(request)
-        if asked is not None:
-            raise refusal(asked)
-
-    def still_lets(self, request: Request) -> bool:
-        """Tell whether a request that was let pass would be again: its credential lives and its rights are there."""
-        try:
-            self.check(request)
-        except ApiError:
-            return False
-        return True
+# Subresources whose responses may last as long as a watch.
+_LONG_RUNNING = frozenset({"log"})
+_CACHED_TARGETS = 10_000
+# No path of an object is longer; longer ones would only fill the memory.
+_LONGEST_CACHED_PATH = 1024
 
 
 class Api:
     """Serves the paths below `/api` and `/apis`."""
 
-    def __init__(self, server: Server, callers: Callers, audit: Log | None = None) -> None:
+    def __init__(
+        self, server: Server, access_control: AccessControl, audit_log: AuditLog | None = None
+    ) -> None:
         self._server = server
         self.limits = Limits(server.settings)
-        self.requests = Requests()
-        self._audit = audit
-        self._callers = callers
+        self.requests = RequestMetrics()
+        self._audit_log = audit_log
+        self._access_control = access_control
         self._prepared: asyncio.Event | None = None
         self._is_ready = False
         self._targets: dict[str, Target] = {}
@@ -114,130 +77,136 @@ class Api:
         """Answer one HTTP request."""
         request = Request(scope, receive, self._server.settings)
         monotonic = self._server.clock.monotonic
-        began = monotonic()
-        with self.limits.seat() as seat:
-            await self._exchange(request, seat, send)
-        if seat.is_late and not seat.has_begun:
-            answer = error_answer(limits.timed_out(request.method))
-            self._note(request, answer)
-            await send_answer(send, answer)
+        started = monotonic()
+        with self.limits.slot() as slot:
+            await self._exchange(request, slot, send)
+        if slot.is_late and not slot.has_responded:
+            response = error_response(limits.timed_out(request.method))
+            self._record(request, response)
+            await send_response(send, response)
         target = request.target or self._refused_target(request)
-        self.requests.count(request, target, code=request.code, seconds=monotonic() - began)
+        self.requests.count(request, target, code=request.code, seconds=monotonic() - started)
 
-    async def _exchange(self, request: Request, seat: Seat, send: Send) -> None:
+    async def _exchange(self, request: Request, slot: RequestSlot, send: Send) -> None:
         try:
-            answer = await self._answer(request, seat, send)
+            response = await self._respond(request, slot, send)
         except ApiError as error:
-            answer = error_answer(error)
+            response = error_response(error)
         except Disconnected:
             return
         except Exception as error:  # noqa: BLE001 - the HTTP boundary: nothing may get past it
-            answer = error_answer(translated(error, request))
-        if answer is not None:
-            self._note(request, answer)
-            seat.has_begun = True
-            await send_answer(send, answer, request.warnings)
+            response = error_response(_api_error(error, request))
+        if response is not None:
+            self._record(request, response)
+            slot.has_responded = True
+            await send_response(send, response, request.warnings)
 
     def _refused_target(self, request: Request) -> Target | None:
-        """Return what was asked for by somebody who was refused before that was looked up."""
-        if request.code < HTTPStatus.BAD_REQUEST or discovery.is_document(request.path):
+        """Return the target of a request that was refused before its target was looked up."""
+        if request.code < HTTPStatus.BAD_REQUEST or not request.info.is_resource_request:
             return None
         try:
-            return paths.find(request.path, self._server.catalog)
+            return target_of(request.info, self._server.catalog)
         except ApiError:
             return None
 
-    def _note(self, request: Request, answer: Answer) -> None:
-        request.code = answer.code
-        if self._audit is not None and audit.wants(request):
-            self._audit.note(request, answer.code, answer.body)
+    def _record(self, request: Request, response: Response) -> None:
+        request.code = response.code
+        if self._audit_log is not None and audit.is_audited(request):
+            self._audit_log.record(request, response.code, response.body)
 
-    async def _answer(self, request: Request, seat: Seat, send: Send) -> Answer | None:
+    async def _respond(self, request: Request, slot: RequestSlot, send: Send) -> Response | None:
         request.check_headers()
         if not self._is_ready:
             await self._prepare()
-        asked = self._callers.check(request)
-        request.target = target = self._target(request.path)
-        if target is None:
-            return self._documents.answer(request)
+        # Before the target is looked up: a 403 must not reveal whether the resource exists.
+        attributes = self._access_control.check(request)
+        if not request.info.is_resource_request:
+            return self._documents.respond(request)
+        request.target = target = self._target(request.info)
         if target.resource.rules.warning:
             request.warnings.append(target.resource.rules.warning)
         is_many = (not target.name or target.legacy_watch) and not target.subresource
         if request.method in _READS and is_many and not target.resource.is_computed:
-            return await self._many(request, target, seat, send)
+            return await self._many(request, target, slot, send)
         if target.legacy_watch:
-            # Its rights were asked for a watch; nothing else may be done there.
+            # Only the verb `watch` was authorized for this path.
             raise status.method_not_allowed()
-        return await self._one(request, target, asked, seat, send)
+        return await self._one(request, target, attributes, slot, send)
 
     async def _one(
-        self, request: Request, target: Target, asked: Attributes | None, seat: Seat, send: Send
-    ) -> Answer | None:
-        seat.take(_counted(request), self._lane(request, target))
+        self,
+        request: Request,
+        target: Target,
+        attributes: Attributes | None,
+        slot: RequestSlot,
+        send: Send,
+    ) -> Response | None:
+        slot.acquire(_limited_user(request), self._limit(request, target))
         server = self._server
-        if asked is not None and request.method not in _READS:
-            server = escalation.guarded(server.overseen(asked), asked)
+        if attributes is not None and request.method not in _READS:
+            server = escalation.guarded(server.overseen(attributes), attributes)
         handler, view = handler_of(request.method, target), negotiation.view_of(request)
         if view.form is Form.TABLE:
-            # Now: once something is written, it is too late to refuse.
+            # Before the handler runs: once something is written, it is too late to refuse.
             view = negotiation.with_included(view, request)
-        answer = await handler(server, request, target)
-        if answer.chunks is not None:
-            await self._stream(request, answer, answer.chunks, seat, send)
+        response = await handler(server, request, target)
+        if response.chunks is not None:
+            await self._stream(request, response, response.chunks, slot, send)
             return None
         if view is negotiation.PLAIN:
-            return answer
-        return showing.reshaped(answer, target.resource, view, server.clock)
+            return response
+        return showing.reshaped(response, target.resource, view, server.clock)
 
-    def _lane(self, request: Request, target: Target) -> Lane:
+    def _limit(self, request: Request, target: Target) -> InFlightLimit:
         # A log may be followed for hours.
-        if target.subresource in _LASTING:
+        if target.subresource in _LONG_RUNNING:
             return self.limits.watches
-        return self.limits.lane_of(request.method, target.resource.stored_name)
+        return self.limits.limit_for(request.method, target.resource.stored_name)
 
     async def _stream(
-        self, request: Request, answer: Answer, chunks: Chunks, seat: Seat, send: Send
+        self, request: Request, response: Response, chunks: Chunks, slot: RequestSlot, send: Send
     ) -> None:
-        self._note(request, answer)
-        seat.has_begun = True
-        may = partial(self._callers.still_lets, request)
+        self._record(request, response)
+        slot.has_responded = True
+        may = partial(self._access_control.is_still_allowed, request)
         clock = self._server.clock
-        await streaming.send_streamed(request, answer, chunks, send=send, clock=clock, may=may)
+        await streaming.send_streamed(request, response, chunks, send=send, clock=clock, may=may)
 
-    def _target(self, path: str) -> Target | None:
-        """Return what a path names, None for a discovery document; kept, because clients ask for the same again."""
+    def _target(self, info: RequestInfo) -> Target:
+        """Return what a request names; cached by path, because clients repeat their requests."""
         catalog = self._server.catalog
-        if self._targets_of != catalog.changes or len(self._targets) > _TARGETS_KEPT:
+        if self._targets_of != catalog.changes or len(self._targets) > _CACHED_TARGETS:
             self._targets_of, self._targets = catalog.changes, {}
-        target = self._targets.get(path)
-        if target is None and not discovery.is_document(path):
-            target = paths.find(path, catalog)
-            if len(path) <= _LONGEST_KEPT:
-                self._targets[path] = target
+        target = self._targets.get(info.path)
+        if target is None:
+            target = target_of(info, catalog)
+            if len(info.path) <= _LONGEST_CACHED_PATH:
+                self._targets[info.path] = target
         return target
 
     async def _many(
-        self, request: Request, target: Target, seat: Seat, send: Send
-    ) -> Answer | None:
+        self, request: Request, target: Target, slot: RequestSlot, send: Send
+    ) -> Response | None:
         if target.resource.is_virtual:
             raise status.method_not_allowed()
-        asked = options.listing(request, target.resource)
+        listed = options.listing(request, target.resource)
         if target.legacy_watch:
-            target, asked = watching.legacy(target, asked)
-        if asked.watch and request.method == "GET":
-            seat.take(_counted(request), self.limits.watches)
+            target, listed = watching.legacy(target, listed)
+        if listed.watch and request.method == "GET":
+            slot.acquire(_limited_user(request), self.limits.watches)
             request.code = HTTPStatus.OK
-            if self._audit is not None and audit.wants(request):
-                # When it begins: it may last for an hour.
-                self._audit.note(request, 200)
-            may = partial(self._callers.still_lets, request)
-            await watching.watch(self._server, request, target, asked=asked, send=send, may=may)
+            if self._audit_log is not None and audit.is_audited(request):
+                # At its beginning: a watch may last for an hour.
+                self._audit_log.record(request, 200)
+            may = partial(self._access_control.is_still_allowed, request)
+            await watching.watch(self._server, request, target, asked=listed, send=send, may=may)
             return None
-        seat.take(_counted(request), self.limits.common)
-        return listing.list_objects(self._server, request, target, asked)
+        slot.acquire(_limited_user(request), self.limits.common)
+        return listing.list_objects(self._server, request, target, listed)
 
     async def _prepare(self) -> None:
-        """Make what every cluster has, once, before the first request is answered."""
+        """Create the objects that every cluster has, once, before the first request is answered."""
         if self._prepared is not None:
             await self._prepared.wait()
             return
@@ -246,22 +215,22 @@ class Api:
             await bootstrap.prepare(self._server)
             self._is_ready = True
         finally:
-            # Whoever waited tries for themselves if this did not work.
+            # If it failed, the next request tries again; those that wait go on and fail by themselves.
             self._prepared.set()
             self._prepared = None
 
 
-def _counted(request: Request) -> User:
-    """Return under whose limits a request runs: acting for others gives nobody more than their own, but administrators."""
+def _limited_user(request: Request) -> User:
+    """Return under whose limits a request runs: impersonation gives no user more than its own, except administrators."""
     return request.caller if request.sender.is_master else request.sender
 
 
-def translated(error: Exception, request: Request) -> ApiError:
-    """Return a failure as a refusal; what nobody foresaw is logged and told without its details."""
+def _api_error(error: Exception, request: Request) -> ApiError:
+    """Return a failure as a Status; an unexpected one is logged, and the client learns only its class."""
     if isinstance(error, ExceptionGroup):
         known = error.subgroup((ApiError, StorageUnavailable, Closed))
         if known is not None:
-            return translated(_first(known), request)
+            return _api_error(_first(known), request)
     if isinstance(error, ApiError):
         return error
     if isinstance(error, StorageUnavailable):

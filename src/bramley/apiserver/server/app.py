@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
@@ -12,21 +11,22 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from bramley.apiserver.admin import key_rotation
-from bramley.apiserver.admin.gate import Door, Endpoint
+from bramley.apiserver.admin.gate import AdminGate
 from bramley.apiserver.apimachinery.settings import Settings
+from bramley.apiserver.auth.access_control import AccessControl
 from bramley.apiserver.auth.accounts import Accounts
 from bramley.apiserver.auth.agents import Agents
-from bramley.apiserver.auth.authenticator import Authenticator
+from bramley.apiserver.auth.authenticator import Authenticate, Authenticator
 from bramley.apiserver.auth.authorizer import Authorizer
 from bramley.apiserver.auth.rbac import Rbac
 from bramley.apiserver.auth.signing import Keys
-from bramley.apiserver.http.exchange import Receive, Scope, Send
+from bramley.apiserver.http.exchange import Receive, Request, Scope, Send
 from bramley.apiserver.registry.resources import Catalog
 from bramley.apiserver.rest import bootstrap
 from bramley.apiserver.rest.server import Server
 from bramley.apiserver.server import discovery, health, non_resource
-from bramley.apiserver.server.api import Api, Authenticate, Callers
-from bramley.apiserver.server.request_metrics import Meters
+from bramley.apiserver.server.api import Api
+from bramley.apiserver.server.request_metrics import MetricSources
 from bramley.apiserver.store.store import Store
 from bramley.base.clock import Clock, SystemClock
 
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
     from bramley.apiserver.admin.backups import Backups
     from bramley.apiserver.nodes.reaching import Nodes
     from bramley.apiserver.openapi.pages import Pages
-    from bramley.apiserver.server.audit import Log
+    from bramley.apiserver.server.audit import AuditLog
 
 
 class App(msgspec.Struct, frozen=True):
-    """Sends resource requests straight to the API, and everything else through Starlette's routing.
+    """Passes resource requests straight to the API, and everything else through Starlette's routing.
 
-    The routing costs as much as answering a GET, so the paths that are asked thousands of times a second go around it.
+    That routing costs as much as a GET, so the paths that are requested thousands of times a second bypass it.
     """
 
     api: Api
     non_resource: Starlette
-    meters: Meters
+    metric_sources: MetricSources
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI scope."""
@@ -53,7 +53,7 @@ class App(msgspec.Struct, frozen=True):
         if path.startswith(("/api/", "/apis/")) or path in {"/api", "/apis"}:
             await self.api(scope, receive, send)
         else:
-            await self.aside(scope, receive, send)
+            await self.non_resource(scope, receive, send)
 
 
 def build(  # noqa: PLR0913 - the one place where an API is put together
@@ -66,12 +66,13 @@ def build(  # noqa: PLR0913 - the one place where an API is put together
     chance: random.Random | None = None,
     keys: Keys | None = None,
     backups: Backups | None = None,
-    audit: Log | None = None,
+    audit: AuditLog | None = None,
     nodes: Nodes | None = None,
 ) -> App:
-    """Return the application over a store; `authenticate` knows the tokens that are not those of ServiceAccounts.
+    """Return the application over a store; `authenticate` identifies the tokens that are not of ServiceAccounts.
 
-    `keys` sign the latter; left out, they live as long as the process. Without `nodes` no agent is asked for logs.
+    `keys` sign the tokens of ServiceAccounts; by default they live as long as the process. Without `nodes` logs and metrics of agents are
+    not available.
     """
     clock = clock or SystemClock()
     accounts = Accounts(store, keys or Keys.in_memory(clock=clock), clock=clock)
@@ -89,34 +90,31 @@ def build(  # noqa: PLR0913 - the one place where an API is put together
         nodes=nodes,
     )
     bootstrap.install_definitions(server)
-    callers = Callers(authenticator, server.authorizer)
-    more = _for_masters(accounts, backups, Door(callers, server.settings, audit))
-    api = Api(server, callers, audit)
-    meters = Meters(store, api.limits, api.requests, audit)
-    pages = _pages(server, callers, accounts, meters)
-    return App(api, non_resource.build(pages, more), meters)
-
-
-def _pages(server: Server, callers: Callers, accounts: Accounts, meters: Meters) -> non_resource.Pages:
-    return non_resource.Pages(
-        callers=callers,
+    access_control = AccessControl(authenticator, server.authorizer)
+    api = Api(server, access_control, audit)
+    endpoints = [key_rotation.endpoint(accounts), *([backups.endpoint] if backups else [])]
+    record = audit.record if audit is not None else _record_nothing
+    gates = [AdminGate(each, access_control, server.settings, record) for each in endpoints]
+    sources = MetricSources(store, api.limits, api.requests, audit)
+    pages = non_resource.Pages(
+        access_control=access_control,
         accounts=accounts,
         settings=server.settings,
-        failing=partial(health.failing, server.store),
+        failing=partial(health.failing, store),
         openapi=cache(partial(_openapi, server)),
-        discovered=partial(discovery.roots, server.catalog),
-        meters=meters,
+        discovery_paths=partial(discovery.roots, catalog),
+        metric_sources=sources,
     )
+    routes = [Route(gate.endpoint.path, gate) for gate in gates]
+    return App(api, non_resource.build(pages, routes), sources)
 
 
-def _for_masters(accounts: Accounts, backups: Backups | None, door: Door) -> Sequence[Route]:
-    """Return the ways to the keys and, if there is a data folder to back up, to a backup."""
-    works = [key_rotation.work(accounts), *([backups.work] if backups is not None else [])]
-    return [Route(work.path, Endpoint(work, door)) for work in works]
+def _record_nothing(_request: Request, _code: int) -> None:
+    """Stand in for the audit log of a server without one."""
 
 
 def _openapi(server: Server) -> Pages:
-    # Most servers are never asked to describe themselves, and none is at its start.
+    # Loaded at the first request: most servers never serve an OpenAPI document, and none does at its start.
     from bramley.apiserver.openapi.documents import Documents
     from bramley.apiserver.openapi.pages import Pages
 

@@ -1,6 +1,6 @@
-"""Discovery: `/api` and `/apis` as one document with everything, and as before one per group and per version.
+"""Discovery documents: `/api` and `/apis` aggregated in one document, and one document per group and version.
 
-Documents are made when they are asked for and kept until what is served changes.
+Documents are built at the first request and cached until the catalog changes.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from bramley.apiserver.apimachinery.status import no_such_page, no_such_path
 from bramley.apiserver.http.exchange import (
     JSON,
     NOT_MODIFIED,
-    Answer,
     Header,
     Request,
+    Response,
 )
-from bramley.apiserver.http.paths import split
+from bramley.apiserver.http.request_info import segments_of
 from bramley.apiserver.registry.resources import Catalog, ServedResource
 from bramley.apiserver.rest import negotiation
 from bramley.apiserver.rest.subresources import EXTRA, Subresource
@@ -28,16 +28,16 @@ Json = dict[str, Any]
 
 _ROOTS = frozenset({"api", "apis"})
 _AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-_WANTED = {"g": "apidiscovery.k8s.io", "v": "v2", "as": "APIGroupDiscoveryList"}
+_AGGREGATED_PARAMETERS = {"g": "apidiscovery.k8s.io", "v": "v2", "as": "APIGroupDiscoveryList"}
 _CACHED: tuple[Header, ...] = ((b"vary", b"Accept"),)
 _PUBLIC = (b"cache-control", b"public")
 _SUBRESOURCE_VERBS = ["get", "patch", "update"]
-# The same verbs in another order; people compare these lists.
+# In the order in which kube-apiserver lists the verbs of custom resources.
 _CUSTOM_VERBS = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
 
 
 class _Sub(msgspec.Struct, frozen=True):
-    """A subresource as discovery tells of it; group and version only where they are not those of its resource."""
+    """A subresource in a document; group and version only where they differ from those of its resource."""
 
     name: str
     kind: str
@@ -51,40 +51,34 @@ class Documents:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._made_of = catalog.changes
-        self._made: dict[tuple[str, bool], bytes] = {}
+        self._changes = catalog.changes
+        self._encoded: dict[tuple[str, bool], bytes] = {}
 
-    def answer(self, request: Request) -> Answer:
-        """Return the document that a request asks for; raise a 404, 405 or 406."""
-        path = request.path.strip("/")
-        wants_all = path in _ROOTS and negotiation.asks_for(request, _WANTED)
-        body = self._document(path, wants_all=wants_all)
+    def respond(self, request: Request) -> Response:
+        """Return the requested document; raise a 404, 405 or 406."""
+        path = "/".join(segments_of(request.path))
+        is_aggregated = path in _ROOTS and negotiation.asks_for(request, _AGGREGATED_PARAMETERS)
+        body = self._document(path, is_aggregated=is_aggregated)
         if request.method not in {"GET", "HEAD"}:
             raise status.method_not_allowed()
-        if not wants_all:
+        if not is_aggregated:
             negotiation.check_plain(request)
-            return Answer(body)
+            return Response(body)
         tag = f'"{hashlib.sha512(body).hexdigest().upper()}"'
         headers = ((b"etag", tag.encode()), *_CACHED)
         if request.header(b"if-none-match") == tag:
-            return Answer(b"", NOT_MODIFIED, headers=headers, cache=_PUBLIC)
+            return Response(b"", NOT_MODIFIED, headers=headers, cache=_PUBLIC)
         content_type = (JSON[0], _AGGREGATED.encode())
-        return Answer(body, content_type=content_type, headers=headers, cache=_PUBLIC)
+        return Response(body, content_type=content_type, headers=headers, cache=_PUBLIC)
 
-    def _document(self, path: str, *, wants_all: bool) -> bytes:
-        if self._made_of != self._catalog.changes:
-            self._made_of, self._made = self._catalog.changes, {}
-        key = (path, wants_all)
-        if key not in self._made:
-            made = aggregated(path, self._catalog) if wants_all else document(path, self._catalog)
-            self._made[key] = msgspec.json.encode(made)
-        return self._made[key]
-
-
-def is_document(path: str) -> bool:
-    """Tell whether a path names a discovery document and not a resource."""
-    parts = split(path)
-    return len(parts) <= (3 if parts[0] == "apis" else 2)
+    def _document(self, path: str, *, is_aggregated: bool) -> bytes:
+        if self._changes != self._catalog.changes:
+            self._changes, self._encoded = self._catalog.changes, {}
+        key = (path, is_aggregated)
+        if key not in self._encoded:
+            build = aggregated if is_aggregated else document
+            self._encoded[key] = msgspec.json.encode(build(path, self._catalog))
+        return self._encoded[key]
 
 
 def roots(catalog: Catalog) -> list[str]:
@@ -95,11 +89,15 @@ def roots(catalog: Catalog) -> list[str]:
 
 
 def document(path: str, catalog: Catalog) -> Json:
-    """Return the discovery document at a path; raise a 404 if there is none."""
-    parts = split(path)
-    if parts[0] == "apis":
-        return _group_document(parts[1:], catalog)
-    return _resource_list(catalog, "", parts[1]) if len(parts) == 2 else _core_versions()
+    """Return the document at a path without slashes around it; raise a 404 if there is none."""
+    match path.split("/"):
+        case ["api"]:
+            return _core_versions()
+        case ["api", version]:
+            return _resource_list(catalog, "", version)
+        case ["apis", *group_version]:
+            return _group_document(group_version, catalog)
+    raise no_such_page()
 
 
 def aggregated(root: str, catalog: Catalog) -> Json:

@@ -12,21 +12,20 @@ from bramley.apiserver.apimachinery.status import no_such_path
 from bramley.apiserver.store.store import Store
 
 CHECKS = ("ping", "store")
-PROBES = ("healthz", "livez", "readyz")
 
 
 def failing(store: Store, probe: str) -> dict[str, str]:
-    """Return the checks that fail now and why; liveness fails only by what a restart cures, and a full disk is not that."""
-    trouble = store.trouble
-    if trouble is None or (probe == "livez" and not trouble.cured_by_restart):
+    """Return the failing checks with their reasons; liveness fails only if a restart helps, which a full disk does not need."""
+    write_error = store.write_error
+    if write_error is None or (probe == "livez" and not write_error.cured_by_restart):
         return {}
-    return {"store": str(trouble)}
+    return {"store": str(write_error)}
 
 
 def report(
     path: list[str], failing: Mapping[str, str], query: Mapping[str, list[str]]
 ) -> tuple[int, str]:
-    """Return the status code and the text of a probe, or of one check of it, as `?verbose` and `?exclude` ask for it."""
+    """Return the status code and the text of a probe or of one of its checks; the query may hold `verbose` and `exclude`."""
     probe, *only = path
     excluded = set(query.get("exclude", ()))
     if only:
@@ -54,7 +53,7 @@ def report(
 
 
 def version(settings: Settings) -> dict[str, Any]:
-    """Return what `/version` tells."""
+    """Return the content of `/version`."""
     major, minor = settings.major_minor
     return {
         "major": major,

@@ -1,8 +1,8 @@
-"""How much may be under way at once, for one user and for all, and for how long.
+"""Limits on concurrent requests, per user and in total, and on the duration of each.
 
-Three lanes that do not hinder each other: common requests, watches, and what must get through a flood, which are
-heartbeats and deletions. Counters and one deadline watcher for all requests: a request that stays within the limits costs a
-few microseconds. Probes are not counted at all.
+Three limits that do not affect each other: common requests, watches, and the requests that must get through a flood, which
+are heartbeats and deletions. Counters and one timer for all requests: a request within the limits costs a few microseconds.
+Probes are not counted.
 """
 
 from __future__ import annotations
@@ -21,79 +21,91 @@ from bramley.base.deadlines import DeadlineWatcher, TrackedTask
 logger = log.get(__name__)
 
 RETRY_AFTER_SECONDS = 1
-_TOLD_EVERY_SECONDS = 10.0
+_LOG_EVERY_SECONDS = 10.0
 _NEVER = float("inf")
 _LEASES = "leases.coordination.k8s.io"
 _READS = frozenset({"GET", "HEAD"})
 
 
-class Lane:
-    """Requests that are counted together."""
+class InFlightLimit:
+    """The bound of requests that are counted together."""
 
-    __slots__ = ("_per_user", "_refused", "_told", "_total", "by_user", "is_timed", "name", "open")
+    __slots__ = (
+        "_logged_at",
+        "_per_user",
+        "_refused",
+        "_total",
+        "by_user",
+        "in_flight",
+        "is_timed",
+        "name",
+    )
 
     def __init__(self, name: str, *, total: int, per_user: int, is_timed: bool = True) -> None:
         self.name = name
         self.is_timed = is_timed
-        self.open = 0
+        self.in_flight = 0
         self.by_user: dict[str, int] = {}
         self._total = total
         self._per_user = per_user
         self._refused = 0
-        self._told = -_NEVER
+        self._logged_at = -_NEVER
 
-    def enter(self, user: User, now: Callable[[], float]) -> None:
-        """Count one more; raise a 429 if that is too many. Only their own number can keep administrators out."""
-        mine = self.by_user.get(user.name, 0)
-        if mine >= self._per_user or (self.open >= self._total and not user.is_master):
-            self._tell(user, now())
+    def acquire(self, user: User, now: Callable[[], float]) -> None:
+        """Count one more request; raise a 429 at the limit. For administrators only the limit per user holds."""
+        count = self.by_user.get(user.name, 0)
+        if count >= self._per_user or (self.in_flight >= self._total and not user.is_master):
+            self._log_refusal(user, now())
             raise too_many()
-        self.by_user[user.name] = mine + 1
-        self.open += 1
+        self.by_user[user.name] = count + 1
+        self.in_flight += 1
 
-    def leave(self, user: User) -> None:
-        """Count one less."""
-        self.open -= 1
+    def release(self, user: User) -> None:
+        """Count one request less."""
+        self.in_flight -= 1
         left = self.by_user[user.name] - 1
         if left:
             self.by_user[user.name] = left
         else:
             del self.by_user[user.name]
 
-    def _tell(self, user: User, now: float) -> None:
+    def _log_refusal(self, user: User, now: float) -> None:
         self._refused += 1
-        if now - self._told >= _TOLD_EVERY_SECONDS:
+        if now - self._logged_at >= _LOG_EVERY_SECONDS:
             logger.warning(
-                "Refusing requests", lane=self.name, user=user.name, refused=self._refused
+                "Refusing requests over the limit",
+                limit=self.name,
+                user=user.name,
+                refused=self._refused,
             )
-            self._told, self._refused = now, 0
+            self._logged_at, self._refused = now, 0
 
 
-class Seat:
-    """One request's place; leaving it swallows a cancellation that was ours."""
+class RequestSlot:
+    """One request under its limit and its deadline; on exit it swallows only the cancellation that the deadline caused."""
 
-    __slots__ = ("_lane", "_limits", "_user", "_work", "has_begun", "is_late")
+    __slots__ = ("_limit", "_limits", "_tracked", "_user", "has_responded", "is_late")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._lane: Lane | None = None
+        self._limit: InFlightLimit | None = None
         self._user: User | None = None
-        self._work: TrackedTask | None = None
-        self.has_begun = False
+        self._tracked: TrackedTask | None = None
+        self.has_responded = False
         self.is_late = False
 
     def __enter__(self) -> Self:
         return self
 
-    def take(self, user: User, lane: Lane) -> None:
-        """Begin to count, or raise a 429."""
-        lane.enter(user, self._limits.time)
-        self._lane, self._user = lane, user
+    def acquire(self, user: User, limit: InFlightLimit) -> None:
+        """Count the request and start its deadline, or raise a 429."""
+        limit.acquire(user, self._limits.time)
+        self._limit, self._user = limit, user
         task = asyncio.current_task()
-        if lane.is_timed and task is not None:
-            self._work = work = TrackedTask(task)
-            self._limits.deadlines.start(work)
-            self._limits.deadlines.add(work)
+        if limit.is_timed and task is not None:
+            self._tracked = tracked = TrackedTask(task)
+            self._limits.deadlines.start(tracked)
+            self._limits.deadlines.add(tracked)
 
     def __exit__(
         self,
@@ -101,56 +113,57 @@ class Seat:
         error: BaseException | None,
         at: TracebackType | None,
     ) -> bool:
-        if self._lane is not None and self._user is not None:
-            self._lane.leave(self._user)
-        work = self._work
-        if work is None:
+        if self._limit is not None and self._user is not None:
+            self._limit.release(self._user)
+        tracked = self._tracked
+        if tracked is None:
             return False
-        self._limits.deadlines.remove(work)
-        self.is_late = work.is_late
-        return work.finish() and kind is asyncio.CancelledError
+        self._limits.deadlines.remove(tracked)
+        # Before `finish`, which clears it.
+        self.is_late = tracked.is_late
+        return tracked.finish() and kind is asyncio.CancelledError
 
 
 class Limits:
-    """The lanes of one API, and the timer over its requests."""
+    """The limits of one API, and the deadlines of its requests."""
 
     def __init__(self, settings: Settings) -> None:
-        self.common = Lane(
+        self.common = InFlightLimit(
             "requests", total=settings.requests_in_flight, per_user=settings.requests_per_user
         )
-        self.urgent = Lane(
+        self.urgent = InFlightLimit(
             "heartbeats and deletions",
             total=settings.requests_in_flight,
             per_user=settings.requests_per_user,
         )
-        self.watches = Lane(
+        self.watches = InFlightLimit(
             "watches", total=settings.watches, per_user=settings.watches_per_user, is_timed=False
         )
         self.deadlines = DeadlineWatcher(settings.request_deadline.total_seconds())
 
-    def seat(self) -> Seat:
-        """Return a place for one request, which counts once it is taken."""
-        return Seat(self)
+    def slot(self) -> RequestSlot:
+        """Return a slot for one request, which counts from `acquire` on."""
+        return RequestSlot(self)
 
     def time(self) -> float:
-        """Return the loop's time."""
+        """Return the event loop's time."""
         return asyncio.get_running_loop().time()
 
-    def lane_of(self, method: str, resource: str) -> Lane:
-        """Return where a request about single objects is counted."""
+    def limit_for(self, method: str, resource: str) -> InFlightLimit:
+        """Return the limit of a request about single objects."""
         if method == "DELETE" or (resource == _LEASES and method not in _READS):
             return self.urgent
         return self.common
 
 
 def too_many() -> ApiError:
-    """Refuse because too much is under way; nothing was done, so the same may be sent again."""
+    """Return the 429; nothing was done, so the client may send the same again."""
     message = "Too many requests, please try again later."
     return ApiError(429, "TooManyRequests", message, retry_after=RETRY_AFTER_SECONDS)
 
 
 def timed_out(method: str) -> ApiError:
-    """Tell that a request took too long."""
+    """Return the 504 for a request past its deadline."""
     message = (
         "Timeout: request did not complete within requested timeout - context deadline exceeded"
     )

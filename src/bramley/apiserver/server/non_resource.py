@@ -1,6 +1,6 @@
-"""What is not about resources: probes and the version, open to everybody; how to verify tokens; and the refusal of the rest.
+"""The paths that are not about resources: probes, version, metrics, OpenAPI and token verification; a 404 for the rest.
 
-A small Starlette application of its own, so that later pages are one route each.
+A Starlette application, so that a further page is one more route.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from bramley.apiserver.apimachinery import status
 from bramley.apiserver.apimachinery.settings import Settings
 from bramley.apiserver.apimachinery.status import ApiError
 from bramley.apiserver.auth import issuing
+from bramley.apiserver.auth.access_control import AccessControl
 from bramley.apiserver.auth.accounts import Accounts
+from bramley.apiserver.auth.authorizer import PROBES
 from bramley.apiserver.http.exchange import Request
 from bramley.apiserver.server import health
-from bramley.apiserver.server.api import Callers
-from bramley.apiserver.server.request_metrics import Meters
+from bramley.apiserver.server.request_metrics import MetricSources
 
 if TYPE_CHECKING:
     from bramley.apiserver.openapi import pages as openapi_pages
@@ -31,69 +32,69 @@ _ALL_METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
 class Pages(msgspec.Struct, frozen=True):
-    """The pages, each of which asks first who reads it."""
+    """The pages; each checks access first."""
 
-    callers: Callers
+    access_control: AccessControl
     accounts: Accounts
     settings: Settings
     failing: Callable[[str], Mapping[str, str]]
     openapi: Callable[[], openapi_pages.Pages]
-    discovered: Callable[[], Sequence[str]]
-    meters: Meters
+    discovery_paths: Callable[[], Sequence[str]]
+    metric_sources: MetricSources
 
     async def index(self, request: HttpRequest) -> Response:
-        """Tell which paths there are, as `kubectl get --raw /` asks."""
+        """Return all paths, for `kubectl get --raw /`."""
         self._check(request)
         own = (path for path in _paths(self) if path != "/" and "{" not in path)
-        return _json({"paths": sorted({*own, *self.discovered()})})
+        return _json({"paths": sorted({*own, *self.discovery_paths()})})
 
     async def version(self, request: HttpRequest) -> Response:
-        """Tell the version."""
+        """Return the version."""
         self._check(request)
         return _json(health.version(self.settings))
 
     async def probe(self, request: HttpRequest) -> Response:
-        """Tell whether the server is well, all of it or one check."""
-        self._check(request, reads=False)
+        """Return the result of a health probe, or of one of its checks."""
+        self._check(request, read_only=False)
         parts = request.url.path.strip("/").split("/")
         code, text = health.report(parts, self.failing(parts[0]), _repeated(request))
         return PlainTextResponse(text, code)
 
     async def issuer(self, request: HttpRequest) -> Response:
-        """Tell who signs tokens of ServiceAccounts."""
+        """Return the OpenID configuration of the ServiceAccount issuer."""
         self._check(request)
         return _json(issuing.configuration(self.accounts, request.url.netloc))
 
     async def keys(self, request: HttpRequest) -> Response:
-        """Show the keys that these tokens are verified with."""
+        """Return the public keys that verify tokens of ServiceAccounts."""
         self._check(request)
         content = msgspec.json.encode({"keys": self.accounts.keys.published()})
         return Response(content, media_type=issuing.KEYS_TYPE)
 
-    async def described(self, request: HttpRequest) -> Response:
-        """Describe what is served."""
+    async def openapi_document(self, request: HttpRequest) -> Response:
+        """Return an OpenAPI document."""
         self._check(request)
-        return _page(self.openapi(), request)
+        return _openapi_response(self.openapi(), request)
 
     async def metrics(self, request: HttpRequest) -> Response:
-        """Tell Prometheus what was counted."""
+        """Return the metrics for Prometheus."""
         self._check(request)
-        # Prometheus' library is a large part of a small server's memory; whom nobody scrapes does without.
+        # Prometheus' library is a large part of a small server's memory, so it is loaded at the first scrape.
         from bramley.apiserver.server import metrics_page
 
-        content = metrics_page.text(self.meters)
+        content = metrics_page.text(self.metric_sources)
         return Response(content, media_type=metrics_page.CONTENT_TYPE)
 
-    async def nothing(self, request: HttpRequest) -> Response:
-        """Refuse every other path."""
-        self._check(request, reads=False)
+    async def not_found(self, request: HttpRequest) -> Response:
+        """Return a 404 for every other path."""
+        self._check(request, read_only=False)
         raise status.no_such_page()
 
-    def _check(self, request: HttpRequest, *, reads: bool = True) -> None:
+    def _check(self, request: HttpRequest, *, read_only: bool = True) -> None:
         plain = Request(request.scope, request.receive, self.settings)
         plain.check_headers()
-        self.callers.check(plain)
-        if reads and request.method not in {"GET", "HEAD"}:
+        self.access_control.check(plain)
+        if read_only and request.method not in {"GET", "HEAD"}:
             raise status.method_not_allowed()
 
 
@@ -103,9 +104,9 @@ def build(pages: Pages, more: Sequence[Route] = ()) -> Starlette:
         routes=[
             *(Route(path, page, methods=_ALL_METHODS) for path, page in _paths(pages).items()),
             *more,
-            Route("/{rest:path}", pages.nothing, methods=_ALL_METHODS),
+            Route("/{rest:path}", pages.not_found, methods=_ALL_METHODS),
         ],
-        exception_handlers={ApiError: _refused},
+        exception_handlers={ApiError: _error_response},
     )
 
 
@@ -114,17 +115,13 @@ def _paths(pages: Pages) -> dict[str, Callable[[HttpRequest], Awaitable[Response
         "/": pages.index,
         "/version": pages.version,
         "/version/": pages.version,
-        **{
-            f"/{name}{rest}": pages.probe
-            for name in health.PROBES
-            for rest in ("", "/", "/{check}")
-        },
+        **{f"/{name}{rest}": pages.probe for name in PROBES for rest in ("", "/", "/{check}")},
         "/metrics": pages.metrics,
         issuing.CONFIGURATION: pages.issuer,
         issuing.KEYS: pages.keys,
-        "/openapi/v2": pages.described,
-        "/openapi/v3": pages.described,
-        "/openapi/v3/{rest:path}": pages.described,
+        "/openapi/v2": pages.openapi_document,
+        "/openapi/v3": pages.openapi_document,
+        "/openapi/v3/{rest:path}": pages.openapi_document,
     }
 
 
@@ -132,7 +129,7 @@ def _repeated(request: HttpRequest) -> dict[str, list[str]]:
     return {key: request.query_params.getlist(key) for key in request.query_params}
 
 
-def _page(openapi: openapi_pages.Pages, request: HttpRequest) -> Response:
+def _openapi_response(openapi: openapi_pages.Pages, request: HttpRequest) -> Response:
     found = openapi.page(
         request.url.path,
         accept=request.headers.get("accept", ""),
@@ -146,7 +143,7 @@ def _json(value: object) -> Response:
     return Response(msgspec.json.encode(value), media_type="application/json")
 
 
-async def _refused(_request: HttpRequest, error: Exception) -> Response:
+async def _error_response(_request: HttpRequest, error: Exception) -> Response:
     if not isinstance(error, ApiError):
         raise error
     if error.text:

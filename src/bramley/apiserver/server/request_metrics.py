@@ -1,7 +1,7 @@
-"""What is counted about requests, and what else a scrape of `/metrics` reads; `metrics_page` tells it.
+"""Metrics of requests, and the other sources that a scrape of `/metrics` reads; `metrics_page` renders them.
 
-On the path of every request: a look-up and two additions. How many series there can be is bounded, whatever is asked for:
-labels come from what is served, never from the text of a path, and beyond a limit all further ones share one series.
+On the path of every request: a look-up and two additions. The number of series is bounded, whatever clients request:
+labels come from the served resources, never from the text of a path, and beyond a limit all further ones share one series.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from bramley.api.names import metrics as names
-from bramley.apiserver.auth import attributes
 from bramley.apiserver.http.exchange import Request
-from bramley.apiserver.http.paths import Target
+from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.rest import routes
-from bramley.apiserver.server.audit import Log
+from bramley.apiserver.server.audit import AuditLog
 from bramley.apiserver.server.limits import Limits
 from bramley.apiserver.store.store import Store
 from bramley.base.counters import Histogram
@@ -24,19 +23,25 @@ if TYPE_CHECKING:
 
 MOST_SERIES = 2000
 OTHER = "other"
+# The verbs of RequestInfo, and the methods on paths without a resource, as kube-apiserver's metrics name them.
 _VERBS = {
-    "GET": "GET",
-    "HEAD": "GET",
-    "POST": "POST",
-    "PUT": "PUT",
-    "PATCH": "PATCH",
-    "DELETE": "DELETE",
+    "get": "GET",
+    "list": "LIST",
+    "watch": "WATCH",
+    "create": "POST",
+    "update": "PUT",
+    "patch": "PATCH",
+    "delete": "DELETE",
+    "deletecollection": "DELETECOLLECTION",
+    "head": "GET",
+    "post": "POST",
+    "put": "PUT",
 }
 _APPLY = "application/apply-patch+"
 
 
 class Labels(NamedTuple):
-    """What tells one series from another, with the meanings that a kube-apiserver gives them."""
+    """The labels of a series, with the meanings that kube-apiserver gives them."""
 
     verb: str
     group: str = ""
@@ -47,7 +52,7 @@ class Labels(NamedTuple):
 
 
 class Series:
-    """Requests of one sort: how many were answered with which code, and how long they took."""
+    """Requests with the same labels: the number of responses by code, and the durations."""
 
     __slots__ = ("codes", "seconds")
 
@@ -61,8 +66,8 @@ class Series:
         self.seconds.observe(seconds)
 
 
-class Requests:
-    """Counts the requests of one API."""
+class RequestMetrics:
+    """The metrics of one API's requests."""
 
     def __init__(self, most_series: int = MOST_SERIES) -> None:
         self.series: dict[Labels, Series] = {}
@@ -70,25 +75,26 @@ class Requests:
         self._known: dict[tuple[object, ...], Series] = {}
 
     def count(self, request: Request, target: Target | None, *, code: int, seconds: float) -> None:
-        """Count one request that was answered."""
+        """Count one answered request."""
         if target is None:
-            self._of(Labels(_VERBS.get(request.method, OTHER))).count(code, seconds)
+            verb = _VERBS.get(request.method.lower(), OTHER)
+            self._of(Labels(verb)).count(code, seconds)
             return
-        # The same few sorts come again and again, so their series are found without making the labels.
-        sort = (
-            _verb(request, target),
+        # Requests repeat, so their series is found without building the labels.
+        key = (
+            _verb(request),
             target.resource.qualified,
             target.resource.version,
             target.subresource,
             not target.name,
             not target.namespace,
         )
-        series = self._known.get(sort)
+        series = self._known.get(key)
         if series is None:
-            labels = _labels(sort[0], target)
+            labels = _labels(key[0], target)
             series = self._of(labels)
             if labels.subresource == target.subresource and len(self._known) < self._most:
-                self._known[sort] = series
+                self._known[key] = series
         series.count(code, seconds)
 
     def _of(self, labels: Labels) -> Series:
@@ -101,34 +107,26 @@ class Requests:
 
 
 @dataclass(slots=True)
-class Meters:
-    """All that a scrape reads; the controllers beside the API bring a registry of their own once they run."""
+class MetricSources:
+    """Everything that a scrape reads; the controllers add their own registry once they run."""
 
     store: Store
     limits: Limits
-    requests: Requests
-    audit: Log | None = None
+    requests: RequestMetrics
+    audit: AuditLog | None = None
     controllers: CollectorRegistry | None = field(default=None)
 
 
-def _verb(request: Request, target: Target) -> str:
-    method = request.method
-    if method in {"GET", "HEAD"}:
-        if target.legacy_watch:
-            return "WATCH"
-        if target.name:
-            return "GET"
-        return "WATCH" if attributes.is_watch(request.query) else "LIST"
-    if method == "DELETE":
-        return "DELETE" if target.name else "DELETECOLLECTION"
-    if method == "PATCH" and request.header(b"content-type").startswith(_APPLY):
+def _verb(request: Request) -> str:
+    verb = request.info.verb
+    if verb == "patch" and request.header(b"content-type").startswith(_APPLY):
         return "APPLY"
-    return _VERBS.get(method, OTHER)
+    return _VERBS.get(verb, OTHER)
 
 
 def _labels(verb: str, target: Target) -> Labels:
     resource = target.resource
-    # Whoever asks for a subresource that is none may call it whatever they like.
+    # A subresource that does not exist has a name chosen by the client.
     subresource = target.subresource if routes.has_subresource(target) else ""
     return Labels(
         verb, resource.group, resource.version, resource.plural, subresource, _scope(verb, target)

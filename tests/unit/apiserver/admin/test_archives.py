@@ -12,7 +12,7 @@ import pytest
 
 from bramley.apiserver.admin import archives
 from bramley.apiserver.admin.archives import Archive, Manifest, Part
-from bramley.apiserver.store.sqlite_file import Loaded
+from bramley.apiserver.store.sqlite_file import Snapshot
 from bramley.app import backup
 from bramley.base.errors import BadConfiguration
 
@@ -112,7 +112,7 @@ def test_file_that_is_no_tar_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("passed", [timedelta(days=-3), timedelta(), timedelta(days=800)])
 def test_revisions_rise_above_all_that_a_server_can_have_made_since(passed: timedelta) -> None:
-    content = Loaded(1000, {}, {})
+    content = Snapshot(1000, {}, {})
     most = int(max(passed, timedelta()).total_seconds()) * 20_000
 
     step = backup.step_of(content, made=NOW, now=NOW + passed, before=None)

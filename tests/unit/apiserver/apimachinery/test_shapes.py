@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bramley.apiserver.apimachinery.shapes import WrongShape, checker
-from bramley.apiserver.kinds import table
+from bramley.apiserver.kinds import builtin_kinds
 
 POD = checker("v1.Pod")
 
@@ -80,7 +80,7 @@ def test_a_time_is_refused_where_it_goes_wrong(text: str, said: str) -> None:
 
 def test_every_built_in_kind_has_a_shape() -> None:
     # What is only ever read has none to be written in.
-    for resource in (each for each in table.builtin() if not each.is_computed):
+    for resource in (each for each in builtin_kinds.builtin() if not each.is_computed):
         assert checker(resource.rules.shape)({}, "", []) == {}
 
 

@@ -21,7 +21,7 @@ from bramley.api.coordination import Lease
 from bramley.api.core import ConfigMap, Pod, Secret, ServiceAccount
 from bramley.api.meta import ObjectMeta
 from bramley.api.rbac import GROUP, RoleBinding, RoleRef, Subject
-from bramley.apiserver.kinds import table
+from bramley.apiserver.kinds import builtin_kinds
 from bramley.apiserver.registry.resources import ServedResource
 from bramley.apiserver.rest.subresources import EXTRA, VERBS
 from bramley.base import secret
@@ -81,7 +81,7 @@ async def a_scene() -> AsyncIterator[Scene]:
         await asyncio.sleep(timedelta(hours=1).total_seconds())
         questions = [
             question
-            for resource in table.builtin()
+            for resource in builtin_kinds.builtin()
             for question in await _questions(server, resource)
         ]
         yield Scene(server, people, questions)

@@ -14,8 +14,9 @@ from bramley.api.core import Event, Namespace, Node, Pod, ServiceAccount
 from bramley.api.meta import ObjectMeta
 from bramley.api.rbac import GROUP, ClusterRoleBinding, RoleRef
 from bramley.apiserver.apimachinery.users import User
-from bramley.apiserver.auth import attributes
 from bramley.apiserver.auth.agent_world import Pods, StoredWorld
+from bramley.apiserver.auth.attributes import Attributes
+from bramley.apiserver.http.request_info import RequestInfo
 from bramley.apiserver.store.records import Draft, Key, Record, Removal
 from bramley.apiserver.store.store import Store
 from bramley.base import errors, virtual_time
@@ -99,7 +100,7 @@ async def test_nothing_waits_in_the_inbox_of_the_index() -> None:
         for number in range(50):
             await put_pod(store, f"p-{number}", "mac-1")
 
-        (watcher,) = store._kinds["pods"].watchers
+        (watcher,) = store._caches["pods"].watchers
         assert watcher._inbox == []
 
 
@@ -235,9 +236,9 @@ async def test_other_service_accounts_among_the_agents_live_by_roles() -> None:
     ],
 )
 def test_a_list_of_pods_says_which_node_it_leaves(path: str, selector: str, node: str) -> None:
-    asked = attributes.of_request(User("u"), "GET", path, {"fieldSelector": selector})
+    info = RequestInfo.parse("GET", path, {"fieldSelector": selector})
 
-    assert asked.selected_node == node
+    assert Attributes.of(User("u"), info).selected_node == node
 
 
 async def test_an_agent_hears_of_its_own_pods_only() -> None:

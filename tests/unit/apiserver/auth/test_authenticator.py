@@ -10,9 +10,8 @@ import pytest
 
 from bramley.apiserver.apimachinery.settings import Settings
 from bramley.apiserver.apimachinery.users import User, authenticated, split_account
-from bramley.apiserver.auth import peers
-from bramley.apiserver.auth.peers import Peer
-from bramley.apiserver.http.exchange import PEER, Message
+from bramley.apiserver.http import exchange
+from bramley.apiserver.http.exchange import PEER, Message, Peer
 from bramley.base import virtual_time
 from tests.unit.apiserver.world import CONFIG_MAPS, TOKEN, World, a_world
 
@@ -27,7 +26,7 @@ CERTIFICATE = {
 
 
 def test_the_common_name_is_the_user_and_organisations_are_groups() -> None:
-    peer = peers.of_certificate(CERTIFICATE)
+    peer = exchange.peer_of_certificate(CERTIFICATE)
 
     assert peer is not None
     assert peer.user == User("eve", ("team", "ops"))
@@ -38,7 +37,7 @@ def test_the_common_name_is_the_user_and_organisations_are_groups() -> None:
     "certificate", [None, {}, {"subject": ((("organizationName", "team"),),), "notAfter": "x"}]
 )
 def test_a_certificate_without_a_name_is_nobody_s(certificate: dict[str, Any] | None) -> None:
-    assert peers.of_certificate(certificate) is None
+    assert exchange.peer_of_certificate(certificate) is None
 
 
 async def code(world: World, header: str | None = None, peer: Peer | None = None) -> int:

@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from bramley.apiserver.auth import bootstrap
-from tests.unit.apiserver.auth.test_escalation import CLUSTER_BINDINGS, CLUSTER_ROLES, RBAC
+from tests.unit.apiserver.rest.test_escalation import CLUSTER_BINDINGS, CLUSTER_ROLES, RBAC
 from tests.unit.apiserver.world import World, a_world
 
 ACCESS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bramley.api.apps import Deployment, ReplicaSet
 from bramley.api.core import ConfigMap, Namespace, Node, Pod, ServiceAccount
-from bramley.apiserver.controllers.following import sparing
-from bramley.apiserver.kinds import table
+from bramley.apiserver.controllers.handlers import log_errors
+from bramley.apiserver.kinds import builtin_kinds
 from bramley.app import embedded
 from bramley.base import virtual_time
 from bramley.kube.client import Client
@@ -27,7 +27,7 @@ async def test_controllers_work_on_among_misfits_of_every_kind() -> None:
     ):
         for name in ("t", "u", "v"):
             await client.create_wire(Namespace.resource, {"metadata": {"name": name}})
-        await damaged.put_all(api.store, table.catalog())
+        await damaged.put_all(api.store, builtin_kinds.catalog())
         await settled(60)
 
         await _check_scheduling_and_garbage(client)
@@ -74,7 +74,7 @@ async def test_a_handler_that_stumbles_over_one_object_is_called_for_the_next() 
         if key.name == "strange":
             raise KeyError("cpu")
 
-    changed: Handler[Pod] = sparing(handler)
+    changed: Handler[Pod] = log_errors(handler)
     for name in ("strange", "plain"):
         changed(Key("n", name), None, Pod())
 

@@ -17,7 +17,8 @@ from bramley.api.policy import (
     PodDisruptionBudgetStatus,
 )
 from bramley.api.rbac import AggregationRule, ClusterRole, PolicyRule
-from bramley.apiserver.controllers import aggregation, disruption_budget
+from bramley.apiserver.controllers import clusterrole_aggregation
+from bramley.apiserver.controllers import disruption
 from bramley.base import errors
 from tests.unit.apiserver.controllers.a_cluster import a_cluster, settled
 from tests.unit.apiserver.controllers.test_deployments import a_deployment, a_world
@@ -62,7 +63,7 @@ def test_what_a_budget_allows(
 ) -> None:
     pods = [a_pod(str(number), ready=number < ready) for number in range(expected)]
 
-    found = disruption_budget.count(
+    found = disruption.count(
         a_budget(spec), pods, expected=expected, now=NOW, patience=PATIENCE
     ).status
 
@@ -80,7 +81,7 @@ def test_a_pod_that_was_evicted_counts_as_gone_but_not_for_ever() -> None:
     pods = [a_pod("a"), a_pod("b"), a_pod("c", deleting=True), a_pod("d")]
     noted = {"a": NOW - timedelta(minutes=1), "b": NOW - timedelta(minutes=3), "c": NOW, "x": NOW}
 
-    counted = disruption_budget.count(
+    counted = disruption.count(
         a_budget({"min_available": 1}, noted), pods, expected=4, now=NOW, patience=PATIENCE
     )
 
@@ -88,7 +89,7 @@ def test_a_pod_that_was_evicted_counts_as_gone_but_not_for_ever() -> None:
     assert counted.status.current_healthy == 2
     assert counted.again == timedelta(minutes=1)
     assert [pod.name for pod in counted.late] == ["b"]
-    body: Any = disruption_budget.patch(counted.status, noted)
+    body: Any = disruption.patch(counted.status, noted)
     assert body["status"]["disruptedPods"] == {
         "a": "2025-12-31T23:59:00Z",
         "b": None,
@@ -101,7 +102,7 @@ def test_a_budget_that_cannot_be_counted_says_so() -> None:
     old = Condition(type="DisruptionAllowed", status="False", last_transition_time=NOW)
     budget = PodDisruptionBudget(status=PodDisruptionBudgetStatus(conditions=[old]))
 
-    [told] = disruption_budget.told(
+    [told] = disruption.told(
         budget, allowed=0, now=NOW + timedelta(hours=1), failure="no such thing"
     )
 
@@ -143,7 +144,7 @@ def test_a_role_made_of_others_has_each_of_their_rules_once() -> None:
     )
     parts = [a_role("b", "list", "get", to="whole"), a_role("a", "get", to="whole")]
 
-    found = aggregation.collected(whole, [whole, *parts, a_role("c", "watch")])
+    found = clusterrole_aggregation.collected(whole, [whole, *parts, a_role("c", "watch")])
 
     assert [each.verbs for each in found] == [["get"], ["list"]]
 
@@ -169,4 +170,4 @@ def test_a_role_is_never_made_of_itself() -> None:
     place = ObjectMeta(name="x", labels={"to": "x"})
     role = ClusterRole(metadata=place, aggregation_rule=rule, rules=[PolicyRule(verbs=["get"])])
 
-    assert aggregation.collected(role, [role]) == []
+    assert clusterrole_aggregation.collected(role, [role]) == []

@@ -11,11 +11,26 @@ from hypothesis import strategies as st
 
 from bramley.api.core import ConfigMap
 from bramley.api.meta import OwnerReference, Resource
-from bramley.apiserver.controllers.discovery import Discovery, Kinds, Thin, ThinMeta
-from bramley.apiserver.controllers.garbage import deciding
-from bramley.apiserver.controllers.garbage.deciding import Delete, DropOwners, Owner, Stay, Verdict
-from bramley.apiserver.controllers.garbage.following import Following
-from bramley.apiserver.controllers.garbage.graph import FOREGROUND, ORPHAN, Graph
+from bramley.apiserver.controllers.discovery import (
+    Discovery,
+    PartialMeta,
+    PartialObject,
+    PartialTypes,
+)
+from bramley.apiserver.controllers.garbage import collector
+from bramley.apiserver.controllers.garbage.collector import (
+    Decision,
+    Delete,
+    DropOwners,
+    Keep,
+    OwnerState,
+)
+from bramley.apiserver.controllers.garbage.graph_builder import (
+    FOREGROUND,
+    ORPHAN,
+    GraphBuilder,
+    OwnerGraph,
+)
 from bramley.base import errors, virtual_time
 from tests.unit import sampling
 from tests.unit.apiserver.controllers.a_cluster import a_cluster, a_config_map, owned_by, settled
@@ -70,60 +85,74 @@ def test_exactly_those_stay_that_have_a_living_owner_or_never_had_one(
     assert left == {f"m{number}" for number in survivors(owners, set(killed))}
 
 
-def a_thing(*finalizers: str) -> Thin:
-    return Kinds().of(MAPS)(metadata=ThinMeta(name="a", uid="a", finalizers=list(finalizers)))
+def an_object(*finalizers: str) -> PartialObject:
+    return PartialTypes().of(MAPS)(
+        metadata=PartialMeta(name="a", uid="a", finalizers=list(finalizers))
+    )
 
 
 @pytest.mark.parametrize(
-    ("owners", "thing", "expected"),
+    ("owners", "item", "expected"),
     [
-        ({}, a_thing(), Stay()),
-        ({"o": Owner.SOLID}, a_thing(), Stay()),
-        ({"o": Owner.SOLID, "p": Owner.ABSENT}, a_thing(), DropOwners(frozenset({"p"}))),
-        ({"o": Owner.SOLID, "p": Owner.WAITING}, a_thing(), DropOwners(frozenset({"p"}))),
-        ({"o": Owner.ABSENT}, a_thing(), Delete("Background")),
-        ({"o": Owner.WAITING}, a_thing(), Delete("Background")),
-        ({"o": Owner.ABSENT}, a_thing(ORPHAN), Delete("Orphan")),
-        ({"o": Owner.ABSENT}, a_thing(FOREGROUND), Delete("Foreground")),
+        ({}, an_object(), Keep()),
+        ({"o": OwnerState.SOLID}, an_object(), Keep()),
+        (
+            {"o": OwnerState.SOLID, "p": OwnerState.ABSENT},
+            an_object(),
+            DropOwners(frozenset({"p"})),
+        ),
+        (
+            {"o": OwnerState.SOLID, "p": OwnerState.WAITING_FOR_DEPENDENTS},
+            an_object(),
+            DropOwners(frozenset({"p"})),
+        ),
+        ({"o": OwnerState.ABSENT}, an_object(), Delete("Background")),
+        ({"o": OwnerState.WAITING_FOR_DEPENDENTS}, an_object(), Delete("Background")),
+        ({"o": OwnerState.ABSENT}, an_object(ORPHAN), Delete("Orphan")),
+        ({"o": OwnerState.ABSENT}, an_object(FOREGROUND), Delete("Foreground")),
     ],
 )
 def test_the_verdict_on_an_object_without_dependents(
-    owners: dict[str, Owner], thing: Thin, expected: Verdict
+    owners: dict[str, OwnerState], item: PartialObject, expected: Decision
 ) -> None:
-    assert deciding.decide(thing, owners, []) == expected
+    assert collector.decide(item, owners, []) == expected
 
 
 def test_an_object_whose_owner_waits_goes_after_its_own_dependents() -> None:
-    verdict = deciding.decide(a_thing(), {"o": Owner.WAITING}, [a_thing()])
+    decision = collector.decide(
+        an_object(), {"o": OwnerState.WAITING_FOR_DEPENDENTS}, [an_object()]
+    )
 
-    assert verdict == Delete("Foreground")
+    assert decision == Delete("Foreground")
 
 
 def test_removing_an_object_wakes_its_dependents_and_nobody_else() -> None:
-    kind, graph = Kinds().of(MAPS), Graph()
+    kind, graph = PartialTypes().of(MAPS), OwnerGraph()
     ref = OwnerReference(api_version="v1", kind="ConfigMap", name="o", uid="o")
-    graph.put(kind(metadata=ThinMeta(name="o", uid="o", namespace="t")))
-    graph.put(kind(metadata=ThinMeta(name="c", uid="c", namespace="t", owner_references=[ref])))
-    graph.put(kind(metadata=ThinMeta(name="x", uid="x", namespace="t")))
+    graph.update(kind(metadata=PartialMeta(name="o", uid="o", namespace="t")))
+    graph.update(
+        kind(metadata=PartialMeta(name="c", uid="c", namespace="t", owner_references=[ref]))
+    )
+    graph.update(kind(metadata=PartialMeta(name="x", uid="x", namespace="t")))
 
-    assert list(graph.remove("o").look) == ["c"]
-    assert list(graph.remove("x").look) == []
+    assert list(graph.remove("o").attempt_to_delete) == ["c"]
+    assert list(graph.remove("x").attempt_to_delete) == []
 
 
 def test_an_object_whose_owner_is_unknown_is_looked_at() -> None:
-    kind, graph = Kinds().of(MAPS), Graph()
+    kind, graph = PartialTypes().of(MAPS), OwnerGraph()
     ref = OwnerReference(api_version="v1", kind="ConfigMap", name="o", uid="o")
 
-    wakes = graph.put(
-        kind(metadata=ThinMeta(name="c", uid="c", namespace="t", owner_references=[ref]))
+    work = graph.update(
+        kind(metadata=PartialMeta(name="c", uid="c", namespace="t", owner_references=[ref]))
     )
 
-    assert list(wakes.look) == ["c"]
+    assert list(work.attempt_to_delete) == ["c"]
 
 
 def test_an_owner_of_an_unserved_kind_is_unknown_and_not_absent() -> None:
-    nobody = Following.__new__(Following)
-    nobody.found, nobody._stirred = Discovery(), asyncio.Event()
+    builder = GraphBuilder.__new__(GraphBuilder)
+    builder.discovery, builder._discovery_needed = Discovery(), asyncio.Event()
 
     with pytest.raises(errors.Unavailable):
-        nobody.resource_of("example.com/v1", "Gadget")
+        builder.resource_of("example.com/v1", "Gadget")

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from bramley.api.apiextensions import CustomResourceDefinition
 from bramley.api.core import ConfigMap, Namespace, Pod, ServiceAccount
 from bramley.api.meta import Condition, ObjectMeta, Resource
-from bramley.apiserver.controllers import namespace_conditions
-from bramley.apiserver.controllers.namespace_conditions import Emptied
+from bramley.apiserver.controllers import namespaces
+from bramley.apiserver.controllers.namespaces import Emptied
 from bramley.kube.client import Client
 from tests.unit.apiserver.controllers.a_cluster import (
     a_cluster,
@@ -96,7 +96,7 @@ async def test_every_namespace_has_its_default_account_and_gets_it_back() -> Non
 
 
 def test_an_attempt_without_trouble_says_five_times_that_all_is_well() -> None:
-    conditions = namespace_conditions.decide([], Emptied(), now=NOW)
+    conditions = namespaces.decide([], Emptied(), now=NOW)
 
     assert [each.status for each in conditions] == ["False"] * 5
     assert [each.reason for each in conditions] == [
@@ -110,10 +110,10 @@ def test_an_attempt_without_trouble_says_five_times_that_all_is_well() -> None:
 
 def test_a_status_that_stays_keeps_its_time_and_one_of_others_stays() -> None:
     foreign = Condition(type="Mine", status="True")
-    before = namespace_conditions.decide([foreign], Emptied(), now=NOW)
+    before = namespaces.decide([foreign], Emptied(), now=NOW)
     emptied = Emptied(errors=["b", "a"])
 
-    after = namespace_conditions.decide(before, emptied, now=NOW + timedelta(minutes=1))
+    after = namespaces.decide(before, emptied, now=NOW + timedelta(minutes=1))
 
     times = {each.type: each.last_transition_time for each in after}
     assert after[0] == foreign

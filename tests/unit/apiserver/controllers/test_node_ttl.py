@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from bramley.api.core import Node
-from bramley.apiserver.controllers import node_ttl
-from bramley.apiserver.controllers.node_ttl import TTL, seconds_for
+from bramley.apiserver.controllers import ttl
+from bramley.apiserver.controllers.ttl import TTL, seconds_for
 from tests.unit.apiserver.controllers.one_controller import a_world_with
 
 
@@ -33,7 +33,7 @@ def test_time_grows_at_once_and_shrinks_late(nodes: int, now: int, wanted: int) 
 
 
 async def test_every_node_is_told_and_a_changed_time_is_set_right() -> None:
-    async with a_world_with(node_ttl.add) as world:
+    async with a_world_with(ttl.add) as world:
         await world.node("mac-1")
         await asyncio.sleep(1)
         assert (await world.kube.get(Node, "mac-1")).metadata.annotations[TTL] == "0"

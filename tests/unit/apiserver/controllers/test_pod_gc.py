@@ -57,7 +57,7 @@ def test_a_pod_is_garbage_when(case: str) -> None:
     found = pod_gc.find([pod], NODES, threshold=5)
 
     counted = {
-        "ended": len(found.ended),
+        "ended": len(found.terminated),
         "never_scheduled": len(found.never_scheduled),
         "out_of_service": len(found.out_of_service),
         "of_missing": sum(map(len, found.of_missing.values())),
@@ -73,8 +73,8 @@ def test_of_too_many_ended_pods_the_evicted_go_first_and_then_the_oldest() -> No
 
     found = pod_gc.find([*pods, evicted], NODES, threshold=2)
 
-    assert [pod.name for pod in found.ended] == ["young", "p3", "p2"]
-    assert pod_gc.find(pods, NODES, threshold=0).ended == []
+    assert [pod.name for pod in found.terminated] == ["young", "p3", "p2"]
+    assert pod_gc.find(pods, NODES, threshold=0).terminated == []
 
 
 async def names(world: World) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 from bramley.api.core import Event, Pod
 from bramley.api.meta import ObjectMeta
 from bramley.api.pod import ContainerStatus, PodCondition, PodSpec, PodStatus
-from bramley.apiserver.controllers.replica_sets import ranking
+from bramley.apiserver.controllers.replica_sets import active_pods
 from tests.unit.apiserver.controllers.test_deployments import a_deployment, a_world
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -33,7 +33,7 @@ def a_pod(
             name=name,
             uid=name,
             creation_timestamp=NOW,
-            annotations={ranking.DELETION_COST: cost} if cost else {},
+            annotations={active_pods.DELETION_COST: cost} if cost else {},
         ),
         spec=PodSpec(node_name=node),
         status=PodStatus(
@@ -59,7 +59,7 @@ def test_those_go_first_whose_loss_hurts_least() -> None:
     shuffled = random.Random(1).sample(ordered, len(ordered))
     crowd = [a_pod(f"x{number}", node="crowd") for number in range(20)]
 
-    found = ranking.first_to_go(shuffled, [*ordered, *crowd], count=len(ordered) - 1, now=NOW)
+    found = active_pods.first_to_go(shuffled, [*ordered, *crowd], count=len(ordered) - 1, now=NOW)
 
     assert [pod.name for pod in found] == [pod.name for pod in ordered[:-1]]
 
@@ -68,8 +68,8 @@ def test_what_has_ended_or_is_ending_does_not_count() -> None:
     ended = [a_pod("a", phase="Succeeded"), a_pod("b", phase="Failed")]
     going = Pod(metadata=ObjectMeta(name="c", deletion_timestamp=NOW))
 
-    assert not any(ranking.is_active(pod) for pod in (*ended, going))
-    assert ranking.is_active(a_pod("d"))
+    assert not any(active_pods.is_active(pod) for pod in (*ended, going))
+    assert active_pods.is_active(a_pod("d"))
 
 
 async def test_a_template_that_is_refused_costs_one_request_at_a_time() -> None:

@@ -20,7 +20,8 @@ from bramley.api.apps import (
     RollingUpdate,
 )
 from bramley.api.meta import ObjectMeta
-from bramley.apiserver.controllers.deployments import amounts, revisions
+from bramley.apiserver.controllers.deployments import revisions
+from bramley.apiserver.controllers.deployments import replica_counts
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -40,7 +41,7 @@ def a_set(name: str, replicas: int, available: int = 0, age: int = 0, **marks: s
         name=name,
         uid=name,
         creation_timestamp=NOW - timedelta(minutes=age),
-        annotations={amounts.DESIRED: marks.get("desired", ""), amounts.MAX: marks.get("max", "")},
+        annotations={replica_counts.DESIRED: marks.get("desired", ""), replica_counts.MAX: marks.get("max", "")},
     )
     return ReplicaSet(
         metadata=meta,
@@ -49,7 +50,7 @@ def a_set(name: str, replicas: int, available: int = 0, age: int = 0, **marks: s
     )
 
 
-def sizes(steps: list[amounts.Scale]) -> dict[str, int]:
+def sizes(steps: list[replica_counts.Scale]) -> dict[str, int]:
     return {step.owner.name: step.replicas for step in steps}
 
 
@@ -68,7 +69,7 @@ def sizes(steps: list[amounts.Scale]) -> dict[str, int]:
 def test_shares_are_rounded_up_for_surge_and_down_for_loss(
     replicas: int, surge: IntOrPercent, unavailable: IntOrPercent, expected: tuple[int, int]
 ) -> None:
-    assert amounts.fenceposts(a_deployment(replicas, surge, unavailable)) == expected
+    assert replica_counts.fenceposts(a_deployment(replicas, surge, unavailable)) == expected
 
 
 @pytest.mark.parametrize(
@@ -92,7 +93,7 @@ def test_shares_are_rounded_up_for_surge_and_down_for_loss(
 def test_the_next_step_of_a_rolling_update(
     new: ReplicaSet, olds: list[ReplicaSet], expected: dict[str, int]
 ) -> None:
-    assert sizes(amounts.roll(a_deployment(10), new, olds)) == expected
+    assert sizes(replica_counts.roll(a_deployment(10), new, olds)) == expected
 
 
 @pytest.mark.parametrize(
@@ -120,7 +121,7 @@ def test_the_next_step_of_a_rolling_update(
 def test_scaling_is_shared_by_size(
     wanted: int, new: ReplicaSet | None, olds: list[ReplicaSet], expected: dict[str, int]
 ) -> None:
-    assert sizes(amounts.rescale(a_deployment(wanted), new, olds)) == expected
+    assert sizes(replica_counts.rescale(a_deployment(wanted), new, olds)) == expected
 
 
 class World:
@@ -136,7 +137,7 @@ class World:
 
     def step(self) -> bool:
         olds = [each for name, each in self.sets.items() if name != "new"]
-        steps = amounts.roll(self.deployment, self.sets["new"], olds)
+        steps = replica_counts.roll(self.deployment, self.sets["new"], olds)
         for step in steps:
             self._resize(step.owner.name, step.replicas)
         return bool(steps)
@@ -181,8 +182,8 @@ def test_a_rollout_keeps_its_bounds_and_ends(
     deployment = a_deployment(replicas, surge, unavailable)
     olds = [replicas, *[0 for _ in split]]
     world = World(deployment, olds)
-    most = replicas + amounts.max_surge(deployment)
-    least = replicas - amounts.max_unavailable(deployment)
+    most = replicas + replica_counts.max_surge(deployment)
+    least = replicas - replica_counts.max_unavailable(deployment)
 
     for _ in range(40 * replicas + 40):
         world.step()
@@ -211,15 +212,15 @@ def test_scaling_in_the_middle_of_a_rollout_stays_within_the_new_size_and_surge(
 ) -> None:
     part = min(part, before)
     deployment = a_deployment(wanted, surge, 1)
-    most = str(before + amounts.max_surge(a_deployment(before, surge, 1)))
+    most = str(before + replica_counts.max_surge(a_deployment(before, surge, 1)))
     new = a_set("new", part, 0, desired=str(before), max=most)
     old = a_set("old", before - part, before - part, 1, desired=str(before), max=most)
 
     after = {"new": part, "old": before - part}
-    after |= sizes(amounts.rescale(deployment, new, [old]))
+    after |= sizes(replica_counts.rescale(deployment, new, [old]))
 
     assert all(size >= 0 for size in after.values())
-    assert sum(after.values()) <= (wanted + amounts.max_surge(deployment) if wanted else 0) or (
+    assert sum(after.values()) <= (wanted + replica_counts.max_surge(deployment) if wanted else 0) or (
         sum(after.values()) == wanted
     )
 

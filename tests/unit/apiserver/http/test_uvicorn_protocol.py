@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
-from bramley.apiserver.http.uvicorn_protocol import Coalescing
+from bramley.apiserver.http.uvicorn_protocol import BufferedTransport
 
 
 class Wire:
@@ -28,8 +28,8 @@ class Wire:
         return f"<{name}>"
 
 
-def over(wire: Wire) -> Coalescing:
-    return Coalescing(cast("asyncio.Transport", wire), asyncio.get_running_loop())
+def over(wire: Wire) -> BufferedTransport:
+    return BufferedTransport(cast("asyncio.Transport", wire), asyncio.get_running_loop())
 
 
 async def test_a_head_and_its_body_are_one_write() -> None:

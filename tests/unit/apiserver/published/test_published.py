@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from bramley.apiserver.kinds import table, usages
+from bramley.apiserver.kinds import usages
+from bramley.apiserver.kinds import builtin_kinds
 from bramley.apiserver.openapi.documents import Documents
 from bramley.apiserver.registry import crds
 from bramley.apiserver.registry.resources import Catalog
@@ -28,7 +29,7 @@ def recorded() -> Json:
 
 
 def a_catalog() -> Catalog:
-    catalog = table.catalog()
+    catalog = builtin_kinds.catalog()
     crd = definition()
     crds.admit(crd, None)
     catalog.install(crd)

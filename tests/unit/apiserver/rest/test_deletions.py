@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from bramley.apiserver.apimachinery.settings import Settings
-from bramley.apiserver.http import paths
+from bramley.apiserver.http.request_info import RequestInfo, target_of
 from bramley.apiserver.rest import terminating, writing
 from bramley.apiserver.rest.options import DeleteOptions
 from bramley.apiserver.store.journal import Listener
@@ -235,7 +235,8 @@ async def test_an_end_that_a_stop_cut_short_goes_on_by_itself() -> None:
         await before.create(CRDS, widget_crd())
         await before.create(WIDGETS, a_widget("w"))
         server = before.app.api._server
-        target = paths.find(f"{CRDS}/widgets.example.com", before.catalog)
+        info = RequestInfo.parse("GET", f"{CRDS}/widgets.example.com", {})
+        target = target_of(info, before.catalog)
         begin = terminating.beginning(server, target, DeleteOptions())
         assert begin is not None
         await writing.write(server, target.resource, target.key, begin)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bramley.apiserver.apimachinery.settings import Settings
-from bramley.apiserver.kinds import table
+from bramley.apiserver.kinds import builtin_kinds
 from bramley.apiserver.registry import crds
 from tests.unit.apiserver import damaged
 from tests.unit.apiserver.world import (
@@ -348,7 +348,7 @@ async def test_a_definition_over_a_built_in_kind_from_before_is_out_of_force_and
 
 
 def test_a_definition_does_not_take_the_place_of_a_built_in_kind() -> None:
-    catalog = table.catalog()
+    catalog = builtin_kinds.catalog()
     group = GIVE["apiGroups"][0]
     before = catalog.find(group, "v1", "clusterroles")
     twin = a_twin("clusterroles", "ClusterRole", "v1")

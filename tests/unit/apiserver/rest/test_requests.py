@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bramley.apiserver.apimachinery.settings import Settings
-from bramley.apiserver.http.exchange import Answer, send_answer
-from bramley.apiserver.kinds import table
+from bramley.apiserver.http.exchange import Response, send_response
+from bramley.apiserver.kinds import builtin_kinds
 from bramley.apiserver.rest import bodies
 from bramley.apiserver.rest.subresources import EXTRA
 from bramley.apiserver.store.errors import StorageUnavailable
@@ -117,7 +117,7 @@ async def test_discovery_shows_every_kind_that_is_served() -> None:
 
         extra = {each.kind for each in EXTRA.values()}
         parts = {"Scale", "TokenRequest"}
-        assert found == {each.kind for each in table.builtin()} | parts | {"Widget"} | extra
+        assert found == {each.kind for each in builtin_kinds.builtin()} | parts | {"Widget"} | extra
 
 
 async def test_the_best_version_of_a_group_is_preferred() -> None:
@@ -250,7 +250,7 @@ async def test_no_text_of_a_warning_can_forge_a_header() -> None:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    await send_answer(send, Answer(b"{}"), ['a "b"\r\nset-cookie: é'])
+    await send_response(send, Response(b"{}"), ['a "b"\r\nset-cookie: é'])
 
     warnings = [value for name, value in sent[0]["headers"] if name == b"warning"]
     assert warnings == [b'299 - "a \\"b\\"  set-cookie: \\\\xe9"']

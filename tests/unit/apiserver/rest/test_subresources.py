@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from bramley.apiserver.kinds import table
+from bramley.apiserver.kinds import builtin_kinds
 from bramley.apiserver.rest import subresources
 from tests.unit.apiserver.world import World, a_world
 
 
 def test_every_registered_name_belongs_to_a_kind_that_is_served() -> None:
-    served = {each.qualified for each in table.builtin()}
+    served = {each.qualified for each in builtin_kinds.builtin()}
 
     extra = {qualified for qualified, _ in subresources.EXTRA}
 
@@ -18,7 +18,7 @@ def test_every_registered_name_belongs_to_a_kind_that_is_served() -> None:
 
 
 def test_every_virtual_kind_has_a_handler_and_can_only_be_created() -> None:
-    virtual = {each.qualified: each.verbs for each in table.builtin() if each.is_virtual}
+    virtual = {each.qualified: each.verbs for each in builtin_kinds.builtin() if each.is_virtual}
 
     assert virtual == dict.fromkeys(subresources.VIRTUAL, ("create",))
 

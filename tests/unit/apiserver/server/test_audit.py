@@ -16,7 +16,7 @@ from bramley.apiserver.admin.backups import PATH, Backups
 from bramley.apiserver.admin.key_rotation import PATH as ROTATE
 from bramley.apiserver.auth.bearer_tokens import ADMIN, ADMIN_GROUPS, Tokens
 from bramley.apiserver.auth.signing import Keys
-from bramley.apiserver.server.audit import Log, Settings
+from bramley.apiserver.server.audit import AuditLog, Settings
 from bramley.apiserver.store.store import Store
 from bramley.app import embedded
 from bramley.base import virtual_time
@@ -31,7 +31,7 @@ MERGE = "application/merge-patch+json"
 class Audited:
     """An API in memory with an audit log."""
 
-    def __init__(self, store: Store, log: Log, folder: Path) -> None:
+    def __init__(self, store: Store, log: AuditLog, folder: Path) -> None:
         tokens, clock = Tokens.in_memory(), virtual_time.clock()
         self._token = tokens.issue(ADMIN, ADMIN_GROUPS)
         backups = Backups(store, folder=folder, kubeconfig=folder / "kubeconfig", clock=clock)
@@ -39,11 +39,11 @@ class Audited:
             store,
             tokens,
             clock=clock,
-            chance=random.Random(1),
+            rng=random.Random(1),
             audit=log,
             backups=backups,
             keys=Keys.open(folder / "keys", clock=clock),
-        )
+        ).api
 
     async def ask(
         self,
@@ -68,8 +68,8 @@ class Audited:
 async def audited(path: Path, settings: Settings | None = None) -> AsyncIterator[Audited]:
     clock = virtual_time.clock()
     async with Store.in_memory(clock=clock) as store:
-        log = Log(path, clock=clock, settings=settings)
-        log.begin(store.revision)
+        log = AuditLog(path, clock=clock, settings=settings)
+        log.record_start(store.revision)
         yield Audited(store, log, path.parent)
         log.close()
 
@@ -149,7 +149,7 @@ async def test_heartbeats_do_not_fill_the_log(tmp_path: Path) -> None:
 
 async def test_files_are_bounded_in_size_and_number(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
-    settings = Settings(file_bytes=2000, files=3, gathered_for=timedelta(seconds=0.01))
+    settings = Settings(file_bytes=2000, files=3, flush_interval=timedelta(seconds=0.01))
     async with audited(path, settings) as api:
         for number in range(60):
             await api.ask("POST", CONFIG_MAPS, {"metadata": {"name": f"x-{number}"}})
@@ -165,7 +165,7 @@ async def test_files_are_bounded_in_size_and_number(tmp_path: Path) -> None:
 
 async def test_lines_that_cannot_be_kept_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
-    async with audited(path, Settings(most_waiting=2)) as api:
+    async with audited(path, Settings(queue_limit=2)) as api:
         for number in range(5):
             await api.ask("POST", CONFIG_MAPS, {"metadata": {"name": f"x-{number}"}})
 

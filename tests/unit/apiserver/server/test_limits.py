@@ -12,7 +12,7 @@ import pytest
 
 from bramley.apiserver.apimachinery.settings import Settings
 from bramley.apiserver.http.exchange import Message
-from bramley.app.connections import ConnectionBounds
+from bramley.app.https_server import ConnectionBounds
 from tests.unit.apiserver.world import CONFIG_MAPS, PODS, TOKEN, World, a_config_map, a_world
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/t/leases"
@@ -132,17 +132,17 @@ async def test_cancellation_from_elsewhere_goes_on() -> None:
 class Connection:
     """As much of a connection as is looked at."""
 
-    def __init__(self, since: float, *, has_asked: bool = True) -> None:
-        self.awaited_since = since
-        self.has_asked = has_asked
+    def __init__(self, since: float, *, has_requested: bool = True) -> None:
+        self.waiting_since = since
+        self.has_requested = has_requested
         self.is_open = True
 
-    def hang_up(self) -> None:
+    def abort(self) -> None:
         self.is_open = False
 
 
 def open_after(bounds: ConnectionBounds, now: float, *connections: Any) -> list[bool]:
-    bounds.look(connections, now)
+    bounds.close_surplus(connections, now)
     return [one.is_open for one in connections]
 
 
@@ -158,7 +158,11 @@ def test_connection_that_sends_its_request_too_slowly_is_closed() -> None:
 
 def test_full_server_closes_who_never_asked_first_and_nobody_who_is_answered() -> None:
     bounds = ConnectionBounds(2, timedelta(seconds=20))
-    answered, idle, silent = Connection(0.0), Connection(90.0), Connection(95.0, has_asked=False)
+    answered, idle, silent = (
+        Connection(0.0),
+        Connection(90.0),
+        Connection(95.0, has_requested=False),
+    )
 
     assert open_after(bounds, 100.0, answered, idle, silent) == [True, True, False]
 

@@ -15,11 +15,14 @@ import msgspec
 from bramley.api.apps import Deployment, DeploymentStatus, ReplicaSet
 from bramley.api.core import Pod
 from bramley.api.label_selectors import LabelSelector, matches
-from bramley.apiserver.controllers.deployments import amounts, conditions, revisions
-from bramley.apiserver.controllers.deployments.amounts import Scale
-from bramley.apiserver.controllers.deployments.conditions import Conditions
-from bramley.apiserver.controllers.replica_sets import claiming, ranking
-from bramley.apiserver.controllers.replica_sets.counting import patch_of
+from bramley.apiserver.controllers.deployments import revisions
+from bramley.apiserver.controllers.deployments import status
+from bramley.apiserver.controllers.deployments import replica_counts
+from bramley.apiserver.controllers.deployments.replica_counts import Scale
+from bramley.apiserver.controllers.deployments.status import Conditions
+from bramley.apiserver.controllers.replica_sets import active_pods
+from bramley.apiserver.controllers.replica_sets import controller_ref
+from bramley.apiserver.controllers.replica_sets.active_pods import patch_of
 from bramley.apiserver.controllers.replica_sets.reconciler import BY_CONTROLLER
 from bramley.apiserver.controllers.timings import Timings
 from bramley.base import errors
@@ -45,7 +48,7 @@ class Rollout:
     deployment: Deployment
     new: ReplicaSet | None
     olds: list[ReplicaSet]
-    conditions: Conditions = field(default_factory=list)
+    status: Conditions = field(default_factory=list)
     collisions: int | None = None
 
 
@@ -70,14 +73,14 @@ class DeploymentReconciler:
         if deployment.deleting:
             return await self._report(rollout, progress=False)
         now = self.clock.now()
-        rollout.conditions = conditions.paused(deployment, rollout.conditions, now)
+        rollout.conditions = status.paused(deployment, rollout.conditions, now)
         if deployment.spec.paused or _was_scaled(rollout):
             await self._keep_numbers(rollout)
             await self._rescale(rollout)
             if deployment.spec.paused:
                 await self._clean_up(rollout)
             return await self._report(rollout, progress=False)
-        if amounts.is_rolling(deployment):
+        if replica_counts.is_rolling(deployment):
             await self._roll(rollout)
         else:
             await self._recreate(rollout)
@@ -88,8 +91,8 @@ class DeploymentReconciler:
             *self.sets.indexed(BY_DEPLOYMENT, deployment.uid),
             *self.sets.indexed(ORPHANS, deployment.namespace),
         ]
-        claim = claiming.decide(deployment, deployment.spec.selector, candidates)
-        sets = await claiming.settle(self.kube, deployment, claim)
+        claim = controller_ref.decide(deployment, deployment.spec.selector, candidates)
+        sets = await controller_ref.settle(self.kube, deployment, claim)
         new = revisions.find_new(deployment, sets)
         olds = [each for each in sets if new is None or each.uid != new.uid]
         said = list(deployment.status.conditions)
@@ -97,7 +100,7 @@ class DeploymentReconciler:
 
     async def _roll(self, rollout: Rollout) -> None:
         new = await self._ensure_new(rollout)
-        steps = amounts.roll(rollout.deployment, new, rollout.olds) if new is not None else []
+        steps = replica_counts.roll(rollout.deployment, new, rollout.olds) if new is not None else []
         for step in steps:
             await self._scale(rollout, step)
         if not steps and self._is_complete(rollout):
@@ -120,7 +123,7 @@ class DeploymentReconciler:
     def _has_pods(self, owner: ReplicaSet) -> bool:
         """Tell whether Pods of an old template are still there; those that ended do not count."""
         found = self.pods.indexed(BY_CONTROLLER, owner.uid)
-        return any(pod.deleting or ranking.is_active(pod) for pod in found)
+        return any(pod.deleting or active_pods.is_active(pod) for pod in found)
 
     async def _ensure_new(self, rollout: Rollout) -> ReplicaSet | None:
         """Return the ReplicaSet of the present template, made when there is none."""
@@ -133,7 +136,7 @@ class DeploymentReconciler:
     async def _create(self, rollout: Rollout) -> ReplicaSet | None:
         deployment, now = rollout.deployment, self.clock.now()
         revision = revisions.next_revision(rollout.olds)
-        size = amounts.size_of_new(deployment, 0, rollout.olds)
+        size = replica_counts.size_of_new(deployment, 0, rollout.olds)
         body = revisions.body(deployment, revision=revision, replicas=size)
         name = body["metadata"]["name"]
         try:
@@ -145,14 +148,14 @@ class DeploymentReconciler:
         except errors.BramleyError as error:
             await self._tell_failure(rollout, f'Failed to create new replica set "{name}": {error}')
             raise
-        made = self.kube.note(msgspec.convert(wire, ReplicaSet))
+        made = self.kube.record_write(msgspec.convert(wire, ReplicaSet))
         if size:
             message = f"Scaled up replica set {name} from 0 to {size}"
             self.recorder.event(deployment, "ScalingReplicaSet", message)
-        if conditions.has_deadline(deployment):
+        if status.has_deadline(deployment):
             told = f'Created new replica set "{name}"'
-            said = conditions.said(conditions.PROGRESSING, "True", conditions.CREATED, told, now)
-            rollout.conditions = conditions.put(rollout.conditions, said)
+            said = status.said(status.PROGRESSING, "True", status.CREATED, told, now)
+            rollout.conditions = status.put(rollout.conditions, said)
         await self._number(deployment, revision)
         return made
 
@@ -160,7 +163,7 @@ class DeploymentReconciler:
         """Take the one that is there if it is ours and the same; else count the collision and take another name."""
         deployment = rollout.deployment
         found = await self.kube.get(ReplicaSet, name, namespace=deployment.namespace)
-        controller = claiming.controller_of(found)
+        controller = controller_ref.controller_of(found)
         is_ours = controller is not None and controller.uid == deployment.uid
         same = revisions.plain(found.spec.template) == revisions.plain(deployment.spec.template)
         if is_ours and same:
@@ -169,12 +172,12 @@ class DeploymentReconciler:
         return None
 
     async def _tell_failure(self, rollout: Rollout, message: str) -> None:
-        if conditions.has_deadline(rollout.deployment):
+        if status.has_deadline(rollout.deployment):
             now = self.clock.now()
-            said = conditions.said(
-                conditions.PROGRESSING, "False", conditions.CREATE_FAILED, message, now
+            said = status.said(
+                status.PROGRESSING, "False", status.CREATE_FAILED, message, now
             )
-            rollout.conditions = conditions.put(rollout.conditions, said)
+            rollout.conditions = status.put(rollout.conditions, said)
         await self._report(rollout, progress=False)
 
     async def _keep_numbers(self, rollout: Rollout) -> None:
@@ -189,12 +192,12 @@ class DeploymentReconciler:
             patch = {"metadata": {"annotations": wanted}, "spec": {"minReadySeconds": ready}}
             rollout.new = await self._patch_set(new, patch)
         await self._number(deployment, revisions.revision_of(rollout.new or new))
-        has_said = conditions.find(rollout.conditions, conditions.PROGRESSING)
-        if conditions.has_deadline(deployment) and has_said is None:
+        has_said = status.find(rollout.conditions, status.PROGRESSING)
+        if status.has_deadline(deployment) and has_said is None:
             told = f'Found new replica set "{new.name}"'
             now = self.clock.now()
-            said = conditions.said(conditions.PROGRESSING, "True", conditions.FOUND, told, now)
-            rollout.conditions = conditions.put(rollout.conditions, said)
+            said = status.said(status.PROGRESSING, "True", status.FOUND, told, now)
+            rollout.conditions = status.put(rollout.conditions, said)
 
     async def _number(self, deployment: Deployment, revision: int) -> None:
         if revisions.revision_of(deployment) == revision:
@@ -211,7 +214,7 @@ class DeploymentReconciler:
         )
 
     async def _rescale(self, rollout: Rollout) -> None:
-        steps = amounts.rescale(rollout.deployment, rollout.new, rollout.olds)
+        steps = replica_counts.rescale(rollout.deployment, rollout.new, rollout.olds)
         for step in steps:
             await self._scale(rollout, step)
 
@@ -247,14 +250,14 @@ class DeploymentReconciler:
                 await self.kube.delete(each)
 
     def _is_complete(self, rollout: Rollout) -> bool:
-        return conditions.is_complete(rollout.deployment, self._counted(rollout))
+        return status.is_complete(rollout.deployment, self._counted(rollout))
 
     def _counted(self, rollout: Rollout) -> DeploymentStatus:
-        return conditions.count(
+        return status.count(
             rollout.deployment,
             rollout.new,
             rollout.olds,
-            conditions=rollout.conditions,
+            status=rollout.conditions,
             now=self.clock.now(),
         )
 
@@ -263,10 +266,10 @@ class DeploymentReconciler:
         counted = self._counted(rollout)
         said = counted.conditions
         if progress:
-            said = conditions.progress(deployment, rollout.new, counted, now)
-            said = conditions.failures(said, rollout.new, rollout.olds)
+            said = status.progress(deployment, rollout.new, counted, now)
+            said = status.failures(said, rollout.new, rollout.olds)
         status = msgspec.structs.replace(
-            counted, conditions=said, collision_count=rollout.collisions
+            counted, status=said, collision_count=rollout.collisions
         )
         if status != deployment.status:
             with suppress(errors.NotFound):
@@ -278,9 +281,9 @@ class DeploymentReconciler:
                     subresource="status",
                     uid=deployment.uid,
                 )
-        current = conditions.find(said, conditions.PROGRESSING)
-        left = conditions.time_left(deployment, current, now) if progress else None
-        if left is None or conditions.is_complete(deployment, status):
+        current = status.find(said, status.PROGRESSING)
+        left = status.time_left(deployment, current, now) if progress else None
+        if left is None or status.is_complete(deployment, status):
             return Settled()
         return CheckAgain(
             max(left, timedelta()) + timedelta(seconds=1), "the rollout has a deadline"
@@ -294,7 +297,7 @@ def _was_scaled(rollout: Rollout) -> bool:
         *([rollout.new] if rollout.new is not None else []),
     ]
     said = (
-        each.metadata.annotations.get(amounts.DESIRED) for each in everyone if each.spec.replicas
+        each.metadata.annotations.get(replica_counts.DESIRED) for each in everyone if each.spec.replicas
     )
     wanted = str(rollout.deployment.spec.replicas)
     return any(each is not None and each.isdigit() and each != wanted for each in said)
@@ -306,12 +309,12 @@ def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> 
     sets, deployments = manager.informer(ReplicaSet).cache, manager.informer(Deployment).cache
 
     def controllers(owner: ReplicaSet) -> list[str]:
-        ref = claiming.controller_of(owner)
+        ref = controller_ref.controller_of(owner)
         return [] if ref is None else [ref.uid]
 
     sets.index(BY_DEPLOYMENT, controllers)
     sets.index(
-        ORPHANS, lambda each: [each.namespace] if claiming.controller_of(each) is None else []
+        ORPHANS, lambda each: [each.namespace] if controller_ref.controller_of(each) is None else []
     )
     pods = manager.informer(Pod).cache
     recorder = manager.recorder(NAME)
@@ -332,7 +335,7 @@ class _Waking:
 
     def could_adopt(self, owner: ReplicaSet) -> list[Key]:
         """Return the Deployments that may adopt this ReplicaSet."""
-        if claiming.controller_of(owner) is not None:
+        if controller_ref.controller_of(owner) is not None:
             return []
         return [
             Key(each.namespace or "", each.name)
@@ -342,11 +345,11 @@ class _Waking:
 
     def waiting(self, pod: Pod) -> list[Key]:
         """Return the Deployment of a Pod whose end another template may wait for."""
-        ref = claiming.controller_of(pod)
+        ref = controller_ref.controller_of(pod)
         owner = self.sets.find(Key(pod.namespace or "", ref.name)) if ref is not None else None
-        above = claiming.controller_of(owner) if owner is not None else None
+        above = controller_ref.controller_of(owner) if owner is not None else None
         if above is None or above.kind != Deployment.resource.kind:
             return []
         key = Key(pod.namespace or "", above.name)
         found = self.deployments.find(key)
-        return [key] if found is not None and not amounts.is_rolling(found) else []
+        return [key] if found is not None and not replica_counts.is_rolling(found) else []

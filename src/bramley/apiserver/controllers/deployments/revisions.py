@@ -9,8 +9,13 @@ from typing import Any
 import msgspec
 
 from bramley.api.apps import Deployment, ReplicaSet, Template
-from bramley.apiserver.controllers.deployments.amounts import DESIRED, MAX, by_age, max_surge
-from bramley.apiserver.controllers.replica_sets import claiming
+from bramley.apiserver.controllers.deployments.replica_counts import (
+    DESIRED,
+    MAX,
+    by_age,
+    max_surge,
+)
+from bramley.apiserver.controllers.replica_sets import controller_ref
 
 HASH_LABEL = "pod-template-hash"
 REVISION = "deployment.kubernetes.io/revision"
@@ -117,7 +122,7 @@ def body(deployment: Deployment, *, revision: int, replicas: int) -> dict[str, A
             "name": f"{deployment.name[:room]}-{named}",
             "labels": labels,
             "annotations": marks(deployment, revision, None),
-            "ownerReferences": [claiming.owner_wire(deployment)],
+            "ownerReferences": [controller_ref.owner_wire(deployment)],
         },
         "spec": {
             "replicas": replicas,

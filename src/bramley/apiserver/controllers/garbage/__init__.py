@@ -1,5 +1,5 @@
-"""Garbage collection by owner references: what has owners goes when the last of them is gone.
+"""Garbage collection by owner references: an object with owners is deleted when the last of them is gone.
 
-`graph` remembers who owns whom, `deciding` says what follows for one object, `following` keeps the graph true for every kind
-that the API serves, and `collector` asks the API again before it does anything.
+`graph_builder` keeps the graph of owners and dependents by one informer per kind; `collector` decides about single objects,
+and reads them again from the API before it changes anything.
 """

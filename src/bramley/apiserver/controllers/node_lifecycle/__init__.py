@@ -1,12 +1,12 @@
-"""Node lifecycle: what becomes of Nodes that are not heard of, and of the Pods on them.
+"""Node lifecycle: Nodes whose heartbeat stopped, and the Pods on them.
 
-`monitor` notices silence, says Unknown and taints at a bounded rate; `tainting` turns conditions into taints that keep new
-Pods away; `eviction` deletes Pods from Nodes whose taints they do not bear, or no longer. `health`, `taints` and `zones` decide.
+`monitor` marks such Nodes as Unknown and taints them for eviction at the rate that `zones` allows; `taints` turns conditions
+into NoSchedule taints; `eviction` deletes Pods that do not, or no longer, tolerate a NoExecute taint of their Node.
 """
 
 from __future__ import annotations
 
-from bramley.apiserver.controllers.node_lifecycle import eviction, monitor, tainting
+from bramley.apiserver.controllers.node_lifecycle import eviction, monitor, taints
 from bramley.apiserver.controllers.timings import Timings
 from bramley.base.clock import Clock
 from bramley.kube.client import Client
@@ -16,5 +16,5 @@ from bramley.runtime.manager import Manager
 def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> None:
     """Add the controllers of node lifecycle to a manager."""
     monitor.add(manager, client, clock=clock, timings=timings)
-    tainting.add(manager, client, clock=clock, timings=timings)
+    taints.add(manager, client, clock=clock, timings=timings)
     eviction.add(manager, client, clock=clock, timings=timings)

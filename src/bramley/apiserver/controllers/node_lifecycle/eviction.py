@@ -1,6 +1,6 @@
-"""Deletes Pods from Nodes whose NoExecute taints they do not bear, at once or when the time is over for which they do.
+"""Taint eviction: deletes Pods that do not tolerate a NoExecute taint of their Node, or whose toleration time is over.
 
-The time begins when this process sees the taint: one that starts anew gives every Pod its whole time again.
+The time begins when this process observes the taint, so after a restart each Pod has its whole toleration time again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 from bramley.api import conditions
 from bramley.api.core import Node, Pod, PodCondition
 from bramley.api.meta import ObjectMeta
-from bramley.apiserver.controllers.following import sparing
+from bramley.apiserver.controllers.handlers import log_errors
 from bramley.apiserver.controllers.node_lifecycle import taints
 from bramley.apiserver.controllers.timings import Timings
 from bramley.base import errors
@@ -31,8 +31,8 @@ BY_NODE = "node lifecycle by node"
 _REASON = "TaintManagerEviction"
 
 
-class Eviction:
-    """Watches over the time that Pods have on tainted Nodes."""
+class TaintEviction:
+    """Deletes Pods from tainted Nodes when their toleration time is over."""
 
     def __init__(
         self, kube: FencedKube, nodes: Cache[Node], recorder: Recorder, *, clock: Clock
@@ -41,56 +41,56 @@ class Eviction:
         self._nodes = nodes
         self._recorder = recorder
         self._clock = clock
-        # When the time of those is over that bear a taint for a while.
-        self._due: dict[Key, tuple[str, float]] = {}
-        # Those that were told to go are not told again while their Node is tainted.
-        self._told: dict[Key, str] = {}
+        # When the toleration time of a Pod is over.
+        self._deadlines: dict[Key, tuple[str, float]] = {}
+        # A Pod is deleted only once while its Node is tainted.
+        self._evicted: dict[Key, str] = {}
 
     async def reconcile(self, pod: Pod) -> Outcome:
-        """Delete the Pod, or say when its time is over, or let it be; also one that goes already."""
+        """Delete the Pod if it does not tolerate its Node's taints, or check again when its time is over."""
         key = key_of(pod)
-        found = taints.no_execute(self._nodes.find(Key("", pod.spec.node_name)))
-        limit = taints.bears(pod, found) if found else taints.FOREVER
+        found = taints.no_execute_taints(self._nodes.find(Key("", pod.spec.node_name)))
+        limit = taints.toleration_limit(pod, found)
         if limit is None:
             self.forget(key)
             return Settled()
-        if self._told.get(key) == pod.uid:
+        if self._evicted.get(key) == pod.uid:
             return Settled()
-        left = self._left(key, pod, limit)
+        left = self._time_left(key, pod, limit)
         if left > timedelta():
-            return CheckAgain(left, "the Pod bears its Node's taint for a while")
+            return CheckAgain(left, "the Pod tolerates its Node's taint for a while")
         await self._evict(pod)
-        self._due.pop(key, None)
-        self._told[key] = pod.uid
+        self._deadlines.pop(key, None)
+        self._evicted[key] = pod.uid
         return Settled()
 
     def forget(self, key: Key) -> None:
-        """Call off what would have become of a Pod that may stay, or that is gone."""
-        self._told.pop(key, None)
-        if self._due.pop(key, None) is not None:
-            self._tell(key, f"Cancelling deletion of Pod {key.namespace}/{key.name}")
+        """Cancel the eviction of a Pod that may stay or is gone."""
+        self._evicted.pop(key, None)
+        if self._deadlines.pop(key, None) is not None:
+            self._record_event(key, f"Cancelling deletion of Pod {key.namespace}/{key.name}")
 
-    def _left(self, key: Key, pod: Pod, limit: int) -> timedelta:
-        """Return how long the Pod may stay: once its time runs, only a taint that it does not bear at all shortens it."""
+    def _time_left(self, key: Key, pod: Pod, limit: int) -> timedelta:
+        """Return how long the Pod may stay; a running deadline is shortened only by a taint without toleration."""
         if limit == 0:
             self.forget(key)
             return timedelta()
         now = self._clock.monotonic()
-        uid, due = self._due.get(key, ("", 0.0))
+        uid, due = self._deadlines.get(key, ("", 0.0))
         if uid != pod.uid:
             due = now + limit
-            self._due[key] = (pod.uid, due)
-        # Whole microseconds: what is left of a sum of floats would be a wait of nothing, again and again.
+            self._deadlines[key] = (pod.uid, due)
+        # A timedelta has whole microseconds; a rest of float arithmetic would requeue with a delay of zero for ever.
         return timedelta(seconds=due - now)
 
-    def _tell(self, key: Key, text: str) -> None:
-        # A real cluster tells it of whatever Pod has this name; by uid, as `kubectl describe` asks, it is not found.
-        place = ObjectMeta(name=key.name, namespace=key.namespace)
-        self._recorder.event(Pod(metadata=place), _REASON, text)
+    def _record_event(self, key: Key, text: str) -> None:
+        # Without a uid, as kube-controller-manager does it; `kubectl describe`, which selects by uid, does not show it.
+        metadata = ObjectMeta(name=key.name, namespace=key.namespace)
+        self._recorder.event(Pod(metadata=metadata), _REASON, text)
 
     async def _evict(self, pod: Pod) -> None:
         try:
-            marked = await mark_disrupted(
+            marked = await add_disruption_target(
                 self._kube,
                 pod,
                 reason="DeletionByTaintManager",
@@ -100,10 +100,10 @@ class Eviction:
             await self._kube.delete(marked)
         except errors.NotFound:
             return
-        self._tell(key_of(pod), f"Marking for deletion Pod {pod.namespace}/{pod.name}")
+        self._record_event(key_of(pod), f"Marking for deletion Pod {pod.namespace}/{pod.name}")
 
 
-async def mark_disrupted(
+async def add_disruption_target(
     kube: FencedKube,
     pod: Pod,
     *,
@@ -112,16 +112,16 @@ async def mark_disrupted(
     clock: Clock,
     phase: str | None = None,
 ) -> Pod:
-    """Write the condition that tells controllers why a Pod goes, and its last phase if it is given."""
-    fact = PodCondition(
+    """Set the condition DisruptionTarget, and the phase if one is given."""
+    condition = PodCondition(
         type="DisruptionTarget",
         status="True",
         reason=reason,
         message=message,
         observed_generation=pod.metadata.generation or None,
     )
-    after = conditions.put(pod.status.conditions, fact, now=clock.now())
-    status: dict[str, Any] = {} if phase is None else ended(pod, phase)
+    after = conditions.put(pod.status.conditions, condition, now=clock.now())
+    status: dict[str, Any] = {} if phase is None else terminal_status(pod, phase)
     if after != pod.status.conditions:
         status["conditions"] = msgspec.to_builtins(after)
     if not status:
@@ -136,28 +136,28 @@ async def mark_disrupted(
     )
 
 
-def ended(pod: Pod, phase: str) -> dict[str, Any]:
-    """Return the status of a Pod that somebody other than its agent ends."""
+def terminal_status(pod: Pod, phase: str) -> dict[str, Any]:
+    """Return the status patch for a Pod that ends without its agent."""
     return {"phase": phase, "observedGeneration": pod.metadata.generation}
 
 
-def by_node(pods: Cache[Pod]) -> None:
-    """Keep an index of the Pods of each Node, unless there is one."""
+def index_pods_by_node(pods: Cache[Pod]) -> None:
+    """Index the Pods by Node, unless they are already."""
     if not pods.has_index(BY_NODE):
         pods.index(BY_NODE, lambda pod: [pod.spec.node_name] if pod.spec.node_name else [])
 
 
 def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> None:  # noqa: ARG001 - all controllers are added alike
-    """Add the controller that evicts from tainted Nodes."""
+    """Add taint eviction to a manager."""
     pods, nodes = manager.informer(Pod).cache, manager.informer(Node)
-    by_node(pods)
+    index_pods_by_node(pods)
     recorder = manager.recorder("taint-eviction-controller")
-    eviction = Eviction(manager.kube, nodes.cache, recorder, clock=clock)
+    eviction = TaintEviction(manager.kube, nodes.cache, recorder, clock=clock)
     workers = manager.add(Controller(eviction, name="taint-eviction").for_kind(Pod))
 
-    def changed(key: Key, old: Node | None, new: Node | None) -> None:
-        if taints.no_execute(old) != taints.no_execute(new):
+    def node_patch(key: Key, old: Node | None, new: Node | None) -> None:
+        if taints.no_execute_taints(old) != taints.no_execute_taints(new):
             for pod in pods.indexed(BY_NODE, key.name):
                 workers.queue.add(key_of(pod))
 
-    nodes.on_change(sparing(changed))
+    nodes.on_change(log_errors(node_patch))

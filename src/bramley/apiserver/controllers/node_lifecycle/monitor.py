@@ -1,24 +1,26 @@
-"""Looks at every Node's signs of life in turn: says Unknown of the silent ones, and taints for eviction at the zones' pace.
+"""The node monitor: marks Nodes whose heartbeat stopped as Unknown, and taints them for eviction at the rate of their zone.
 
-A look that fails for one Node is no reason to do anything to it, and never stops the looks at the others.
+A heartbeat is a change of the Lease's renew time or of the Ready condition's heartbeat time. Only the moment at which the
+change is observed counts, not the times in it; so wrong clocks do no harm, and after a restart each Node has its whole grace
+period again. A failure with one Node changes nothing about it and does not stop the checks of the others.
 """
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import NoReturn
 
 import msgspec
 
 from bramley.api import conditions
 from bramley.api.coordination import Lease
-from bramley.api.core import Node, Pod
-from bramley.apiserver.controllers.node_lifecycle import health, taints, zones
-from bramley.apiserver.controllers.node_lifecycle.eviction import BY_NODE, by_node
-from bramley.apiserver.controllers.node_lifecycle.health import Health
-from bramley.apiserver.controllers.node_lifecycle.zones import Turn, Zones
+from bramley.api.core import Node, NodeCondition, Pod
+from bramley.apiserver.controllers.node_lifecycle import taints, zones
+from bramley.apiserver.controllers.node_lifecycle.eviction import BY_NODE, index_pods_by_node
+from bramley.apiserver.controllers.node_lifecycle.zones import DisruptionChange, Zones
 from bramley.apiserver.controllers.timings import Timings
 from bramley.base import errors, log
 from bramley.base.clock import Clock
@@ -33,108 +35,175 @@ from bramley.runtime.writes import FencedKube
 logger = log.get(__name__)
 
 LEASES = Selection("kube-node-lease")
-_TRIES = 3
+_MAX_ATTEMPTS = 3
+_MONITORED_CONDITIONS = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
 
 
-class Caches:
-    """What the monitor reads."""
+@dataclass(frozen=True, slots=True)
+class NodeHealth:
+    """The last heartbeat of one Node, and when it was observed."""
 
-    def __init__(self, manager: Manager) -> None:
-        self.nodes: Cache[Node] = manager.informer(Node).cache
-        self.pods: Cache[Pod] = manager.informer(Pod).cache
-        self.leases: Cache[Lease] = manager.informer(Lease, LEASES).cache
-        by_node(self.pods)
+    uid: str
+    observed_at: float
+    heartbeat: datetime | None
+    renewed: str | None
+    had_ready_condition: bool
 
 
-class Monitor:
-    """Keeps the signs of life of all Nodes, and acts on their absence."""
+def ready_condition(node: Node) -> NodeCondition | None:
+    """Return the Ready condition."""
+    return conditions.find(node.status.conditions, "Ready")
+
+
+def update_health(
+    before: NodeHealth | None, node: Node, lease: Lease | None, *, now: float, now_utc: datetime
+) -> NodeHealth:
+    """Return the health of the Node as observed now."""
+    ready = ready_condition(node)
+    heartbeat = ready.last_heartbeat_time if ready else None
+    renewed = lease.spec.renew_time if lease else None
+    if before is None or before.uid != node.uid:
+        # The grace period of a Node that never reported anything began with its creation.
+        created = node.metadata.creation_timestamp
+        age = (now_utc - created).total_seconds() if created is not None and ready is None else 0.0
+        observed_at = now if renewed is not None else now - age
+        return NodeHealth(node.uid, observed_at, heartbeat, renewed, ready is not None)
+    has_changed = (
+        before.had_ready_condition != (ready is not None)
+        or (ready is not None and before.heartbeat != heartbeat)
+        or (renewed is not None and renewed > (before.renewed or ""))
+    )
+    return replace(
+        before,
+        observed_at=now if has_changed else before.observed_at,
+        heartbeat=heartbeat,
+        renewed=renewed if renewed is not None else before.renewed,
+        had_ready_condition=ready is not None,
+    )
+
+
+def is_expired(health: NodeHealth, *, now: float, grace: timedelta) -> bool:
+    """Return whether the last heartbeat is older than the grace period."""
+    return now - health.observed_at > grace.total_seconds()
+
+
+def unknown_conditions(node: Node, *, now_utc: datetime) -> list[NodeCondition]:
+    """Return the Node's conditions with those that its agent reports set to Unknown."""
+    after = list(node.status.conditions)
+    for type in _MONITORED_CONDITIONS:
+        found = conditions.find(after, type)
+        if found is not None and found.status == "Unknown":
+            continue
+        unknown = NodeCondition(
+            type=type,
+            status="Unknown",
+            reason="NodeStatusNeverUpdated" if found is None else "NodeStatusUnknown",
+            message=f"Kubelet {'never posted' if found is None else 'stopped posting'} node status.",
+            last_heartbeat_time=(
+                node.metadata.creation_timestamp if found is None else found.last_heartbeat_time
+            ),
+            last_transition_time=now_utc.replace(microsecond=0),
+        )
+        if found is None:
+            after.append(unknown)
+        else:
+            after = [unknown if one.type == type else one for one in after]
+    return after
+
+
+class NodeMonitor:
+    """Tracks the health of all Nodes and acts on expired heartbeats."""
 
     def __init__(
         self,
         kube: FencedKube,
-        caches: Caches,
+        nodes: Cache[Node],
+        pods: Cache[Pod],
+        leases: Cache[Lease],
         recorder: Recorder,
         *,
         clock: Clock,
         timings: Timings,
     ) -> None:
         self._kube = kube
-        self._caches = caches
+        self._nodes = nodes
+        self._pods = pods
+        self._leases = leases
         self._recorder = recorder
         self._clock = clock
         self._timings = timings
         self._zones = Zones(timings)
-        self._known: dict[str, Health] = {}
-        self._nodes: dict[str, Node] = {}
-        # Pods of these Nodes are still to be told that they are not ready.
-        self._untold: set[str] = set()
+        self._health: dict[str, NodeHealth] = {}
+        self._registered: dict[str, Node] = {}
+        # Nodes whose Pods are still to be marked as not ready.
+        self._unmarked: set[str] = set()
 
     async def run(self) -> NoReturn:
-        """Look at all Nodes again and again."""
+        """Check all Nodes periodically."""
         while True:
-            await self.look()
+            await self.check_all()
             await asyncio.sleep(self._timings.node_monitor_period.total_seconds())
 
-    async def look(self) -> None:
-        """Look at all Nodes once."""
-        self._notice_arrivals()
+    async def check_all(self) -> None:
+        """Check all Nodes once."""
+        self._record_registrations()
         readiness: dict[str, list[bool]] = {}
-        unwell: list[Node] = []
-        for node in self._caches.nodes.all():
+        not_ready: list[Node] = []
+        for node in self._nodes.all():
             try:
-                seen = await self._look_at(node)
+                checked = await self._check(node)
             except errors.BramleyError as error:
-                logger.warning("Node not looked at", node=node.name, error=str(error))
+                logger.warning("Node health check failed", node=node.name, error=str(error))
                 continue
-            state = health.ready(seen)
-            is_ready = state is not None and state.status == "True"
-            if zones.counts(seen):
-                readiness.setdefault(zones.zone_of(seen), []).append(is_ready)
-            if state is not None and not is_ready:
-                unwell.append(seen)
-        await self._turn(self._zones.look(readiness))
-        await self._taint(unwell)
+            ready = ready_condition(checked)
+            is_ready = ready is not None and ready.status == "True"
+            if zones.counts_for_disruption(checked):
+                readiness.setdefault(zones.zone_of(checked), []).append(is_ready)
+            if ready is not None and not is_ready:
+                not_ready.append(checked)
+        # Before tainting: the state of the zones decides how many Nodes may be tainted.
+        await self._apply(self._zones.update(readiness))
+        await self._taint(not_ready)
 
-    def _notice_arrivals(self) -> None:
-        now = {node.name: node for node in self._caches.nodes.all()}
+    def _record_registrations(self) -> None:
+        now = {node.name: node for node in self._nodes.all()}
         for name, node in now.items():
-            if name not in self._nodes:
-                self._tell(node, "RegisteredNode", f"Registered Node {name} in Controller")
-        for name in self._nodes.keys() - now.keys():
-            self._tell(self._nodes[name], "RemovingNode", f"Removing Node {name} from Controller")
-            self._known.pop(name, None)
-            self._untold.discard(name)
-        self._nodes = now
+            if name not in self._registered:
+                text = f"Node {name} event: Registered Node {name} in Controller"
+                self._recorder.event(node, "RegisteredNode", text)
+        for name in self._registered.keys() - now.keys():
+            text = f"Node {name} event: Removing Node {name} from Controller"
+            self._recorder.event(self._registered[name], "RemovingNode", text)
+            self._health.pop(name, None)
+            self._unmarked.discard(name)
+        self._registered = now
 
-    def _tell(self, node: Node, reason: str, text: str) -> None:
-        self._recorder.event(node, reason, f"Node {node.name} event: {text}")
-
-    async def _look_at(self, node: Node) -> Node:
-        """Return the Node as it is now, after its silence was written down if it is silent."""
-        before = health.ready(node)
-        now, today = self._clock.monotonic(), self._clock.now()
-        lease = self._caches.leases.find(Key(LEASES.namespace or "", node.name))
-        known = health.observe(self._known.get(node.name), node, lease, now=now, today=today)
-        self._known[node.name] = known
+    async def _check(self, node: Node) -> Node:
+        """Return the Node as it is now, marked as Unknown if its heartbeat has expired."""
+        before = ready_condition(node)
+        now, now_utc = self._clock.monotonic(), self._clock.now()
+        lease = self._leases.find(Key(LEASES.namespace or "", node.name))
+        health = update_health(self._health.get(node.name), node, lease, now=now, now_utc=now_utc)
+        self._health[node.name] = health
         timings = self._timings
         grace = timings.node_startup_grace if before is None else timings.node_monitor_grace
-        if health.is_silent(known, now=now, grace=grace):
-            node = await self._silence(node)
-        after = health.ready(node)
+        if is_expired(health, now=now, grace=grace):
+            node = await self._mark_unknown(node)
+        after = ready_condition(node)
         if after is not None and after.status == "True":
-            node = await self._retaint(node, None)
+            node = await self._set_eviction_taint(node, None)
         elif after is not None and before is not None and before.status == "True":
             text = f"Node {node.name} status is now: NodeNotReady"
             self._recorder.event(node, "NodeNotReady", text)
-            self._untold.add(node.name)
-        await self._tell_pods(node)
+            self._unmarked.add(node.name)
+        await self._mark_pods_not_ready(node)
         return node
 
-    async def _silence(self, node: Node) -> Node:
-        after = health.silenced(node, today=self._clock.now())
-        if conditions.find(after, "Ready") == health.ready(node):
+    async def _mark_unknown(self, node: Node) -> Node:
+        after = unknown_conditions(node, now_utc=self._clock.now())
+        if conditions.find(after, "Ready") == ready_condition(node):
             return node
-        logger.info("Node is silent", node=node.name)
+        logger.info("Node heartbeat expired", node=node.name)
         patch = {"status": {"conditions": msgspec.to_builtins(after)}}
         return await self._kube.merge_patch(
             Node,
@@ -144,21 +213,20 @@ class Monitor:
             resource_version=node.metadata.resource_version,
         )
 
-    async def _tell_pods(self, node: Node) -> None:
-        """Mark the Pods of a Node that has just become unready, until all are."""
-        if node.name not in self._untold:
+    async def _mark_pods_not_ready(self, node: Node) -> None:
+        """Mark the Pods of a Node that has just become unready; after a failure the next check goes on."""
+        if node.name not in self._unmarked:
             return
-        for pod in self._caches.pods.indexed(BY_NODE, node.name):
-            if conditions.is_true(pod.status.conditions, "Ready"):
-                await self._mark_unready(pod)
-        self._untold.discard(node.name)
+        for pod in self._pods.indexed(BY_NODE, node.name):
+            await self._mark_not_ready(pod)
+        self._unmarked.discard(node.name)
 
-    async def _mark_unready(self, pod: Pod) -> None:
-        found = conditions.find(pod.status.conditions, "Ready")
-        if found is None:
+    async def _mark_not_ready(self, pod: Pod) -> None:
+        ready = conditions.find(pod.status.conditions, "Ready")
+        if ready is None or ready.status != "True":
             return
-        fact = msgspec.structs.replace(found, status="False")
-        after = conditions.put(pod.status.conditions, fact, now=self._clock.now())
+        condition = msgspec.structs.replace(ready, status="False")
+        after = conditions.put(pod.status.conditions, condition, now=self._clock.now())
         try:
             await self._kube.merge_patch(
                 Pod,
@@ -172,60 +240,71 @@ class Monitor:
             return
         self._recorder.warning(pod, "NodeNotReady", "Node is not ready")
 
-    async def _turn(self, turn: Turn) -> None:
-        if turn is Turn.ALL_SILENT:
-            # Right after a start this is as it should be: agents have not been heard yet.
-            tell = logger.warning if self._zones.was_one_ready else logger.info
-            tell("No Node is ready, so none is evicted from")
-            await self._each(list(self._nodes.values()), lambda _: None)
-        elif turn is Turn.SOME_BACK:
+    async def _apply(self, change: DisruptionChange) -> None:
+        if change is DisruptionChange.ALL_DISRUPTED:
+            # Expected right after a start, before the first heartbeats arrive.
+            log_it = logger.warning if self._zones.was_any_ready else logger.info
+            log_it("Evictions stopped because no Node is ready")
+            await self._set_eviction_taints(list(self._registered.values()), lambda _: None)
+        elif change is DisruptionChange.RECOVERED:
+            # The control plane itself was probably disconnected, so each Node gets its whole grace period again.
             now = self._clock.monotonic()
-            # Nobody could be heard for a while; each has its whole grace again.
-            self._known = {
-                name: dataclasses.replace(known, heard_at=now)
-                for name, known in self._known.items()
+            self._health = {
+                name: replace(health, observed_at=now) for name, health in self._health.items()
             }
 
-    async def _taint(self, unwell: list[Node]) -> None:
-        """Taint for eviction: at once where only the reason changed, else at the zone's pace."""
+    async def _taint(self, not_ready: list[Node]) -> None:
+        """Taint for eviction: at once if only the reason changed, else at the rate of the zone."""
         now, chosen = self._clock.monotonic(), []
-        for node in unwell:
-            key = taints.key_for(node)
+        for node in not_ready:
+            key = taints.no_execute_key(node)
             other = taints.NOT_READY if key == taints.UNREACHABLE else taints.UNREACHABLE
-            if key is None or taints.evicts(node.spec.taints, key):
+            if key is None or taints.has_no_execute_taint(node.spec.taints, key):
                 continue
-            swaps = taints.evicts(node.spec.taints, other)
-            if swaps or self._zones.pace(zones.zone_of(node)).allows(now):
+            is_swap = taints.has_no_execute_taint(node.spec.taints, other)
+            if is_swap or self._zones.limiter(zones.zone_of(node)).try_accept(now):
                 chosen.append(node)
-        await self._each(chosen, taints.key_for)
+        await self._set_eviction_taints(chosen, taints.no_execute_key)
 
-    async def _each(self, nodes: list[Node], key: Callable[[Node], str | None]) -> None:
+    async def _set_eviction_taints(
+        self, nodes: list[Node], key: Callable[[Node], str | None]
+    ) -> None:
         for node in nodes:
             try:
-                await self._retaint(node, key(node))
+                await self._set_eviction_taint(node, key(node))
             except errors.BramleyError as error:
-                logger.warning("Node not tainted", node=node.name, error=str(error))
+                logger.warning("Tainting Node failed", node=node.name, error=str(error))
 
-    async def _retaint(self, node: Node, key: str | None) -> Node:
-        """Give the Node this taint that evicts and not the other, whatever else happens to it meanwhile."""
-        for _ in range(_TRIES):
-            after = taints.evicting(node.spec.taints, key, today=self._clock.now())
+    async def _set_eviction_taint(self, node: Node, key: str | None) -> Node:
+        """Set this NoExecute taint and remove the other; retry when the Node changes meanwhile."""
+        for _ in range(_MAX_ATTEMPTS):
+            after = taints.with_no_execute_taint(node.spec.taints, key, now_utc=self._clock.now())
             if after == node.spec.taints:
                 return node
             try:
                 return await self._kube.merge_patch(
                     Node,
                     node.name,
-                    taints.patch(after),
+                    taints.taints_patch(after),
                     resource_version=node.metadata.resource_version,
                 )
             except errors.Conflict:
                 node = await self._kube.get(Node, node.name)
-        raise errors.Conflict(f"others keep changing node {node.name}")
+        raise errors.Conflict(f"node {node.name} keeps changing")
 
 
-def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> None:  # noqa: ARG001 - all controllers are added alike
-    """Add the monitor to a manager."""
-    recorder = manager.recorder("node-controller")
-    monitor = Monitor(manager.kube, Caches(manager), recorder, clock=clock, timings=timings)
+def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> None:
+    """Add the node monitor to a manager."""
+    del client
+    pods = manager.informer(Pod).cache
+    index_pods_by_node(pods)
+    monitor = NodeMonitor(
+        manager.kube,
+        manager.informer(Node).cache,
+        pods,
+        manager.informer(Lease, LEASES).cache,
+        manager.recorder("node-controller"),
+        clock=clock,
+        timings=timings,
+    )
     manager.add_runnable(monitor.run)

@@ -1,7 +1,7 @@
-"""How fast Nodes of a zone may be tainted for eviction, given how the zones are. Pure but for the pace it keeps.
+"""How fast the Nodes of a zone may be tainted for eviction, depending on how many of them are ready.
 
-One Node after the other in good times; hardly or not at all when most of a zone is silent; not at all when every Node is,
-because then it is us who cannot hear: a fleet must not be emptied by an outage of its control plane.
+One Node per interval normally; slower or not at all when most of a zone is not ready; not at all when no Node is ready,
+because then the control plane itself is probably disconnected, and its outage must not empty the fleet.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from bramley.apiserver.controllers.timings import Timings
 _EXCLUDED = "node.kubernetes.io/exclude-disruption"
 _ZONE = ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone")
 _REGION = ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region")
-# So few silent Nodes are no disruption, whatever share of the zone they are.
-_FEW = 2
+# So few unready Nodes are no disruption, whatever their share of the zone.
+_TOLERATED_NOT_READY = 2
 
 
-class State(Enum):
-    """How a zone is."""
+class ZoneState(Enum):
+    """How many Nodes of a zone are ready."""
 
     INITIAL = "initial"
     NORMAL = "normal"
@@ -30,87 +30,87 @@ class State(Enum):
 
 
 def zone_of(node: Node) -> str:
-    """Return the zone of a Node, with its region; empty when it names neither."""
+    """Return the region and zone of a Node; empty if it has neither label."""
     labels = node.metadata.labels
     names = [_first(labels, keys) for keys in (_REGION, _ZONE)]
     return "/".join(names) if any(names) else ""
 
 
-def counts(node: Node) -> bool:
-    """Tell whether the Node says something about its zone."""
+def counts_for_disruption(node: Node) -> bool:
+    """Return whether the Node counts for the state of its zone."""
     return _EXCLUDED not in node.metadata.labels
 
 
-def state_of(are_ready: Iterable[bool], *, share: float) -> State:
-    """Return how a zone is whose Nodes are ready or not; from this share of silent ones on it is disrupted."""
-    answers = list(are_ready)
-    silent = answers.count(False)
-    if silent and silent == len(answers):
-        return State.FULL
-    if silent > _FEW and silent / len(answers) >= share:
-        return State.PARTIAL
-    return State.NORMAL
+def zone_state(are_ready: Iterable[bool], *, share: float) -> ZoneState:
+    """Return the state of a zone from the readiness of its Nodes; `share` is that of unready ones in a disrupted zone."""
+    nodes = list(are_ready)
+    not_ready = nodes.count(False)
+    if not_ready and not_ready == len(nodes):
+        return ZoneState.FULL
+    if not_ready > _TOLERATED_NOT_READY and not_ready / len(nodes) >= share:
+        return ZoneState.PARTIAL
+    return ZoneState.NORMAL
 
 
 @dataclass(slots=True)
-class Pace:
-    """Lets one through at a time, with an interval between; with None, nobody."""
+class EvictionLimiter:
+    """Accepts one eviction per interval; none if the interval is None."""
 
     interval: float | None
     ready_at: float = 0.0
 
-    def allows(self, now: float) -> bool:
-        """Tell whether one may pass now, and if so count it."""
+    def try_accept(self, now: float) -> bool:
+        """Return whether an eviction may begin now, and if so count it."""
         if self.interval is None or now < self.ready_at:
             return False
         self.ready_at = now + self.interval
         return True
 
 
-class Turn(Enum):
-    """What a new look at the zones means for all of them."""
+class DisruptionChange(Enum):
+    """A change that concerns all zones."""
 
     NONE = "none"
-    ALL_SILENT = "all silent"
-    SOME_BACK = "some back"
+    ALL_DISRUPTED = "all disrupted"
+    RECOVERED = "recovered"
 
 
 @dataclass(slots=True)
 class Zones:
-    """The states and paces of all zones."""
+    """The states and eviction limiters of all zones."""
 
     timings: Timings
-    states: dict[str, State] = field(default_factory=dict)
-    paces: dict[str, Pace] = field(default_factory=dict)
-    was_one_ready: bool = False
+    states: dict[str, ZoneState] = field(default_factory=dict)
+    limiters: dict[str, EvictionLimiter] = field(default_factory=dict)
+    was_any_ready: bool = False
 
-    def pace(self, zone: str) -> Pace:
-        """Return the pace of a zone."""
-        usual = self.timings.eviction_interval.total_seconds()
-        return self.paces.setdefault(zone, Pace(usual))
+    def limiter(self, zone: str) -> EvictionLimiter:
+        """Return the eviction limiter of a zone."""
+        interval = self.timings.eviction_interval.total_seconds()
+        return self.limiters.setdefault(zone, EvictionLimiter(interval))
 
-    def look(self, readiness: Mapping[str, list[bool]]) -> Turn:
-        """Take over which Nodes of which zones are ready."""
+    def update(self, readiness: Mapping[str, list[bool]]) -> DisruptionChange:
+        """Set the states of all zones from the readiness of their Nodes."""
         share = self.timings.disrupted_share
-        new = {zone: state_of(answers, share=share) for zone, answers in readiness.items()}
-        old = {zone: self.states.get(zone, State.INITIAL) for zone in new}
+        new = {zone: zone_state(nodes, share=share) for zone, nodes in readiness.items()}
+        old = {zone: self.states.get(zone, ZoneState.INITIAL) for zone in new}
         self.states = new
-        all_silent = all(state is State.FULL for state in new.values())
-        were_silent = all(state is State.FULL for state in old.values())
-        if not new or (all_silent and were_silent):
-            return Turn.NONE
-        if all_silent:
-            self.paces = {zone: Pace(None) for zone in new}
-            return Turn.ALL_SILENT
-        self.was_one_ready = True
+        are_disrupted = all(state is ZoneState.FULL for state in new.values())
+        were_disrupted = all(state is ZoneState.FULL for state in old.values())
+        if not new or (are_disrupted and were_disrupted):
+            return DisruptionChange.NONE
+        if are_disrupted:
+            self.limiters = {zone: EvictionLimiter(None) for zone in new}
+            return DisruptionChange.ALL_DISRUPTED
+        self.was_any_ready = True
         for zone, state in new.items():
-            if were_silent or state is not old[zone]:
-                self.paces[zone] = Pace(self._interval(state, len(readiness[zone])))
-        return Turn.SOME_BACK if were_silent else Turn.NONE
+            if were_disrupted or state is not old[zone]:
+                self.limiters[zone] = EvictionLimiter(self._interval(state, len(readiness[zone])))
+        return DisruptionChange.RECOVERED if were_disrupted else DisruptionChange.NONE
 
-    def _interval(self, state: State, size: int) -> float | None:
+    def _interval(self, state: ZoneState, size: int) -> float | None:
         timings = self.timings
-        if state is not State.PARTIAL:
+        if state is not ZoneState.PARTIAL:
             return timings.eviction_interval.total_seconds()
         if size <= timings.large_cluster:
             return None

@@ -15,8 +15,10 @@ import msgspec
 from bramley.api.apps import ReplicaSet
 from bramley.api.core import Pod
 from bramley.api.label_selectors import matches
-from bramley.apiserver.controllers.replica_sets import claiming, counting, ranking
-from bramley.apiserver.controllers.replica_sets.counting import patch_of
+from bramley.apiserver.controllers.replica_sets import active_pods
+from bramley.apiserver.controllers.replica_sets import active_pods
+from bramley.apiserver.controllers.replica_sets import controller_ref
+from bramley.apiserver.controllers.replica_sets.active_pods import patch_of
 from bramley.apiserver.controllers.timings import Timings
 from bramley.base import errors
 from bramley.base.clock import Clock
@@ -52,15 +54,15 @@ class ReplicaSetReconciler:
             *self.pods.indexed(BY_CONTROLLER, owner.uid),
             *self.pods.indexed(ORPHANS, owner.namespace),
         ]
-        active = [pod for pod in candidates if ranking.is_active(pod)]
-        claim = claiming.decide(owner, owner.spec.selector, active)
-        pods = await claiming.settle(self.kube, owner, claim)
+        active = [pod for pod in candidates if active_pods.is_active(pod)]
+        claim = controller_ref.decide(owner, owner.spec.selector, active)
+        pods = await controller_ref.settle(self.kube, owner, claim)
         failure = "" if owner.deleting else await self._manage(owner, pods)
         await self._report(owner, pods, failure)
         if failure:
             # A refusal may be one of quota or policy, which others change without a word to us: so it is tried again.
             raise errors.ApiUnavailable(failure)
-        after = counting.next_available(owner, pods, self.clock.now())
+        after = active_pods.next_available(owner, pods, self.clock.now())
         return Settled() if after is None else CheckAgain(after, "a Pod is not ready for long yet")
 
     async def _manage(self, owner: ReplicaSet, pods: Sequence[Pod]) -> str:
@@ -90,12 +92,12 @@ class ReplicaSetReconciler:
                 return ""
             self.recorder.warning(owner, "FailedCreate", f"Error creating: {error}")
             return str(error)
-        pod = self.kube.note(msgspec.convert(made, Pod))
+        pod = self.kube.record_write(msgspec.convert(made, Pod))
         self.recorder.event(owner, "SuccessfulCreate", f"Created pod: {pod.name}")
         return ""
 
     async def _remove(self, owner: ReplicaSet, pods: Sequence[Pod], count: int) -> str:
-        chosen = ranking.first_to_go(pods, self._family(owner), count=count, now=self.clock.now())
+        chosen = active_pods.first_to_go(pods, self._family(owner), count=count, now=self.clock.now())
         return await _first(self._remove_one(owner, pod) for pod in chosen)
 
     async def _remove_one(self, owner: ReplicaSet, pod: Pod) -> str:
@@ -111,11 +113,11 @@ class ReplicaSetReconciler:
 
     def _family(self, owner: ReplicaSet) -> Iterable[Pod]:
         """Return the Pods of all ReplicaSets that the same Deployment controls."""
-        controller = claiming.controller_of(owner)
+        controller = controller_ref.controller_of(owner)
         kin = [
             each
             for each in self.sets.all(namespace=owner.namespace)
-            if (ref := claiming.controller_of(each)) is not None
+            if (ref := controller_ref.controller_of(each)) is not None
             and controller is not None
             and ref.uid == controller.uid
         ]
@@ -123,7 +125,7 @@ class ReplicaSetReconciler:
             yield from self.pods.indexed(BY_CONTROLLER, each.uid)
 
     async def _report(self, owner: ReplicaSet, pods: Sequence[Pod], failure: str) -> None:
-        status = counting.count(owner, pods, failure=failure, now=self.clock.now())
+        status = active_pods.count(owner, pods, failure=failure, now=self.clock.now())
         if status == owner.status:
             return
         with suppress(errors.NotFound):
@@ -151,7 +153,7 @@ def pod_of(owner: ReplicaSet) -> dict[str, object]:
     kept = {key: meta[key] for key in ("labels", "annotations", "finalizers") if meta.get(key)}
     place = {
         "generateName": f"{owner.name}-",
-        "ownerReferences": [claiming.owner_wire(owner)],
+        "ownerReferences": [controller_ref.owner_wire(owner)],
     }
     return {
         "apiVersion": "v1",
@@ -166,11 +168,11 @@ def index_pods(manager: Manager) -> Cache[Pod]:
     pods = manager.informer(Pod).cache
 
     def controllers(pod: Pod) -> list[str]:
-        ref = claiming.controller_of(pod)
+        ref = controller_ref.controller_of(pod)
         return [] if ref is None else [ref.uid]
 
     pods.index(BY_CONTROLLER, controllers)
-    pods.index(ORPHANS, lambda pod: [pod.namespace] if claiming.controller_of(pod) is None else [])
+    pods.index(ORPHANS, lambda pod: [pod.namespace] if controller_ref.controller_of(pod) is None else [])
     return pods
 
 
@@ -183,7 +185,7 @@ def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> 
     )
 
     def could_adopt(pod: Pod) -> list[Key]:
-        if claiming.controller_of(pod) is not None:
+        if controller_ref.controller_of(pod) is not None:
             return []
         near = sets.all(namespace=pod.namespace)
         return [

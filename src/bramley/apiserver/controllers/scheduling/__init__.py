@@ -1,5 +1,5 @@
-"""The scheduler: gives each Pod that waits a Node, or says per Node why not.
+"""The scheduler: assigns a Node to each pending Pod, or reports per Node why it cannot.
 
-`scheduler` is the controller. What it decides is pure: `facts` and `rooms` are what is known of Pods and Nodes, `filters` say
-where a Pod may go, `scores` where it should, `choosing` puts both together, `preempting` finds who would have to leave.
+`scheduler` is the controller; `scheduler_cache` follows the API, `scheduling_queue` orders the pending Pods. The decision is
+pure: `select_node` filters (`filters`), scores and preempts on a `snapshot` of `node_info` and `pod_info`.
 """

@@ -1,4 +1,4 @@
-"""Who matches whom: Nodes and the terms of node affinity, taints and tolerations, Pods and the terms of pod affinity."""
+"""Taints and tolerations, node affinity terms, and the terms of pod affinity."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from bramley.api.pod import (
 )
 
 NAME_FIELD = "metadata.name"
-_COMPARING = frozenset({"Gt", "Lt"})
+_NUMERIC_OPERATORS = frozenset({"Gt", "Lt"})
 
 NamespaceLabels = Callable[[str], Mapping[str, str]]
 
 
-def tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> Toleration | None:
-    """Return the first toleration of the taint, or None."""
+def find_toleration(taint: Taint, tolerations: Iterable[Toleration]) -> Toleration | None:
+    """Return the first toleration that matches the taint."""
     return next((each for each in tolerations if _tolerates(each, taint)), None)
 
 
@@ -36,36 +36,36 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
     return toleration.operator == "Exists"
 
 
-def node_selected(selector: NodeSelector, name: str, labels: Mapping[str, str]) -> bool:
-    """Tell whether a Node fits at least one of the terms."""
-    return any(term_holds(term, name, labels) for term in selector.node_selector_terms or ())
+def node_selector_matches(selector: NodeSelector, name: str, labels: Mapping[str, str]) -> bool:
+    """Return whether a Node matches at least one of the terms."""
+    return any(term_matches(term, name, labels) for term in selector.node_selector_terms or ())
 
 
-def term_holds(term: NodeSelectorTerm, name: str, labels: Mapping[str, str]) -> bool:
-    """Tell whether a Node passes every test of the term; a term without any test matches nothing."""
+def term_matches(term: NodeSelectorTerm, name: str, labels: Mapping[str, str]) -> bool:
+    """Return whether a Node meets every requirement of the term; an empty term matches nothing."""
     if not term.match_expressions and not term.match_fields:
         return False
-    return all(_holds(each, labels.get(each.key)) for each in term.match_expressions) and all(
-        _holds(each, name if each.key == NAME_FIELD else None) for each in term.match_fields
+    return all(_is_met(each, labels.get(each.key)) for each in term.match_expressions) and all(
+        _is_met(each, name if each.key == NAME_FIELD else None) for each in term.match_fields
     )
 
 
-def _holds(wanted: NodeSelectorRequirement, value: str | None) -> bool:
-    if wanted.operator in _COMPARING:
-        return value is not None and _compares(wanted, value)
-    return passes(value, wanted.operator, wanted.values)
+def _is_met(requirement: NodeSelectorRequirement, value: str | None) -> bool:
+    if requirement.operator in _NUMERIC_OPERATORS:
+        return value is not None and _compares(requirement, value)
+    return passes(value, requirement.operator, requirement.values)
 
 
-def _compares(wanted: NodeSelectorRequirement, text: str) -> bool:
+def _compares(requirement: NodeSelectorRequirement, text: str) -> bool:
     try:
-        value, bound = int(text), int(wanted.values[0])
+        value, bound = int(text), int(requirement.values[0])
     except (ValueError, IndexError):
         return False
-    return value > bound if wanted.operator == "Gt" else value < bound
+    return value > bound if requirement.operator == "Gt" else value < bound
 
 
-def only_names(selector: NodeSelector) -> frozenset[str] | None:
-    """Return the only Nodes that the terms allow by name, or None if one of them names none."""
+def required_node_names(selector: NodeSelector) -> frozenset[str] | None:
+    """Return the only Nodes that the terms allow by name, or None if one of the terms names none."""
     allowed: frozenset[str] = frozenset()
     for term in selector.node_selector_terms or ():
         named = [
@@ -80,8 +80,8 @@ def only_names(selector: NodeSelector) -> frozenset[str] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
-    """Which Pods a term of pod affinity means, and within which topology."""
+class AffinityTerm:
+    """The Pods that a term of pod affinity selects, and the topology in which they count."""
 
     topology_key: str
     selector: LabelSelector | None
@@ -89,19 +89,19 @@ class Term:
     namespace_selector: LabelSelector | None
 
     @classmethod
-    def of(cls, term: PodAffinityTerm, namespace: str) -> Term:
-        """Return the term of a Pod in this namespace, which is meant if the term names none."""
+    def of(cls, term: PodAffinityTerm, namespace: str) -> AffinityTerm:
+        """Return the term of a Pod in this namespace, which is the default for terms that name none."""
         named = frozenset(term.namespaces)
         if not named and term.namespace_selector is None:
             named = frozenset((namespace,))
         return cls(term.topology_key, term.label_selector, named, term.namespace_selector)
 
-    def means(
+    def matches(
         self, namespace: str, labels: Mapping[str, str], *, namespace_labels: NamespaceLabels
     ) -> bool:
-        """Tell whether a Pod of this namespace with these labels is meant."""
-        there = namespace in self.namespaces or (
+        """Return whether the term selects a Pod of this namespace with these labels."""
+        in_namespace = namespace in self.namespaces or (
             self.namespace_selector is not None
             and matches(self.namespace_selector, namespace_labels(namespace))
         )
-        return there and matches(self.selector, labels)
+        return in_namespace and matches(self.selector, labels)

@@ -1,6 +1,6 @@
-"""What other Pods mean for one Pod: where it must not be, where it must be, and how much it would like to be somewhere.
+"""Inter-Pod affinity and anti-affinity: how many Pods match a Pod's terms in each topology.
 
-Topologies are counted as pairs of a label and its value, over crowds of alike Pods instead of Pod by Pod.
+A topology is a pair of a Node label and its value. Counts are made over groups of equal Pods, not Pod by Pod.
 """
 
 from __future__ import annotations
@@ -9,108 +9,120 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from bramley.apiserver.controllers.scheduling.affinity import NamespaceLabels, Term
-from bramley.apiserver.controllers.scheduling.nodes import NodeInfo
+from bramley.apiserver.controllers.scheduling.affinity import AffinityTerm, NamespaceLabels
+from bramley.apiserver.controllers.scheduling.node_info import NodeInfo
 from bramley.apiserver.controllers.scheduling.pod_info import PodInfo
 from bramley.apiserver.controllers.scheduling.snapshot import Snapshot
 
-Pair = tuple[str, str]
+TopologyPair = tuple[str, str]
 
 
 @dataclass(slots=True)
-class Neighbours:
-    """Counts of Pods around one Pod: of those that keep it away, those that it must be near, and those it must not."""
+class AffinityCounts:
+    """How many existing Pods repel one Pod, match its affinity, and match its anti-affinity, by topology."""
 
     pod: PodInfo
-    guarded: Counter[Pair]
-    near: Counter[Pair]
-    apart: Counter[Pair]
+    existing_anti_affinity: Counter[TopologyPair]
+    affinity: Counter[TopologyPair]
+    anti_affinity: Counter[TopologyPair]
     namespace_labels: NamespaceLabels
 
     @property
-    def says_nothing(self) -> bool:
-        """Tell whether no Node can be refused because of other Pods."""
-        return not (self.guarded or self.pod.near or self.apart)
+    def is_empty(self) -> bool:
+        """Return whether no Node can be rejected because of other Pods."""
+        return not (self.existing_anti_affinity or self.pod.pod_affinity or self.anti_affinity)
 
-    def without(self, victims: Iterable[PodInfo], room: NodeInfo) -> Neighbours:
-        """Return the counts as they would be if these Pods left their room."""
-        left = Neighbours(
+    def without(self, victims: Iterable[PodInfo], node: NodeInfo) -> AffinityCounts:
+        """Return the counts as they would be without these Pods on their Node."""
+        left = AffinityCounts(
             self.pod,
-            Counter(self.guarded),
-            Counter(self.near),
-            Counter(self.apart),
+            Counter(self.existing_anti_affinity),
+            Counter(self.affinity),
+            Counter(self.anti_affinity),
             self.namespace_labels,
         )
         for victim in victims:
-            about = (victim.namespace, victim.labels)
-            _note(left.guarded, self.guards_against(victim.apart), room.labels, -1)
-            _note(left.near, self.wants_near(*about), room.labels, -1)
-            _note(left.apart, self.wants_apart(*about), room.labels, -1)
+            repelling = self.terms_matching_pod(victim.pod_anti_affinity)
+            _count(left.existing_anti_affinity, repelling, node.labels, -1)
+            affinity = self.affinity_terms_for(victim.namespace, victim.labels)
+            _count(left.affinity, affinity, node.labels, -1)
+            anti_affinity = self.anti_affinity_terms_for(victim.namespace, victim.labels)
+            _count(left.anti_affinity, anti_affinity, node.labels, -1)
         return left
 
-    def guards_against(self, terms: Iterable[Term]) -> list[Term]:
-        """Return those of another Pod's terms that keep this one away."""
+    def terms_matching_pod(self, terms: Iterable[AffinityTerm]) -> list[AffinityTerm]:
+        """Return those of another Pod's terms that select this Pod."""
         pod, labels_of = self.pod, self.namespace_labels
         return [
             term
             for term in terms
-            if term.means(pod.namespace, pod.labels, namespace_labels=labels_of)
+            if term.matches(pod.namespace, pod.labels, namespace_labels=labels_of)
         ]
 
-    def wants_near(self, namespace: str, labels: Mapping[str, str]) -> tuple[Term, ...]:
-        """Return the terms by which this Pod wants to be near such Pods: all or none."""
-        near = self.pod.near
-        return near if near and self.means(near, namespace, labels) else ()
+    def affinity_terms_for(
+        self, namespace: str, labels: Mapping[str, str]
+    ) -> tuple[AffinityTerm, ...]:
+        """Return this Pod's affinity terms if all of them select such a Pod, else none."""
+        terms = self.pod.pod_affinity
+        return terms if terms and self.all_match(terms, namespace, labels) else ()
 
-    def wants_apart(self, namespace: str, labels: Mapping[str, str]) -> list[Term]:
-        """Return the terms by which this Pod wants to be apart from such Pods."""
-        return [term for term in self.pod.apart if self.means((term,), namespace, labels)]
+    def anti_affinity_terms_for(
+        self, namespace: str, labels: Mapping[str, str]
+    ) -> list[AffinityTerm]:
+        """Return this Pod's anti-affinity terms that select such a Pod."""
+        terms = self.pod.pod_anti_affinity
+        return [term for term in terms if self.all_match((term,), namespace, labels)]
 
-    def means(self, terms: Iterable[Term], namespace: str, labels: Mapping[str, str]) -> bool:
-        """Tell whether all terms mean such a Pod."""
-        return all(
-            term.means(namespace, labels, namespace_labels=self.namespace_labels) for term in terms
-        )
+    def all_match(
+        self, terms: Iterable[AffinityTerm], namespace: str, labels: Mapping[str, str]
+    ) -> bool:
+        """Return whether all terms select such a Pod."""
+        labels_of = self.namespace_labels
+        return all(term.matches(namespace, labels, namespace_labels=labels_of) for term in terms)
 
 
-def look_around(pod: PodInfo, board: Snapshot) -> Neighbours:
+def count_affinity(pod: PodInfo, snapshot: Snapshot) -> AffinityCounts:
     """Count the Pods that matter for this one."""
-    around = Neighbours(pod, Counter(), Counter(), Counter(), board.namespace_labels)
-    for anti_affinity_groups in board.anti_affinity_groups.values():
-        if terms := around.guards_against(anti_affinity_groups.terms):
-            for node, count in anti_affinity_groups.nodes.items():
-                _note(around.guarded, terms, board.nodes[node].labels, count)
-    if pod.has_neighbour_terms:
-        for group in board.pod_groups.values():
-            near = around.wants_near(group.namespace, group.labels)
-            apart = around.wants_apart(group.namespace, group.labels)
-            for node, count in group.nodes.items() if near or apart else ():
-                _note(around.near, near, board.nodes[node].labels, count)
-                _note(around.apart, apart, board.nodes[node].labels, count)
-    return around
+    counts = AffinityCounts(pod, Counter(), Counter(), Counter(), snapshot.namespace_labels)
+    for repelling in snapshot.anti_affinity_groups.values():
+        if terms := counts.terms_matching_pod(repelling.terms):
+            for node, count in repelling.nodes.items():
+                _count(counts.existing_anti_affinity, terms, snapshot.nodes[node].labels, count)
+    if pod.has_required_pod_affinity:
+        for group in snapshot.pod_groups.values():
+            affinity = counts.affinity_terms_for(group.namespace, group.labels)
+            anti_affinity = counts.anti_affinity_terms_for(group.namespace, group.labels)
+            for node, count in group.nodes.items() if affinity or anti_affinity else ():
+                _count(counts.affinity, affinity, snapshot.nodes[node].labels, count)
+                _count(counts.anti_affinity, anti_affinity, snapshot.nodes[node].labels, count)
+    return counts
 
 
-def wished(pod: PodInfo, board: Snapshot) -> Counter[Pair]:
-    """Return how much the Pod would like to be in each topology because of the Pods there."""
-    weights: Counter[Pair] = Counter()
-    for weight, term in pod.wishes:
-        for group in board.pod_groups.values():
-            if term.means(group.namespace, group.labels, namespace_labels=board.namespace_labels):
+def preferred_topologies(pod: PodInfo, snapshot: Snapshot) -> Counter[TopologyPair]:
+    """Return the weight of each topology by the Pod's preferred affinity."""
+    weights: Counter[TopologyPair] = Counter()
+    labels_of = snapshot.namespace_labels
+    for weight, term in pod.preferred_pod_affinity:
+        for group in snapshot.pod_groups.values():
+            if term.matches(group.namespace, group.labels, namespace_labels=labels_of):
                 for node, count in group.nodes.items():
-                    where = board.nodes[node].labels
-                    if term.topology_key in where:
-                        weights[term.topology_key, where[term.topology_key]] += weight * count
+                    labels = snapshot.nodes[node].labels
+                    if term.topology_key in labels:
+                        weights[term.topology_key, labels[term.topology_key]] += weight * count
     return weights
 
 
-def _note(
-    counts: Counter[Pair], terms: Iterable[Term], where: Mapping[str, str], count: int
+def _count(
+    counts: Counter[TopologyPair],
+    terms: Iterable[AffinityTerm],
+    labels: Mapping[str, str],
+    count: int,
 ) -> None:
     """Count so many Pods for each of the terms, on a Node with these labels."""
     for term in terms:
-        pair = (term.topology_key, where.get(term.topology_key, ""))
-        if term.topology_key not in where:
+        if term.topology_key not in labels:
             continue
+        pair = (term.topology_key, labels[term.topology_key])
         counts[pair] += count
         if counts[pair] <= 0:
             del counts[pair]

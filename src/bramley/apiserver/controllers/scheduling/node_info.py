@@ -1,4 +1,4 @@
-"""One Node as the scheduler sees it: what it offers, what is taken, and by whom. Kept up change by change."""
+"""`NodeInfo`: one Node as the scheduler sees it, with its Pods and their total requests, updated change by change."""
 
 from __future__ import annotations
 
@@ -6,96 +6,100 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
 from bramley.api.core import Node, Taint
-from bramley.apiserver.controllers.scheduling import pod_info
-from bramley.apiserver.controllers.scheduling.pod_info import ANY_ADDRESS, PodInfo, Port
+from bramley.apiserver.controllers.scheduling.pod_info import (
+    ANY_ADDRESS,
+    PodInfo,
+    Port,
+    parse_amounts,
+)
 
-_HARD = ("NoSchedule", "NoExecute")
+_HARD_EFFECTS = ("NoSchedule", "NoExecute")
 
 
 class NodeInfo:
-    """A Node and the Pods on it; without a Node it only remembers the Pods."""
+    """A Node and the Pods on it; while the Node itself is unknown it only holds the Pods."""
 
     __slots__ = (
-        "floor_cpu",
-        "floor_memory",
-        "is_there",
+        "allocatable",
+        "exists",
         "labels",
+        "max_pods",
         "name",
-        "offers",
+        "nonzero_cpu",
+        "nonzero_memory",
         "pods",
         "ports",
-        "slots",
+        "requested",
         "soft_taints",
         "taints",
         "unschedulable",
-        "used",
     )
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.is_there = False
+        self.exists = False
         self.labels: Mapping[str, str] = {}
         self.taints: tuple[Taint, ...] = ()
         self.soft_taints: tuple[Taint, ...] = ()
         self.unschedulable = False
-        self.offers: dict[str, int] = {}
-        self.slots = 0
+        self.allocatable: dict[str, int] = {}
+        self.max_pods = 0
         self.pods: dict[str, PodInfo] = {}
-        self.used: dict[str, int] = {}
-        self.floor_cpu = self.floor_memory = 0
+        self.requested: dict[str, int] = {}
+        self.nonzero_cpu = self.nonzero_memory = 0
         self.ports: Counter[Port] = Counter()
 
-    def renew(self, node: Node) -> None:
-        """Take over what the Node offers and asks of Pods now."""
-        self.is_there = True
+    def set_node(self, node: Node) -> None:
+        """Take labels, taints and allocatable resources from the Node."""
+        self.exists = True
         self.labels = node.metadata.labels
-        self.taints = tuple(each for each in node.spec.taints if each.effect in _HARD)
+        self.taints = tuple(each for each in node.spec.taints if each.effect in _HARD_EFFECTS)
         self.soft_taints = tuple(
             each for each in node.spec.taints if each.effect == "PreferNoSchedule"
         )
         self.unschedulable = node.spec.unschedulable
-        self.offers = pod_info.parse_amounts(node.status.allocatable or node.status.capacity)
-        self.slots = self.offers.pop("pods", 0)
+        self.allocatable = parse_amounts(node.status.allocatable or node.status.capacity)
+        self.max_pods = self.allocatable.pop("pods", 0)
 
-    def put(self, pod: PodInfo) -> None:
-        """Let the Pod in."""
+    def add_pod(self, pod: PodInfo) -> None:
+        """Count the Pod on this Node."""
         self.pods[pod.uid] = pod
         self._count(pod, 1)
 
-    def take(self, uid: str) -> PodInfo | None:
-        """Let the Pod out."""
+    def remove_pod(self, uid: str) -> PodInfo | None:
+        """Stop counting the Pod and return it."""
         pod = self.pods.pop(uid, None)
         if pod is not None:
             self._count(pod, -1)
         return pod
 
-    def changed(self, *, without: Collection[str] = (), plus: Iterable[PodInfo] = ()) -> NodeInfo:
-        """Return a copy as it would be with some Pods gone and others come."""
+    def copy(self, *, without: Collection[str] = (), plus: Iterable[PodInfo] = ()) -> NodeInfo:
+        """Return a copy as it would be with some Pods removed and others added."""
         copy = NodeInfo(self.name)
-        for field in ("is_there", "labels", "taints", "soft_taints", "unschedulable", "offers"):
+        for field in ("exists", "labels", "taints", "soft_taints", "unschedulable", "allocatable"):
             setattr(copy, field, getattr(self, field))
-        copy.slots = self.slots
+        copy.max_pods = self.max_pods
         for uid, pod in self.pods.items():
             if uid not in without:
-                copy.put(pod)
+                copy.add_pod(pod)
         for pod in plus:
-            copy.put(pod)
+            copy.add_pod(pod)
         return copy
 
-    def port_taken(self, wanted: Port) -> bool:
-        """Tell whether another Pod listens where this port would."""
-        address, protocol, number = wanted
+    def has_port_conflict(self, port: Port) -> bool:
+        """Return whether a Pod on this Node uses the same host port."""
+        address, protocol, number = port
         if address != ANY_ADDRESS:
             anywhere = (ANY_ADDRESS, protocol, number)
-            return self.ports[wanted] > 0 or self.ports[anywhere] > 0
+            return self.ports[port] > 0 or self.ports[anywhere] > 0
         return any(
             count > 0 and used[1:] == (protocol, number) for used, count in self.ports.items()
         )
 
     def _count(self, pod: PodInfo, sign: int) -> None:
-        for name, amount in pod.asks:
-            self.used[name] = self.used.get(name, 0) + sign * amount
-        self.floor_cpu += sign * pod.floor[0]
-        self.floor_memory += sign * pod.floor[1]
+        for name, amount in pod.requests:
+            self.requested[name] = self.requested.get(name, 0) + sign * amount
+        self.nonzero_cpu += sign * pod.nonzero_requests[0]
+        self.nonzero_memory += sign * pod.nonzero_requests[1]
         for port in pod.ports:
             self.ports[port] += sign

@@ -1,7 +1,8 @@
-"""The scheduler as a controller: observe by informers, decide on the board, act by bindings, report by conditions and events.
+"""The scheduler as a controller: decides on the snapshot, binds Pods to Nodes, and reports by conditions and events.
 
-Decisions are made one after the other in the order of the line, whoever's turn it is at the runtime's queue, and each counts
-at once; writing them down may take its time. A Pod's Node is taken back only when the server certainly does not have it.
+Decisions are made one after the other in the order of the scheduling queue, whichever key the runtime reconciles, and each
+counts in the snapshot at once; the writes follow later. An assumed Pod is forgotten only when the server certainly did not
+bind it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -17,12 +17,16 @@ import msgspec
 
 from bramley.api import conditions
 from bramley.api.core import Namespace, Node, Pod, PodCondition
-from bramley.apiserver.controllers.following import sparing
+from bramley.apiserver.controllers.handlers import log_errors
 from bramley.apiserver.controllers.scheduling import select_node
 from bramley.apiserver.controllers.scheduling.pod_info import PodInfo
-from bramley.apiserver.controllers.scheduling.scheduler_cache import SCHEDULER, View, waits_for_us
+from bramley.apiserver.controllers.scheduling.scheduler_cache import (
+    SCHEDULER,
+    SchedulerCache,
+    needs_scheduling,
+)
 from bramley.apiserver.controllers.scheduling.scheduling_queue import SchedulingQueue
-from bramley.apiserver.controllers.scheduling.select_node import Decision, Fits, Unfit
+from bramley.apiserver.controllers.scheduling.select_node import Decision, Selected, Unschedulable
 from bramley.apiserver.controllers.timings import Timings
 from bramley.base import errors
 from bramley.base.clock import Clock
@@ -35,173 +39,179 @@ from bramley.runtime.manager import Manager
 from bramley.runtime.outcome import CheckAgain, Outcome, Settled
 from bramley.runtime.worker import Workers
 
-# Deciding never waits, so without pauses many decisions in a row would keep everybody else from running.
-_TURN_SECONDS = 0.005
-_LONGEST_NOTE = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What the scheduler acts with: `check` raises when this process may not act."""
-
-    client: Client
-    check: Callable[[], None]
-    pods: Cache[Pod]
-    recorder: Recorder
-    clock: Clock
-    dice: random.Random
+# Deciding never awaits; after this time the event loop gets a turn, so that many decisions in a row block nothing.
+_YIELD_AFTER_SECONDS = 0.005
+_MAX_NOTE_LENGTH = 1024
 
 
 class Scheduler:
-    """Gives Pods their Nodes."""
+    """Binds Pods to Nodes; `check` raises when this process may not write."""
 
-    def __init__(self, view: View, around: Surroundings, *, retry: timedelta) -> None:
-        self._view = view
-        self._around = around
+    def __init__(
+        self,
+        cache: SchedulerCache,
+        client: Client,
+        *,
+        pods: Cache[Pod],
+        recorder: Recorder,
+        check: Callable[[], None],
+        clock: Clock,
+        rng: random.Random,
+        retry: timedelta,
+    ) -> None:
+        self._cache = cache
+        self._client = client
+        self._pods = pods
+        self._recorder = recorder
+        self._check = check
+        self._clock = clock
+        self._rng = rng
         self._retry = retry.total_seconds()
+        # Decisions about Pods other than the one whose reconcile made them.
         self._decided: dict[Key, Decision] = {}
-        self._alike: dict[bytes, Unfit] = {}
-        self._alike_at = -1
+        # Equal Pods get equal answers while the snapshot has this version.
+        self._unschedulable: dict[bytes, Unschedulable] = {}
+        self._unschedulable_version = -1
 
     async def reconcile(self, pod: Pod) -> Outcome:
-        """Find a Node for the Pod if it is its turn, and write down what was decided."""
+        """Find a Node for the Pod if it is due, and write the decision."""
         key = key_of(pod)
-        if not waits_for_us(pod):
+        if not needs_scheduling(pod):
             self._decided.pop(key, None)
             return Settled()
-        node = self._view.assumed.get(pod.uid)
+        node = self._cache.assumed.get(pod.uid)
         if node is not None and key not in self._decided:
             return await self._bind(pod, node)
         decision = await self._decision(key)
-        if isinstance(decision, Fits):
+        if isinstance(decision, Selected):
             return await self._bind(pod, decision.node)
-        if isinstance(decision, Unfit):
+        if isinstance(decision, Unschedulable):
             await self._report(pod, decision)
-        return self._look_again(key)
+        return self._next_check(key)
 
     async def _decision(self, key: Key) -> Decision | None:
-        clock, line = self._around.clock, self._view.line
-        turn = clock.monotonic()
+        clock, queue = self._clock, self._cache.queue
+        started = clock.monotonic()
         while key not in self._decided:
-            if line.waits_for(key, clock.monotonic()) != 0:
+            if queue.seconds_until_due(key, clock.monotonic()) != 0:
                 return None
             self._decide_next()
-            if clock.monotonic() - turn > _TURN_SECONDS:
+            if clock.monotonic() - started > _YIELD_AFTER_SECONDS:
                 await asyncio.sleep(0)
-                turn = clock.monotonic()
+                started = clock.monotonic()
         return self._decided.pop(key)
 
     def _decide_next(self) -> None:
-        view = self._view
-        pod = view.line.next(self._around.clock.monotonic())
+        # No await from here to the end: the snapshot must not change between the decision and its effect.
+        pod = self._cache.queue.pop(self._clock.monotonic())
         if pod is None:
             return
         decision = self._decide(pod)
-        if isinstance(decision, Fits):
-            view.assume(pod, decision.node)
+        if isinstance(decision, Selected):
+            self._cache.assume(pod, decision.node)
         else:
-            view.in_vain(pod, decision.nominated)
+            self._cache.mark_unschedulable(pod, decision.nominated_node)
         self._decided[pod.key] = decision
 
     def _decide(self, pod: PodInfo) -> Decision:
-        """Decide, or repeat what was decided about a Pod just like this one while nothing changed since."""
-        board = self._view.board
-        if self._alike_at != board.version:
-            self._alike, self._alike_at = {}, board.version
-        known = self._alike.get(pod.equivalence_key)
+        """Decide, or repeat the decision about an equal Pod if nothing has changed since."""
+        snapshot = self._cache.snapshot
+        if self._unschedulable_version != snapshot.version:
+            self._unschedulable, self._unschedulable_version = {}, snapshot.version
+        known = self._unschedulable.get(pod.equivalence_key)
         if known is not None:
             return known
-        decision = select_node.decide(pod, board, self._around.dice)
-        if isinstance(decision, Unfit) and not decision.victims:
-            self._alike[pod.equivalence_key] = decision
+        decision = select_node.decide(pod, snapshot, self._rng)
+        if isinstance(decision, Unschedulable) and not decision.victims:
+            self._unschedulable[pod.equivalence_key] = decision
         return decision
 
-    def _look_again(self, key: Key) -> Outcome:
-        """Return when to look at a Pod again that waits, also if nothing changes until then."""
-        view, now = self._view, self._around.clock.monotonic()
-        delay = view.line.waits_for(key, now)
+    def _next_check(self, key: Key) -> Outcome:
+        """Return when to try a pending Pod again if nothing changes until then."""
+        cache, now = self._cache, self._clock.monotonic()
+        delay = cache.queue.seconds_until_due(key, now)
         if delay is None:
-            pod, tried = view.unfit.get(key), view.line.last_tried(key)
+            pod, tried = cache.unschedulable.get(key), cache.queue.last_attempt(key)
             if pod is None or tried is None:
                 return Settled()
             delay = tried + self._retry - now
             if delay <= 0:
-                view.try_again([pod])
+                cache.requeue([pod])
                 return Settled()
-        return CheckAgain(timedelta(seconds=delay), "the Pod fits nowhere")
+        return CheckAgain(timedelta(seconds=delay), "no Node is feasible for the Pod")
 
     async def _bind(self, pod: Pod, node: str) -> Outcome:
         try:
-            self._around.check()
-            await self._around.client.bind(pod, node)
+            self._check()
+            await self._client.bind(pod, node)
         except errors.NotFound:
-            self._view.unassume(pod)
+            self._cache.forget(pod)
             return Settled()
         except errors.Conflict:
-            return await self._settle_conflict(pod)
+            return await self._resolve_conflict(pod)
         except errors.Refused:
-            self._view.unassume(pod)
+            self._cache.forget(pod)
             raise
         text = f"Successfully assigned {pod.namespace}/{pod.name} to {node}"
-        self._around.recorder.event(pod, "Scheduled", text, action="Binding")
+        self._recorder.event(pod, "Scheduled", text, action="Binding")
         return Settled()
 
-    async def _settle_conflict(self, pod: Pod) -> Outcome:
-        """Look whether the Pod has a Node already, ours or another; the cache will show it then."""
+    async def _resolve_conflict(self, pod: Pod) -> Outcome:
+        """Forget the Pod unless it has a Node already, this one or another; then the informer will deliver that."""
         try:
-            live = await self._around.client.get(Pod, pod.name, namespace=pod.namespace)
+            live = await self._client.get(Pod, pod.name, namespace=pod.namespace)
         except errors.NotFound:
             live = None
         if live is None or live.uid != pod.uid or not live.spec.node_name:
-            self._view.unassume(pod)
+            self._cache.forget(pod)
         return Settled()
 
-    async def _report(self, pod: Pod, decision: Unfit) -> None:
+    async def _report(self, pod: Pod, decision: Unschedulable) -> None:
         try:
-            await self._write(pod, decision)
+            await self._write_status(pod, decision)
             for victim in decision.victims:
-                await self._preempt(victim, preemptor=pod, node=decision.nominated)
+                await self._preempt(victim, preemptor=pod, node=decision.nominated_node)
         except errors.NotFound:
             return
         except errors.BramleyError:
-            # The decision stands; what is missing is that people and victims hear of it.
+            # The decision stands; the next reconcile of the Pod writes it again.
             self._decided[key_of(pod)] = decision
             raise
-        note = decision.message[:_LONGEST_NOTE]
-        self._around.recorder.warning(pod, "FailedScheduling", note, action="Scheduling")
+        note = decision.message[:_MAX_NOTE_LENGTH]
+        self._recorder.warning(pod, "FailedScheduling", note, action="Scheduling")
 
-    async def _write(self, pod: Pod, decision: Unfit) -> None:
-        fact = PodCondition(
+    async def _write_status(self, pod: Pod, decision: Unschedulable) -> None:
+        condition = PodCondition(
             type="PodScheduled", status="False", reason="Unschedulable", message=decision.message
         )
-        status = _with_condition(pod, fact, self._around.clock)
-        if decision.nominated != pod.status.nominated_node_name:
-            status["nominatedNodeName"] = decision.nominated or None
+        status = self._with_condition(pod, condition)
+        if decision.nominated_node != pod.status.nominated_node_name:
+            status["nominatedNodeName"] = decision.nominated_node or None
         if status:
             await self._patch(pod, status)
 
     async def _preempt(self, victim: PodInfo, *, preemptor: Pod, node: str) -> None:
-        """Delete a Pod for a more important one."""
-        pod = self._around.pods.find(victim.key)
+        """Delete a Pod for one of higher priority."""
+        pod = self._pods.find(victim.key)
         if pod is None or pod.uid != victim.uid or pod.deleting:
             return
-        fact = PodCondition(
+        condition = PodCondition(
             type="DisruptionTarget",
             status="True",
             reason="PreemptionByScheduler",
             message=f"{SCHEDULER}: preempting to accommodate a higher priority pod",
         )
         try:
-            await self._patch(pod, _with_condition(pod, fact, self._around.clock))
-            await self._around.client.delete(Pod, pod.name, namespace=pod.namespace, uid=pod.uid)
+            await self._patch(pod, self._with_condition(pod, condition))
+            await self._client.delete(Pod, pod.name, namespace=pod.namespace, uid=pod.uid)
         except errors.NotFound:
             return
         text = f"Preempted by pod {preemptor.uid} on node {node}"
-        self._around.recorder.event(pod, "Preempted", text, action="Preempting")
+        self._recorder.event(pod, "Preempted", text, action="Preempting")
 
     async def _patch(self, pod: Pod, status: dict[str, Any]) -> None:
-        self._around.check()
-        await self._around.client.merge_patch(
+        self._check()
+        await self._client.merge_patch(
             Pod,
             pod.name,
             {"status": status},
@@ -210,37 +220,40 @@ class Scheduler:
             resource_version=pod.metadata.resource_version,
         )
 
-
-def _with_condition(pod: Pod, fact: PodCondition, clock: Clock) -> dict[str, Any]:
-    """Return the patch of a status that adds the condition; nothing if it is there."""
-    fact = msgspec.structs.replace(fact, observed_generation=pod.metadata.generation or None)
-    before = pod.status.conditions
-    after = conditions.put(before, fact, now=clock.now())
-    return {} if after == before else {"conditions": msgspec.to_builtins(after)}
+    def _with_condition(self, pod: Pod, condition: PodCondition) -> dict[str, Any]:
+        """Return the patch of a status that sets the condition; empty if it is set."""
+        generation = pod.metadata.generation or None
+        condition = msgspec.structs.replace(condition, observed_generation=generation)
+        before = pod.status.conditions
+        after = conditions.put(before, condition, now=self._clock.now())
+        return {} if after == before else {"conditions": msgspec.to_builtins(after)}
 
 
 def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> None:
     """Add the scheduler to a manager."""
-    line = SchedulingQueue(backoff=timings.scheduling_backoff, most=timings.scheduling_backoff_most)
+    queue = SchedulingQueue(
+        backoff=timings.scheduling_backoff, max_backoff=timings.scheduling_backoff_most
+    )
     workers: list[Workers[Pod]] = []
 
-    def wake(key: Key, delay: timedelta) -> None:
+    def enqueue(key: Key, delay: timedelta) -> None:
         for each in workers:
             each.queue.add_after(key, delay)
 
-    view = View(line, clock=clock, wake=wake)
+    cache = SchedulerCache(queue, clock=clock, enqueue=enqueue)
     pods = manager.informer(Pod)
-    # Before the controller's own handler, so that the board knows of a Pod before its key is taken.
-    pods.on_change(sparing(view.pod_changed))
-    manager.informer(Node).on_change(sparing(view.node_changed))
-    manager.informer(Namespace).on_change(sparing(view.namespace_changed))
-    around = Surroundings(
-        client=client,
-        check=manager.check,
+    # Must be registered before the controller's own handler: the snapshot has to know a Pod before its key is reconciled.
+    pods.on_change(log_errors(cache.pod_changed))
+    manager.informer(Node).on_change(log_errors(cache.node_changed))
+    manager.informer(Namespace).on_change(log_errors(cache.namespace_changed))
+    scheduler = Scheduler(
+        cache,
+        client,
         pods=pods.cache,
         recorder=manager.recorder(SCHEDULER),
+        check=manager.check,
         clock=clock,
-        dice=random.Random(0),
+        rng=random.Random(0),
+        retry=timings.scheduling_retry,
     )
-    scheduler = Scheduler(view, around, retry=timings.scheduling_retry)
     workers.append(manager.add(Controller(scheduler, name="scheduler").for_kind(Pod)))

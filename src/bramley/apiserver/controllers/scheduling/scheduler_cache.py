@@ -1,7 +1,7 @@
-"""What the scheduler sees: keeps board and line true to the server's changes, and decides whom a change may help.
+"""`SchedulerCache`: applies changes of Pods, Nodes and namespaces to the snapshot and the scheduling queue.
 
-A Pod that fits nowhere is tried again when a Node could take it now, or when other Pods decide where it may go and they
-changed; never because of a heartbeat. Handlers are called by informers and must not wait.
+An unschedulable Pod is queued again when a Node changes so that the Pod would fit, or when its affinity depends on other Pods
+and those change; never because of a heartbeat. Informers call the handlers, which must not block.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from datetime import timedelta
 
 from bramley.api.core import Namespace, Node, Pod
 from bramley.apiserver.controllers.scheduling import filters
-from bramley.apiserver.controllers.scheduling.interpod_affinity import Neighbours
-from bramley.apiserver.controllers.scheduling.nodes import NodeInfo
+from bramley.apiserver.controllers.scheduling.interpod_affinity import AffinityCounts
+from bramley.apiserver.controllers.scheduling.node_info import NodeInfo
 from bramley.apiserver.controllers.scheduling.pod_info import PodInfo
 from bramley.apiserver.controllers.scheduling.scheduling_queue import SchedulingQueue
 from bramley.apiserver.controllers.scheduling.snapshot import Snapshot
@@ -24,11 +24,11 @@ from bramley.runtime.keys import Key, key_of
 SCHEDULER = "default-scheduler"
 _ENDED = ("Succeeded", "Failed")
 
-Wake = Callable[[Key, timedelta], None]
+EnqueueAfter = Callable[[Key, timedelta], None]
 
 
-def waits_for_us(pod: Pod) -> bool:
-    """Tell whether the Pod wants a Node, from this scheduler, and now."""
+def needs_scheduling(pod: Pod) -> bool:
+    """Return whether this scheduler has to find a Node for the Pod."""
     spec = pod.spec
     return not (
         spec.node_name
@@ -39,146 +39,154 @@ def waits_for_us(pod: Pod) -> bool:
     )
 
 
-class View:
-    """The board, the line, the Pods that fit nowhere, and the Pods whose Node the server has not heard of yet."""
+class SchedulerCache:
+    """The snapshot, the queue, the unschedulable Pods, and the Pods whose binding the server has not confirmed yet."""
 
-    def __init__(self, line: SchedulingQueue, *, clock: Clock, wake: Wake) -> None:
-        self.board = Snapshot()
-        self.line = line
-        self.unfit: dict[Key, PodInfo] = {}
+    def __init__(self, queue: SchedulingQueue, *, clock: Clock, enqueue: EnqueueAfter) -> None:
+        self.snapshot = Snapshot()
+        self.queue = queue
+        self.unschedulable: dict[Key, PodInfo] = {}
         self.assumed: dict[str, str] = {}
         self._clock = clock
-        self._wake = wake
+        self._enqueue = enqueue
 
     def pod_changed(self, key: Key, old: Pod | None, new: Pod | None) -> None:
-        """Take over what happened to a Pod."""
+        """Apply a change of a Pod."""
         if new is None or new.status.phase in _ENDED:
             gone = new or old
             if gone is not None:
-                self._gone(key, gone.uid)
+                self._pod_removed(key, gone.uid)
         elif new.spec.node_name:
-            self._placed(key, old, new)
+            self._pod_assigned(key, old, new)
         elif new.uid in self.assumed:
             return
-        elif waits_for_us(new):
-            self._waits(key, old, new)
+        elif needs_scheduling(new):
+            self._pod_pending(key, old, new)
         else:
-            self._drop(key)
+            self._drop_pending(key)
 
     def node_changed(self, _key: Key, old: Node | None, new: Node | None) -> None:
-        """Take over what happened to a Node."""
+        """Apply a change of a Node."""
         if new is None:
             if old is not None:
-                self.board.drop_node(old.name)
-                self._neighbours_changed()
+                self.snapshot.remove_node(old.name)
+                self._requeue_by_affinity()
             return
-        if old is not None and _offer(old) == _offer(new):
+        if old is not None and _node_fields(old) == _node_fields(new):
             return
-        room = self.board.put_node(new)
-        self._room_changed(room)
+        self._requeue_fitting(self.snapshot.update_node(new))
         if old is None or old.metadata.labels != new.metadata.labels:
-            self._neighbours_changed()
+            self._requeue_by_affinity()
 
     def namespace_changed(self, key: Key, old: Namespace | None, new: Namespace | None) -> None:
-        """Take over what happened to a namespace's labels."""
+        """Apply a change of a namespace's labels."""
         if old is not None and new is not None and old.metadata.labels == new.metadata.labels:
             return
-        self.board.put_namespace(key.name, None if new is None else new.metadata.labels)
-        self._neighbours_changed()
+        self.snapshot.set_namespace_labels(key.name, None if new is None else new.metadata.labels)
+        self._requeue_by_affinity()
 
     def assume(self, pod: PodInfo, node: str) -> None:
-        """Count the Pod on the Node from now on, whatever the server knows."""
+        """Count the Pod on the Node from now on, before the server confirms it."""
         self.assumed[pod.uid] = node
-        self.unfit.pop(pod.key, None)
-        self.board.put_pod(pod, node)
+        self.unschedulable.pop(pod.key, None)
+        self.snapshot.add_pod(pod, node)
 
-    def unassume(self, pod: Pod) -> None:
-        """Take the Pod's Node away again and let it wait as before."""
+    def forget(self, pod: Pod) -> None:
+        """Undo `assume`, and queue the Pod again."""
         self.assumed.pop(pod.uid, None)
-        room = self.board.take_pod(pod.uid)
-        if waits_for_us(pod):
-            # Whatever was wrong may still be, so this counts as a try in vain.
-            self.line.tried(key_of(pod), self._clock.monotonic())
+        node = self.snapshot.remove_pod(pod.uid)
+        if needs_scheduling(pod):
+            # The binding may fail again for the same reason, so this counts as an attempt and backs off.
+            self.queue.record_attempt(key_of(pod), self._clock.monotonic())
             self._queue(PodInfo.of(pod))
-        if room is not None:
-            self._room_changed(room)
+        if node is not None:
+            self._requeue_fitting(node)
 
-    def in_vain(self, pod: PodInfo, nominated: str) -> None:
-        """Note that the Pod fits nowhere, and which Node is being freed for it."""
-        pod = self.unfit[pod.key] = dataclasses.replace(pod, nominated=nominated)
-        self.line.tried(pod.key, self._clock.monotonic())
-        self.board.nominate(pod, nominated)
+    def mark_unschedulable(self, pod: PodInfo, nominated_node: str) -> None:
+        """Record that no Node is feasible, and the Node that is being freed for the Pod, if any."""
+        pod = dataclasses.replace(pod, nominated_node=nominated_node)
+        self.unschedulable[pod.key] = pod
+        self.queue.record_attempt(pod.key, self._clock.monotonic())
+        self.snapshot.nominate(pod, nominated_node)
 
-    def try_again(self, pods: Iterable[PodInfo]) -> None:
-        """Let Pods that fit nowhere wait in line again."""
+    def requeue(self, pods: Iterable[PodInfo]) -> None:
+        """Move unschedulable Pods back to the queue."""
         for pod in list(pods):
-            self.unfit.pop(pod.key, None)
+            self.unschedulable.pop(pod.key, None)
             self._queue(pod)
 
-    def _waits(self, key: Key, old: Pod | None, new: Pod) -> None:
-        known = old is not None and waits_for_us(old) and _wants(old) == _wants(new)
-        if known and (key in self.unfit or key in self.line):
+    def _pod_pending(self, key: Key, old: Pod | None, new: Pod) -> None:
+        is_unchanged = (
+            old is not None
+            and needs_scheduling(old)
+            and (old.spec, old.metadata.labels) == (new.spec, new.metadata.labels)
+        )
+        if is_unchanged and (key in self.unschedulable or key in self.queue):
             return
-        self.unfit.pop(key, None)
+        self.unschedulable.pop(key, None)
         pod = PodInfo.of(new)
         if new.status.nominated_node_name:
-            self.board.nominate(pod, new.status.nominated_node_name)
+            self.snapshot.nominate(pod, new.status.nominated_node_name)
         self._queue(pod)
 
-    def _placed(self, key: Key, old: Pod | None, new: Pod) -> None:
+    def _pod_assigned(self, key: Key, old: Pod | None, new: Pod) -> None:
         self.assumed.pop(new.uid, None)
-        self._drop(key)
-        is_known = self.board.place_of(new.uid) == new.spec.node_name
-        if is_known and old is not None and _counts(old) == _counts(new):
+        self._drop_pending(key)
+        is_counted = self.snapshot.node_of(new.uid) == new.spec.node_name
+        if is_counted and old is not None and _counted_fields(old) == _counted_fields(new):
             return
-        before = self.board.take_pod(new.uid)
-        self.board.put_pod(PodInfo.of(new), new.spec.node_name)
+        before = self.snapshot.remove_pod(new.uid)
+        self.snapshot.add_pod(PodInfo.of(new), new.spec.node_name)
         if before is not None:
-            self._room_changed(before)
-        self._neighbours_changed()
+            self._requeue_fitting(before)
+        self._requeue_by_affinity()
 
-    def _gone(self, key: Key, uid: str) -> None:
+    def _pod_removed(self, key: Key, uid: str) -> None:
         self.assumed.pop(uid, None)
-        self._drop(key)
-        room = self.board.take_pod(uid)
-        if room is not None:
-            self._room_changed(room)
-            self._neighbours_changed()
+        self._drop_pending(key)
+        node = self.snapshot.remove_pod(uid)
+        if node is not None:
+            self._requeue_fitting(node)
+            self._requeue_by_affinity()
 
-    def _drop(self, key: Key) -> None:
-        self.line.remove(key)
-        pod = self.unfit.pop(key, None)
+    def _drop_pending(self, key: Key) -> None:
+        self.queue.remove(key)
+        pod = self.unschedulable.pop(key, None)
         if pod is not None:
-            self.board.nominate(pod, "")
+            self.snapshot.nominate(pod, "")
 
     def _queue(self, pod: PodInfo) -> None:
-        delay = self.line.add(pod, self._clock.monotonic())
-        self._wake(pod.key, timedelta(seconds=delay))
+        delay = self.queue.add(pod, self._clock.monotonic())
+        self._enqueue(pod.key, timedelta(seconds=delay))
 
-    def _room_changed(self, room: NodeInfo) -> None:
-        """Try those again who fit into this room now."""
-        verdicts: dict[bytes, bool] = {}
+    def _requeue_fitting(self, node: NodeInfo) -> None:
+        """Requeue the unschedulable Pods that fit on this Node now."""
+        fits: dict[bytes, bool] = {}
         helped = []
-        for pod in self.unfit.values():
-            if pod.equivalence_key not in verdicts:
-                verdicts[pod.equivalence_key] = room.is_there and _fits_alone(pod, room)
-            if verdicts[pod.equivalence_key]:
+        for pod in self.unschedulable.values():
+            if pod.equivalence_key not in fits:
+                fits[pod.equivalence_key] = node.exists and _fits_without_affinity(pod, node)
+            if fits[pod.equivalence_key]:
                 helped.append(pod)
-        self.try_again(helped)
+        self.requeue(helped)
 
-    def _neighbours_changed(self) -> None:
-        """Try those again for whom other Pods matter; which ones these are is not worth finding out."""
-        guarded = bool(self.board.anti_affinity_groups)
-        self.try_again(pod for pod in self.unfit.values() if pod.has_neighbour_terms or guarded)
-
-
-def _fits_alone(pod: PodInfo, room: NodeInfo) -> bool:
-    around = Neighbours(pod, Counter(), Counter(), Counter(), lambda _: {})
-    refused = filters.refusal(pod, room, around)
-    return refused is None or refused is filters.NOT_NEAR
+    def _requeue_by_affinity(self) -> None:
+        """Requeue all unschedulable Pods that other Pods may affect; finding out which ones do costs more."""
+        any_repelling = bool(self.snapshot.anti_affinity_groups)
+        self.requeue(
+            pod
+            for pod in self.unschedulable.values()
+            if pod.has_required_pod_affinity or any_repelling
+        )
 
 
-def _offer(node: Node) -> object:
+def _fits_without_affinity(pod: PodInfo, node: NodeInfo) -> bool:
+    counts = AffinityCounts(pod, Counter(), Counter(), Counter(), lambda _: {})
+    rejection = filters.run_filters(pod, node, counts)
+    return rejection is None or rejection is filters.POD_AFFINITY
+
+
+def _node_fields(node: Node) -> object:
     return (
         node.metadata.labels,
         node.spec.taints,
@@ -188,9 +196,5 @@ def _offer(node: Node) -> object:
     )
 
 
-def _wants(pod: Pod) -> object:
-    return pod.spec, pod.metadata.labels
-
-
-def _counts(pod: Pod) -> object:
+def _counted_fields(pod: Pod) -> object:
     return pod.spec, pod.metadata.labels, pod.deleting

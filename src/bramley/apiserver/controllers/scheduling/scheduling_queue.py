@@ -1,7 +1,7 @@
-"""Who waits for a Node, and who is next: the most important Pod, of those alike the oldest; some only after a while.
+"""`SchedulingQueue`: the Pods to schedule, by priority and then by age, some only after a backoff.
 
-A Pod that was tried in vain is not in the line until something changed that may help it, and then not sooner than its
-backoff allows. No time of its own: whoever asks says what time it is.
+A Pod that was tried in vain is queued again only when a change may help it, and not before its backoff has passed. The queue
+has no clock: callers pass the time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Rank = tuple[int, datetime, Key, int]
 class _Entry:
     pod: PodInfo
     not_before: float
-    # Makes heaps tell apart what was added twice.
+    # Distinguishes entries of one Pod that was added twice.
     number: int
 
     @property
@@ -30,78 +30,79 @@ class _Entry:
 
 
 @dataclass(slots=True)
-class _Tried:
+class _Attempts:
     """How often a Pod was tried in vain, and when last."""
 
-    times: int
-    at: float
+    count: int
+    last: float
 
 
 class SchedulingQueue:
-    """Pods that wait, in order."""
+    """Pending Pods in order."""
 
-    def __init__(self, *, backoff: timedelta, most: timedelta) -> None:
+    def __init__(self, *, backoff: timedelta, max_backoff: timedelta) -> None:
         self._backoff = backoff.total_seconds()
-        self._most = most.total_seconds()
+        self._max_backoff = max_backoff.total_seconds()
+        # The heaps keep entries that were replaced or removed; only those that are also here count.
         self._entries: dict[Key, _Entry] = {}
-        self._due: list[tuple[Rank, _Entry]] = []
-        self._later: list[tuple[float, int, _Entry]] = []
+        self._active: list[tuple[Rank, _Entry]] = []
+        self._backing_off: list[tuple[float, int, _Entry]] = []
         self._numbers = itertools.count()
-        self._tried: dict[Key, _Tried] = {}
+        self._attempts: dict[Key, _Attempts] = {}
 
     def __contains__(self, key: Key) -> bool:
         return key in self._entries
 
     def add(self, pod: PodInfo, now: float) -> float:
-        """Let the Pod wait, as soon as its backoff allows; return in how many seconds that is."""
-        not_before = max(now, self._ready_at(pod.key))
-        waits = self._entries.get(pod.key)
-        if waits is not None and waits.pod is pod and waits.not_before <= not_before:
-            return max(0.0, waits.not_before - now)
+        """Queue the Pod for when its backoff ends; return in how many seconds that is."""
+        not_before = max(now, self._backoff_end(pod.key))
+        queued = self._entries.get(pod.key)
+        if queued is not None and queued.pod is pod and queued.not_before <= not_before:
+            return max(0.0, queued.not_before - now)
         entry = self._entries[pod.key] = _Entry(pod, not_before, next(self._numbers))
         if not_before <= now:
-            heapq.heappush(self._due, (entry.rank, entry))
+            heapq.heappush(self._active, (entry.rank, entry))
         else:
-            heapq.heappush(self._later, (not_before, entry.number, entry))
+            heapq.heappush(self._backing_off, (not_before, entry.number, entry))
         return not_before - now
 
-    def next(self, now: float) -> PodInfo | None:
-        """Take the Pod out that is next, if any is due."""
-        while self._later and self._later[0][0] <= now:
-            _, _, entry = heapq.heappop(self._later)
+    def pop(self, now: float) -> PodInfo | None:
+        """Remove and return the next Pod that is due."""
+        while self._backing_off and self._backing_off[0][0] <= now:
+            _, _, entry = heapq.heappop(self._backing_off)
             if self._entries.get(entry.pod.key) is entry:
-                heapq.heappush(self._due, (entry.rank, entry))
-        while self._due:
-            _, entry = heapq.heappop(self._due)
+                heapq.heappush(self._active, (entry.rank, entry))
+        while self._active:
+            _, entry = heapq.heappop(self._active)
             if self._entries.get(entry.pod.key) is entry:
                 del self._entries[entry.pod.key]
                 return entry.pod
         return None
 
-    def waits_for(self, key: Key, now: float) -> float | None:
-        """Return in how many seconds the Pod is due, or None if it does not wait."""
+    def seconds_until_due(self, key: Key, now: float) -> float | None:
+        """Return in how many seconds the Pod is due, or None if it is not queued."""
         entry = self._entries.get(key)
         return None if entry is None else max(0.0, entry.not_before - now)
 
-    def tried(self, key: Key, now: float) -> None:
-        """Note that the Pod was tried in vain."""
-        before = self._tried.get(key)
-        self._tried[key] = _Tried(before.times + 1 if before else 1, now)
+    def record_attempt(self, key: Key, now: float) -> None:
+        """Record that the Pod was tried in vain."""
+        before = self._attempts.get(key)
+        self._attempts[key] = _Attempts(before.count + 1 if before else 1, now)
 
-    def last_tried(self, key: Key) -> float | None:
+    def last_attempt(self, key: Key) -> float | None:
         """Return when the Pod was last tried in vain."""
-        tried = self._tried.get(key)
-        return None if tried is None else tried.at
+        attempts = self._attempts.get(key)
+        return None if attempts is None else attempts.last
 
     def remove(self, key: Key) -> None:
-        """Let the Pod wait no more, and forget how often it was tried."""
+        """Remove the Pod and forget its attempts."""
         self._entries.pop(key, None)
-        self._tried.pop(key, None)
+        self._attempts.pop(key, None)
 
-    def _ready_at(self, key: Key) -> float:
-        tried = self._tried.get(key)
-        if tried is None:
+    def _backoff_end(self, key: Key) -> float:
+        attempts = self._attempts.get(key)
+        if attempts is None:
             return 0.0
-        # The exponent is capped: a Pod may wait for weeks.
-        growth = 2.0 ** min(tried.times - 1, 30)
-        return tried.at + min(self._backoff * growth, self._most)
+        # The exponent is capped: a Pod may be pending for weeks.
+        growth = 2.0 ** min(attempts.count - 1, 30)
+        return attempts.last + min(self._backoff * growth, self._max_backoff)

@@ -1,4 +1,8 @@
-"""One decision: filter the Nodes, score those that are left, choose. Pure but for the board it reads and the dice it is given."""
+"""One scheduling decision: filter the Nodes, score those that are feasible, select one, or find Pods to preempt.
+
+Pure except for the random generator. Scores and preemption follow kube-scheduler; PodDisruptionBudgets are not looked at,
+since kube-scheduler breaks them too if it must.
+"""
 
 from __future__ import annotations
 
@@ -7,288 +11,307 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bramley.apiserver.controllers.scheduling import affinity, filters, interpod_affinity
-from bramley.apiserver.controllers.scheduling.filters import Refusal
-from bramley.apiserver.controllers.scheduling.interpod_affinity import Neighbours, Pair
-from bramley.apiserver.controllers.scheduling.nodes import NodeInfo
+from bramley.apiserver.controllers.scheduling import filters
+from bramley.apiserver.controllers.scheduling.affinity import (
+    find_toleration,
+    required_node_names,
+    term_matches,
+)
+from bramley.apiserver.controllers.scheduling.filters import Rejection, run_filters
+from bramley.apiserver.controllers.scheduling.interpod_affinity import (
+    AffinityCounts,
+    TopologyPair,
+    count_affinity,
+    preferred_topologies,
+)
+from bramley.apiserver.controllers.scheduling.node_info import NodeInfo
 from bramley.apiserver.controllers.scheduling.pod_info import PodInfo
 from bramley.apiserver.controllers.scheduling.snapshot import Snapshot
 
-_LOWEST = -(2**31)
-NOT_HELPFUL = Refusal(("Preemption is not helpful for scheduling",))
-NO_VICTIMS = Refusal(("No preemption victims found for incoming pod",))
-NEVER = "not eligible due to preemptionPolicy=Never."
+# The search ends after so many feasible Nodes; scoring more of them costs more than it gains.
+FEASIBLE_NODES_LIMIT = 100
+NO_NODES = "no nodes available to schedule pods"
+_CONFLICT = "pod affinity terms conflict"
+# What kube-scheduler's other PostFilter plugin, for device claims, adds to the message.
+_NO_CLAIMS = "no new claims to deallocate"
+_PREFILTER_FAILED = "not found"
+
+_MAX_SCORE = 100
+_TAINT_WEIGHT, _NODE_AFFINITY_WEIGHT, _POD_AFFINITY_WEIGHT = 3, 2, 2
+
+_LOWEST_PRIORITY = -(2**31)
+NOT_HELPFUL = Rejection(("Preemption is not helpful for scheduling",))
+NO_VICTIMS = Rejection(("No preemption victims found for incoming pod",))
+NEVER_PREEMPTS = "not eligible due to preemptionPolicy=Never."
 TERMINATING = "not eligible due to a terminating pod on the nominated node."
 
 
 @dataclass(frozen=True, slots=True)
-class Preemption:
-    """The Node that fits once these Pods have left it."""
+class Selected:
+    """The Pod is assigned to this Node."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unschedulable:
+    """No Node is feasible; with a preemption, the victims and the Node that the Pod is nominated to."""
+
+    message: str
+    victims: tuple[PodInfo, ...] = ()
+    nominated_node: str = ""
+
+
+Decision = Selected | Unschedulable
+
+
+@dataclass(slots=True)
+class FilterResult:
+    """The feasible Nodes, and why the others were rejected."""
+
+    feasible: list[NodeInfo] = field(default_factory=list)
+    rejections: dict[str, Rejection] = field(default_factory=dict)
+    error: str = ""
+
+
+def decide(pod: PodInfo, snapshot: Snapshot, rng: random.Random) -> Decision:
+    """Return the Node for the Pod, or why there is none."""
+    if not snapshot.node_list:
+        return Unschedulable(NO_NODES)
+    counts = count_affinity(pod, snapshot)
+    result = find_feasible_nodes(pod, snapshot, counts=counts, rng=rng)
+    if not result.feasible:
+        return _unschedulable(pod, snapshot, counts=counts, result=result)
+    return Selected(_best(pod, result.feasible, snapshot=snapshot, rng=rng).name)
+
+
+def find_feasible_nodes(
+    pod: PodInfo, snapshot: Snapshot, *, counts: AffinityCounts, rng: random.Random
+) -> FilterResult:
+    """Filter Nodes until enough are feasible, from a random start so that none is always last."""
+    if (nominated := _feasible_nominated_node(pod, snapshot, counts)) is not None:
+        return FilterResult([nominated])
+    named = None if pod.node_affinity is None else required_node_names(pod.node_affinity)
+    if named is not None and not named:
+        return FilterResult(error=_CONFLICT)
+    result = FilterResult()
+    count, start = len(snapshot.node_list), rng.randrange(len(snapshot.node_list))
+    for index in range(count):
+        node = snapshot.node_list[(start + index) % count]
+        rejection: Rejection | None = filters.NOT_NAMED
+        if named is None or node.name in named:
+            rejection = filter_with_nominated_pods(pod, node, snapshot=snapshot, counts=counts)
+        if rejection is not None:
+            result.rejections[node.name] = rejection
+            continue
+        result.feasible.append(node)
+        if len(result.feasible) >= FEASIBLE_NODES_LIMIT:
+            break
+    return result
+
+
+def _feasible_nominated_node(
+    pod: PodInfo, snapshot: Snapshot, counts: AffinityCounts
+) -> NodeInfo | None:
+    node = snapshot.nodes.get(pod.nominated_node) if pod.nominated_node else None
+    if node is None or not node.exists:
+        return None
+    rejection = filter_with_nominated_pods(pod, node, snapshot=snapshot, counts=counts)
+    return node if rejection is None else None
+
+
+def filter_with_nominated_pods(
+    pod: PodInfo, node: NodeInfo, *, snapshot: Snapshot, counts: AffinityCounts
+) -> Rejection | None:
+    """Run the filters, counting Pods of at least this priority that are nominated to the Node as running on it."""
+    waiting = snapshot.nominated_pods.get(node.name)
+    if waiting:
+        nominated = [
+            each
+            for each in waiting.values()
+            if each.uid != pod.uid and each.priority >= pod.priority
+        ]
+        if nominated:
+            rejection = run_filters(pod, node.copy(plus=nominated), counts)
+            if rejection is not None:
+                return rejection
+    return run_filters(pod, node, counts)
+
+
+def _best(
+    pod: PodInfo, feasible: list[NodeInfo], *, snapshot: Snapshot, rng: random.Random
+) -> NodeInfo:
+    if len(feasible) == 1:
+        return feasible[0]
+    scores = score_nodes(pod, feasible, preferred_topologies(pod, snapshot))
+    best = max(scores)
+    return rng.choice([node for node, each in zip(feasible, scores, strict=True) if each == best])
+
+
+def score_nodes(
+    pod: PodInfo, nodes: Sequence[NodeInfo], topologies: Counter[TopologyPair]
+) -> list[int]:
+    """Return the score of each Node, in the order given."""
+    total = [least_allocated(pod, node) for node in nodes]
+    if any(node.soft_taints for node in nodes):
+        untolerated = [_untolerated_soft_taints(pod, node) for node in nodes]
+        _add_weighted(total, _TAINT_WEIGHT, _normalized_reverse(untolerated))
+    if pod.preferred_node_affinity:
+        affinity = [_node_affinity_score(pod, node) for node in nodes]
+        _add_weighted(total, _NODE_AFFINITY_WEIGHT, _normalized(affinity))
+    if topologies:
+        affinity = [_pod_affinity_score(node, topologies) for node in nodes]
+        _add_weighted(total, _POD_AFFINITY_WEIGHT, _normalized_range(affinity))
+    return total
+
+
+def least_allocated(pod: PodInfo, node: NodeInfo) -> int:
+    """Return the percentage of the Node's CPU and memory that stays free with the Pod."""
+    used_cpu, used_memory = pod.nonzero_requests
+    cpu = _free_percentage(node.allocatable.get("cpu", 0), node.nonzero_cpu + used_cpu)
+    memory = _free_percentage(node.allocatable.get("memory", 0), node.nonzero_memory + used_memory)
+    return (cpu + memory) // 2
+
+
+def _free_percentage(allocatable: int, used: int) -> int:
+    fits = allocatable > 0 and used <= allocatable
+    return (allocatable - used) * _MAX_SCORE // allocatable if fits else 0
+
+
+def _untolerated_soft_taints(pod: PodInfo, node: NodeInfo) -> int:
+    return sum(find_toleration(each, pod.tolerations) is None for each in node.soft_taints)
+
+
+def _node_affinity_score(pod: PodInfo, node: NodeInfo) -> int:
+    return sum(
+        each.weight
+        for each in pod.preferred_node_affinity
+        if term_matches(each.preference, node.name, node.labels)
+    )
+
+
+def _pod_affinity_score(node: NodeInfo, topologies: Counter[TopologyPair]) -> int:
+    return sum(topologies[pair] for pair in node.labels.items() if pair in topologies)
+
+
+def _normalized_reverse(counts: list[int]) -> list[int]:
+    most = max(counts)
+    return [_MAX_SCORE - count * _MAX_SCORE // most if most else _MAX_SCORE for count in counts]
+
+
+def _normalized(counts: list[int]) -> list[int]:
+    most = max(counts)
+    return [count * _MAX_SCORE // most if most > 0 else 0 for count in counts]
+
+
+def _normalized_range(counts: list[int]) -> list[int]:
+    least, most = min(counts), max(counts)
+    width = most - least
+    return [(count - least) * _MAX_SCORE // width if width else 0 for count in counts]
+
+
+def _add_weighted(total: list[int], weight: int, scores: list[int]) -> None:
+    for index, score in enumerate(scores):
+        total[index] += weight * score
+
+
+def _unschedulable(
+    pod: PodInfo, snapshot: Snapshot, *, counts: AffinityCounts, result: FilterResult
+) -> Unschedulable:
+    count = len(snapshot.node_list)
+    summary = f"0/{count} nodes are available"
+    if result.error:
+        return Unschedulable(f"{summary}: {result.error}. {_PREFILTER_FAILED}")
+    message = f"{summary}: {_histogram(result.rejections.values())}."
+    found = find_candidate(pod, snapshot, counts=counts, rejections=result.rejections)
+    if isinstance(found, Candidate):
+        return Unschedulable(message, found.victims, found.node)
+    message = f"{message} {_NO_CLAIMS}, preemption:"
+    if isinstance(found, str):
+        # No candidate was searched for, so an earlier nomination still holds.
+        return Unschedulable(f"{message} {found}", nominated_node=pod.nominated_node)
+    others = [NOT_HELPFUL] * (count - len(found))
+    return Unschedulable(f"{message} {summary}: {_histogram([*found.values(), *others])}.")
+
+
+def _histogram(rejections: Iterable[Rejection]) -> str:
+    counts = Counter(reason for each in rejections for reason in each.reasons)
+    return ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A Node that is feasible once these Pods are gone."""
 
     node: str
     victims: tuple[PodInfo, ...]
 
 
-def find_preemption(
-    pod: PodInfo, board: Snapshot, *, around: Neighbours, refusals: Mapping[str, Refusal]
-) -> Preemption | Mapping[str, Refusal] | str:
-    """Return the best Node to free, or why none of those that could be freed will do, or why nobody may be sent away."""
-    if not pod.preempts:
-        return NEVER
-    if _leaving(pod, board, refusals):
+def find_candidate(
+    pod: PodInfo, snapshot: Snapshot, *, counts: AffinityCounts, rejections: Mapping[str, Rejection]
+) -> Candidate | Mapping[str, Rejection] | str:
+    """Return the cheapest preemption, or why none of the resolvable Nodes is one, or why the Pod may not preempt."""
+    if not pod.can_preempt:
+        return NEVER_PREEMPTS
+    if _has_terminating_victims(pod, snapshot, rejections):
         return TERMINATING
-    found: list[Preemption] = []
-    why_not: dict[str, Refusal] = {}
-    for node, refused in refusals.items():
-        if refused.for_good:
+    candidates: list[Candidate] = []
+    failures: dict[str, Rejection] = {}
+    for node, rejection in rejections.items():
+        if rejection.unresolvable:
             continue
-        victims = victims_on(pod, board.nodes[node], around)
-        if isinstance(victims, Refusal):
-            why_not[node] = victims
+        victims = select_victims(pod, snapshot.nodes[node], counts)
+        if isinstance(victims, Rejection):
+            failures[node] = victims
         else:
-            found.append(Preemption(node, victims))
-    return min(found, key=_cost) if found else why_not
+            candidates.append(Candidate(node, victims))
+    return min(candidates, key=_candidate_cost) if candidates else failures
 
 
-def victims_on(pod: PodInfo, room: NodeInfo, around: Neighbours) -> tuple[PodInfo, ...] | Refusal:
-    """Return the fewest Pods of the room without which the Pod fits, the least important first to go."""
-    lesser = [each for each in room.pods.values() if each.priority < pod.priority]
-    if not lesser:
+def select_victims(
+    pod: PodInfo, node: NodeInfo, counts: AffinityCounts
+) -> tuple[PodInfo, ...] | Rejection:
+    """Return the fewest Pods of the Node without which the Pod fits, those of lowest priority if there is a choice."""
+    lower = [each for each in node.pods.values() if each.priority < pod.priority]
+    if not lower:
         return NO_VICTIMS
-    lesser.sort(key=lambda each: (-each.priority, each.created))
-    refused = _without(pod, room, around=around, gone=lesser)
-    if refused is not None:
-        return refused
-    gone = list(lesser)
-    for each in lesser:
-        spared = [other for other in gone if other is not each]
-        if _without(pod, room, around=around, gone=spared) is None:
-            gone = spared
-    return tuple(gone)
+    lower.sort(key=lambda each: (-each.priority, each.created))
+    rejection = _filter_without(pod, node, counts=counts, victims=lower)
+    if rejection is not None:
+        return rejection
+    # All of them would be enough; reprieve one after the other, the most important first.
+    victims = list(lower)
+    for each in lower:
+        fewer = [other for other in victims if other is not each]
+        if _filter_without(pod, node, counts=counts, victims=fewer) is None:
+            victims = fewer
+    return tuple(victims)
 
 
-def _without(
-    pod: PodInfo, room: NodeInfo, *, around: Neighbours, gone: list[PodInfo]
-) -> Refusal | None:
-    emptier = room.changed(without={each.uid for each in gone})
-    return filters.refusal(pod, emptier, around.without(gone, room))
+def _filter_without(
+    pod: PodInfo, node: NodeInfo, *, counts: AffinityCounts, victims: list[PodInfo]
+) -> Rejection | None:
+    remaining = node.copy(without={each.uid for each in victims})
+    return run_filters(pod, remaining, counts.without(victims, node))
 
 
-def _leaving(pod: PodInfo, board: Snapshot, refusals: Mapping[str, Refusal]) -> bool:
-    """Tell whether Pods are already leaving the Node that was promised to the Pod."""
-    room = board.nodes.get(pod.nominated) if pod.nominated else None
-    refused = refusals.get(pod.nominated)
-    if room is None or (refused is not None and refused.for_good):
+def _has_terminating_victims(
+    pod: PodInfo, snapshot: Snapshot, rejections: Mapping[str, Rejection]
+) -> bool:
+    node = snapshot.nodes.get(pod.nominated_node) if pod.nominated_node else None
+    rejection = rejections.get(pod.nominated_node)
+    if node is None or (rejection is not None and rejection.unresolvable):
         return False
-    return any(each.deleting and each.priority < pod.priority for each in room.pods.values())
+    return any(each.deleting and each.priority < pod.priority for each in node.pods.values())
 
 
-def _cost(each: Preemption) -> tuple[int, int, int, float, str]:
-    priorities = [victim.priority for victim in each.victims]
+def _candidate_cost(candidate: Candidate) -> tuple[int, int, int, float, str]:
+    priorities = [victim.priority for victim in candidate.victims]
     highest = max(priorities)
-    # Of victims that matter alike those that began last have least to lose.
-    youngest = min(
-        victim.created.timestamp() for victim in each.victims if victim.priority == highest
+    # Among victims of equal priority those that started last have the least work to lose.
+    oldest = min(
+        victim.created.timestamp() for victim in candidate.victims if victim.priority == highest
     )
-    # Counted from the lowest priority there is, so that one more victim is never cheaper.
-    total = sum(priority - _LOWEST for priority in priorities)
-    return highest, total, len(priorities), -youngest, each.node
-
-
-_MOST = 100
-_TAINTS, _AFFINITY, _NEIGHBOURS = 3, 2, 2
-
-
-def points(pod: PodInfo, nodes: Sequence[NodeInfo], wished: Counter[Pair]) -> list[int]:
-    """Return the points of each Node, in the order given."""
-    total = [left_free(pod, room) for room in nodes]
-    if any(room.soft_taints for room in nodes):
-        _add_weighted(total, _TAINTS, _few_is_best([_unwelcome(pod, room) for room in nodes]))
-    if pod.preferred:
-        _add_weighted(total, _AFFINITY, _most_is_best([_preference(pod, room) for room in nodes]))
-    if wished:
-        _add_weighted(total, _NEIGHBOURS, _between([_company(room, wished) for room in nodes]))
-    return total
-
-
-def left_free(pod: PodInfo, room: NodeInfo) -> int:
-    """Return how much of the Node's CPU and memory stays free with the Pod, out of a hundred."""
-    cpu = _free(room.offers.get("cpu", 0), room.floor_cpu + pod.floor[0])
-    memory = _free(room.offers.get("memory", 0), room.floor_memory + pod.floor[1])
-    return (cpu + memory) // 2
-
-
-def _free(offered: int, used: int) -> int:
-    return (offered - used) * _MOST // offered if offered > 0 and used <= offered else 0
-
-
-def _unwelcome(pod: PodInfo, room: NodeInfo) -> int:
-    return sum(affinity.tolerated(each, pod.tolerations) is None for each in room.soft_taints)
-
-
-def _preference(pod: PodInfo, room: NodeInfo) -> int:
-    return sum(
-        each.weight
-        for each in pod.preferred
-        if affinity.term_holds(each.preference, room.name, room.labels)
-    )
-
-
-def _company(room: NodeInfo, wished: Counter[Pair]) -> int:
-    return sum(wished[pair] for pair in room.labels.items() if pair in wished)
-
-
-def _few_is_best(counts: list[int]) -> list[int]:
-    most = max(counts)
-    return [_MOST - count * _MOST // most if most else _MOST for count in counts]
-
-
-def _most_is_best(counts: list[int]) -> list[int]:
-    most = max(counts)
-    return [count * _MOST // most if most > 0 else 0 for count in counts]
-
-
-def _between(counts: list[int]) -> list[int]:
-    least, most = min(counts), max(counts)
-    return [(count - least) * _MOST // (most - least) if most > least else 0 for count in counts]
-
-
-def _add_weighted(total: list[int], weight: int, more: list[int]) -> None:
-    for index, points_more in enumerate(more):
-        total[index] += weight * points_more
-
-
-# Of so many Nodes where a Pod may go one is good enough; looking at more costs more than it brings.
-ENOUGH = 100
-NO_NODES = "no nodes available to schedule pods"
-_CONFLICT = "pod affinity terms conflict"
-# What the real scheduler's other ways to make room have to say: device claims that are not there could be given up, and of
-# a Pod that was refused before any Node was looked at they know nothing.
-_NO_CLAIMS = "no new claims to deallocate"
-_UNPREPARED = "not found"
-
-
-@dataclass(frozen=True, slots=True)
-class Fits:
-    """The Pod goes to this Node."""
-
-    node: str
-
-
-@dataclass(frozen=True, slots=True)
-class Unfit:
-    """The Pod goes nowhere for now; if somebody is to leave for it, it says who, and where the place will be."""
-
-    message: str
-    victims: tuple[PodInfo, ...] = ()
-    nominated: str = ""
-
-
-Decision = Fits | Unfit
-
-
-@dataclass(slots=True)
-class Search:
-    """Where a Pod may go, and why not elsewhere."""
-
-    fitting: list[NodeInfo] = field(default_factory=list)
-    refusals: dict[str, Refusal] = field(default_factory=dict)
-    complaint: str = ""
-
-
-def decide(pod: PodInfo, board: Snapshot, dice: random.Random) -> Decision:
-    """Return where the Pod goes, or why nowhere."""
-    if not board.open:
-        return Unfit(NO_NODES)
-    around = interpod_affinity.look_around(pod, board)
-    search = look(pod, board, around=around, dice=dice)
-    if not search.fitting:
-        return _unfit(pod, board, around=around, search=search)
-    return Fits(_best(pod, search.fitting, board=board, dice=dice).name)
-
-
-def look(pod: PodInfo, board: Snapshot, *, around: Neighbours, dice: random.Random) -> Search:
-    """Try the Nodes until enough of them fit, beginning anywhere so that none is always last."""
-    if (kept := _kept_place(pod, board, around)) is not None:
-        return Search([kept])
-    named = None if pod.required is None else affinity.only_names(pod.required)
-    if named is not None and not named:
-        return Search(complaint=_CONFLICT)
-    search = Search()
-    count, start = len(board.open), dice.randrange(len(board.open))
-    for index in range(count):
-        room = board.open[(start + index) % count]
-        refused: Refusal | None = filters.NOT_NAMED
-        if named is None or room.name in named:
-            refused = may_go(pod, room, board=board, around=around)
-        if refused is not None:
-            search.refusals[room.name] = refused
-            continue
-        search.fitting.append(room)
-        if len(search.fitting) >= ENOUGH:
-            break
-    return search
-
-
-def _kept_place(pod: PodInfo, board: Snapshot, around: Neighbours) -> NodeInfo | None:
-    """Return the room that was freed for the Pod, if it may go there."""
-    room = board.nodes.get(pod.nominated) if pod.nominated else None
-    if room is None or not room.is_there:
-        return None
-    return room if may_go(pod, room, board=board, around=around) is None else None
-
-
-def may_go(pod: PodInfo, room: NodeInfo, *, board: Snapshot, around: Neighbours) -> Refusal | None:
-    """Return why the Pod may not go there, minding the places kept for Pods that are at least as important."""
-    waiting = board.nominated.get(room.name)
-    if waiting:
-        kept = [
-            each
-            for each in waiting.values()
-            if each.uid != pod.uid and each.priority >= pod.priority
-        ]
-        if kept:
-            refused = filters.refusal(pod, room.changed(plus=kept), around)
-            if refused is not None:
-                return refused
-    return filters.refusal(pod, room, around)
-
-
-def _best(
-    pod: PodInfo, fitting: list[NodeInfo], *, board: Snapshot, dice: random.Random
-) -> NodeInfo:
-    if len(fitting) == 1:
-        return fitting[0]
-    wished = interpod_affinity.wished(pod, board)
-    points = points(pod, fitting, wished)
-    most = max(points)
-    return dice.choice([room for room, each in zip(fitting, points, strict=True) if each == most])
-
-
-def _unfit(pod: PodInfo, board: Snapshot, *, around: Neighbours, search: Search) -> Unfit:
-    count = len(board.open)
-    if search.complaint:
-        return Unfit(f"{_none_of(count)}: {search.complaint}. {_UNPREPARED}")
-    told = f"{_none_of(count)}: {_histogram(search.refusals.values())}."
-    found = find(pod, board, around=around, refusals=search.refusals)
-    if isinstance(found, Preemption):
-        return Unfit(told, found.victims, found.node)
-    if isinstance(found, str):
-        # Nobody was looked for, so what was promised earlier still holds.
-        return Unfit(f"{told} {_NO_CLAIMS}, preemption: {found}", nominated=pod.nominated)
-    after = f"{_none_of(count)}: {_histogram_of_all(found, count)}."
-    return Unfit(f"{told} {_NO_CLAIMS}, preemption: {after}")
-
-
-def _none_of(count: int) -> str:
-    return f"0/{count} nodes are available"
-
-
-def _histogram_of_all(found: Mapping[str, Refusal], count: int) -> str:
-    rest = [NOT_HELPFUL] * (count - len(found))
-    return _histogram([*found.values(), *rest])
-
-
-def _histogram(refusals: Iterable[Refusal]) -> str:
-    counts = Counter(reason for each in refusals for reason in each.reasons)
-    return ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items()))
+    # Relative to the lowest possible priority, so that one more victim never makes the sum smaller.
+    total = sum(priority - _LOWEST_PRIORITY for priority in priorities)
+    return highest, total, len(priorities), -oldest, candidate.node

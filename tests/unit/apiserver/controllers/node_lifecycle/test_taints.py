@@ -12,7 +12,12 @@ import pytest
 from bramley.api.core import Node, Pod, Taint
 from bramley.apiserver.controllers import node_lifecycle
 from bramley.apiserver.controllers.node_lifecycle import taints
-from bramley.apiserver.controllers.node_lifecycle.zones import State, Turn, Zones, state_of
+from bramley.apiserver.controllers.node_lifecycle.zones import (
+    DisruptionChange,
+    Zones,
+    ZoneState,
+    zone_state,
+)
 from bramley.apiserver.controllers.timings import Timings
 from tests.unit.apiserver.controllers.one_controller import a_world_with
 
@@ -41,7 +46,7 @@ def pairs(found: list[Taint]) -> list[tuple[str, str]]:
 
 MINE = ("mine", "NoSchedule")
 STALE = ("node.kubernetes.io/disk-pressure", "NoSchedule")
-KEEPING_AWAY = {
+NO_SCHEDULE = {
     "well": (a_node({"Ready": "True"}), []),
     "never heard of": (a_node({}), []),
     "not ready": (a_node({"Ready": "False"}), [("not-ready", "NoSchedule")]),
@@ -73,11 +78,11 @@ KEEPING_AWAY = {
 }
 
 
-@pytest.mark.parametrize("case", KEEPING_AWAY)
+@pytest.mark.parametrize("case", NO_SCHEDULE)
 def test_taints_follow_from_conditions(case: str) -> None:
-    node, wanted = KEEPING_AWAY[case]
+    node, wanted = NO_SCHEDULE[case]
 
-    assert pairs(taints.keeping_away(node, today=TODAY)) == wanted
+    assert pairs(taints.with_no_schedule_taints(node, now_utc=TODAY)) == wanted
 
 
 @pytest.mark.parametrize(
@@ -92,13 +97,13 @@ def test_taints_follow_from_conditions(case: str) -> None:
 def test_of_the_two_that_evict_there_is_one_at_most(
     before: str | None, key: str | None, wanted: list[tuple[str, str]]
 ) -> None:
-    first = taints.evicting([], before, today=TODAY)
+    first = taints.with_no_execute_taint([], before, now_utc=TODAY)
 
-    assert pairs(taints.evicting(first, key, today=TODAY)) == wanted
+    assert pairs(taints.with_no_execute_taint(first, key, now_utc=TODAY)) == wanted
 
 
 K, L = Taint(key="k", effect="NoExecute"), Taint(key="l", effect="NoExecute")
-BEARS: dict[str, tuple[list[dict[str, Any]], list[Taint], int | None]] = {
+TOLERATED: dict[str, tuple[list[dict[str, Any]], list[Taint], int | None]] = {
     "not at all": ([], [K], 0),
     "for ever": ([{"key": "k", "operator": "Exists"}], [K], None),
     "for a while": ([{"key": "k", "operator": "Exists", "tolerationSeconds": 9}], [K], 9),
@@ -128,40 +133,40 @@ BEARS: dict[str, tuple[list[dict[str, Any]], list[Taint], int | None]] = {
 }
 
 
-@pytest.mark.parametrize("case", BEARS)
+@pytest.mark.parametrize("case", TOLERATED)
 def test_a_pod_bears_taints(case: str) -> None:
-    tolerations, given, wanted = BEARS[case]
+    tolerations, given, wanted = TOLERATED[case]
     pod = msgspec.convert({"spec": {"tolerations": tolerations}}, Pod)
 
-    assert taints.bears(pod, given) == wanted
+    assert taints.toleration_limit(pod, given) == wanted
 
 
 @pytest.mark.parametrize(
     ("ready", "silent", "wanted"),
     [
-        (1, 0, State.NORMAL),
-        (0, 1, State.FULL),
-        (1, 2, State.NORMAL),
-        (1, 3, State.PARTIAL),
-        (10, 9, State.NORMAL),
-        (45, 55, State.PARTIAL),
-        (46, 54, State.NORMAL),
+        (1, 0, ZoneState.NORMAL),
+        (0, 1, ZoneState.FULL),
+        (1, 2, ZoneState.NORMAL),
+        (1, 3, ZoneState.PARTIAL),
+        (10, 9, ZoneState.NORMAL),
+        (45, 55, ZoneState.PARTIAL),
+        (46, 54, ZoneState.NORMAL),
     ],
 )
-def test_a_zone_is(ready: int, silent: int, wanted: State) -> None:
-    assert state_of([True] * ready + [False] * silent, share=0.55) is wanted
+def test_a_zone_is(ready: int, silent: int, wanted: ZoneState) -> None:
+    assert zone_state([True] * ready + [False] * silent, share=0.55) is wanted
 
 
 def test_silence_right_after_a_start_is_no_news() -> None:
     zones = Zones(Timings())
 
-    first = zones.look({"": [False, False]})
-    was_one_ready = zones.was_one_ready
-    zones.look({"": [True, False]})
-    later = zones.look({"": [False, False]})
+    first = zones.update({"": [False, False]})
+    was_any_ready = zones.was_any_ready
+    zones.update({"": [True, False]})
+    later = zones.update({"": [False, False]})
 
-    assert (first, was_one_ready) == (Turn.ALL_SILENT, False)
-    assert (later, zones.was_one_ready) == (Turn.ALL_SILENT, True)
+    assert (first, was_any_ready) == (DisruptionChange.ALL_DISRUPTED, False)
+    assert (later, zones.was_any_ready) == (DisruptionChange.ALL_DISRUPTED, True)
 
 
 async def test_a_cordon_becomes_a_taint_and_vanishes_with_it() -> None:

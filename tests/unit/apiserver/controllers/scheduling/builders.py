@@ -11,6 +11,7 @@ import msgspec
 
 from bramley.api.core import Node, Pod
 from bramley.apiserver.controllers.scheduling import select_node
+from bramley.apiserver.controllers.scheduling.pod_info import PodInfo
 from bramley.apiserver.controllers.scheduling.select_node import Decision
 from bramley.apiserver.controllers.scheduling.snapshot import Snapshot
 
@@ -55,32 +56,32 @@ def on(node: str, pod: Pod) -> Pod:
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
 
 
-def a_board(nodes: Iterable[Node], pods: Iterable[Pod] = ()) -> Snapshot:
+def a_snapshot(nodes: Iterable[Node], pods: Iterable[Pod] = ()) -> Snapshot:
     """Return a board with these Nodes, and the Pods that have one."""
-    board = Snapshot()
+    snapshot = Snapshot()
     for node in nodes:
-        board.put_node(node)
+        snapshot.update_node(node)
     for pod in pods:
-        board.put_pod(PodInfo.of(pod), pod.spec.node_name)
-    return board
+        snapshot.add_pod(PodInfo.of(pod), pod.spec.node_name)
+    return snapshot
 
 
 def decision(pod: Pod, nodes: Iterable[Node], pods: Iterable[Pod] = ()) -> Decision:
     """Return what is decided about a Pod."""
-    return select_node.decide(PodInfo.of(pod), a_board(nodes, pods), random.Random(1))
+    return select_node.decide(PodInfo.of(pod), a_snapshot(nodes, pods), random.Random(1))
 
 
-def near(key: str = "kubernetes.io/hostname", **labels: str) -> dict[str, Any]:
+def affinity_term(key: str = "kubernetes.io/hostname", **labels: str) -> dict[str, Any]:
     """Return a term of pod affinity."""
     return {"topologyKey": key, "labelSelector": {"matchLabels": labels}}
 
 
-def apart(*terms: dict[str, Any]) -> dict[str, Any]:
+def anti_affinity_to(*terms: dict[str, Any]) -> dict[str, Any]:
     """Return an affinity that keeps others away."""
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": list(terms)}}
 
 
-def together(*terms: dict[str, Any]) -> dict[str, Any]:
+def affinity_to(*terms: dict[str, Any]) -> dict[str, Any]:
     """Return an affinity that wants others near."""
     return {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": list(terms)}}
 

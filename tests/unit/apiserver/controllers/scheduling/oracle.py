@@ -16,7 +16,7 @@ def amount(text: str) -> Fraction:
     return Fraction(text)
 
 
-def asked(pod: Wire, name: str) -> Fraction:
+def requested_amount(pod: Wire, name: str) -> Fraction:
     containers = pod["spec"]["containers"]
     return sum(
         (amount(each["resources"]["requests"].get(name, "0")) for each in containers), Fraction(0)
@@ -41,8 +41,8 @@ def has_room(pod: Wire, node: Wire, here: list[Wire]) -> bool:
         return False
     names = {name for each in pod["spec"]["containers"] for name in each["resources"]["requests"]}
     return all(
-        asked(pod, name) == 0
-        or asked(pod, name) + sum(asked(each, name) for each in here)
+        requested_amount(pod, name) == 0
+        or requested_amount(pod, name) + sum(requested_amount(each, name) for each in here)
         <= amount(offers.get(name, "0"))
         for name in names
     )
@@ -134,7 +134,7 @@ def company_agrees(
     if any(term["topologyKey"] not in labels for term in wanted):
         return False
     meant = [each for each in pods if all(means(term, pod, each) for term in wanted)]
-    near = all(
+    is_near = all(
         any(
             labels_of.get(each["spec"]["nodeName"], {}).get(term["topologyKey"])
             == labels[term["topologyKey"]]
@@ -147,7 +147,7 @@ def company_agrees(
         for each in meant
         if any(t["topologyKey"] in labels_of.get(each["spec"]["nodeName"], {}) for t in wanted)
     ]
-    return near or (not placed and all(means(term, pod, pod) for term in wanted))
+    return is_near or (not placed and all(means(term, pod, pod) for term in wanted))
 
 
 def terms(pod: Wire, kind: str) -> list[Wire]:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from bramley.api.core import Node, Pod
 from bramley.apiserver.controllers.scheduling import select_node
-from bramley.apiserver.controllers.scheduling.select_node import Fits
+from bramley.apiserver.controllers.scheduling.pod_info import PodInfo
+from bramley.apiserver.controllers.scheduling.select_node import Selected
 from bramley.apiserver.controllers.scheduling.snapshot import Snapshot
 from tests.unit.apiserver.controllers.scheduling import oracle
 
@@ -110,11 +111,11 @@ PODS = st.lists(a_wire_pod(), max_size=12)
 
 @given(nodes(), PODS, st.randoms(use_true_random=False))
 def test_each_pod_goes_where_it_may_and_stays_only_if_it_may_nowhere(
-    cluster: list[dict[str, Any]], arriving: list[dict[str, Any]], dice: random.Random
+    cluster: list[dict[str, Any]], arriving: list[dict[str, Any]], rng: random.Random
 ) -> None:
-    board = Snapshot()
+    snapshot = Snapshot()
     for node in cluster:
-        board.put_node(msgspec.convert(node, Node))
+        snapshot.update_node(msgspec.convert(node, Node))
     placed: list[dict[str, Any]] = []
     for number, wire in enumerate(arriving):
         wire["metadata"] |= {"name": f"p{number}", "uid": f"u{number}"}
@@ -123,36 +124,36 @@ def test_each_pod_goes_where_it_may_and_stays_only_if_it_may_nowhere(
             node["metadata"]["name"] for node in cluster if oracle.fits(wire, node, placed, cluster)
         }
 
-        found = select_node.decide(pod, board, dice)
+        found = select_node.decide(pod, snapshot, rng)
 
-        if isinstance(found, Fits):
+        if isinstance(found, Selected):
             assert found.node in may
-            board.put_pod(pod, found.node)
+            snapshot.add_pod(pod, found.node)
             wire["spec"]["nodeName"] = found.node
             placed.append(wire)
         else:
             assert may == set(), found.message
-        if placed and dice.random() < 0.2:
-            gone = placed.pop(dice.randrange(len(placed)))
-            board.take_pod(gone["metadata"]["uid"])
+        if placed and rng.random() < 0.2:
+            gone = placed.pop(rng.randrange(len(placed)))
+            snapshot.remove_pod(gone["metadata"]["uid"])
 
 
 @given(nodes(), PODS)
 def test_a_board_that_everybody_left_is_as_it_was(
     cluster: list[dict[str, Any]], arriving: list[dict[str, Any]]
 ) -> None:
-    board = Snapshot()
+    snapshot = Snapshot()
     for node in cluster:
-        board.put_node(msgspec.convert(node, Node))
+        snapshot.update_node(msgspec.convert(node, Node))
     for number, wire in enumerate(arriving):
         wire["metadata"] |= {"name": f"p{number}", "uid": f"u{number}"}
-        board.put_pod(PodInfo.of(msgspec.convert(wire, Pod)), f"n{number % 7}")
+        snapshot.add_pod(PodInfo.of(msgspec.convert(wire, Pod)), f"n{number % 7}")
 
     for number in range(len(arriving)):
-        board.take_pod(f"u{number}")
+        snapshot.remove_pod(f"u{number}")
 
-    assert (board.pod_groups, board.anti_affinity_groups) == ({}, {})
-    assert set(board.nodes) == {node["metadata"]["name"] for node in cluster}
-    for room in board.nodes.values():
-        assert (set(room.used.values()) | {0}, room.pods, +room.ports) == ({0}, {}, {})
-        assert (room.floor_cpu, room.floor_memory) == (0, 0)
+    assert (snapshot.pod_groups, snapshot.anti_affinity_groups) == ({}, {})
+    assert set(snapshot.nodes) == {node["metadata"]["name"] for node in cluster}
+    for info in snapshot.nodes.values():
+        assert (set(info.requested.values()) | {0}, info.pods, +info.ports) == ({0}, {}, {})
+        assert (info.nonzero_cpu, info.nonzero_memory) == (0, 0)

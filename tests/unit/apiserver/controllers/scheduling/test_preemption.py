@@ -7,14 +7,15 @@ import random
 
 from bramley.api.core import Pod
 from bramley.apiserver.controllers.scheduling import select_node
-from bramley.apiserver.controllers.scheduling.select_node import Fits, Unfit
+from bramley.apiserver.controllers.scheduling.pod_info import PodInfo
+from bramley.apiserver.controllers.scheduling.select_node import Selected, Unschedulable
 from tests.unit.apiserver.controllers.scheduling.builders import (
-    a_board,
     a_node,
     a_pod,
-    apart,
+    a_snapshot,
+    affinity_term,
+    anti_affinity_to,
     decision,
-    near,
     on,
 )
 
@@ -28,7 +29,7 @@ def big(priority: int = 10, cpu: str = "4") -> Pod:
 
 
 def victims(found: object) -> list[str]:
-    assert isinstance(found, Unfit), found
+    assert isinstance(found, Unschedulable), found
     return [victim.key.name for victim in found.victims]
 
 
@@ -61,7 +62,7 @@ def test_nobody_leaves_if_that_does_not_help() -> None:
 
     found = decision(big(), [a_node("a")], pods)
 
-    assert found == Unfit(
+    assert found == Unschedulable(
         "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: "
         "0/1 nodes are available: 1 Insufficient cpu."
     )
@@ -73,8 +74,8 @@ def test_the_node_whose_victims_matter_least_is_freed() -> None:
 
     found = decision(big(), nodes, pods)
 
-    assert isinstance(found, Unfit)
-    assert found.nominated == "b"
+    assert isinstance(found, Unschedulable)
+    assert found.nominated_node == "b"
 
 
 def test_fewer_victims_of_the_same_kind_are_better() -> None:
@@ -85,7 +86,7 @@ def test_fewer_victims_of_the_same_kind_are_better() -> None:
 
 
 def test_victims_can_be_unloved_neighbours() -> None:
-    pod = a_pod("p", priority=10, affinity=apart(near(app="x")))
+    pod = a_pod("p", priority=10, affinity=anti_affinity_to(affinity_term(app="x")))
     pods = [on("a", a_pod("x", labels={"app": "x"})), on("a", a_pod("y"))]
 
     assert victims(decision(pod, [a_node("a")], pods)) == ["x"]
@@ -93,39 +94,44 @@ def test_victims_can_be_unloved_neighbours() -> None:
 
 def test_guards_leave_for_those_they_keep_away() -> None:
     pod = a_pod("p", priority=10, labels={"app": "y"})
-    pods = [on("a", a_pod("x", affinity=apart(near(app="y")))), on("a", a_pod("z"))]
+    pods = [
+        on("a", a_pod("x", affinity=anti_affinity_to(affinity_term(app="y")))),
+        on("a", a_pod("z")),
+    ]
 
     assert victims(decision(pod, [a_node("a")], pods)) == ["x"]
 
 
 def test_while_victims_leave_nobody_else_has_to() -> None:
     leaving = small("x", "a", cpu="4")
-    board = a_board([a_node("a"), a_node("b")], [leaving, small("y", "b", cpu="4")])
-    board.put_pod(dataclasses.replace(PodInfo.of(leaving), deleting=True), "a")
+    snapshot = a_snapshot([a_node("a"), a_node("b")], [leaving, small("y", "b", cpu="4")])
+    snapshot.add_pod(dataclasses.replace(PodInfo.of(leaving), deleting=True), "a")
     pod = a_pod("p", priority=10, requests={"cpu": "4"}, status={"nominatedNodeName": "a"})
 
-    found = select_node.decide(PodInfo.of(pod), board, random.Random(0))
+    found = select_node.decide(PodInfo.of(pod), snapshot, random.Random(0))
 
-    assert isinstance(found, Unfit)
+    assert isinstance(found, Unschedulable)
     assert found.message.endswith("not eligible due to a terminating pod on the nominated node.")
-    assert (found.victims, found.nominated) == ((), "a")
+    assert (found.victims, found.nominated_node) == ((), "a")
 
 
 def test_a_place_that_was_freed_is_kept_for_whom_it_was_freed() -> None:
-    board = a_board([a_node("a")])
+    snapshot = a_snapshot([a_node("a")])
     waiting = PodInfo.of(big())
-    board.nominate(waiting, "a")
+    snapshot.nominate(waiting, "a")
 
-    lesser = select_node.decide(PodInfo.of(a_pod("q", requests={"cpu": "1"})), board, random.Random(0))
+    lesser = select_node.decide(
+        PodInfo.of(a_pod("q", requests={"cpu": "1"})), snapshot, random.Random(0)
+    )
     greater = a_pod("r", priority=11, requests={"cpu": "1"})
 
-    assert isinstance(lesser, Unfit)
-    assert select_node.decide(PodInfo.of(greater), board, random.Random(0)) == Fits("a")
-    assert select_node.decide(waiting, board, random.Random(0)) == Fits("a")
+    assert isinstance(lesser, Unschedulable)
+    assert select_node.decide(PodInfo.of(greater), snapshot, random.Random(0)) == Selected("a")
+    assert select_node.decide(waiting, snapshot, random.Random(0)) == Selected("a")
 
 
 def test_a_pod_goes_where_room_was_made_for_it_though_elsewhere_is_more() -> None:
-    board = a_board([a_node("a", cpu="5"), a_node("b", cpu="50")])
+    snapshot = a_snapshot([a_node("a", cpu="5"), a_node("b", cpu="50")])
     pod = a_pod("p", requests={"cpu": "4"}, status={"nominatedNodeName": "a"})
 
-    assert select_node.decide(PodInfo.of(pod), board, random.Random(0)) == Fits("a")
+    assert select_node.decide(PodInfo.of(pod), snapshot, random.Random(0)) == Selected("a")

@@ -15,7 +15,7 @@ from bramley.api.meta import ObjectMeta
 from bramley.apiserver.controllers.scheduling import scheduler
 from bramley.base import errors
 from tests.unit.apiserver.controllers.one_controller import World, a_world, a_world_with, running
-from tests.unit.apiserver.controllers.scheduling.builders import apart, near
+from tests.unit.apiserver.controllers.scheduling.builders import affinity_term, anti_affinity_to
 
 FULL = (
     "0/1 nodes are available: 1 Too many pods. no new claims to deallocate, preemption: 0/1 nodes are available: "
@@ -153,7 +153,9 @@ async def test_more_of_a_node_helps() -> None:
 async def test_a_neighbour_that_comes_or_goes_helps() -> None:
     async with a_world_with(scheduler.add) as world:
         await world.node("mac-1", labels={"zone": "z"})
-        near_x = {"requiredDuringSchedulingIgnoredDuringExecution": [near("zone", app="x")]}
+        near_x = {
+            "requiredDuringSchedulingIgnoredDuringExecution": [affinity_term("zone", app="x")]
+        }
         await world.pod("wants", affinity={"podAffinity": near_x})
         await asyncio.sleep(20)
         assert await places(world) == {"wants": ""}
@@ -162,7 +164,7 @@ async def test_a_neighbour_that_comes_or_goes_helps() -> None:
         await asyncio.sleep(2)
         assert await places(world) == {"wants": "mac-1", "x": "mac-1"}
 
-        await world.pod("loner", affinity=apart(near("zone", app="x")))
+        await world.pod("loner", affinity=anti_affinity_to(affinity_term("zone", app="x")))
         await asyncio.sleep(20)
         assert (await places(world))["loner"] == ""
         await remove(world, "x")
@@ -177,8 +179,11 @@ async def test_a_term_can_mean_namespaces_by_their_labels() -> None:
         await world.node("mac-1", labels={"zone": "z"})
         await world.pod("x", namespace="other", labels={"app": "x"})
         await asyncio.sleep(1)
-        term = {**near("zone", app="x"), "namespaceSelector": {"matchLabels": {"team": "a"}}}
-        await world.pod("loner", affinity=apart(term))
+        term = {
+            **affinity_term("zone", app="x"),
+            "namespaceSelector": {"matchLabels": {"team": "a"}},
+        }
+        await world.pod("loner", affinity=anti_affinity_to(term))
         await asyncio.sleep(2)
         assert (await places(world))["loner"] == ""
 

@@ -9,75 +9,75 @@ from bramley.apiserver.controllers.scheduling.scheduling_queue import Scheduling
 from tests.unit.apiserver.controllers.scheduling.builders import a_pod
 
 
-def a_line() -> SchedulingQueue:
-    return SchedulingQueue(backoff=timedelta(seconds=1), most=timedelta(seconds=10))
+def a_queue() -> SchedulingQueue:
+    return SchedulingQueue(backoff=timedelta(seconds=1), max_backoff=timedelta(seconds=10))
 
 
 def waiting(name: str, priority: int = 0, age: int = 0) -> PodInfo:
     return PodInfo.of(a_pod(name, priority=priority, age=age))
 
 
-def order(line: SchedulingQueue, now: float) -> list[str]:
+def order(queue: SchedulingQueue, now: float) -> list[str]:
     found = []
-    while (pod := line.next(now)) is not None:
+    while (pod := queue.pop(now)) is not None:
         found.append(pod.key.name)
     return found
 
 
 def test_importance_goes_before_age() -> None:
-    line = a_line()
+    queue = a_queue()
     for pod in (waiting("young"), waiting("old", age=9), waiting("great", 5), waiting("low", -1)):
-        line.add(pod, 0)
+        queue.add(pod, 0)
 
-    assert order(line, 0) == ["great", "old", "young", "low"]
+    assert order(queue, 0) == ["great", "old", "young", "low"]
 
 
 def test_a_pod_waits_once_however_often_it_comes() -> None:
-    line, pod = a_line(), waiting("p")
-    line.add(pod, 0)
-    line.add(pod, 0)
-    line.add(waiting("p"), 0)
+    queue, pod = a_queue(), waiting("p")
+    queue.add(pod, 0)
+    queue.add(pod, 0)
+    queue.add(waiting("p"), 0)
 
-    assert order(line, 0) == ["p"]
+    assert order(queue, 0) == ["p"]
 
 
 def test_the_backoff_doubles_up_to_its_most() -> None:
-    line, pod, waits = a_line(), waiting("p"), []
+    queue, pod, waits = a_queue(), waiting("p"), []
     for _ in range(6):
-        line.tried(pod.key, 100)
-        waits.append(line.add(pod, 100))
-        line.next(200)
+        queue.record_attempt(pod.key, 100)
+        waits.append(queue.add(pod, 100))
+        queue.pop(200)
 
     assert waits == [1, 2, 4, 8, 10, 10]
 
 
 def test_nobody_is_next_before_his_backoff_ends() -> None:
-    line = a_line()
+    queue = a_queue()
     great, low = waiting("great", 5), waiting("low")
-    line.tried(great.key, 100)
-    line.add(great, 100)
-    line.add(low, 100)
+    queue.record_attempt(great.key, 100)
+    queue.add(great, 100)
+    queue.add(low, 100)
 
-    assert line.next(100) is low
-    assert line.next(100.9) is None
-    assert line.next(101) is great
+    assert queue.pop(100) is low
+    assert queue.pop(100.9) is None
+    assert queue.pop(101) is great
 
 
 def test_those_whose_backoff_ends_together_are_ordered_too() -> None:
-    line = a_line()
+    queue = a_queue()
     for pod in (waiting("low"), waiting("great", 5)):
-        line.tried(pod.key, 100)
-        line.add(pod, 100)
+        queue.record_attempt(pod.key, 100)
+        queue.add(pod, 100)
 
-    assert order(line, 101) == ["great", "low"]
+    assert order(queue, 101) == ["great", "low"]
 
 
 def test_who_left_the_line_is_not_called_and_has_no_past() -> None:
-    line, pod = a_line(), waiting("p")
-    line.tried(pod.key, 100)
-    line.add(pod, 100)
-    line.remove(pod.key)
+    queue, pod = a_queue(), waiting("p")
+    queue.record_attempt(pod.key, 100)
+    queue.add(pod, 100)
+    queue.remove(pod.key)
 
-    assert order(line, 200) == []
-    assert line.add(pod, 100) == 0
-    assert line.waits_for(pod.key, 100) == 0
+    assert order(queue, 200) == []
+    assert queue.add(pod, 100) == 0
+    assert queue.seconds_until_due(pod.key, 100) == 0

@@ -9,18 +9,19 @@ import pytest
 
 from bramley.api.core import Node, Pod
 from bramley.apiserver.controllers.scheduling import select_node
-from bramley.apiserver.controllers.scheduling.select_node import Fits, Unfit
+from bramley.apiserver.controllers.scheduling.pod_info import PodInfo
+from bramley.apiserver.controllers.scheduling.select_node import Selected, Unschedulable
 from tests.unit.apiserver.controllers.scheduling.builders import (
-    a_board,
     a_node,
     a_pod,
-    apart,
+    a_snapshot,
+    affinity_term,
+    affinity_to,
+    anti_affinity_to,
     decision,
     expression,
-    near,
     on,
     on_nodes,
-    together,
 )
 
 MAC = {"key": "tuist.dev/macos", "value": "true", "effect": "NoSchedule"}
@@ -140,7 +141,7 @@ FITS: dict[str, tuple[Pod, list[Node], list[Pod]]] = {
             affinity={
                 "podAntiAffinity": {
                     "preferredDuringSchedulingIgnoredDuringExecution": [
-                        {"weight": 1, "podAffinityTerm": near("zone", app="x")}
+                        {"weight": 1, "podAffinityTerm": affinity_term("zone", app="x")}
                     ]
                 }
             },
@@ -153,27 +154,27 @@ FITS: dict[str, tuple[Pod, list[Node], list[Pod]]] = {
         [on("full", a_pod("q", labels={"app": "x"}))],
     ),
     "near the others": (
-        a_pod("p", affinity=together(near("zone", app="x"))),
+        a_pod("p", affinity=affinity_to(affinity_term("zone", app="x"))),
         [a_node("no", labels={"zone": "z1"}), a_node("yes", labels={"zone": "z2"})],
         [on("yes", a_pod("q", labels={"app": "x"}))],
     ),
     "the first of many that want to be near each other": (
-        a_pod("p", labels={"app": "x"}, affinity=together(near("zone", app="x"))),
+        a_pod("p", labels={"app": "x"}, affinity=affinity_to(affinity_term("zone", app="x"))),
         [a_node("no"), a_node("yes", labels={"zone": "z2"})],
         [],
     ),
     "away from the others": (
-        a_pod("p", affinity=apart(near("zone", app="x"))),
+        a_pod("p", affinity=anti_affinity_to(affinity_term("zone", app="x"))),
         [a_node("no", labels={"zone": "z1"}), a_node("yes", labels={"zone": "z2"})],
         [on("no", a_pod("q", labels={"app": "x"}))],
     ),
     "away from those who want nobody": (
         a_pod("p", labels={"app": "y"}),
         [a_node("no", labels={"zone": "z1"}), a_node("yes", labels={"zone": "z2"})],
-        [on("no", a_pod("q", affinity=apart(near("zone", app="y"))))],
+        [on("no", a_pod("q", affinity=anti_affinity_to(affinity_term("zone", app="y"))))],
     ),
     "terms mean their own namespace": (
-        a_pod("p", affinity=apart(near(app="x"))),
+        a_pod("p", affinity=anti_affinity_to(affinity_term(app="x"))),
         [a_node("yes")],
         [on("yes", a_pod("q", namespace="other", labels={"app": "x"}))],
     ),
@@ -187,7 +188,7 @@ def test_a_pod_gets(case: str) -> None:
     names = {node.name for node in nodes}
     wanted = "b" if names == {"a", "b"} else "yes"
 
-    assert decision(pod, nodes, pods) == Fits(wanted)
+    assert decision(pod, nodes, pods) == Selected(wanted)
 
 
 def unhelpful(count: int, text: str) -> str:
@@ -276,13 +277,13 @@ UNFIT: dict[str, tuple[Pod, list[Node], list[Pod], str]] = {
         no_victims(1, "1 node(s) didn't have free ports for the requested pod ports"),
     ),
     "nobody to be near to": (
-        a_pod("p", affinity=together(near(app="x"))),
+        a_pod("p", affinity=affinity_to(affinity_term(app="x"))),
         [a_node("a")],
         [],
         unhelpful(1, "1 node(s) didn't match pod affinity rules"),
     ),
     "too near": (
-        a_pod("p", affinity=apart(near(app="x"))),
+        a_pod("p", affinity=anti_affinity_to(affinity_term(app="x"))),
         [a_node("a")],
         [on("a", a_pod("q", labels={"app": "x"}))],
         no_victims(1, "1 node(s) didn't match pod anti-affinity rules"),
@@ -290,7 +291,7 @@ UNFIT: dict[str, tuple[Pod, list[Node], list[Pod], str]] = {
     "not wanted": (
         a_pod("p", labels={"app": "y"}),
         [a_node("a")],
-        [on("a", a_pod("q", affinity=apart(near(app="y"))))],
+        [on("a", a_pod("q", affinity=anti_affinity_to(affinity_term(app="y"))))],
         no_victims(1, "1 node(s) didn't satisfy existing pods anti-affinity rules"),
     ),
     "each node its own reason": (
@@ -315,7 +316,7 @@ def test_a_pod_fits_nowhere(case: str) -> None:
 
     found = decision(pod, nodes, pods)
 
-    assert isinstance(found, Unfit)
+    assert isinstance(found, Unschedulable)
     assert found.message == message
 
 
@@ -325,11 +326,13 @@ def test_terms_that_name_different_nodes_conflict() -> None:
 
     found = decision(a_pod("p", affinity=on_nodes(term)), [a_node("a"), a_node("b")])
 
-    assert found == Unfit("0/2 nodes are available: pod affinity terms conflict. not found")
+    assert found == Unschedulable("0/2 nodes are available: pod affinity terms conflict. not found")
 
 
 def test_alike_nodes_share_the_pods_by_chance_and_not_by_name() -> None:
-    board = a_board([a_node(name) for name in "abcd"])
-    chosen = {select_node.decide(PodInfo.of(PLAIN), board, random.Random(seed)) for seed in range(100)}
+    snapshot = a_snapshot([a_node(name) for name in "abcd"])
+    chosen = {
+        select_node.decide(PodInfo.of(PLAIN), snapshot, random.Random(seed)) for seed in range(100)
+    }
 
-    assert chosen == {Fits(name) for name in "abcd"}
+    assert chosen == {Selected(name) for name in "abcd"}

@@ -1,15 +1,79 @@
-"""Admission webhooks and policies: stored and filled in. Which policy is honoured is decided elsewhere."""
+"""The group admissionregistration.k8s.io: webhooks and policies, stored and defaulted; `rest.admission` does not call them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from bramley.apiserver.apimachinery import causes
-from bramley.apiserver.registry.resources import Json
+from bramley.apiserver.kinds.definitions import first_status, kind
+from bramley.apiserver.registry.resources import (
+    Json,
+    Rules,
+    ServedResource,
+)
 from bramley.base.errors import Cause
 
+GROUP = "admissionregistration.k8s.io"
 _WEBHOOK: Json = {"failurePolicy": "Fail", "matchPolicy": "Equivalent", "timeoutSeconds": 10}
 _SEGMENTS = 3
+
+
+def kinds() -> tuple[ServedResource, ...]:
+    """Return the kinds that are defined here."""
+    return (*_webhooks(), *_policies())
+
+
+def _webhooks() -> tuple[ServedResource, ...]:
+    return tuple(
+        kind(
+            f"{sort}WebhookConfiguration",
+            group=GROUP,
+            namespaced=False,
+            categories=("api-extensions",),
+            rules=Rules(
+                shape=f"admissionregistration.v1.{sort}WebhookConfiguration",
+                default=default_webhooks,
+                check=check_webhooks,
+                counts_generation=True,
+                unconditional_update=False,
+            ),
+        )
+        for sort in ("Mutating", "Validating")
+    )
+
+
+def _policies() -> tuple[ServedResource, ...]:
+    return (
+        kind(
+            "ValidatingAdmissionPolicy",
+            group=GROUP,
+            plural="validatingadmissionpolicies",
+            namespaced=False,
+            categories=("api-extensions",),
+            has_status=True,
+            rules=Rules(
+                shape="admissionregistration.v1.ValidatingAdmissionPolicy",
+                complete=first_status(),
+                default=default_policy,
+                check=check_policy,
+                counts_generation=True,
+                unconditional_update=False,
+            ),
+        ),
+        kind(
+            "ValidatingAdmissionPolicyBinding",
+            group=GROUP,
+            namespaced=False,
+            categories=("api-extensions",),
+            rules=Rules(
+                shape="admissionregistration.v1.ValidatingAdmissionPolicyBinding",
+                default=default_binding,
+                check=check_binding,
+                counts_generation=True,
+                unconditional_update=False,
+            ),
+        ),
+    )
 
 
 def default_webhooks(new: Json) -> None:
@@ -28,16 +92,11 @@ def check_webhooks(new: Json) -> list[Cause]:
     return found
 
 
-def complete_policy(new: Json) -> None:
-    """Give a new policy its first status."""
-    new["status"] = {}
-
-
 def default_policy(new: Json) -> None:
     """Fill what a ValidatingAdmissionPolicy leaves out."""
     spec = {"failurePolicy": "Fail", **new.get("spec", {})}
     if "matchConstraints" in spec:
-        spec["matchConstraints"] = _matching(spec["matchConstraints"])
+        spec["matchConstraints"] = _with_match_defaults(spec["matchConstraints"])
     new["spec"] = spec
 
 
@@ -61,7 +120,7 @@ def default_binding(new: Json) -> None:
     """Fill what a ValidatingAdmissionPolicyBinding leaves out."""
     spec = new.setdefault("spec", {})
     if "matchResources" in spec:
-        new["spec"] = {**spec, "matchResources": _matching(spec["matchResources"])}
+        new["spec"] = {**spec, "matchResources": _with_match_defaults(spec["matchResources"])}
 
 
 def check_binding(new: Json) -> list[Cause]:
@@ -85,7 +144,7 @@ def _webhook(given: Json) -> Json:
     return webhook
 
 
-def _matching(given: Json) -> Json:
+def _with_match_defaults(given: Json) -> Json:
     matching = {"matchPolicy": "Equivalent", "namespaceSelector": {}, "objectSelector": {}, **given}
     for field in ("resourceRules", "excludeResourceRules"):
         if field in matching:

@@ -1,16 +1,18 @@
-"""What the kinds that make Pods must hold: a selector that means their template, sensible counts, and what may not change."""
+"""Validation of workloads: selectors that match their Pod template, counts, and fields that may not change."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from bramley.apiserver.apimachinery import causes, metadata
-from bramley.apiserver.kinds import label_selectors, numbers, pods
-from bramley.apiserver.registry.resources import Json
+from bramley.apiserver.kinds import amounts, label_selectors, pods
+from bramley.apiserver.registry.resources import (
+    Json,
+)
 from bramley.base.errors import Cause
 
-_MISSES = "`selector` does not match template `labels`"
-_FIXED = "field is immutable"
+_MISMATCH = "`selector` does not match template `labels`"
+_IMMUTABLE = "field is immutable"
 _STATEFUL_MAY_CHANGE = (
     "replicas",
     "ordinals",
@@ -27,7 +29,7 @@ def check_deployment(new: Json) -> list[Cause]:
     """Return what is wrong with a Deployment."""
     spec = new["spec"]
     counts = ("replicas", "minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds")
-    found = [*_selected(spec, "deployment"), *numbers.not_negative(spec, counts, "spec")]
+    found = [*_wrong_selection(spec, "deployment"), *amounts.not_negative(spec, counts, "spec")]
     found += _wrong_strategy(spec["strategy"])
     deadline = spec["progressDeadlineSeconds"]
     if deadline <= spec.get("minReadySeconds", 0):
@@ -40,14 +42,14 @@ def check_replica_set(new: Json) -> list[Cause]:
     """Return what is wrong with a ReplicaSet."""
     spec = new["spec"]
     counts = ("replicas", "minReadySeconds")
-    return [*_selected(spec, "deployment"), *numbers.not_negative(spec, counts, "spec")]
+    return [*_wrong_selection(spec, "deployment"), *amounts.not_negative(spec, counts, "spec")]
 
 
 def check_daemon_set(new: Json) -> list[Cause]:
     """Return what is wrong with a DaemonSet."""
     spec = new["spec"]
     counts = ("minReadySeconds", "revisionHistoryLimit")
-    found = [*_selected(spec, "daemonset"), *numbers.not_negative(spec, counts, "spec")]
+    found = [*_wrong_selection(spec, "daemonset"), *amounts.not_negative(spec, counts, "spec")]
     kinds = ("RollingUpdate", "OnDelete")
     if spec["updateStrategy"]["type"] not in kinds:
         wrong = spec["updateStrategy"]["type"]
@@ -59,7 +61,7 @@ def check_stateful_set(new: Json) -> list[Cause]:
     """Return what is wrong with a StatefulSet."""
     spec = new["spec"]
     counts = ("replicas", "minReadySeconds", "revisionHistoryLimit")
-    found = [*_selected(spec, "statefulset"), *numbers.not_negative(spec, counts, "spec")]
+    found = [*_wrong_selection(spec, "statefulset"), *amounts.not_negative(spec, counts, "spec")]
     policy = spec["podManagementPolicy"]
     if policy not in {"OrderedReady", "Parallel"}:
         detail = "must be 'OrderedReady' or 'Parallel'"
@@ -75,12 +77,12 @@ def check_replication_controller(new: Json) -> list[Cause]:
     """Return what is wrong with a ReplicationController."""
     spec = new["spec"]
     counts = ("replicas", "minReadySeconds")
-    found = [*numbers.not_negative(spec, counts, "spec")]
+    found = [*amounts.not_negative(spec, counts, "spec")]
     if not spec.get("selector"):
         found.append(causes.required("spec.selector"))
     labels = spec["template"]["metadata"].get("labels")
     if any((labels or {}).get(key) != value for key, value in spec.get("selector", {}).items()):
-        found.append(causes.invalid("spec.template.metadata.labels", labels, _MISSES))
+        found.append(causes.invalid("spec.template.metadata.labels", labels, _MISMATCH))
     return [*found, *check_template(spec["template"], "spec.template", restarts=("Always",))]
 
 
@@ -94,7 +96,7 @@ def check_selector_change(new: Json, old: Json) -> list[Cause]:
     selector = new["spec"].get("selector")
     if selector == old["spec"].get("selector"):
         return []
-    return [causes.invalid("spec.selector", selector, _FIXED)]
+    return [causes.invalid("spec.selector", selector, _IMMUTABLE)]
 
 
 def check_stateful_set_change(new: Json, old: Json) -> list[Cause]:
@@ -112,7 +114,7 @@ def check_counts(new: Json, _old: Json) -> list[Cause]:
     """Return what is wrong with the counts in the status of a ReplicaSet or ReplicationController."""
     status = new.get("status", {})
     counts = ("replicas", *_COUNTED, "observedGeneration")
-    found = [*numbers.not_negative(status, counts, "status")]
+    found = [*amounts.not_negative(status, counts, "status")]
     detail = "cannot be greater than status.replicas"
     found += [
         causes.invalid(f"status.{name}", status[name], detail)
@@ -137,7 +139,7 @@ def check_template(template: Json, field: str, *, restarts: tuple[str, ...] = ()
     return found
 
 
-def _selected(spec: Json, word: str) -> Iterator[Cause]:
+def _wrong_selection(spec: Json, word: str) -> Iterator[Cause]:
     """Yield what is wrong with a selector and the template that it must mean."""
     field, selector, template = "spec.selector", spec.get("selector"), spec["template"]
     labels = template["metadata"].get("labels")
@@ -151,7 +153,7 @@ def _selected(spec: Json, word: str) -> Iterator[Cause]:
         detail = f"empty selector is invalid for {word}"
         yield causes.invalid(field, selector, detail)
     if not wrong and not _means(selector, labels or {}):
-        yield causes.invalid("spec.template.metadata.labels", labels, _MISSES)
+        yield causes.invalid("spec.template.metadata.labels", labels, _MISMATCH)
     yield from check_template(template, "spec.template", restarts=("Always",))
 
 
@@ -171,18 +173,18 @@ def _wrong_strategy(strategy: Json) -> Iterator[Cause]:
         # A real server shows its own names of the fields here.
         shown = {"Type": kind, "RollingUpdate": rolling}
         wrong = causes.unsupported(field, "", ("Recreate", "RollingUpdate"))
-        yield Cause(wrong.field, wrong.reason, wrong.message.replace('""', _in_order(shown), 1))
+        yield Cause(wrong.field, wrong.reason, wrong.message.replace('""', _go_json(shown), 1))
 
 
-def _in_order(shown: Json) -> str:
+def _go_json(shown: Json) -> str:
     return "{" + ",".join(f'"{key}":{causes.shown(value)}' for key, value in shown.items()) + "}"
 
 
 def _wrong_rolling(rolling: Json, field: str) -> Iterator[Cause]:
     surge, missing = rolling["maxSurge"], rolling["maxUnavailable"]
-    yield from numbers.amount(missing, f"{field}.maxUnavailable")
-    yield from numbers.amount(surge, f"{field}.maxSurge")
+    yield from amounts.check_count_or_percent(missing, f"{field}.maxUnavailable")
+    yield from amounts.check_count_or_percent(surge, f"{field}.maxSurge")
     if missing in {0, "0%"} and surge in {0, "0%"}:
         detail = "may not be 0 when `maxSurge` is 0"
         yield causes.invalid(f"{field}.maxUnavailable", missing, detail)
-    yield from numbers.at_most_all(missing, f"{field}.maxUnavailable")
+    yield from amounts.check_percent_limit(missing, f"{field}.maxUnavailable")

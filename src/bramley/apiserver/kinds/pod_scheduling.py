@@ -1,4 +1,4 @@
-"""Where a Pod may go and what it is called there: affinities, tolerations, spreading, gates, host names."""
+"""Scheduling and naming of Pods: affinities, tolerations, spread constraints, gates, host names and DNS."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from collections.abc import Iterator
 from bramley.apiserver.apimachinery import causes, names
 from bramley.apiserver.kinds import label_selectors
 from bramley.apiserver.kinds.nodes import EFFECTS
-from bramley.apiserver.registry.resources import Json
+from bramley.apiserver.registry.resources import (
+    Json,
+)
 from bramley.base.errors import Cause
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _OPERATORS = ("Equal", "Exists")
-_SPREADING = ("DoNotSchedule", "ScheduleAnyway")
+_SPREAD_ACTIONS = ("DoNotSchedule", "ScheduleAnyway")
 _WEIGHTS = range(1, 101)
 _NO_WEIGHT = "must be in the range 1-100"
 _NO_OPERATOR = "not a valid selector operator"
@@ -38,7 +40,7 @@ def check_affinity(affinity: Json, field: str) -> Iterator[Cause]:
         yield from _wrong_weight(each, at)
         yield from _wrong_term(each.get("preference", {}), f"{at}.preference", are_labels=False)
     for kind in ("podAffinity", "podAntiAffinity"):
-        yield from _wrong_neighbours(affinity.get(kind, {}), f"{field}.{kind}")
+        yield from _wrong_pod_affinity(affinity.get(kind, {}), f"{field}.{kind}")
 
 
 def check_tolerations(tolerations: list[Json], field: str) -> Iterator[Cause]:
@@ -70,7 +72,7 @@ def check_gates(spec: Json, field: str) -> Iterator[Cause]:
         seen.add(name)
 
 
-def check_spreading(constraints: list[Json], field: str) -> Iterator[Cause]:
+def check_spread_constraints(constraints: list[Json], field: str) -> Iterator[Cause]:
     """Yield what is wrong with how a Pod is to be spread."""
     kinds = [
         (each.get("topologyKey", ""), each.get("whenUnsatisfiable", "")) for each in constraints
@@ -81,8 +83,8 @@ def check_spreading(constraints: list[Json], field: str) -> Iterator[Cause]:
             yield causes.invalid(f"{at}.maxSkew", each.get("maxSkew", 0), _POSITIVE)
         if not key:
             yield causes.required(f"{at}.topologyKey", "can not be empty")
-        if otherwise not in _SPREADING:
-            yield causes.unsupported(f"{at}.whenUnsatisfiable", otherwise, _SPREADING)
+        if otherwise not in _SPREAD_ACTIONS:
+            yield causes.unsupported(f"{at}.whenUnsatisfiable", otherwise, _SPREAD_ACTIONS)
         if kinds[index] in kinds[index + 1 :]:
             twice = f"{{{key}, {otherwise}}}"
             yield causes.duplicate(f"{at}.{{topologyKey, whenUnsatisfiable}}", twice)
@@ -90,14 +92,14 @@ def check_spreading(constraints: list[Json], field: str) -> Iterator[Cause]:
         yield from label_selectors.check(each.get("labelSelector", {}), f"{at}.labelSelector")
 
 
-def check_names(spec: Json, field: str) -> Iterator[Cause]:
+def check_host_names(spec: Json, field: str) -> Iterator[Cause]:
     """Yield what is wrong with the names of the host that a Pod is."""
     for name in ("hostname", "subdomain"):
         for wrong in names.label(spec[name]) if spec.get(name) else ():
             yield causes.invalid(f"{field}.{name}", spec[name], wrong)
 
 
-def check_aliases(aliases: list[Json], field: str) -> Iterator[Cause]:
+def check_host_aliases(aliases: list[Json], field: str) -> Iterator[Cause]:
     """Yield what is wrong with the names that a Pod gives to addresses."""
     for index, each in enumerate(aliases):
         yield from _wrong_address(each.get("ip", ""), f"{field}[{index}].ip")
@@ -106,7 +108,7 @@ def check_aliases(aliases: list[Json], field: str) -> Iterator[Cause]:
             yield from (causes.invalid(at, name, wrong) for wrong in names.subdomain(name))
 
 
-def check_resolving(spec: Json, field: str) -> Iterator[Cause]:
+def check_dns(spec: Json, field: str) -> Iterator[Cause]:
     """Yield what is wrong with how a Pod resolves names."""
     config = spec.get("dnsConfig")
     if spec["dnsPolicy"] == "None":
@@ -184,16 +186,16 @@ def _wrong_field(expression: Json, field: str) -> Iterator[Cause]:
             yield causes.invalid(f"{field}.values[{index}]", value, wrong)
 
 
-def _wrong_neighbours(affinity: Json, field: str) -> Iterator[Cause]:
+def _wrong_pod_affinity(affinity: Json, field: str) -> Iterator[Cause]:
     for index, each in enumerate(affinity.get(_REQUIRED, [])):
-        yield from _wrong_neighbour(each, f"{field}.{_REQUIRED}[{index}]")
+        yield from _wrong_affinity_term(each, f"{field}.{_REQUIRED}[{index}]")
     for index, each in enumerate(affinity.get(_PREFERRED, [])):
         at = f"{field}.{_PREFERRED}[{index}]"
         yield from _wrong_weight(each, at)
-        yield from _wrong_neighbour(each.get("podAffinityTerm", {}), f"{at}.podAffinityTerm")
+        yield from _wrong_affinity_term(each.get("podAffinityTerm", {}), f"{at}.podAffinityTerm")
 
 
-def _wrong_neighbour(term: Json, field: str) -> Iterator[Cause]:
+def _wrong_affinity_term(term: Json, field: str) -> Iterator[Cause]:
     for name in ("labelSelector", "namespaceSelector"):
         yield from label_selectors.check(term.get(name, {}), f"{field}.{name}")
     for each in term.get("namespaces", []):

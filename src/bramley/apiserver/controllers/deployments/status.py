@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 
 from bramley.api.apps import Deployment, DeploymentCondition, DeploymentStatus, ReplicaSet
 from bramley.api.meta import MAX_INT32, ConditionStatus
-from bramley.apiserver.controllers.deployments.amounts import max_unavailable, total
-from bramley.apiserver.controllers.replica_sets.counting import FAILURE
+from bramley.apiserver.controllers.deployments.replica_counts import max_unavailable, total
+from bramley.apiserver.controllers.replica_sets.active_pods import FAILURE
 
 AVAILABLE = "Available"
 PROGRESSING = "Progressing"

@@ -1,12 +1,18 @@
-"""Jobs and CronJobs: stored and filled in as a real server does, though nothing here runs them."""
+"""The group batch: Jobs and CronJobs, stored and defaulted as kube-apiserver does; no controller here runs them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from bramley.apiserver.apimachinery import causes
-from bramley.apiserver.kinds import label_selectors, numbers, workload_checks, workloads
-from bramley.apiserver.registry.resources import Json
+from bramley.apiserver.kinds import amounts, apps, label_selectors, workload_validation
+from bramley.apiserver.kinds.definitions import first_status, kind
+from bramley.apiserver.registry.resources import (
+    Json,
+    Rules,
+    SelectableField,
+    ServedResource,
+)
 from bramley.base.errors import Cause
 
 _UID_LABEL = "batch.kubernetes.io/controller-uid"
@@ -23,6 +29,42 @@ _COUNTS = (
 )
 _MAY_NOT_CHANGE = ("completions", "selector", "template", "completionMode")
 _CRON_FIELDS = 5
+
+
+def kinds() -> tuple[ServedResource, ...]:
+    """Return the kinds CronJob and Job."""
+    return (
+        kind(
+            "CronJob",
+            group="batch",
+            short_names=("cj",),
+            categories=("all",),
+            has_status=True,
+            rules=Rules(
+                shape="v1.CronJob",
+                complete=first_status(),
+                default=default_cron_job,
+                check=check_cron_job,
+                counts_generation=True,
+            ),
+        ),
+        kind(
+            "Job",
+            group="batch",
+            categories=("all",),
+            has_status=True,
+            selectable=(SelectableField("status.successful", ("status", "succeeded"), "0"),),
+            rules=Rules(
+                shape="v1.Job",
+                complete=complete_job,
+                default=default_job,
+                check=check_job,
+                transition=check_job_change,
+                counts_generation=True,
+                orphans_by_default=True,
+            ),
+        ),
+    )
 
 
 def complete_job(new: Json) -> None:
@@ -58,7 +100,7 @@ def default_job(new: Json) -> None:
         ("podReplacementPolicy", "TerminatingOrFailed"),
     ):
         spec.setdefault(field, value)
-    spec["template"] = workloads.template(spec)
+    spec["template"] = apps.pod_template(spec)
     labels = spec["template"]["metadata"].get("labels")
     if labels and not new["metadata"].get("labels"):
         new["metadata"]["labels"] = labels
@@ -85,11 +127,6 @@ def check_job_change(new: Json, old: Json) -> list[Cause]:
     ]
 
 
-def complete_cron_job(new: Json) -> None:
-    """Give a new CronJob its first status."""
-    new["status"] = {}
-
-
 def default_cron_job(new: Json) -> None:
     """Fill what a CronJob leaves out; of its Jobs only the template for Pods."""
     spec = dict(new.get("spec", {}))
@@ -103,7 +140,7 @@ def default_cron_job(new: Json) -> None:
         spec.setdefault(field, value)
     given = spec.get("jobTemplate", {})
     job = given.get("spec", {})
-    job = {**job, "template": workloads.template(job)}
+    job = {**job, "template": apps.pod_template(job)}
     spec["jobTemplate"] = {**given, "metadata": given.get("metadata", {}), "spec": job}
     new["spec"] = spec
 
@@ -112,7 +149,7 @@ def check_cron_job(new: Json) -> list[Cause]:
     """Return what is wrong with a CronJob."""
     spec = new["spec"]
     counts = ("startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit")
-    found = [*numbers.not_negative(spec, counts, "spec"), *_wrong_schedule(spec["schedule"])]
+    found = [*amounts.not_negative(spec, counts, "spec"), *_wrong_schedule(spec["schedule"])]
     if spec["concurrencyPolicy"] not in _CONCURRENCY:
         wrong = spec["concurrencyPolicy"]
         found.append(causes.unsupported("spec.concurrencyPolicy", wrong, _CONCURRENCY))
@@ -131,12 +168,12 @@ def _wrong_schedule(schedule: str) -> Iterator[Cause]:
 
 
 def _wrong_job_spec(spec: Json, field: str) -> Iterator[Cause]:
-    yield from numbers.not_negative(spec, _COUNTS, field)
+    yield from amounts.not_negative(spec, _COUNTS, field)
     mode = spec.get("completionMode", "NonIndexed")
     if mode not in _MODES:
         yield causes.unsupported(f"{field}.completionMode", mode, _MODES)
     template = spec["template"]
-    yield from workload_checks.check_template(template, f"{field}.template")
+    yield from workload_validation.check_template(template, f"{field}.template")
     policy = template["spec"]["restartPolicy"]
     if policy == "Always":
         detail = 'valid values: "OnFailure", "Never"'

@@ -1,4 +1,4 @@
-"""Handlers of changes that one strange object cannot end: what it raises is told, and the next change is handled."""
+"""Informer handlers that survive an object they cannot process."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from bramley.runtime.keys import Key
 logger = log.get(__name__)
 
 
-def sparing(handler: Handler[K]) -> Handler[K]:
-    """Return a handler that lets a change pass which the given one stumbles over."""
+def log_errors(handler: Handler[K]) -> Handler[K]:
+    """Return a handler that logs what the given one raises, so that the informer goes on with the next change."""
 
     def changed(key: Key, old: K | None, new: K | None) -> None:
         with Captured() as caught:
             handler(key, old, new)
         if caught.error is not None:
             kind = type(new or old).__name__
-            logger.error("Cannot follow an object", exc=caught.error, kind=kind, object=str(key))
+            logger.error("Informer handler failed", exc=caught.error, kind=kind, object=str(key))
 
     return changed

@@ -1,13 +1,23 @@
-"""Names of what a container may ask for, and the amounts that make sense for each."""
+"""Checks of amounts that many kinds share: counts, percentages, and quantities of resources."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 
 from bramley.api import quantities
 from bramley.apiserver.apimachinery import causes, names
+from bramley.apiserver.registry.resources import (
+    Json,
+)
 from bramley.base.errors import Cause
 
+_PERCENT = re.compile(r"[0-9]+%")
+_NOT_NEGATIVE = "must be greater than or equal to 0"
+_NOT_A_PERCENTAGE = (
+    "a valid percent string must be a numeric string followed by an ending '%' "
+    "(e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')"
+)
 _OF_CONTAINERS = frozenset({"cpu", "memory", "ephemeral-storage"})
 _KNOWN = _OF_CONTAINERS | frozenset(
     {f"{side}.{name}" for side in ("requests", "limits") for name in _OF_CONTAINERS}
@@ -23,18 +33,40 @@ _WHOLE = (
 _PAGES = "hugepages-"
 
 
-def check(name: str, amount: str, field: str) -> Iterator[Cause]:
+def not_negative(holder: Json, names: Iterable[str], field: str) -> Iterator[Cause]:
+    """Yield a breach for each of the named numbers that is below zero."""
+    for name in names:
+        if holder.get(name, 0) < 0:
+            yield causes.invalid(f"{field}.{name}", holder[name], _NOT_NEGATIVE)
+
+
+def check_count_or_percent(value: int | str, field: str) -> Iterator[Cause]:
+    """Yield what is wrong with a number of things that may also be a percentage."""
+    if isinstance(value, str):
+        if not _PERCENT.fullmatch(value):
+            yield causes.invalid(field, value, _NOT_A_PERCENTAGE)
+    elif value < 0:
+        yield causes.invalid(field, value, _NOT_NEGATIVE)
+
+
+def check_percent_limit(value: int | str, field: str) -> Iterator[Cause]:
+    """Yield a breach when a percentage is of more than there is."""
+    if isinstance(value, str) and _PERCENT.fullmatch(value) and int(value[:-1]) > 100:
+        yield causes.invalid(field, value, "must not be greater than 100%")
+
+
+def check_resource(name: str, amount: str, field: str) -> Iterator[Cause]:
     """Yield what is wrong with asking for so much of something."""
     wrong = names.qualified_name(name)
     yield from (causes.invalid(field, name, each) for each in wrong)
     if not wrong and not _is_known(name):
         detail = "must be a standard resource type or fully qualified"
         yield causes.invalid(field, name, detail)
-    yield from _foreign(name, field)
-    yield from check_amount(name, amount, field)
+    yield from _wrong_container_resource(name, field)
+    yield from check_quantity(name, amount, field)
 
 
-def check_amount(name: str, amount: str, field: str) -> Iterator[Cause]:
+def check_quantity(name: str, amount: str, field: str) -> Iterator[Cause]:
     """Yield what is wrong with so much of something, whatever it is."""
     value = quantities.parse(amount).value
     if value < 0:
@@ -48,7 +80,7 @@ def may_be_overcommitted(name: str) -> bool:
     return _is_native(name) and not name.startswith(_PAGES)
 
 
-def _foreign(name: str, field: str) -> Iterator[Cause]:
+def _wrong_container_resource(name: str, field: str) -> Iterator[Cause]:
     if "/" not in name:
         if name not in _OF_CONTAINERS and not name.startswith(_PAGES):
             yield causes.invalid(field, name, "must be a standard resource for containers")

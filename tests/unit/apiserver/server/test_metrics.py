@@ -12,9 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bramley.api.names import metrics as names
 from bramley.apiserver.auth.bearer_tokens import ADMIN, ADMIN_GROUPS, Tokens
-from bramley.apiserver.server.audit import Log
+from bramley.apiserver.server.audit import AuditLog
 from bramley.apiserver.server.audit import Settings as AuditSettings
-from bramley.apiserver.server.request_metrics import Requests
+from bramley.apiserver.server.request_metrics import RequestMetrics
 from bramley.apiserver.store import envelopes
 from bramley.apiserver.store.errors import StorageUnavailable
 from bramley.apiserver.store.journal import InlineJournal
@@ -138,7 +138,7 @@ async def test_no_text_of_a_path_becomes_a_label() -> None:
 
 async def test_beyond_a_limit_all_further_requests_share_one_series() -> None:
     async with a_world() as world:
-        world.app.api.requests = world.app.meters.requests = Requests(most_series=3)
+        world.app.api.requests = world.app.metric_sources.requests = RequestMetrics(most_series=3)
         for resource in ("pods", "secrets", "services", "events", "nodes"):
             await world.get(f"/api/v1/{resource}")
         found = await scraped(world)
@@ -205,12 +205,14 @@ class FullDisk:
 
 
 @asynccontextmanager
-async def on_disk(folder: Path, audit: Log | None = None) -> AsyncIterator[embedded.Api]:
+async def on_disk(folder: Path, audit: AuditLog | None = None) -> AsyncIterator[embedded.Api]:
     clock = virtual_time.clock()
-    async with Store.open(folder, INLINE, clock=clock, flaw=envelopes.flaw) as store:
+    async with Store.open(
+        folder, INLINE, clock=clock, check_record=envelopes.check_envelope
+    ) as store:
         tokens = Tokens.in_memory()
-        chance = random.Random(1)
-        yield embedded.build(store, tokens, clock=clock, chance=chance, audit=audit)
+        rng = random.Random(1)
+        yield embedded.build(store, tokens, clock=clock, rng=rng, audit=audit).api
 
 
 async def asked(api: embedded.Api, method: str, path: str, body: bytes | None = None) -> bytes:
@@ -250,7 +252,7 @@ async def test_commits_that_failed_are_told(tmp_path: Path) -> None:
     disk = MeasuredDisk(FullDisk(), tmp_path / "none")
     clock = virtual_time.clock()
     async with Store(partial(InlineJournal, disk), clock=clock, disk=disk) as store:
-        api = embedded.build(store, Tokens.in_memory(), clock=clock, chance=random.Random(1))
+        api = embedded.build(store, Tokens.in_memory(), clock=clock, rng=random.Random(1)).api
         await asked(api, "GET", "/api/v1/namespaces")
         found = samples(await asked(api, "GET", "/metrics"))
 
@@ -260,8 +262,8 @@ async def test_commits_that_failed_are_told(tmp_path: Path) -> None:
 
 
 async def test_lines_of_the_audit_log_and_lost_ones_are_told(tmp_path: Path) -> None:
-    settings = AuditSettings(most_waiting=2)
-    log = Log(tmp_path / "audit.log", clock=virtual_time.clock(), settings=settings)
+    settings = AuditSettings(queue_limit=2)
+    log = AuditLog(tmp_path / "audit.log", clock=virtual_time.clock(), settings=settings)
     async with on_disk(tmp_path / "data", log) as api:
         for name in ("a", "b", "c"):
             body = b'{"metadata":{"name":"%s"}}' % name.encode()
@@ -277,8 +279,8 @@ async def test_lines_of_the_audit_log_and_lost_ones_are_told(tmp_path: Path) -> 
 
 async def test_lines_that_a_disk_does_not_take_are_lost(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    log = Log(tmp_path / "file" / "audit.log", clock=virtual_time.clock())
-    log.begin(1)
+    log = AuditLog(tmp_path / "file" / "audit.log", clock=virtual_time.clock())
+    log.record_start(1)
     log.close()
 
     assert (log.lines, log.lost) == (0, 1)
@@ -293,7 +295,7 @@ async def test_what_the_controllers_count_is_on_the_same_page() -> None:
 
 
 async def test_every_name_of_the_contract_is_on_the_page(tmp_path: Path) -> None:
-    log = Log(tmp_path / "audit.log", clock=virtual_time.clock())
+    log = AuditLog(tmp_path / "audit.log", clock=virtual_time.clock())
     async with on_disk(tmp_path / "data", log) as api:
         page = (await asked(api, "GET", "/metrics")).decode()
         log.close()

@@ -7,17 +7,59 @@ as an update is what recorders do: a new last time.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import ClassVar, NoReturn
 
-from bramley.api.core import Event, EventSeries
+from bramley.api.core import Event, EventSeries, Node
 from bramley.api.meta import MicroTime, Object, Resource, Time, moment
 from bramley.apiserver.controllers.timings import Timings
 from bramley.base import errors, log
 from bramley.base.clock import Clock
 from bramley.kube.client import Client
+from bramley.runtime.cache import Cache
 from bramley.runtime.client import Kube
+from bramley.runtime.controller import Controller
 from bramley.runtime.manager import Manager
+from bramley.runtime.outcome import Outcome, Settled
+from bramley.runtime.writes import FencedKube
+
+TTL_ANNOTATION = "node.alpha.kubernetes.io/ttl"
+# From so many Nodes on, so many seconds. A cluster that shrinks keeps the longer time for a tenth of the way down.
+_STEPS = ((0, 0), (100, 15), (500, 30), (1000, 60), (2000, 300))
+
+
+def seconds_for(nodes: int, now: int) -> int:
+    """Return the time for a cluster of this size, in which Nodes have the time `now`."""
+    grown = max(seconds for limit, seconds in _STEPS if nodes > limit or not limit)
+    shrunk = max(seconds for limit, seconds in _STEPS if nodes > limit * 9 // 10 or not limit)
+    return min(max(now, grown), shrunk)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTtlReconciler:
+    """Keeps the annotation."""
+
+    kube: FencedKube
+    nodes: Cache[Node]
+
+    async def reconcile(self, node: Node) -> Outcome:
+        """Write the time if it is another one."""
+        text = node.metadata.annotations.get(TTL_ANNOTATION, "")
+        wanted = seconds_for(len(self.nodes), int(text) if text.isdecimal() else 0)
+        if text != str(wanted) and not node.deleting:
+            patch = {"metadata": {"annotations": {TTL_ANNOTATION: str(wanted)}}}
+            await self.kube.merge_patch(Node, node.name, patch, uid=node.uid)
+        return Settled()
+
+
+def add_node_ttl(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> None:
+    """Keep the annotation on every Node."""
+    del client, clock, timings
+    nodes = manager.informer(Node).cache
+    reconciler = NodeTtlReconciler(manager.kube, nodes)
+    manager.add(Controller(reconciler, name="node-ttl").for_kind(Node))
+
 
 logger = log.get(__name__)
 

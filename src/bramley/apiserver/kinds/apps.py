@@ -1,0 +1,296 @@
+"""Workloads: the group apps, ReplicationControllers and PodTemplates; their validation is in `workload_validation`."""
+
+from __future__ import annotations
+
+from bramley.apiserver.apimachinery import causes
+from bramley.apiserver.kinds import pod_defaults, workload_validation
+from bramley.apiserver.kinds.definitions import first_status, immutable, kind, set_defaults
+from bramley.apiserver.registry.resources import (
+    Json,
+    Rules,
+    ScalePaths,
+    SelectableField,
+    ServedResource,
+)
+from bramley.base.errors import Cause
+
+APPS = "apps"
+_SCALE = ScalePaths(".spec.replicas", ".status.replicas", ".spec.selector", is_custom=False)
+_TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
+_ALWAYS_SHOWN = (
+    "currentNumberScheduled",
+    "desiredNumberScheduled",
+    "numberMisscheduled",
+    "numberReady",
+)
+_QUARTER = "25%"
+# Shown also when nobody set them.
+_TIMES: Json = {"lastUpdateTime": None, "lastTransitionTime": None}
+
+
+def kinds() -> tuple[ServedResource, ...]:
+    """Return the kinds that are defined here."""
+    apps = (_revision(), _daemon_set(), _deployment(), _replica_set(), _stateful_set())
+    return (*apps, *_core())
+
+
+def _deployment() -> ServedResource:
+    return kind(
+        "Deployment",
+        group=APPS,
+        short_names=("deploy",),
+        categories=("all",),
+        has_status=True,
+        scale=_SCALE,
+        rules=Rules(
+            shape="v1.Deployment",
+            complete=first_status(),
+            default=default_deployment,
+            check=workload_validation.check_deployment,
+            transition=workload_validation.check_selector_change,
+            counts_generation=True,
+            counts_annotations=True,
+        ),
+    )
+
+
+def _replica_set() -> ServedResource:
+    return kind(
+        "ReplicaSet",
+        group=APPS,
+        short_names=("rs",),
+        categories=("all",),
+        has_status=True,
+        scale=_SCALE,
+        rules=Rules(
+            shape="v1.ReplicaSet",
+            complete=first_status(replicas=0),
+            default=default_replica_set,
+            check=workload_validation.check_replica_set,
+            transition=workload_validation.check_selector_change,
+            check_status=workload_validation.check_counts,
+            counts_generation=True,
+        ),
+    )
+
+
+def _stateful_set() -> ServedResource:
+    return kind(
+        "StatefulSet",
+        group=APPS,
+        short_names=("sts",),
+        categories=("all",),
+        has_status=True,
+        scale=_SCALE,
+        rules=Rules(
+            shape="v1.StatefulSet",
+            complete=first_status(replicas=0, availableReplicas=0),
+            default=default_stateful_set,
+            check=workload_validation.check_stateful_set,
+            transition=workload_validation.check_stateful_set_change,
+            counts_generation=True,
+        ),
+    )
+
+
+def _revision() -> ServedResource:
+    return kind(
+        "ControllerRevision",
+        group=APPS,
+        rules=Rules(
+            shape="v1.ControllerRevision",
+            default=set_defaults(revision=0),
+            check=check_revision,
+            transition=immutable("data"),
+        ),
+    )
+
+
+def _daemon_set() -> ServedResource:
+    return kind(
+        "DaemonSet",
+        group=APPS,
+        short_names=("ds",),
+        categories=("all",),
+        has_status=True,
+        rules=Rules(
+            shape="v1.DaemonSet",
+            complete=complete_daemon_set,
+            default=default_daemon_set,
+            keep=keep_daemon_set,
+            check=workload_validation.check_daemon_set,
+            transition=workload_validation.check_selector_change,
+            counts_generation=True,
+        ),
+    )
+
+
+def _core() -> tuple[ServedResource, ...]:
+    return (
+        kind(
+            "PodTemplate",
+            rules=Rules(
+                shape="v1.PodTemplate",
+                default=default_pod_template,
+                check=workload_validation.check_pod_template,
+                counts_generation=True,
+                returns_deleted=True,
+            ),
+        ),
+        kind(
+            "ReplicationController",
+            short_names=("rc",),
+            categories=("all",),
+            has_status=True,
+            scale=_SCALE,
+            selectable=(SelectableField("status.replicas", ("status", "replicas"), "0"),),
+            rules=Rules(
+                shape="v1.ReplicationController",
+                complete=first_status(replicas=0),
+                default=default_replication_controller,
+                check=workload_validation.check_replication_controller,
+                check_status=workload_validation.check_counts,
+                counts_generation=True,
+                orphans_by_default=True,
+            ),
+        ),
+    )
+
+
+def complete_daemon_set(new: Json) -> None:
+    """Give a new DaemonSet its first status, and count its templates where old clients look for that."""
+    new["status"] = dict.fromkeys(_ALWAYS_SHOWN, 0)
+    _set_template_generation(new, 1)
+
+
+def default_deployment(new: Json) -> None:
+    """Fill what a Deployment's spec leaves out."""
+    spec = _spec_with_template(new)
+    spec.setdefault("replicas", 1)
+    strategy = dict(spec.get("strategy", {}))
+    strategy["type"] = strategy.get("type") or "RollingUpdate"
+    if strategy["type"] == "RollingUpdate":
+        given = strategy.get("rollingUpdate", {})
+        strategy["rollingUpdate"] = {"maxUnavailable": _QUARTER, "maxSurge": _QUARTER, **given}
+    spec["strategy"] = strategy
+    spec.setdefault("revisionHistoryLimit", 10)
+    spec.setdefault("progressDeadlineSeconds", 600)
+    new["spec"] = spec
+    status = new.get("status", {})
+    if status.get("conditions"):
+        conditions = [{**_TIMES, **each} for each in status["conditions"]]
+        new["status"] = {**status, "conditions": conditions}
+
+
+def default_replica_set(new: Json) -> None:
+    """Fill what a ReplicaSet's spec leaves out."""
+    spec = _spec_with_template(new)
+    spec.setdefault("replicas", 1)
+    new["spec"] = spec
+    _default_status(new, {"replicas": 0})
+
+
+def default_replication_controller(new: Json) -> None:
+    """Fill what a ReplicationController leaves out; its template's labels stand in for its own and its selector."""
+    spec = _spec_with_template(new)
+    spec.setdefault("replicas", 1)
+    labels = spec["template"]["metadata"].get("labels")
+    if labels:
+        if not spec.get("selector"):
+            spec["selector"] = labels
+        if not new["metadata"].get("labels"):
+            new["metadata"]["labels"] = labels
+    new["spec"] = spec
+    _default_status(new, {"replicas": 0})
+
+
+def default_stateful_set(new: Json) -> None:
+    """Fill what a StatefulSet's spec leaves out."""
+    spec = _spec_with_template(new)
+    for field, value in (
+        ("podManagementPolicy", "OrderedReady"),
+        ("replicas", 1),
+        ("revisionHistoryLimit", 10),
+        ("serviceName", ""),
+    ):
+        spec.setdefault(field, value)
+    strategy = {"type": "RollingUpdate", **spec.get("updateStrategy", {})}
+    if strategy["type"] == "RollingUpdate":
+        strategy["rollingUpdate"] = {"partition": 0, **strategy.get("rollingUpdate", {})}
+    spec["updateStrategy"] = strategy
+    retained = {"whenDeleted": "Retain", "whenScaled": "Retain"}
+    kept = spec.get("persistentVolumeClaimRetentionPolicy", {})
+    spec["persistentVolumeClaimRetentionPolicy"] = {**retained, **kept}
+    if "volumeClaimTemplates" in spec:
+        spec["volumeClaimTemplates"] = [_claim(each) for each in spec["volumeClaimTemplates"]]
+    new["spec"] = spec
+    _default_status(new, {"replicas": 0, "availableReplicas": 0})
+
+
+def default_daemon_set(new: Json) -> None:
+    """Fill what a DaemonSet's spec leaves out."""
+    spec = _spec_with_template(new)
+    strategy = {"type": "RollingUpdate", **spec.get("updateStrategy", {})}
+    if strategy["type"] == "RollingUpdate":
+        given = strategy.get("rollingUpdate", {})
+        strategy["rollingUpdate"] = {"maxUnavailable": 1, "maxSurge": 0, **given}
+    spec["updateStrategy"] = strategy
+    spec.setdefault("revisionHistoryLimit", 10)
+    new["spec"] = spec
+    _default_status(new, dict.fromkeys(_ALWAYS_SHOWN, 0))
+
+
+def keep_daemon_set(new: Json, old: Json) -> None:
+    """Count the templates of a DaemonSet; what a client says about it is not believed."""
+    count = int(old["metadata"].get("annotations", {}).get(_TEMPLATE_GENERATION, "1"))
+    same = pod_template(new.get("spec", {})) == pod_template(old["spec"])
+    _set_template_generation(new, count if same else count + 1)
+
+
+def default_pod_template(new: Json) -> None:
+    """Fill what a PodTemplate leaves out."""
+    new["template"] = pod_template(new)
+
+
+def pod_template(holder: Json) -> Json:
+    """Return the template for Pods that something holds, filled in."""
+    given = holder.get("template", {})
+    return {
+        **given,
+        "metadata": given.get("metadata", {}),
+        "spec": pod_defaults.template_spec(given.get("spec", {})),
+    }
+
+
+def _spec_with_template(new: Json) -> Json:
+    spec = dict(new.get("spec", {}))
+    spec["template"] = pod_template(spec)
+    return spec
+
+
+def _default_status(new: Json, least: Json) -> None:
+    new["status"] = {**least, **new.get("status", {})}
+
+
+def _set_template_generation(new: Json, count: int) -> None:
+    meta = new["metadata"]
+    meta["annotations"] = {**meta.get("annotations", {}), _TEMPLATE_GENERATION: str(count)}
+
+
+def _claim(given: Json) -> Json:
+    return {
+        "kind": "PersistentVolumeClaim",
+        "apiVersion": "v1",
+        "metadata": given.get("metadata", {}),
+        "spec": {"volumeMode": "Filesystem", **given.get("spec", {})},
+        "status": {"phase": "Pending", **given.get("status", {})},
+    }
+
+
+def check_revision(new: Json) -> list[Cause]:
+    """Return what is wrong with a ControllerRevision."""
+    found = [] if "data" in new else [causes.required("data", "data is mandatory")]
+    if new.get("revision", 0) < 0:
+        detail = "must be greater than or equal to 0"
+        found.append(causes.invalid("revision", new["revision"], detail))
+    return found

@@ -1,0 +1,246 @@
+"""The core group without Pods, Nodes, networking and storage: ConfigMaps, Secrets, Namespaces, quotas and limits."""
+
+from __future__ import annotations
+
+import base64
+
+import msgspec
+
+from bramley.apiserver.apimachinery import causes, names
+from bramley.apiserver.kinds.definitions import kind, set_defaults
+from bramley.apiserver.registry.resources import (
+    VERBS,
+    Json,
+    Rules,
+    SelectableField,
+    ServedResource,
+)
+from bramley.base.errors import Cause
+
+SIZE_LIMIT_BYTES = 1024 * 1024
+_IMMUTABLE = "field is immutable when `immutable` is set"
+_REQUIRED = {
+    "kubernetes.io/tls": ("tls.crt", "tls.key"),
+    "kubernetes.io/ssh-auth": ("ssh-privatekey",),
+    "kubernetes.io/dockercfg": (".dockercfg",),
+    "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
+}
+_DOCKER_CONFIGS = frozenset({"kubernetes.io/dockercfg", "kubernetes.io/dockerconfigjson"})
+_ACCOUNT = "kubernetes.io/service-account.name"
+NAME_LABEL = "kubernetes.io/metadata.name"
+_CONTENTS = "kubernetes"
+
+
+def kinds() -> tuple[ServedResource, ...]:
+    """Return the kinds of the core group that are defined here."""
+    return (_config_map(), _secret(), _namespace(), _resource_quota(), *_without_rules())
+
+
+def _config_map() -> ServedResource:
+    return kind(
+        "ConfigMap",
+        short_names=("cm",),
+        rules=Rules(
+            shape="v1.ConfigMap", check=check_config_map, transition=check_config_map_change
+        ),
+    )
+
+
+def _secret() -> ServedResource:
+    return kind(
+        "Secret",
+        selectable=(SelectableField("type", ("type",)),),
+        rules=Rules(
+            shape="v1.Secret",
+            default=default_secret,
+            check=check_secret,
+            transition=check_secret_change,
+        ),
+    )
+
+
+def _namespace() -> ServedResource:
+    return kind(
+        "Namespace",
+        namespaced=False,
+        short_names=("ns",),
+        has_status=True,
+        selectable=(SelectableField("status.phase", ("status", "phase")),),
+        verbs=tuple(verb for verb in VERBS if verb != "deletecollection"),
+        rules=Rules(
+            shape="v1.Namespace",
+            name=names.label,
+            complete=complete_namespace,
+            default=default_namespace,
+            keep=keep_namespace,
+            is_held=has_contents,
+            returns_deleted=True,
+        ),
+    )
+
+
+def _resource_quota() -> ServedResource:
+    return kind(
+        "ResourceQuota",
+        short_names=("quota",),
+        has_status=True,
+        rules=Rules(
+            shape="v1.ResourceQuota",
+            default=set_defaults(spec={}, status={}),
+            check=check_quota,
+            returns_deleted=True,
+        ),
+    )
+
+
+def _without_rules() -> tuple[ServedResource, ...]:
+    return (
+        kind("Binding", verbs=("create",), is_virtual=True, rules=Rules(shape="v1.Binding")),
+        kind(
+            "LimitRange",
+            short_names=("limits",),
+            rules=Rules(shape="v1.LimitRange", default=default_limits, create_on_update=True),
+        ),
+        kind(
+            "ServiceAccount",
+            short_names=("sa",),
+            rules=Rules(shape="v1.ServiceAccount", returns_deleted=True),
+        ),
+    )
+
+
+def check_config_map(new: Json) -> list[Cause]:
+    """Return what is wrong with a ConfigMap."""
+    texts, binaries = new.get("data", {}), new.get("binaryData", {})
+    found = [*_wrong_keys(texts, "data"), *_wrong_keys(binaries, "binaryData")]
+    found += [
+        causes.invalid(f"data[{key}]", key, "duplicate of key present in binaryData")
+        for key in texts
+        if key in binaries
+    ]
+    size_bytes = sum(map(_size_bytes, texts.values())) + _decoded_size(binaries)
+    if size_bytes > SIZE_LIMIT_BYTES:
+        # A real server names the whole object so.
+        found.append(causes.too_long("[]", SIZE_LIMIT_BYTES))
+    return found
+
+
+def check_config_map_change(new: Json, old: Json) -> list[Cause]:
+    """Return what an update of a ConfigMap may not do."""
+    return _immutable_fields(new, old, "data", "binaryData")
+
+
+def default_secret(new: Json) -> None:
+    """Give a Secret its type, and move what was given as text to where it is kept."""
+    texts = new.pop("stringData", {})
+    if texts:
+        encoded = {key: base64.b64encode(text.encode()).decode() for key, text in texts.items()}
+        new["data"] = {**new.get("data", {}), **encoded}
+    new.setdefault("type", "Opaque")
+
+
+def check_secret(new: Json) -> list[Cause]:
+    """Return what is wrong with a Secret; what is in it is never repeated."""
+    values = new.get("data", {})
+    found = list(_wrong_keys(values, "data"))
+    if _decoded_size(values) > SIZE_LIMIT_BYTES:
+        found.append(causes.too_long("data", SIZE_LIMIT_BYTES))
+    return found + _wrong_type(new.get("type", ""), values, new["metadata"].get("annotations", {}))
+
+
+def check_secret_change(new: Json, old: Json) -> list[Cause]:
+    """Return what an update of a Secret may not do."""
+    found = []
+    if new.get("type") != old.get("type"):
+        found.append(causes.invalid("type", new.get("type"), "field is immutable"))
+    return found + _immutable_fields(new, old, "data")
+
+
+def _wrong_keys(values: Json, field: str) -> list[Cause]:
+    return [
+        causes.invalid(f"{field}[{key}]", key, wrong)
+        for key in values
+        for wrong in names.config_key(key)
+    ]
+
+
+def _wrong_type(kind: str, values: Json, annotations: Json) -> list[Cause]:
+    if kind == "kubernetes.io/service-account-token" and not annotations.get(_ACCOUNT):
+        return [causes.required(f"metadata.annotations[{_ACCOUNT}]")]
+    if kind == "kubernetes.io/basic-auth" and not {"username", "password"} & values.keys():
+        return [causes.required("data[username]"), causes.required("data[password]")]
+    missing = [key for key in _REQUIRED.get(kind, ()) if key not in values]
+    if missing or kind not in _DOCKER_CONFIGS:
+        return [causes.required(f"data[{key}]") for key in missing]
+    return _wrong_docker_config(values, *_REQUIRED[kind])
+
+
+def _wrong_docker_config(values: Json, key: str) -> list[Cause]:
+    try:
+        msgspec.json.decode(base64.b64decode(values[key]), type=dict)
+    except msgspec.MsgspecError as error:
+        return [causes.invalid(f"data[{key}]", "<secret contents redacted>", str(error))]
+    return []
+
+
+def _immutable_fields(new: Json, old: Json, *fields: str) -> list[Cause]:
+    if not old.get("immutable"):
+        return []
+    found = [] if new.get("immutable") else [causes.forbidden("immutable", _IMMUTABLE)]
+    return found + [
+        causes.forbidden(field, _IMMUTABLE) for field in fields if new.get(field) != old.get(field)
+    ]
+
+
+def _size_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def _decoded_size(values: Json) -> int:
+    return sum(len(text) * 3 // 4 - text.count("=", -2) for text in values.values())
+
+
+def complete_namespace(new: Json) -> None:
+    """Make a new namespace active and held by its contents."""
+    spec = new.setdefault("spec", {})
+    finalizers = spec.get("finalizers", [])
+    if _CONTENTS not in finalizers:
+        spec["finalizers"] = [*finalizers, _CONTENTS]
+    new["status"] = {"phase": "Active"}
+
+
+def default_namespace(new: Json) -> None:
+    """Keep the label that says the name."""
+    meta = new["metadata"]
+    if meta.get("name") and meta.get("labels", {}).get(NAME_LABEL) != meta["name"]:
+        meta["labels"] = {**meta.get("labels", {}), NAME_LABEL: meta["name"]}
+
+
+def keep_namespace(new: Json, old: Json) -> None:
+    """Leave the finalizers of the contents to those who remove the contents."""
+    kept = {key: value for key, value in new.get("spec", {}).items() if key != "finalizers"}
+    if "finalizers" in old.get("spec", {}):
+        kept["finalizers"] = old["spec"]["finalizers"]
+    new["spec"] = kept
+
+
+def has_contents(new: Json) -> bool:
+    """Tell whether contents are still to be removed."""
+    return bool(new.get("spec", {}).get("finalizers"))
+
+
+def check_quota(new: Json) -> list[Cause]:
+    """Return what is wrong with a ResourceQuota."""
+    found: list[Cause] = []
+    for name in new["spec"].get("hard", {}):
+        field = f"spec.hard[{name}]"
+        wrong = names.qualified_name(name)
+        found += [causes.invalid(field, name, each) for each in wrong]
+        if wrong:
+            found.append(causes.invalid(field, name, "must be a standard resource for quota"))
+    return found
+
+
+def default_limits(new: Json) -> None:
+    """Show the limits of a LimitRange, also when there are none."""
+    new["spec"] = {"limits": None, **new.get("spec", {})}

@@ -1,0 +1,58 @@
+"""Helpers that define built-in kinds: `kind` for the kind itself, the others for its rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+from bramley.apiserver.apimachinery import causes
+from bramley.apiserver.registry.resources import Json, Rules, ServedResource, Transition
+from bramley.base.errors import Cause
+
+
+def kind(
+    name: str, *, rules: Rules, group: str = "", plural: str = "", **more: Any
+) -> ServedResource:
+    """Return a built-in kind, by default namespaced and of version v1; `more` are fields of ServedResource."""
+    fields = {"namespaced": True, "version": "v1", **more}
+    return ServedResource(
+        group=group,
+        kind=name,
+        plural=plural or f"{name.lower()}s",
+        rules=rules,
+        is_custom=False,
+        **fields,
+    )
+
+
+def first_status(**status: Any) -> Callable[[Json], None]:
+    """Return a rule that gives a new object its first status."""
+
+    def complete(new: Json) -> None:
+        new["status"] = deepcopy(status)
+
+    return complete
+
+
+def set_defaults(**fields: Any) -> Callable[[Json], None]:
+    """Return a rule that sets top-level fields that an object leaves out."""
+
+    def default(new: Json) -> None:
+        for field, value in fields.items():
+            new.setdefault(field, deepcopy(value))
+
+    return default
+
+
+def immutable(*fields: str) -> Transition:
+    """Return a rule that refuses to change top-level fields."""
+
+    def transition(new: Json, old: Json) -> list[Cause]:
+        return [
+            causes.invalid(field, new.get(field), "field is immutable")
+            for field in fields
+            if new.get(field) != old.get(field)
+        ]
+
+    return transition

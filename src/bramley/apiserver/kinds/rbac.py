@@ -1,0 +1,132 @@
+"""The group rbac.authorization.k8s.io: roles, bindings and their validation."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from bramley.apiserver.apimachinery import causes, names
+from bramley.apiserver.kinds.definitions import kind, set_defaults
+from bramley.apiserver.registry.resources import (
+    Json,
+    Rules,
+    ServedResource,
+)
+from bramley.base.errors import Cause
+
+GROUP = "rbac.authorization.k8s.io"
+
+
+def kinds() -> tuple[ServedResource, ...]:
+    """Return roles and bindings, for namespaces and for the cluster."""
+    role = Rules(
+        shape="v1.Role",
+        name=names.path_segment,
+        default=set_defaults(rules=None),
+        check=check_role,
+        create_on_update=True,
+    )
+    binding = Rules(
+        shape="v1.RoleBinding",
+        name=names.path_segment,
+        default=default_binding,
+        check=check_binding,
+        transition=check_binding_change,
+        create_on_update=True,
+    )
+    kinds = (("Role", role), ("RoleBinding", binding))
+    return tuple(
+        kind(
+            f"{scope}{name}",
+            group=GROUP,
+            namespaced=not scope,
+            rules=dataclasses.replace(rules, shape=f"v1.{scope}{name}"),
+        )
+        for scope in ("Cluster", "")
+        for name, rules in kinds
+    )
+
+
+def check_role(new: Json) -> list[Cause]:
+    """Return what is wrong with a Role or ClusterRole."""
+    cluster_wide = new["kind"] == "ClusterRole"
+    found: list[Cause] = []
+    for index, rule in enumerate(new.get("rules") or []):
+        found += _wrong_rule(rule, f"rules[{index}]", cluster_wide=cluster_wide)
+    return found
+
+
+def _wrong_rule(rule: Json, field: str, *, cluster_wide: bool) -> list[Cause]:
+    found = []
+    if not rule.get("verbs"):
+        found.append(causes.required(f"{field}.verbs", "verbs must contain at least one value"))
+    if rule.get("nonResourceURLs"):
+        if not cluster_wide:
+            detail = "namespaced rules cannot apply to non-resource URLs"
+            found.append(
+                causes.invalid(f"{field}.nonResourceURLs", rule["nonResourceURLs"], detail)
+            )
+        if any(rule.get(part) for part in ("apiGroups", "resources", "resourceNames")):
+            detail = "rules cannot apply to both regular resources and non-resource URLs"
+            found.append(
+                causes.invalid(f"{field}.nonResourceURLs", rule["nonResourceURLs"], detail)
+            )
+        return found
+    if not rule.get("apiGroups"):
+        detail = "resource rules must supply at least one api group"
+        found.append(causes.required(f"{field}.apiGroups", detail))
+    if not rule.get("resources"):
+        detail = "resource rules must supply at least one resource"
+        found.append(causes.required(f"{field}.resources", detail))
+    return found
+
+
+def default_binding(new: Json) -> None:
+    """Fill in the groups that references leave out."""
+    if isinstance(new.get("roleRef"), dict):
+        new["roleRef"] = {**new["roleRef"], "apiGroup": new["roleRef"].get("apiGroup") or GROUP}
+    if new.get("subjects"):
+        new["subjects"] = [_with_group(subject) for subject in new["subjects"]]
+
+
+def _with_group(subject: Json) -> Json:
+    if subject.get("kind") in {"User", "Group"}:
+        return {**subject, "apiGroup": subject.get("apiGroup") or GROUP}
+    return subject
+
+
+def check_binding(new: Json) -> list[Cause]:
+    """Return what is wrong with a RoleBinding or ClusterRoleBinding."""
+    reference = new.get("roleRef", {})
+    kinds = ("ClusterRole",) if new["kind"] == "ClusterRoleBinding" else ("Role", "ClusterRole")
+    found = []
+    if reference.get("apiGroup") != GROUP:
+        group = reference.get("apiGroup", "")
+        found.append(causes.unsupported("roleRef.apiGroup", group, (GROUP,)))
+    if reference.get("kind") not in kinds:
+        found.append(causes.unsupported("roleRef.kind", reference.get("kind", ""), kinds))
+    if not reference.get("name"):
+        found.append(causes.required("roleRef.name"))
+    for index, subject in enumerate(new.get("subjects", [])):
+        found += _wrong_subject(subject, f"subjects[{index}]", cluster_wide=len(kinds) == 1)
+    return found
+
+
+def _wrong_subject(subject: Json, field: str, *, cluster_wide: bool) -> list[Cause]:
+    kinds = ("ServiceAccount", "User", "Group")
+    found = [] if subject.get("name") else [causes.required(f"{field}.name")]
+    if subject.get("kind") not in kinds:
+        found.append(causes.unsupported(f"{field}.kind", subject.get("kind", ""), kinds))
+    if subject.get("kind") == "ServiceAccount" and cluster_wide and not subject.get("namespace"):
+        found.append(causes.required(f"{field}.namespace"))
+    return found
+
+
+def check_binding_change(new: Json, old: Json) -> list[Cause]:
+    """Return what an update of a binding may not do."""
+    if new.get("roleRef") == old.get("roleRef"):
+        return []
+    reference = new.get("roleRef", {})
+    # A real server shows its own names of the fields here.
+    own_names = {"APIGroup": "apiGroup", "Kind": "kind", "Name": "name"}
+    shown = {own: reference.get(name, "") for own, name in own_names.items()}
+    return [causes.invalid("roleRef", shown, "cannot change roleRef")]

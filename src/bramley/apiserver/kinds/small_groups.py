@@ -1,0 +1,265 @@
+"""API groups with one kind each: Lease, PriorityClass, RuntimeClass, HorizontalPodAutoscaler, PodDisruptionBudget, CustomResourceDefinition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bramley.apiserver.apimachinery import causes, names
+from bramley.apiserver.kinds import amounts, label_selectors
+from bramley.apiserver.kinds.definitions import first_status, immutable, kind, set_defaults
+from bramley.apiserver.registry.resources import (
+    Json,
+    Rules,
+    ServedResource,
+)
+from bramley.base.errors import Cause
+
+_HIGHEST_PRIORITY = 1_000_000_000
+_PREEMPTION_POLICIES = ("PreemptLowerPriority", "Never")
+_COORDINATED = ("strategy", "preferredHolder")
+_DEFAULT_METRIC: Json = {
+    "type": "Resource",
+    "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
+}
+_COUNTS = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
+_EVICTION_POLICIES = ("AlwaysAllow", "IfHealthyBudget")
+
+
+def kinds() -> tuple[ServedResource, ...]:
+    """Return the kinds that are defined here."""
+    return (_lease(), _priority_class(), _runtime_class(), _autoscaler(), _budget(), _definition())
+
+
+def _lease() -> ServedResource:
+    return kind(
+        "Lease",
+        group="coordination.k8s.io",
+        rules=Rules(
+            shape="v1.Lease",
+            default=default_lease,
+            check=check_lease,
+            create_on_update=True,
+            unconditional_update=False,
+            qualified_finalizers=False,
+        ),
+    )
+
+
+def _priority_class() -> ServedResource:
+    return kind(
+        "PriorityClass",
+        group="scheduling.k8s.io",
+        plural="priorityclasses",
+        namespaced=False,
+        short_names=("pc",),
+        rules=Rules(
+            shape="v1.PriorityClass",
+            default=set_defaults(value=0, preemptionPolicy="PreemptLowerPriority"),
+            check=check_priority,
+            transition=check_priority_change,
+            complete=complete_priority,
+        ),
+    )
+
+
+def _runtime_class() -> ServedResource:
+    return kind(
+        "RuntimeClass",
+        group="node.k8s.io",
+        plural="runtimeclasses",
+        namespaced=False,
+        rules=Rules(
+            shape="v1.RuntimeClass",
+            check=check_runtime,
+            transition=immutable("handler"),
+            create_on_update=True,
+            unconditional_update=False,
+        ),
+    )
+
+
+def _autoscaler() -> ServedResource:
+    # Version 2 only: version 1 shows less of the same objects, and no controller here uses them.
+    return kind(
+        "HorizontalPodAutoscaler",
+        group="autoscaling",
+        version="v2",
+        short_names=("hpa",),
+        categories=("all",),
+        has_status=True,
+        rules=Rules(
+            shape="autoscaling.v2.HorizontalPodAutoscaler",
+            complete=first_status(currentMetrics=None, desiredReplicas=0),
+            default=default_autoscaler,
+            check=check_autoscaler,
+        ),
+    )
+
+
+def _budget() -> ServedResource:
+    return kind(
+        "PodDisruptionBudget",
+        group="policy",
+        short_names=("pdb",),
+        has_status=True,
+        rules=Rules(
+            shape="v1.PodDisruptionBudget",
+            complete=first_status(**dict.fromkeys(_COUNTS, 0)),
+            default=default_budget,
+            check=check_budget,
+            check_status=check_budget_status,
+            counts_generation=True,
+            unconditional_update=False,
+        ),
+    )
+
+
+def _definition() -> ServedResource:
+    return kind(
+        "CustomResourceDefinition",
+        group="apiextensions.k8s.io",
+        namespaced=False,
+        short_names=("crd", "crds"),
+        categories=("api-extensions",),
+        has_status=True,
+        rules=Rules(
+            shape="v1.CustomResourceDefinition",
+            counts_generation=True,
+            unconditional_update=False,
+            qualified_finalizers=False,
+        ),
+    )
+
+
+def default_lease(new: Json) -> None:
+    """Show the spec, also when it is empty, without what only a coordinated election reads, which is off by default."""
+    spec = new.setdefault("spec", {})
+    for field in _COORDINATED:
+        spec.pop(field, None)
+
+
+def check_lease(new: Json) -> list[Cause]:
+    """Return what is wrong with a Lease."""
+    spec = new["spec"]
+    found = []
+    if spec.get("leaseDurationSeconds", 1) <= 0:
+        value, field = spec["leaseDurationSeconds"], "spec.leaseDurationSeconds"
+        found.append(causes.invalid(field, value, "must be greater than 0"))
+    if spec.get("leaseTransitions", 0) < 0:
+        value, field = spec["leaseTransitions"], "spec.leaseTransitions"
+        found.append(causes.invalid(field, value, "must be greater than or equal to 0"))
+    return found
+
+
+def complete_priority(new: Json) -> None:
+    """Give a new PriorityClass its generation; it never grows, because the value never changes."""
+    new["metadata"]["generation"] = 1
+
+
+def check_priority(new: Json) -> list[Cause]:
+    """Return what is wrong with a PriorityClass."""
+    found = []
+    name = new["metadata"].get("name", "")
+    if new["value"] > _HIGHEST_PRIORITY and not name.startswith("system-"):
+        detail = f"maximum allowed value of a user defined priority is {_HIGHEST_PRIORITY}"
+        found.append(causes.forbidden("value", detail))
+    if new["preemptionPolicy"] not in _PREEMPTION_POLICIES:
+        found.append(
+            causes.unsupported("preemptionPolicy", new["preemptionPolicy"], _PREEMPTION_POLICIES)
+        )
+    return found
+
+
+def check_priority_change(new: Json, old: Json) -> list[Cause]:
+    """Return what an update of a PriorityClass may not do."""
+    found = []
+    if new["value"] != old["value"]:
+        found.append(causes.forbidden("value", "may not be changed in an update."))
+    if new["preemptionPolicy"] != old["preemptionPolicy"]:
+        policy = new["preemptionPolicy"]
+        found.append(causes.invalid("preemptionPolicy", policy, "field is immutable"))
+    return found
+
+
+def check_runtime(new: Json) -> list[Cause]:
+    """Return what is wrong with a RuntimeClass."""
+    handler = new.get("handler", "")
+    return [causes.invalid("handler", handler, each) for each in names.label(handler)]
+
+
+def default_autoscaler(new: Json) -> None:
+    """Fill what an autoscaler leaves out."""
+    spec = {"minReplicas": 1, "maxReplicas": 0, "scaleTargetRef": {}, **new.get("spec", {})}
+    if not spec.get("metrics"):
+        spec["metrics"] = [_DEFAULT_METRIC]
+    new["spec"] = spec
+    new["status"] = {"currentMetrics": None, "desiredReplicas": 0, **new.get("status", {})}
+
+
+def check_autoscaler(new: Json) -> list[Cause]:
+    """Return what is wrong with an autoscaler."""
+    spec = new["spec"]
+    least, most, reference = spec["minReplicas"], spec["maxReplicas"], spec["scaleTargetRef"]
+    found = []
+    if least < 1:
+        found.append(
+            causes.invalid("spec.minReplicas", least, "must be greater than or equal to 1")
+        )
+    if most < 1:
+        found.append(causes.invalid("spec.maxReplicas", most, "must be greater than 0"))
+    if most < least:
+        detail = "must be greater than or equal to `minReplicas`"
+        found.append(causes.invalid("spec.maxReplicas", most, detail))
+    field = "spec.scaleTargetRef"
+    found += [
+        causes.required(f"{field}.{name}") for name in ("kind", "name") if not reference.get(name)
+    ]
+    version = reference.get("apiVersion", "")
+    if not version.partition("/")[0] or (
+        version == "v1" and reference.get("kind") != "ReplicationController"
+    ):
+        detail = "apiVersion must specify API group"
+        found.append(causes.invalid(f"{field}.apiVersion", version, detail))
+    return found
+
+
+def default_budget(new: Json) -> None:
+    """Show what a real server always shows of a budget."""
+    new.setdefault("spec", {})
+    new["status"] = {**dict.fromkeys(_COUNTS, 0), **new.get("status", {})}
+
+
+def check_budget(new: Json) -> list[Cause]:
+    """Return what is wrong with a budget."""
+    spec = new["spec"]
+    found = [*_wrong_budget_amounts(spec)]
+    found += label_selectors.check_budget(spec.get("selector") or {}, "spec.selector")
+    policy = spec.get("unhealthyPodEvictionPolicy", _EVICTION_POLICIES[0])
+    if policy not in _EVICTION_POLICIES:
+        found.append(
+            causes.unsupported("spec.unhealthyPodEvictionPolicy", policy, _EVICTION_POLICIES)
+        )
+    return found
+
+
+def check_budget_status(new: Json, _old: Json) -> list[Cause]:
+    """Return what is wrong with a budget's status."""
+    return [*amounts.not_negative(new["status"], _COUNTS, "status")]
+
+
+def _wrong_budget_amounts(spec: Json) -> Iterator[Cause]:
+    if "minAvailable" in spec and "maxUnavailable" in spec:
+        # A real server shows its own names of the fields here.
+        own = {
+            "MinAvailable": spec["minAvailable"],
+            "Selector": spec.get("selector"),
+            "MaxUnavailable": spec["maxUnavailable"],
+            "UnhealthyPodEvictionPolicy": spec.get("unhealthyPodEvictionPolicy"),
+        }
+        shown = ",".join(f'"{key}":{causes.shown(value)}' for key, value in own.items())
+        detail = "minAvailable and maxUnavailable cannot be both set"
+        yield Cause("spec", "FieldValueInvalid", f"Invalid value: {{{shown}}}: {detail}")
+    for name in ("minAvailable", "maxUnavailable"):
+        if name in spec:
+            yield from amounts.check_count_or_percent(spec[name], f"spec.{name}")
+            yield from amounts.check_percent_limit(spec[name], f"spec.{name}")
