@@ -26,7 +26,7 @@ from bramley.api.core import Node, Pod
 from bramley.api.names import conditions as names
 from bramley.app import macs
 from bramley.base import errors
-from bramley.kube import connecting
+from bramley.kube import config_loader
 from bramley.kube.client import Client
 from bramley.sim.mac.folder import MacFolder
 from tools.kube import processes
@@ -155,11 +155,11 @@ async def staged(pen: Pen) -> AsyncIterator[Stage]:
     """Give a server and a Mac whose agent has not begun; nothing of it runs when the block has ended."""
     server = Bramley(pen, has_controllers=True)
     server.start()
-    found = connecting.find(pen.folder / "kubeconfig", environment={})
+    found = config_loader.load(pen.folder / "kubeconfig", environment={})
     mac = MacFolder(pen.folder / "mac-1")
     mac.root.mkdir()
     mac.lay_out(script())
-    async with connecting.connect(pen.folder / "kubeconfig", environment={}) as kube:
+    async with config_loader.connect(pen.folder / "kubeconfig", environment={}) as kube:
         made = await identity.create(kube, mac.name, expires=timedelta(hours=1))
         way_in = kubeconfig.render(mac.name, made.token, server=found.server, trust=found.trust)
         mac.kubeconfig.touch(mode=0o600)

@@ -24,7 +24,7 @@ from bramley.agent.ledger import VmRecord, VmState
 from bramley.api.core import Node
 from bramley.api.names import annotations as names
 from bramley.app.agent_parts import Parts
-from bramley.sim.mac.calls import Call
+from bramley.sim.mac.processes import Call
 from tests.scenarios.agent_life.world import IMAGE, NODE, World, a_world, is_ready
 
 BAKED = "tuist-runner"

@@ -1,7 +1,8 @@
-"""The simulated Macs of `bramley up`: each a folder with a tart of its own, and a real agent process that finds only that.
+"""The simulated Macs of `bramley up`: each is a folder with its own simulated tart and a real agent process that uses it.
 
-What a killed `bramley up` left running is ended by the next one; nothing else on this machine is touched. Agents that end by
-themselves are started again, as launchd would.
+Agents that exit are restarted, as launchd would. Processes that a killed `bramley up` left running are ended by the next one;
+nothing else on this machine is touched. The Macs know one image, whose guests boot quickly, work for a while and stop; a Pod
+chooses other behaviour by variables such as `BRAMLEY_SIM_WORK` and `BRAMLEY_SIM_CODE`. One sample Pod starts on them.
 """
 
 from __future__ import annotations
@@ -15,46 +16,97 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from bramley.access import identity, kubeconfig
 from bramley.api import conditions
-from bramley.api.core import Node
+from bramley.api.core import Node, Pod
 from bramley.api.names import agent, finalizers, flags, labels
 from bramley.api.names import conditions as names
-from bramley.api.pod import Pod
 from bramley.apiserver.pki import private_files
-from bramley.app import demo
-from bramley.app.up import CameUp, Failed, MacSettings, News
+from bramley.app.up import MacFailed, MacReady, MacSettings, Progress
 from bramley.base import errors, log
 from bramley.base.clock import Clock
-from bramley.kube import connecting
-from bramley.kube.access import Access
+from bramley.kube import config_loader
+from bramley.kube.config import ClientConfig
 from bramley.kube.client import Client
 from bramley.kube.http import HttpTransport
 from bramley.sim.mac.folder import MacFolder
 
 logger = log.get(__name__)
 
-# A new one is made with each start.
-TOKENS_LIVE = timedelta(days=30)
-# On this machine only, and each on a port of its own.
+# Each start issues a new token.
+TOKEN_LIFETIME = timedelta(days=30)
+# Reachable from this machine only, each agent on its own port.
 _ADDRESS = "127.0.0.1"
 _ANY_PORT = "127.0.0.1:0"
-_LOOK_EVERY = timedelta(milliseconds=200)
-# As launchd waits between two starts.
-_RESTART_AFTER = timedelta(seconds=10)
-_SUPERVISORS_END_WITHIN = timedelta(seconds=2)
-_TOLD_CHARACTERS = 300
-_LONGEST_LOG = 5_000_000
+_POLL_INTERVAL = timedelta(milliseconds=200)
+# The throttle interval of launchd.
+_RESTART_DELAY = timedelta(seconds=10)
+_SUPERVISOR_TIMEOUT = timedelta(seconds=2)
+_LOG_EXCERPT_CHARACTERS = 300
+_MAX_LOG_BYTES = 5_000_000
+
+FLEET = "demo"
+IMAGE = "ghcr.io/example/macos-runner:latest"
+SAMPLE_NAMESPACE = "default"
+SAMPLE_NAME = "sample"
+_WORK_SECONDS = 90
+# Long enough to read a page of the tutorial before the next command.
+_SAMPLE_WORK_SECONDS = 900
+_DELETE_TIMEOUT = timedelta(minutes=1)
+
+SIMULATED_TART: dict[str, Any] = {
+    # Realistic sizes, the download of a very small image; no space on the real disk is used.
+    "host": {"disk_bytes": 460_000_000_000, "lease_seconds": 600},
+    "timings": {"address": 2.0, "agent": 2.0, "ready": 2.0, "halt": 1.0},
+    "images": {
+        IMAGE: {
+            "size_bytes": 30_000_000_000,
+            "compressed_bytes": 400_000_000,
+            "guest": {
+                "work": _WORK_SECONDS,
+                "lines": [
+                    "runner {HOSTNAME} is up",
+                    "checking out the sources",
+                    "building",
+                    "testing",
+                    "all tests passed",
+                    "cleaning up",
+                ],
+            },
+        }
+    },
+}
+
+SAMPLE_POD: dict[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": SAMPLE_NAME, "labels": {"app": SAMPLE_NAME}},
+    "spec": {
+        "restartPolicy": "Never",
+        "nodeSelector": {labels.OS: labels.DARWIN},
+        "tolerations": [{"key": labels.MACOS_TAINT, "operator": "Exists"}],
+        "terminationGracePeriodSeconds": 5,
+        "containers": [
+            {
+                "name": "job",
+                "image": IMAGE,
+                "env": [{"name": "BRAMLEY_SIM_WORK", "value": str(_SAMPLE_WORK_SECONDS)}],
+                "resources": {"limits": {"cpu": "2", "memory": "4Gi"}},
+            }
+        ],
+    },
+}
 
 
 class Macs:
-    """All simulated Macs of one server; `run` until `stop`."""
+    """The simulated Macs of one server; `run` until `stop`."""
 
-    def __init__(self, settings: MacSettings, way_in: Path, *, clock: Clock) -> None:
+    def __init__(self, settings: MacSettings, kubeconfig: Path, *, clock: Clock) -> None:
         self._settings = settings
         self._macs = [MacFolder(settings.folder / name) for name in settings.names]
-        self._way_in = way_in
+        self._kubeconfig = kubeconfig
         self._clock = clock
         self._stopping = asyncio.Event()
 
@@ -63,65 +115,74 @@ class Macs:
         self._stopping.set()
 
     def kill(self) -> None:
-        """End every process of every Mac at once."""
+        """Kill every process of every Mac."""
         _signal(signal.SIGKILL, self._macs, MacFolder.processes)
 
-    async def run(self, tell: Callable[[News], None]) -> None:
-        """Start the Macs, keep their agents running until asked to stop, and end them with their VMs."""
-        # Each once: an agent that is asked twice to end does so at once.
-        everything = list(dict.fromkeys([*self._macs, *kept(self._settings.folder)]))
-        await end(everything, self._settings.stop_within)
+    async def run(self, on_progress: Callable[[Progress], None]) -> None:
+        """Start the Macs, keep their agents running until `stop`, and end them with their VMs."""
+        # Without duplicates: an agent that gets SIGTERM twice stops without draining.
+        every_mac = list(dict.fromkeys([*self._macs, *mac_folders(self._settings.folder)]))
+        await end(every_mac, self._settings.stop_timeout)
         try:
-            found = connecting.find(self._way_in)
-            async with Client(HttpTransport(found), clock=self._clock) as kube:
-                await self._run(kube, found, tell)
+            access = config_loader.load(self._kubeconfig)
+            async with Client(HttpTransport(access), clock=self._clock) as kube:
+                await self._run(kube, access, on_progress)
         finally:
-            await end(everything, self._settings.stop_within)
+            await end(every_mac, self._settings.stop_timeout)
 
-    async def _run(self, kube: Client, found: Access, tell: Callable[[News], None]) -> None:
-        await retire_others(kube, self._settings)
+    async def _run(
+        self, kube: Client, access: ClientConfig, on_progress: Callable[[Progress], None]
+    ) -> None:
+        await retire_surplus(kube, self._settings)
         since, first_up = self._clock.now().replace(microsecond=0), asyncio.Event()
-        keepers = [_Keeper(mac, kube, self._clock, tell, first_up) for mac in self._macs]
+        agents = [
+            _AgentProcess(mac, kube, self._clock, on_progress, first_up) for mac in self._macs
+        ]
         async with asyncio.TaskGroup() as group:
-            limit = self._settings.start_within
-            tasks = [group.create_task(keeper.keep(found, limit)) for keeper in keepers]
-            tasks.append(group.create_task(show_sample(kube, first_up, since)))
+            within = self._settings.start_timeout
+            tasks = [group.create_task(agent.run(access, within)) for agent in agents]
+            tasks.append(group.create_task(start_sample(kube, first_up, since)))
             await self._stopping.wait()
             for task in tasks:
                 task.cancel()
 
 
 @dataclass(frozen=True, slots=True)
-class _Keeper:
-    """Keeps the agent of one Mac running."""
+class _AgentProcess:
+    """The agent of one Mac, restarted whenever it exits."""
 
     mac: MacFolder
     kube: Client
     clock: Clock
-    tell: Callable[[News], None]
+    on_progress: Callable[[Progress], None]
     first_up: asyncio.Event
 
-    async def keep(self, found: Access, start_within: timedelta) -> None:
-        """Make the Mac, start its agent, tell how that went, and start it again whenever it ends."""
+    async def run(self, access: ClientConfig, within: timedelta) -> None:
+        """Lay out the Mac, start its agent, report how it started, and restart it whenever it exits."""
         try:
-            self.mac.lay_out(demo.SCRIPT)
-            await _give_identity(self.kube, found, self.mac)
+            self.mac.lay_out(SIMULATED_TART)
+            await _write_credentials(self.kube, access, self.mac)
             process = await self._start()
         except (errors.BramleyError, OSError) as error:
-            self.tell(Failed(self.mac.name, str(error)))
+            self.on_progress(MacFailed(self.mac.name, str(error)))
             return
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._tell_how_it_starts(process, start_within))
+            group.create_task(self._report_start(process, within))
             while True:
                 code = await process.wait()
-                logger.warning("Agent ended", mac=self.mac.name, code=code, log=str(self.mac.log))
-                await asyncio.sleep(_RESTART_AFTER.total_seconds())
+                logger.warning(
+                    "Agent exited; restarting it",
+                    mac=self.mac.name,
+                    code=code,
+                    log=str(self.mac.log),
+                )
+                await asyncio.sleep(_RESTART_DELAY.total_seconds())
                 process = await self._start()
 
     async def _start(self) -> asyncio.subprocess.Process:
         _rotate(self.mac.log)
         with self.mac.log.open("ab") as out:
-            # A session of its own: Ctrl-C is for us, and we end the agent in order.
+            # Its own session: Ctrl-C reaches this process only, which then stops the agents in order.
             return await asyncio.create_subprocess_exec(
                 *agent_command(self.mac),
                 env=self.mac.environment(),
@@ -131,29 +192,27 @@ class _Keeper:
                 start_new_session=True,
             )
 
-    async def _tell_how_it_starts(
-        self, process: asyncio.subprocess.Process, limit: timedelta
-    ) -> None:
+    async def _report_start(self, process: asyncio.subprocess.Process, within: timedelta) -> None:
         begun, since = self.clock.monotonic(), self.clock.now().replace(microsecond=0)
         while process.returncode is None:
-            taken = timedelta(seconds=self.clock.monotonic() - begun)
+            elapsed = timedelta(seconds=self.clock.monotonic() - begun)
             if await is_ready(self.kube, self.mac.name, since):
-                self.tell(CameUp(self.mac.name, taken))
+                self.on_progress(MacReady(self.mac.name, elapsed))
                 self.first_up.set()
                 return
-            if taken > limit:
-                self._fail(f"its Node is not Ready after {limit.total_seconds():g} s")
+            if elapsed > within:
+                self._fail(f"its Node is not Ready after {within.total_seconds():g} s")
                 return
-            await asyncio.sleep(_LOOK_EVERY.total_seconds())
-        self._fail(f"its agent ended with code {process.returncode}")
+            await asyncio.sleep(_POLL_INTERVAL.total_seconds())
+        self._fail(f"its agent exited with code {process.returncode}")
 
-    def _fail(self, why: str) -> None:
-        self.tell(Failed(self.mac.name, f"{why}; {_last_words(self.mac.log)}"))
+    def _fail(self, reason: str) -> None:
+        self.on_progress(MacFailed(self.mac.name, f"{reason}; {_log_excerpt(self.mac.log)}"))
 
 
 def agent_command(mac: MacFolder) -> list[str]:
     """Return the command line of a Mac's agent."""
-    given = {
+    values = {
         flags.NODE_NAME: mac.name,
         flags.NODE_IP: _ADDRESS,
         flags.KUBECONFIG: mac.kubeconfig,
@@ -163,120 +222,141 @@ def agent_command(mac: MacFolder) -> list[str]:
         flags.STATE_DIR: mac.folders.state,
         flags.USERDATA_DIR: mac.folders.user_data,
         flags.VM_LOG_DIR: mac.folders.vm_logs,
-        flags.NODE_LABELS: f"{labels.FLEET}={demo.FLEET}",
+        flags.NODE_LABELS: f"{labels.FLEET}={FLEET}",
         flags.GUI_PREFLIGHT: "on",
         flags.KUBELET_BIND_ADDRESS: _ANY_PORT,
         flags.METRICS_BIND_ADDRESS: _ANY_PORT,
         flags.HEALTH_PROBE_BIND_ADDRESS: _ANY_PORT,
     }
-    words = [word for flag, value in given.items() for word in (flag.name, str(value))]
-    # -P: the folder that somebody stands in has no say in what is imported.
+    words = [word for flag, value in values.items() for word in (flag.name, str(value))]
+    # -P: nothing is imported from the current folder.
     return [sys.executable, "-P", "-m", agent.MODULE, *words]
 
 
 async def is_ready(kube: Client, name: str, since: datetime) -> bool:
-    """Tell whether this agent, not one of an earlier start, says that its Node is Ready."""
+    """Return whether a Node is Ready by a heartbeat of this start, not of an earlier one."""
     try:
         node = await kube.get(Node, name)
     except (errors.NotFound, errors.Unavailable):
         return False
     ready = conditions.find(node.status.conditions, names.READY)
-    heard = ready and ready.last_heartbeat_time
-    return bool(ready and ready.status == "True" and heard and heard >= since)
+    heartbeat = ready and ready.last_heartbeat_time
+    return bool(ready and ready.status == "True" and heartbeat and heartbeat >= since)
 
 
 async def wait_until_ready(kube: Client, name: str, *, since: datetime, within: timedelta) -> None:
-    """Wait until an agent says that its Node is Ready."""
+    """Wait until a Node is Ready by a heartbeat after `since`."""
     try:
         async with asyncio.timeout(within.total_seconds()):
-            while not await is_ready(kube, name, since):  # noqa: ASYNC110 - no event tells it
-                await asyncio.sleep(_LOOK_EVERY.total_seconds())
+            while not await is_ready(kube, name, since):  # noqa: ASYNC110 - there is no event to wait for
+                await asyncio.sleep(_POLL_INTERVAL.total_seconds())
     except TimeoutError:
-        told = f"its Node is not Ready after {within.total_seconds():g} s"
-        raise errors.TimedOut(told) from None
+        message = f"its Node is not Ready after {within.total_seconds():g} s"
+        raise errors.TimedOut(message) from None
 
 
-async def show_sample(kube: Client, first_up: asyncio.Event, since: datetime) -> None:
-    """Start the sample Pod once the first Mac is there."""
+async def start_sample(kube: Client, first_up: asyncio.Event, since: datetime) -> None:
+    """Create the sample Pod once the first Mac is Ready; one of an earlier start, whose VM is gone, is deleted first."""
     await first_up.wait()
-    await demo.start_sample(kube, since)
+    try:
+        async with asyncio.timeout(_DELETE_TIMEOUT.total_seconds()):
+            while await _delete_old_sample(kube, since):  # noqa: ASYNC110 - the deadline ends it
+                await asyncio.sleep(_POLL_INTERVAL.total_seconds())
+            await kube.create_wire(Pod.resource, SAMPLE_POD, namespace=SAMPLE_NAMESPACE)
+    except errors.AlreadyExists:
+        logger.info("Sample Pod already exists", pod=SAMPLE_NAME)
+    except (errors.BramleyError, TimeoutError) as error:
+        logger.warning("Could not start sample Pod", pod=SAMPLE_NAME, error=str(error))
 
 
-async def _give_identity(kube: Client, found: Access, mac: MacFolder) -> None:
-    made = await identity.create(kube, mac.name, expires=TOKENS_LIVE)
-    server = kubeconfig.reachable(found, None)
-    content = kubeconfig.render(mac.name, made.token, server=server, trust=found.trust)
+async def _delete_old_sample(kube: Client, since: datetime) -> bool:
+    """Delete the sample Pod of an earlier start; return whether it still exists."""
+    try:
+        old = await kube.get(Pod, SAMPLE_NAME, namespace=SAMPLE_NAMESPACE)
+        created = old.metadata.creation_timestamp
+        if created is None or created >= since:
+            return False
+        if old.metadata.deletion_timestamp is None:
+            await kube.delete(Pod, SAMPLE_NAME, namespace=SAMPLE_NAMESPACE, uid=old.uid)
+    except errors.NotFound:
+        return False
+    return True
+
+
+async def _write_credentials(kube: Client, access: ClientConfig, mac: MacFolder) -> None:
+    issued = await identity.create(kube, mac.name, expires=TOKEN_LIFETIME)
+    server = kubeconfig.reachable(access, None)
+    content = kubeconfig.render(mac.name, issued.token, server=server, trust=access.trust)
     private_files.write(mac.kubeconfig, content.reveal().encode())
-    # By this the server proves itself when it asks for logs and figures.
-    private_files.write(mac.authority, (found.trust.authorities or "").encode())
+    # The agent verifies the client certificate of the server by this authority when it serves logs and stats.
+    private_files.write(mac.authority, (access.trust.authorities or "").encode())
 
 
-def kept(folder: Path | None) -> list[MacFolder]:
-    """Return the Macs of this and of earlier starts that have their files in a folder."""
+def mac_folders(folder: Path | None) -> list[MacFolder]:
+    """Return the Macs of this and of earlier starts below a folder."""
     return [MacFolder(root) for root in sorted(folder.glob("mac-*"))] if folder else []
 
 
-async def retire_others(kube: Client, settings: MacSettings) -> None:
-    """Take Macs of earlier starts away that are wanted no more, of either kind, each once; their files stay."""
-    settings.note_wanted()
-    for name in settings.unwanted:
+async def retire_surplus(kube: Client, settings: MacSettings) -> None:
+    """Remove surplus Macs of earlier starts, of either kind, from the cluster, each once; their files stay."""
+    settings.clear_retired_marks()
+    for name in settings.surplus:
         await retire(kube, name)
-        settings.note_retired(name)
+        settings.mark_retired(name)
 
 
 async def retire(kube: Client, name: str) -> None:
-    """Take a Mac away that is wanted no more: its identity, the Pods on it, which only its agent would let go, and its Node."""
+    """Remove a Mac from the cluster: its identity, its Pods with the finalizer of its agent, and its Node."""
     await identity.revoke(kube, name)
     for pod in (await kube.list(Pod, fields=f"spec.nodeName={name}")).items:
         with contextlib.suppress(errors.NotFound):
-            await _let_go(kube, pod)
+            await _delete_pod(kube, pod)
     with contextlib.suppress(errors.NotFound):
         await kube.delete(Node, name)
 
 
-async def _let_go(kube: Client, pod: Pod) -> None:
+async def _delete_pod(kube: Client, pod: Pod) -> None:
     others = [each for each in pod.metadata.finalizers if each != finalizers.VM_CLEANUP]
     change = {"metadata": {"finalizers": others}}
-    place = pod.namespace
-    await kube.merge_patch(Pod, pod.name, change, namespace=place, uid=pod.uid)
-    await kube.delete(Pod, pod.name, namespace=place, uid=pod.uid, grace=timedelta())
+    await kube.merge_patch(Pod, pod.name, change, namespace=pod.namespace, uid=pod.uid)
+    await kube.delete(Pod, pod.name, namespace=pod.namespace, uid=pod.uid, grace=timedelta())
 
 
 async def end(macs: list[MacFolder], within: timedelta) -> None:
-    """End the agents in order, then their VMs; what an earlier start left behind goes the same way."""
+    """End the agents, then their VMs, then all other processes of these Macs, also those of an earlier start."""
     await _send(signal.SIGTERM, macs, MacFolder.agents, within)
-    # The supervisors write down how their VMs ended, and end too.
-    await _send(signal.SIGKILL, macs, MacFolder.vms, _SUPERVISORS_END_WITHIN)
+    # VMs before supervisors: a supervisor records how its VM ended, and exits.
+    await _send(signal.SIGKILL, macs, MacFolder.vms, _SUPERVISOR_TIMEOUT)
     await _send(signal.SIGKILL, macs, MacFolder.processes, within)
 
 
 async def _send(
     number: signal.Signals,
     macs: list[MacFolder],
-    which: Callable[[MacFolder], list[int]],
+    pids: Callable[[MacFolder], list[int]],
     within: timedelta,
 ) -> None:
-    """Send a signal to processes of Macs and wait until they are gone, or for so long."""
-    _signal(number, macs, which)
-    ends = asyncio.get_running_loop().time() + within.total_seconds()
-    while any(which(mac) for mac in macs) and asyncio.get_running_loop().time() < ends:  # noqa: ASYNC110 - no event tells it
-        await asyncio.sleep(_LOOK_EVERY.total_seconds())
+    """Send a signal to processes of Macs and wait until they have exited or the time has passed."""
+    _signal(number, macs, pids)
+    deadline = asyncio.get_running_loop().time() + within.total_seconds()
+    while any(pids(mac) for mac in macs) and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110 - there is no event to wait for
+        await asyncio.sleep(_POLL_INTERVAL.total_seconds())
 
 
 def _signal(
-    number: signal.Signals, macs: list[MacFolder], which: Callable[[MacFolder], list[int]]
+    number: signal.Signals, macs: list[MacFolder], pids: Callable[[MacFolder], list[int]]
 ) -> None:
-    for pid in [pid for mac in macs for pid in which(mac)]:
+    for pid in [pid for mac in macs for pid in pids(mac)]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
 
 
 def _rotate(log_file: Path) -> None:
-    if log_file.exists() and log_file.stat().st_size > _LONGEST_LOG:
+    if log_file.exists() and log_file.stat().st_size > _MAX_LOG_BYTES:
         log_file.replace(log_file.with_name(f"{log_file.name}.1"))
 
 
-def _last_words(log_file: Path) -> str:
+def _log_excerpt(log_file: Path) -> str:
     lines = log_file.read_text(errors="replace").splitlines() if log_file.exists() else []
-    told = f": {lines[-1][:_TOLD_CHARACTERS]}" if lines else ""
-    return f"see {log_file}{told}"
+    excerpt = f": {lines[-1][:_LOG_EXCERPT_CHARACTERS]}" if lines else ""
+    return f"see {log_file}{excerpt}"

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bramley.apiserver.pki import private_files
-from bramley.app.listening import Address
+from bramley.app.listen_address import Address
 from bramley.base.errors import BadConfiguration, InvalidSpec
 from bramley.host import grammar
 from bramley.host.steps.ssh_keys import SshKeys
-from bramley.sim.macos import settings as macos
+from bramley.sim.macos import fresh_install as macos
 from bramley.sim.macos.mac import Mac
 from bramley.sim.macos.state import FOLDER
-from bramley.sim.ssh import readying
-from bramley.sim.ssh.serving import SimulatedHost
+from bramley.sim.ssh import server
+from bramley.sim.ssh.server import SimulatedHost
 
 PASSWORD = "password"  # noqa: S105 - the name of a file
 _RANDOM_BYTES = 12
@@ -64,7 +64,7 @@ async def _until_signalled(settings: Settings, started: Callable[[Served], None]
         loop.add_signal_handler(number, stop.set)
     async with host(settings) as served:
         if settings.is_ready:
-            readying.make_ready(served.mac)
+            server.make_ready(served.mac)
         started(_told(settings, served))
         await stop.wait()
 

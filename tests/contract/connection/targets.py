@@ -21,11 +21,11 @@ from bramley.host.commands import ROOT, Folder, Write
 from bramley.host.connection import Connection
 from bramley.host.ssh import Credentials, Target
 from bramley.sim.macos.faults import Cut, Moment
-from bramley.sim.macos.in_process import ModelConnection
+from bramley.sim.macos.connection import ModelConnection
 from bramley.sim.macos.mac import Mac
-from bramley.sim.macos.settings import Settings
+from bramley.sim.macos.fresh_install import Settings
 from bramley.sim.ssh.faults import Do, Fault
-from bramley.sim.ssh.serving import SimulatedHost
+from bramley.sim.ssh.server import SimulatedHost
 from tests.process.host_ssh import openssh
 
 PASSWORD = Secret("it's a $(canary)")

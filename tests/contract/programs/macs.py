@@ -22,7 +22,7 @@ from bramley.agent.tart.driver import Deadlines, Tart
 from bramley.base.clock import SystemClock
 from bramley.sim.mac.folder import MacFolder
 from bramley.sim.mac.mac import SimulatedMac
-from bramley.sim.mac.script import Script
+from bramley.sim.mac.settings_file import Script
 from tests.contract.programs.stage import PATIENCE, REAL
 from tests.unit.agent.tart.fakes import Metrics
 

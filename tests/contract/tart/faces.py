@@ -18,13 +18,11 @@ from typing import Any, Protocol
 
 import pytest
 
-from bramley.agent.platform import locks
-from bramley.agent.platform import system
+from bramley.agent.platform import locks, system
 from bramley.base import virtual_time
-from bramley.sim.mac.calls import Call
 from bramley.sim.mac.mac import SimulatedMac
-from bramley.sim.mac.processes import Process
-from bramley.sim.tart import shim
+from bramley.sim.mac.processes import Call, Process
+from bramley.sim.tart import process
 
 IMAGE = "ghcr.io/tuist/runner:1"
 SMALL: dict[str, Any] = {
@@ -77,7 +75,7 @@ class Face(Protocol):
         """Return who holds the lock of a running VM, as another process sees it."""
         ...
 
-    def system(self) -> list[int]:
+    def guests(self) -> list[int]:
         """Return the processes of guests."""
         ...
 
@@ -206,7 +204,7 @@ class Processes:
     def __init__(self, root: Path) -> None:
         self.home = root / "tart"
         self.program = root / "bin" / "tart"
-        shim.install(str(self.program), str(self.home), sys.executable)
+        process.install_program(str(self.program), str(self.home), sys.executable)
         self._started: list[RealCall] = []
 
     async def start(
@@ -226,7 +224,7 @@ class Processes:
     def holder(self, vm: str) -> int | None:
         return locks.holder(self.home / "vms" / vm / "config.json", locks.LINUX)
 
-    def system(self) -> list[int]:
+    def guests(self) -> list[int]:
         service = os.fsencode(self.home / ".sim")
         found = []
         for each in Path("/proc").iterdir():
@@ -300,7 +298,7 @@ class VirtualTime:
         process = self.mac.world.run_locks.holder(str(self.home / "vms" / vm / "config.json"))
         return process.pid if process else None
 
-    def system(self) -> list[int]:
+    def guests(self) -> list[int]:
         living = self.mac.table.living()
         return [each.pid for each in living if system.GUEST_SERVICE in each.argv[0]]
 

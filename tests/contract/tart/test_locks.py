@@ -7,12 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bramley.sim.tart.locks import Locks
+from bramley.sim.tart.process import Locks
 
 HOLD = """
 import sys
 sys.path.insert(0, {root!r})
-from bramley.sim.tart.locks import Locks
+from bramley.sim.tart.process import Locks
 locks = Locks()
 print(locks.{kind}({path!r}), flush=True)
 sys.stdin.read()

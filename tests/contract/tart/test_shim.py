@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bramley.sim.tart import shim
+from bramley.sim.tart import process
 
 # Each of these would cost a call a tenth of its time or more.
 HEAVY = {"pathlib", "dataclasses", "argparse", "asyncio", "subprocess", "inspect", "datetime"}
@@ -28,14 +28,14 @@ def test_it_starts_wherever_it_and_its_interpreter_are(folder: str, tmp_path: Pa
     python.symlink_to(sys.executable)
     path = tmp_path / folder / "tart"
 
-    shim.install(str(path), str(tmp_path / "home"), str(python))
+    process.install_program(str(path), str(tmp_path / "home"), str(python))
 
     assert call(path, "--version") == "2.32.1\n"
 
 
 def test_its_home_is_the_environment_s_or_its_own(tmp_path: Path) -> None:
     path = tmp_path / "tart"
-    shim.install(str(path), str(tmp_path / "own"), sys.executable)
+    process.install_program(str(path), str(tmp_path / "own"), sys.executable)
 
     call(path, "list")
     call(path, "list", env={"TART_HOME": str(tmp_path / "given")})
@@ -46,7 +46,7 @@ def test_its_home_is_the_environment_s_or_its_own(tmp_path: Path) -> None:
 
 def test_a_call_loads_nothing_heavy_and_nothing_installed(tmp_path: Path) -> None:
     path = tmp_path / "tart"
-    shim.install(str(path), str(tmp_path / "home"), sys.executable)
+    process.install_program(str(path), str(tmp_path / "home"), sys.executable)
     text = path.read_text().replace("process.main(", "process.run(['list'], ")
     asked = (
         text + '\nprint(*(f\'{n}={getattr(m, "__file__", "")}\' for n, m in sys.modules.items()))'
@@ -61,6 +61,6 @@ def test_a_call_loads_nothing_heavy_and_nothing_installed(tmp_path: Path) -> Non
     ).stdout.split()
 
     loaded = {name for name, _, _ in (word.partition("=") for word in told)}
-    assert "bramley.sim.tart.asking" in loaded
+    assert "bramley.sim.tart.queries" in loaded
     assert loaded & HEAVY == set()
     assert not any("site-packages" in word for word in told)

@@ -27,11 +27,11 @@ from bramley.api.names import agent, flags, groups, labels
 from bramley.app import macs
 from bramley.base import errors
 from bramley.base.secret import Secret
-from bramley.kube import connecting
+from bramley.kube import config_loader
 from bramley.kube.client import Client
 from bramley.kube.tls import Trust
 from bramley.sim.mac.folder import MacFolder
-from bramley.sim.mac.script import Script
+from bramley.sim.mac.settings_file import Script
 from tests.process.agent_life.servers import Server
 from tests.process.agent_life.witness import NUMBER_VARIABLE, Meet, Witness
 
@@ -119,7 +119,7 @@ class Stage:
 
     def write_way_in(self) -> None:
         """Write the kubeconfig of the agent that comes next; a witness wants to know which one it is."""
-        access = connecting.find(self.server.kubeconfig, environment={})
+        access = config_loader.load(self.server.kubeconfig, environment={})
         server, trust = access.server, access.trust
         if self.witness is not None:
             server, trust = f"{self.witness.address}/{self.starts}", Trust()
@@ -265,10 +265,10 @@ async def staged(
 ) -> AsyncIterator[Stage]:
     """Give a Mac whose agent has begun; with `meet`, whatever the agent does is told there first."""
     mark = secrets.token_hex(3)
-    access = connecting.find(server.kubeconfig, environment={})
+    access = config_loader.load(server.kubeconfig, environment={})
     async with AsyncExitStack() as stack:
         kube = await stack.enter_async_context(
-            connecting.connect(server.kubeconfig, environment={})
+            config_loader.connect(server.kubeconfig, environment={})
         )
         mac = MacFolder(place / f"mac-{mark}")
         mac.root.mkdir()

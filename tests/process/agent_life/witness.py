@@ -19,7 +19,7 @@ from aiohttp import ClientSession, ClientTimeout, TCPConnector, web
 from yarl import URL
 
 import bramley
-from bramley.kube.access import Access
+from bramley.kube.config import ClientConfig
 from bramley.sim.mac.folder import MacFolder
 from tests.process.agent_life import naming
 
@@ -63,7 +63,7 @@ os._exit(code)
 class Witness:
     """Tells `meet` of every moment, and keeps what tart was called with."""
 
-    def __init__(self, access: Access, meet: Meet) -> None:
+    def __init__(self, access: ClientConfig, meet: Meet) -> None:
         # The calls of tart as they began, with their VMs, and the writes as they were handed to the server.
         self.journal: list[str] = []
         self.address = ""

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bramley.sim.macos.settings import Settings
+from bramley.sim.macos.fresh_install import Settings
 from bramley.sim.ssh import tart_bundle
-from bramley.sim.ssh.serving import SimulatedHost
+from bramley.sim.ssh.server import SimulatedHost
 from tests.process.bootstrap.kept import PATIENCE
 from tests.process.serving.processes import BRAMLEY, clean_environment
 from tests.unit.host.steps import wanted

@@ -19,19 +19,18 @@ from bramley.api.names import host as places
 from bramley.app import bootstrapped_macs, sim_mac
 from bramley.app.agent_bundle.agent_archives import AgentArchives
 from bramley.app.bootstrapped_macs import Brought, Fleet
-from bramley.app.listening import Address
-from bramley.app.up import News
+from bramley.app.listen_address import Address
+from bramley.app.up import Progress
 from bramley.base.clock import SystemClock
 from bramley.host.artifacts import Artifact, Depot
 from bramley.host.ssh import SshConnection
 from bramley.host.step import Step
-from bramley.kube import connecting
+from bramley.kube import config_loader
 from bramley.kube.client import Client
 from bramley.kube.http import HttpTransport
-from bramley.sim.macos import snapshot
 from bramley.sim.macos.state import lasting
 from bramley.sim.ssh import tart_bundle
-from bramley.sim.ssh.serving import SimulatedHost
+from bramley.sim.ssh.server import SimulatedHost
 
 PASSWORD = "correct horse battery"
 # What the agent and its VMs keep for themselves while they run, and what is written down of that.
@@ -90,9 +89,9 @@ class Place:
 
 
 @asynccontextmanager
-async def bare(place: Place, root: Path, tell: Callable[[News], None]) -> AsyncIterator[Mac]:
+async def bare(place: Place, root: Path, tell: Callable[[Progress], None]) -> AsyncIterator[Mac]:
     """Switch a bare Mac on beside a server; the name of its folder is that of its Node."""
-    found, clock = connecting.find(place.kubeconfig), SystemClock()
+    found, clock = config_loader.load(place.kubeconfig), SystemClock()
     password = root.with_name("password")
     password.write_text(PASSWORD)
     settings = sim_mac.Settings(
@@ -145,7 +144,7 @@ def differing(one: Any, other: Any) -> Any:
 
 
 def _told(mac: Mac, path: str, facts: os.stat_result) -> list[str]:
-    kept = snapshot._file(mac.served.mac, path, facts)
+    kept = mac.served.mac.describe_file(path, facts)
     if path in OWN:
         return kept[:-1]
     content = (mac.served.mac.files.read(path) or b"") if kept[0] == "file" else b""

@@ -17,10 +17,11 @@ import pytest
 
 from bramley.api.core import Node, Pod
 from bramley.api.names import host, labels
-from bramley.app import demo, macs
+from bramley.app import macs
+from bramley.app import macs
 from bramley.base import errors
-from bramley.host import ensuring
-from bramley.host.ensuring import Doing, Progress, Report
+from bramley.host import converge
+from bramley.host.converge import CommandStarted, Progress, Report
 from bramley.sim.macos import stand_ins
 from bramley.sim.ssh.faults import Do, Fault
 from tests.process.bootstrap.kept import PATIENCE, Running, kept, until
@@ -59,7 +60,7 @@ def whole(server: Place, tmp_path_factory: pytest.TempPathFactory) -> Iterator[M
 
 async def make(mac: Mac, tell: Callable[[Progress], None] = lambda _: None) -> Report:
     async with mac.connected() as line:
-        return await ensuring.apply(line, mac.steps, tell=tell)
+        return await converge.apply(line, mac.steps, on_progress=tell)
 
 
 def moment(mac: Mac) -> datetime:
@@ -73,24 +74,24 @@ async def wait_until_ready(mac: Mac, since: datetime) -> None:
 
 async def start_pod(mac: Mac, name: str) -> None:
     """Start a Pod on this Mac that works until it is deleted."""
-    container = dict(demo.SAMPLE["spec"]["containers"][0])
+    container = dict(macs.SAMPLE_POD["spec"]["containers"][0])
     container["env"] = [{"name": "BRAMLEY_SIM_WORK", "value": "3600"}]
-    spec = {**demo.SAMPLE["spec"], "containers": [container], "nodeName": mac.name}
-    body = {**demo.SAMPLE, "metadata": {"name": name}, "spec": spec}
-    await mac.fleet.kube.create_wire(Pod.resource, body, namespace=demo.NAMESPACE)
+    spec = {**macs.SAMPLE_POD["spec"], "containers": [container], "nodeName": mac.name}
+    body = {**macs.SAMPLE_POD, "metadata": {"name": name}, "spec": spec}
+    await mac.fleet.kube.create_wire(Pod.resource, body, namespace=macs.SAMPLE_NAMESPACE)
 
     async def is_running() -> bool:
-        pod = await mac.fleet.kube.get(Pod, name, namespace=demo.NAMESPACE)
+        pod = await mac.fleet.kube.get(Pod, name, namespace=macs.SAMPLE_NAMESPACE)
         return pod.status.phase == "Running"
 
     await until(is_running)
 
 
 async def end_pod(mac: Mac, name: str) -> None:
-    await mac.fleet.kube.delete(Pod, name, namespace=demo.NAMESPACE)
+    await mac.fleet.kube.delete(Pod, name, namespace=macs.SAMPLE_NAMESPACE)
 
     async def is_gone() -> bool:
-        pods = await mac.fleet.kube.list(Pod, namespace=demo.NAMESPACE)
+        pods = await mac.fleet.kube.list(Pod, namespace=macs.SAMPLE_NAMESPACE)
         return name not in [pod.name for pod in pods.items]
 
     await until(is_gone)
@@ -98,7 +99,7 @@ async def end_pod(mac: Mac, name: str) -> None:
 
 async def read_log(mac: Mac, name: str) -> bytes:
     text = b""
-    async for block in mac.fleet.kube.logs(name, demo.NAMESPACE):
+    async for block in mac.fleet.kube.logs(name, macs.SAMPLE_NAMESPACE):
         text += block
     return text
 
@@ -107,7 +108,7 @@ def test_a_bare_mac_becomes_a_node_that_runs_pods(whole: Made) -> None:
     async def story(mac: Mac) -> None:
         await wait_until_ready(mac, whole.since)
         node = await mac.fleet.kube.get(Node, mac.name)
-        assert node.metadata.labels[labels.FLEET] == demo.FLEET
+        assert node.metadata.labels[labels.FLEET] == macs.FLEET
         await start_pod(mac, "worker")
 
         await until(lambda: says(mac, "worker", b"is up"))
@@ -125,9 +126,9 @@ def test_a_second_run_asks_once_and_writes_nothing(whole: Made) -> None:
     mac, before = whole.mac, become(whole.mac)
     heard, agent = len(mac.served.heard), mac.agent()
 
-    async def again() -> tuple[ensuring.Plan, Report]:
+    async def again() -> tuple[converge.Plan, Report]:
         async with mac.connected() as line:
-            return await ensuring.plan(line, mac.steps), await ensuring.apply(line, mac.steps)
+            return await converge.plan(line, mac.steps), await converge.apply(line, mac.steps)
 
     planned, report = whole.run(again())
 
@@ -173,7 +174,7 @@ def test_an_update_of_the_agent_leaves_its_vms_and_all_other_parts_alone(
         artifact = await depot.take(path, name="tart-kubelet", version=version)
         since = moment(mac)
         async with mac.connected() as line:
-            report = await ensuring.apply(line, mac.with_artifact("agent", artifact))
+            report = await converge.apply(line, mac.with_artifact("agent", artifact))
 
         changed = {name for name, count in report.changed.items() if count}
         assert changed == {"agent", "agent-job"}
@@ -227,7 +228,7 @@ def test_tart_stays_whatever_is_brought(whole: Made, tmp_path: Path, *, is_runni
             await start_pod(mac, "with-tart")
         newer = await mac.fleet.brought.depot.take(tmp_path / "tart", name="tart", version="99.0.0")
         async with mac.connected() as line:
-            report = await ensuring.apply(line, mac.with_artifact("tart", newer))
+            report = await converge.apply(line, mac.with_artifact("tart", newer))
         assert not report.is_changed
         if is_running:
             await end_pod(mac, "with-tart")
@@ -281,7 +282,7 @@ def breaking(mac: Mac, one: Break) -> Callable[[Progress], None]:
         mac.served.faults.put(one.fault)
 
     def hear(news: Progress) -> None:
-        if one.where and isinstance(news, Doing) and news.command.purpose.startswith(one.where):
+        if one.where and isinstance(news, CommandStarted) and news.command.purpose.startswith(one.where):
             mac.served.faults.put(one.fault)
 
     return hear
@@ -316,7 +317,7 @@ def test_a_mac_whose_line_breaks_again_and_again_becomes_the_same(
         since = moment(mac)
         await make(mac)
         async with mac.connected() as line:
-            planned = await ensuring.plan(line, mac.steps)
+            planned = await converge.plan(line, mac.steps)
         assert planned.is_empty, [one.step.name for one in planned.steps if one.commands]
         await wait_until_ready(mac, since)
 

@@ -23,9 +23,9 @@ from bramley.app import hosts
 from bramley.app.hosts import Way, Wish
 from bramley.base.errors import BramleyError, CommandFailed, UnsupportedHost
 from bramley.base.secret import Secret
-from bramley.sim.macos.settings import Settings
+from bramley.sim.macos.fresh_install import Settings
 from bramley.sim.ssh.faults import Do, Fault
-from bramley.sim.ssh.serving import SimulatedHost
+from bramley.sim.ssh.server import SimulatedHost
 from tests.process.host_secrets import process_table
 from tests.process.host_secrets.process_table import Seen
 from tests.scenarios.host_secrets.canaries import Canaries

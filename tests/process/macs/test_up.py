@@ -12,7 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from bramley.app import demo, macs
+from bramley.app import macs
+from bramley.app import macs
 from bramley.sim.mac.folder import MacFolder
 from tests.process.beside import in_a_thread
 from tests.process.serving.processes import PATIENCE, Bramley, running, until
@@ -39,12 +40,12 @@ def left(place: Path) -> list[int]:
     return [pid for mac in macs if mac.is_dir() for pid in MacFolder(mac).processes()]
 
 
-def pod(server: Bramley, name: str = demo.NAME) -> dict[str, Any]:
+def pod(server: Bramley, name: str = macs.SAMPLE_NAME) -> dict[str, Any]:
     found: dict[str, Any] = server.request("GET", f"{PODS}/{name}")[1]
     return found
 
 
-def phase(server: Bramley, name: str = demo.NAME) -> str:
+def phase(server: Bramley, name: str = macs.SAMPLE_NAME) -> str:
     found = pod(server, name)
     return str(found["status"].get("phase", "")) if found["kind"] == "Pod" else ""
 
@@ -64,11 +65,11 @@ def test_macs_join_and_run_the_sample_and_other_pods_to_their_end(tmp_path: Path
         assert stat.S_IMODE(kubeconfig.stat().st_mode) == 0o600
 
         until(lambda: phase(server) == "Running")
-        mine = {**demo.SAMPLE, "metadata": {"name": "mine"}, "spec": dict(demo.SAMPLE["spec"])}
+        mine = {**macs.SAMPLE_POD, "metadata": {"name": "mine"}, "spec": dict(macs.SAMPLE_POD["spec"])}
         script = {"BRAMLEY_SIM_WORK": "1", "BRAMLEY_SIM_CODE": "3"}
         mine["spec"]["containers"] = [
             {
-                **demo.SAMPLE["spec"]["containers"][0],
+                **macs.SAMPLE_POD["spec"]["containers"][0],
                 "env": [{"name": name, "value": value} for name, value in script.items()],
             }
         ]
@@ -77,7 +78,7 @@ def test_macs_join_and_run_the_sample_and_other_pods_to_their_end(tmp_path: Path
         ended = pod(server, "mine")["status"]["containerStatuses"][0]["state"]["terminated"]
         assert (ended["exitCode"], ended["reason"]) == (3, "Error")
 
-        for name in ("mine", demo.NAME):
+        for name in ("mine", macs.SAMPLE_NAME):
             server.request("DELETE", f"{PODS}/{name}")
         until(lambda: server.request("GET", PODS)[1]["items"] == [])
         assert list((tmp_path / "data" / "macs").glob("mac-*/tart/vms/default-*")) == []
@@ -144,7 +145,7 @@ def only(pids: list[int]) -> int:
 def test_fewer_macs_than_before_leave_no_node_and_no_pod_behind(tmp_path: Path) -> None:
     with up(tmp_path, macs=2) as server:
         assert nodes(server) == ["mac-1", "mac-2"]
-        bound = {**demo.SAMPLE, "metadata": {"name": "bound"}, "spec": dict(demo.SAMPLE["spec"])}
+        bound = {**macs.SAMPLE_POD, "metadata": {"name": "bound"}, "spec": dict(macs.SAMPLE_POD["spec"])}
         bound["spec"]["nodeName"] = "mac-2"
         assert server.request("POST", PODS, bound)[0] == 201
         until(lambda: phase(server, "bound") == "Running")
@@ -182,7 +183,7 @@ def test_no_macs_are_made_where_none_are_wanted(tmp_path: Path) -> None:
 
         assert nodes(server) == []
     assert not (tmp_path / "data" / "macs").exists()
-    assert demo.NAME not in printed
+    assert macs.SAMPLE_NAME not in printed
 
 
 @in_a_thread

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import asyncssh
 
-from bramley.sim.macos.settings import Settings
-from bramley.sim.ssh.serving import SimulatedHost
+from bramley.sim.macos.fresh_install import Settings
+from bramley.sim.ssh.server import SimulatedHost
 
 PASSWORD = "an orange, 'quoted' one"
 # Of a busy machine: it is only waited for in full when something is wrong.

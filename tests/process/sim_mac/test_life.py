@@ -19,11 +19,11 @@ import pytest
 
 from bramley.agent import platform
 from bramley.app import sim_mac
-from bramley.app.listening import Address
+from bramley.app.listen_address import Address
 from bramley.base.errors import BadConfiguration
 from bramley.sim.macos.mac import Mac
 from bramley.sim.macos.fresh_install import Settings
-from bramley.sim.ssh.serving import SimulatedHost
+from bramley.sim.ssh.server import SimulatedHost
 from tests.process.sim_mac.served import (
     PATIENCE_SECONDS,
     PROCESSES,

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bramley.sim.mac.side import AgentSide
+from bramley.sim.mac.agent_process import AgentSide
 from tests.scenarios.agent_life.lives import LIVES, Life, Point
 from tests.scenarios.agent_life.world import World, a_world
 

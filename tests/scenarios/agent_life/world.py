@@ -31,7 +31,7 @@ from bramley.base.secret import Secret
 from bramley.kube.client import Client
 from bramley.kube.transport import Transport
 from bramley.sim.mac.mac import SimulatedMac
-from bramley.sim.mac.side import AgentSide
+from bramley.sim.mac.agent_process import AgentSide
 from tests.scenarios.agent_life.invariants import Invariants
 
 NODE = "mac-1"

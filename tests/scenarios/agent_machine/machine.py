@@ -16,7 +16,7 @@ from typing import Protocol
 
 from bramley.api.names import finalizers
 from bramley.base import virtual_time
-from bramley.sim.mac.side import AgentSide
+from bramley.sim.mac.agent_process import AgentSide
 from tests.scenarios.agent_life.invariants import FINISHED, vm_of
 from tests.scenarios.agent_life.world import REST, TAGGED, World, a_world, is_ready
 from tests.scenarios.agent_machine.hand import PREFIX, Hand

@@ -17,7 +17,7 @@ from bramley.api.core import Event, Node
 from bramley.api.meta import moment
 from bramley.api.names import labels
 from bramley.base import errors
-from bramley.sim.mac.faults import Fault
+from bramley.sim.mac.settings_file import Fault
 from tests.scenarios.agent_life.world import IMAGE, NODE, TAGGED, World, a_world, is_ready
 
 SOON = timedelta(minutes=3)

@@ -14,7 +14,7 @@ from bramley.api import conditions
 from bramley.api.core import Event
 from bramley.api.names import events
 from bramley.base import virtual_time
-from bramley.sim.mac.faults import Fault
+from bramley.sim.mac.settings_file import Fault
 from tests.scenarios.agent_life.world import IMAGE, TAGGED, World, a_world
 
 TIMINGS = {"address": 2.0, "agent": 2.5, "ready": 3.0}

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bramley.base.errors import HostUnreachable
-from bramley.host import ensuring
+from bramley.host import converge
 from bramley.host.commands import Command, Stream
 from bramley.sim.macos.faults import Cut, Faults, Moment
 from tests.scenarios.host_bootstrap.macs import steps
@@ -37,7 +37,7 @@ async def test_a_run_that_is_cut_after_a_command_is_taken_up(part: int, tmp_path
     scene = await Scene.make(tmp_path / "macs")
     numbers = cuts(part, PARTS)
     whole = Copying(scene.copy("whole").mac, tmp_path / "copies", numbers)
-    await ensuring.apply(whole, planned, claim=a_claim("first") if claims else None)
+    await converge.apply(whole, planned, claim=a_claim("first") if claims else None)
     assert len(whole.copies) >= len(whole.done) // numbers.step
 
     await take_up(whole, planned, whole.mac.snapshot(), claims=claims)
@@ -51,13 +51,13 @@ async def test_every_kind_of_cut_leaves_the_mac_as_it_was_between_two_commands(
     scene = await Scene.make(tmp_path / "macs")
     numbers = range(2, 1000, 37)
     whole = Copying(scene.copy("whole").mac, tmp_path / "copies", numbers)
-    await ensuring.apply(whole, planned)
+    await converge.apply(whole, planned)
 
     for number, mac in whole.copies.items():
         line = scene.copy(f"cut-{number}")
         line.faults.at(number + (moment is Moment.BEFORE), Cut(moment))
         with pytest.raises(HostUnreachable):
-            await ensuring.apply(line, planned)
+            await converge.apply(line, planned)
         assert line.mac.snapshot() == mac.snapshot(), f"{moment} at {whole.done[number].purpose}"
 
 
@@ -67,7 +67,7 @@ async def test_streams_that_break_anywhere_are_begun_again(share: float, tmp_pat
     planned = steps(tmp_path / "files")
     scene = await Scene.make(tmp_path / "macs")
     whole, line = scene.copy("whole"), scene.copy("cut")
-    await ensuring.apply(whole, planned)
+    await converge.apply(whole, planned)
     streams = [command for command in whole.done if isinstance(command, Stream)]
     assert len(streams) == 5
 
@@ -75,11 +75,11 @@ async def test_streams_that_break_anywhere_are_begun_again(share: float, tmp_pat
         at_byte = min(round(stream.artifact.size * share), stream.artifact.size - 1)
         line.faults.at(functools.partial(operator.eq, stream), Cut(at_byte=at_byte))
         with pytest.raises(HostUnreachable):
-            await ensuring.apply(line, planned)
-    await ensuring.apply(line, planned)
+            await converge.apply(line, planned)
+    await converge.apply(line, planned)
 
     assert line.mac.snapshot() == whole.mac.snapshot()
-    assert (await ensuring.plan(line, planned)).is_empty
+    assert (await converge.plan(line, planned)).is_empty
 
 
 async def test_a_line_that_breaks_after_every_tenth_command_gets_there(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ async def test_a_line_that_breaks_after_every_tenth_command_gets_there(tmp_path:
     planned = steps(tmp_path / "files")
     scene = await Scene.make(tmp_path / "macs")
     whole, line = scene.copy("whole"), scene.copy("cut")
-    await ensuring.apply(whole, planned)
+    await converge.apply(whole, planned)
 
     moments = [*Moment] * 20
     for tries, moment in enumerate(moments):
@@ -97,7 +97,7 @@ async def test_a_line_that_breaks_after_every_tenth_command_gets_there(tmp_path:
         if tries % 4 == 3:
             line.faults.at_look(2, Cut(Moment.UNANSWERED))
         try:
-            await ensuring.apply(line, planned)
+            await converge.apply(line, planned)
             break
         except HostUnreachable:
             await come_back(line.mac)
@@ -109,13 +109,13 @@ async def test_a_line_that_breaks_after_every_tenth_command_gets_there(tmp_path:
 async def test_a_second_run_asks_once_and_does_nothing(tmp_path: Path) -> None:
     planned = steps(tmp_path / "files")
     line = (await Scene.make(tmp_path / "macs")).copy("mac")
-    await ensuring.apply(line, planned)
-    before, done, looks = line.mac.snapshot(), list[Command](line.done), line.looks
+    await converge.apply(line, planned)
+    before, done, probes = line.mac.snapshot(), list[Command](line.done), line.probes
 
-    report = await ensuring.apply(line, planned)
+    report = await converge.apply(line, planned)
 
     assert not report.is_changed
     assert line.done == done
-    assert line.looks == looks + 1
+    assert line.probes == probes + 1
     assert line.mac.snapshot() == before
-    assert (await ensuring.plan(line, planned)).is_empty
+    assert (await converge.plan(line, planned)).is_empty

@@ -11,12 +11,15 @@ import pytest
 from bramley.api.names import host
 from bramley.base.errors import CommandFailed, UnsupportedHost
 from bramley.base.secret import Secret
-from bramley.host import ensuring, kcpassword, pf_conf, restarting
+from bramley.host import kcpassword
+from bramley.host.steps import firewall
+from bramley.host import agent_daemon
+from bramley.host import converge
 from bramley.host.spec import Egress
 from bramley.host.steps.firewall import Firewall
-from bramley.sim.macos.in_process import ModelConnection
+from bramley.sim.macos.connection import ModelConnection
 from bramley.sim.macos.mac import Mac
-from bramley.sim.macos.settings import Settings
+from bramley.sim.macos.fresh_install import Settings
 from tests.scenarios.host_bootstrap.macs import steps
 from tests.scenarios.host_steps.macs import kicks, sealed, session
 from tests.unit.host.steps import wanted
@@ -47,14 +50,14 @@ async def test_a_mac_with_any_pf_conf_ends_with_one_anchor_in_force(
     await restart(line.mac)
     step = Firewall(Egress())
 
-    await ensuring.apply(line, [step])
+    await converge.apply(line, [step])
     await restart(line.mac)
 
-    assert line.mac.files.read(host.PF_CONF) == filled(history["foreign"]) + pf_conf.BLOCK
+    assert line.mac.files.read(host.PF_CONF) == filled(history["foreign"]) + firewall.PF_BLOCK
     assert main_rules(line.mac).count(ANCHOR) == 1
     assert line.mac.state["pf"]["enabled"]
     assert line.mac.state["pf"]["rulesets"][host.PF_ANCHOR]["rules"]
-    assert (await ensuring.plan(line, [step])).is_empty
+    assert (await converge.plan(line, [step])).is_empty
 
 
 @pytest.mark.parametrize("history", [one for one in HISTORIES if one["name"] in REFUSED], ids=named)
@@ -67,7 +70,7 @@ async def test_a_file_that_pf_does_not_take_for_its_other_lines_stays_as_it_is(
     with pytest.raises(
         CommandFailed, match=r"step firewall: .* pfctl does not accept the new file"
     ):
-        await ensuring.apply(line, [Firewall(Egress())])
+        await converge.apply(line, [Firewall(Egress())])
 
     assert line.mac.files.read(host.PF_CONF) == filled(history["before"])
     assert ANCHOR not in main_rules(line.mac)
@@ -95,7 +98,7 @@ async def bare(root: Path, settings: Settings | None = None) -> ModelConnection:
 
 async def made(root: Path) -> ModelConnection:
     line = await bare(root)
-    await ensuring.apply(line, steps(root / "files"))
+    await converge.apply(line, steps(root / "files"))
     line.done.clear()
     return line
 
@@ -120,7 +123,7 @@ async def test_a_mac_that_cannot_become_one_is_refused_before_anything_is_change
     before = line.mac.snapshot()
 
     with pytest.raises(UnsupportedHost, match=told):
-        await ensuring.apply(line, steps(tmp_path / "files", **changes))
+        await converge.apply(line, steps(tmp_path / "files", **changes))
 
     assert line.mac.snapshot() == before
     assert line.done == []
@@ -129,10 +132,10 @@ async def test_a_mac_that_cannot_become_one_is_refused_before_anything_is_change
 async def test_a_wrong_password_stops_a_mac_whose_sudo_asks_for_none(tmp_path: Path) -> None:
     """Nothing would notice it but the directory, and after it loginwindow, which seals it."""
     line = await bare(tmp_path)
-    await ensuring.apply(line, steps(tmp_path / "files")[:2])
+    await converge.apply(line, steps(tmp_path / "files")[:2])
 
     with pytest.raises(UnsupportedHost, match="step auto-login: the password is wrong"):
-        await ensuring.apply(line, steps(tmp_path / "files", password=Secret("wrong")))
+        await converge.apply(line, steps(tmp_path / "files", password=Secret("wrong")))
 
     assert line.mac.files.read(host.KCPASSWORD) is None
     assert kicks(line) == 0
@@ -146,9 +149,9 @@ async def test_a_password_that_is_sealed_after_the_bootstrap_is_told_and_then_me
     sealed(line.mac)
     before = kicks(line)
 
-    planned = await ensuring.plan(line, steps(tmp_path / "files", password=None))
+    planned = await converge.plan(line, steps(tmp_path / "files", password=None))
     refused = [one.step.name for one in planned.steps if one.refusal]
-    await ensuring.apply(line, steps(tmp_path / "files"))
+    await converge.apply(line, steps(tmp_path / "files"))
 
     assert refused == ["auto-login"]
     assert line.mac.files.read(host.KCPASSWORD) == kcpassword.encode(Secret(PASSWORD))
@@ -165,10 +168,10 @@ async def test_a_node_that_cannot_log_in_again_gets_its_new_agent_and_is_told(
     newer = wanted.agent(tmp_path, wanted.NEWER_AGENT)
 
     with pytest.raises(UnsupportedHost, match=r"step auto-login: (FileVault|macOS)"):
-        await ensuring.apply(line, steps(tmp_path / "files", password=None, agent=newer))
+        await converge.apply(line, steps(tmp_path / "files", password=None, agent=newer))
 
     assert line.mac.files.target(host.AGENT_CURRENT) == host.agent_release(wanted.NEWER_AGENT)
-    assert not restarting.is_due(await line.look(restarting.LOOKS))
+    assert not agent_daemon.is_restart_due(await line.probe(agent_daemon.RESTART_PROBES))
     assert (session(line), kicks(line)) == ("m1", before)
     assert line.mac.state["boot"]["boot_id"] == boot
 
@@ -181,7 +184,7 @@ async def test_a_healthy_mac_is_verified_again_without_a_kick(
     line = await made(tmp_path)
     boot, before = line.mac.state["boot"]["boot_id"], kicks(line)
 
-    report = await ensuring.apply(line, steps(tmp_path / "files", password=password))
+    report = await converge.apply(line, steps(tmp_path / "files", password=password))
 
     assert (report.is_changed, line.done) == (False, [])
     assert (kicks(line), line.mac.state["boot"]["boot_id"]) == (before, boot)

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from bramley.base.clock import Clock
 from bramley.base.errors import BramleyError
 from bramley.base.secret import Secret
-from bramley.host import ensuring
+from bramley.host import converge
 from bramley.host.commands import Command, Run, Write
-from bramley.host.ensuring import Progress
+from bramley.host.converge import Progress
 from bramley.host.step import Step
 from bramley.sim.macos.faults import Cut, Fail, Fault, Hang, Moment
-from bramley.sim.macos.in_process import ModelConnection
+from bramley.sim.macos.connection import ModelConnection
 from bramley.sim.macos.mac import Mac
 from tests.scenarios.host_secrets.canaries import Canaries, given_to
 from tests.scenarios.host_secrets.macs import Heard, leaks_of
@@ -64,7 +64,7 @@ class Failing(ModelConnection):
 
         for _ in range(_ENOUGH):
             try:
-                await ensuring.apply(self, wanted, tell=hear)
+                await converge.apply(self, wanted, on_progress=hear)
             except BramleyError as error:
                 heard.error(error)
                 assert leaks_of(self.mac.root, self.canaries) == []
@@ -90,7 +90,7 @@ class Buggy(ModelConnection):
     async def becomes(self, wanted: list[Step], heard: Heard) -> bool:
         """Tell whether a run came to its end; if not, `bug` is why."""
         try:
-            await ensuring.apply(self, wanted, tell=heard.progress)
+            await converge.apply(self, wanted, on_progress=heard.progress)
         except ValueError as error:
             self.bug = error
             heard.error(error)

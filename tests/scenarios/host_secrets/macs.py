@@ -14,13 +14,13 @@ from pathlib import Path
 from bramley.base import log, virtual_time
 from bramley.base.secret import Secret
 from bramley.host import sequence
-from bramley.host.ensuring import Progress
+from bramley.host.converge import Progress
 from bramley.host.spec import MacSpec, Tailnet
 from bramley.host.step import Step
 from bramley.sim.macos import state
-from bramley.sim.macos.in_process import ModelConnection
+from bramley.sim.macos.connection import ModelConnection
 from bramley.sim.macos.mac import Mac
-from bramley.sim.macos.settings import Settings
+from bramley.sim.macos.fresh_install import Settings
 from tests.scenarios.host_secrets.canaries import Canaries
 from tests.unit.host.steps import wanted
 

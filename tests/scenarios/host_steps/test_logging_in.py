@@ -11,7 +11,8 @@ import pytest
 from bramley.api.names import host, launchd
 from bramley.base.errors import HostUnreachable, NotConverged, TimedOut, UnsupportedHost
 from bramley.base.secret import Secret
-from bramley.host import ensuring, kcpassword
+from bramley.host import kcpassword
+from bramley.host import converge
 from bramley.host.commands import Command, Probe, Write
 from bramley.host.facts import Facts
 from bramley.host.step import Step
@@ -19,9 +20,9 @@ from bramley.host.steps.auto_login import AutoLogin
 from bramley.host.steps.local_network import LocalNetwork
 from bramley.sim.macos import faults
 from bramley.sim.macos.faults import Cut, Moment
-from bramley.sim.macos.in_process import ModelConnection
+from bramley.sim.macos.connection import ModelConnection
 from bramley.sim.macos.mac import Mac
-from bramley.sim.macos.settings import Settings
+from bramley.sim.macos.fresh_install import Settings
 from tests.scenarios.host_steps.macs import (
     SEALED,
     VM,
@@ -42,7 +43,7 @@ from tests.unit.host.steps.cutting import PASSWORD
 async def test_a_bare_mac_logs_its_user_in(tmp_path: Path) -> None:
     line = await a_mac(tmp_path)
 
-    await ensuring.apply(line, steps())
+    await converge.apply(line, steps())
 
     assert session(line) == "m1"
     assert line.mac.files.read(host.KCPASSWORD) == kcpassword.encode(Secret(PASSWORD))
@@ -54,7 +55,7 @@ async def test_a_wrong_password_is_tried_once_and_nothing_is_written(tmp_path: P
     before = line.mac.snapshot()
 
     with pytest.raises(UnsupportedHost, match="step sudo: the password is wrong"):
-        await ensuring.apply(line, steps("wrong"))
+        await converge.apply(line, steps("wrong"))
 
     assert line.mac.snapshot() == before
     assert line.mac.state["users"]["m1"]["wrong_count"] == 1
@@ -66,7 +67,7 @@ async def test_a_wrong_password_is_found_where_sudo_asks_for_none(tmp_path: Path
     line = await a_mac(tmp_path, *steps()[:1])
 
     with pytest.raises(UnsupportedHost, match="step auto-login: the password is wrong"):
-        await ensuring.apply(line, steps("wrong"))
+        await converge.apply(line, steps("wrong"))
 
     assert line.mac.files.read(host.KCPASSWORD) is None
     assert kicks(line) == 0
@@ -86,7 +87,7 @@ async def test_a_password_that_loginwindow_does_not_take_is_told_as_wrong(tmp_pa
 
     meddled = Meddling(mac, clock=mac._clock)
     with pytest.raises(UnsupportedHost, match=r"auto-login: the password is wrong: loginwindow"):
-        await ensuring.apply(meddled, steps())
+        await converge.apply(meddled, steps())
 
     assert mac.files.read(host.KCPASSWORD) == SEALED
 
@@ -94,7 +95,7 @@ async def test_a_password_that_loginwindow_does_not_take_is_told_as_wrong(tmp_pa
 async def test_a_password_that_was_sealed_earlier_is_replaced(tmp_path: Path) -> None:
     line = await a_mac(tmp_path, *steps(), change=restarted_and_sealed)
 
-    await ensuring.apply(line, steps())
+    await converge.apply(line, steps())
 
     assert session(line) == "m1"
     assert line.mac.files.read(host.KCPASSWORD) == kcpassword.encode(Secret(PASSWORD))
@@ -106,9 +107,9 @@ async def test_a_password_sealed_after_the_setup_is_told_at_every_later_look(
     """Everything else is right and the session lives; the next login would fail, and no password is at hand."""
     line = await a_mac(tmp_path, *steps(), change=sealed)
 
-    planned = await ensuring.plan(line, steps(None))
+    planned = await converge.plan(line, steps(None))
     with pytest.raises(UnsupportedHost, match="mark of a wrong password"):
-        await ensuring.apply(line, steps(None))
+        await converge.apply(line, steps(None))
 
     assert [bool(one.refusal) for one in planned.steps] == [False, True]
     assert not planned.is_empty
@@ -120,7 +121,7 @@ async def test_a_password_sealed_under_a_living_session_is_replaced_without_endi
 ) -> None:
     line = await a_mac(tmp_path, *steps(), change=sealed)
 
-    await ensuring.apply(line, steps())
+    await converge.apply(line, steps())
 
     assert line.mac.files.read(host.KCPASSWORD) == kcpassword.encode(Secret(PASSWORD))
     assert (session(line), kicks(line)) == ("m1", 1)
@@ -140,7 +141,7 @@ async def test_a_mac_whose_disk_is_encrypted_or_will_be_is_refused(
     line = await a_mac(tmp_path, settings=settings)
 
     with pytest.raises(UnsupportedHost, match="FileVault is not off"):
-        await ensuring.apply(line, steps())
+        await converge.apply(line, steps())
 
     assert line.done == []
 
@@ -152,7 +153,7 @@ async def test_a_healthy_mac_is_verified_again_without_a_kick(
     """As when its Node was deleted: whatever password is at hand, nothing is written and nobody is logged out."""
     line = await a_mac(tmp_path, *steps())
 
-    report = await ensuring.apply(line, steps(password))
+    report = await converge.apply(line, steps(password))
 
     assert not report.is_changed
     assert line.done == []
@@ -162,7 +163,7 @@ async def test_a_healthy_mac_is_verified_again_without_a_kick(
 async def test_a_session_that_was_lost_comes_back_without_a_password(tmp_path: Path) -> None:
     line = await a_mac(tmp_path, *steps(), change=reboot)
 
-    await ensuring.apply(line, steps(None))
+    await converge.apply(line, steps(None))
 
     assert session(line) == "m1"
 
@@ -175,14 +176,14 @@ async def test_loginwindow_is_not_restarted_while_vms_run(
     line = await a_mac(tmp_path, *steps(), change=reboot)
     changing(lambda state: state["processes"].append(vm))(line.mac)
 
-    report = await ensuring.apply(line, steps())
+    report = await converge.apply(line, steps())
 
     assert report.pending == (
         "LoginPending: m1 is not logged in, and loginwindow is not restarted while VMs run",
     )
     assert kicks(line) == 1
     changing(lambda state: state["processes"].clear())(line.mac)
-    assert (await ensuring.apply(line, steps())).pending == ()
+    assert (await converge.apply(line, steps())).pending == ()
     assert session(line) == "m1"
 
 
@@ -193,13 +194,13 @@ async def test_a_vm_that_starts_after_the_look_keeps_running(step: Step, tmp_pat
     mac, boot = line.mac, line.mac.state["boot"]["boot_id"]
 
     class Racing(ModelConnection):
-        async def look(self, probes: Collection[Probe]) -> Facts:
-            seen = await super().look(probes)
+        async def probe(self, probes: Collection[Probe]) -> Facts:
+            facts = await super().probe(probes)
             changing(lambda state: state["processes"].append(VM))(mac)
-            return seen
+            return facts
 
     with pytest.raises(TimedOut, match="no VM has started meanwhile"):
-        await ensuring.apply(Racing(mac, clock=mac._clock), [step])
+        await converge.apply(Racing(mac, clock=mac._clock), [step])
 
     assert kicks(line) == 1
     assert mac.state["boot"]["boot_id"] == boot
@@ -209,7 +210,7 @@ async def test_a_session_that_never_comes_is_an_error(tmp_path: Path) -> None:
     line = await a_mac(tmp_path, *steps()[:1], settings=Settings(login_seconds=3600))
 
     with pytest.raises(NotConverged, match="nobody was logged in"):
-        await ensuring.apply(line, steps())
+        await converge.apply(line, steps())
 
 
 async def test_a_refused_restart_of_loginwindow_is_told_if_nobody_is_logged_in(
@@ -219,7 +220,7 @@ async def test_a_refused_restart_of_loginwindow_is_told_if_nobody_is_logged_in(
     faults.protect(line.mac, launchd.LOGINWINDOW)
 
     with pytest.raises(NotConverged, match="nobody was logged in") as caught:
-        await ensuring.apply(line, steps())
+        await converge.apply(line, steps())
 
     assert 'Could not kickstart service "com.apple.loginwindow": 1: ' in str(caught.value)
     assert kicks(line) == 0
@@ -233,7 +234,7 @@ async def test_a_refused_restart_of_loginwindow_does_not_matter_where_somebody_i
     line = await a_mac(tmp_path, *steps(), settings=settings, change=Mac.reboot)
     faults.protect(line.mac, launchd.LOGINWINDOW)
 
-    await ensuring.apply(line, steps())
+    await converge.apply(line, steps())
 
     assert (session(line), kicks(line)) == ("m1", 1)
 
@@ -244,9 +245,9 @@ async def test_a_wrong_password_is_not_tried_again_after_a_cut(tmp_path: Path) -
     line.faults.at(is_check, Cut(Moment.BEFORE))
 
     with pytest.raises(HostUnreachable):
-        await ensuring.apply(line, steps("wrong"))
+        await converge.apply(line, steps("wrong"))
     with pytest.raises(UnsupportedHost):
-        await ensuring.apply(line, steps("wrong"))
+        await converge.apply(line, steps("wrong"))
 
     assert line.mac.state["users"]["m1"]["wrong_count"] <= 2
 
@@ -254,10 +255,10 @@ async def test_a_wrong_password_is_not_tried_again_after_a_cut(tmp_path: Path) -
 async def test_a_user_who_is_not_the_macs_first_one_is_logged_in(tmp_path: Path) -> None:
     line = await a_mac(tmp_path, settings=Settings(uid=502))
 
-    await ensuring.apply(line, steps())
+    await converge.apply(line, steps())
 
     assert session(line) == "m1"
-    assert not (await ensuring.apply(line, steps())).is_changed
+    assert not (await converge.apply(line, steps())).is_changed
 
 
 @pytest.mark.parametrize(("headless", "kicked"), [(True, 2), (False, 1)])
@@ -269,7 +270,7 @@ async def test_a_fresh_mac_is_restarted_for_its_local_network_and_logged_in_agai
     line = await a_mac(tmp_path, *steps(), settings=settings)
     boot = line.mac.state["boot"]["boot_id"]
 
-    report = await ensuring.apply(line, [LocalNetwork("m1")])
+    report = await converge.apply(line, [LocalNetwork("m1")])
 
     assert line.mac.state["boot"]["boot_id"] != boot
     assert line.mac.state["local_network"]["active"]
@@ -284,18 +285,18 @@ async def test_a_mac_with_vms_keeps_running_and_says_that_it_wants_a_restart(
     changing(lambda state: state["processes"].append(VM))(line.mac)
     boot = line.mac.state["boot"]["boot_id"]
 
-    report = await ensuring.apply(line, [LocalNetwork("m1")])
+    report = await converge.apply(line, [LocalNetwork("m1")])
 
     assert line.mac.state["boot"]["boot_id"] == boot
     assert [told.partition(":")[0] for told in report.pending] == ["RebootPending"]
-    assert not (await ensuring.apply(line, [LocalNetwork("m1")])).is_changed
+    assert not (await converge.apply(line, [LocalNetwork("m1")])).is_changed
 
 
 async def test_no_command_and_no_error_shows_the_password(tmp_path: Path) -> None:
     line = await a_mac(tmp_path)
     with pytest.raises(UnsupportedHost) as caught:
-        await ensuring.apply(line, steps("canary-password"))
-    await ensuring.apply(line, steps())
+        await converge.apply(line, steps("canary-password"))
+    await converge.apply(line, steps())
 
     told = repr(line.done) + repr(caught.value) + repr(caught.value.__cause__)
     assert "canary-password" not in told

@@ -9,11 +9,12 @@ import pytest
 from bramley.api.names import host
 from bramley.base.errors import BadConfiguration, UnsupportedHost
 from bramley.base.secret import Secret
-from bramley.host import kcpassword, preparing
+from bramley.host import kcpassword
+from bramley.host import preparation
 from bramley.host.commands import Command
-from bramley.host.preparing import prepare
-from bramley.sim.macos.in_process import ModelConnection
-from bramley.sim.macos.settings import Settings
+from bramley.host.preparation import prepare
+from bramley.sim.macos.connection import ModelConnection
+from bramley.sim.macos.fresh_install import Settings
 from tests.scenarios.host_steps.macs import (
     SEALED,
     a_mac,
@@ -44,7 +45,7 @@ async def test_a_bare_mac_is_prepared(tmp_path: Path) -> None:
 async def test_sudo_may_be_prepared_alone(tmp_path: Path) -> None:
     line = await a_mac(tmp_path)
 
-    report = await prepare(line, "m1", RIGHT, meant=preparing.steps("m1", RIGHT)[:1])
+    report = await prepare(line, "m1", RIGHT, meant=preparation.steps("m1", RIGHT)[:1])
 
     assert list(report.changed) == ["sudo"]
     assert line.mac.files.is_file(host.sudoers("m1"))
@@ -148,5 +149,5 @@ async def test_what_cannot_be_a_password_is_not_tried(password: str, tmp_path: P
     with pytest.raises(BadConfiguration):
         await prepare(line, "m1", Secret(password))
 
-    assert line.looks == 0
+    assert line.probes == 0
     assert line.done == []

@@ -16,7 +16,7 @@ from bramley.base import errors, virtual_time
 from bramley.host import claim
 from bramley.host.step import Step
 from bramley.host.steps.sleep import Sleep
-from bramley.sim.macos.in_process import ModelConnection
+from bramley.sim.macos.connection import ModelConnection
 from tests.unit.host.steps import wanted
 
 
@@ -50,7 +50,7 @@ async def test_a_mac_is_claimed_while_it_is_bootstrapped(tmp_path: Path) -> None
         await fleet.bootstrap(served, "mac-1", within=timedelta(seconds=5))
 
     assert line.done
-    assert line.mac.files.exists(claim.FILE.path)
+    assert line.mac.files.exists(claim.CLAIM_FILE.path)
 
 
 @pytest.mark.parametrize(

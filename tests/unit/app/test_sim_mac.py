@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bramley.app import sim_mac
-from bramley.app.listening import Address
+from bramley.app.listen_address import Address
 from bramley.base.errors import Refused
 from bramley.sim.macos.mac import Mac
 

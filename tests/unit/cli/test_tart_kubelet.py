@@ -246,7 +246,7 @@ def test_version_and_help_are_given(capsys: Captured) -> None:
 
 def test_the_agent_loads_nothing_that_it_does_not_need() -> None:
     modules = "bramley.cli.agent_settings, bramley.app.agent, bramley.agent.serving.endpoints"
-    more = "bramley.agent.supervised_runs, bramley.agent.processes, bramley.kube.connecting"
+    more = "bramley.agent.supervised_runs, bramley.agent.processes, bramley.kube.config_loader"
     code = f"import sys, {modules}, {more}; print('\\n'.join(sys.modules))"
 
     done = subprocess.run(

@@ -12,13 +12,13 @@ import pytest
 
 from bramley.base import virtual_time
 from bramley.base.errors import TimedOut
-from bramley.host import deadlines
+from bramley.host import connection
 from bramley.host.artifacts import BLOCK, Artifact, Budget, Depot
 from bramley.host.commands import Stream
-from bramley.host.rendering import doing
+from bramley.host.rendering import commands
 from bramley.host.ssh import connection
-from bramley.host.ssh.talking import Heard
-from bramley.sim.macos.in_process import ModelConnection
+from bramley.host.ssh.process import Heard
+from bramley.sim.macos.connection import ModelConnection
 from tests.unit.host.steps import wanted
 
 STILL = timedelta(seconds=10)
@@ -49,11 +49,11 @@ class SlowTalk:
 async def say(folder: Path, *, seconds: float) -> bytes:
     depot = Depot()
     artifact = await brought(folder, depot)
-    script = doing.render(Stream(artifact=artifact, path="/x", purpose="bring"), token="token")
+    script = commands.render(Stream(artifact=artifact, path="/x", purpose="bring"), token="token")
     talk: Any = SlowTalk(script.token, seconds)
     async with (
         depot.reading(artifact) as reading,
-        deadlines.of_standstill(STILL, "mac: bring") as renew,
+        connection.stall_deadline(STILL, "mac: bring") as renew,
     ):
         await connection.stream(talk, script, reading, renew=renew)
     return bytes(talk.taken)
@@ -65,7 +65,7 @@ async def test_a_slow_stream_ends_however_long_it_takes(tmp_path: Path) -> None:
 
 
 async def test_a_stream_that_stands_still_is_stopped(tmp_path: Path) -> None:
-    with pytest.raises(TimedOut, match="mac: bring: nothing was taken within 10 s; it was stopped"):
+    with pytest.raises(TimedOut, match="mac: bring: no data was accepted within 10 s; it was stopped"):
         await say(tmp_path, seconds=11)
 
 
@@ -74,7 +74,7 @@ async def test_a_model_of_a_mac_takes_its_time_too(tmp_path: Path) -> None:
     depot = Depot(budget=Budget(BLOCK / 9, clock=virtual_time.clock()))
     line = ModelConnection(mac, clock=virtual_time.clock(), artifacts=depot)
     stream = Stream(
-        artifact=await brought(tmp_path, depot), path="/opt/x", purpose="bring", within=STILL
+        artifact=await brought(tmp_path, depot), path="/opt/x", purpose="bring", timeout=STILL
     )
 
     await line.do(stream)
@@ -83,6 +83,6 @@ async def test_a_model_of_a_mac_takes_its_time_too(tmp_path: Path) -> None:
 
 
 async def test_everything_else_has_to_end_in_time() -> None:
-    with pytest.raises(TimedOut, match="mac: hang: no end within 10 s; it was stopped"):
-        async with deadlines.to_its_end(STILL, "mac: hang"):
+    with pytest.raises(TimedOut, match="mac: hang: did not finish within 10 s; it was stopped"):
+        async with connection.deadline(STILL, "mac: hang"):
             await asyncio.sleep(11)

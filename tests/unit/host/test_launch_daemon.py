@@ -11,13 +11,13 @@ from typing import ClassVar
 import pytest
 
 from bramley.api.names import launchd
-from bramley.host import ensuring, launch_daemon
+from bramley.host import converge, launch_daemon
 from bramley.host.commands import Command, Probe, Write
-from bramley.host.facts import Facts, Said
+from bramley.host.facts import Facts, RunResult
 from bramley.host.launch_daemon import LaunchDaemon
 from bramley.host.step import Step
 from bramley.sim.macos import launchd as sim_launchd
-from bramley.sim.macos.in_process import ModelConnection
+from bramley.sim.macos.connection import ModelConnection
 from tests.unit.host.steps import wanted
 from tests.unit.host.steps.cutting import Scene, come_back, cut_everywhere
 
@@ -33,17 +33,17 @@ class Keeping:
 
     daemon: LaunchDaemon
 
-    def wanted(self) -> None:
+    def desired(self) -> None:
         """Stamp nothing."""
 
-    def looks(self) -> list[Probe]:
-        return self.daemon.looks()
+    def probes(self) -> list[Probe]:
+        return self.daemon.probes()
 
-    def refuse(self, seen: Facts) -> None:
+    def check_supported(self, facts: Facts) -> None:
         """Refuse nothing."""
 
-    def plan(self, seen: Facts) -> Iterator[Command]:
-        yield from self.daemon.plan(seen)
+    def plan(self, facts: Facts) -> Iterator[Command]:
+        yield from self.daemon.plan(facts)
 
 
 def keeping(*words: str) -> Step:
@@ -63,7 +63,7 @@ def words(line: ModelConnection) -> list[str]:
 async def test_another_property_list_is_loaded(tmp_path: Path) -> None:
     line = await wanted.mac(tmp_path, keeping("old"))
 
-    await ensuring.apply(line, [keeping("new")])
+    await converge.apply(line, [keeping("new")])
 
     assert words(line)[1:] == ["new"]
 
@@ -88,7 +88,7 @@ async def test_a_list_that_is_not_roots_alone_is_put_right_under_its_running_dae
     path, pid = launchd.daemon_plist(LABEL), sim_launchd.pid_of(line.mac.state, LABEL)
     line.mac.files.write(path, line.mac.files.read(path) or b"", mode=mode, owner=owner)
 
-    await ensuring.apply(line, [step])
+    await converge.apply(line, [step])
     line.mac.reboot()
     await come_back(line.mac)
 
@@ -100,6 +100,6 @@ async def test_a_list_that_is_not_roots_alone_is_put_right_under_its_running_dae
 def test_the_process_of_a_daemon_is_read_from_what_launchctl_prints() -> None:
     told = b"system/x = {\n\tstate = running\n\n\tpid = 4711\n\tlast exit code = 0\n}\n"
 
-    assert launch_daemon.pid(Said(0, told)) == 4711
-    assert launch_daemon.pid(Said(0, b"system/x = {\n\tstate = spawn scheduled\n}\n")) == 0
-    assert launch_daemon.pid(Said(113, b"pid = 1")) == 0
+    assert launch_daemon.pid(RunResult(0, told)) == 4711
+    assert launch_daemon.pid(RunResult(0, b"system/x = {\n\tstate = spawn scheduled\n}\n")) == 0
+    assert launch_daemon.pid(RunResult(113, b"pid = 1")) == 0

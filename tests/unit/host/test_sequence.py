@@ -10,13 +10,13 @@ import pytest
 from bramley.base import virtual_time
 from bramley.base.errors import BadConfiguration
 from bramley.base.secret import Secret
-from bramley.host import ensuring, sequence, showing
+from bramley.host import converge, report, sequence
 from bramley.host.commands import Run
 from bramley.host.drift import Part
 from bramley.host.spec import MacSpec
 from bramley.host.step import Step
-from bramley.sim.macos.in_process import ModelConnection
-from bramley.sim.macos.settings import Settings
+from bramley.sim.macos.connection import ModelConnection
+from bramley.sim.macos.fresh_install import Settings
 from tests.unit.host.steps import wanted
 from tests.unit.host.steps.cutting import Scene
 from tests.unit.host.steps.wanted import JOB
@@ -60,7 +60,7 @@ def test_every_part_of_drift_has_its_step(tmp_path: Path) -> None:
     """A part that no step applies would be drifted for ever, and one that two apply would be stamped for both."""
     steps = sequence.steps(wanted.spec(tmp_path))
 
-    assert [part.part for part in (step.wanted() for step in steps) if part] == list(Part)
+    assert [part.part for part in (step.desired() for step in steps) if part] == list(Part)
 
 
 def test_no_secret_and_no_name_moves_a_stamp(tmp_path: Path) -> None:
@@ -77,36 +77,36 @@ def test_no_secret_and_no_name_moves_a_stamp(tmp_path: Path) -> None:
 
 
 def stamps(spec: MacSpec) -> list[str]:
-    return [part.stamp for part in (step.wanted() for step in sequence.steps(spec)) if part]
+    return [part.stamp for part in (step.desired() for step in sequence.steps(spec)) if part]
 
 
 async def test_a_bare_mac_becomes_ready_and_then_needs_nothing(tmp_path: Path) -> None:
     line = (await Scene.make(tmp_path / "macs")).copy("mac")
     steps = sequence.steps(wanted.spec(tmp_path), clock=virtual_time.clock())
 
-    await ensuring.apply(line, steps)
-    done, looks = len(line.done), line.looks
-    again = await ensuring.apply(line, steps)
+    await converge.apply(line, steps)
+    done, probes = len(line.done), line.probes
+    again = await converge.apply(line, steps)
 
     assert not again.is_changed
     assert again.pending == ()
     # One look for all steps, and nothing else.
-    assert (len(line.done), line.looks) == (done, looks + 1)
-    assert (await ensuring.plan(line, steps)).is_empty
+    assert (len(line.done), line.probes) == (done, probes + 1)
+    assert (await converge.plan(line, steps)).is_empty
 
 
 async def test_an_update_applies_and_stamps_only_what_differs(tmp_path: Path) -> None:
     line = (await Scene.make(tmp_path / "macs")).copy("mac")
     spec = wanted.spec(tmp_path)
-    await ensuring.apply(line, sequence.steps(spec, clock=virtual_time.clock()))
+    await converge.apply(line, sequence.steps(spec, clock=virtual_time.clock()))
     newer = dataclasses.replace(spec, agent=wanted.agent(tmp_path, wanted.NEWER_AGENT))
-    before = await ensuring.stamps_of(line)
+    before = drift.read_stamps(await line.probe([drift.STAMPS_FILE]))
 
     steps = sequence.steps(newer, clock=virtual_time.clock())
-    report = await ensuring.apply(line, steps)
+    report = await converge.apply(line, steps)
 
     assert [name for name, count in report.changed.items() if count] == ["agent", "agent-job"]
-    after = await ensuring.stamps_of(line)
+    after = drift.read_stamps(await line.probe([drift.STAMPS_FILE]))
     assert [part for part in after if after[part] != before[part]] == ["agent"]
 
 
@@ -124,14 +124,14 @@ async def test_no_secret_is_seen_where_it_does_not_belong(tmp_path: Path) -> Non
     settings = Settings(password=password)
     line = (await Scene.make(tmp_path / "macs", settings=settings)).copy("mac")
     steps = sequence.steps(spec, clock=virtual_time.clock())
-    planned = await ensuring.plan(line, steps)
+    planned = await converge.plan(line, steps)
 
-    await ensuring.apply(line, steps)
+    await converge.apply(line, steps)
 
     commands = [command for one in planned.steps for command in one.commands] + line.done
-    shown = [text for one in commands for text in (showing.title(one), *showing.difference(one))]
+    shown = [text for one in commands for text in (report.describe(one), *report.diff(one))]
     argvs = [word for one in commands if isinstance(one, Run) for word in one.argv]
-    answers = repr(await line.look([probe for step in steps for probe in step.looks()]))
+    answers = repr(await line.probe([probe for step in steps for probe in step.probes()]))
     for secret in (password, token, key):
         assert not [text for text in (*shown, *argvs, repr(commands), answers) if secret in text]
         assert readable_by_others(line, secret) == []

@@ -9,11 +9,11 @@ from typing import Any
 
 from bramley.api.names import host, launchd
 from bramley.base import virtual_time
-from bramley.host import ensuring, sequence
+from bramley.host import converge, sequence
 from bramley.host.commands import Reboot, Run
 from bramley.host.step import Step
 from bramley.sim.macos.call import Call
-from bramley.sim.macos.in_process import ModelConnection
+from bramley.sim.macos.connection import ModelConnection
 from bramley.sim.macos.mac import Mac
 from tests.unit.host.steps import wanted
 from tests.unit.host.steps.cutting import Scene
@@ -63,7 +63,7 @@ async def old_mac(folder: Path) -> ModelConnection:
     line = (await Scene.make(folder / "macs", *done)).copy("old")
     prepare(line.mac)
     await line.do(Reboot(purpose="start anew"))
-    await ensuring.apply(line, [step for step in steps(folder) if step.name == "auto-login"])
+    await converge.apply(line, [step for step in steps(folder) if step.name == "auto-login"])
     line.done.clear()
     wanted.run_vms(line.mac, 2)
     return line
@@ -72,7 +72,7 @@ async def old_mac(folder: Path) -> ModelConnection:
 async def test_a_mac_of_an_older_release_is_taken_over_under_its_vms(tmp_path: Path) -> None:
     line = await old_mac(tmp_path)
 
-    report = await ensuring.apply(line, steps(tmp_path))
+    report = await converge.apply(line, steps(tmp_path))
 
     files = line.mac.files
     assert files.target(host.AGENT_BINARY) == host.AGENT_CURRENT_BINARY
@@ -86,4 +86,4 @@ async def test_a_mac_of_an_older_release_is_taken_over_under_its_vms(tmp_path: P
     assert not [command for command in line.done if isinstance(command, Reboot)]
     live = line.mac.run(Call(("pfctl", "-a", host.PF_ANCHOR, "-s", "rules"), "root")).out
     assert f'label "{host.PF_ANCHOR}:' in live
-    assert (await ensuring.plan(line, steps(tmp_path))).is_empty
+    assert (await converge.plan(line, steps(tmp_path))).is_empty

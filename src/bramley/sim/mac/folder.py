@@ -16,11 +16,11 @@ from typing import Any
 
 import bramley
 from bramley.agent import platform
-from bramley.agent.platform import guests
+from bramley.agent.platform import system
 from bramley.agent.settings import Folders
 from bramley.sim.mac import shim
-from bramley.sim.mac.script import Script
-from bramley.sim.tart import shim as tart_shim
+from bramley.sim.mac.settings_file import Script
+from bramley.sim.tart import process as tart_process
 
 # What the agent's supervisor and its certificate need, and a person who looks around.
 TOOLS = ("sh", "cat", "date", "head", "mkdir", "mv", "openssl", "rm", "sleep", "tail", "wc", "ps")
@@ -77,7 +77,9 @@ class MacFolder:
         """Make the folder, or bring its programs and its script up to date; what is on its disk stays."""
         for folder in (self.programs, self.folders.tart_home, self.folders.vm_logs):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        tart_shim.install(str(self.programs / "tart"), str(self.folders.tart_home), sys.executable)
+        tart_process.install_program(
+            str(self.programs / "tart"), str(self.folders.tart_home), sys.executable
+        )
         for name in shim.NAMES:
             _install(self.programs / name, self._shim(name))
         for tool in TOOLS:
@@ -136,7 +138,7 @@ def _script(argv: tuple[str, ...]) -> str:
 
 
 def _holds_vm(argv: tuple[str, ...]) -> bool:
-    return guests.holds_vm(guests.without_interpreter(argv))
+    return system.holds_vm(system.without_interpreter(argv))
 
 
 def _install(path: Path, content: str) -> None:

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 from bramley.agent.runs import Ended, Run
 from bramley.agent.vm_logs import redacted
 from bramley.base import errors
-from bramley.sim.mac.calls import Call
-from bramley.sim.mac.processes import Process
+from bramley.sim.mac.processes import Call, Process
 
 if TYPE_CHECKING:
+    from bramley.sim.mac.agent_process import AgentSide
     from bramley.sim.mac.mac import SimulatedMac
-    from bramley.sim.mac.side import AgentSide
 
 SUPERVISOR = "supervisor.sh"
 _LINES = 20

@@ -7,6 +7,7 @@ little of it: each call is a process of its own, without site-packages, and `pat
 import os
 import sys
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 PROGRAMS = "bin"
 # tart looks for it too: while it is there, nobody is logged in.
@@ -17,14 +18,41 @@ KICKS = "kicks"
 TAILNET_ADDRESS = "100.64.0.11"
 _AS_ROOT = "BRAMLEY_SIM_AS_ROOT"
 _MISSING = 1
+LOGINWINDOW = "system/com.apple.loginwindow"
+_NO_DOMAIN = 113
+_USAGE = 64
+
+
+class LaunchctlAnswer(NamedTuple):
+    """An answer; `kicks` when loginwindow is to be restarted."""
+
+    code: int
+    out: tuple[str, ...] = ()
+    err: tuple[str, ...] = ()
+    kicks: bool = False
+
+
+def answer_launchctl(arguments: Sequence[str], *, is_alive: bool, as_root: bool) -> LaunchctlAnswer:
+    """Answer `print gui/<uid>` and `kickstart -k system/com.apple.loginwindow`."""
+    match list(arguments):
+        case ["print", domain] if is_alive:
+            return LaunchctlAnswer(0, (f"{domain} = {{", "\ttype = login", "\tsession = Aqua", "}"))
+        case ["print", domain]:
+            told = f"Could not find domain for user gui: {domain.partition('/')[2]}"
+            return LaunchctlAnswer(_NO_DOMAIN, err=(told,))
+        case ["kickstart", "-k", target] if target == LOGINWINDOW and as_root:
+            return LaunchctlAnswer(0, kicks=True)
+        case ["kickstart", *_]:
+            return LaunchctlAnswer(
+                1, err=("Could not kickstart service: 1: Operation not permitted",)
+            )
+    return LaunchctlAnswer(_USAGE, err=("Unrecognized subcommand or arguments",))
 
 
 def launchctl(root: str, arguments: Sequence[str]) -> int:
     """Tell whether there is a session, or restart loginwindow."""
-    from bramley.sim.mac import loginwindow
-
     is_alive = not os.path.exists(os.path.join(root, NO_SESSION))
-    said = loginwindow.launchctl(arguments, is_alive=is_alive, as_root=_AS_ROOT in os.environ)
+    said = answer_launchctl(arguments, is_alive=is_alive, as_root=_AS_ROOT in os.environ)
     if said.kicks:
         _note_kick(root, ["launchctl", *arguments])
         _restart_session(root)
@@ -91,6 +119,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    # Started by its path: the folder that holds the package is three above ours.
-    sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3)))
     main()

@@ -1,10 +1,13 @@
-"""One call of a program of a simulated Mac, and what it says; free of imports beyond the standard library, for the shim's sake."""
+"""One call of a program of a simulated Mac, its result, and what the calling user may read and write; root may do everything."""
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from bramley.sim.macos import users
 
 if TYPE_CHECKING:
     from bramley.sim.macos.mac import Mac
@@ -26,7 +29,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Result:
     """How a program ended, and what it printed."""
 
     code: int = 0
@@ -34,4 +37,46 @@ class Said:
     err: str = ""
 
 
-Program = Callable[["Mac", Call], Said]
+Program = Callable[["Mac", Call], Result]
+
+# EX_USAGE: no program of the model uses it for anything else.
+NOT_MODELLED = 64
+_READ, _WRITE = 4, 2
+
+
+def not_modelled(call: Call, what: str = "") -> Result:
+    """Refuse a call that the real program may know: the model never ignores an option."""
+    what = what or " ".join(call.argv[1:]) or "a call without arguments"
+    return Result(NOT_MODELLED, err=f"{call.argv[0]}: the simulated Mac does not model: {what}\n")
+
+
+def needs_root(call: Call, message: str) -> Result | None:
+    """Refuse with the program's own message unless root calls."""
+    return None if call.is_root else Result(1, err=f"{message}\n")
+
+
+def read_file(mac: Mac, call: Call, path: str) -> bytes | None:
+    """Return the content of a file, None if there is none; PermissionError if this user may not read it."""
+    if mac.files.is_file(path) and not _is_permitted(mac, call, path, _READ):
+        raise PermissionError(path)
+    return mac.files.read(path)
+
+
+def may_replace(mac: Mac, call: Call, path: str) -> bool:
+    """Return whether this user may put a file into the folder of this path; a missing folder counts as its parent."""
+    folder = posixpath.dirname(path) or "/"
+    while folder != "/" and not mac.files.is_folder(folder):
+        folder = posixpath.dirname(folder)
+    return _is_permitted(mac, call, folder, _WRITE)
+
+
+def _is_permitted(mac: Mac, call: Call, path: str, bit: int) -> bool:
+    if call.is_root:
+        return True
+    owner, _, group = mac.files.owner(path).partition(":")
+    mode = mac.files.mode(path)
+    if owner == call.user:
+        return bool(mode >> 6 & bit)
+    if group in users.groups_of(mac.state, call.user):
+        return bool(mode >> 3 & bit)
+    return bool(mode & bit)

@@ -12,7 +12,7 @@ import ipaddress
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from bramley.sim.macos.programs import property_lists
+from bramley.sim.macos.programs import plutil
 
 if TYPE_CHECKING:
     from bramley.sim.macos.mac import Mac
@@ -54,10 +54,7 @@ def reaches(mac: Mac, path: str, address: str) -> bool:
 
 def listed(mac: Mac) -> list[str]:
     """Return the networks that both lists of the preferences allow, in force or not."""
-    try:
-        given = property_lists.read(mac.files.read(PREFERENCES) or b"")
-    except property_lists.NoPropertyList:
-        return []
+    given = plutil.read_dict(mac, PREFERENCES) or {}
     ethernet, wifi = (_networks(given, key) for key in ALLOWED)
     return [each for each in ethernet if each in wifi]
 
@@ -72,5 +69,5 @@ def _version(state: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def _networks(given: Mapping[str, Any], key: str) -> list[str]:
-    value = given.get(key, []) if isinstance(given, dict) else []
+    value = given.get(key, [])
     return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []

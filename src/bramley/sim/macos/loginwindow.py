@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from bramley.sim.macos import launchd, programs, users
-from bramley.sim.macos.programs import property_lists
+from bramley.sim.macos import launchd, users
+from bramley.sim.macos.programs import plutil
 
 if TYPE_CHECKING:
     from bramley.sim.macos.mac import Mac
@@ -44,7 +44,6 @@ def log_out(mac: Mac, state: dict[str, Any]) -> None:
     launchd.end_domain(mac, state, f"gui/{users.uid_of(state, console['user'])}")
     console["user"] = None
     state["processes"] = []
-    programs.tell(programs.ON_LOGOUT, mac, state)
 
 
 def moment(state: Mapping[str, Any]) -> float:
@@ -79,12 +78,8 @@ def auto_login_user(mac: Mac) -> str:
     """Return whom the preferences name for automatic login; nobody if they do not."""
     from bramley.api.names import host
 
-    content = mac.files.read(f"{host.LOGINWINDOW_DEFAULTS}.plist")
-    try:
-        given = property_lists.read(content or b"")
-    except property_lists.NoPropertyList:
-        return ""
-    return str(given.get(AUTO_LOGIN_USER, "")) if isinstance(given, dict) else ""
+    preferences = plutil.read_dict(mac, f"{host.LOGINWINDOW_DEFAULTS}.plist") or {}
+    return str(preferences.get(AUTO_LOGIN_USER, ""))
 
 
 def _password(mac: Mac) -> str | None:
@@ -93,7 +88,7 @@ def _password(mac: Mac) -> str | None:
     from bramley.host import kcpassword
 
     content = mac.files.read(host.KCPASSWORD)
-    if content is None or kcpassword.is_sealed(content):
+    if content is None or kcpassword.is_rejected(content):
         return None
     return kcpassword.decode(content[: kcpassword.LONGEST_FILE]).reveal()
 

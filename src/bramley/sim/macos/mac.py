@@ -6,7 +6,9 @@ login after loginwindow was kicked, a start after a reboot, a daemon that launch
 
 from __future__ import annotations
 
+import os
 import shutil
+import stat as stats
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from math import inf
@@ -14,17 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from bramley.base.clock import Clock, SystemClock
-from bramley.sim.macos import booting, launchd, loginwindow, making, programs, spawning
-from bramley.sim.macos.call import Call, Said
+from bramley.sim.macos import boot, fresh_install, launchd, loginwindow, programs
+from bramley.sim.macos.call import Call, Result
 from bramley.sim.macos.files import Files, copy_tree
-from bramley.sim.macos.settings import Settings
-from bramley.sim.macos.spawning import Pretending, Spawner
-from bramley.sim.macos.state import FOLDER, STATE, Store
+from bramley.sim.macos.fresh_install import Settings
+from bramley.sim.macos.launchd import Pretending, Spawner
+from bramley.sim.macos.state import FOLDER, STATE, Store, lasting
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
 # What happens by itself when its moment has come.
-_PARTS = (booting, loginwindow, launchd)
+_PARTS = (boot, loginwindow, launchd)
 # There while a Mac is being made: what lies beside it then is no Mac yet.
 _BEGUN = "begun"
 
@@ -58,7 +60,7 @@ class Mac:
             _clear(root)
         begun.touch()
         mac = cls(root, **opening)
-        making.lay_out(mac, settings or Settings())
+        fresh_install.lay_out(mac, settings or Settings())
         begun.unlink()
         return mac
 
@@ -135,9 +137,9 @@ class Mac:
     @property
     def is_up(self) -> bool:
         """Tell whether it runs, and is not just restarting."""
-        return booting.is_up(self.state)
+        return boot.is_up(self.state)
 
-    def run(self, call: Call) -> Said:
+    def run(self, call: Call) -> Result:
         """Run a program to its end."""
         # Looked at first, so that what is due has happened before the program sees it.
         _ = self.state
@@ -152,36 +154,46 @@ class Mac:
     def reboot(self) -> None:
         """Restart it: it is gone at once, and back after a while."""
         with self.change() as state:
-            booting.go_down(self, state)
+            boot.go_down(self, state)
 
     def snapshot(self) -> dict[str, Any]:
-        """Return what the Mac has become: its files and its lasting state, without what differs from run to run."""
-        from bramley.sim.macos import snapshot
+        """Return its files and lasting state, to compare two Macs: without times, process ids, counters and identities."""
+        state = {key: value for key, value in lasting(dict(self.state)).items() if key != "owners"}
+        with self.at_once():
+            files = {path: self.describe_file(path, found) for path, found in self.files.facts()}
+        return {"files": files, "state": state}
 
-        return snapshot.take(self)
+    def describe_file(self, path: str, found: os.stat_result) -> list[str]:
+        """Return the kind, mode, owner and digest or target of a file."""
+        mode, owner = f"{stats.S_IMODE(found.st_mode):04o}", self.files.owner_of(path, found)
+        if stats.S_ISLNK(found.st_mode):
+            return ["link", owner, self.files.target(path)]
+        if stats.S_ISREG(found.st_mode):
+            return ["file", mode, owner, self.files.digest(path)]
+        return ["folder" if stats.S_ISDIR(found.st_mode) else "other", mode, owner]
 
     def _path(self, word: str) -> str:
         """Return where a program lies that does not come with macOS; empty for one that does."""
         name = word.rpartition("/")[2]
-        if word.startswith(spawning.WITH_MACOS):
+        if word.startswith(launchd.WITH_MACOS):
             return ""
         if "/" in word:
             return word
-        if programs.find(name) is not None and name not in programs.PLACES:
+        if programs.find(name) is not None:
             return ""
-        places = programs.PLACES.get(name) or [f"{folder}/{name}" for folder in making.SEARCHED]
+        places = [f"{folder}/{name}" for folder in fresh_install.SEARCHED]
         return next((place for place in places if self.files.is_executable(place)), places[0])
 
-    def _refuse(self, word: str, path: str) -> Said | None:
+    def _refuse(self, word: str, path: str) -> Result | None:
         if path and not self.files.is_file(path):
-            return Said(NOT_FOUND, err=f"sh: {word}: command not found\n")
+            return Result(NOT_FOUND, err=f"sh: {word}: command not found\n")
         if path and not self.files.is_executable(path):
-            return Said(NOT_EXECUTABLE, err=f"sh: {word}: Permission denied\n")
+            return Result(NOT_EXECUTABLE, err=f"sh: {word}: Permission denied\n")
         return None
 
-    def _answer(self, name: str) -> Said:
+    def _answer(self, name: str) -> Result:
         """Answer for a program of which nothing is known but that it is there: as the state has it, or with nothing."""
-        return Said(*self.state["answers"].get(name, (0, "")))
+        return Result(*self.state["answers"].get(name, (0, "")))
 
     def _settle(self, state: dict[str, Any]) -> None:
         """Let happen what is due, a start before what follows from it."""

@@ -18,8 +18,33 @@ from typing import Any
 
 from bramley.base import log
 from bramley.base.errors import BadConfiguration, TimedOut
-from bramley.sim.ssh import bubble
-from bramley.sim.ssh.bubble import Bubble
+from bramley.sim.macos import users
+from bramley.sim.ssh import sandbox
+from bramley.sim.ssh.sandbox import Bubble
+
+
+def identity_of(state: Mapping[str, Any], name: str) -> Identity:
+    """Return a user of the Mac; LookupError if there is none of this name."""
+    uid = users.uid_of(state, name)
+    if uid is None:
+        raise LookupError(name)
+    groups = tuple(users.GROUPS[group] for group in users.groups_of(state, name))
+    return Identity(name, uid, groups[0], groups)
+
+
+def account_files(state: Mapping[str, Any]) -> dict[str, str]:
+    """Return the files from which ordinary programs know users and groups by name."""
+    accounts = [
+        f"{name}:*:{identity_of(state, name).uid}:{identity_of(state, name).gid}:{name}:{user['home']}:/bin/zsh\n"
+        for name, user in state["users"].items()
+    ]
+    members = {
+        group: ",".join(name for name in state["users"] if group in users.groups_of(state, name))
+        for group in users.GROUPS
+    }
+    groups = [f"{group}:*:{gid}:{members[group]}\n" for group, gid in users.GROUPS.items()]
+    return {"/etc/passwd": "".join(accounts), "/etc/group": "".join(groups)}
+
 
 logger = log.get(__name__)
 
@@ -80,7 +105,7 @@ class Processes:
     @classmethod
     def boot(cls, home: Bubble, owned: Owned = lambda _: ()) -> Processes:
         """Start the Mac's first process; `owned` tells what a user owns, where the kernel does not."""
-        if why := bubble.missing():
+        if why := sandbox.missing():
             raise BadConfiguration(why)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         hears, tells = socket.socketpair()
@@ -146,15 +171,15 @@ class Processes:
             "uid": start.who.uid,
             "gid": start.who.gid,
             "groups": list(start.who.groups),
-            "plain": None if bubble.is_root() else self._plain(start.who),
+            "plain": None if sandbox.is_root() else self._plain(start.who),
         }
 
     def _plain(self, who: Identity) -> dict[str, Any]:
         """Return what makes one user of the Mac out of the only one that the machine knows."""
-        closed = [each for each in bubble.OF_ROOT if (self._home.root / each[1:]).is_dir()]
+        closed = [each for each in sandbox.OF_ROOT if (self._home.root / each[1:]).is_dir()]
         inside = tuple(f"{folder}/" for folder in closed)
         opened = [path for path in self._owned(who.name) if path.startswith(inside)]
-        return {"closed": closed, "opened": opened, "run": f"{bubble.RUN}/{who.name}"}
+        return {"closed": closed, "opened": opened, "run": f"{sandbox.RUN}/{who.name}"}
 
     def _ask(self, asked: dict[str, Any], files: tuple[int, ...]) -> dict[str, Any]:
         try:

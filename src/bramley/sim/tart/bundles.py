@@ -8,9 +8,62 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from bramley.sim.tart import disks, layout
+from bramley.sim.tart import layout
 from bramley.sim.tart.failures import Failed, no_file
-from bramley.sim.tart.world import World
+from bramley.sim.tart.layout import DISK
+from bramley.sim.tart.settings import Context
+
+_LONGEST = 1 << 20
+
+
+def write_disk(bundle: str, content: Mapping[str, Any], *, virtual_size: int) -> None:
+    """Make a disk, or replace what is on it."""
+    line = json.dumps(content, sort_keys=True).encode() + b"\n"
+    # Opened without truncation, so that a reader never sees an empty disk.
+    descriptor = os.open(os.path.join(bundle, DISK), os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        os.pwrite(descriptor, line + b"\0", 0)
+        os.ftruncate(descriptor, max(virtual_size, len(line)))
+    finally:
+        os.close(descriptor)
+
+
+def disk_content(bundle: str) -> dict[str, Any]:
+    """Return what is on the disk; an image made by other means is empty."""
+    with open(os.path.join(bundle, DISK), "rb") as file:
+        line = file.read(1 << 12)
+        if b"\n" not in line:
+            line += file.read(_LONGEST)
+    try:
+        found = json.loads(line.split(b"\n", 1)[0])
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def virtual_size(bundle: str) -> int:
+    """Return the size that the guest sees."""
+    return os.stat(os.path.join(bundle, DISK)).st_size
+
+
+def change_disk(bundle: str, **changes: Any) -> None:
+    """Change some of what is on a disk."""
+    write_disk(bundle, {**disk_content(bundle), **changes}, virtual_size=virtual_size(bundle))
+
+
+def disk_blocks(bundle: str) -> dict[str, int]:
+    """Return the bytes of a disk by where they were written; a folder without a disk has none."""
+    try:
+        found: dict[str, int] = disk_content(bundle).get("blocks", {})
+    except FileNotFoundError:
+        return {}
+    return found
+
+
+def allocated_size(bundle: str) -> int:
+    """Return the allocated bytes, shared blocks included."""
+    return sum(disk_blocks(bundle).values())
+
 
 MIB = 1 << 20
 
@@ -37,7 +90,7 @@ def write_config(bundle: str, config: Mapping[str, Any]) -> None:
         json.dump(config, file, indent=2)
 
 
-def new_config(world: World, facts: Mapping[str, Any]) -> dict[str, Any]:
+def new_config(context: Context, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the configuration of a VM with these CPUs, memory and system."""
     config = {
         "version": 1,
@@ -47,32 +100,32 @@ def new_config(world: World, facts: Mapping[str, Any]) -> dict[str, Any]:
         "cpuCount": facts["cpu"],
         "memorySizeMin": facts["memory_min_mb"] * MIB,
         "memorySize": facts["memory_mb"] * MIB,
-        "macAddress": new_mac(world),
+        "macAddress": new_mac(context),
         "display": {"width": 1024, "height": 768},
         "diskFormat": "raw",
     }
     if facts["os"] == "darwin":
-        config |= {"ecid": new_serial(world), "hardwareModel": "c2ltdWxhdGVkIE1hYw=="}
+        config |= {"ecid": new_serial(context), "hardwareModel": "c2ltdWxhdGVkIE1hYw=="}
     return config
 
 
-def new_mac(world: World) -> str:
+def new_mac(context: Context) -> str:
     """Return a random address of the local kind."""
-    octets = world.around.entropy(6)
+    octets = context.entropy(6)
     return ":".join(f"{octet:02x}" for octet in (octets[0] & 0xFC | 0x02, *octets[1:]))
 
 
-def new_serial(world: World) -> str:
+def new_serial(context: Context) -> str:
     """Return a random machine identifier."""
     from base64 import b64encode
 
-    return b64encode(world.around.entropy(8)).decode()
+    return b64encode(context.entropy(8)).decode()
 
 
-def new_staging(world: World, name: str | None = None) -> str:
+def new_staging(context: Context, name: str | None = None) -> str:
     """Make a folder for unfinished work; with a name it may be there already."""
-    name = name or world.around.entropy(16).hex()
-    folder = os.path.join(layout.staging(world.home), name)
+    name = name or context.entropy(16).hex()
+    folder = os.path.join(layout.staging(context.home), name)
     os.makedirs(folder, exist_ok=True)
     return folder
 
@@ -91,10 +144,10 @@ def copy_file(source: str, target: str, file: str) -> None:
 def copy_disk(source: str, target: str) -> None:
     """Clone a disk: the copy shares all blocks."""
     try:
-        content, virtual = disks.content(source), disks.virtual(source)
+        content, virtual = disk_content(source), virtual_size(source)
     except FileNotFoundError:
-        raise no_file(disks.FILE) from None
-    disks.write(target, content, virtual=virtual)
+        raise no_file(layout.DISK) from None
+    write_disk(target, content, virtual_size=virtual)
 
 
 def remove(path: str) -> None:
@@ -119,13 +172,13 @@ def _unlink(path: str) -> None:
         return
 
 
-def touch(bundle: str, world: World) -> None:
+def touch(bundle: str, context: Context) -> None:
     """Note that a bundle was used; pruning goes by it."""
-    now = world.around.now()
-    disks.change(bundle, accessed=now)
+    now = context.now()
+    change_disk(bundle, accessed=now)
     os.utime(bundle, (now, os.stat(bundle).st_mtime))
 
 
 def accessed(bundle: str) -> float:
     """Return when a bundle was last used."""
-    return float(disks.content(bundle).get("accessed", 0.0))
+    return float(disk_content(bundle).get("accessed", 0.0))

@@ -4,13 +4,13 @@ Files under TART_HOME are read and written by the model itself; time, output, lo
 `process` drives with real processes and real locks, `in_process` under virtual time with a table of locks.
 
 Rules for a driver:
-- A signal is delivered by throwing `Interrupted` at the next effect that waits (`WAITING`), or at the one now waiting.
+- A signal is delivered by throwing `Interrupted` at the next effect that waits (`Sleep`, `Flock`, `AwaitGuest`, `Ask`, `Listen`), or at the one now waiting.
 - Death by SIGKILL or SIGTERM is dropping the generator. The model cleans up in no `finally`, so closing it is harmless.
 - When a process ends, however it ends, its locks go with it; a guest whose tart is gone dies too, unless it `outlives`.
 - Paths are `str`: `pathlib` alone would cost a call of the shim a third of its time.
 """
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, NamedTuple
 
 
@@ -22,14 +22,13 @@ class Interrupted(Exception):
         self.signal = signal
 
 
-class Surroundings(NamedTuple):
-    """What one process of the simulation has around it; nothing else enters the model."""
+class ProcessEnvironment(NamedTuple):
+    """What the driver gives to one process of the simulation; nothing else enters the model."""
 
     home: str  # TART_HOME
     environment: Mapping[str, str]
     now: Callable[[], float]  # seconds since the epoch
     entropy: Callable[[int], bytes]
-    pid: int
 
 
 class Sleep(NamedTuple):
@@ -170,8 +169,6 @@ class Reply(NamedTuple):
 
 HALTED, CRASHED, DISCONNECTED = 0, 1, 2
 
-WAITING = (Sleep, Flock, AwaitGuest, Ask, Listen)
-
 Effect = (
     Sleep
     | Out
@@ -195,4 +192,4 @@ Effect = (
 
 # A command returns its exit code, a guest how it ended. What comes back at a `yield` is said by each effect.
 Steps = Generator[Effect, Any, int]
-Command = Callable[[Sequence[str], Surroundings], Steps]
+Substeps = Generator[Effect, Any, None]

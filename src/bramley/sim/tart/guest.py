@@ -4,30 +4,163 @@ It runs in a process of its own, or as a generator beside its tart. Whoever writ
 links and pipes where the host expects files.
 """
 
+import fnmatch
+import json
 import os
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from bramley.api.names import guest as names
-from bramley.sim.tart import agent, disks, layout, leases, scripts, world
+from bramley.sim.tart import bundles, layout, leases
 from bramley.sim.tart.effects import (
     CRASHED,
     DISCONNECTED,
     HALTED,
-    Effect,
+    Answer,
     Listen,
     Plan,
+    ProcessEnvironment,
     Reply,
+    Request,
     Sleep,
     Steps,
-    Surroundings,
+    Substeps,
 )
+from bramley.sim.tart.settings import GUEST, Context, read_context
+
+VARIABLE_PREFIX = "BRAMLEY_SIM_"
+_ESCAPES: Mapping[str, str] = {"n": "\n", "r": "\r", "\\": "\\"}
+
+
+def initial_script(settings: Context, plan: Plan, disk: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the script that a guest starts with."""
+    script = {**GUEST, **disk.get("facts", {}).get("guest", {})}
+    for pattern, fields in settings.settings.guests.items():
+        if fnmatch.fnmatchcase(plan.vm, pattern):
+            script |= fields
+    return script
+
+
+def read_environment(plan: Plan) -> dict[str, str]:
+    """Return what the host wrote into the env share; nothing without one."""
+    share = plan.shares.get(names.ENV_SHARE)
+    if share is None:
+        return {}
+    try:
+        with open(os.path.join(share["path"], names.ENV_FILE), encoding="utf-8") as file:
+            lines = file.read(_MAX_FILE_BYTES).splitlines()
+    except OSError:
+        return {}
+    pairs = (line.partition("=") for line in lines if "=" in line)
+    return {key: _unescaped(value) for key, _, value in pairs}
+
+
+def _unescaped(text: str) -> str:
+    """Undo the two-character escapes of the environment file."""
+    read, rest = "", text
+    while "\\" in rest:
+        before, _, rest = rest.partition("\\")
+        read += before + _ESCAPES.get(rest[:1], "\\" + rest[:1])
+        rest = rest[1:]
+    return read + rest
+
+
+def apply_environment(script: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
+    """Return the script as the environment changes it; fields that no script has are left alone."""
+    changed = dict(script)
+    for field in script:
+        text = variables.get(VARIABLE_PREFIX + field.upper())
+        if text is not None:
+            changed[field] = _value(text)
+    return changed
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+_KIB_OF_DISK = 100_000_000
+_MAX_FILE_BYTES = 1 << 20
+
+
+def is_shutdown(argv: tuple[str, ...]) -> bool:
+    """Tell whether a command ends the guest."""
+    return any(_program_name(each) in {"shutdown", "halt", "poweroff"} for each in argv[:3])
+
+
+def _program_name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def run_command(
+    script: Mapping[str, Any], request: Request, address: str | None, plan: Plan
+) -> Answer:
+    """Run a command."""
+    argv = request.argv
+    if (known := script["commands"].get(" ".join(argv))) is not None:
+        return Answer(**{"code": 0, "stdout": "", "stderr": "", "seconds": 0.0, **known})
+    if is_shutdown(argv):
+        return _ok("")
+    match _program_name(argv[0]), list(argv[1:]):
+        case "df", _:
+            return _ok(_df(script["disk_percent"]))
+        case "address", []:
+            return _ok(address or "")
+        case "hostname", []:
+            return _ok(f"{plan.vm}\n")
+        case "cat", [path]:
+            return _cat(path, plan)
+        case _:
+            return _of_shell(request)
+
+
+def _of_shell(request: Request) -> Answer:
+    match _program_name(request.argv[0]), list(request.argv[1:]):
+        case ("true" | "false") as word, _:
+            return Answer(0 if word == "true" else 1, "", "", 0.0)
+        case "echo", words:
+            return _ok(" ".join(words) + "\n")
+        case "cat", []:
+            return _ok(request.stdin)
+        case "sleep", [seconds]:
+            return Answer(0, "", "", float(seconds))
+        case "sh", ["-c", command] if command.startswith("exit "):
+            return Answer(int(command.split()[1]), "", "", 0.0)
+        case name, _:
+            return Answer(127, "", f"{name}: command not found\n", 0.0)
+
+
+def _ok(stdout: str) -> Answer:
+    return Answer(0, stdout, "", 0.0)
+
+
+def _df(percent: float) -> str:
+    """Return macOS' table: the capacity column comes before that of inodes."""
+    used = int(_KIB_OF_DISK * percent / 100)
+    return (
+        "Filesystem 1024-blocks     Used Available Capacity iused ifree %iused  Mounted on\n"
+        f"/dev/disk3s1s1 {_KIB_OF_DISK} {used} {_KIB_OF_DISK - used} {percent:g}% 425798 9999999 4% /\n"
+    )
+
+
+def _cat(path: str, plan: Plan) -> Answer:
+    """Read a file of a share, the only ones that a simulated guest has."""
+    share, _, file = path.removeprefix(names.SHARES_ROOT + "/").partition("/")
+    if path.startswith(names.SHARES_ROOT) and share in plan.shares:
+        try:
+            with open(os.path.join(plan.shares[share]["path"], file), encoding="utf-8") as opened:
+                return _ok(opened.read(_MAX_FILE_BYTES))
+        except OSError:
+            return Answer(1, "", f"cat: {path}: No such file or directory\n", 0.0)
+    return Answer(1, "", f"cat: {path}: No such file or directory\n", 0.0)
+
 
 TERMINATED = 143
 FOREVER = float("inf")
 _ENDS: Mapping[str, int] = {"halt": HALTED, "crash": CRASHED, "disconnect": DISCONNECTED}
-
-Waits = Generator[Effect, Any, None]
 
 
 class ShutDown(Exception):
@@ -37,54 +170,54 @@ class ShutDown(Exception):
 class Guest:
     """The state of one guest from power on."""
 
-    def __init__(self, plan: Plan, view: world.World) -> None:
+    def __init__(self, plan: Plan, context: Context) -> None:
         self.plan = plan
-        self.world = view
-        self.bundle = layout.vm(view.home, plan.vm)
-        self.began = view.around.now()
-        disk = disks.content(self.bundle)
-        self.script = scripts.of_vm(view, plan, disk)
+        self.context = context
+        self.bundle = layout.vm(context.home, plan.vm)
+        self.began = context.now()
+        disk = bundles.disk_content(self.bundle)
+        self.script = initial_script(context, plan, disk)
         self.variables: dict[str, str] = {}
         self.address: str | None = None
         self.works = False
-        disks.change(self.bundle, boots=int(disk.get("boots", 0)) + 1)
+        bundles.change_disk(self.bundle, boots=int(disk.get("boots", 0)) + 1)
 
     def moment(self, stage: str) -> float:
         """Return when a stage of booting is reached."""
         seconds = self.script[stage]
-        scale = self.world.settings.scale
-        after = self.world.settings.timings[stage] if seconds is None else seconds
+        scale = self.context.settings.scale
+        after = self.context.settings.timings[stage] if seconds is None else seconds
         return self.began + after * scale
 
     def lasts(self, field: str) -> float:
         """Return how long a part of the script takes."""
         seconds = self.script[field]
         if seconds is None:
-            return self.world.settings.seconds(field)
-        return float(seconds) * self.world.settings.scale
+            return self.context.settings.seconds(field)
+        return float(seconds) * self.context.settings.scale
 
-    def until(self, moment: float) -> Waits:
+    def until(self, moment: float) -> Substeps:
         """Pass the time, answering those who ask once the agent is up."""
-        while (left := moment - self.world.around.now()) > 0:
-            deaf = self._answers_from() - self.world.around.now()
+        while (left := moment - self.context.now()) > 0:
+            deaf = self._answers_from() - self.context.now()
             if deaf > 0:
                 yield Sleep(min(left, deaf))
                 continue
             request = yield Listen(min(left, self._silence_in()))
             if request is not None:
-                answer = agent.answer(self.script, request, self.address, self.plan)
+                answer = run_command(self.script, request, self.address, self.plan)
                 yield Reply(request, answer)
-                if agent.is_shutdown(request.argv) and not self.script["ignores_shutdown"]:
+                if is_shutdown(request.argv) and not self.script["ignores_shutdown"]:
                     raise ShutDown
 
     def _answers_from(self) -> float:
         """Return the moment from which on the agent answers; it may have passed."""
         up = self.moment("agent") if self.script["has_agent"] else FOREVER
         begins, ends = self._silence()
-        return max(up, ends) if begins <= self.world.around.now() else up
+        return max(up, ends) if begins <= self.context.now() else up
 
     def _silence_in(self) -> float:
-        left = self._silence()[0] - self.world.around.now()
+        left = self._silence()[0] - self.context.now()
         return left if left > 0 else FOREVER
 
     def _silence(self) -> tuple[float, float]:
@@ -92,17 +225,17 @@ class Guest:
         after, lasts = self.script["falls_silent"], self.script["silent_for"]
         if after is None:
             return FOREVER, FOREVER
-        begins = self.began + after * self.world.settings.scale
+        begins = self.began + after * self.context.settings.scale
         return begins, FOREVER if lasts is None else begins + self.lasts("silent_for")
 
-    def pause(self, seconds: float) -> Waits:
+    def pause(self, seconds: float) -> Substeps:
         """Pass some time."""
-        yield from self.until(self.world.around.now() + seconds)
+        yield from self.until(self.context.now() + seconds)
 
 
-def live(plan: Plan, around: Surroundings) -> Steps:
+def live(plan: Plan, process: ProcessEnvironment) -> Steps:
     """Live from power on to the end."""
-    guest = Guest(plan, world.here(around))
+    guest = Guest(plan, read_context(process))
     try:
         yield from _boot(guest)
         yield from _work(guest)
@@ -116,17 +249,17 @@ def live(plan: Plan, around: Surroundings) -> Steps:
     return _ENDS[guest.script["then"]]
 
 
-def _boot(guest: Guest) -> Waits:
+def _boot(guest: Guest) -> Substeps:
     yield from guest.until(guest.moment("address"))
     if guest.script["has_address"]:
-        guest.address = yield from leases.grant(guest.world, guest.plan.mac)
+        guest.address = yield from leases.grant(guest.context, guest.plan.mac)
     yield from guest.until(guest.moment("ready"))
     # The runner starts only now, so it sees what the host wrote meanwhile.
-    guest.variables = scripts.environment(guest.plan)
-    guest.script = scripts.told_by(guest.script, guest.variables)
+    guest.variables = read_environment(guest.plan)
+    guest.script = apply_environment(guest.script, guest.variables)
 
 
-def _work(guest: Guest) -> Waits:
+def _work(guest: Guest) -> Substeps:
     yield from guest.pause(guest.lasts("wait"))
     guest.works = True
     lines = guest.script["lines"]
@@ -153,8 +286,8 @@ def _filled(line: str, guest: Guest) -> str:
 def _grow(guest: Guest) -> None:
     more = int(guest.script["writes_bytes"])
     if more:
-        written = {guest.world.around.entropy(8).hex(): more}
-        disks.change(guest.bundle, blocks=disks.blocks(guest.bundle) | written)
+        written = {guest.context.entropy(8).hex(): more}
+        bundles.change_disk(guest.bundle, blocks=bundles.disk_blocks(guest.bundle) | written)
 
 
 def _report(guest: Guest, code: int) -> None:

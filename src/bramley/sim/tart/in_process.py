@@ -15,15 +15,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bramley.agent.platform import guests
+from bramley.agent.platform import system
 from bramley.base.clock import Clock
-from bramley.sim.mac.calls import Call
-from bramley.sim.mac.locks import Locks
-from bramley.sim.mac.processes import Process, Table
-from bramley.sim.tart import effects, program, pruning
-from bramley.sim.tart.effects import Answer, Interrupted, Request, Steps, Surroundings
+from bramley.sim.mac.processes import Call, Locks, Process, Table
+from bramley.sim.tart import command_line, effects, prune
+from bramley.sim.tart.effects import Answer, Interrupted, ProcessEnvironment, Request, Steps
 from bramley.sim.tart.guest import live
-from bramley.sim.tart.world import here
+from bramley.sim.tart.settings import read_context
 
 INTERRUPTS = frozenset({signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2})
 # Of time that the clock surely tells apart.
@@ -59,7 +57,7 @@ class World:
 
     async def tart(self, process: Process, call: Call) -> int:
         """Be one call of tart."""
-        steps = program.main(call.argv[1:], self.around(process.pid, call.environment))
+        steps = command_line.main(call.argv[1:], self.environment(call.environment))
         try:
             return await Driver(self, process, call).run(steps)
         except OSError as error:
@@ -69,17 +67,16 @@ class World:
 
     def room(self) -> tuple[int, int]:
         """Return the bytes of the volume, and those of them that are free."""
-        view = here(self.around(0, {}))
-        return int(view.settings.host["disk_bytes"]), pruning.free(view)
+        view = read_context(self.environment({}))
+        return int(view.settings.host["disk_bytes"]), prune.free(view)
 
-    def around(self, pid: int, environment: Mapping[str, str]) -> Surroundings:
-        """Return what one process sees of this world."""
-        return Surroundings(
+    def environment(self, environment: Mapping[str, str]) -> ProcessEnvironment:
+        """Return what one process of this machine is given."""
+        return ProcessEnvironment(
             environment.get("TART_HOME", self.home),
             environment,
             now=lambda: self.clock.now().timestamp(),
             entropy=self.rng.randbytes,
-            pid=pid,
         )
 
 
@@ -172,7 +169,7 @@ class Driver:
         world, plan = self._world, effect.plan
         # The framework's process does not tell whose guest it is.
         process = world.table.spawn(
-            (guests.GUEST_SERVICE,), lambda started: _run_guest(world, plan, started)
+            (system.GUEST_SERVICE,), lambda started: _run_guest(world, plan, started)
         )
         self._guest = world.guests[plan.vm] = Guest(plan, process)
         world.switched_on.append(plan.vm)
@@ -259,7 +256,7 @@ async def _run_guest(world: World, plan: effects.Plan, process: Process) -> int:
     call = Call((), out=_hear_nothing, err=_hear_nothing)
     driver = Driver(world, process, call, world.guests[plan.vm])
     try:
-        return await driver.run(live(plan, world.around(process.pid, {})))
+        return await driver.run(live(plan, world.environment({})))
     except OSError:
         # Somebody took its disk away.
         return effects.CRASHED

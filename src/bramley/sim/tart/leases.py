@@ -8,7 +8,7 @@ from collections.abc import Generator
 from typing import Any, NamedTuple
 
 from bramley.sim.tart.effects import Effect, Flock, Unflock
-from bramley.sim.tart.world import World
+from bramley.sim.tart.settings import Context
 
 _FIRST, _LAST = 2, 254
 
@@ -21,15 +21,15 @@ class Lease(NamedTuple):
     until: int
 
 
-def path(world: World) -> str:
+def path(context: Context) -> str:
     """Return the lease file."""
-    return str(world.settings.host["leases"] or os.path.join(world.hidden, "dhcpd_leases"))
+    return str(context.settings.host["leases"] or os.path.join(context.hidden, "dhcpd_leases"))
 
 
-def read(world: World) -> list[Lease]:
+def read(context: Context) -> list[Lease]:
     """Return all leases, the newest last."""
     try:
-        with open(path(world), encoding="utf-8") as file:
+        with open(path(context), encoding="utf-8") as file:
             blocks = file.read().split("}")
     except FileNotFoundError:
         return []
@@ -50,35 +50,35 @@ def _unpadded(mac: str) -> str:
     return ":".join(f"{int(octet, 16):x}" for octet in mac.split(":"))
 
 
-def address(world: World, mac: str, *, only_valid: bool = True) -> str | None:
+def address(context: Context, mac: str, *, only_valid: bool = True) -> str | None:
     """Return the newest address of a MAC."""
-    known = [lease for lease in read(world) if lease.mac == mac]
+    known = [lease for lease in read(context) if lease.mac == mac]
     if only_valid:
-        known = [lease for lease in known if lease.until > world.around.now()]
+        known = [lease for lease in known if lease.until > context.now()]
     return max(known, key=lambda lease: lease.until).address if known else None
 
 
-def grant(world: World, mac: str) -> Generator[Effect, Any, str | None]:
+def grant(context: Context, mac: str) -> Generator[Effect, Any, str | None]:
     """Give a guest an address; None when the pool is used up."""
-    file = path(world)
+    file = path(context)
     os.makedirs(os.path.dirname(file), exist_ok=True)
     with open(file, "ab"):
         pass
     yield Flock(file, wait=True)
-    now = world.around.now()
-    valid = [lease for lease in read(world) if lease.until > now]
-    given = address(world, mac) or _unused(world, valid)
+    now = context.now()
+    valid = [lease for lease in read(context) if lease.until > now]
+    given = address(context, mac) or _unused(context, valid)
     if given is not None:
-        until = int(now + world.settings.host["lease_seconds"])
+        until = int(now + context.settings.host["lease_seconds"])
         kept = [lease for lease in valid if lease.mac != mac]
         _write(file, [*kept, Lease(given, mac, until)])
     yield Unflock(file)
     return given
 
 
-def _unused(world: World, valid: list[Lease]) -> str | None:
+def _unused(context: Context, valid: list[Lease]) -> str | None:
     used = {lease.address for lease in valid}
-    subnet = world.settings.host["subnet"]
+    subnet = context.settings.host["subnet"]
     pool = (f"{subnet}.{number}" for number in range(_FIRST, _LAST + 1))
     return next((each for each in pool if each not in used), None)
 

@@ -4,18 +4,160 @@ Signals are noted when they come and taken when the model waits, so that it is n
 of its own session that gets its plan through a pipe; the pipe's end tells it that its tart is gone.
 """
 
+import errno
+import fcntl
 import json
 import os
 import select
 import signal
+import struct
 import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from bramley.sim.tart import effects, layout
-from bramley.sim.tart.effects import CRASHED, Answer, Interrupted, Steps, Surroundings
-from bramley.sim.tart.locks import Locks
+from bramley.sim.tart.effects import CRASHED, Answer, Interrupted, ProcessEnvironment, Steps
+
+_LONGEST_SHEBANG = 120
+
+# Loading leaves no garbage worth looking for.
+_SCRIPT = """\
+import gc, sys
+gc.disable()
+sys.path.insert(0, {root!r})
+from bramley.sim.tart import process
+process.main({home!r})
+"""
+
+
+def install_program(path: str, home: str, python: str) -> None:
+    """Write the program to `path`; without TART_HOME in its environment it works in `home`."""
+    root = os.path.abspath(__file__)
+    for _ in range(4):
+        root = os.path.dirname(root)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    text = _first_line(python) + _SCRIPT.format(root=root, home=os.path.abspath(home))
+    unfinished = f"{path}.new"
+    with open(unfinished, "w", encoding="utf-8") as file:
+        file.write(text)
+        os.fchmod(file.fileno(), 0o755)
+    os.replace(unfinished, path)
+
+
+def _first_line(python: str) -> str:
+    """Return the line that starts the interpreter; the kernel reads neither long ones nor blanks, the shell does."""
+    if len(python) <= _LONGEST_SHEBANG and " " not in python:
+        return f"#!{python} -ISE\n"
+    # For the shell a command, for Python a text.
+    return f"#!/bin/sh\n''''exec '{python}' -ISE \"$0\" \"$@\" # '''\n"
+
+
+# struct flock: Linux has type and whence first, Darwin last.
+_FLOCK = "qqihh" if sys.platform == "darwin" else "hhqqi"
+
+
+class Locks:
+    """What this process has locked, by path."""
+
+    def __init__(self) -> None:
+        self._flocks: dict[str, int] = {}
+        self._locks: dict[str, int] = {}
+
+    def flock(self, path: str) -> bool:
+        """Try to take an `flock`; a path that is gone, or not what it was, cannot be had."""
+        if path in self._flocks:
+            return True
+        try:
+            descriptor = os.open(path, os.O_RDONLY)
+        except FileNotFoundError:
+            return False
+        if _try_flock(descriptor, fcntl.LOCK_EX) and _is_still(path, descriptor):
+            self._flocks[path] = descriptor
+            return True
+        os.close(descriptor)
+        return False
+
+    def unflock(self, path: str) -> None:
+        """Give an `flock` back."""
+        os.close(self._flocks.pop(path))
+
+    def give(self, path: str) -> int:
+        """Return the descriptor that holds an `flock`, which is the caller's from now on."""
+        return self._flocks.pop(path)
+
+    def is_flocked(self, path: str) -> bool:
+        """Tell whether another process holds an `flock`."""
+        if path in self._flocks:
+            return False
+        try:
+            descriptor = os.open(path, os.O_RDONLY)
+        except FileNotFoundError:
+            return False
+        try:
+            return not _try_flock(descriptor, fcntl.LOCK_SH)
+        finally:
+            os.close(descriptor)
+
+    def lock(self, path: str) -> bool:
+        """Try to take the POSIX write lock of a file."""
+        if path in self._locks:
+            return True
+        descriptor = os.open(path, os.O_RDWR)
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(descriptor)
+            if error.errno not in {errno.EACCES, errno.EAGAIN}:
+                raise
+            return False
+        self._locks[path] = descriptor
+        return True
+
+    def unlock(self, path: str) -> None:
+        """Lose a POSIX lock."""
+        os.close(self._locks.pop(path))
+
+    def holder(self, path: str) -> int | None:
+        """Return the process that holds the POSIX lock of a file, unless it is ours."""
+        if path in self._locks:
+            return None
+        try:
+            descriptor = os.open(path, os.O_RDWR)
+        except FileNotFoundError:
+            return None
+        try:
+            return _holder(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _holder(descriptor: int) -> int | None:
+    asked = {"type": fcntl.F_RDLCK, "whence": 0, "start": 0, "len": 0, "pid": 0}
+    darwin = ("start", "len", "pid", "type", "whence")
+    linux = ("type", "whence", "start", "len", "pid")
+    order = darwin if sys.platform == "darwin" else linux
+    packed = struct.pack(_FLOCK, *(asked[field] for field in order))
+    answer = struct.unpack(_FLOCK, fcntl.fcntl(descriptor, fcntl.F_GETLK, packed))
+    told = dict(zip(order, answer, strict=True))
+    return None if told["type"] == fcntl.F_UNLCK else told["pid"]
+
+
+def _try_flock(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_still(path: str, descriptor: int) -> bool:
+    """Tell whether the path still names what we opened, which another process may have moved away meanwhile."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
 
 GUEST_SERVICE = "com.apple.Virtualization.VirtualMachine"
 CAUGHT = (signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
@@ -133,15 +275,15 @@ class Driver:
 
     def ask(self, effect: effects.Ask) -> Answer | None:
         """Ask the guest's agent, which may not be there yet."""
-        from bramley.sim.tart import sockets
+        from bramley.sim.tart import guest_process
 
         until = time.monotonic() + effect.seconds
         while (left := until - time.monotonic()) > 0:
-            connection = sockets.connect(layout.vm(self.home, effect.vm))
+            connection = guest_process.connect(layout.vm(self.home, effect.vm))
             if connection is not None:
-                sockets.send(connection, {"argv": effect.argv, "stdin": effect.stdin})
+                guest_process.send(connection, {"argv": effect.argv, "stdin": effect.stdin})
                 self.wait(left, connection.fileno())
-                reply = sockets.receive(connection)
+                reply = guest_process.receive(connection)
                 return None if reply is None else Answer(**reply)
             self.sleep(min(left, _POLL * 5))
         return None
@@ -175,10 +317,9 @@ def _read_all(descriptor: int) -> bytes:
 
 def _service(home: str) -> str:
     """Return the guest's program under the name that Apple's has, by which agents tell guests from other processes."""
-    from bramley.sim.tart import guest_main
-
     path = os.path.join(home, ".sim", GUEST_SERVICE)
-    program = os.path.realpath(guest_main.__file__)
+    # By its path: importing it here would load `socket`.
+    program = os.path.join(os.path.dirname(os.path.realpath(__file__)), "guest_process.py")
     if os.path.realpath(path) != program:
         if os.path.lexists(path):
             os.unlink(path)
@@ -199,9 +340,9 @@ def _become_guest(argv: list[str], environment: Mapping[str, str], *, plan: int,
         os._exit(CRASHED)
 
 
-def surroundings(home: str, environment: Mapping[str, str]) -> Surroundings:
+def process_environment(home: str, environment: Mapping[str, str]) -> ProcessEnvironment:
     """Return what the model sees of this process."""
-    return Surroundings(home, environment, time.time, os.urandom, os.getpid())
+    return ProcessEnvironment(home, environment, time.time, os.urandom)
 
 
 def home_of(environment: Mapping[str, str], default: str | None) -> str:
@@ -212,13 +353,13 @@ def home_of(environment: Mapping[str, str], default: str | None) -> str:
 
 def run(words: list[str], default_home: str | None = None) -> int:
     """Run one command line in this process and return its exit code."""
-    from bramley.sim.tart import program
+    from bramley.sim.tart import command_line
 
     environment = dict(os.environ)
     home = home_of(environment, default_home)
     driver = Driver(home, environment)
     driver.catch_signals()
-    return driver.drive(program.main(words, surroundings(home, environment)))
+    return driver.drive(command_line.main(words, process_environment(home, environment)))
 
 
 def main(default_home: str | None = None) -> None:

@@ -7,13 +7,92 @@ a folder that several simulated Macs may share.
 import hashlib
 import json
 import os
+from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from bramley.sim.tart.failures import Failed
-from bramley.sim.tart.references import Reference, find
-from bramley.sim.tart.settings import IMAGE
-from bramley.sim.tart.world import World
+from bramley.sim.tart.arguments import Arguments
+from bramley.sim.tart.effects import Out, ReadStdin, Sleep, Steps
+from bramley.sim.tart.failures import Failed, WrongUsage
+from bramley.sim.tart.layout import Reference, find_reference
+from bramley.sim.tart.settings import IMAGE, Context
+
+
+def find_credentials(context: Context, host: str) -> str | None:
+    """Return `user:password` for a registry, or None."""
+    return (
+        _of_environment(context, host) or _of_docker(context, host) or _keychain(context).get(host)
+    )
+
+
+def _of_environment(context: Context, host: str) -> str | None:
+    given = context.environment
+    user, password = given.get("TART_REGISTRY_USERNAME"), given.get("TART_REGISTRY_PASSWORD")
+    if user is None or password is None or given.get("TART_REGISTRY_HOSTNAME", host) != host:
+        return None
+    return f"{user}:{password}"
+
+
+def _of_docker(context: Context, host: str) -> str | None:
+    path = os.path.join(context.environment.get("HOME", ""), ".docker", "config.json")
+    try:
+        with open(path, encoding="utf-8") as file:
+            inline = json.load(file).get("auths", {}).get(host, {}).get("auth", "")
+    except (OSError, ValueError):
+        return None
+    pair = b64decode(inline).decode()
+    # The real decoder wants exactly two parts: a password with a colon counts as none.
+    return pair if pair.count(":") == 1 else None
+
+
+def _keychain_file(context: Context) -> str:
+    return os.path.join(context.hidden, "keychain.json")
+
+
+def _keychain(context: Context) -> dict[str, str]:
+    try:
+        with open(_keychain_file(context), encoding="utf-8") as file:
+            kept: dict[str, str] = json.load(file)
+    except FileNotFoundError:
+        return {}
+    return kept
+
+
+def _keep(context: Context, items: dict[str, str]) -> None:
+    if not context.settings.host["has_session"]:
+        raise Failed(
+            1,
+            "Keychain returned unsuccessful status -25308: User interaction is not allowed.",
+        )
+    os.makedirs(context.hidden, exist_ok=True)
+    descriptor = os.open(_keychain_file(context), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as file:
+        json.dump(items, file)
+
+
+def login(arguments: Arguments, context: Context) -> Steps:
+    """Keep credentials in the keychain, which needs a session."""
+    user = arguments.find("username")
+    if (user is None) == arguments.has("password-stdin"):
+        raise WrongUsage("either both or none of --username and --password-stdin must be provided")
+    if user is None:
+        raise Failed(1, "Error: there is no terminal to ask for a password")
+    password: bytes = yield ReadStdin()
+    yield Sleep(context.settings.seconds("manifest"))
+    pair = f"{user}:{password.decode().strip()}"
+    _keep(context, {**_keychain(context), arguments["host"]: pair})
+    return 0
+
+
+def logout(arguments: Arguments, context: Context) -> Steps:
+    """Forget credentials; none to forget is no error."""
+    items = _keychain(context)
+    if items.pop(arguments["host"], None) is not None:
+        _keep(context, items)
+    else:
+        yield Out(f"no credentials for {arguments['host']} to remove")
+    return 0
+
 
 CHUNK = 512 << 20
 PREFIX = "org.cirruslabs.tart."
@@ -29,38 +108,38 @@ class Remote(NamedTuple):
     facts: Mapping[str, Any]
 
 
-def look_up(world: World, reference: Reference) -> Remote | None:
+def look_up(context: Context, reference: Reference) -> Remote | None:
     """Return the image that a name means now."""
-    return _pushed(world, reference) or next(_described(world, reference), None)
+    return _pushed(context, reference) or next(_described(context, reference), None)
 
 
-def _described(world: World, wanted: Reference) -> Iterator[Remote]:
-    for name, facts in world.settings.images.items():
-        reference = find(name)
+def _described(context: Context, wanted: Reference) -> Iterator[Remote]:
+    for name, facts in context.settings.images.items():
+        reference = find_reference(name)
         if reference is None or reference.base != wanted.base:
             continue
         if wanted.tag and reference.tag != wanted.tag:
             continue
-        remote = _from_facts(world, name, facts, reference.digest)
+        remote = _from_facts(context, name, facts, reference.digest)
         if wanted.tag or remote.digest == wanted.digest:
             yield remote
 
 
-def _from_facts(world: World, name: str, facts: Mapping[str, Any], digest: str) -> Remote:
-    manifest = manifest_of(facts, chunks(world, name, facts), labels={})
+def _from_facts(context: Context, name: str, facts: Mapping[str, Any], digest: str) -> Remote:
+    manifest = manifest_of(facts, chunks(context, name, facts), labels={})
     return Remote(facts["digest"] or digest or digest_of(manifest), manifest, facts)
 
 
-def chunks(world: World, name: str, facts: Mapping[str, Any]) -> list[tuple[str, int]]:
+def chunks(context: Context, name: str, facts: Mapping[str, Any]) -> list[tuple[str, int]]:
     """Return digest and compressed size of each part of the disk; images with a common base share the first ones."""
     count = max(1, -(-int(facts["disk_bytes"]) // CHUNK))
     each = compressed(facts) // count
     own = [(_hash(f"{name}#{index}".encode()), each) for index in range(count)]
-    base = world.settings.images.get(facts["base"] or "")
+    base = context.settings.images.get(facts["base"] or "")
     if base is None:
         return own
     shared = min(count, int(facts["shared_bytes"]) // max(1, each))
-    return chunks(world, facts["base"], base)[:shared] + own[shared:]
+    return chunks(context, facts["base"], base)[:shared] + own[shared:]
 
 
 def compressed(facts: Mapping[str, Any]) -> int:
@@ -125,8 +204,8 @@ def _hash(content: bytes) -> str:
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
-def _pushed(world: World, reference: Reference) -> Remote | None:
-    folder = _folder(world, reference)
+def _pushed(context: Context, reference: Reference) -> Remote | None:
+    folder = _folder(context, reference)
     digest = reference.digest
     try:
         if not digest:
@@ -139,37 +218,36 @@ def _pushed(world: World, reference: Reference) -> Remote | None:
     return Remote(digest, stored["manifest"], {**IMAGE, **stored["facts"]})
 
 
-def store(world: World, reference: Reference, remote: Remote) -> None:
+def store(context: Context, reference: Reference, remote: Remote) -> None:
     """Keep an image under this name."""
-    folder = _folder(world, reference)
+    folder = _folder(context, reference)
     for kind in ("tags", "manifests"):
         os.makedirs(os.path.join(folder, kind), exist_ok=True)
     content = json.dumps({"manifest": remote.manifest, "facts": dict(remote.facts)})
-    _replace(os.path.join(folder, "manifests", remote.digest), content, world)
+    _replace(os.path.join(folder, "manifests", remote.digest), content, context)
     if reference.tag:
-        _replace(os.path.join(folder, "tags", reference.tag), remote.digest, world)
+        _replace(os.path.join(folder, "tags", reference.tag), remote.digest, context)
 
 
-def _replace(path: str, content: str, world: World) -> None:
-    unfinished = f"{path}.{world.around.entropy(4).hex()}"
+def _replace(path: str, content: str, context: Context) -> None:
+    unfinished = f"{path}.{context.entropy(4).hex()}"
     with open(unfinished, "w", encoding="utf-8") as file:
         file.write(content)
     os.replace(unfinished, path)
 
 
-def _folder(world: World, reference: Reference) -> str:
+def _folder(context: Context, reference: Reference) -> str:
     return os.path.join(
-        world.settings.registry, reference.host.replace(":", "%3A"), reference.repository
+        context.settings.registry, reference.host.replace(":", "%3A"), reference.repository
     )
 
 
-def check_login(world: World, reference: Reference, facts: Mapping[str, Any]) -> None:
+def check_login(context: Context, reference: Reference, facts: Mapping[str, Any]) -> None:
     """Refuse who has no credentials, or wrong ones, for an image that needs them."""
     wanted = facts["needs_login"]
     if not wanted:
         return
-    from bramley.sim.tart import credentials
 
-    given = credentials.find(world, reference.host)
+    given = find_credentials(context, reference.host)
     if given is None or (isinstance(wanted, str) and given != wanted):
         raise Failed(1, 'Error: AuthFailed(why: "received unexpected HTTP 401", details: "")')

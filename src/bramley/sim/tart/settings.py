@@ -4,12 +4,13 @@ The file is `$BRAMLEY_SIM_TART` or `$TART_HOME/sim.json`; it may change at any t
 A misspelt key is an error: a fault that nobody reads would make a test pass for nothing.
 """
 
+import fnmatch
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from bramley.sim.tart.effects import Surroundings
+from bramley.sim.tart.effects import ProcessEnvironment
 
 FILE_VARIABLE = "BRAMLEY_SIM_TART"
 
@@ -163,9 +164,9 @@ class Settings(NamedTuple):
         return _numbers(self.version) >= _numbers(version)
 
 
-def load(around: Surroundings) -> Settings:
+def load(home: str, environment: Mapping[str, str]) -> Settings:
     """Read the file of this simulated Mac."""
-    path = around.environment.get(FILE_VARIABLE) or os.path.join(around.home, "sim.json")
+    path = environment.get(FILE_VARIABLE) or os.path.join(home, "sim.json")
     try:
         with open(path, encoding="utf-8") as file:
             content = json.load(file)
@@ -174,7 +175,7 @@ def load(around: Surroundings) -> Settings:
     except ValueError as error:
         raise BadSettings(f"{path}: {error}") from error
     try:
-        return read(content, around.home)
+        return read(content, home)
     except BadSettings as error:
         raise BadSettings(f"{path}: {error}") from error
 
@@ -220,3 +221,50 @@ def _fault(given: Any, index: int) -> Fault:
 
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split("."))
+
+
+class Context(NamedTuple):
+    """What one command or guest works with: its process, the settings of its Mac, and the faults it meets."""
+
+    home: str  # TART_HOME
+    environment: Mapping[str, str]
+    now: Callable[[], float]  # seconds since the epoch
+    entropy: Callable[[int], bytes]
+    settings: Settings
+
+    @property
+    def hidden(self) -> str:
+        """Return the folder of what a real Mac keeps elsewhere: leases, slots, spent faults, registry."""
+        return os.path.join(self.home, ".sim")
+
+    @property
+    def is_plain(self) -> bool:
+        """Return whether progress is appended instead of redrawn."""
+        return "CI" in self.environment
+
+    def fault(self, on: str, target: str, *kinds: str, at: str = "start") -> Fault | None:
+        """Return the first fault that strikes here, and count it as spent."""
+        for fault in self.settings.faults:
+            if fault.do in kinds and fault.at == at and self.strikes(fault, on, target):
+                return fault
+        return None
+
+    def strikes(self, fault: Fault, on: str, target: str) -> bool:
+        """Return whether a fault applies to this command and target, and count it as spent."""
+        if fault.on != on or not fnmatch.fnmatchcase(target, fault.target):
+            return False
+        return fault.times is None or self._spend(fault) <= fault.times
+
+    def _spend(self, fault: Fault) -> int:
+        folder = os.path.join(self.hidden, "spent")
+        os.makedirs(folder, exist_ok=True)
+        # The length after an append is different for each of several processes: it is their number.
+        with open(os.path.join(folder, fault.id.replace("/", "_")), "ab") as file:
+            file.write(b".")
+            file.flush()
+            return file.tell()
+
+
+def read_context(process: ProcessEnvironment) -> Context:
+    """Read the settings and return the context of one process."""
+    return Context(*process, settings=load(process.home, process.environment))

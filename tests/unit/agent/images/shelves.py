@@ -28,7 +28,7 @@ from bramley.agent.tart.driver import Credentials, Tart
 from bramley.agent.tart.references import Reference
 from bramley.base import virtual_time
 from bramley.sim.mac.mac import SimulatedMac
-from bramley.sim.mac.side import AgentSide
+from bramley.sim.mac.agent_process import AgentSide
 
 REPOSITORY = "ghcr.io/tuist/runner"
 TAGGED = f"{REPOSITORY}:15.4"

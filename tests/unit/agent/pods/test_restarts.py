@@ -15,7 +15,7 @@ from bramley.api.names import agent, events, finalizers
 from bramley.api.pod import Pod
 from bramley.base import errors
 from bramley.kube.transport import Request, Response, Transport
-from bramley.sim.mac.calls import Call
+from bramley.sim.mac.processes import Call
 from tests.unit.agent.pods.world import IMAGE, NAMESPACE, NODE, World, a_pod, a_world
 
 

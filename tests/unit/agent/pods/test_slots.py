@@ -11,7 +11,7 @@ import pytest
 from bramley.agent.slots import RETRY_AFTER_REFUSAL, SETTLING
 from bramley.api.names import agent, events
 from bramley.api.pod import Container, EnvFromSource, EnvSource
-from bramley.sim.mac.calls import Call
+from bramley.sim.mac.processes import Call
 from tests.unit.agent.pods.world import IMAGE, World, a_world
 
 

@@ -16,14 +16,14 @@ from typing import Any
 
 from bramley.api.names import host
 from bramley.base import virtual_time
-from bramley.host import ensuring
-from bramley.host.claiming import Claim
+from bramley.host import converge
+from bramley.host.claim import Claim
 from bramley.host.commands import Command
 from bramley.host.step import Step
+from bramley.sim.macos.connection import ModelConnection
 from bramley.sim.macos.faults import Faults
-from bramley.sim.macos.in_process import ModelConnection
+from bramley.sim.macos.fresh_install import Settings
 from bramley.sim.macos.mac import Mac
-from bramley.sim.macos.settings import Settings
 from tests.unit import sampling
 
 PASSWORD = Settings().password
@@ -50,7 +50,7 @@ class Scene:
         """Make a Mac in a folder, let steps be done, then something happen to it."""
         scene = cls(root, settings or Settings())
         mac = Mac.make(root / "begin", settings=scene.settings, clock=virtual_time.clock())
-        await ensuring.apply(_line(mac), before)
+        await converge.apply(_line(mac), before)
         change(mac)
         return scene
 
@@ -84,7 +84,7 @@ def cuts(first: int = 0, every: int = 1) -> range:
 async def cut_everywhere(scene: Scene, steps: Sequence[Step]) -> dict[str, Any]:
     """Cut a run after each command, run again, and expect what an uncut run leaves; returns that."""
     whole = Copying(scene.copy("whole").mac, scene.root / "copies", cuts())
-    await ensuring.apply(whole, steps)
+    await converge.apply(whole, steps)
     expected = whole.mac.snapshot()
     assert whole.done, "a run without commands cannot be cut"
     await take_up(whole, steps, expected)
@@ -100,10 +100,10 @@ async def take_up(
         await come_back(mac)
         line = _line(mac)
 
-        await ensuring.apply(line, steps, claim=a_claim(f"second-{number}") if claims else None)
+        await converge.apply(line, steps, claim=a_claim(f"second-{number}") if claims else None)
 
         assert _unclaimed(mac.snapshot()) == _unclaimed(expected), where
-        assert (await ensuring.plan(line, steps)).is_empty, where
+        assert (await converge.plan(line, steps)).is_empty, where
         shutil.rmtree(mac.root)
 
 

@@ -9,14 +9,14 @@ import pytest
 from bramley.api.names import host
 from bramley.base.errors import CommandFailed, HostUnreachable, InvalidSpec
 from bramley.base.secret import Secret
-from bramley.host import ensuring
+from bramley.host import converge
 from bramley.host.step import Step
 from bramley.host.steps.agent import Agent
 from bramley.host.steps.interpreter import Interpreter
 from bramley.host.steps.sudo import Sudo
 from bramley.sim.macos import stand_ins
+from bramley.sim.macos.connection import ModelConnection
 from bramley.sim.macos.faults import Cut, Moment
-from bramley.sim.macos.in_process import ModelConnection
 from bramley.sim.macos.mac import Mac
 from tests.unit.host.steps import wanted
 from tests.unit.host.steps.cutting import PASSWORD, Scene, cut_everywhere
@@ -41,7 +41,7 @@ def leads_to(line: ModelConnection, link: str) -> str:
 async def test_a_bare_mac_gets_both(tmp_path: Path) -> None:
     line = await wanted.mac(tmp_path)
 
-    await ensuring.apply(line, release(tmp_path))
+    await converge.apply(line, release(tmp_path))
 
     assert leads_to(line, f"{ROOT}/current") == f"{ROOT}/{AGENT}"
     assert leads_to(line, "/usr/local/bin/tart-kubelet") == f"{ROOT}/current/bin/tart-kubelet"
@@ -52,7 +52,7 @@ async def test_a_bare_mac_gets_both(tmp_path: Path) -> None:
 async def test_it_is_switched_to_after_it_has_answered(tmp_path: Path) -> None:
     line = await wanted.mac(tmp_path, *release(tmp_path))
 
-    await ensuring.apply(line, release(tmp_path, NEWER_AGENT))
+    await converge.apply(line, release(tmp_path, NEWER_AGENT))
 
     done = wanted.done(line)
     answered = done.index(f"{ROOT}/.agent.incoming/bin/tart-kubelet --version")
@@ -67,7 +67,7 @@ async def test_one_that_does_not_answer_is_never_switched_to(tmp_path: Path) -> 
     broken = Agent(wanted.artifact(tmp_path, "tart-kubelet", NEWER_AGENT, dead), PYTHON)
 
     with pytest.raises(CommandFailed, match="answer before it is used"):
-        await ensuring.apply(line, [broken])
+        await converge.apply(line, [broken])
 
     assert leads_to(line, f"{ROOT}/current") == f"{ROOT}/{AGENT}"
     assert f"{ROOT}/{NEWER_AGENT}" not in line.mac.files.names(ROOT)
@@ -78,9 +78,9 @@ async def test_one_release_of_before_is_kept_with_its_interpreter(tmp_path: Path
     foreign = f"{ROOT}/notes-of-somebody"
     line.mac.files.write(foreign, b"keep me")
 
-    await ensuring.apply(line, release(tmp_path, NEWER_AGENT, NEWER_PYTHON))
+    await converge.apply(line, release(tmp_path, NEWER_AGENT, NEWER_PYTHON))
     both = line.mac.files.names(f"{ROOT}/python")
-    await ensuring.apply(line, release(tmp_path, NEWEST_AGENT, NEWER_PYTHON))
+    await converge.apply(line, release(tmp_path, NEWEST_AGENT, NEWER_PYTHON))
 
     assert both == [PYTHON, NEWER_PYTHON]
     assert leads_to(line, f"{ROOT}/previous") == f"{ROOT}/{NEWER_AGENT}"
@@ -93,7 +93,7 @@ async def test_an_interpreter_outlives_releases(tmp_path: Path) -> None:
     """Another one has another signature, which loses what macOS has granted to it."""
     line = await wanted.mac(tmp_path, *release(tmp_path))
 
-    await ensuring.apply(line, release(tmp_path, NEWER_AGENT))
+    await converge.apply(line, release(tmp_path, NEWER_AGENT))
 
     assert not [text for text in wanted.done(line) if f"{ROOT}/python/" in text]
 
@@ -102,7 +102,7 @@ async def test_without_a_manifest_no_interpreter_goes(tmp_path: Path) -> None:
     line = await wanted.mac(tmp_path, *release(tmp_path))
     line.mac.files.write(f"{ROOT}/{AGENT}/manifest.json", b"{broken")
 
-    await ensuring.apply(line, release(tmp_path, NEWER_AGENT, NEWER_PYTHON))
+    await converge.apply(line, release(tmp_path, NEWER_AGENT, NEWER_PYTHON))
 
     assert line.mac.files.names(f"{ROOT}/python") == [PYTHON, NEWER_PYTHON]
 
@@ -110,7 +110,7 @@ async def test_without_a_manifest_no_interpreter_goes(tmp_path: Path) -> None:
 async def test_going_back_brings_nothing(tmp_path: Path) -> None:
     line = await wanted.mac(tmp_path, *release(tmp_path), *release(tmp_path, NEWER_AGENT))
 
-    await ensuring.apply(line, release(tmp_path))
+    await converge.apply(line, release(tmp_path))
 
     assert leads_to(line, f"{ROOT}/current") == f"{ROOT}/{AGENT}"
     assert leads_to(line, f"{ROOT}/previous") == f"{ROOT}/{NEWER_AGENT}"
@@ -132,7 +132,7 @@ async def test_a_folder_that_somebody_has_damaged_is_made_whole_wherever_the_lin
     await cut_everywhere(scene, release(tmp_path))
 
     whole = scene.copy("last")
-    await ensuring.apply(whole, release(tmp_path))
+    await converge.apply(whole, release(tmp_path))
     assert whole.mac.files.exists(f"{ROOT}/{file}")
     assert set(whole.mac.files.names(ROOT)) == {AGENT, "current", "python"}
     assert whole.mac.files.names(f"{ROOT}/python") == [PYTHON]
@@ -142,10 +142,10 @@ async def test_an_archive_that_came_whole_before_a_cut_is_not_sent_again(tmp_pat
     line = await wanted.mac(tmp_path)
     line.faults.at(4, Cut(Moment.BEFORE))
     with pytest.raises(HostUnreachable, match="unpack python"):
-        await ensuring.apply(line, release(tmp_path))
+        await converge.apply(line, release(tmp_path))
     line.done.clear()
 
-    await ensuring.apply(line, release(tmp_path))
+    await converge.apply(line, release(tmp_path))
 
     sent = [text for text in wanted.done(line) if text.startswith("stream ")]
     assert sent == [f"stream tart-kubelet {ROOT}/.agent.incoming.tar.gz 0644 root:wheel"]
@@ -156,7 +156,7 @@ async def test_the_program_of_an_older_kind_of_agent_makes_place(tmp_path: Path)
     line.mac.files.make_folder("/usr/local/bin")
     line.mac.files.write("/usr/local/bin/tart-kubelet", b"\xcf\xfa\xed\xfe", mode=0o755)
 
-    await ensuring.apply(line, release(tmp_path))
+    await converge.apply(line, release(tmp_path))
 
     assert leads_to(line, "/usr/local/bin/tart-kubelet") == f"{ROOT}/current/bin/tart-kubelet"
 
@@ -176,6 +176,6 @@ def test_each_is_a_part_of_its_own(tmp_path: Path) -> None:
     interpreter, agent = release(tmp_path)
     _, newer = release(tmp_path, NEWER_AGENT)
 
-    parts = [step.wanted() for step in (interpreter, agent, newer)]
+    parts = [step.desired() for step in (interpreter, agent, newer)]
     assert [part.part for part in parts if part] == ["interpreter", "agent", "agent"]
     assert len({part.stamp for part in parts if part}) == 3

@@ -13,17 +13,17 @@ import pytest
 
 from bramley.api.names import host
 from bramley.base.errors import BadConfiguration, NotConverged
-from bramley.host import boots, ensuring, restarting
+from bramley.host import agent_daemon, converge, shared_probes
+from bramley.host.agent_daemon import AgentJob
 from bramley.host.commands import Command, Write
-from bramley.host.facts import Facts, Said
-from bramley.host.plist import AgentJob
+from bramley.host.facts import Facts, RunResult
 from bramley.host.step import Step
 from bramley.host.steps.agent import Agent
 from bramley.host.steps.agent_job import Job, health
 from bramley.host.steps.interpreter import Interpreter
 from bramley.host.steps.kubeconfig import Kubeconfig
 from bramley.sim.macos import faults
-from bramley.sim.macos.in_process import ModelConnection
+from bramley.sim.macos.connection import ModelConnection
 from bramley.sim.macos.mac import Mac
 from tests.unit.host.steps import cases, wanted
 from tests.unit.host.steps.wanted import JOB, NEWER_AGENT, PYTHON
@@ -61,7 +61,7 @@ def arguments(line: ModelConnection) -> list[str]:
 async def test_a_mac_gets_the_job_and_what_it_writes_to(tmp_path: Path) -> None:
     line = await wanted.mac(tmp_path, *before(tmp_path))
 
-    await ensuring.apply(line, [Job(JOB)])
+    await converge.apply(line, [Job(JOB)])
 
     assert pid(line)
     assert (line.mac.files.mode(PLIST), line.mac.files.owner(PLIST)) == (0o644, "root:wheel")
@@ -83,7 +83,7 @@ async def test_an_update_that_does_not_know_keeps_what_a_builder_has(tmp_path: P
     """Its VMs belong to no Pod: the collector would delete them in the middle of a push."""
     line = await running(tmp_path, dataclasses.replace(JOB, is_builder=True))
 
-    await ensuring.apply(line, [Job(dataclasses.replace(JOB, is_builder=None, max_pods=1))])
+    await converge.apply(line, [Job(dataclasses.replace(JOB, is_builder=None, max_pods=1))])
 
     assert NO_GC in arguments(line)
     assert "--max-pods=1" in arguments(line)
@@ -94,7 +94,7 @@ async def test_an_unreadable_job_is_not_guessed_about(tmp_path: Path) -> None:
     line.mac.files.write(PLIST, b"<plist>")
 
     with pytest.raises(BadConfiguration, match="say whether this Mac is a builder"):
-        await ensuring.apply(line, [Job(dataclasses.replace(JOB, is_builder=None))])
+        await converge.apply(line, [Job(dataclasses.replace(JOB, is_builder=None))])
 
     assert line.done == []
 
@@ -106,7 +106,7 @@ async def test_a_property_list_in_other_hands_is_taken_back_without_a_restart(
     path = "/Library/LaunchDaemons/dev.tuist.tart-kubelet.plist"
     line.mac.files.at(path).chmod(0o664)
 
-    await ensuring.apply(line, [Job(JOB)])
+    await converge.apply(line, [Job(JOB)])
 
     assert [text.split(":")[0] for text in wanted.done(line)] == [f"write {path} 0644 root"]
 
@@ -116,9 +116,9 @@ async def test_a_job_that_our_user_may_not_read_is_not_taken_for_none(tmp_path: 
     line.mac.files.write(PLIST, line.mac.files.read(PLIST) or b"", mode=0o600)
 
     with pytest.raises(BadConfiguration, match="cannot be read; say whether this Mac is a builder"):
-        await ensuring.apply(line, [Job(dataclasses.replace(JOB, is_builder=None))])
+        await converge.apply(line, [Job(dataclasses.replace(JOB, is_builder=None))])
 
-    await ensuring.apply(line, [Job(dataclasses.replace(JOB, is_builder=True))])
+    await converge.apply(line, [Job(dataclasses.replace(JOB, is_builder=True))])
     assert NO_GC in arguments(line)
 
 
@@ -126,7 +126,7 @@ async def test_the_same_job_is_neither_loaded_nor_restarted_again(tmp_path: Path
     line = await running(tmp_path)
     process = pid(line)
 
-    await ensuring.apply(line, [*before(tmp_path), Job(JOB)])
+    await converge.apply(line, [*before(tmp_path), Job(JOB)])
 
     assert line.done == []
     assert pid(line) == process
@@ -136,7 +136,7 @@ async def test_another_job_is_loaded_anew(tmp_path: Path) -> None:
     line = await running(tmp_path)
     process = pid(line)
 
-    await ensuring.apply(line, [Job(dataclasses.replace(JOB, node_labels={"rack": "7"}))])
+    await converge.apply(line, [Job(dataclasses.replace(JOB, node_labels={"rack": "7"}))])
 
     done = wanted.done(line)
     assert done.index(f"sudo launchctl bootout system/{LABEL}") < done.index(LOAD)
@@ -150,13 +150,13 @@ async def test_new_code_restarts_the_process_alone(tmp_path: Path) -> None:
     wanted.run_vms(line.mac, 2)
     process = pid(line)
 
-    await ensuring.apply(line, [*before(tmp_path, NEWER_AGENT), Job(JOB)])
+    await converge.apply(line, [*before(tmp_path, NEWER_AGENT), Job(JOB)])
 
     done = wanted.done(line)
     assert [text for text in done if "launchctl" in text and text.startswith("sudo")] == [RESTART]
     assert pid(line) != process
     assert len(line.mac.state["processes"]) == 2
-    assert (await ensuring.plan(line, [*before(tmp_path, NEWER_AGENT), Job(JOB)])).is_empty
+    assert (await converge.plan(line, [*before(tmp_path, NEWER_AGENT), Job(JOB)])).is_empty
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ async def test_what_the_agent_runs_from_is_mended_under_running_vms(
     line.mac.files.at(path).write_bytes(right[::-1])
     os.utime(line.mac.files.at(path), (time.time() + 60, time.time() + 60))
 
-    report = await ensuring.apply(line, [*before(tmp_path), Job(JOB)])
+    report = await converge.apply(line, [*before(tmp_path), Job(JOB)])
 
     assert line.mac.files.read(path) == right
     assert [step for step, count in report.changed.items() if count] == [
@@ -182,7 +182,7 @@ async def test_what_the_agent_runs_from_is_mended_under_running_vms(
     ]
     assert pid(line) != process
     assert len(line.mac.state["processes"]) == 2
-    assert (await ensuring.plan(line, [*before(tmp_path), Job(JOB)])).is_empty
+    assert (await converge.plan(line, [*before(tmp_path), Job(JOB)])).is_empty
 
 
 async def test_what_is_replaced_is_there_until_the_next_one_is(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ async def test_what_is_replaced_is_there_until_the_next_one_is(tmp_path: Path) -
     place = f"/opt/tart-kubelet/{wanted.AGENT}"
     line.mac.files.remove(f"{place}/manifest.json")
 
-    await ensuring.apply(line, before(tmp_path))
+    await converge.apply(line, before(tmp_path))
 
     done = wanted.done(line)
     away = done.index(f"rename {place} /opt/tart-kubelet/.agent.damaged")
@@ -203,33 +203,33 @@ async def test_a_restart_that_was_cut_off_is_made_up_for(tmp_path: Path) -> None
     """The code was switched and the line was lost: nothing but the note says that the process is older."""
     line = await running(tmp_path)
     process = pid(line)
-    await ensuring.apply(line, before(tmp_path, NEWER_AGENT))
+    await converge.apply(line, before(tmp_path, NEWER_AGENT))
     assert pid(line) == process
 
-    await ensuring.apply(line, [Job(JOB)])
+    await converge.apply(line, [Job(JOB)])
 
     assert pid(line) != process
 
 
 async def test_a_process_that_is_not_replaced_is_told(tmp_path: Path) -> None:
     line = await running(tmp_path)
-    await ensuring.apply(line, before(tmp_path, NEWER_AGENT))
-    seen = await line.look(Job(JOB).looks())
+    await converge.apply(line, before(tmp_path, NEWER_AGENT))
+    facts = await line.probe(Job(JOB).probes())
 
     with pytest.raises(NotConverged, match="still has the process from before its restart"):
-        Job(JOB).confirm(seen)
-    assert RESTART in [cases.shown(command) for command in Job(JOB).plan(seen)]
+        Job(JOB).verify(facts)
+    assert RESTART in [cases.shown(command) for command in Job(JOB).plan(facts)]
 
 
 async def test_a_process_of_another_start_with_the_same_number_is_no_older_one(
     tmp_path: Path,
 ) -> None:
     line = await running(tmp_path)
-    await ensuring.apply(line, before(tmp_path, NEWER_AGENT))
-    seen = await line.look(Job(JOB).looks())
-    after = seen.and_then(Facts({boots.BOOT: Said(0, b"of another start\n")}))
+    await converge.apply(line, before(tmp_path, NEWER_AGENT))
+    facts = await line.probe(Job(JOB).probes())
+    after = facts.merged(Facts({shared_probes.BOOT_SESSION: RunResult(0, b"of another start\n")}))
 
-    assert (restarting.is_due(seen), restarting.is_due(after)) == (True, False)
+    assert (agent_daemon.is_restart_due(facts), agent_daemon.is_restart_due(after)) == (True, False)
 
 
 async def test_an_agent_that_takes_its_time_is_waited_for(tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ async def test_an_agent_that_takes_its_time_is_waited_for(tmp_path: Path) -> Non
 
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(mend())
-        await ensuring.apply(line, [Job(JOB)])
+        await converge.apply(line, [Job(JOB)])
 
     assert pid(line)
 
@@ -270,7 +270,7 @@ async def test_an_agent_that_ends_at_once_is_told_with_its_last_words(tmp_path: 
     ]
 
     with pytest.raises(NotConverged, match=r"step agent-job: .*tart-kubelet\.log") as caught:
-        await ensuring.apply(Logging(line.mac, "\n".join(said)), [Job(JOB)])
+        await converge.apply(Logging(line.mac, "\n".join(said)), [Job(JOB)])
 
     told = str(caught.value)
     assert told.endswith(": line 899 | token=[hidden] | cannot listen on :8080")
@@ -281,13 +281,13 @@ async def test_the_agent_of_another_node_at_its_address_is_told_and_not_taken_fo
     tmp_path: Path,
 ) -> None:
     line = await running(tmp_path)
-    answer = Facts({health(JOB): Said(0, b"[+]node/mac-02 ok\n[+]ping ok\ncheck passed\n")})
-    seen = (await line.look(Job(JOB).looks())).and_then(answer)
+    answer = Facts({health(JOB): RunResult(0, b"[+]node/mac-02 ok\n[+]ping ok\ncheck passed\n")})
+    facts = (await line.probe(Job(JOB).probes())).merged(answer)
 
     with pytest.raises(NotConverged, match=r"is the agent of mac-02, and not of mac-01; end it"):
-        Job(JOB).confirm(seen)
-    own = Facts({health(JOB): Said(0, b"[+]node/mac-01 ok\n[+]ping ok\ncheck passed\n")})
-    Job(JOB).confirm(seen.and_then(own))
+        Job(JOB).verify(facts)
+    own = Facts({health(JOB): RunResult(0, b"[+]node/mac-01 ok\n[+]ping ok\ncheck passed\n")})
+    Job(JOB).verify(facts.merged(own))
 
 
 async def test_an_agent_that_is_down_is_started(tmp_path: Path) -> None:
@@ -297,7 +297,7 @@ async def test_an_agent_that_is_down_is_started(tmp_path: Path) -> None:
         del state["launchd"]["jobs"][f"system/{LABEL}"]["pid"]
     faults.crash(line.mac, LABEL, None)
 
-    await ensuring.apply(line, [Job(JOB)])
+    await converge.apply(line, [Job(JOB)])
 
     assert RESTART in wanted.done(line)
     assert pid(line)
@@ -308,7 +308,7 @@ async def test_a_job_that_takes_its_time_to_end_is_waited_for(tmp_path: Path) ->
     with line.mac.change() as state:
         state["settings"]["bootout_seconds"] = 7.0
 
-    await ensuring.apply(line, [Job(dataclasses.replace(JOB, max_pods=1))])
+    await converge.apply(line, [Job(dataclasses.replace(JOB, max_pods=1))])
 
     assert "--max-pods=1" in arguments(line)
     assert pid(line)
@@ -319,6 +319,6 @@ async def test_a_job_that_somebody_switched_off_is_switched_on(tmp_path: Path) -
     with line.mac.change() as state:
         state["launchd"]["disabled"][f"system/{LABEL}"] = True
 
-    await ensuring.apply(line, [Job(JOB)])
+    await converge.apply(line, [Job(JOB)])
 
     assert pid(line)

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from bramley.base.errors import CommandFailed, InvalidSpec, UnsupportedHost
-from bramley.host import ensuring, pf_conf, removing
+from bramley.host import converge, removal
 from bramley.host.commands import Reboot
 from bramley.host.spec import Egress
 from bramley.host.step import Step
 from bramley.host.steps import firewall
 from bramley.host.steps.firewall import Firewall
 from bramley.sim.macos.call import Call
-from bramley.sim.macos.in_process import ModelConnection
+from bramley.sim.macos.connection import ModelConnection
 from bramley.sim.macos.programs.pf_file import Load
 from tests.unit.host.steps import wanted
 from tests.unit.host.steps.packets import Filter, Packet
@@ -51,7 +51,7 @@ def as_root(*argv: str) -> Call:
 
 async def enforced(folder: Path, step: Firewall = STEP) -> ModelConnection:
     line = await wanted.mac(folder)
-    await ensuring.apply(line, [step])
+    await converge.apply(line, [step])
     return line
 
 
@@ -114,7 +114,7 @@ def test_the_mac_reaches_its_vms() -> None:
 
 def away() -> list[Step]:
     """Return what takes our rules away."""
-    return [one for one in removing.steps("m1") if one.name == STEP.name]
+    return [one for one in removal.steps("m1") if one.name == STEP.name]
 
 
 async def test_on_a_live_mac_only_our_anchor_is_loaded(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ async def test_on_a_live_mac_only_our_anchor_is_loaded(tmp_path: Path) -> None:
     with line.mac.change() as state:
         state["pf"]["rulesets"][""]["nat"].append('nat-anchor "com.apple.internet-sharing" all')
 
-    await ensuring.apply(line, [STEP])
+    await converge.apply(line, [STEP])
 
     main = line.mac.state["pf"]["rulesets"][""]
     assert 'nat-anchor "com.apple.internet-sharing" all' in main["nat"]
@@ -136,15 +136,15 @@ async def test_on_a_live_mac_only_our_anchor_is_loaded(tmp_path: Path) -> None:
 
 async def test_a_start_of_the_mac_loads_everything(tmp_path: Path) -> None:
     line = await enforced(tmp_path)
-    before = await line.look([firewall.MAIN])
+    before = await line.probe([firewall.MAIN])
     await line.do(Reboot(purpose="restart the Mac"))
 
-    after = await line.look([firewall.MAIN, firewall.LIVE])
+    after = await line.probe([firewall.MAIN, firewall.LIVE])
 
     assert not firewall.is_attached(before)
     assert firewall.is_attached(after)
     assert firewall.is_in_force(after)
-    assert (await ensuring.plan(line, [STEP])).is_empty
+    assert (await converge.plan(line, [STEP])).is_empty
 
 
 @pytest.mark.parametrize("argv", [("-F", "all"), ("-f", "/etc/pf.anchors/older")])
@@ -158,7 +158,7 @@ async def test_what_is_in_force_is_seen_and_not_assumed(
     assert line.mac.run(as_root("pfctl", "-a", "tuist.runners", *argv)).code == 0
     line.done.clear()
 
-    await ensuring.apply(line, [STEP])
+    await converge.apply(line, [STEP])
 
     assert wanted.done(line) == ["sudo pfctl -a tuist.runners -f /etc/pf.anchors/tuist.runners"]
     assert live(line).passes(Packet(source=VM, target="10.2.0.10", port=53))
@@ -169,7 +169,7 @@ async def test_a_filter_that_is_off_is_switched_on(tmp_path: Path) -> None:
     assert line.mac.run(as_root("pfctl", "-d")).code == 0
     line.done.clear()
 
-    await ensuring.apply(line, [STEP])
+    await converge.apply(line, [STEP])
 
     assert wanted.done(line) == ["sudo pfctl -E"]
 
@@ -181,12 +181,12 @@ async def test_every_history_of_the_file_ends_in_one_block_that_pf_takes(tmp_pat
         b"# Tuist runner VM egress filter (managed)\n"
         b'anchor "tuist.runners"\nload anchor "tuist.runners" from "/etc/pf.anchors/tuist.runners"\n'
     )
-    line.mac.files.write("/etc/pf.conf", apple + legacy + pf_conf.BLOCK + legacy)
+    line.mac.files.write("/etc/pf.conf", apple + legacy + firewall.PF_BLOCK + legacy)
 
-    await ensuring.apply(line, [STEP])
+    await converge.apply(line, [STEP])
 
-    assert line.mac.files.read("/etc/pf.conf") == apple + pf_conf.BLOCK
-    assert (await ensuring.plan(line, [STEP])).is_empty
+    assert line.mac.files.read("/etc/pf.conf") == apple + firewall.PF_BLOCK
+    assert (await converge.plan(line, [STEP])).is_empty
 
 
 async def test_a_file_that_pf_would_refuse_does_not_replace_the_one_in_use(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ async def test_a_file_that_pf_would_refuse_does_not_replace_the_one_in_use(tmp_p
     line.mac.files.write("/etc/pf.conf", broken)
 
     with pytest.raises(CommandFailed, match="step firewall: have our rules loaded at boot"):
-        await ensuring.apply(line, [STEP])
+        await converge.apply(line, [STEP])
 
     assert line.mac.files.read("/etc/pf.conf") == broken
 
@@ -218,7 +218,7 @@ async def test_a_file_that_cannot_be_kept_whole_is_not_touched(
         line.mac.files.write("/etc/pf.conf", content)
 
     with pytest.raises(UnsupportedHost, match=why):
-        await ensuring.apply(line, [STEP])
+        await converge.apply(line, [STEP])
 
     assert line.done == []
 
@@ -236,12 +236,12 @@ async def test_a_link_stays_and_what_it_leads_to_is_written(
     line.mac.files.rename("/etc/pf.conf", real)
     line.mac.files.link("/etc/pf.conf", led_to)
 
-    await ensuring.apply(line, [STEP])
+    await converge.apply(line, [STEP])
 
     assert line.mac.files.target("/etc/pf.conf") == led_to
-    assert line.mac.files.read(real) == apple + pf_conf.BLOCK
-    assert (await ensuring.plan(line, [STEP])).is_empty
-    await ensuring.apply(line, away())
+    assert line.mac.files.read(real) == apple + firewall.PF_BLOCK
+    assert (await converge.plan(line, [STEP])).is_empty
+    await converge.apply(line, away())
     assert line.mac.files.target("/etc/pf.conf") == led_to
     assert line.mac.files.read(real) == apple
 
@@ -255,16 +255,16 @@ async def test_a_link_to_where_we_do_not_write_is_refused_by_its_name(
     line = await wanted.mac(tmp_path)
     apple = line.mac.files.read("/etc/pf.conf") or b""
     for place in ("/Users/m1/pf.conf", "/etc/pf.site"):
-        line.mac.files.write(place, apple + pf_conf.BLOCK)
+        line.mac.files.write(place, apple + firewall.PF_BLOCK)
     line.mac.files.link("/etc/again", "pf.site")
     line.mac.files.remove("/etc/pf.conf")
     line.mac.files.link("/etc/pf.conf", led_to)
 
     with pytest.raises(UnsupportedHost, match=f"is a link to '{led_to}', which is no file"):
-        await ensuring.apply(line, [STEP])
+        await converge.apply(line, [STEP])
     if line.mac.files.is_file("/etc/pf.conf"):
         with pytest.raises(UnsupportedHost, match="which is no file in /etc"):
-            await ensuring.apply(line, away())
+            await converge.apply(line, away())
 
     assert line.done == []
 
@@ -275,7 +275,7 @@ async def test_a_file_of_ours_in_other_hands_is_taken_back(path: str, tmp_path: 
     line.mac.files.at(path).chmod(0o666)
     line.done.clear()
 
-    await ensuring.apply(line, [STEP])
+    await converge.apply(line, [STEP])
 
     assert [text.split(":")[0] for text in wanted.done(line)] == [f"write {path} 0644 root"]
 
@@ -302,7 +302,7 @@ def test_what_would_open_more_than_was_meant_is_refused_at_once(egress: Egress, 
 def test_whatever_differs_moves_the_stamp() -> None:
     other = dataclasses.replace(STEP, egress=Egress())
 
-    assert other.wanted().stamp != STEP.wanted().stamp
+    assert other.desired().stamp != STEP.desired().stamp
     assert firewall.label(firewall.anchor(other.egress)) != firewall.label(
         firewall.anchor(STEP.egress)
     )

@@ -8,9 +8,9 @@ import pytest
 
 from bramley.base.errors import BadConfiguration
 from bramley.base.secret import Secret
-from bramley.host import ensuring
+from bramley.host import converge
 from bramley.host.steps.kubeconfig import Kubeconfig
-from bramley.sim.macos.in_process import ModelConnection
+from bramley.sim.macos.connection import ModelConnection
 from tests.unit.host.steps import wanted
 from tests.unit.host.steps.wanted import BORN, DAY, NODE
 
@@ -28,7 +28,7 @@ def content(line: ModelConnection) -> str:
 async def test_only_the_user_may_read_it(tmp_path: Path) -> None:
     line = await wanted.mac(tmp_path)
 
-    await ensuring.apply(line, [step()])
+    await converge.apply(line, [step()])
 
     assert content(line) == wanted.identity().reveal()
     assert (line.mac.files.mode(FILE), line.mac.files.owner(FILE)) == (0o600, "m1:staff")
@@ -38,9 +38,9 @@ async def test_nothing_else_holds_its_secret_and_no_look_asks_for_it(tmp_path: P
     canary = "Y2FuYXJ5LW9mLXRoZS10b2tlbg"
     line = await wanted.mac(tmp_path, step(wanted.identity(signature=canary)))
 
-    seen = await line.look(step().looks())
+    facts = await line.probe(step().probes())
 
-    assert canary not in repr(seen)
+    assert canary not in repr(facts)
     holders = [path for path in line.mac.root.rglob("*") if path.is_file() and canary.encode() in path.read_bytes()]  # fmt: skip
     assert [path.name for path in holders] == ["kubeconfig"]
     assert canary not in repr(step(wanted.identity(signature=canary)))
@@ -50,7 +50,7 @@ async def test_another_token_alone_is_no_reason_to_write(tmp_path: Path) -> None
     """The agent has renewed its own meanwhile."""
     line = await wanted.mac(tmp_path, step())
 
-    await ensuring.apply(line, [step(wanted.identity(born=BORN + DAY // 2))])
+    await converge.apply(line, [step(wanted.identity(born=BORN + DAY // 2))])
 
     assert line.done == []
 
@@ -68,7 +68,7 @@ async def test_another_token_alone_is_no_reason_to_write(tmp_path: Path) -> None
 async def test_another_way_or_a_token_near_its_end_is_one(tmp_path: Path, other: Secret) -> None:
     line = await wanted.mac(tmp_path, step())
 
-    await ensuring.apply(line, [step(other)])
+    await converge.apply(line, [step(other)])
 
     assert content(line) == other.reveal()
 
@@ -86,7 +86,7 @@ async def test_what_somebody_changed_is_put_right(tmp_path: Path, change: str) -
     else:
         files.write("/var/db/tart-kubelet/kubeconfig.json", b"{")
 
-    await ensuring.apply(line, [step()])
+    await converge.apply(line, [step()])
 
     assert content(line) == wanted.identity().reveal()
     assert (files.mode(FILE), files.owner(FILE)) == (0o600, "m1:staff")
@@ -116,9 +116,9 @@ async def test_a_credential_that_says_nothing_of_itself_is_compared_whole(tmp_pa
     opaque = wanted.identity().reveal().replace("eyJhbGciOiJub25lIn0.", "opaque-")
     line = await wanted.mac(tmp_path, step(Secret(opaque)))
 
-    await ensuring.apply(line, [step(Secret(opaque))])
+    await converge.apply(line, [step(Secret(opaque))])
     assert line.done == []
     newer = opaque.replace("opaque-", "newer-")
-    await ensuring.apply(line, [step(Secret(newer))])
+    await converge.apply(line, [step(Secret(newer))])
 
     assert content(line) == newer

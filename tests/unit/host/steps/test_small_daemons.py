@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bramley.base.errors import CommandFailed, HostUnreachable
-from bramley.host import ensuring
+from bramley.host import converge
 from bramley.host.commands import Run, Write
 from bramley.host.launch_daemon import LaunchDaemon
 from bramley.host.step import Step
@@ -16,8 +16,8 @@ from bramley.host.steps import log_rotation, node_exporter
 from bramley.host.steps.log_rotation import LogRotation
 from bramley.host.steps.node_exporter import NodeExporter
 from bramley.host.steps.tailnet_resolver import TailnetResolver
+from bramley.sim.macos.connection import ModelConnection
 from bramley.sim.macos.faults import Cut, Fail, Moment
-from bramley.sim.macos.in_process import ModelConnection
 from tests.unit.host.steps import wanted
 
 
@@ -28,7 +28,7 @@ def is_loaded(line: ModelConnection, daemon: LaunchDaemon) -> bool:
 async def test_the_macs_figures_are_served(tmp_path: Path) -> None:
     line = await wanted.mac(tmp_path)
 
-    await ensuring.apply(line, [NodeExporter(wanted.node_exporter(tmp_path))])
+    await converge.apply(line, [NodeExporter(wanted.node_exporter(tmp_path))])
 
     assert is_loaded(line, node_exporter.DAEMON)
     assert line.mac.files.mode("/usr/local/bin/node_exporter") == 0o755
@@ -38,7 +38,7 @@ async def test_a_newer_program_takes_its_place_while_the_daemon_is_down(tmp_path
     line = await wanted.mac(tmp_path, NodeExporter(wanted.node_exporter(tmp_path)))
     newer = wanted.node_exporter(tmp_path, "1.9.0")
 
-    await ensuring.apply(line, [NodeExporter(newer)])
+    await converge.apply(line, [NodeExporter(newer)])
 
     done = wanted.done(line)
     assert done[3] == "sudo launchctl bootout system/dev.tuist.node-exporter"
@@ -64,11 +64,11 @@ async def test_a_node_exporter_that_does_not_answer_leaves_the_old_one(tmp_path:
     )
 
     with pytest.raises(CommandFailed, match=r"let node_exporter 1\.9\.0 answer before it is used"):
-        await ensuring.apply(line, [NodeExporter(wanted.node_exporter(tmp_path, "1.9.0"))])
+        await converge.apply(line, [NodeExporter(wanted.node_exporter(tmp_path, "1.9.0"))])
 
     assert line.mac.files.read("/usr/local/bin/node_exporter") == before
     assert is_loaded(line, node_exporter.DAEMON)
-    await ensuring.apply(line, [NodeExporter(wanted.node_exporter(tmp_path))])
+    await converge.apply(line, [NodeExporter(wanted.node_exporter(tmp_path))])
     assert not line.mac.files.exists("/usr/local/lib/.node_exporter.incoming")
 
 
@@ -79,7 +79,7 @@ async def test_one_part_of_another_release_leaves_the_others_alone(tmp_path: Pat
     line = await wanted.mac(tmp_path, before, *others)
     rotation = line.mac.state["launchd"]["jobs"]["system/dev.tuist.log-rotation"]["pid"]
 
-    await ensuring.apply(line, [NodeExporter(wanted.node_exporter(tmp_path, "1.9.0")), *others])
+    await converge.apply(line, [NodeExporter(wanted.node_exporter(tmp_path, "1.9.0")), *others])
 
     done = [text for text in wanted.done(line) if "applied.json" not in text]
     assert not [text for text in done if "rotat" in text or "resolver" in text]
@@ -91,7 +91,7 @@ async def test_a_script_that_was_edited_on_the_mac_is_put_right(tmp_path: Path) 
     line = await wanted.mac(tmp_path, LogRotation())
     line.mac.files.write("/usr/local/bin/tuist-rotate-logs", b"#!/bin/sh\n", mode=0o755)
 
-    await ensuring.apply(line, [LogRotation()])
+    await converge.apply(line, [LogRotation()])
 
     assert line.mac.files.read("/usr/local/bin/tuist-rotate-logs") == log_rotation.SCRIPT
     assert is_loaded(line, log_rotation.DAEMON)
@@ -107,7 +107,7 @@ def test_all_logs_that_jobs_of_ours_write_are_kept_small() -> None:
 async def test_only_names_of_the_tailnet_are_asked_of_its_resolver(tmp_path: Path) -> None:
     line = await wanted.mac(tmp_path)
 
-    await ensuring.apply(line, [TailnetResolver()])
+    await converge.apply(line, [TailnetResolver()])
 
     assert line.mac.files.names("/etc/resolver") == ["ts.net"]
     assert line.mac.files.read("/etc/resolver/ts.net") == b"nameserver 100.100.100.100\n"
@@ -120,8 +120,8 @@ async def test_names_that_nobody_knew_are_forgotten_also_after_a_cut(tmp_path: P
     line = await wanted.mac(tmp_path)
     line.faults.at(lambda one: isinstance(one, Write), Cut(Moment.UNANSWERED))
     with pytest.raises(HostUnreachable):
-        await ensuring.apply(line, [TailnetResolver()])
+        await converge.apply(line, [TailnetResolver()])
 
-    await ensuring.apply(line, [TailnetResolver()])
+    await converge.apply(line, [TailnetResolver()])
 
     assert "sudo killall -HUP mDNSResponder" in wanted.done(line)

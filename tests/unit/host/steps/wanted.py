@@ -12,14 +12,14 @@ from typing import Any
 from bramley.access import kubeconfig
 from bramley.api.names import access
 from bramley.base.secret import Secret
+from bramley.host.agent_daemon import AgentJob
 from bramley.host.artifacts import Artifact
-from bramley.host.plist import AgentJob
 from bramley.host.spec import Egress, MacSpec, Tailnet
 from bramley.host.step import Step
 from bramley.host.steps.sudo import Sudo
 from bramley.kube.tls import Trust
 from bramley.sim.macos import stand_ins
-from bramley.sim.macos.in_process import ModelConnection
+from bramley.sim.macos.connection import ModelConnection
 from bramley.sim.macos.mac import Mac
 from tests.unit.host.steps import cases
 from tests.unit.host.steps.cutting import PASSWORD, Scene

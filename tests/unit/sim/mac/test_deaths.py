@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bramley.kube.transport import Request, Response, Stream
-from bramley.sim.mac.side import AgentSide
+from bramley.sim.mac.agent_process import AgentSide
 from tests.unit.sim.mac.worlds import IMAGE, World, a_mac
 
 

@@ -4,8 +4,7 @@ import asyncio
 from pathlib import Path
 
 from bramley.base import virtual_time
-from bramley.sim.mac.locks import Locks
-from bramley.sim.mac.processes import Process, Table
+from bramley.sim.mac.processes import Locks, Process, Table
 
 
 async def forever(_: Process) -> int:

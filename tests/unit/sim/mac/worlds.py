@@ -13,8 +13,8 @@ from typing import Any
 from bramley.agent.programs import Finished
 from bramley.agent.runs import Run
 from bramley.base import virtual_time
+from bramley.sim.mac.agent_process import AgentSide
 from bramley.sim.mac.mac import SimulatedMac
-from bramley.sim.mac.side import AgentSide
 
 IMAGE = "ghcr.io/acme/macos:1"
 

@@ -11,11 +11,11 @@ from typing import Any
 from bramley.base.secret import Secret
 from bramley.base.virtual_time import VirtualClock
 from bramley.host import kcpassword
-from bramley.sim.macos.call import Call, Said
+from bramley.sim.macos.call import Call, Result
+from bramley.sim.macos.connection import ModelConnection
 from bramley.sim.macos.faults import Faults
-from bramley.sim.macos.in_process import ModelConnection
+from bramley.sim.macos.fresh_install import Settings
 from bramley.sim.macos.mac import Mac
-from bramley.sim.macos.settings import Settings
 
 PASSWORD = Settings().password
 LOGINWINDOW = "system/com.apple.loginwindow"
@@ -49,10 +49,12 @@ class Bench:
             gives_away=gives_away,
         )
 
-    def run(self, *argv: str, user: str = "m1", stdin: str = "", on_terminal: bool = False) -> Said:
+    def run(
+        self, *argv: str, user: str = "m1", stdin: str = "", on_terminal: bool = False
+    ) -> Result:
         return self.mac.run(Call(argv, user, stdin.encode(), on_terminal=on_terminal))
 
-    def as_root(self, *argv: str) -> Said:
+    def as_root(self, *argv: str) -> Result:
         return self.run(*argv, user="root")
 
     def plist(self, path: str, content: dict[str, Any], **kept: Any) -> None:

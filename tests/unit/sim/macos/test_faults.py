@@ -9,7 +9,7 @@ import pytest
 
 from bramley.base import errors
 from bramley.host.artifacts import Artifact
-from bramley.host.commands import Folder, Look, Stream, Write
+from bramley.host.commands import Folder, RunProbe, Stream, Write
 from bramley.sim.macos import faults
 from bramley.sim.macos.faults import Cut, Fail, Hang, Moment
 from tests.unit.sim.macos.macs import connected
@@ -45,7 +45,7 @@ async def test_a_cut_after_a_command_is_met_by_the_next_call(tmp_path: Path) -> 
     await connection.do(FIRST)
 
     with pytest.raises(errors.HostUnreachable):
-        await connection.look([Look(("true",))])
+        await connection.probe([RunProbe(("true",))])
 
     await connection.do(SECOND)
     assert connection.done == [FIRST, SECOND]
@@ -98,10 +98,10 @@ async def test_a_look_may_be_cut_and_may_hang(tmp_path: Path) -> None:
     connection.faults.at_look(1, Hang())
 
     with pytest.raises(errors.HostUnreachable):
-        await connection.look([])
+        await connection.probe([])
     with pytest.raises(errors.TimedOut):
-        await connection.look([])
-    await connection.look([])
+        await connection.probe([])
+    await connection.probe([])
 
 
 async def test_a_command_may_fail_by_itself(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ async def test_another_host_key_is_refused_until_it_is_trusted(tmp_path: Path) -
     with pytest.raises(errors.HostKeyChanged):
         await connection.do(SECOND)
     with pytest.raises(errors.HostKeyChanged):
-        await connection.look([])
+        await connection.probe([])
 
     assert connection.mac.files.names("/opt") == ["first"]
     connection.trust_again()

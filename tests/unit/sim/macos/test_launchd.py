@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bramley.sim.macos import faults, launchd
+from bramley.sim.macos.launchd import Exited
 from bramley.sim.macos.mac import Mac
-from bramley.sim.macos.spawning import Exited
 from tests.unit.sim.macos.macs import Bench
 
 LABEL = "dev.test.work"

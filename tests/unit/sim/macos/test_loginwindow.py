@@ -63,7 +63,7 @@ def test_a_wrong_password_is_replaced_by_the_marker_and_nobody_is_told(bench: Be
     assert (said.code, said.err) == (0, "")
     assert not has_session(bench)
     assert bench.mac.files.read("/etc/kcpassword") == SEALED
-    assert kcpassword.is_sealed(SEALED)
+    assert kcpassword.is_rejected(SEALED)
     assert bench.mac.files.mode("/etc/kcpassword") == 0o600
 
 

@@ -11,40 +11,40 @@ import pytest
 from bramley.base import errors
 from bramley.base.secret import Secret
 from bramley.host import kcpassword
-from bramley.host.commands import Find, Look, LookAt, Probe, Reboot, Run, Wait, Write
-from bramley.host.facts import FILE, FOLDER, LINK, Found, Said
+from bramley.host.commands import Probe, ReadFile, Reboot, Run, RunProbe, Stat, Wait, Write
+from bramley.host.facts import FILE, FOLDER, LINK, FileStat, RunResult
 from bramley.sim.macos import faults
 from tests.unit.sim.macos.macs import LOGINWINDOW, PASSWORD, connected
 
 WRITE = Write(path="/opt/file", content=b"new", purpose="write a file")
 KICK = Run(argv=("launchctl", "kickstart", "-k", LOGINWINDOW), purpose="kick", as_root=True)
-SESSION = Look(("launchctl", "print", "gui/501"))
+SESSION = RunProbe(("launchctl", "print", "gui/501"))
 
 
 async def test_all_questions_are_one_round_trip(tmp_path: Path) -> None:
     connection = connected(tmp_path)
     connection.mac.files.link("/opt/link", "/etc")
     probes: list[Probe] = [
-        Look(("id", "-u", "m1")),
-        Look(("nothing-like-it",)),
-        LookAt("/etc/sudoers", as_root=True, most=9),
-        LookAt("/etc/nothing"),
-        Find("/etc/pf.conf", digest=True),
-        Find("/etc/nothing"),
-        Find("/opt/link"),
-        Find("/Users/m1"),
+        RunProbe(("id", "-u", "m1")),
+        RunProbe(("nothing-like-it",)),
+        ReadFile("/etc/sudoers", as_root=True, max_bytes=9),
+        ReadFile("/etc/nothing"),
+        Stat("/etc/pf.conf", digest=True),
+        Stat("/etc/nothing"),
+        Stat("/opt/link"),
+        Stat("/Users/m1"),
     ]
 
-    seen = (await connection.look(probes)).answers
+    seen = (await connection.probe(probes)).answers
 
     content = connection.mac.files.read("/etc/pf.conf") or b""
-    assert connection.looks == 1
+    assert connection.probes == 1
     assert list(seen.values()) == [
-        Said(0, b"501\n"),
-        Said(127, b"sh: nothing-like-it: command not found\n"),
+        RunResult(0, b"501\n"),
+        RunResult(127, b"sh: nothing-like-it: command not found\n"),
         b"Defaults ",
         None,
-        Found(
+        FileStat(
             FILE,
             mode=0o644,
             owner="root:wheel",
@@ -52,22 +52,22 @@ async def test_all_questions_are_one_round_trip(tmp_path: Path) -> None:
             digest=hashlib.sha256(content).hexdigest(),
         ),
         None,
-        Found(LINK, owner="root:wheel", target="/etc"),
-        Found(FOLDER, mode=0o750, owner="m1:staff"),
+        FileStat(LINK, owner="root:wheel", target="/etc"),
+        FileStat(FOLDER, mode=0o750, owner="m1:staff"),
     ]
 
 
 async def test_what_only_root_may_see_is_not_seen_without_sudo(tmp_path: Path) -> None:
     connection = connected(tmp_path, sudo=False)
-    at = LookAt("/etc/sudoers", as_root=True)
-    asked = Look(("true",), as_root=True)
-    find = Find("/etc/sudoers", digest=True)
+    at = ReadFile("/etc/sudoers", as_root=True)
+    asked = RunProbe(("true",), as_root=True)
+    find = Stat("/etc/sudoers", digest=True)
 
-    seen = await connection.look([at, asked, find])
+    seen = await connection.probe([at, asked, find])
 
     assert seen.file(at) is None
-    assert seen.said(asked) == Said(1, b"sudo: a password is required\n")
-    found = seen.found(find)
+    assert seen.result(asked) == RunResult(1, b"sudo: a password is required\n")
+    found = seen.stat(find)
     assert found is not None
     assert (found.mode, found.digest) == (0o440, "")
 
@@ -77,10 +77,10 @@ async def test_of_a_file_with_a_secret_only_what_was_asked_for_leaves_the_mac(
 ) -> None:
     connection = connected(tmp_path)
     connection.mac.files.write("/etc/kcpassword", b"secret", mode=0o600)
-    marker = LookAt("/etc/kcpassword", as_root=True, only=b"marker", most=6)
-    secret = LookAt("/etc/kcpassword", as_root=True, only=b"sec", most=6)
+    marker = ReadFile("/etc/kcpassword", as_root=True, prefix=b"marker", max_bytes=6)
+    secret = ReadFile("/etc/kcpassword", as_root=True, prefix=b"sec", max_bytes=6)
 
-    seen = await connection.look([marker, secret])
+    seen = await connection.probe([marker, secret])
 
     assert seen.file(marker) == b""
     assert seen.file(secret) == b"secret"
@@ -106,20 +106,20 @@ async def test_waiting_ends_when_the_answer_says_yes(tmp_path: Path) -> None:
     )
 
     await connection.do(KICK)
-    await connection.do(Wait(look=SESSION, text="session = Aqua", purpose="wait for the session"))
+    await connection.do(Wait(probe=SESSION, text="session = Aqua", purpose="wait for the session"))
 
-    assert "session = Aqua" in (await connection.look([SESSION])).said(SESSION).text
+    assert "session = Aqua" in (await connection.probe([SESSION])).result(SESSION).text
 
 
 async def test_waiting_in_vain_ends_at_the_deadline(tmp_path: Path) -> None:
     connection = connected(tmp_path)
     before = connection.mac.now()
 
-    with pytest.raises(errors.TimedOut, match="not so within 30 s"):
-        await connection.do(Wait(look=SESSION, purpose="wait"))
+    with pytest.raises(errors.TimedOut, match="condition not met within 30 s"):
+        await connection.do(Wait(probe=SESSION, purpose="wait"))
 
     assert 29 <= connection.mac.now() - before <= 30
-    await connection.do(Wait(look=SESSION, purpose="wait", else_go_on=True))
+    await connection.do(Wait(probe=SESSION, purpose="wait", ignore_failure=True))
 
 
 async def test_a_restart_is_over_when_the_mac_is_back(tmp_path: Path) -> None:
@@ -146,6 +146,6 @@ async def test_no_command_takes_longer_than_it_may(tmp_path: Path) -> None:
     before = connection.mac.now()
 
     with pytest.raises(errors.TimedOut):
-        await connection.do(Run(argv=("true",), purpose="p", within=timedelta(seconds=7)))
+        await connection.do(Run(argv=("true",), purpose="p", timeout=timedelta(seconds=7)))
 
     assert connection.mac.now() - before == 7

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bramley.sim.tart.references import Reference, find
+from bramley.sim.tart.layout import Reference, find_reference
 
 DIGEST = "sha256:" + "0f" * 32
 
@@ -30,14 +30,14 @@ LOCAL = (
 
 @pytest.mark.parametrize("name", REMOTE)
 def test_what_can_be_read_as_remote_is(name: str) -> None:
-    assert find(name) == REMOTE[name]
+    assert find_reference(name) == REMOTE[name]
 
 
 @pytest.mark.parametrize("name", LOCAL)
 def test_everything_else_is_local(name: str) -> None:
-    assert find(name) is None
+    assert find_reference(name) is None
 
 
 @pytest.mark.parametrize("name", list(REMOTE)[1:])
 def test_a_reference_is_written_as_it_was_read(name: str) -> None:
-    assert str(find(name)) == name
+    assert str(find_reference(name)) == name

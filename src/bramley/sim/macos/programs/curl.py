@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 from bramley.api.names import flags, host
 from bramley.api.names import launchd as jobs
 from bramley.sim.macos import launchd
-from bramley.sim.macos.call import Call, Said
+from bramley.sim.macos.call import Call, Result, not_modelled
 from bramley.sim.macos.mac import Mac
-from bramley.sim.macos.programs import refusing, tailscale
+from bramley.sim.macos.programs import tailscale
 
 _LETTERS = "fsSkm:o:w:"
 _LONG = ("fail", "silent", "show-error", "insecure", "max-time=", "connect-timeout=", "output=", "write-out=")  # fmt: skip
@@ -33,20 +33,20 @@ class Listening:
     paths: Mapping[str, str]
 
 
-def curl(mac: Mac, call: Call) -> Said:
+def curl(mac: Mac, call: Call) -> Result:
     """Get one URL."""
     try:
         given, urls = getopt.gnu_getopt(list(call.argv[1:]), _LETTERS, _LONG)
     except getopt.GetoptError as error:
-        return refusing.not_modelled(call, str(error))
+        return not_modelled(call, str(error))
     options = {name.lstrip("-"): value for name, value in given}
     output = options.get("o") or options.get("output", "/dev/null")
     if len(urls) != 1 or output != "/dev/null":
-        return refusing.not_modelled(call)
+        return not_modelled(call)
     return _get(mac, urls[0], options)
 
 
-def _get(mac: Mac, url: str, options: Mapping[str, str]) -> Said:
+def _get(mac: Mac, url: str, options: Mapping[str, str]) -> Result:
     asked = urlsplit(url)
     name, port = asked.hostname or "", asked.port or (443 if asked.scheme == "https" else 80)
     own = tailscale.known(mac)
@@ -66,12 +66,12 @@ def _get(mac: Mac, url: str, options: Mapping[str, str]) -> Said:
     is_thrown_away = bool({"o", "output"} & set(options))
     form = options.get("w") or options.get("write-out", "")
     written = form.replace("%{http_code}", str(status)).replace("\\n", "\n")
-    return Said(out=("" if is_thrown_away else body or "404 page not found\n") + written)
+    return Result(out=("" if is_thrown_away else body or "404 page not found\n") + written)
 
 
-def _failed(options: Mapping[str, str], code: int, said: str) -> Said:
+def _failed(options: Mapping[str, str], code: int, said: str) -> Result:
     is_told = not {"s", "silent"} & set(options) or bool({"S", "show-error"} & set(options))
-    return Said(code, err=f"curl: ({code}) {said}\n" if is_told else "")
+    return Result(code, err=f"curl: ({code}) {said}\n" if is_told else "")
 
 
 def _listening(mac: Mac) -> Iterator[Listening]:

@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bramley.sim.macos import users
-from bramley.sim.macos.call import Call, Said
+from bramley.sim.macos.call import Call, Result, may_replace, not_modelled, read_file
 from bramley.sim.macos.mac import Mac
-from bramley.sim.macos.programs import property_lists, reading, refusing
+from bramley.sim.macos.programs import plutil
 
 GLOBAL = ".GlobalPreferences"
 _GLOBAL_NAMES = ("-g", "-globalDomain", "NSGlobalDomain", "Apple Global Domain")
@@ -26,62 +26,54 @@ _PLAIN = re.compile(r"[A-Za-z0-9]+")
 _TRUE, _FALSE = ("true", "yes", "1"), ("false", "no", "0")
 _MISSING = 1
 
-Verb = Callable[[Mac, Call, str, list[str]], Said]
+Verb = Callable[[Mac, Call, str, list[str]], Result]
 
 
 class Unusable(Exception):
     """A value that defaults does not take."""
 
 
-def defaults(mac: Mac, call: Call) -> Said:
+def defaults(mac: Mac, call: Call) -> Result:
     """Read, write or delete one preference, or a whole domain."""
     words = list(call.argv[1:])
     by_host = words[:1] == ["-currentHost"]
     words = words[1:] if by_host else words
     if len(words) < 2 or words[0] not in _VERBS:
-        return refusing.not_modelled(call)
+        return not_modelled(call)
     try:
         return _VERBS[words[0]](mac, call, _file(mac, call, words[1], by_host=by_host), words[2:])
     except Unusable as error:
-        return refusing.not_modelled(call, str(error))
+        return not_modelled(call, str(error))
     except PermissionError:
-        return Said(_MISSING, err=f"{_stamp(mac)}Could not read domain {words[1]}; exiting\n")
+        return Result(_MISSING, err=f"{_stamp(mac)}Could not read domain {words[1]}; exiting\n")
 
 
-def load(mac: Mac, path: str) -> dict[str, Any] | None:
-    """Return what a property list holds; None if there is none that can be read."""
-    contents = mac.files.read(path)
-    try:
-        found = None if contents is None else property_lists.read(contents)
-    except property_lists.NoPropertyList:
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def _read(mac: Mac, call: Call, path: str, words: list[str]) -> Said:
-    reading.contents(mac, call, path)
-    found = load(mac, path)
+def _read(mac: Mac, call: Call, path: str, words: list[str]) -> Result:
+    read_file(mac, call, path)
+    found = plutil.read_dict(mac, path)
     if found is None and not words:
         return _no_domain(mac, call)
     if not words:
-        return Said(out=_shown(found, 0) + "\n")
+        return Result(out=_shown(found, 0) + "\n")
     [key] = _exactly(words, 1)
     if found is None or key not in found:
         return _no_pair(mac, call, key)
     value = found[key]
-    return Said(out=(value if isinstance(value, str) else _shown(value, 0)) + "\n")
+    return Result(out=(value if isinstance(value, str) else _shown(value, 0)) + "\n")
 
 
-def _read_type(mac: Mac, call: Call, path: str, words: list[str]) -> Said:
+def _read_type(mac: Mac, call: Call, path: str, words: list[str]) -> Result:
     [key] = _exactly(words, 1)
-    found = load(mac, path) or {}
-    return Said(out=f"Type is {_type(found[key])}\n") if key in found else _no_pair(mac, call, key)
+    found = plutil.read_dict(mac, path) or {}
+    return (
+        Result(out=f"Type is {_type(found[key])}\n") if key in found else _no_pair(mac, call, key)
+    )
 
 
-def _write(mac: Mac, call: Call, path: str, words: list[str]) -> Said:
+def _write(mac: Mac, call: Call, path: str, words: list[str]) -> Result:
     if len(words) < 2:
         raise Unusable("writing a whole domain from one word")
-    found = load(mac, path) or {}
+    found = plutil.read_dict(mac, path) or {}
     key, kind, values = words[0], words[1], words[2:]
     if not kind.startswith("-") or kind[1:].replace(".", "").isdigit():
         kind, values = "-string", words[1:]
@@ -89,31 +81,31 @@ def _write(mac: Mac, call: Call, path: str, words: list[str]) -> Said:
     return _save(mac, call, path, found)
 
 
-def _delete(mac: Mac, call: Call, path: str, words: list[str]) -> Said:
-    found = load(mac, path)
+def _delete(mac: Mac, call: Call, path: str, words: list[str]) -> Result:
+    found = plutil.read_dict(mac, path)
     if found is None or (words and words[0] not in found):
         told = (
             f"Domain ({call.argv[-1 - len(words)]}) not found.\nDefaults have not been changed.\n"
         )
-        return Said(_MISSING, err=_stamp(mac) + told)
+        return Result(_MISSING, err=_stamp(mac) + told)
     if not words:
-        if not reading.may_replace(mac, call, path):
+        if not may_replace(mac, call, path):
             return _unwritable(mac, call)
         mac.files.remove(path)
-        return Said()
+        return Result()
     [key] = _exactly(words, 1)
     del found[key]
     return _save(mac, call, path, found)
 
 
-def _export(mac: Mac, call: Call, path: str, words: list[str]) -> Said:
+def _export(mac: Mac, call: Call, path: str, words: list[str]) -> Result:
     if words != ["-"]:
         raise Unusable("exporting to a file")
-    reading.contents(mac, call, path)
-    found = load(mac, path)
+    read_file(mac, call, path)
+    found = plutil.read_dict(mac, path)
     if found is None:
         return _no_domain(mac, call)
-    return Said(out=plistlib.dumps(found).decode())
+    return Result(out=plistlib.dumps(found).decode())
 
 
 _VERBS: dict[str, Verb] = {
@@ -126,8 +118,8 @@ _VERBS: dict[str, Verb] = {
 }
 
 
-def _save(mac: Mac, call: Call, path: str, found: dict[str, Any]) -> Said:
-    if not reading.may_replace(mac, call, path):
+def _save(mac: Mac, call: Call, path: str, found: dict[str, Any]) -> Result:
+    if not may_replace(mac, call, path):
         return _unwritable(mac, call)
     folder = posixpath.dirname(path)
     owner = "root:wheel" if call.is_root else f"{call.user}:staff"
@@ -140,7 +132,7 @@ def _save(mac: Mac, call: Call, path: str, found: dict[str, Any]) -> Said:
     except OSError:
         # The disk is full, and the real program says no more than this.
         return _unwritable(mac, call)
-    return Said()
+    return Result()
 
 
 def _value(kind: str, values: list[str], current: Any) -> Any:
@@ -234,14 +226,14 @@ def _domain(call: Call) -> str:
     return call.argv[3 if call.argv[1] == "-currentHost" else 2]
 
 
-def _no_domain(mac: Mac, call: Call) -> Said:
-    return Said(_MISSING, err=f"{_stamp(mac)}Domain {_domain(call)} does not exist\n")
+def _no_domain(mac: Mac, call: Call) -> Result:
+    return Result(_MISSING, err=f"{_stamp(mac)}Domain {_domain(call)} does not exist\n")
 
 
-def _no_pair(mac: Mac, call: Call, key: str) -> Said:
+def _no_pair(mac: Mac, call: Call, key: str) -> Result:
     told = f"The domain/default pair of ({_domain(call)}, {key}) does not exist\n"
-    return Said(_MISSING, err=_stamp(mac) + told)
+    return Result(_MISSING, err=_stamp(mac) + told)
 
 
-def _unwritable(mac: Mac, call: Call) -> Said:
-    return Said(_MISSING, err=f"{_stamp(mac)}Could not write domain {_domain(call)}; exiting\n")
+def _unwritable(mac: Mac, call: Call) -> Result:
+    return Result(_MISSING, err=f"{_stamp(mac)}Could not write domain {_domain(call)}; exiting\n")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bramley.sim.macos import users
-from bramley.sim.macos.call import Call, Said
+from bramley.sim.macos.call import Call, Result
 from bramley.sim.macos.users import Verdict
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _ERRORS = {
 }
 
 
-def dscl(mac: Mac, call: Call) -> Said:
+def dscl(mac: Mac, call: Call) -> Result:
     """Answer `-authonly`, `-read` and `-list`."""
     if len(call.argv) < 3 or call.argv[1] not in _NODES:
         return _usage()
@@ -36,36 +36,36 @@ def dscl(mac: Mac, call: Call) -> Said:
         case ["read", path, *keys] if path.startswith("/Users/"):
             return _read(mac, path.removeprefix("/Users/"), keys)
         case ["list", "/Users"]:
-            return Said(out="".join(f"{name}\n" for name in sorted(mac.state["users"])))
+            return Result(out="".join(f"{name}\n" for name in sorted(mac.state["users"])))
     return _usage()
 
 
-def _ask(mac: Mac, call: Call, user: str) -> Said:
+def _ask(mac: Mac, call: Call, user: str) -> Result:
     """Ask for the password: at the terminal, and without one on stdin, where the prompt goes to stderr."""
     password = call.stdin.partition(b"\n")[0].decode("utf-8", "replace")
     said = _judge(mac, user, password)
     if call.on_terminal:
         # What is typed is not shown, and neither is the end of its line.
-        return Said(said.code, f"{PROMPT}\n{said.out}", said.err)
-    return Said(said.code, said.out, PROMPT + said.err)
+        return Result(said.code, f"{PROMPT}\n{said.out}", said.err)
+    return Result(said.code, said.out, PROMPT + said.err)
 
 
-def _judge(mac: Mac, user: str, password: str) -> Said:
+def _judge(mac: Mac, user: str, password: str) -> Result:
     with mac.change() as state:
         verdict = users.check(state, user, password, now=mac.now())
     if verdict is Verdict.RIGHT:
-        return Said()
+        return Result()
     number, name = _ERRORS[verdict]
     out = f"Authentication for node /Local/Default failed. (-{number}, {name})\n"
     return _error(verdict, out=out)
 
 
-def _error(verdict: Verdict, *, out: str = "") -> Said:
+def _error(verdict: Verdict, *, out: str = "") -> Result:
     number, name = _ERRORS[verdict]
-    return Said(number % 256, out, f"<dscl_cmd> DS Error: -{number} ({name})\n")
+    return Result(number % 256, out, f"<dscl_cmd> DS Error: -{number} ({name})\n")
 
 
-def _read(mac: Mac, user: str, keys: list[str]) -> Said:
+def _read(mac: Mac, user: str, keys: list[str]) -> Result:
     state = mac.state
     record = state["users"].get(user)
     if record is None:
@@ -80,8 +80,8 @@ def _read(mac: Mac, user: str, keys: list[str]) -> Said:
     lines = [
         f"{key}: {known[key]}" if key in known else f"No such key: {key}" for key in keys or known
     ]
-    return Said(out="".join(f"{line}\n" for line in lines))
+    return Result(out="".join(f"{line}\n" for line in lines))
 
 
-def _usage() -> Said:
-    return Said(_USAGE, err="dscl: the simulated Mac does not know this command\n")
+def _usage() -> Result:
+    return Result(_USAGE, err="dscl: the simulated Mac does not know this command\n")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from bramley.sim.macos import launchd, loginwindow, users
-from bramley.sim.macos.call import Call, Said
+from bramley.sim.macos.call import Call, Result
 from bramley.sim.macos.launchd import RefusedByLaunchd
 
 if TYPE_CHECKING:
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
 USAGE = 64
 _KINDS = (launchd.SYSTEM, "gui", "user")
-_Command = Callable[["Mac", Call, list[str]], Said]
+_Command = Callable[["Mac", Call, list[str]], Result]
 
 
-def launchctl(mac: Mac, call: Call) -> Said:
+def launchctl(mac: Mac, call: Call) -> Result:
     """Answer one subcommand."""
     name, *words = call.argv[1:] or ("help",)
     command = _COMMANDS.get(name)
     if command is None:
-        return Said(USAGE, err=f"Unrecognized subcommand: {name}\n")
+        return Result(USAGE, err=f"Unrecognized subcommand: {name}\n")
     return command(mac, call, words)
 
 
-def _usage(told: str = "Unrecognized target specifier.") -> Said:
-    return Said(USAGE, err=f"{told}\n")
+def _usage(told: str = "Unrecognized target specifier.") -> Result:
+    return Result(USAGE, err=f"{told}\n")
 
 
 def _split(target: str) -> tuple[str, str] | None:
@@ -42,9 +42,9 @@ def _split(target: str) -> tuple[str, str] | None:
     return (kind, "/".join(rest)) if len(rest) <= 1 else None
 
 
-def _no_service(domain: str, label: str) -> Said:
+def _no_service(domain: str, label: str) -> Result:
     told = f'Bad request.\nCould not find service "{label}" in domain for {_told(domain)}\n'
-    return Said(launchd.NO_SERVICE, err=told)
+    return Result(launchd.NO_SERVICE, err=told)
 
 
 def _told(domain: str) -> str:
@@ -57,7 +57,7 @@ def _may(mac: Mac, call: Call, domain: str) -> bool:
     return call.is_root or domain.endswith(f"/{users.uid_of(mac.state, call.user)}")
 
 
-def _print(mac: Mac, call: Call, words: list[str]) -> Said:
+def _print(mac: Mac, call: Call, words: list[str]) -> Result:
     del call
     split = _split(words[0]) if len(words) == 1 else None
     if split is None:
@@ -66,13 +66,13 @@ def _print(mac: Mac, call: Call, words: list[str]) -> Said:
     state = mac.state
     if not launchd.has_domain(state, domain):
         told = f"Bad request.\nCould not find domain for {_told(domain)}\n"
-        return Said(launchd.NO_DOMAIN, err=told)
+        return Result(launchd.NO_DOMAIN, err=told)
     if not label:
-        return Said(out="".join(f"{line}\n" for line in _domain(state, domain)))
+        return Result(out="".join(f"{line}\n" for line in _domain(state, domain)))
     job = launchd.find(state, f"{domain}/{label}")
     if job is None:
         return _no_service(domain, label)
-    return Said(out="".join(f"{line}\n" for line in _service(domain, job)))
+    return Result(out="".join(f"{line}\n" for line in _service(domain, job)))
 
 
 def _domain(state: Mapping[str, Any], domain: str) -> Iterator[str]:
@@ -115,7 +115,7 @@ def _life(job: Mapping[str, Any]) -> Iterator[str]:
     yield f"last exit code = {'78: EX_CONFIG' if code == 78 else code}"
 
 
-def _list(mac: Mac, call: Call, words: list[str]) -> Said:
+def _list(mac: Mac, call: Call, words: list[str]) -> Result:
     state = mac.state
     domain = launchd.SYSTEM if call.is_root else f"gui/{users.uid_of(state, call.user)}"
     if not words:
@@ -123,21 +123,21 @@ def _list(mac: Mac, call: Call, words: list[str]) -> Said:
             f"{job.get('pid', '-')}\t{job.get('last_exit', 0)}\t{job['label']}"
             for _, job in launchd.jobs(state, domain)
         ]
-        return Said(out="".join(f"{line}\n" for line in ("PID\tStatus\tLabel", *lines)))
+        return Result(out="".join(f"{line}\n" for line in ("PID\tStatus\tLabel", *lines)))
     job = launchd.find(state, f"{domain}/{words[0]}")
     if job is None:
         told = f'Could not find service "{words[0]}" in domain for port\n'
-        return Said(launchd.NO_SERVICE, err=told)
+        return Result(launchd.NO_SERVICE, err=told)
     pid = [f'\t"PID" = {job["pid"]};'] if "pid" in job else []
     lines = [
         "{",
         f'\t"Label" = "{job["label"]}";',
         f'\t"LastExitStatus" = {job.get("last_exit", 0)};',
     ]
-    return Said(out="".join(f"{line}\n" for line in (*lines, *pid, "};")))
+    return Result(out="".join(f"{line}\n" for line in (*lines, *pid, "};")))
 
 
-def _bootstrap(mac: Mac, call: Call, words: list[str]) -> Said:
+def _bootstrap(mac: Mac, call: Call, words: list[str]) -> Result:
     split = _split(words[0]) if len(words) > 1 else None
     if split is None or split[1]:
         return _usage()
@@ -148,10 +148,10 @@ def _bootstrap(mac: Mac, call: Call, words: list[str]) -> Said:
                 launchd.load(mac, state, split[0], path)
         except RefusedByLaunchd as refused:
             return _failed("Bootstrap failed", refused, call)
-    return Said()
+    return Result()
 
 
-def _bootout(mac: Mac, call: Call, words: list[str]) -> Said:
+def _bootout(mac: Mac, call: Call, words: list[str]) -> Result:
     split = _split(words[0]) if words else None
     if split is None or bool(split[1]) == (len(words) > 1):
         return _usage()
@@ -165,7 +165,7 @@ def _bootout(mac: Mac, call: Call, words: list[str]) -> Said:
                 _unload_path(mac, state, domain, path)
         except RefusedByLaunchd as refused:
             return _failed("Boot-out failed", refused, call)
-    return Said()
+    return Result()
 
 
 def _unload_path(mac: Mac, state: dict[str, Any], domain: str, path: str) -> None:
@@ -181,12 +181,12 @@ def _require(mac: Mac, call: Call, domain: str) -> None:
         raise RefusedByLaunchd(launchd.NOT_PERMITTED)
 
 
-def _failed(what: str, refused: RefusedByLaunchd, call: Call) -> Said:
+def _failed(what: str, refused: RefusedByLaunchd, call: Call) -> Result:
     hint = "" if call.is_root else "Try re-running the command as root for richer errors.\n"
-    return Said(refused.code, err=f"{what}: {refused}\n{hint}")
+    return Result(refused.code, err=f"{what}: {refused}\n{hint}")
 
 
-def _kickstart(mac: Mac, call: Call, words: list[str]) -> Said:
+def _kickstart(mac: Mac, call: Call, words: list[str]) -> Result:
     options = {letter for word in words[:-1] for letter in word.removeprefix("-")}
     split = _split(words[-1]) if words else None
     if split is None or not split[1] or options - set("kps"):
@@ -201,11 +201,11 @@ def _kickstart(mac: Mac, call: Call, words: list[str]) -> Said:
             told = (
                 f'Could not kickstart service "{label}": 1: {launchd.TOLD[launchd.NOT_PERMITTED]}\n'
             )
-            return Said(launchd.NOT_PERMITTED, err=told)
+            return Result(launchd.NOT_PERMITTED, err=told)
         if "k" in options or launchd.pid_of(state, label, domain) is None:
             _restart(mac, state, target)
         pid = launchd.pid_of(state, label, domain)
-    return Said(out=f"{pid}\n" if "p" in options else "")
+    return Result(out=f"{pid}\n" if "p" in options else "")
 
 
 def _restart(mac: Mac, state: dict[str, Any], target: str) -> None:
@@ -214,7 +214,7 @@ def _restart(mac: Mac, state: dict[str, Any], target: str) -> None:
         loginwindow.kick(mac, state)
 
 
-def _kill(mac: Mac, call: Call, words: list[str]) -> Said:
+def _kill(mac: Mac, call: Call, words: list[str]) -> Result:
     split = _split(words[1]) if len(words) == 2 else None
     if split is None or not split[1]:
         return _usage()
@@ -224,37 +224,37 @@ def _kill(mac: Mac, call: Call, words: list[str]) -> Said:
         if launchd.pid_of(state, label, domain) is None:
             return _no_service(domain, label)
         if not _may(mac, call, domain):
-            return Said(
+            return Result(
                 launchd.NOT_PERMITTED, err="Could not signal service: 1: Operation not permitted\n"
             )
         launchd.hang_up(mac, state, target)
         if target == loginwindow.TARGET:
             loginwindow.log_out(mac, state)
-    return Said()
+    return Result()
 
 
-def _enable(mac: Mac, call: Call, words: list[str]) -> Said:
+def _enable(mac: Mac, call: Call, words: list[str]) -> Result:
     return _switch(mac, call, words, disabled=False)
 
 
-def _disable(mac: Mac, call: Call, words: list[str]) -> Said:
+def _disable(mac: Mac, call: Call, words: list[str]) -> Result:
     return _switch(mac, call, words, disabled=True)
 
 
-def _switch(mac: Mac, call: Call, words: list[str], *, disabled: bool) -> Said:
+def _switch(mac: Mac, call: Call, words: list[str], *, disabled: bool) -> Result:
     split = _split(words[0]) if len(words) == 1 else None
     if split is None or not split[1]:
         return _usage()
     if not _may(mac, call, split[0]):
-        return Said(
+        return Result(
             launchd.NOT_PERMITTED, err="Could not change service: 1: Operation not permitted\n"
         )
     with mac.change() as state:
         state["launchd"]["disabled"][words[0]] = disabled
-    return Said()
+    return Result()
 
 
-def _print_disabled(mac: Mac, call: Call, words: list[str]) -> Said:
+def _print_disabled(mac: Mac, call: Call, words: list[str]) -> Result:
     del call
     split = _split(words[0]) if len(words) == 1 else None
     if split is None or split[1]:
@@ -265,14 +265,14 @@ def _print_disabled(mac: Mac, call: Call, words: list[str]) -> Said:
         for target, disabled in switched
         if launchd.domain_of(target) == split[0]
     ]
-    return Said(out="".join(f"{line}\n" for line in ("\tdisabled services = {", *lines, "\t}")))
+    return Result(out="".join(f"{line}\n" for line in ("\tdisabled services = {", *lines, "\t}")))
 
 
-def _load(mac: Mac, call: Call, words: list[str]) -> Said:
+def _load(mac: Mac, call: Call, words: list[str]) -> Result:
     """Do what the old interface does over SSH: it never reaches a session, and its exit code is that of success."""
     del mac, call, words
     told = "Load failed: 5: Input/output error\nTry running `launchctl bootstrap` as root for richer errors.\n"
-    return Said(0, err=told)
+    return Result(0, err=told)
 
 
 _COMMANDS: Mapping[str, _Command] = {

@@ -9,9 +9,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bramley.sim.macos.call import Call, Said
+from bramley.sim.macos.call import Call, Result, needs_root, not_modelled
 from bramley.sim.macos.mac import Mac
-from bramley.sim.macos.programs import refusing
 
 CONFIGURATION = "/etc/newsyslog.conf"
 FOLDER = "/etc/newsyslog.d"
@@ -47,25 +46,23 @@ def entries(text: str) -> Iterator[Entry]:
             yield _entry(bare.split(), line)
 
 
-def newsyslog(mac: Mac, call: Call) -> Said:
+def newsyslog(mac: Mac, call: Call) -> Result:
     """Check the configuration and tell what would happen: only calls with -n are modelled, and only root may make them."""
     files, unknown = _arguments(list(call.argv[1:]))
     if unknown or files is None:
-        return refusing.not_modelled(
-            call, unknown or "turning logs over, which is a call without -n"
-        )
-    if refused := refusing.needs_root(call, "newsyslog: must have root privs"):
+        return not_modelled(call, unknown or "turning logs over, which is a call without -n")
+    if refused := needs_root(call, "newsyslog: must have root privs"):
         return refused
     out = ""
     for path in files or _all(mac):
         contents = mac.files.read(path)
         if contents is None:
-            return Said(1, err=f"newsyslog: {path}: No such file or directory\n")
+            return Result(1, err=f"newsyslog: {path}: No such file or directory\n")
         try:
             out += "".join(_shown(entry) for entry in entries(contents.decode("utf-8", "replace")))
         except Malformed as error:
-            return Said(1, out=out, err=f"newsyslog: {error}\n")
-    return Said(out=out)
+            return Result(1, out=out, err=f"newsyslog: {error}\n")
+    return Result(out=out)
 
 
 def _all(mac: Mac) -> list[str]:

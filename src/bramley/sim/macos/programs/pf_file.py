@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from bramley.sim.macos.programs import pf_rules, pf_values
-from bramley.sim.macos.programs.pf_words import END_OF_LINE, Mistake, Words
+from bramley.sim.macos.programs import pf_rules, pf_syntax
+from bramley.sim.macos.programs.pf_syntax import END_OF_LINE, Mistake, Words
 
 ORDER = "Rules must be in order: options, normalization, queueing, translation, filtering"
 _OPTION, _SCRUB, _TRANSLATION, _DUMMYNET, _FILTER = range(1, 6)
@@ -175,7 +175,7 @@ class _Reader:
             if word == "file":
                 yield from self._addresses_of(words.value())
             elif word == "{":
-                yield from words.list_of(pf_values.address, may_be_empty=True)
+                yield from words.list_of(pf_syntax.address, may_be_empty=True)
             elif word not in {"persist", "const", "counters"}:
                 return
 
@@ -188,7 +188,7 @@ class _Reader:
             if inner.peek().kind == END_OF_LINE:
                 inner.take()
             else:
-                yield pf_values.address(inner)
+                yield pf_syntax.address(inner)
 
     def _load(self) -> None:
         self.words.expect("load")
@@ -239,7 +239,7 @@ class _Reader:
         quick = " quick" if words.accept("quick") else ""
         words.expect("for")
         found = []
-        for device in words.list_of(pf_values.interface):
+        for device in words.list_of(pf_syntax.interface):
             found.append(f"block drop in{quick} on ! {device} from ({device}:network) to any")
             found.append(f"block drop in{quick} from ({device}) to any")
         return found

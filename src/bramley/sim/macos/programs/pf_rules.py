@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import product
 
-from bramley.sim.macos.programs import pf_values
-from bramley.sim.macos.programs.pf_words import Words
+from bramley.sim.macos.programs import pf_syntax
+from bramley.sim.macos.programs.pf_syntax import Words
 
 _TRANSPORT = ("tcp", "udp")
 _STATES = ("keep", "modulate", "synproxy", "no")
@@ -25,7 +25,7 @@ _ALONE = ("fragment", "allow-opts")
 class Side:
     """Where packets come from or go to."""
 
-    hosts: tuple[str, ...] = (pf_values.ANY,)
+    hosts: tuple[str, ...] = (pf_syntax.ANY,)
     ports: tuple[str, ...] = ("",)
 
 
@@ -43,7 +43,7 @@ class Match:
         """Yield each combination as it is shown, and its protocol."""
         sides = product(self.source.hosts, self.source.ports, self.target.hosts, self.target.ports)
         for device, protocol, side in product(self.interfaces, self.protocols, list(sides)):
-            families = {pf_values.family(side[0]), pf_values.family(side[2]), self.family} - {""}
+            families = {pf_syntax.family(side[0]), pf_syntax.family(side[2]), self.family} - {""}
             if len(families) <= 1:
                 yield _shown(device, "".join(families), protocol, side), protocol
 
@@ -52,10 +52,10 @@ def match(words: Words) -> Match:
     """Take the part of a rule that says which packets it is for."""
     found = Match()
     if words.accept("on"):
-        found.interfaces = words.list_of(pf_values.interface)
-    found.family = words.accept(pf_values.INET, pf_values.INET6)
+        found.interfaces = words.list_of(pf_syntax.interface)
+    found.family = words.accept(pf_syntax.INET, pf_syntax.INET6)
     if words.accept("proto"):
-        found.protocols = words.list_of(pf_values.protocol)
+        found.protocols = words.list_of(pf_syntax.protocol)
     if not words.accept("all"):
         found.source = _side(words, "from")
         found.target = _side(words, "to")
@@ -141,10 +141,10 @@ def _block_kind(words: Words, policy: str) -> str:
 def _side(words: Words, name: str) -> Side:
     if not words.accept(name):
         return Side()
-    hosts: tuple[str, ...] = (pf_values.ANY,)
+    hosts: tuple[str, ...] = (pf_syntax.ANY,)
     if words.peek().text != "port":
-        hosts = words.list_of(pf_values.host)
-    return Side(hosts, pf_values.ports(words) if words.accept("port") else ("",))
+        hosts = words.list_of(pf_syntax.host)
+    return Side(hosts, pf_syntax.ports(words) if words.accept("port") else ("",))
 
 
 def _check_ports(words: Words, found: Match) -> None:
@@ -178,8 +178,8 @@ def _option(words: Words, word: str) -> str:
 
 
 def _flags(words: Words) -> str:
-    if words.accept(pf_values.ANY):
-        return pf_values.ANY
+    if words.accept(pf_syntax.ANY):
+        return pf_syntax.ANY
     first = "" if words.peek().text == "/" else words.value()
     words.expect("/")
     second = words.value()
@@ -225,7 +225,7 @@ def _names(words: Words) -> str:
 
 def _translated(words: Words, kind: str) -> str:
     words.expect("->")
-    hosts = words.list_of(pf_values.host)
+    hosts = words.list_of(pf_syntax.host)
     shown = hosts[0] if len(hosts) == 1 else "{ " + ", ".join(hosts) + " }"
     if words.accept("port"):
         shown += f" port {words.value()}"
@@ -241,7 +241,7 @@ def _shown(device: str, family: str, protocol: str, side: tuple[str, str, str, s
     text = f" on {device}" if device else ""
     text += _spaced(family) + (f" proto {protocol}" if protocol else "")
     source, source_port, target, target_port = side
-    if (source, source_port, target, target_port) == (pf_values.ANY, "", pf_values.ANY, ""):
+    if (source, source_port, target, target_port) == (pf_syntax.ANY, "", pf_syntax.ANY, ""):
         return f"{text} all"
     return f"{text} from {source}{_port(source_port)} to {target}{_port(target_port)}"
 

@@ -8,11 +8,42 @@ from __future__ import annotations
 
 import getopt
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bramley.sim.macos.call import Call, Said
-from bramley.sim.macos.mac import Mac
-from bramley.sim.macos.programs import pf_file, pf_tables, reading, refusing
+from bramley.sim.macos.call import Call, Result, not_modelled, read_file
+from bramley.sim.macos.programs import pf_file
+
+if TYPE_CHECKING:
+    from bramley.sim.macos.mac import Mac
+import ipaddress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bramley.sim.macos.mac import Mac
+
+_MISSING = Result(255, err="pfctl: Table does not exist.\n")
+
+
+def act(mac: Mac, call: Call, options: Mapping[str, str], anchor: str) -> Result:
+    """Show a table, or tell whether an address is in it; changing one by hand is not modelled."""
+    command, name = options.get("T", ""), options.get("t", "")
+    ruleset = mac.state["pf"]["rulesets"].get(anchor)
+    if command != "show" or not name:
+        return not_modelled(call)
+    if ruleset is None or name not in ruleset["tables"]:
+        return _MISSING
+    addresses = sorted(ruleset["tables"][name], key=_order)
+    return Result(out="".join(f"   {one}\n" for one in addresses))
+
+
+def _order(address: str) -> tuple[int, bytes]:
+    bare = address.removeprefix("!").partition("/")[0]
+    try:
+        found = ipaddress.ip_address(bare)
+    except ValueError:
+        return 0, bare.encode()
+    return found.version, found.packed
+
 
 CONFIGURATION = "/etc/pf.conf"
 _LETTERS = "a:AdD:eEf:F:ghi:k:K:lmnNOo:Pp:qrRs:St:T:vx:X:z"
@@ -36,18 +67,18 @@ _EMPTY: Mapping[str, Any] = pf_file.Ruleset().as_json()
 Options = dict[str, str]
 
 
-def pfctl(mac: Mac, call: Call) -> Said:
+def pfctl(mac: Mac, call: Call) -> Result:
     """Do what the options say, in the order in which pfctl does it."""
     try:
         given, rest = getopt.getopt(list(call.argv[1:]), _LETTERS)
     except getopt.GetoptError as error:
-        return Said(1, err=f"pfctl: illegal option -- {error.opt}\n{_USAGE}")
+        return Result(1, err=f"pfctl: illegal option -- {error.opt}\n{_USAGE}")
     options = {letter[1]: value for letter, value in given}
     is_told_more = "v" in options and "f" not in options
     if rest or not options or set(options) - _MODELLED or is_told_more:
-        return refusing.not_modelled(call)
+        return not_modelled(call)
     if "n" not in options and not call.is_root:
-        return Said(1, err="pfctl: /dev/pf: Permission denied\n")
+        return Result(1, err="pfctl: /dev/pf: Permission denied\n")
     return _together(_acts(mac, call, options))
 
 
@@ -62,9 +93,9 @@ def on_boot(mac: Mac, state: dict[str, Any]) -> None:
     }
 
 
-def _acts(mac: Mac, call: Call, options: Options) -> Iterator[Said]:
+def _acts(mac: Mac, call: Call, options: Options) -> Iterator[Result]:
     """Yield what each part of the call says; who asks stops at the first failure."""
-    yield Said(err=_ALTQ if "n" not in options else "")
+    yield Result(err=_ALTQ if "n" not in options else "")
     anchor = options.get("a", "").strip("/")
     if "d" in options:
         yield _disable(mac)
@@ -75,29 +106,29 @@ def _acts(mac: Mac, call: Call, options: Options) -> Iterator[Said]:
     if "F" in options:
         yield _flush(mac, call, options["F"], anchor)
     if "T" in options or "t" in options:
-        yield pf_tables.act(mac, call, options, anchor)
+        yield act(mac, call, options, anchor)
     if "f" in options:
         yield _load(mac, call, options, anchor)
     if "e" in options or "E" in options:
         yield _enable(mac, with_token="E" in options)
 
 
-def _together(acts: Iterator[Said]) -> Said:
+def _together(acts: Iterator[Result]) -> Result:
     out, err = "", ""
     for said in acts:
         out, err = out + said.out, err + said.err
         if said.code:
-            return Said(said.code, out, err)
-    return Said(0, out, err)
+            return Result(said.code, out, err)
+    return Result(0, out, err)
 
 
-def _load(mac: Mac, call: Call, options: Options, anchor: str) -> Said:
+def _load(mac: Mac, call: Call, options: Options, anchor: str) -> Result:
     path = options["f"]
     text = call.stdin.decode("utf-8", "replace") if path == "-" else None
 
     def read(name: str) -> str | None:
         try:
-            found = reading.contents(mac, call, name)
+            found = read_file(mac, call, name)
         except PermissionError:
             return None
         return None if found is None else found.decode("utf-8", "replace")
@@ -107,58 +138,58 @@ def _load(mac: Mac, call: Call, options: Options, anchor: str) -> Said:
     # A load without -n into the kernel warns, into an anchor as well; so does a mere check.
     said = _FLUSHING + "".join(f"{line}\n" for line in load.said)
     if not is_good:
-        return Said(1, err=said)
+        return Result(1, err=said)
     if "n" not in options:
         with mac.change() as state:
             for name, ruleset in load.rulesets.items():
                 state["pf"]["rulesets"][name] = ruleset.as_json()
     shown = load.ruleset(anchor)
     lines = [*shown.rules, *shown.nat] if "v" in options else []
-    return Said(out="".join(f"{line}\n" for line in lines), err=said)
+    return Result(out="".join(f"{line}\n" for line in lines), err=said)
 
 
-def _enable(mac: Mac, *, with_token: bool) -> Said:
+def _enable(mac: Mac, *, with_token: bool) -> Result:
     with mac.change() as state:
         pf = state["pf"]
         if pf["enabled"] and not with_token:
-            return Said(1, err="pfctl: pf already enabled\n")
+            return Result(1, err="pfctl: pf already enabled\n")
         if not pf["enabled"]:
             pf.update(enabled=True, enabled_at=mac.now())
         if not with_token:
-            return Said(err="pf enabled\n")
+            return Result(err="pf enabled\n")
         token = pf["last_token_id"] = pf.get("last_token_id", _FIRST_TOKEN) + 1
         pf["tokens_id"].insert(0, [token, mac.now()])
-        return Said(err=f"pf enabled\nToken : {token}\n")
+        return Result(err=f"pf enabled\nToken : {token}\n")
 
 
-def _disable(mac: Mac) -> Said:
+def _disable(mac: Mac) -> Result:
     with mac.change() as state:
         if not state["pf"]["enabled"]:
-            return Said(1, err=_NOT_ENABLED)
+            return Result(1, err=_NOT_ENABLED)
         state["pf"].update(enabled=False, tokens_id=[])
-    return Said(err="pf disabled\n")
+    return Result(err="pf disabled\n")
 
 
-def _release(mac: Mac, token: str) -> Said:
+def _release(mac: Mac, token: str) -> Result:
     with mac.change() as state:
         pf = state["pf"]
         left = [held for held in pf["tokens_id"] if str(held[0]) != token]
         if not pf["enabled"]:
-            return Said(1, err=_NOT_ENABLED)
+            return Result(1, err=_NOT_ENABLED)
         if len(left) == len(pf["tokens_id"]):
-            return Said(1, err="pfctl: pf: token invalid\n")
+            return Result(1, err="pfctl: pf: token invalid\n")
         pf.update(enabled=bool(left), tokens_id=left)
     if not left:
-        return Said(err="pf disabled\n")
+        return Result(err="pf disabled\n")
     told = f"{len(left)} more pf enable reference(s) remaining, pf still enabled."
-    return Said(err=f"disable request successful. {told}\n")
+    return Result(err=f"disable request successful. {told}\n")
 
 
-def _flush(mac: Mac, call: Call, part: str, anchor: str) -> Said:
+def _flush(mac: Mac, call: Call, part: str, anchor: str) -> Result:
     name = _part(part)
     keys = {"rules": ("rules",), "nat": ("nat",), "Tables": ("tables",), "all": tuple(_EMPTY)}
     if name not in keys:
-        return refusing.not_modelled(call, f"-F {part}")
+        return not_modelled(call, f"-F {part}")
     with mac.change() as state:
         found = state["pf"]["rulesets"].get(anchor)
         if found is not None:
@@ -168,20 +199,20 @@ def _flush(mac: Mac, call: Call, part: str, anchor: str) -> Said:
             if anchor and not any(found.values()):
                 del state["pf"]["rulesets"][anchor]
     told = {"rules": ["rules"], "nat": ["nat"], "Tables": []}.get(name, ["rules", "nat"])
-    return Said(err="".join(f"{each} cleared\n" for each in told))
+    return Result(err="".join(f"{each} cleared\n" for each in told))
 
 
-def _show(mac: Mac, call: Call, options: Options, anchor: str) -> Said:
+def _show(mac: Mac, call: Call, options: Options, anchor: str) -> Result:
     name = _part(options["s"])
     show = _SHOWN.get(name)
     if show is None:
-        return refusing.not_modelled(call, f"-s {options['s']}")
+        return not_modelled(call, f"-s {options['s']}")
     pf = mac.state["pf"]
     if anchor and name in {"rules", "nat", "Tables"} and not _knows(pf, anchor):
         # A mere warning: who looks for rules has to look at what is shown.
-        return Said(err="pfctl: DIOCGETRULES: Invalid argument\n")
+        return Result(err="pfctl: DIOCGETRULES: Invalid argument\n")
     lines = show(mac, pf, anchor)
-    return Said(out="".join(f"{line}\n" for line in lines))
+    return Result(out="".join(f"{line}\n" for line in lines))
 
 
 def _knows(pf: Mapping[str, Any], anchor: str) -> bool:

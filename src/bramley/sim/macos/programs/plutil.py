@@ -5,20 +5,54 @@ from __future__ import annotations
 import json
 import plistlib
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bramley.sim.macos.call import Call, Said
-from bramley.sim.macos.mac import Mac
-from bramley.sim.macos.programs import property_lists, reading, refusing
+from bramley.sim.macos.call import Call, Result, not_modelled, read_file
+
+if TYPE_CHECKING:
+    from bramley.sim.macos.mac import Mac
+from xml.parsers.expat import ExpatError
+
+
+class NoPropertyList(Exception):
+    """Contents that are no property list, with what is wrong about them."""
+
+
+def read(contents: bytes) -> Any:
+    """Return what a property list holds."""
+    try:
+        return plistlib.loads(contents)
+    # plistlib lets through whatever its parsing stumbles over.
+    except (
+        ExpatError,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        OverflowError,
+    ) as error:
+        raise NoPropertyList(str(error) or type(error).__name__) from error
+
 
 _UNREADABLE = "file does not exist or is not readable or is not a regular file"
+
+
+def read_dict(mac: Mac, path: str) -> dict[str, Any] | None:
+    """Return the dictionary in a property list file; None if there is none that can be read."""
+    content = mac.files.read(path)
+    try:
+        found = None if content is None else read(content)
+    except NoPropertyList:
+        return None
+    return found if isinstance(found, dict) else None
 
 
 class Wrong(Exception):
     """What plutil says about a file."""
 
 
-def plutil(mac: Mac, call: Call) -> Said:
+def plutil(mac: Mac, call: Call) -> Result:
     """Check, convert to the standard output, or extract."""
     words = [word for word in call.argv[1:] if word != "--"]
     try:
@@ -28,15 +62,15 @@ def plutil(mac: Mac, call: Call) -> Said:
             case ["-lint", *paths] if paths and not paths[0].startswith("-"):
                 return _lint(mac, call, paths, is_quiet=False)
             case ["-convert", form, "-o", "-", path] if form in _FORMS:
-                return Said(out=_FORMS[form](_load(mac, call, path)))
+                return Result(out=_FORMS[form](_load(mac, call, path)))
             case ["-extract", key, "raw", "-o", "-", path] | ["-extract", key, "raw", path]:
                 return _extract(_load(mac, call, path), key, path)
     except Wrong as wrong:
-        return Said(1, err=f"{words[-1]}: {wrong}\n")
-    return refusing.not_modelled(call)
+        return Result(1, err=f"{words[-1]}: {wrong}\n")
+    return not_modelled(call)
 
 
-def _lint(mac: Mac, call: Call, paths: list[str], *, is_quiet: bool) -> Said:
+def _lint(mac: Mac, call: Call, paths: list[str], *, is_quiet: bool) -> Result:
     out, code = "", 0
     for path in paths:
         try:
@@ -44,32 +78,32 @@ def _lint(mac: Mac, call: Call, paths: list[str], *, is_quiet: bool) -> Said:
             out += "" if is_quiet else f"{path}: OK\n"
         except Wrong as wrong:
             out, code = f"{out}{path}: {wrong}\n", 1
-    return Said(code, out=out)
+    return Result(code, out=out)
 
 
 def _load(mac: Mac, call: Call, path: str) -> Any:
     try:
-        contents = call.stdin if path == "-" else reading.contents(mac, call, path)
+        contents = call.stdin if path == "-" else read_file(mac, call, path)
     except PermissionError:
         contents = None
     if contents is None:
         raise Wrong(_UNREADABLE)
     try:
-        return property_lists.read(contents)
-    except property_lists.NoPropertyList as error:
+        return read(contents)
+    except NoPropertyList as error:
         raise Wrong(f"Property List error: {error}") from error
 
 
-def _extract(value: Any, key: str, path: str) -> Said:
+def _extract(value: Any, key: str, path: str) -> Result:
     for part in key.split("."):
         try:
             value = value[int(part)] if isinstance(value, list) else value[part]
         except (LookupError, TypeError, ValueError):
             told = f"Could not extract value, error: No value at that key path or invalid key path: {key}"
-            return Said(1, err=f"{path}: {told}\n")
+            return Result(1, err=f"{path}: {told}\n")
     if isinstance(value, bool):
-        return Said(out=f"{str(value).lower()}\n")
-    return Said(out=f"{len(value) if isinstance(value, list | dict) else value}\n")
+        return Result(out=f"{str(value).lower()}\n")
+    return Result(out=f"{len(value) if isinstance(value, list | dict) else value}\n")
 
 
 def _xml(value: Any) -> str:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from bramley.sim.macos import users
-from bramley.sim.macos.call import Call, Said
-from bramley.sim.macos.programs import sudo_rules
+from bramley.sim.macos.call import Call, Result
+from bramley.sim.macos.programs import sudoers
 
 if TYPE_CHECKING:
     from bramley.sim.macos.mac import Mac
@@ -52,48 +52,48 @@ class Granted:
     told: str = ""
 
 
-def sudo(mac: Mac, call: Call) -> Said:
+def sudo(mac: Mac, call: Call) -> Result:
     """Run a program as another user, if that is allowed."""
     decision = decide(mac, call)
-    if isinstance(decision, Said):
+    if isinstance(decision, Result):
         return decision
     inner = replace(call, argv=decision.argv, user=decision.user, stdin=decision.stdin)
     said = mac.run(inner)
     if said.code == _NOT_FOUND and "command not found" in said.err:
-        return Said(1, err=f"{decision.told}sudo: {decision.argv[0]}: command not found\n")
-    return Said(said.code, said.out, decision.told + said.err)
+        return Result(1, err=f"{decision.told}sudo: {decision.argv[0]}: command not found\n")
+    return Result(said.code, said.out, decision.told + said.err)
 
 
-def decide(mac: Mac, call: Call) -> Granted | Said:
+def decide(mac: Mac, call: Call) -> Granted | Result:
     """Return what may run, or what sudo says instead of running it."""
     asked = parse(call.argv[1:])
     if asked is None or not (asked.argv or asked.only_validates or asked.only_forgets):
-        return Said(1, err=_USAGE)
+        return Result(1, err=_USAGE)
     if asked.only_forgets and not asked.argv:
-        return Said()
+        return Result()
     if asked.user not in mac.state["users"]:
-        return Said(1, err=f"sudo: unknown user {asked.user}\n")
+        return Result(1, err=f"sudo: unknown user {asked.user}\n")
     granted = Granted(asked.argv, asked.user, call.stdin)
     verdict = granted if call.is_root else _allow(mac, call, asked)
     if isinstance(verdict, Granted) and asked.only_validates:
-        return Said(err=verdict.told)
+        return Result(err=verdict.told)
     return verdict
 
 
-def _allow(mac: Mac, call: Call, asked: Asked) -> Granted | Said:
-    rules = sudo_rules.of(mac, call.user)
+def _allow(mac: Mac, call: Call, asked: Asked) -> Granted | Result:
+    rules = sudoers.rules_for(mac, call.user)
     if mac.state["sudo"]["refused"] or not rules.may:
-        return Said(1, err=f"{rules.told}{call.user} is not in the sudoers file.\n")
+        return Result(1, err=f"{rules.told}{call.user} is not in the sudoers file.\n")
     if rules.without_password:
         return Granted(asked.argv, asked.user, call.stdin, rules.told)
     if asked.is_silent:
-        return Said(1, err=rules.told + _REQUIRED)
+        return Result(1, err=rules.told + _REQUIRED)
     if not (asked.reads_stdin or call.on_terminal):
-        return Said(1, err=rules.told + _NO_TERMINAL + _REQUIRED)
+        return Result(1, err=rules.told + _NO_TERMINAL + _REQUIRED)
     return _authenticate(mac, call, asked, told=rules.told)
 
 
-def _authenticate(mac: Mac, call: Call, asked: Asked, *, told: str) -> Granted | Said:
+def _authenticate(mac: Mac, call: Call, asked: Asked, *, told: str) -> Granted | Result:
     """Ask for the password up to three times; every wrong one counts for the account's lock."""
     rest = call.stdin
     for wrong in range(TRIES):
@@ -101,7 +101,7 @@ def _authenticate(mac: Mac, call: Call, asked: Asked, *, told: str) -> Granted |
         line, found, rest = rest.partition(b"\n")
         if not found and not line:
             lost = f"\nsudo: no password was provided\n{_plural(wrong)}"
-            return Said(1, err=told + lost)
+            return Result(1, err=told + lost)
         with mac.change() as state:
             password = line.decode("utf-8", "replace")
             verdict = users.check(state, call.user, password, now=mac.now())
@@ -109,7 +109,7 @@ def _authenticate(mac: Mac, call: Call, asked: Asked, *, told: str) -> Granted |
             return Granted(asked.argv, asked.user, rest, told)
         if wrong + 1 < TRIES:
             told += "Sorry, try again.\n"
-    return Said(1, err=f"{told}\n{_plural(TRIES)}")
+    return Result(1, err=f"{told}\n{_plural(TRIES)}")
 
 
 def _plural(wrong: int) -> str:

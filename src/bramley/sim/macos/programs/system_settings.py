@@ -3,10 +3,33 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
-from bramley.sim.macos.call import Call, Said
+from bramley.sim.macos.call import Call, Result, needs_root, not_modelled
 from bramley.sim.macos.mac import Mac
-from bramley.sim.macos.programs import refusing
+
+if TYPE_CHECKING:
+    from bramley.sim.macos.mac import Mac
+
+
+def shutdown(mac: Mac, call: Call) -> Result:
+    """Restart with `-r now`; switching off is nothing that anybody would come back from."""
+    if call.argv[1:] != ("-r", "now"):
+        return Result(1, err="usage: shutdown [-] [-h [-u] | -r | -s | -k] [-o [-n]] time\n")
+    return _restart(mac, call)
+
+
+def reboot(mac: Mac, call: Call) -> Result:
+    """Restart."""
+    return _restart(mac, call)
+
+
+def _restart(mac: Mac, call: Call) -> Result:
+    if not call.is_root:
+        return Result(1, err=f"{call.argv[0]}: NOT super-user\n")
+    mac.reboot()
+    return Result()
+
 
 NAMES = ("HostName", "LocalHostName", "ComputerName")
 _SLEEP = ("sleep", "displaysleep", "disksleep", "powernap", "womp", "autorestart", "standby", "tcpkeepalive")  # fmt: skip
@@ -21,110 +44,94 @@ _FILE_VAULT = {
 }
 
 
-def scutil(mac: Mac, call: Call) -> Said:
+def scutil(mac: Mac, call: Call) -> Result:
     """Tell or set one of the Mac's three names."""
     match call.argv[1:]:
         case ("--get", name) if name in NAMES:
             value = _names(mac).get(name)
-            return Said(out=f"{value}\n") if value else Said(1, err=f"{name}: not set\n")
+            return Result(out=f"{value}\n") if value else Result(1, err=f"{name}: not set\n")
         case ("--set", name, value) if name in NAMES and value:
             return _rename(mac, call, name, value)
-    return refusing.not_modelled(call)
+    return not_modelled(call)
 
 
-def hostname(mac: Mac, call: Call) -> Said:
+def hostname(mac: Mac, call: Call) -> Result:
     """Tell what the Mac calls itself; setting it this way is not modelled."""
     name = str(_names(mac).get("HostName") or mac.state["host_name"])
     match call.argv[1:]:
         case ():
-            return Said(out=f"{name}\n")
+            return Result(out=f"{name}\n")
         case ("-s",):
-            return Said(out=f"{name.partition('.')[0]}\n")
-    return refusing.not_modelled(call)
+            return Result(out=f"{name.partition('.')[0]}\n")
+    return not_modelled(call)
 
 
-def pmset(mac: Mac, call: Call) -> Said:
+def pmset(mac: Mac, call: Call) -> Result:
     """Tell or set when the Mac sleeps."""
     match call.argv[1:]:
         case ("-g",) | ("-g", "custom"):
-            return Said(out=_sleep_shown(mac, call.argv[-1]))
+            return Result(out=_sleep_shown(mac, call.argv[-1]))
         case ("-a" | "-c", *pairs) if pairs:
             return _set_sleep(mac, call, pairs)
-    return refusing.not_modelled(call)
+    return not_modelled(call)
 
 
-def systemsetup(mac: Mac, call: Call) -> Said:
-    """Tell the few settings that are asked for by this program; root only."""
-    del mac
-    if not call.is_root:
-        return Said(0, out="You need administrator access to run this tool... exiting!\n")
-    words = [word.lower() for word in call.argv[1:]]
-    match words:
-        case ["-getremotelogin"]:
-            return Said(out="Remote Login: On\n")
-        case ["-getusingnetworktime"]:
-            return Said(out="Network Time: On\n")
-        case ["-getnetworktimeserver"]:
-            return Said(out="Network Time Server: time.apple.com\n")
-    return refusing.not_modelled(call)
-
-
-def softwareupdate(mac: Mac, call: Call) -> Said:
+def softwareupdate(mac: Mac, call: Call) -> Result:
     """Tell or set whether the Mac looks for updates by itself; there is no network to find any."""
     match call.argv[1:]:
         case ("--schedule",):
-            return Said(out=_schedule(is_on=mac.state.get("updates_scheduled", True)))
+            return Result(out=_schedule(is_on=mac.state.get("updates_scheduled", True)))
         case ("--schedule", "on" | "off" as wanted):
-            if refused := refusing.needs_root(call, "This operation must be run as root."):
+            if refused := needs_root(call, "This operation must be run as root."):
                 return refused
             with mac.change() as state:
                 state["updates_scheduled"] = wanted == "on"
-            return Said(out=_schedule(is_on=wanted == "on"))
+            return Result(out=_schedule(is_on=wanted == "on"))
         case ("--list" | "-l",):
             told = "Software Update Tool\n\nFinding available software\n"
-            return Said(1, out=told, err="Can't connect to the Apple Software Update server.\n")
-    return refusing.not_modelled(call)
+            return Result(1, out=told, err="Can't connect to the Apple Software Update server.\n")
+    return not_modelled(call)
 
 
-def fdesetup(mac: Mac, call: Call) -> Said:
+def fdesetup(mac: Mac, call: Call) -> Result:
     """Tell whether FileVault is on, or off and about to be turned on; turning it on or off is not modelled."""
     is_on = bool(mac.state["filevault"])
     match call.argv[1:]:
         case ("status",):
             told = _FILE_VAULT[mac.state.get("filevault_after", "")].format(call.user)
-            return Said(out="FileVault is On.\n" if is_on else told)
+            return Result(out="FileVault is On.\n" if is_on else told)
         case ("isactive",):
-            return Said(0 if is_on else 1, out=f"{str(is_on).lower()}\n")
-    return refusing.not_modelled(call)
+            return Result(0 if is_on else 1, out=f"{str(is_on).lower()}\n")
+    return not_modelled(call)
 
 
-def date(mac: Mac, call: Call) -> Said:
+def date(mac: Mac, call: Call) -> Result:
     """Tell the time of the Mac's clock, which may be wrong; setting it is not modelled."""
     words = list(call.argv[1:])
     is_utc = words[:1] == ["-u"]
     words = words[1:] if is_utc else words
     now = datetime.fromtimestamp(mac.now(), UTC)
     if not words:
-        return Said(out=f"{now:%a %b %e %H:%M:%S UTC %Y}\n")
+        return Result(out=f"{now:%a %b %e %H:%M:%S UTC %Y}\n")
     if len(words) != 1 or not words[0].startswith("+"):
-        return refusing.not_modelled(call)
+        return not_modelled(call)
     # strftime of some systems does not know %s.
     form = words[0][1:].replace("%s", str(int(mac.now())))
-    return Said(out=f"{now.strftime(form)}\n")
+    return Result(out=f"{now.strftime(form)}\n")
 
 
-def dscacheutil(mac: Mac, call: Call) -> Said:
+def dscacheutil(mac: Mac, call: Call) -> Result:
     """Forget what was resolved."""
     del mac
-    return Said() if call.argv[1:] == ("-flushcache",) else refusing.not_modelled(call)
+    return Result() if call.argv[1:] == ("-flushcache",) else not_modelled(call)
 
 
-def printenv(mac: Mac, call: Call) -> Said:
+def printenv(mac: Mac, call: Call) -> Result:
     """Tell one variable; in process there are only those that the Mac's state has under `environment`."""
     if len(call.argv) != 2:
-        return refusing.not_modelled(call)
+        return not_modelled(call)
     found = mac.state.get("environment", {}).get(call.argv[1])
-    return Said(1) if found is None else Said(out=f"{found}\n")
+    return Result(1) if found is None else Result(out=f"{found}\n")
 
 
 def _names(mac: Mac) -> dict[str, str]:
@@ -134,19 +141,19 @@ def _names(mac: Mac) -> dict[str, str]:
     return {**at_first, **mac.state.get("names", {})}
 
 
-def _rename(mac: Mac, call: Call, name: str, value: str) -> Said:
+def _rename(mac: Mac, call: Call, name: str, value: str) -> Result:
     if not call.is_root:
-        return Said(1, err="SCPreferencesSetXxx() failed: Access denied\n")
+        return Result(1, err="SCPreferencesSetXxx() failed: Access denied\n")
     is_label = value.replace("-", "").isalnum() and value.isascii()
     if name == "LocalHostName" and not (
         is_label and len(value) <= 63 and value.strip("-") == value
     ):
-        return Said(1, err="SCPreferencesSetLocalHostName() failed: Invalid argument\n")
+        return Result(1, err="SCPreferencesSetLocalHostName() failed: Invalid argument\n")
     with mac.change() as state:
         state.setdefault("names", {})[name] = value
         if name == "HostName":
             state["host_name"] = value
-    return Said()
+    return Result()
 
 
 def _sleep_shown(mac: Mac, asked: str) -> str:
@@ -157,16 +164,16 @@ def _sleep_shown(mac: Mac, asked: str) -> str:
     return head + "".join(f" {name:<20} {value}\n" for name, value in values.items())
 
 
-def _set_sleep(mac: Mac, call: Call, pairs: list[str]) -> Said:
+def _set_sleep(mac: Mac, call: Call, pairs: list[str]) -> Result:
     wanted = dict(zip(pairs[::2], pairs[1::2], strict=False))
     known = {name: value for name, value in wanted.items() if name in _SLEEP and value.isdigit()}
     if len(pairs) % 2 or known != wanted:
-        return refusing.not_modelled(call)
+        return not_modelled(call)
     if not call.is_root:
-        return Said(77, err="'pmset' must be run as root...\n")
+        return Result(77, err="'pmset' must be run as root...\n")
     with mac.change() as state:
         state.setdefault("sleep", {}).update({name: int(value) for name, value in known.items()})
-    return Said()
+    return Result()
 
 
 def _schedule(*, is_on: bool) -> str:

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from typing import Any
 
 from bramley.sim.macos import launchd
-from bramley.sim.macos.call import Call, Said
+from bramley.sim.macos.call import Call, Result, not_modelled
 from bramley.sim.macos.mac import Mac
-from bramley.sim.macos.programs import brought, refusing
+from bramley.sim.macos.programs import third_party
 
 DAEMON = "com.tailscale.tailscaled"
 DOMAIN = "tail0000.ts.net"
@@ -35,41 +35,36 @@ _FLAGS = {"reset": False, "ssh": False, "accept-routes": False, "accept-dns": Tr
 _VALUES = ("auth-key", "authkey", "hostname", "advertise-tags", "timeout")
 _LATER = "Error: changing settings via 'tailscale up' requires mentioning all\nnon-default flags.\n"
 
-Verb = Callable[[Mac, Call, list[str]], Said]
+Verb = Callable[[Mac, Call, list[str]], Result]
 
 
 class Unusable(Exception):
     """Words that the model does not know."""
 
 
-def tailscale(mac: Mac, call: Call) -> Said:
+def tailscale(mac: Mac, call: Call) -> Result:
     """Do one command of the program, which needs its daemon."""
     try:
-        path = brought.started(mac, call)
-    except brought.Missing as missing:
+        path = third_party.started(mac, call)
+    except third_party.Missing as missing:
         return missing.answer
     verb, words = (call.argv[1] if call.argv[1:] else ""), list(call.argv[2:])
     if verb in {"version", "--version"} and not words:
-        return Said(out=f"{brought.version(mac, path)}\n")
+        return Result(out=f"{third_party.version(mac, path)}\n")
     if verb not in _VERBS:
-        return refusing.not_modelled(call)
+        return not_modelled(call)
     if launchd.pid_of(mac.state, DAEMON) is None:
-        return Said(1, err=_NO_DAEMON)
+        return Result(1, err=_NO_DAEMON)
     try:
         return _VERBS[verb](mac, call, words)
     except Unusable as error:
-        return refusing.not_modelled(call, str(error))
+        return not_modelled(call, str(error))
 
 
-def tailscaled(mac: Mac, call: Call) -> Said:
-    """Tell the daemon's version; running it is launchd's matter."""
-    try:
-        path = brought.started(mac, call)
-    except brought.Missing as missing:
-        return missing.answer
-    if call.argv[1:] not in {("--version",), ("-version",)}:
-        return refusing.not_modelled(call)
-    return Said(out=f"{brought.version(mac, path)}\n")
+def tailscaled(mac: Mac, call: Call) -> Result:
+    """Return the daemon's version; running it is launchd's part."""
+    found = third_party.version_only(mac, call, "--version", "-version")
+    return found if isinstance(found, Result) else Result(out=f"{found}\n")
 
 
 def known(mac: Mac) -> dict[str, Any] | None:
@@ -81,26 +76,26 @@ def known(mac: Mac) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _up(mac: Mac, call: Call, words: list[str]) -> Said:
+def _up(mac: Mac, call: Call, words: list[str]) -> Result:
     wanted = _options(words)
     if not call.is_root:
-        return Said(1, err=_DENIED)
+        return Result(1, err=_DENIED)
     now = known(mac)
     if now is not None and not wanted["reset"] and _forgets(now, wanted):
-        return Said(1, err=_LATER)
+        return Result(1, err=_LATER)
     tags = [tag for tag in wanted["advertise-tags"].split(",") if tag]
     if wrong := [tag for tag in tags if not _TAG.fullmatch(tag)]:
-        return Said(1, err=f"tag: \"{wrong[0]}\": tags must start with 'tag:'\n")
+        return Result(1, err=f"tag: \"{wrong[0]}\": tags must start with 'tag:'\n")
     if (now is None or wanted["key"]) and (refused := _refused(mac, wanted["key"], tags)):
         return refused
     try:
         _save(mac, wanted, tags)
     except OSError:
-        return Said(1, err=f"write {_state_file(mac)}: no space left on device\n")
+        return Result(1, err=f"write {_state_file(mac)}: no space left on device\n")
     with mac.change() as state:
         job = state["launchd"]["jobs"][_JOB]
         job["in_tailnet_count"] = job["runs_count"]
-    return Said()
+    return Result()
 
 
 def _options(words: list[str]) -> dict[str, Any]:
@@ -125,20 +120,20 @@ def _forgets(now: dict[str, Any], wanted: dict[str, Any]) -> bool:
     return any(value and name not in wanted["named"] for name, value in kept.items())
 
 
-def _refused(mac: Mac, key: str, tags: list[str]) -> Said | None:
+def _refused(mac: Mac, key: str, tags: list[str]) -> Result | None:
     """Judge a key: only its form can be, and that a secret of an application needs tags."""
     if key.startswith("file:"):
         path = key.removeprefix("file:")
         contents = mac.files.read(path)
         if contents is None:
-            return Said(1, err=f"open {path}: no such file or directory\n")
+            return Result(1, err=f"open {path}: no such file or directory\n")
         key = contents.decode("utf-8", "replace").strip()
     found = _KEY.fullmatch(key)
     if found is None:
         # Not even a part of it is told.
-        return Said(1, err="backend error: invalid key: unable to validate API key\n")
+        return Result(1, err="backend error: invalid key: unable to validate API key\n")
     if found["kind"] == "client" and not tags:
-        return Said(1, err="oauth authkeys require --advertise-tags\n")
+        return Result(1, err="oauth authkeys require --advertise-tags\n")
     return None
 
 
@@ -151,19 +146,19 @@ def _save(mac: Mac, wanted: dict[str, Any], tags: list[str]) -> None:
     mac.files.write(path, json.dumps(told, sort_keys=True).encode(), mode=0o600)
 
 
-def _status(mac: Mac, call: Call, words: list[str]) -> Said:
+def _status(mac: Mac, call: Call, words: list[str]) -> Result:
     now = known(mac)
     if words not in ([], ["--json"], ["--json", "--peers=false"], ["--peers=false", "--json"]):
-        return refusing.not_modelled(call)
+        return not_modelled(call)
     if words:
-        return Said(out=json.dumps(_as_json(mac, now), indent=2) + "\n")
+        return Result(out=json.dumps(_as_json(mac, now), indent=2) + "\n")
     if now is None:
-        return Said(1, out="Logged out.\n")
-    return Said(out=f"{address(now)}   {now['hostname']:<20} tagged-devices macOS   -\n")
+        return Result(1, out="Logged out.\n")
+    return Result(out=f"{address(now)}   {now['hostname']:<20} tagged-devices macOS   -\n")
 
 
 def _as_json(mac: Mac, now: dict[str, Any] | None) -> dict[str, Any]:
-    version = brought.version(mac, brought.started(mac, Call(("tailscale",), "root")))
+    version = third_party.version(mac, third_party.started(mac, Call(("tailscale",), "root")))
     if now is None:
         return {
             "Version": version,
@@ -195,24 +190,24 @@ def _as_json(mac: Mac, now: dict[str, Any] | None) -> dict[str, Any]:
     }
 
 
-def _ip(mac: Mac, call: Call, words: list[str]) -> Said:
+def _ip(mac: Mac, call: Call, words: list[str]) -> Result:
     if words not in ([], ["-4"]):
-        return refusing.not_modelled(call)
+        return not_modelled(call)
     now = known(mac)
     if now is None:
-        return Said(1, err="no current Tailscale IPs; state: NeedsLogin\n")
+        return Result(1, err="no current Tailscale IPs; state: NeedsLogin\n")
     if _is_starting(mac):
-        return Said(1, err="no current Tailscale IPs; state: Starting\n")
-    return Said(out=f"{address(now)}\n")
+        return Result(1, err="no current Tailscale IPs; state: Starting\n")
+    return Result(out=f"{address(now)}\n")
 
 
-def _logout(mac: Mac, call: Call, words: list[str]) -> Said:
+def _logout(mac: Mac, call: Call, words: list[str]) -> Result:
     if words:
-        return refusing.not_modelled(call)
+        return not_modelled(call)
     if not call.is_root:
-        return Said(1, err="Access denied: logout access denied\n")
+        return Result(1, err="Access denied: logout access denied\n")
     mac.files.remove(_state_file(mac))
-    return Said()
+    return Result()
 
 
 _VERBS: dict[str, Verb] = {"up": _up, "status": _status, "ip": _ip, "logout": _logout}

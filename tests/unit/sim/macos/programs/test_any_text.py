@@ -57,7 +57,6 @@ CALLS = [
     ("visudo", "-cf", "/tmp/it"),
     ("newsyslog", "-nf", "/tmp/it"),
     ("pfctl", "-n", "-f", "/tmp/it"),
-    ("codesign", "-dv", "/tmp/it"),
     ("/tmp/it/../it",),
 ]
 

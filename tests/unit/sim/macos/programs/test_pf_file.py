@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bramley.host import pf_conf
+from bramley.host.steps import firewall
 from bramley.sim.macos.programs.pf_file import ORDER, Load, Ruleset
 from tests.unit import sampling
 
@@ -174,14 +174,16 @@ LEGACY = (
 
 
 @settings(max_examples=sampling.examples(60), deadline=None)
-@given(st.lists(st.sampled_from([LEGACY, pf_conf.BLOCK.decode(), "pass out on en0\n"]), max_size=5))
+@given(
+    st.lists(st.sampled_from([LEGACY, firewall.PF_BLOCK.decode(), "pass out on en0\n"]), max_size=5)
+)
 def test_pf_takes_what_becomes_of_any_history(history: list[str]) -> None:
     files = {"/etc/pf.anchors/com.apple": 'anchor "x/*"\n', ANCHOR: "table <vms> { 10.0.0.1 }\n"}
     before = STOCK + "".join(history)
     was_loaded = sum(piece != "pass out on en0\n" for piece in history)
 
     assert Load({**files, FILE: before}.get).file(FILE) == (was_loaded < 2)
-    after = pf_conf.with_block(before.encode()).decode()
+    after = firewall.with_block(before.encode()).decode()
     read = Load({**files, FILE: after}.get)
     assert read.file(FILE)
     assert read.ruleset("").rules.count('anchor "tuist.runners" all') == 1

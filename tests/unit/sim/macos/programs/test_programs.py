@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 from bramley.base.clock import Clock
-from bramley.sim.macos.call import Call, Said
+from bramley.sim.macos.call import Call, Result
+from bramley.sim.macos.fresh_install import Settings
 from bramley.sim.macos.mac import Mac
 from bramley.sim.macos.programs import ORDINARY, PROGRAMS, find
-from bramley.sim.macos.settings import Settings
 from tests.unit.sim.macos.programs.clocks import Stopped
 
 CASES = [
@@ -71,7 +71,7 @@ def call_of(told: dict[str, Any]) -> Call:
     return Call(tuple(words), told.get("as", "root"), told.get("stdin", "").encode())
 
 
-def disagreement(told: dict[str, Any], said: Said) -> str:
+def disagreement(told: dict[str, Any], said: Result) -> str:
     """Return how the answer differs from what the case has; empty if it does not."""
     wrong = []
     if said.code != told.get("code", 0):
@@ -99,7 +99,7 @@ ANYTHING_GOES = {
     "sudo", "dscl", "launchctl", "killall", "shutdown", "reboot", "true", "false", "whoami", "id", "cat", "ls", "chmod", "chown",
     "tar", "pgrep", "cmp", "printenv",
 }  # fmt: skip
-BROUGHT = {"brew", "tailscale", "tailscaled", "node_exporter", "tart"}
+BROUGHT = {"tailscale", "tailscaled", "node_exporter", "tart"}
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def full(make: Callable[[Settings], Mac]) -> Mac:
 
 @pytest.mark.parametrize("name", sorted({*PROGRAMS, *ORDINARY} - ANYTHING_GOES))
 def test_an_option_that_nobody_knows_is_refused_and_not_passed_over(name: str, full: Mac) -> None:
-    said = full.run(Call((name, "--no-such-option"), "m1" if name == "brew" else "root"))
+    said = full.run(Call((name, "--no-such-option"), "root"))
 
     assert said.code != 0
     assert said.err

@@ -7,12 +7,11 @@ from pathlib import Path
 from bramley.api.names import host
 from bramley.base import virtual_time
 from bramley.base.clock import Clock
-from bramley.host import ensuring, overview, removing, sequence
+from bramley.host import converge, removal, report, sequence
 from bramley.host.step import Step
-from bramley.sim.macos.call import Call, Said
-from bramley.sim.macos.in_process import ModelConnection
+from bramley.sim.macos.call import NOT_MODELLED, Call, Result
+from bramley.sim.macos.connection import ModelConnection
 from bramley.sim.macos.mac import NOT_FOUND, Mac
-from bramley.sim.macos.programs import refusing
 from tests.unit.host.steps import wanted
 from tests.unit.sim.macos.programs.clocks import Stopped
 
@@ -25,10 +24,10 @@ class Watched(Mac):
 
     unanswered: list[Call]
 
-    def run(self, call: Call) -> Said:
+    def run(self, call: Call) -> Result:
         said = super().run(call)
         is_bare = said.code == NOT_FOUND and call.argv[0] in BROUGHT
-        if said.code in {refusing.NOT_MODELLED, NOT_FOUND} and not is_bare:
+        if said.code in {NOT_MODELLED, NOT_FOUND} and not is_bare:
             self.unanswered.append(call)
         return said
 
@@ -45,10 +44,10 @@ async def test_no_call_of_any_step_is_unknown_to_the_model(tmp_path: Path) -> No
     line = ModelConnection(mac, clock=virtual_time.clock())
     forth: list[Step] = sequence.steps(wanted.spec(tmp_path), clock=virtual_time.clock())
 
-    await ensuring.apply(line, forth)
-    assert (await ensuring.plan(line, forth)).is_empty
-    await line.look(overview.looks("m1"))
-    await ensuring.apply(line, removing.steps("m1", keep_tart=False))
+    await converge.apply(line, forth)
+    assert (await converge.plan(line, forth)).is_empty
+    await line.probe(report.overview_probes("m1"))
+    await converge.apply(line, removal.steps("m1", keep_tart=False))
 
     assert [call.argv for call in mac.unanswered] == []
 

@@ -1,0 +1,198 @@
+"""How a bare Mac is laid out: folders, users, and the files that macOS ships and we touch.
+
+The folders that macOS keeps under /private are links at the top, as there. What a Mac never has before a bootstrap is not laid out.
+"""
+
+from __future__ import annotations
+
+import plistlib
+import uuid
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from bramley.sim.macos import boot, launchd
+
+if TYPE_CHECKING:
+    from bramley.sim.macos.mac import Mac
+from dataclasses import dataclass
+
+_GIB = 1024**3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """One Mac as the provider hands it over: a user who may use sudo with a password, and nothing of ours."""
+
+    user: str = "m1"
+    uid: int = 501
+    password: str = "correct horse battery"  # noqa: S105 - of a simulated user
+    is_admin: bool = True
+    authorized_keys: tuple[str, ...] = ()
+    host_name: str = "mac"
+    macos: str = "26.3"
+    build: str = "25D125"
+    architecture: str = "arm64"
+    model: str = "Macmini9,1"
+    cpus: int = 8
+    memory_bytes: int = 16 * _GIB
+    disk_bytes: int = 460 * _GIB
+    free_bytes: int = 380 * _GIB
+    filevault: bool = False
+    # What turns FileVault on: "restart" is the next one, "login" somebody who answers its question at a login.
+    filevault_after: str = ""
+    # Without a display nobody is logged in by a boot alone: somebody has to kick loginwindow.
+    headless: bool = True
+    # By how much its clock is ahead.
+    clock_ahead_seconds: float = 0.0
+    login_seconds: float = 2.0
+    boot_seconds: float = 40.0
+    # How long a label stays taken after a job that ran was booted out; real Macs take up to some seconds.
+    bootout_seconds: float = 1.0
+    # For how long a daemon of the tailnet that was started anew is on its way back into it.
+    tailnet_seconds: float = 2.0
+    # How many wrong passwords in a row lock the account, and for how long.
+    lockout_after: int = 5
+    lockout_seconds: float = 300.0
+
+
+SEARCHED = ("/usr/local/bin", "/opt/homebrew/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin")
+FOLDERS = (
+    "/Applications",
+    "/Library/LaunchAgents",
+    "/Library/LaunchDaemons",
+    "/Library/Preferences",
+    "/System/Library/CoreServices",
+    "/System/Library/LaunchDaemons",
+    "/Users/Shared",
+    "/Volumes",
+    "/opt",
+    "/private/etc/newsyslog.d",
+    "/private/etc/pf.anchors",
+    "/private/etc/ssh",
+    "/private/etc/sudoers.d",
+    "/private/var/db",
+    "/private/var/log",
+    "/private/var/root",
+    "/private/var/run",
+    "/usr/local",
+)
+_LOGINWINDOW_APP = "/System/Library/CoreServices/loginwindow.app"
+_PF_CONF = """\
+# The main ruleset; components enable pf with -E and load their anchors below com.apple.
+scrub-anchor "com.apple/*"
+nat-anchor "com.apple/*"
+rdr-anchor "com.apple/*"
+dummynet-anchor "com.apple/*"
+anchor "com.apple/*"
+load anchor "com.apple" from "/etc/pf.anchors/com.apple"
+"""
+_PF_APPLE = """\
+anchor "200.AirDrop/*"
+anchor "250.ApplicationFirewall/*"
+"""
+_SUDOERS = """\
+Defaults env_reset
+root ALL = (ALL) ALL
+%admin ALL = (ALL) ALL
+#includedir /private/etc/sudoers.d
+"""
+# sshd waits for connections, which launchd takes for it; loginwindow is bound to the console.
+_DAEMONS: tuple[tuple[str, dict[str, Any]], ...] = (
+    (
+        "ssh.plist",
+        {"Label": "com.openssh.sshd", "ProgramArguments": ["/usr/libexec/sshd-keygen-wrapper"]},
+    ),
+    (
+        f"{launchd.LOGINWINDOW}.plist",
+        {
+            "Label": launchd.LOGINWINDOW,
+            "ProgramArguments": [f"{_LOGINWINDOW_APP}/Contents/MacOS/loginwindow", "console"],
+            "RunAtLoad": True,
+            "KeepAlive": True,
+        },
+    ),
+)
+
+
+def lay_out(mac: Mac, settings: Settings) -> None:
+    """Make the Mac's folders, files and state, and let it start."""
+    mac.store.make(_state(settings))
+    for folder in FOLDERS:
+        mac.files.make_folder(folder)
+    mac.files.make_folder("/private/tmp", mode=0o1777)
+    mac.files.make_folder("/private/var/root", mode=0o750)
+    for name in ("etc", "tmp", "var"):
+        mac.files.link(f"/{name}", f"private/{name}")
+    _lay_out_home(mac, settings)
+    for path, text, mode in _files(settings):
+        mac.files.write(path, text.encode(), mode=mode)
+    with mac.change() as state:
+        boot.start(mac, state)
+
+
+def _files(settings: Settings) -> list[tuple[str, str, int]]:
+    return [
+        ("/etc/pf.conf", _PF_CONF, 0o644),
+        ("/etc/pf.anchors/com.apple", _PF_APPLE, 0o644),
+        ("/etc/sudoers", _SUDOERS, 0o440),
+        ("/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n", 0o644),
+        ("/etc/zshrc", "", 0o444),
+        *((f"/System/Library/LaunchDaemons/{name}", _plist(job), 0o644) for name, job in _DAEMONS),
+        ("/System/Library/CoreServices/SystemVersion.plist", _version_plist(settings), 0o644),
+    ]
+
+
+def _plist(content: dict[str, Any]) -> str:
+    return plistlib.dumps(content).decode()
+
+
+def _version_plist(settings: Settings) -> str:
+    said = {"ProductName": "macOS", "ProductVersion": settings.macos}
+    return _plist({**said, "ProductBuildVersion": settings.build})
+
+
+def _lay_out_home(mac: Mac, settings: Settings) -> None:
+    home, owner = f"/Users/{settings.user}", f"{settings.user}:staff"
+    mac.files.make_folder(home, mode=0o750, owner=owner)
+    mac.files.make_folder(f"{home}/Library", mode=0o700, owner=owner)
+    if settings.authorized_keys:
+        mac.files.make_folder(f"{home}/.ssh", mode=0o700, owner=owner)
+        keys = "".join(f"{line}\n" for line in settings.authorized_keys).encode()
+        mac.files.write(f"{home}/.ssh/authorized_keys", keys, mode=0o600, owner=owner)
+
+
+def _state(settings: Settings) -> dict[str, Any]:
+    groups = ["staff", "admin"] if settings.is_admin else ["staff"]
+    return {
+        "settings": asdict(settings),
+        "users": {
+            "root": {"uid": 0, "groups": ["wheel"], "home": "/var/root", "password": "*"},
+            settings.user: {
+                "uid": settings.uid,
+                "groups": groups,
+                "home": f"/Users/{settings.user}",
+                "password": settings.password,
+            },
+        },
+        "owners": {},
+        "disk": {"total_bytes": settings.disk_bytes, "free_bytes": settings.free_bytes},
+        "filevault": settings.filevault,
+        "filevault_after": settings.filevault_after,
+        "host_name": settings.host_name,
+        "boot": {"count": 0},
+        "console": {"user": None},
+        "launchd": {
+            "jobs": {},
+            "disabled": {},
+            "crashing": {},
+            "protected": [],
+            "last_pid_count": 300,
+        },
+        "local_network": {"active": [], "granted": {}},
+        "sudo": {"refused": False},
+        # What runs besides jobs of launchd, each with its pid and command.
+        "processes": [],
+        # What programs of which nothing is known say, by their bare name: an exit code and a text.
+        "answers": {},
+        "host_key_id": str(uuid.uuid4()),
+    }

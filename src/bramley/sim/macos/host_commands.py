@@ -1,0 +1,299 @@
+"""The commands of the vocabulary on the model of a Mac: what rendered shell does behind SSH, with the same effects and words.
+
+All but a program of the user's own goes through sudo's rules. A file is written beside its place and renamed. Waiting, restarting
+and what may happen to a line are not done here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat as stats
+from collections.abc import AsyncIterator, Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bramley.api.names import host
+from bramley.base.secret import Secret, SecretBytes
+from bramley.host.commands import (
+    Folder,
+    Link,
+    Probe,
+    ReadFile,
+    Remove,
+    Rename,
+    Run,
+    RunProbe,
+    Seal,
+    Stat,
+    Stream,
+    Write,
+)
+from bramley.host.facts import FILE, FOLDER, LINK, OTHER, Answer, Facts, FileStat, RunResult
+from bramley.sim.macos.call import Call, Result, read_file
+from bramley.sim.macos.mac import Mac
+from bramley.sim.macos.programs import sudo, sudoers
+
+
+def folder_digest(folder: Path) -> str:
+    """Return the SHA-256 of what a folder holds."""
+    seal = folder / host.SEAL
+    sealed_at = seal.lstat().st_mtime_ns if seal.exists() else None
+    lines = sorted(os.fsencode(line) + b"\n" for line in _lines(str(folder), sealed_at))
+    return hashlib.sha256(b"".join(lines)).hexdigest()
+
+
+def _lines(folder: str, sealed_at: int | None) -> Iterator[str]:
+    for place, folders, files in os.walk(folder):
+        yield from _told_of_folder(place, folder)
+        links = [name for name in folders if Path(place, name).is_symlink()]
+        for name in (*files, *links):
+            yield from _told(f"{place}/{name}", f".{place[len(folder) :]}/{name}", sealed_at)
+
+
+def _told_of_folder(place: str, folder: str) -> Iterator[str]:
+    if os.lstat(place).st_mode & 0o555 != 0o555:
+        yield f"closed .{place[len(folder) :]}"
+
+
+def _told(path: str, name: str, sealed_at: int | None) -> Iterator[str]:
+    seen = os.lstat(path)
+    if stats.S_ISLNK(seen.st_mode):
+        yield f"link {name}"
+        yield f"end {Path(path).readlink()}"
+    if not stats.S_ISREG(seen.st_mode):
+        return
+    if name.rpartition("/")[2] != host.SEAL:
+        yield f"size {seen.st_size} {name}"
+    if seen.st_mode & 0o111 == 0o111:
+        yield f"run {name}"
+    if seen.st_mode & 0o444 != 0o444:
+        yield f"closed {name}"
+    if sealed_at is not None and seen.st_mtime_ns > sealed_at:
+        yield f"written {name}"
+
+
+def facts(mac: Mac, user: str, probes: Collection[Probe]) -> Facts:
+    """Answer all questions."""
+    may = not isinstance(sudo.decide(mac, Call(("sudo", "-n", "true"), user)), Result)
+    return Facts({probe: _answer(mac, user, probe, as_root=may) for probe in probes})
+
+
+def _answer(mac: Mac, user: str, probe: Probe, *, as_root: bool) -> Answer:
+    match probe:
+        case RunProbe():
+            return said(mac, user, probe)
+        case ReadFile():
+            return _held(mac, "root" if as_root and probe.as_root else user, probe)
+        case Stat():
+            return _found(mac, "root" if as_root else user, probe)
+
+
+def said(mac: Mac, user: str, probe: RunProbe) -> RunResult:
+    """Answer with what a program prints, and its code."""
+    argv = ("sudo", "-n", "--", *probe.argv) if probe.as_root else probe.argv
+    answer = mac.run(Call(argv, user))
+    return RunResult(answer.code, (answer.out + answer.err).encode()[: probe.max_bytes])
+
+
+def _held(mac: Mac, user: str, probe: ReadFile) -> bytes | None:
+    try:
+        content = read_file(mac, Call(("head",), user), probe.path)
+    except PermissionError:
+        return None
+    if content is None:
+        return None
+    return content[: probe.max_bytes] if content.startswith(probe.prefix) else b""
+
+
+def _found(mac: Mac, user: str, probe: Stat) -> FileStat | None:
+    found = mac.files.find(probe.path)
+    if found is None:
+        return None
+    owner = mac.files.owner(probe.path, follow=False)
+    if stats.S_ISLNK(found.st_mode):
+        return FileStat(LINK, owner=owner, target=mac.files.target(probe.path))
+    mode = stats.S_IMODE(found.st_mode)
+    if stats.S_ISDIR(found.st_mode):
+        digest = folder_digest(mac.files.at(probe.path)) if probe.digest else ""
+        return FileStat(FOLDER, mode=mode, owner=owner, digest=digest)
+    if not stats.S_ISREG(found.st_mode):
+        return FileStat(OTHER, mode=mode, owner=owner)
+    digest = _digest(mac, user, probe.path) if probe.digest else ""
+    return FileStat(FILE, mode=mode, owner=owner, size=found.st_size, digest=digest)
+
+
+def _digest(mac: Mac, user: str, path: str) -> str:
+    try:
+        read_file(mac, Call(("shasum",), user), path)
+    except PermissionError:
+        return ""
+    return mac.files.digest(path)
+
+
+# The exit code of scripts that did nothing, as rendered shell has it.
+UNDONE = 125
+# How a new file is called until it is in its place; the digits stand for a token of each call.
+_NEW = ".bramley-new.0123456789abcdef."
+
+
+class Failed(Exception):
+    """A command that ended with a code that is not accepted; the text may hold what it printed."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class PasswordRefused(Failed):
+    """sudo did not take the password that was sent."""
+
+
+def run(mac: Mac, user: str, command: Run) -> None:
+    """Run a program, as root through sudo; a code of sudo's own is never accepted."""
+    # What is typed at a prompt ends with its line.
+    stdin = content_of(command.stdin) + (b"\n" if command.prompt else b"")
+    if command.as_root:
+        become_root(mac, user, command.sudo_password)
+        user = "root"
+    call = Call(command.argv, user, stdin, on_terminal=bool(command.prompt))
+    _accept(mac.run(call), command.accepted_codes)
+
+
+def _accept(said: Result, accepted_codes: tuple[int, ...] = (0,)) -> None:
+    if said.code not in accepted_codes:
+        raise Failed(said.code, (said.err or said.out).strip())
+
+
+def become_root(mac: Mac, user: str, password: Secret | None = None) -> None:
+    """Fail with sudo's words if it does not let the user in; the password is sent once, and only if sudo asks."""
+    asks = password is not None and not sudoers.rules_for(mac, user).without_password
+    words = ("-S", "-p", "") if password else ("-n",)
+    stdin = content_of(password) + b"\n" if password and asks else b""
+    verdict = sudo.decide(mac, Call(("sudo", *words, "--", "true"), user, stdin))
+    if isinstance(verdict, Result):
+        error = PasswordRefused if "incorrect password" in verdict.err else Failed
+        raise error(verdict.code, verdict.err.strip())
+
+
+def content_of(content: bytes | Secret) -> bytes:
+    """Return the bytes that are to arrive."""
+    if isinstance(content, SecretBytes):
+        return content.reveal_bytes()
+    return content.reveal().encode() if isinstance(content, Secret) else content
+
+
+def write(mac: Mac, user: str, command: Write) -> None:
+    """Write a file, let it be checked, and put it in its place."""
+    become_root(mac, user, command.sudo_password)
+    with _placing(mac, command.path) as new:
+        mac.files.write(new, content_of(command.content), mode=command.mode)
+        mac.files.own(new, command.owner, follow=False)
+        if command.check:
+            argv = tuple(new if word == "{}" else word for word in command.check)
+            said = mac.run(Call(argv, "root"))
+            if said.code:
+                told = f"{said.err or said.out}{argv[0]} does not accept the new file"
+                raise Failed(UNDONE, told)
+        mac.files.rename(new, command.path)
+
+
+async def stream(mac: Mac, user: str, command: Stream, blocks: AsyncIterator[bytes]) -> None:
+    """Receive an artifact, see that it is whole, and put it in its place."""
+    become_root(mac, user)
+    artifact = command.artifact
+    with _placing(mac, command.path) as new:
+        mac.files.require_room(artifact.size)
+        size, digest = await _receive(mac, new, blocks)
+        if size != artifact.size:
+            raise Failed(UNDONE, "not all bytes have come")
+        if digest != artifact.sha256:
+            raise Failed(UNDONE, "the bytes that came are not those that were sent")
+        mac.files.at(new).chmod(command.mode)
+        mac.files.own(new, command.owner, follow=False)
+        mac.files.rename(new, command.path)
+
+
+async def _receive(mac: Mac, path: str, blocks: AsyncIterator[bytes]) -> tuple[int, str]:
+    seen, size = hashlib.sha256(), 0
+    with mac.files.at(path).open("wb") as new:
+        async for block in blocks:
+            new.write(block)
+            seen.update(block)
+            size += len(block)
+    return size, seen.hexdigest()
+
+
+@contextmanager
+def _placing(mac: Mac, path: str) -> Iterator[str]:
+    """Give out a name beside a path, which what is made there has until it is renamed; only a cut leaves it behind, for the next one."""
+    folder, _, name = path.rpartition("/")
+    if not mac.files.is_folder(folder or "/"):
+        raise Failed(UNDONE, f"the folder {folder or '/'} is not there")
+    _refuse_folder(mac, path, follow=False)
+    new = f"{folder}/{_NEW}{name}"
+    mac.files.remove(new)
+    try:
+        with _failing():
+            yield new
+    except Failed:
+        mac.files.remove(new)
+        raise
+
+
+def _refuse_folder(mac: Mac, path: str, *, follow: bool) -> None:
+    found = mac.files.at(path, follow=follow)
+    if found.is_dir() and (follow or not found.is_symlink()):
+        raise Failed(UNDONE, f"{path} is a folder")
+
+
+@contextmanager
+def _failing() -> Iterator[None]:
+    """Turn what files and owners refuse into a command that failed."""
+    try:
+        yield
+    except OSError as error:
+        raise Failed(UNDONE, error.strerror or type(error).__name__) from error
+    except LookupError as error:
+        raise Failed(UNDONE, f"chown: {error.args[0]}") from error
+
+
+def folder(mac: Mac, user: str, command: Folder) -> None:
+    """Make a folder, or change its owner and mode."""
+    become_root(mac, user)
+    with _failing():
+        mac.files.make_folder(command.path, mode=command.mode, owner=command.owner)
+
+
+def link(mac: Mac, user: str, command: Link) -> None:
+    """Let a link point to a target."""
+    become_root(mac, user)
+    with _placing(mac, command.path) as new:
+        mac.files.link(new, command.target)
+        mac.files.rename(new, command.path)
+
+
+def rename(mac: Mac, user: str, command: Rename) -> None:
+    """Give another name; a folder is not replaced, nor moved into."""
+    become_root(mac, user)
+    _refuse_folder(mac, command.to, follow=True)
+    with _failing():
+        mac.files.rename(command.path, command.to)
+
+
+def remove(mac: Mac, user: str, command: Remove) -> None:
+    """Remove whatever is there."""
+    become_root(mac, user)
+    with _failing():
+        mac.files.remove(command.path)
+
+
+def seal(mac: Mac, user: str, command: Seal) -> None:
+    """Note in a folder what it holds."""
+    become_root(mac, user)
+    if not mac.files.is_folder(command.path):
+        raise Failed(UNDONE, f"the folder {command.path} is not there")
+    with _failing():
+        mac.files.write(f"{command.path}/{host.SEAL}", b"")
+        told = f"{folder_digest(mac.files.at(command.path))}\n"
+        mac.files.write(f"{command.path}/{host.SEAL}", told.encode())

@@ -1,0 +1,169 @@
+"""What a Mac is: sw_vers, uname and sysctl, from its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bramley.sim.macos.call import Call, Result, not_modelled
+from bramley.sim.macos.mac import Mac
+
+_HEAD = (
+    "Filesystem     1024-blocks      Used Available Capacity iused      ifree %iused  Mounted on\n"
+)
+DATA = "/System/Volumes/Data"
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """One mounted volume."""
+
+    device: str
+    mounted: str
+    total: int
+    free: int
+
+
+def volumes(mac: Mac) -> list[Volume]:
+    """Return what is mounted, the system first."""
+    disk = mac.state["disk"]
+    total, free = int(disk["total_bytes"]), int(disk["free_bytes"])
+    return [
+        Volume("/dev/disk3s1s1", "/", total, free),
+        Volume("/dev/disk3s5", DATA, total, free),
+    ]
+
+
+def df(mac: Mac, call: Call) -> Result:
+    """Tell the room of all volumes, or of those that hold these paths, in kilobytes."""
+    options = [word for word in call.argv[1:] if word.startswith("-")]
+    paths = [word for word in call.argv[1:] if not word.startswith("-")]
+    if not options or set("".join(options)) - set("-kP"):
+        return not_modelled(call, "df without -k, or with other options than -k and -P")
+    missing = [path for path in paths if not mac.files.exists(path)]
+    if missing:
+        return Result(1, err=f"df: {missing[0]}: No such file or directory\n")
+    shown = [_of(mac, path) for path in paths] or volumes(mac)
+    is_posix = "P" in "".join(options)
+    head = "Filesystem 1024-blocks Used Available Capacity Mounted on\n" if is_posix else _HEAD
+    return Result(out=head + "".join(_row(volume, is_posix=is_posix) for volume in shown))
+
+
+def _of(mac: Mac, path: str) -> Volume:
+    """Return the volume of a path: everything that may be written lies on the data's."""
+    system, data = volumes(mac)
+    real = mac.files.real(path)
+    return system if real == "/" or real.startswith(("/System/Library", "/bin", "/sbin")) else data
+
+
+def _row(volume: Volume, *, is_posix: bool) -> str:
+    total, free = volume.total // 1024, volume.free // 1024
+    used = total - free
+    percent = f"{-(-100 * used // (total or 1))}%"
+    words = [volume.device, total, used, free, percent]
+    if not is_posix:
+        words += [404_167, free * 8, "0%"]
+    return " ".join(str(word) for word in (*words, volume.mounted)) + "\n"
+
+
+_USAGE = 1
+# Darwin counted five more than macOS did up to 15; since 26 one less.
+_SEQUOIA, _OLD_LEAD, _NEW_LEAD = 15, 9, -1
+
+
+def sw_vers(mac: Mac, call: Call) -> Result:
+    """Tell the name, version and build of macOS, in options of one or of two dashes."""
+    settings = mac.state["settings"]
+    said = {
+        "ProductName": "macOS",
+        "ProductVersion": settings["macos"],
+        "BuildVersion": settings["build"],
+    }
+    if len(call.argv) == 1:
+        return Result(out="".join(f"{name + ':':<16}\t{value}\n" for name, value in said.items()))
+    asked = {f"-{name[0].lower()}{name[1:]}": value for name, value in said.items()}
+    option = call.argv[1].replace("--", "-", 1)
+    if len(call.argv) != 2 or option not in asked:
+        return Result(
+            _USAGE, err="Usage: sw_vers [--help|--productName|--productVersion|--buildVersion]\n"
+        )
+    return Result(out=f"{asked[option]}\n")
+
+
+def uname(mac: Mac, call: Call) -> Result:
+    """Tell the kernel's name, the host's, the release or the machine."""
+    state = mac.state
+    parts = {
+        "s": "Darwin",
+        "n": str(state["host_name"]),
+        "r": f"{_darwin(state['settings']['macos'])}.0.0",
+        "v": f"Darwin Kernel Version {_darwin(state['settings']['macos'])}.0.0",
+        "m": str(state["settings"]["architecture"]),
+        "p": "arm" if state["settings"]["architecture"] == "arm64" else "i386",
+    }
+    letters = "".join(word.removeprefix("-") for word in call.argv[1:]) or "s"
+    if any(not word.startswith("-") for word in call.argv[1:]) or set(letters) - set("amnprsv"):
+        return Result(_USAGE, err="usage: uname [-amnoprsv]\n")
+    asked = "snrvm" if "a" in letters else letters
+    return Result(out=" ".join(value for key, value in parts.items() if key in asked) + "\n")
+
+
+def sysctl(mac: Mac, call: Call) -> Result:
+    """Tell values of the kernel; setting them is not modelled."""
+    words = list(call.argv[1:])
+    is_bare = words[:1] == ["-n"]
+    names = words[1:] if is_bare else words
+    if not names or any("=" in name or name.startswith("-") for name in names):
+        return not_modelled(call)
+    out, err = "", ""
+    for name in names:
+        value = _VALUES[name](mac) if name in _VALUES else None
+        if value is None:
+            err += f"sysctl: unknown oid '{name}'\n"
+        else:
+            out += f"{value}\n" if is_bare else f"{name}: {value}\n"
+    return Result(1 if err else 0, out=out, err=err)
+
+
+def _darwin(macos: str) -> int:
+    major = int(macos.partition(".")[0])
+    return major + (_OLD_LEAD if major <= _SEQUOIA else _NEW_LEAD)
+
+
+def _setting(name: str) -> Callable[[Mac], Any]:
+    return lambda mac: mac.state["settings"][name]
+
+
+def _is_arm(mac: Mac) -> str | None:
+    """Return 1 on Apple silicon; Macs before it do not know the name."""
+    return "1" if mac.state["settings"]["architecture"] == "arm64" else None
+
+
+def _boot_time(mac: Mac) -> str:
+    return f"{{ sec = {int(mac.state['boot']['started_at'])}, usec = 0 }}"
+
+
+def _boot_session(mac: Mac) -> str:
+    return str(mac.state["boot"]["boot_id"])
+
+
+def _brand(mac: Mac) -> str:
+    return "Apple M1" if _is_arm(mac) else "Intel(R) Core(TM) i7-8700B CPU @ 3.20GHz"
+
+
+_VALUES: Mapping[str, Callable[[Mac], Any]] = {
+    "hw.optional.arm64": _is_arm,
+    "hw.memsize": _setting("memory_bytes"),
+    "hw.ncpu": _setting("cpus"),
+    "hw.physicalcpu": _setting("cpus"),
+    "hw.logicalcpu": _setting("cpus"),
+    "hw.model": _setting("model"),
+    "hw.machine": _setting("architecture"),
+    "kern.osproductversion": _setting("macos"),
+    "kern.osversion": _setting("build"),
+    "kern.hostname": lambda mac: mac.state["host_name"],
+    "kern.boottime": _boot_time,
+    "kern.bootsessionuuid": _boot_session,
+    "machdep.cpu.brand_string": _brand,
+}

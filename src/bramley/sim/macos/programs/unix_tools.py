@@ -1,0 +1,289 @@
+"""Programs that every Unix has, as far as steps call them; only the face that works in process runs these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from bramley.sim.macos import users
+from bramley.sim.macos.call import Call, Result, not_modelled, read_file
+
+if TYPE_CHECKING:
+    from bramley.sim.macos.mac import Mac
+import tarfile
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bramley.sim.macos.mac import Mac
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from bramley.sim.macos import launchd, loginwindow
+
+if TYPE_CHECKING:
+    from bramley.sim.macos.mac import Mac
+
+_USAGE = 2
+# What the kernel keeps of a process' name.
+_LONGEST_NAME = 15
+
+
+def killall(mac: Mac, call: Call) -> Result:
+    """Send a signal to the processes of a name; any signal that programs die of does the same here."""
+    names = [word for word in call.argv[1:] if not word.startswith("-")]
+    if len(names) != 1:
+        return Result(1, err="usage: killall [-signal] name\n")
+    with mac.change() as state:
+        found = [
+            (target, job)
+            for target, job in state["launchd"]["jobs"].items()
+            if "pid" in job and _name(job) == names[0]
+        ]
+        if not found:
+            return Result(1, err="No matching processes were found\n")
+        if not call.is_root:
+            return Result(1, err="No matching processes belonging to you were found\n")
+        for target, _ in found:
+            launchd.hang_up(mac, state, target)
+            if target == loginwindow.TARGET:
+                loginwindow.log_out(mac, state)
+    return Result()
+
+
+def pgrep(mac: Mac, call: Call) -> Result:
+    """Print the ids of processes whose name, or with -f whose whole command line, matches; 1 if there is none.
+
+    Of another user's process only root is told more than the beginning of its name.
+    """
+    words = [word for word in call.argv[1:] if not word.startswith("-")]
+    options = {letter for word in call.argv[1:] if word.startswith("-") for letter in word[1:]}
+    if len(words) != 1 or options - {"f", "x", "q", "l"}:
+        return Result(_USAGE, err="usage: pgrep [-flqx] pattern\n")
+    try:
+        wanted = re.compile(words[0])
+    except re.error:
+        return Result(_USAGE, err="pgrep: Cannot compile regular expression\n")
+    matches = wanted.fullmatch if "x" in options else wanted.search
+    found = []
+    for pid, command, user in processes(mac.state):
+        name = command.partition(" ")[0].rpartition("/")[2]
+        whole = command if "f" in options else name
+        if matches(whole if call.is_root or user == call.user else name[:_LONGEST_NAME]):
+            found.append(pid)
+    out = "" if "q" in options else "".join(f"{pid}\n" for pid in found)
+    return Result(0 if found else 1, out=out)
+
+
+def processes(state: Mapping[str, Any]) -> Iterator[tuple[int, str, str]]:
+    """Yield the ids, command lines and users of what runs: jobs, and what somebody has put into the state under `processes`."""
+    for job in state["launchd"]["jobs"].values():
+        if "pid" in job:
+            yield job["pid"], " ".join(job["arguments"]), job["user"] or "root"
+    for process in state["processes"]:
+        yield process["pid"], process["command"], process.get("user", state["settings"]["user"])
+
+
+def _name(job: Mapping[str, Any]) -> str:
+    return str(job["program"] or job["arguments"][0]).rpartition("/")[2]
+
+
+_FLAGS = set("xzopfC")
+
+
+def tar(mac: Mac, call: Call) -> Result:
+    """Unpack an archive, `-x -z -f FILE -C FOLDER`."""
+    given = _arguments(list(call.argv[1:]))
+    if given is None:
+        return not_modelled(call)
+    archive, folder = given
+    if not mac.files.is_file(archive):
+        return Result(1, err=f"tar: Error opening archive: Failed to open '{archive}'\n")
+    if not mac.files.is_folder(folder):
+        return Result(1, err=f"tar: could not chdir to '{folder}'\n")
+    try:
+        with tarfile.open(mac.files.at(archive), "r:*") as opened:
+            for member in opened:
+                _unpack(mac, call, opened, member, folder)
+    except (tarfile.TarError, EOFError) as error:
+        return Result(1, err=f"tar: Error opening archive: {error}\n")
+    except OSError as error:
+        return Result(
+            1, err=f"tar: {error.strerror}\ntar: Error exit delayed from previous errors.\n"
+        )
+    return Result()
+
+
+def _arguments(words: list[str]) -> tuple[str, str] | None:
+    """Return the archive and the folder; None for a call that is not modelled."""
+    values = {"f": "", "C": "/"}
+    seen: set[str] = set()
+    while words:
+        word = words.pop(0)
+        letters = word.removeprefix("-")
+        # The bundle of letters may stand without a dash, but only first.
+        if (seen and not word.startswith("-")) or set(letters) - _FLAGS:
+            return None
+        seen |= set(letters)
+        for letter in letters:
+            if letter in values:
+                values[letter] = words.pop(0) if words else ""
+    return (values["f"], values["C"]) if "x" in seen and values["f"] else None
+
+
+def _unpack(
+    mac: Mac, call: Call, archive: tarfile.TarFile, member: tarfile.TarInfo, folder: str
+) -> None:
+    if ".." in member.name.split("/"):
+        raise tarfile.TarError("Path contains '..'")
+    path = f"{folder}/{member.name.lstrip('/')}"
+    owner = f"{call.user}:{users.groups_of(mac.state, call.user)[0]}"
+    if member.isdir():
+        mac.files.make_folder(path, mode=member.mode or 0o755, owner=owner)
+        return
+    parent = path.rpartition("/")[0]
+    if not mac.files.is_folder(parent):
+        mac.files.make_folder(parent, owner=owner)
+    if member.issym():
+        mac.files.link(path, member.linkname)
+    else:
+        content = archive.extractfile(member)
+        mac.files.write(path, content.read() if content else b"", mode=member.mode, owner=owner)
+
+
+# What cmp says of a file that it cannot read.
+_TROUBLE = 2
+
+
+def true(mac: Mac, call: Call) -> Result:
+    """Succeed."""
+    del mac, call
+    return Result()
+
+
+def false(mac: Mac, call: Call) -> Result:
+    """Fail."""
+    del mac, call
+    return Result(1)
+
+
+def whoami(mac: Mac, call: Call) -> Result:
+    """Tell who calls."""
+    del mac
+    return Result(out=f"{call.user}\n")
+
+
+def id(mac: Mac, call: Call) -> Result:
+    """Tell a user's number, name or groups: the caller's, if none is named."""
+    options = {letter for word in call.argv[1:] if word.startswith("-") for letter in word[1:]}
+    names = [word for word in call.argv[1:] if not word.startswith("-")]
+    name = names[0] if names else call.user
+    uid = users.uid_of(mac.state, name)
+    if uid is None:
+        return Result(1, err=f"id: {name}: no such user\n")
+    groups = users.groups_of(mac.state, name)
+    if "u" in options:
+        return Result(out=f"{name if 'n' in options else uid}\n")
+    if "G" in options or "g" in options:
+        chosen = groups if "G" in options else groups[:1]
+        told = chosen if "n" in options else [str(users.GROUPS[group]) for group in chosen]
+        return Result(out=f"{' '.join(told)}\n")
+    listed = ",".join(f"{users.GROUPS[group]}({group})" for group in groups)
+    return Result(out=f"uid={uid}({name}) gid={listed.partition(',')[0]} groups={listed}\n")
+
+
+def cat(mac: Mac, call: Call) -> Result:
+    """Print files, or stdin if none is named."""
+    out = "" if call.argv[1:] else call.stdin.decode("utf-8", "replace")
+    for path in call.argv[1:]:
+        try:
+            content = read_file(mac, call, path)
+        except PermissionError:
+            return Result(1, out, f"cat: {path}: Permission denied\n")
+        if content is None:
+            return Result(1, out, f"cat: {path}: No such file or directory\n")
+        out += content.decode("utf-8", "replace")
+    return Result(out=out)
+
+
+def tail(mac: Mac, call: Call) -> Result:
+    """Print the last bytes of one file, as -c counts them."""
+    if len(call.argv) != 4 or call.argv[1] != "-c" or not call.argv[2].isdigit():
+        return not_modelled(call)
+    path, most = call.argv[3], int(call.argv[2])
+    try:
+        content = read_file(mac, call, path)
+    except PermissionError:
+        return Result(1, err=f"tail: {path}: Permission denied\n")
+    if content is None:
+        return Result(1, err=f"tail: {path}: No such file or directory\n")
+    return Result(out=content[-most:].decode("utf-8", "replace") if most else "")
+
+
+def cmp(mac: Mac, call: Call) -> Result:
+    """Compare a file with another one or, as -, with stdin, byte by byte and without a word."""
+    words = [word for word in call.argv[1:] if word != "-s"]
+    if "-s" not in call.argv or len(words) != 2:
+        return not_modelled(call)
+    try:
+        one, other = (call.stdin if path == "-" else read_file(mac, call, path) for path in words)
+    except PermissionError:
+        return Result(_TROUBLE)
+    if one is None or other is None:
+        return Result(_TROUBLE)
+    return Result(0 if one == other else 1)
+
+
+def ls(mac: Mac, call: Call) -> Result:
+    """List the names of one folder, hidden ones with -a."""
+    options = {letter for word in call.argv[1:] if word.startswith("-") for letter in word[1:]}
+    paths = [word for word in call.argv[1:] if not word.startswith("-")]
+    if options - {"1", "a", "A"} or len(paths) != 1:
+        return not_modelled(call)
+    if not mac.files.exists(paths[0]):
+        return Result(1, err=f"ls: {paths[0]}: No such file or directory\n")
+    if not mac.files.is_folder(paths[0]):
+        return Result(out=f"{paths[0]}\n")
+    names = [name for name in mac.files.names(paths[0]) if options & {"a", "A"} or name[0] != "."]
+    return Result(out="".join(f"{name}\n" for name in names))
+
+
+def chown(mac: Mac, call: Call) -> Result:
+    """Give files away, with -R whole folders; root only."""
+
+    def give(path: str, owner: str) -> None:
+        mac.files.own(path, owner, follow=False)
+
+    return _change(mac, call, give)
+
+
+def chmod(mac: Mac, call: Call) -> Result:
+    """Set the permissions of files, with -R of whole folders, by their number."""
+
+    def set_mode(path: str, mode: str) -> None:
+        mac.files.at(path).chmod(int(mode, 8))
+
+    return _change(mac, call, set_mode)
+
+
+def _change(mac: Mac, call: Call, act: Callable[[str, str], None]) -> Result:
+    name, *words = call.argv
+    options = [word for word in words if word.startswith("-")]
+    value, *paths = [word for word in words if not word.startswith("-")] or [""]
+    if set(options) - {"-R", "-h"} or not paths:
+        return not_modelled(call)
+    for path in paths:
+        if mac.files.find(path) is None:
+            return Result(1, err=f"{name}: {path}: No such file or directory\n")
+        if not call.is_root and (name == "chown" or not _owns(mac, call, path)):
+            return Result(1, err=f"{name}: {path}: Operation not permitted\n")
+        try:
+            for each in (path, *(mac.files.walk(path) if "-R" in options else ())):
+                act(each, value)
+        except (LookupError, ValueError) as error:
+            return Result(1, err=f"{name}: {error.args[0]}\n")
+    return Result()
+
+
+def _owns(mac: Mac, call: Call, path: str) -> bool:
+    return mac.files.owner(path).partition(":")[0] == call.user

@@ -1,0 +1,124 @@
+"""sudo behind SSH: the model decides, and what it grants runs for real as the other user, with the caller's own files.
+
+The shim that asks has no rights of its own; it hands its files over and waits. Killed, it takes what it started with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import re
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bramley.sim.macos import users
+from bramley.sim.macos.call import Call, Result
+from bramley.sim.macos.mac import Mac
+from bramley.sim.macos.programs import sudo, sudoers
+from bramley.sim.ssh import processes
+from bramley.sim.ssh.faults import Do, Faults
+from bramley.sim.ssh.processes import Processes, Start
+
+if TYPE_CHECKING:
+    from bramley.sim.ssh.shim_server import Asked, Talk
+
+# What goes through although the environment is made anew; HOME is a Mac's own habit.
+_KEPT = ("HOME", "LANG", "LC_ALL", "PATH", "SSH_CONNECTION", "TERM", "TZ")
+_SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+_BY_SIGNAL = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Elevating:
+    """sudo of one Mac."""
+
+    mac: Mac
+    faults: Faults
+    processes: Processes
+
+    async def answer(self, talk: Talk, asked: Asked, user: str) -> Result:
+        """Run a program as another user, if that is allowed, and return how it ended."""
+        if self.faults.strike(Do.REFUSE_SUDO, " ".join(asked.argv)):
+            return Result(1, err=f"{user} is not in the sudoers file.\n")
+        decision = await self._decide(talk, asked, user)
+        if isinstance(decision, Result):
+            return decision
+        try:
+            return Result(await self._run(talk, asked, decision, user))
+        except FileNotFoundError:
+            return Result(1, err=f"sudo: {decision.argv[0]}: command not found\n")
+        except OSError as error:
+            return Result(1, err=f"sudo: unable to execute {decision.argv[0]}: {error.strerror}\n")
+
+    async def _decide(self, talk: Talk, asked: Asked, user: str) -> sudo.Granted | Result:
+        call = Call(asked.argv, user, on_terminal=asked.on_terminal)
+        wish = sudo.parse(asked.argv[1:])
+        rules = sudoers.rules_for(self.mac, user)
+        is_free = call.is_root or not rules.may or rules.without_password
+        may_ask = wish is not None and (wish.reads_stdin or asked.on_terminal)
+        if wish is None or is_free or wish.is_silent or not may_ask:
+            return sudo.decide(self.mac, call)
+        return await self._authenticate(talk, call, wish.prompt)
+
+    async def _authenticate(self, talk: Talk, call: Call, prompt: str) -> sudo.Granted | Result:
+        """Ask for the password, one line at a time: what follows it on a pipe is the program's."""
+        told = ""
+        for wrong in range(sudo.TRIES):
+            line = await talk.typed(prompt, before=told)
+            if not line:
+                counted = f"sudo: {wrong} incorrect password attempts\n" if wrong else ""
+                return Result(1, err=f"\nsudo: no password was provided\n{counted}")
+            given = Call(call.argv, call.user, line, on_terminal=call.on_terminal)
+            decision = sudo.decide(self.mac, given)
+            if isinstance(decision, sudo.Granted) or decision.code == 0:
+                return decision
+            told = "Sorry, try again.\n"
+        return Result(1, err=f"sudo: {sudo.TRIES} incorrect password attempts\n")
+
+    async def _run(self, talk: Talk, asked: Asked, granted: sudo.Granted, user: str) -> int:
+        ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        start = Start(
+            argv=granted.argv,
+            who=processes.identity_of(self.mac.state, granted.user),
+            files=asked.files,
+            environment=_environment(self.mac, asked, granted, user),
+            folder=asked.folder,
+            largest_file=asked.largest_file,
+        )
+        pid = self.processes.start(start, functools.partial(_settle, ended))
+        async with asyncio.TaskGroup() as group:
+            watching = group.create_task(self._end_with(talk, pid, ended))
+            code = await ended
+            watching.cancel()
+        return code if code >= 0 else _BY_SIGNAL - code
+
+    async def _end_with(self, talk: Talk, pid: int, ended: asyncio.Future[int]) -> None:
+        """End the program when nobody waits for it any more."""
+        await talk.until_gone()
+        with contextlib.suppress(OSError):
+            self.processes.signal(pid, signal.SIGTERM, group=True)
+        _settle(ended, -signal.SIGTERM)
+
+
+def _settle(ended: asyncio.Future[int], code: int) -> None:
+    if not ended.done():
+        ended.set_result(code)
+
+
+def _environment(mac: Mac, asked: Asked, granted: sudo.Granted, user: str) -> dict[str, str]:
+    """Return the environment that sudo makes: little of the caller's, unless it is asked to keep all."""
+    options = asked.argv[1 : len(asked.argv) - len(granted.argv)]
+    keeps_all = any(re.fullmatch(r"-[nSHk]*E[nSHk]*", word) for word in options)
+    inherited: Mapping[str, str] = asked.environment
+    kept = {key: inherited[key] for key in inherited if keeps_all or key in _KEPT}
+    uid = users.uid_of(mac.state, user)
+    made = {"USER": granted.user, "LOGNAME": granted.user, "SUDO_USER": user, "SUDO_UID": str(uid)}
+    if any(re.fullmatch(r"-[nSEk]*H[nSEk]*", word) for word in options):
+        made["HOME"] = users.home_of(mac.state, granted.user)
+    given = {
+        word.partition("=")[0]: word.partition("=")[2] for word in options if _SETTING.match(word)
+    }
+    return {**kept, **made, **given}

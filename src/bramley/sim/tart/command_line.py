@@ -1,0 +1,251 @@
+"""The command line: which command takes what, help, and how every end is told.
+
+Before each command but `pull` and `clone` the folder of unfinished work is swept of what nobody holds a lock on; so a killed pull
+can be resumed only if no other command came between.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import NamedTuple
+
+from bramley.sim.tart import bundles, layout
+from bramley.sim.tart.arguments import Arguments, Syntax, parse
+from bramley.sim.tart.effects import (
+    Err,
+    Flock,
+    Interrupted,
+    Out,
+    ProcessEnvironment,
+    Sleep,
+    Steps,
+    Substeps,
+)
+from bramley.sim.tart.failures import USAGE, Failed, WrongUsage
+from bramley.sim.tart.settings import BadSettings, Context, read_context
+
+BAD_SETTINGS = 78
+
+
+class Verb(NamedTuple):
+    """One command: where its code is, loaded only when it is called, what it takes, and a line for people."""
+
+    module: str
+    function: str
+    syntax: Syntax
+    about: str
+
+
+_RUN = Syntax(
+    ("name",),
+    options=(
+        "dir",
+        "disk",
+        "root-disk-opts",
+        "net-bridged",
+        "net-softnet-allow",
+        "net-softnet-block",
+        "net-softnet-expose",
+        "serial-path",
+    ),
+    flags=(
+        "no-graphics",
+        "graphics",
+        "vnc",
+        "vnc-experimental",
+        "net-softnet",
+        "net-host",
+        "suspendable",
+        "recovery",
+        "rosetta",
+        "nested",
+        "serial",
+        "no-audio",
+        "no-clipboard",
+        "no-trackpad",
+        "no-pointer",
+        "no-keyboard",
+        "capture-system-keys",
+    ),
+)
+_SET = Syntax(
+    ("name",),
+    options=("cpu", "memory", "display", "disk-size"),
+    flags=("random-mac", "random-serial", "display-refit", "no-display-refit"),
+)
+_NAME = ("name",)
+VERBS: Mapping[str, Verb] = {
+    "create": Verb(
+        "vms",
+        "create",
+        Syntax(_NAME, ("from-ipsw", "disk-size", "disk-format"), ("linux",)),
+        "Create an empty VM",
+    ),
+    "clone": Verb(
+        "vms",
+        "clone",
+        Syntax(
+            ("source-name", "new-name"),
+            ("concurrency", "prune-limit"),
+            ("insecure", "deduplicate", "overwrite"),
+        ),
+        "Clone a VM or an image",
+    ),
+    "run": Verb("run", "run", _RUN, "Run a VM"),
+    "set": Verb("vms", "change", _SET, "Change a VM's hardware"),
+    "get": Verb("queries", "get", Syntax(_NAME, ("format",)), "Show a VM"),
+    "list": Verb(
+        "queries",
+        "listing",
+        Syntax((), ("source", "format"), ("quiet",), (("q", "quiet"),)),
+        "List VMs and cached images",
+    ),
+    "login": Verb(
+        "registry",
+        "login",
+        Syntax(("host",), ("username",), ("password-stdin", "insecure", "no-validate")),
+        "Keep credentials of a registry",
+    ),
+    "logout": Verb("registry", "logout", Syntax(("host",)), "Forget credentials of a registry"),
+    "ip": Verb("queries", "ip", Syntax(_NAME, ("wait", "resolver")), "Print the address of a VM"),
+    "exec": Verb(
+        "run",
+        "execute",
+        Syntax(
+            ("name", "command"),
+            flags=("interactive", "tty"),
+            short=(("i", "interactive"), ("t", "tty")),
+            takes_rest=True,
+        ),
+        "Run a command in a VM",
+    ),
+    "pull": Verb(
+        "pull",
+        "pull",
+        Syntax(("remote-name",), ("concurrency",), ("insecure", "deduplicate")),
+        "Pull an image",
+    ),
+    "push": Verb(
+        "push",
+        "push",
+        Syntax(
+            ("local-name", "remote-names"),
+            ("concurrency", "chunk-size", "label"),
+            ("insecure", "populate-cache"),
+            repeats_last=True,
+        ),
+        "Push a VM to a registry",
+    ),
+    "prune": Verb(
+        "prune",
+        "prune",
+        Syntax((), ("entries", "older-than", "space-budget", "cache-budget"), ("gc",)),
+        "Delete what was not used for long",
+    ),
+    "rename": Verb("vms", "rename", Syntax(("name", "new-name")), "Rename a VM"),
+    "stop": Verb("run", "stop", Syntax(_NAME, ("timeout",), (), (("t", "timeout"),)), "Stop a VM"),
+    "suspend": Verb("run", "suspend", Syntax(_NAME), "Save a VM's state and stop it"),
+    "delete": Verb("vms", "delete", Syntax(_NAME, repeats_last=True), "Delete VMs and images"),
+    "fqn": Verb("vms", "fqn", Syntax(_NAME), "Print the digest that a cached tag means"),
+}
+HELP_WORDS = frozenset({"--help", "-h", "help"})
+
+
+def main(words: Sequence[str], process: ProcessEnvironment) -> Steps:
+    """Run one command line."""
+    try:
+        context = read_context(process)
+    except BadSettings as error:
+        yield Err(f"simulated tart: {error}")
+        return BAD_SETTINGS
+    word = words[0] if words else "--help"
+    if word == "--version":
+        yield Out(context.settings.version)
+        return 0
+    if word in HELP_WORDS or word not in VERBS:
+        return (yield from _help(word))
+    if HELP_WORDS & set(words[1:2]):
+        yield Out(usage(word))
+        return 0
+    return (yield from _report_failures(word, words[1:], context))
+
+
+def _help(word: str) -> Steps:
+    if word not in HELP_WORDS:
+        yield Err(f"Error: Unexpected argument '{word}'")
+        yield Err("Usage: tart <subcommand>\n  See 'tart --help' for more information.")
+        return USAGE
+    width = max(map(len, VERBS))
+    lines = [f"  {name.ljust(width)}  {verb.about}" for name, verb in VERBS.items()]
+    yield Out("USAGE: tart <subcommand>\n\nSUBCOMMANDS:\n" + "\n".join(lines))
+    return 0
+
+
+def usage(word: str) -> str:
+    """Return what a command takes."""
+    syntax = VERBS[word].syntax
+    parts = [f"<{name}>" for name in syntax.positionals]
+    parts += [f"[--{name} <{name}>]" for name in syntax.options]
+    parts += [f"[--{name}]" for name in syntax.flags]
+    return f"OVERVIEW: {VERBS[word].about}\n\nUSAGE: tart {word} {' '.join(parts)}"
+
+
+def _report_failures(word: str, words: Sequence[str], context: Context) -> Steps:
+    """Run a command and print how it failed."""
+    try:
+        return (yield from _run(word, words, context))
+    except WrongUsage as wrong:
+        yield Err(wrong.message)
+        yield Err(f"Usage: {usage(word).rpartition('USAGE: ')[2]}")
+        yield Err(f"  See 'tart {word} --help' for more information.")
+        return USAGE
+    except Failed as failed:
+        yield Err(failed.message)
+        return failed.code
+    except OSError as error:
+        # Another process took a file away, or the real volume is full: told as the system tells it.
+        yield Err(f"Error: {error.strerror}: {error.filename}")
+        return 1
+    except Interrupted:
+        yield Err("Error: CancellationError()")
+        return 1
+
+
+def _run(word: str, words: Sequence[str], context: Context) -> Steps:
+    verb = VERBS[word]
+    arguments = parse(words, verb.syntax)
+    layout.prepare(context.home)
+    if word not in {"pull", "clone"}:
+        yield from _remove_unlocked_staging(context)
+    target = target_of(word, arguments)
+    yield from _strike_faults(context, word, target, "start")
+    module = import_module(f"bramley.sim.tart.{verb.module}")
+    function: Callable[[Arguments, Context], Steps] = getattr(module, verb.function)
+    code = yield from function(arguments, context)
+    yield from _strike_faults(context, word, target, "end")
+    return code
+
+
+def target_of(word: str, arguments: Arguments) -> str:
+    """Return the name by which faults find a call: what it makes or changes."""
+    if word == "clone":
+        return arguments["new-name"]
+    return arguments.positionals[0] if arguments.positionals else ""
+
+
+def _strike_faults(context: Context, word: str, target: str, at: str) -> Substeps:
+    """Be slow, hang or fail as the settings say, before the work or after it was done."""
+    if slow := context.fault(word, target, "slow", at=at):
+        yield Sleep(slow.seconds)
+    if context.fault(word, target, "hang", at=at):
+        yield Sleep(float("inf"))
+    if fails := context.fault(word, target, "fail", at=at):
+        raise Failed(fails.code, fails.stderr)
+
+
+def _remove_unlocked_staging(context: Context) -> Substeps:
+    for entry in os.listdir(layout.staging(context.home)):
+        path = os.path.join(layout.staging(context.home), entry)
+        is_left: bool = yield Flock(path, wait=False)
+        if is_left:
+            bundles.remove(path)

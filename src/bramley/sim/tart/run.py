@@ -1,0 +1,343 @@
+"""`tart run`: from the validation, which opens the VM, to the end of its guest; and `stop` and `suspend`, which signal it.
+
+The POSIX lock on config.json says that a VM runs and who runs it, so nothing here opens that file while it is held.
+Exit code 0 is no proof of a clean end: a crash of the guest has it too.
+"""
+
+import json
+import os
+from collections.abc import Generator, Mapping
+from typing import Any
+
+from bramley.sim.tart import bundles, layout
+from bramley.sim.tart.arguments import Arguments
+from bramley.sim.tart.effects import (
+    CRASHED,
+    HALTED,
+    Answer,
+    Ask,
+    AwaitGuest,
+    Boot,
+    Effect,
+    Flock,
+    Interrupted,
+    IsFlocked,
+    Out,
+    Plan,
+    PowerOff,
+    ReadStdin,
+    RunHolder,
+    RunLock,
+    Signal,
+    Sleep,
+    Steps,
+    Unflock,
+    Write,
+)
+from bramley.sim.tart.failures import (
+    Failed,
+    WrongUsage,
+    is_already_running,
+    is_not_running,
+    virtualization,
+)
+from bramley.sim.tart.settings import Context
+
+PATIENCE = 10.0
+
+
+def execute(arguments: Arguments, context: Context) -> Steps:
+    """Run a command in a running VM."""
+    name, *argv = arguments.positionals
+    path = os.path.join(layout.existing(context.home, name), layout.CONFIG)
+    holder: int | None = yield RunHolder(path)
+    if holder is None:
+        raise is_not_running(name)
+    stdin: bytes = b""
+    if arguments.has("interactive"):
+        stdin = yield ReadStdin()
+    answer: Answer | None = None
+    if context.fault("exec", name, "no_agent"):
+        yield Sleep(PATIENCE)
+    else:
+        answer = yield Ask(name, tuple(argv), stdin.decode(), PATIENCE)
+    if answer is None:
+        raise Failed(
+            1, "Error: unavailable (14): failed to connect to the VM, is the guest agent running?"
+        )
+    yield Sleep(answer.seconds)
+    if answer.stdout:
+        yield Write(answer.stdout, is_error=False)
+    if answer.stderr:
+        yield Write(answer.stderr, is_error=True)
+    return answer.code
+
+
+DEAD_SESSION = "no-session"
+
+
+def has_session(context: Context) -> bool:
+    """Tell whether somebody is logged in at the screen; the file lets another program end and renew the session."""
+    is_dead = os.path.exists(os.path.join(context.hidden, DEAD_SESSION))
+    return bool(context.settings.host["has_session"]) and not is_dead
+
+
+def slots_folder(context: Context) -> str:
+    """Return the folder of slots in use."""
+    return os.path.join(context.hidden, "slots")
+
+
+def take_slot(context: Context, name: str, *, is_macos: bool) -> Generator[Effect, Any, str]:
+    """Return a slot that we hold, for the guest to take over; a third macOS guest is refused."""
+    place = slots_folder(context)
+    os.makedirs(place, exist_ok=True)
+    # Two processes must not count at the same time.
+    yield Flock(place, wait=True)
+    used = yield from _used(context)
+    allowed = int(context.settings.host["macos_guests"])
+    if is_macos and used + int(context.settings.host["leaked_slots"]) >= allowed:
+        raise (yield from limit_failure(context))
+    slot = os.path.join(place, context.entropy(8).hex())
+    with open(slot, "w", encoding="utf-8") as file:
+        json.dump({"vm": name, "is_macos": is_macos}, file)
+    yield Flock(slot, wait=True)
+    yield Unflock(place)
+    return slot
+
+
+def _used(context: Context) -> Generator[Effect, Any, int]:
+    used = 0
+    for entry in os.listdir(slots_folder(context)):
+        slot = os.path.join(slots_folder(context), entry)
+        is_held: bool = yield IsFlocked(slot)
+        if not is_held:
+            os.unlink(slot)
+            continue
+        with open(slot, encoding="utf-8") as file:
+            used += bool(json.load(file)["is_macos"])
+    return used
+
+
+def limit_failure(context: Context) -> Generator[Effect, Any, Failed]:
+    """Return the refusal of a third VM; it names those that tart can see, which a leaked one is not."""
+    if not context.settings.is_at_least("2.18.1"):
+        return virtualization(
+            6, "The maximum supported number of active virtual machines has been reached."
+        )
+    seen = []
+    for other in layout.names(context.home):
+        config = os.path.join(layout.vm(context.home, other), layout.CONFIG)
+        holder: int | None = yield RunHolder(config)
+        if holder is not None:
+            seen.append(other)
+    hint = f" (other running VMs: {', '.join(seen)})" if seen else ""
+    return Failed(1, f"The number of VMs exceeds the system limit{hint}")
+
+
+ENDINGS: Mapping[int, str] = {
+    HALTED: "guest has stopped the virtual machine",
+    CRASHED: "guest has stopped the virtual machine due to error: "
+    'Error Domain=VZErrorDomain Code=1 "Internal Virtualization error."',
+}
+DISCONNECTED_TEXT = (
+    "virtual machine's network attachment has been disconnected with error: "
+    'Error Domain=VZErrorDomain Code=7 "The network attachment was lost."'
+)
+NETWORKS = ("net-bridged", "net-softnet", "net-host")
+POLL = 0.1
+
+
+def run(arguments: Arguments, context: Context) -> Steps:
+    """Run a VM until its guest or somebody ends it."""
+    name = arguments["name"]
+    bundle = _validated(arguments, context, name)
+    shares = [_share(text) for text in arguments.every("dir")]
+    _check_disks(arguments)
+    yield Flock(context.home, wait=True)
+    config = bundles.read_config(bundle)
+    yield from _separate_macs(context, name, bundle, config)
+    path = os.path.join(bundle, layout.CONFIG)
+    bundles.touch(bundle, context)
+    is_ours: bool = yield RunLock(path)
+    if not is_ours:
+        raise is_already_running(name)
+    yield Unflock(context.home)
+    yield Sleep(context.settings.seconds("start"))
+    yield from _check_start(context, name, shares)
+    slot = yield from take_slot(context, name, is_macos=config["os"] == "darwin")
+    outlives = context.fault("run", name, "outlives") is not None
+    _restore(bundle)
+    plan = Plan(name, config["macAddress"], dict(shares), outlives)
+    yield Boot(plan, slot)
+    yield from _tell_screen(arguments, context)
+    return (yield from _follow(context, name, bundle, outlives=outlives))
+
+
+def _validated(arguments: Arguments, context: Context, name: str) -> str:
+    """Open the VM during validation: for that reason a missing one has code 1 and a prefix here."""
+    chosen = [word for word in NETWORKS if arguments.has(word) or arguments.find(word)]
+    if len(chosen) > 1:
+        raise WrongUsage(f"--{chosen[0]} and --{chosen[1]} are mutually exclusive")
+    if arguments.has("graphics") and arguments.has("no-graphics"):
+        raise WrongUsage("--graphics and --no-graphics are mutually exclusive")
+    if arguments.find("net-bridged") == "list":
+        raise Failed(1, 'en0 (or "Ethernet")')
+    _check_disk_options(arguments)
+    try:
+        return layout.existing(context.home, name)
+    except Failed as failed:
+        raise Failed(1, f"Error: {failed.message}") from failed
+
+
+def _check_disk_options(arguments: Arguments) -> None:
+    known = {
+        "ro",
+        *(f"sync={each}" for each in ("none", "fsync", "full")),
+        *(f"caching={each}" for each in ("automatic", "cached", "uncached")),
+    }
+    for option in (arguments.find("root-disk-opts") or "ro").split(","):
+        if option not in known:
+            raise WrongUsage(f"unsupported root disk option '{option}'")
+
+
+def _check_disks(arguments: Arguments) -> None:
+    """Refuse further disks that are not there; what is on them is nothing to the simulated guest."""
+    for text in arguments.every("disk"):
+        path = text.partition(",")[0].removesuffix(":ro")
+        if not os.path.exists(path):
+            raise Failed(1, f"disk {path} does not exist")
+
+
+def _share(text: str) -> tuple[str, dict[str, Any]]:
+    """Read `[name:]path[:ro][,tag=T]`."""
+    text = text.partition(",tag=")[0]
+    is_read_only = text.endswith(":ro")
+    text = text.removesuffix(":ro")
+    name, colon, path = text.partition(":")
+    if not colon:
+        name, path = os.path.basename(text), text
+    return name, {"path": path, "read_only": is_read_only}
+
+
+def _separate_macs(
+    context: Context, name: str, bundle: str, config: dict[str, Any]
+) -> Generator[Effect, Any, None]:
+    """Give the VM a new MAC if a running one has the same."""
+    for other in layout.names(context.home):
+        if other == name:
+            continue
+        folder = layout.vm(context.home, other)
+        holder: int | None = yield RunHolder(os.path.join(folder, layout.CONFIG))
+        if holder is None or bundles.read_config(folder)["macAddress"] != config["macAddress"]:
+            continue
+        yield Out(f'VM "{other}" is running with the same MAC address!')
+        yield Out("Regenerating MAC address...")
+        config["macAddress"] = bundles.new_mac(context)
+        bundles.write_config(bundle, config)
+
+
+def _check_start(
+    context: Context, name: str, shares: list[tuple[str, dict[str, Any]]]
+) -> Generator[Effect, Any, None]:
+    """Fail as Apple's framework does when something is amiss."""
+    if context.fault("run", name, "no_session") or not has_session(context):
+        raise virtualization(-9, "The virtual machine failed to start: HostKey is not available.")
+    if context.fault("run", name, "nvram_locked"):
+        raise virtualization(2, "Failed to lock auxiliary storage. (POSIX 35)")
+    if context.fault("run", name, "softnet_died"):
+        raise Failed(1, "Softnet process terminated prematurely")
+    if context.fault("run", name, "limit"):
+        raise (yield from limit_failure(context))
+    if not all(os.path.isdir(share["path"]) for _, share in shares):
+        raise virtualization(2, "The directory sharing device configuration is invalid.")
+    if bundles.disk_content(layout.vm(context.home, name)).get("facts", {}).get("is_too_new"):
+        raise Failed(1, "Error: the host macOS version is outdated to run this virtual machine")
+
+
+def _restore(bundle: str) -> None:
+    """Take a saved state away, once it runs again; and a socket that an earlier run left."""
+    for file in (layout.STATE, layout.SOCKET):
+        bundles.remove(os.path.join(bundle, file))
+
+
+def _tell_screen(arguments: Arguments, context: Context) -> Generator[Effect, Any, None]:
+    """Print where the screen can be seen, if nobody is there to open it for."""
+    is_shown = arguments.has("vnc") or arguments.has("vnc-experimental")
+    if not is_shown or not (context.is_plain or arguments.has("no-graphics")):
+        return
+    digits = context.entropy(10)
+    words = "-".join(
+        "".join("abcdefghijklmnopqrstuvwxyz"[byte % 26] for byte in digits[start : start + 2])
+        for start in range(0, 8, 2)
+    )
+    port = 50000 + int.from_bytes(digits[8:], "big") % 10000
+    yield Out(f"VNC server is running at vnc://:{words}@127.0.0.1:{port}")
+
+
+def _follow(context: Context, name: str, bundle: str, *, outlives: bool) -> Steps:
+    is_stuck = False
+    while True:
+        try:
+            ending: int = yield AwaitGuest()
+        except Interrupted as interrupted:
+            if interrupted.signal == "USR1":
+                return (yield from _save(context, bundle))
+            if interrupted.signal == "USR2" or is_stuck:
+                continue
+            yield Out("Stopping VM...")
+            if context.fault("run", name, "ignores_stop"):
+                is_stuck = True
+                continue
+            yield Sleep(context.settings.seconds("stop"))
+            if not outlives:
+                yield PowerOff()
+            return 0
+        yield Out(ENDINGS.get(ending, DISCONNECTED_TEXT))
+        return 0
+
+
+def _save(context: Context, bundle: str) -> Steps:
+    yield Out("pausing VM to take a snapshot...")
+    yield Out("creating a snapshot...")
+    yield Sleep(context.settings.seconds("snapshot"))
+    with open(os.path.join(bundle, layout.STATE), "w", encoding="utf-8") as file:
+        json.dump({"saved": context.now()}, file)
+    yield Out("snapshot created successfully! shutting down the VM...")
+    yield PowerOff()
+    return 0
+
+
+def stop(arguments: Arguments, context: Context) -> Steps:
+    """Have the process that runs a VM cut its power, by force after the timeout."""
+    name = arguments["name"]
+    limit = arguments.whole("timeout", 30)
+    bundle = layout.existing(context.home, name)
+    path = os.path.join(bundle, layout.CONFIG)
+    holder: int | None = yield RunHolder(path)
+    if holder is None:
+        if not os.path.exists(os.path.join(bundle, layout.STATE)):
+            raise is_not_running(name)
+        bundles.remove(os.path.join(bundle, layout.STATE))
+        return 0
+    yield Signal(holder, "INT")
+    until = context.now() + limit
+    while context.now() < until:
+        yield Sleep(POLL)
+        holder = yield RunHolder(path)
+        if holder is None:
+            return 0
+    if holder is not None:
+        yield Signal(holder, "KILL")
+    return 0
+
+
+def suspend(arguments: Arguments, context: Context) -> Steps:
+    """Have the process that runs a VM save its state, without waiting for it."""
+    name = arguments["name"]
+    path = os.path.join(layout.existing(context.home, name), layout.CONFIG)
+    holder: int | None = yield RunHolder(path)
+    if holder is None:
+        # Tart nests the sentence in itself here.
+        raise is_not_running(is_not_running(name).message)
+    yield Signal(holder, "USR1")
+    return 0

@@ -1,0 +1,54 @@
+"""A Mac that was being made when the power went: nothing of it is taken for a Mac, and nothing of anybody's is taken away."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from bramley.sim.macos.fresh_install import Settings
+from bramley.sim.macos.mac import Mac
+
+
+def cut_short(root: Path) -> None:
+    """Begin to make a Mac, which has no room for its files."""
+    with pytest.raises(OSError, match="No space") as raised:
+        Mac.make(root, settings=Settings(free_bytes=0))
+    assert raised.value.errno == errno.ENOSPC
+    assert (root / "Library").exists()
+
+
+def test_a_mac_whose_making_was_cut_short_is_made_anew(tmp_path: Path) -> None:
+    cut_short(tmp_path / "mac")
+    (tmp_path / "mac/Library/half").touch()
+    assert not Mac.is_made(tmp_path / "mac")
+    assert Mac.may_be_made(tmp_path / "mac")
+
+    anew = Mac.make(tmp_path / "mac")
+
+    assert Mac.is_made(tmp_path / "mac")
+    assert anew.snapshot() == Mac.make(tmp_path / "another").snapshot()
+
+
+def test_what_somebody_wrote_for_the_mac_outlives_a_cut(tmp_path: Path) -> None:
+    faults = tmp_path / "mac/.mac/faults.json"
+    faults.parent.mkdir(parents=True)
+    faults.write_text("[]")
+    cut_short(tmp_path / "mac")
+
+    Mac.make(tmp_path / "mac")
+
+    assert faults.read_text() == "[]"
+
+
+def test_a_mac_may_be_made_where_nothing_of_anybody_lies(tmp_path: Path) -> None:
+    assert Mac.may_be_made(tmp_path / "missing")
+    assert Mac.may_be_made(tmp_path)
+    # As a process leaves it that is killed at its very first step.
+    (tmp_path / ".mac").mkdir()
+    (tmp_path / ".mac/served").touch()
+    assert Mac.may_be_made(tmp_path)
+
+    (tmp_path / "letter.txt").touch()
+    assert not Mac.may_be_made(tmp_path)
