@@ -117,7 +117,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     try:
-        selected = tiers.chosen(os.environ.get("TIERS", ""))
+        selected = tiers.selected(os.environ.get("TIERS", ""))
     except ValueError as error:
         raise pytest.UsageError(str(error)) from error
     deselected = [item for item in items if tier_of(item) not in selected]

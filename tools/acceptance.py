@@ -24,8 +24,7 @@ from prometheus_client import CollectorRegistry
 
 from bramley.agent import platform
 from bramley.agent.metrics import AgentMetrics
-from bramley.agent.platform import System
-from bramley.agent.platform import fd_events
+from bramley.agent.platform import System, fd_events
 from bramley.agent.processes import SystemPrograms
 from bramley.agent.runs import Run
 from bramley.agent.supervised_runs import SupervisedRuns
@@ -59,13 +58,13 @@ class Wrong(Exception):
 Check = Callable[[Scene], Awaitable[str]]
 
 
-def expect(holds: object, told: str) -> None:
+def expect(holds: object, message: str) -> None:
     """Fail the check unless this holds."""
     if not holds:
-        raise Wrong(told)
+        raise Wrong(message)
 
 
-def said(*argv: str) -> str:
+def output_of(*argv: str) -> str:
     """Return what a program of the system prints in the C locale and UTC."""
     environment = {**os.environ, "LC_ALL": "C", "TZ": "UTC0"}
     done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=True)
@@ -73,13 +72,13 @@ def said(*argv: str) -> str:
 
 
 async def boot_has_an_id(scene: Scene) -> str:
-    """Compare the id of this boot with what sysctl tells."""
-    told = scene.host.boot_id()
-    expect(told and told == scene.host.boot_id(), f"told {told!r} and then something else")
+    """Compare the id of this boot with sysctl's."""
+    actual = scene.host.boot_id()
+    expect(actual and actual == scene.host.boot_id(), f"got {actual!r} and then another id")
     if IS_MAC:
-        known = said("sysctl", "-n", "kern.bootsessionuuid")
-        expect(told == known, f"told {told}, and sysctl {known}")
-    return told
+        known = output_of("sysctl", "-n", "kern.bootsessionuuid")
+        expect(actual == known, f"got {actual}, and sysctl {known}")
+    return actual
 
 
 async def starts_of_processes_agree(scene: Scene) -> str:
@@ -87,15 +86,15 @@ async def starts_of_processes_agree(scene: Scene) -> str:
     began = scene.host.began(os.getpid())
     expect(began, "our own start is unknown")
     if IS_MAC:
-        noted = said("ps", "-o", "lstart=", "-p", str(os.getpid()))
-        expect(noted.split() == str(began).split(), f"told {began!r}, and ps {noted!r}")
+        noted = output_of("ps", "-o", "lstart=", "-p", str(os.getpid()))
+        expect(noted.split() == str(began).split(), f"got {began!r}, and ps {noted!r}")
     expect(scene.host.is_same(os.getpid(), str(began)), "we are not taken for ourselves")
     return str(began)
 
 
 @contextlib.contextmanager
 def held(path: Path) -> Iterator[int]:
-    """Let another process hold the POSIX lock of a file."""
+    """Have another process hold the POSIX lock of a file."""
     with subprocess.Popen(
         [sys.executable, "-c", _HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as holder:
@@ -106,13 +105,13 @@ def held(path: Path) -> Iterator[int]:
 
 
 async def holders_of_locks_are_seen(scene: Scene) -> str:
-    """Ask for the holder of a lock, which is how a running VM is known."""
+    """Query the holder of a lock, which is how a running VM is detected."""
     path = scene.folder / "locked"
     path.write_text("{}")
     expect(scene.host.lock_holder(path) is None, "a free file has a holder")
     with held(path) as pid:
         found = scene.host.lock_holder(path)
-        expect(found == pid, f"told {found}, and {pid} holds it")
+        expect(found == pid, f"got {found}, and {pid} holds it")
     with path.open("r+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         expect(scene.host.lock_holder(path) is None, "an flock is taken for tart's lock")
@@ -134,26 +133,29 @@ async def cpu_time_is_in_seconds(scene: Scene) -> str:
         pass
     usage = scene.host.usage(os.getpid())
     known = time.process_time()
-    expect(usage, "nothing is told of us")
-    told = usage.cpu.total_seconds() if usage else 0.0
-    expect(abs(told - known) < 0.3, f"told {told:.2f} s, and it is {known:.2f} s")
-    return f"{told:.2f} s, {usage.resident_bytes // 2**20 if usage else 0} MiB"
+    expect(usage, "no usage was reported")
+    actual = usage.cpu.total_seconds() if usage else 0.0
+    expect(abs(actual - known) < 0.3, f"got {actual:.2f} s, and it is {known:.2f} s")
+    return f"{actual:.2f} s, {usage.resident_bytes // 2**20 if usage else 0} MiB"
 
 
 async def address_is_ours(scene: Scene) -> str:
-    """Look for the told address among those of the interfaces."""
-    told = scene.host.address()
+    """Look for the reported address among those of the interfaces."""
+    actual = scene.host.address()
     if IS_MAC:
-        expect(told and f"inet {told} " in said("ifconfig", "-a"), f"{told} is none of ours")
-    return str(told)
+        expect(
+            actual and f"inet {actual} " in output_of("ifconfig", "-a"),
+            f"{actual} is not an address of this host",
+        )
+    return str(actual)
 
 
 async def room_is_that_of_df(scene: Scene) -> str:
-    """Compare the size of the volume with what df tells."""
-    told = scene.host.space(scene.folder)
-    blocks = int(said("df", "-Pk", str(scene.folder)).splitlines()[-1].split()[-5])
-    expect(abs(told.total - blocks * 1024) < 2**20, f"told {told.total}, and df {blocks * 1024}")
-    return f"{told.free // 10**9} of {told.total // 10**9} GB free"
+    """Compare the size of the volume with df's."""
+    actual = scene.host.space(scene.folder)
+    blocks = int(output_of("df", "-Pk", str(scene.folder)).splitlines()[-1].split()[-5])
+    expect(abs(actual.total - blocks * 1024) < 2**20, f"got {actual.total}, and df {blocks * 1024}")
+    return f"{actual.free // 10**9} of {actual.total // 10**9} GB free"
 
 
 async def ends_are_heard_at_once(_: Scene) -> str:
@@ -161,7 +163,7 @@ async def ends_are_heard_at_once(_: Scene) -> str:
     # A busy machine may be late once, but not each time.
     waited = 0.0
     for _again in range(10):
-        pid = int(said("/bin/sh", "-c", "sleep 0.5 >/dev/null 2>&1 & echo $!"))
+        pid = int(output_of("/bin/sh", "-c", "sleep 0.5 >/dev/null 2>&1 & echo $!"))
         began = time.monotonic()
         async with asyncio.timeout(PATIENCE):
             await fd_events.wait_for_exit(pid)
@@ -189,14 +191,14 @@ async def runs_are_supervised(scene: Scene) -> str:
 async def session_is_there(_: Scene) -> str:
     """Look for the GUI session without which no VM starts."""
     if not IS_MAC:
-        return "not asked: this is no Mac"
-    told = said("launchctl", "print", f"gui/{os.getuid()}")
-    expect("session = Aqua" in told, "nobody is logged in at the screen")
+        return "not checked: this is not a Mac"
+    actual = output_of("launchctl", "print", f"gui/{os.getuid()}")
+    expect("session = Aqua" in actual, "no user is logged in at the console")
     return "session = Aqua"
 
 
 async def tart_answers(scene: Scene) -> str:
-    """Ask for tart's version, its list, and a VM that is not there."""
+    """Query tart's version, its list, and a VM that is not there."""
     version = await scene.tart.version()
     expect(await scene.tart.get("no-such-vm") is None, "a missing VM is not known as missing")
     await scene.tart.delete("no-such-vm")

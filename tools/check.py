@@ -1,6 +1,6 @@
-"""Run every check of `make check`, two at a time, and show what each one said.
+"""Run every check of `make check`, two at a time, and print the output of those that fail.
 
-All of them run even when one fails, so that one look tells everything there is to repair.
+All of them run even when one fails, so that one run shows everything to fix.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ALWAYS_SHOWN = {"lengths"}
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What one check said, whether it passed and how long it took."""
+    """The output of one check, whether it passed and how long it took."""
 
     name: str
     passed: bool

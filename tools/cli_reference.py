@@ -7,8 +7,8 @@ import io
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from bramley.cli import commands, tart_kubelet
 from bramley.cli import main as bramley
+from bramley.cli import tart_kubelet
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "cli.md"
 START = """\
@@ -16,8 +16,8 @@ START = """\
 
 <!-- Written by `python -m tools.cli_reference` from what `--help` prints; edit the help texts instead. -->
 
-A flag wins over its environment variable, which wins over the default; `--show-settings` tells where each value comes from.
-A failure is one line on standard error that says what is wrong and what to do; `--log-level debug` adds the traceback, and so does
+A flag wins over its environment variable, which wins over the default; `--show-settings` prints where each value comes from.
+A failure is one line on standard error with the problem and the remedy; `--log-level debug` adds the traceback, and so does
 `BRAMLEY_LOG_LEVEL=debug`, also where a command has no such flag.
 """
 
@@ -30,10 +30,11 @@ def page() -> str:
 
 def _helps() -> Iterator[tuple[Sequence[str], str]]:
     yield ("bramley",), _printed(bramley.run, ["--help"])
-    for command in commands.app.registered_commands:
+    program = bramley.command_line()
+    for command in program.registered_commands:
         name = command.name or ""
         yield ("bramley", name), _printed(bramley.run, [name, "--help"])
-    for group in commands.app.registered_groups:
+    for group in program.registered_groups:
         inner = group.typer_instance
         name = (inner.info.name if inner else None) or group.name or ""
         yield ("bramley", name), _printed(bramley.run, [name, "--help"])

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bramley.kube import connecting
+from bramley.kube import config_loader
 from bramley.kube.http import HttpTransport
 from bramley.kube.transport import Request
 
@@ -67,8 +67,8 @@ def cut(tables: dict[str, Json]) -> Json:
 
 
 async def collect(kubeconfig: Path) -> Json:
-    """Ask for the tables of everything that can be listed."""
-    transport = HttpTransport(connecting.find(kubeconfig, environment={}))
+    """Request the tables of everything that can be listed."""
+    transport = HttpTransport(config_loader.load(kubeconfig, environment={}))
     try:
         paths = await listable(transport)
         return cut(

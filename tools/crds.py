@@ -98,13 +98,13 @@ def row(path: str, schema: dict[str, Any], required: bool) -> str:  # noqa: FBT0
     """Return one row of a table."""
     default = schema.get("default")
     plain = default is not None and not isinstance(default, dict)
-    told = f"`{str(default).lower() if isinstance(default, bool) else default}`" if plain else ""
+    shown = f"`{str(default).lower() if isinstance(default, bool) else default}`" if plain else ""
     rules = "; ".join([*(["required"] if required else []), *rules_of(schema)])
-    return f"| `{path}` | {type_of(schema)} | {told} | {rules} | {schema.get('description', '')} |"
+    return f"| `{path}` | {type_of(schema)} | {shown} | {rules} | {schema.get('description', '')} |"
 
 
 def type_of(schema: dict[str, Any]) -> str:
-    """Return the type as people say it."""
+    """Return the type as documentation names it."""
     if schema["type"] == "array":
         return f"list of {type_of(schema['items'])}"
     return str(schema.get("format") or schema["type"])
@@ -112,9 +112,9 @@ def type_of(schema: dict[str, Any]) -> str:
 
 def rules_of(schema: dict[str, Any]) -> list[str]:
     """Return the bounds of a field, or of the items of a list."""
-    # The greatest int32 is told by the type already.
-    told = {key: text for key, text in BOUNDS.items() if schema.get(key, MAX_INT32) != MAX_INT32}
-    found = [text.format(schema[key]) for key, text in told.items()]
+    # The greatest int32 is implied by the type.
+    bounds = {key: text for key, text in BOUNDS.items() if schema.get(key, MAX_INT32) != MAX_INT32}
+    found = [text.format(schema[key]) for key, text in bounds.items()]
     if "enum" in schema:
         found.append("one of " + ", ".join(f"`{value}`" for value in schema["enum"] if value))
     items = schema.get("items")

@@ -1,7 +1,7 @@
 """Cut the fields of the built-in kinds out of the Go types of Kubernetes: numbers, types, and how patches merge them.
 
 `python -m tools.go_fields FOLDER` reads `FOLDER/api@VERSION` and its neighbours (a Go module cache's `k8s.io`) and rewrites
-the packaged data file. The struct tags and the markers above a field say all that the wire format, strategic merge patches
+the packaged data file. The struct tags and the markers above a field contain all that the wire format, strategic merge patches
 and server-side apply need to know.
 """
 
@@ -188,7 +188,7 @@ class Cut:
 
 
 def is_kind(declared: Type) -> bool:
-    """Tell whether a struct is a kind of its own, but not a list of one."""
+    """Return whether a struct is a kind of its own, but not a list of one."""
     has_type = any(kind.endswith("TypeMeta") for _, kind, _, _ in declared.fields)
     is_list = any(kind.endswith("ListMeta") for _, kind, _, _ in declared.fields)
     return has_type and not is_list

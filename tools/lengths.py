@@ -96,7 +96,7 @@ def breaches(file: File) -> Iterator[str]:
     if file.lines > FILE_LINES:
         yield f"{file.path}: {file.lines} lines, the limit is {FILE_LINES}"
     if Path(file.path).stem in VAGUE and file.path not in ALLOWED_VAGUE:
-        yield f"{file.path}: the name says nothing; call the module after what it owns"
+        yield f"{file.path}: the name is too generic; name the module after what it contains"
     for function in file.functions:
         if function.lines > function.limit:
             yield f"{function.place}: {function.name} has {function.lines} lines, the limit is {function.limit}"
@@ -108,7 +108,7 @@ def breaches(file: File) -> Iterator[str]:
 
 
 def figures(files: Sequence[File]) -> Iterator[str]:
-    """Say how long functions and files are, against the goals."""
+    """Return the lengths of functions and files beside the goals."""
     functions = [function for file in files for function in file.functions]
     lengths = sorted(function.lines for function in functions)
     # The smallest length that at least nine tenths of the functions stay within.

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bramley.kube import connecting
+from bramley.kube import config_loader
 from bramley.kube.http import HttpTransport
 from bramley.kube.transport import Request
 
@@ -57,7 +57,7 @@ def cut(documents: dict[str, Json]) -> Json:
 
 async def collect(kubeconfig: Path) -> dict[str, Json]:
     """Return the documents of all versions, by their paths."""
-    transport = HttpTransport(connecting.find(kubeconfig, environment={}))
+    transport = HttpTransport(config_loader.load(kubeconfig, environment={}))
     try:
         index = json.loads((await transport.send(Request("GET", "/openapi/v3"))).body)
         paths = [path for path in index["paths"] if path.count("/") >= 1 and path[:3] == "api"]

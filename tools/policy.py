@@ -1,6 +1,6 @@
 """Cut the roles and bindings that every cluster has out of a real server's answer.
 
-`python -m tools.policy FILE` reads what `kubectl get clusterroles,clusterrolebindings,roles,rolebindings -A -o json` said of
+`python -m tools.policy FILE` reads what `kubectl get clusterroles,clusterrolebindings,roles,rolebindings -A -o json` printed for
 a fresh cluster whose controllers ran, adds what our own controllers need, and rewrites the packaged data file.
 """
 
@@ -44,7 +44,7 @@ EVENT_RULES = [
 ]
 # Who the API is to the agents on nodes, as clusters made by kubeadm call it; `auth.bootstrap` knows it too.
 KUBELET_CLIENT = "kube-apiserver-kubelet-client"
-# What a metrics server brings along: whoever may look at Pods may look at what they use.
+# What a metrics server brings along: permission to read Pods includes their usage.
 METRICS_READER = "system:aggregated-metrics-reader"
 METRICS_RULES = [
     {"apiGroups": ["metrics.k8s.io"], "resources": ["pods", "nodes"], "verbs": ["get", "list"]}

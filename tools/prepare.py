@@ -1,6 +1,6 @@
-"""Bring what the tiers of tests need: system programs where we may, the control plane's binaries always.
+"""Install what the tiers of tests need: system programs where permitted, and the control plane's binaries.
 
-As root on Debian it installs packages with service starts denied, so that nothing begins to listen. Elsewhere it says which
+As root on Debian it installs packages with service starts denied, so that nothing begins to listen. Elsewhere it prints which
 tier lacks what and the command that helps, and leaves the verdict to the tests: they skip, or fail when `CI=true`.
 """
 
@@ -26,27 +26,27 @@ Run = Callable[[Sequence[str]], int]
 def main() -> int:
     """Prepare the tiers that the environment's TIERS chooses."""
     try:
-        chosen = tiers.chosen(os.environ.get("TIERS", ""))
+        selected = tiers.selected(os.environ.get("TIERS", ""))
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
-    install_programs(chosen, run=call, may_install=os.geteuid() == 0, policy=POLICY)
-    if "process" in chosen:
+    install_programs(selected, run=call, may_install=os.geteuid() == 0, policy=POLICY)
+    if "process" in selected:
         call([sys.executable, "-m", "tools.foreign"])
         call([sys.executable, "-m", "tools.agent_bundle", "fetch"])
-    if "cluster" in chosen:
+    if "cluster" in selected:
         build_control_plane(run=call)
-    for tier in chosen:
+    for tier in selected:
         if missing := tiers.missing_for(tier):
             print(f"Tier {tier} cannot run: {missing}")
     return 0
 
 
 def install_programs(
-    chosen: Sequence[str], *, run: Run, may_install: bool, policy: Path = POLICY
+    selected: Sequence[str], *, run: Run, may_install: bool, policy: Path = POLICY
 ) -> None:
     """Install the Debian packages of the programs that are missing, if this user and system can."""
-    needed = [program for tier in chosen for program in tiers.programs_of(tier)]
+    needed = [program for tier in selected for program in tiers.programs_of(tier)]
     packages = sorted({program.package for program in needed if not program.found})
     if not packages or not may_install or shutil.which("apt-get") is None:
         return

@@ -2,7 +2,7 @@
 
 `python -m tools.shapes KUBECTL KUBECONFIG` asks the server that the kubeconfig names and rewrites the packaged data file.
 Types are written as Go prints them, because the refusals of a wrong type name them so; `!` marks a field that is always shown,
-`?` a text, number or truth value that is not shown when it is empty, nought or false, because Go does not tell that from absent.
+`?` a text, number or truth value that is not shown when it is empty, zero or false, because Go cannot distinguish it from absent.
 """
 
 from __future__ import annotations
@@ -174,8 +174,8 @@ def main() -> None:
     schemas: dict[str, Any] = {}
     roots: set[str] = set()
     for path, kinds in GROUPS.items():
-        asked = [kubectl, "--kubeconfig", kubeconfig, "get", "--raw", f"/openapi/v3/{path}"]
-        document = json.loads(subprocess.run(asked, check=True, capture_output=True).stdout)
+        command = [kubectl, "--kubeconfig", kubeconfig, "get", "--raw", f"/openapi/v3/{path}"]
+        document = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
         here = document["components"]["schemas"]
         schemas |= here
         roots |= {name for name in here if name.split(".")[-1] in kinds and "io.k8s.api" in name}

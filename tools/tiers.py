@@ -23,7 +23,7 @@ class Program:
 
     @property
     def found(self) -> bool:
-        """Tell whether the program is on the PATH."""
+        """Return whether the program is on the PATH."""
         return shutil.which(self.name) is not None
 
 
@@ -48,9 +48,9 @@ def programs_of(tier: str) -> tuple[Program, ...]:
     return tuple(needed)
 
 
-def chosen(wanted: str) -> tuple[str, ...]:
+def selected(text: str) -> tuple[str, ...]:
     """Return the tiers that a comma-separated list names, all of them for an empty one."""
-    names = tuple(name.strip() for name in wanted.split(",") if name.strip())
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
     unknown = sorted(set(names) - set(NAMES))
     if unknown:
         raise ValueError(f"TIERS names {', '.join(unknown)}; there are {', '.join(NAMES)}")

@@ -1,13 +1,10 @@
-"""The page about the agent's Node tells every condition and every pause as the code has them."""
+"""The page about the agent's Node lists every condition and interval as the code has them."""
 
 from __future__ import annotations
 
 import pytest
 
-from bramley.agent.node import lease
-from bramley.agent.node import host_probes
-from bramley.agent.node import host_probes
-from bramley.agent.node import controller
+from bramley.agent.node import controller, host_probes, lease
 from bramley.api.names import agent, conditions
 from tests.meta.documents import ROOT
 
@@ -28,7 +25,7 @@ def test_every_condition_is_explained(kind: str) -> None:
 
 
 def test_pauses_are_the_codes() -> None:
-    told = {
+    intervals = {
         "| Lease renewed | every 10 s": lease.Timings().every.total_seconds() == 10,
         "| Node written | every 30 s": controller.Timings().every.total_seconds() == 30,
         "disks looked at | every minute": host_probes.RARELY.every.total_seconds() == 60,
@@ -38,5 +35,5 @@ def test_pauses_are_the_codes() -> None:
         "looked at again after 5 s": host_probes.ProbeTimings().doubt.total_seconds() == 5,
     }
 
-    assert {text for text in told if text not in PAGE} == set()
-    assert all(told.values())
+    assert {text for text in intervals if text not in PAGE} == set()
+    assert all(intervals.values())

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bramley.cli import commands
+from bramley.cli import main
 from tools import cli_reference
 
 ROOT = Path(__file__).parents[2]
@@ -22,9 +22,9 @@ def page() -> str:
 
 
 def test_page_is_current() -> None:
-    told = "run: python -m tools.cli_reference"
+    hint = "run: python -m tools.cli_reference"
 
-    assert page() == cli_reference.PAGE.read_text(), told
+    assert page() == cli_reference.PAGE.read_text(), hint
 
 
 @pytest.mark.parametrize("columns", ["40", "200"])
@@ -44,5 +44,5 @@ def test_help_does_not_depend_on_the_terminal(columns: str) -> None:
 
 
 def test_every_command_has_an_example_in_its_help() -> None:
-    for command in commands.app.registered_commands:
+    for command in main.command_line().registered_commands:
         assert f"  bramley {command.name}" in page()

@@ -9,10 +9,10 @@ import yaml
 from tests.meta.documents import ROOT
 
 
-def test_every_allowed_difference_is_told_and_no_other() -> None:
+def test_every_allowed_difference_is_documented_and_no_other() -> None:
     allowed = yaml.safe_load((ROOT / "tests/contract/kube_api/differences.yaml").read_text())
     page = (ROOT / "docs/reference/differences.md").read_text()
 
-    told = re.findall(r"^- (.+)$", page, re.MULTILINE)
+    listed = re.findall(r"^- (.+)$", page, re.MULTILINE)
 
-    assert sorted(told) == sorted(one["reason"] for one in allowed)
+    assert sorted(listed) == sorted(one["reason"] for one in allowed)

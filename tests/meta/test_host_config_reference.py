@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 
 from bramley.app.host_config import File, HostConfig
-from bramley.host import preparing, sequence
+from bramley.host import preparation, sequence
 from tests.meta.documents import ROOT
 
 FIELDS, _, STEPS = (ROOT / "docs/reference/host-config.md").read_text().partition("\n## Steps\n")
@@ -25,7 +25,7 @@ def fields_of(table: type[msgspec.Struct], prefix: str = "") -> Iterator[str]:
         yield from fields_of(tables[0], f"{name}.") if tables else (name,)
 
 
-def told(cell: str) -> Iterator[str]:
+def field_names(cell: str) -> Iterator[str]:
     """Yield the fields of a cell; one that begins with a dot is of the same table as the first."""
     names = re.findall(r"`([^`]+)`", cell)
     table = names[0].partition(".")[0]
@@ -33,7 +33,7 @@ def told(cell: str) -> Iterator[str]:
 
 
 def test_every_field_is_explained_and_no_other() -> None:
-    explained = [name for cell in _FIRST_CELL.findall(FIELDS) for name in told(cell)]
+    explained = [name for cell in _FIRST_CELL.findall(FIELDS) for name in field_names(cell)]
 
     assert sorted(explained) == sorted(fields_of(HostConfig))
 
@@ -45,4 +45,4 @@ def test_every_step_is_explained_in_its_order() -> None:
 def test_the_steps_of_a_preparation_are_named() -> None:
     [named] = re.findall(r"^`bramley host prepare` knows (.*) only\.$", STEPS, re.MULTILINE)
 
-    assert tuple(re.findall(r"`([^`]+)`", named)) == preparing.NAMES
+    assert tuple(re.findall(r"`([^`]+)`", named)) == preparation.NAMES

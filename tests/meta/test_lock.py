@@ -39,12 +39,12 @@ def test_every_package_in_a_lock_has_a_hash(path: Path) -> None:
 def test_the_locks_cover_every_dependency() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     groups = project["dependency-groups"]
-    wanted = [
+    required = [
         *project["project"]["dependencies"],
         *(one for group in groups.values() for one in group),
     ]
 
-    names = {re.split(r"[<>=!~;\[ ]", one)[0].lower() for one in wanted}
+    names = {re.split(r"[<>=!~;\[ ]", one)[0].lower() for one in required}
 
     assert names - {name for path in LOCKS for name in pinned(path)} == set()
 
@@ -52,7 +52,7 @@ def test_the_locks_cover_every_dependency() -> None:
 def test_the_locked_versions_are_those_that_pyproject_allows() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     groups = project["dependency-groups"].values()
-    wanted = [*project["project"]["dependencies"], *(one for group in groups for one in group)]
+    required = [*project["project"]["dependencies"], *(one for group in groups for one in group)]
     versions = {
         name.lower(): version
         for path in LOCKS
@@ -61,7 +61,7 @@ def test_the_locked_versions_are_those_that_pyproject_allows() -> None:
 
     stale = [
         one
-        for one in map(Requirement, wanted)
+        for one in map(Requirement, required)
         if not one.specifier.contains(versions[one.name.lower()])
     ]
 

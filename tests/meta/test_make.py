@@ -72,7 +72,7 @@ def test_the_workflow_calls_ci_on_linux_and_known_tiers_on_macos() -> None:
 
     assert ".ci/run" in runs["linux"]
     [mac] = [run for run in runs["macos"] if run.startswith("make test TIERS=")]
-    assert tiers.chosen(mac.partition("TIERS=")[2])
+    assert tiers.selected(mac.partition("TIERS=")[2])
 
 
 def packages_of(tier: str) -> set[str]:
@@ -88,7 +88,7 @@ def test_the_workflow_installs_what_the_tiers_need_on_linux() -> None:
 
 
 @pytest.mark.parametrize("tier", tiers.NAMES)
-def test_contributors_are_told_what_a_tier_needs(tier: str) -> None:
+def test_contributing_lists_what_a_tier_needs(tier: str) -> None:
     table = (ROOT / "CONTRIBUTING.md").read_text()
 
     [needs] = re.findall(rf"^\| {tier} \|.*\| ([^|]*) \|$", table, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Rules of the house that no linter knows: who may catch everything, start tasks, read the environment, bind where."""
+"""Rules that no linter checks: catching every exception, starting tasks, reading the environment, binding addresses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.meta.documents import SOURCES, name_of, own_files
 
-# The only places that may see every exception: below them a bug has nobody left to tell.
+# The only places that may catch every exception: the boundaries of a reconcile, a request or a process.
 CATCH_ALL = {
     "src/bramley/base/errors.py",
     "src/bramley/runtime/worker.py",  # around a reconcile, where a context manager costs more than most of them
@@ -88,7 +88,7 @@ def test_only_the_command_line_reads_the_environment() -> None:
 
     found = {name_of(path) for path in modules() if reads.search(path.read_text())}
     # Where no environment is handed in, a client finds its kubeconfig as kubectl does.
-    found -= {"src/bramley/kube/connecting.py"}
+    found -= {"src/bramley/kube/config_loader.py"}
     # Programs of simulated Macs, which start as processes of their own.
     found -= {
         f"src/bramley/sim/{name}.py"
@@ -135,7 +135,7 @@ def test_no_work_is_left_in_comments() -> None:
     assert [name_of(path) for path in modules() if marker.search(path.read_text())] == []
 
 
-def test_whoever_silences_the_linter_says_why() -> None:
+def test_each_noqa_has_a_reason() -> None:
     silent = re.compile(r"# noqa(?!: [A-Z]+\d+(?:, [A-Z]+\d+)* - \S)")
 
     assert [name_of(path) for path in modules() if silent.search(path.read_text())] == []

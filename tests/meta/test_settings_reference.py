@@ -1,4 +1,4 @@
-"""The tables of limits in the reference say what the code does, and leave nothing out."""
+"""The tables of limits in the reference match the code and are complete."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bramley.apiserver.auth import bearer_tokens
 from bramley.apiserver.pki import tls
 from bramley.apiserver.store import data_folder
 from bramley.apiserver.store import settings as store
-from bramley.cli import commands, failing, options
+from bramley.cli import failures, main, options
 from tests.meta.documents import ROOT
 
 REFERENCE = (ROOT / "docs/reference/settings.md").read_text()
@@ -23,16 +23,18 @@ REFERENCE = (ROOT / "docs/reference/settings.md").read_text()
 LEFT_OUT = {"git_version", "brief", "writer_thread"}
 
 
-def told(value: object, name: str) -> str:
-    """Say a limit as people do."""
+def formatted(value: object, name: str) -> str:
+    """Return a limit as the documentation writes it."""
     match value:
         case timedelta():
             seconds = value.total_seconds()
             return f"{seconds:g} s" if seconds <= 60 else f"{seconds / 60:g} min"
         case (timedelta() as least, timedelta() as most):
-            return f"{told(least, name)} to {told(most, name)}"
+            return f"{formatted(least, name)} to {formatted(most, name)}"
         case store.HistoryLimits(count, size_bytes, age):
-            return f"{count:,} changes, {told(size_bytes, 'size_bytes')}, {told(age, name)}"
+            return (
+                f"{count:,} changes, {formatted(size_bytes, 'size_bytes')}, {formatted(age, name)}"
+            )
         case bool():
             return "on" if value else "off"
         case str():
@@ -51,14 +53,14 @@ def test_every_limit_stands_in_the_table_with_its_value(
     names = [field.name for field in dataclasses.fields(settings) if field.name not in LEFT_OUT]
 
     assert {name: rows.get(name) for name in names} == {
-        name: told(getattr(settings, name), name) for name in names
+        name: formatted(getattr(settings, name), name) for name in names
     }
 
 
 @pytest.mark.parametrize("command", ["up", "apiserver"])
 def test_every_setting_stands_in_the_table_with_its_variable(command: str) -> None:
     rows = re.findall(r"^\| `(--[\w-]+)`[^|]*\| `(\w+)` \|", REFERENCE, re.MULTILINE)
-    program = typer.main.get_command(commands.app)
+    program = typer.main.get_command(main.command_line())
     assert isinstance(program, TyperGroup)
 
     given = [
@@ -71,11 +73,17 @@ def test_every_setting_stands_in_the_table_with_its_variable(command: str) -> No
 
 
 def test_defaults_and_files_are_the_codes() -> None:
-    for name in (options.LISTEN, data_folder.DATABASE, data_folder.LOCK, bearer_tokens.FILE, tls.FOLDER):
+    for name in (
+        options.LISTEN,
+        data_folder.DATABASE,
+        data_folder.LOCK,
+        bearer_tokens.FILE,
+        tls.FOLDER,
+    ):
         assert f"`{name}`" in REFERENCE
 
 
 def test_exit_codes_are_the_codes() -> None:
     codes = [int(code) for code in re.findall(r"^\| (\d+) \|", REFERENCE, re.MULTILINE)]
 
-    assert codes == [0, failing.FAILED, failing.UNUSABLE, failing.BUG, failing.STOPPED]
+    assert codes == [0, failures.FAILED, failures.UNUSABLE, failures.BUG, failures.STOPPED]

@@ -55,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
             "--folder", type=Path, default=Path("dist"), help="where to put it; %(default)s"
         )
         command.add_argument(
-            "-o", "--output", choices=_FORMATS, default="text", help="how to tell what was made"
+            "-o", "--output", choices=_FORMATS, default="text", help="output format"
         )
     fetch.set_defaults(output="text")
     return top
@@ -98,21 +98,21 @@ def shown(archives: Sequence[Archive], form: str) -> str:
 
 
 def _fields(one: Archive) -> dict[str, str | int]:
-    told = one.manifest
+    manifest = one.manifest
     return {
-        "kind": told.kind.value,
-        "version": told.version,
-        "platform": told.platform.value,
+        "kind": manifest.kind.value,
+        "version": manifest.version,
+        "platform": manifest.platform.value,
         "path": str(one.path),
         "size": one.size,
         "sha256": one.sha256,
-        "content": told.content,
-        "folder": told.folder,
+        "content": manifest.content,
+        "folder": manifest.folder,
     }
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run one command; what a person can mend is said without a traceback."""
+    """Run one command; errors that the user can fix are printed without a traceback."""
     arguments = parser().parse_args(words)
     title, run = COMMANDS[arguments.command]
     try:
@@ -124,8 +124,8 @@ def main(words: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"tools.agent_bundle: {error.strerror or error} ({error.filename})", file=sys.stderr)
         return 1
-    if told := shown(made, arguments.output):
-        print(told)
+    if output := shown(made, arguments.output):
+        print(output)
     return 0
 
 

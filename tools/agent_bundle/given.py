@@ -1,4 +1,4 @@
-"""An archive that came from elsewhere, looked at only if it has the SHA-256 that was asked for, and distrusted even then.
+"""An archive from outside: unpacked only if it has the expected SHA-256, and only members that stay inside the folder.
 
 Names must stay inside the folder, links too, and what it unpacks to is bounded. Links are made last, so that nothing is ever
 written through one.
@@ -36,14 +36,14 @@ class Bounds:
 @contextmanager
 def opened(path: Path, sha256: str) -> Iterator[tarfile.TarFile]:
     """Open an archive once, check its hash, and only then read it, from the same open file."""
-    wanted = sha256.strip().lower()
-    if not _DIGEST.fullmatch(wanted):
-        raise BadConfiguration(f"{sha256!r} is no SHA-256: give 64 hexadecimal digits")
+    expected = sha256.strip().lower()
+    if not _DIGEST.fullmatch(expected):
+        raise BadConfiguration(f"{sha256!r} is not a SHA-256: give 64 hexadecimal digits")
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
-        if found != wanted:
+        if found != expected:
             raise BadConfiguration(
-                f"{path} has the SHA-256 {found}, not {wanted}; nothing was unpacked: fetch it again, or give"
+                f"{path} has the SHA-256 {found}, not {expected}; nothing was unpacked: fetch it again, or give"
                 " the hash that its publisher names"
             )
         file.seek(0)
@@ -61,14 +61,14 @@ class Unpacking:
     archive: tarfile.TarFile
     folder: Path
     # By name: which members are written; all are checked.
-    wanted: Callable[[str], bool]
+    is_included: Callable[[str], bool]
     bounds: Bounds = field(default_factory=Bounds)
     names: set[str] = field(default_factory=set)
     _links: dict[str, str] = field(default_factory=dict)
     _bytes: int = 0
 
     def run(self) -> None:
-        """Check every member and write the wanted ones."""
+        """Check every member and write the included ones."""
         for member in self.archive:
             name = _name(member)
             if name in self.names and not member.isdir():
@@ -81,7 +81,7 @@ class Unpacking:
             if len(self.names) > self.bounds.members:
                 raise BadConfiguration(f"it has more than {self.bounds.members} members")
         self._require_plain()
-        for name in filter(self.wanted, self._links):
+        for name in filter(self.is_included, self._links):
             (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
             (self.folder / name).symlink_to(self._links[name])
 
@@ -89,7 +89,7 @@ class Unpacking:
         self._bytes += member.size
         if member.size > self.bounds.member_bytes or self._bytes > self.bounds.total_bytes:
             raise BadConfiguration(f"{member.name}: it unpacks to more than an interpreter holds")
-        if self.wanted(name):
+        if self.is_included(name):
             self._write(member, self.folder / name)
 
     def _write(self, member: tarfile.TarInfo, place: Path) -> None:
@@ -116,9 +116,9 @@ def _name(member: tarfile.TarInfo) -> str:
 
 
 def _inside(name: str, target: str) -> str:
-    """Return a link's target if it stays in the folder, as far as the text tells: links are never walked through."""
+    """Return a link's target if it stays in the folder, judged by its text: links are never followed."""
     reached = posixpath.normpath(posixpath.join(posixpath.dirname(name), target))
-    # Up first and then down: the parent of what a link leads to is elsewhere than its name says.
+    # ".." after a name is refused: the parent of a link's target differs from the parent of its name.
     goes_up_later = ".." in itertools.dropwhile(lambda part: part == "..", target.split("/"))
     if posixpath.isabs(target) or reached.split("/")[0] == ".." or goes_up_later or not target:
         raise BadConfiguration(f"the link {name} leads out of the archive, to {target!r}")

@@ -53,7 +53,7 @@ def build(path: Path, sha256: str, folder: Path, *, bounds: Bounds | None = None
 
 
 def is_kept(name: str) -> bool:
-    """Tell whether a file of the unpacked interpreter, named from its root, belongs into the archive."""
+    """Return whether a file of the unpacked interpreter, named from its root, belongs into the archive."""
     if _PROGRAMS.fullmatch(name) or _LIBRARIES.fullmatch(name):
         return True
     found = _STANDARD_LIBRARY.fullmatch(name)
@@ -66,12 +66,12 @@ def _is_looked_at(name: str) -> bool:
 
 def _release(path: Path, place: Path) -> str:
     headers = [name for name in file_names(place) if _VERSION_HEADER.fullmatch(name)]
-    told = [_VERSION.search((place / name).read_text(errors="replace")) for name in headers]
-    if len(told) != 1 or told[0] is None:
+    versions = [_VERSION.search((place / name).read_text(errors="replace")) for name in headers]
+    if len(versions) != 1 or versions[0] is None:
         raise BadConfiguration(
             f"{path} holds no interpreter: it has no include/python3.*/patchlevel.h"
         )
-    return told[0][1]
+    return versions[0][1]
 
 
 def _require_program(path: Path, place: Path, release: str) -> None:

@@ -64,8 +64,8 @@ def _download(lock: Path, python: str, into: Path) -> None:
         check=False,
     )
     if done.returncode != 0:
-        told = done.stderr.strip()[-1000:]
-        raise BadConfiguration(f"pip could not fetch the agent's wheels: {told}")
+        stderr = done.stderr.strip()[-1000:]
+        raise BadConfiguration(f"pip could not fetch the agent's wheels: {stderr}")
 
 
 def digest(wheel: Path) -> str:

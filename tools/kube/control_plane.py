@@ -1,6 +1,6 @@
 """Bringing an instance up and down: certificates, servers in order, each waited for, everything stopped on failure.
 
-Starting an instance that runs as asked changes nothing; one that runs otherwise or half is started anew with its data kept.
+Starting an instance that already runs with these options changes nothing; otherwise it is restarted with its data kept.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tools.kube.progress import Progress
 START_PATIENCE = 180.0
 TRIES = 3
 PORT_TAKEN = "address already in use"
-# What a server says that gave up because the one it needs did not answer in time: etcd within 20 s, the API within 10.
+# Log lines of a server that exited because its dependency did not answer in time: etcd within 20 s, the API within 10.
 GAVE_UP = ("context deadline exceeded", "Client.Timeout exceeded", "TLS handshake timeout")
 
 
@@ -39,7 +39,7 @@ class Unlucky(StartFailed):
 
 
 def up(instance: Instance, options: Options, progress: Progress | None = None) -> Written:
-    """Make the instance run as the options say, and return what it runs."""
+    """Start the instance with these options and return its state."""
     building.ensure((*options.servers, "kubectl"), progress)
     with building.exclusively(instance.lock):
         written = instance.read()
@@ -49,13 +49,13 @@ def up(instance: Instance, options: Options, progress: Progress | None = None) -
 
 
 def runs_whole(written: Written) -> bool:
-    """Tell whether all servers of the instance are alive."""
+    """Return whether all servers of the instance are alive."""
     names = tuple(record.name for record in written.processes)
     return names == written.options.servers and all(map(processes.is_running, written.processes))
 
 
 def start_with_free_ports(instance: Instance, options: Options, progress: Progress) -> Written:
-    """Start everything, again with other ports when somebody was faster at one of them, or a server gave up too soon."""
+    """Start everything; retry with other ports if one was taken, or if a server exited too early."""
     for last in (number == TRIES for number in range(1, TRIES + 1)):
         stop_servers(instance)
         try:
@@ -117,12 +117,12 @@ def readiness(name: str, instance: Instance, ports: Ports) -> Callable[[], bool]
 
 
 def apiserver_is_ready(instance: Instance, ports: Ports) -> bool:
-    """Tell whether the API server says that it is ready."""
+    """Return whether the API server is ready."""
     return is_ok(probe.get(ports.apiserver, "/readyz", probe.admin_context(instance.pki)))
 
 
 def is_ok(answer: tuple[int, bytes]) -> bool:
-    """Tell whether a health answer is good."""
+    """Return whether a health answer is good."""
     return answer == (200, b"ok")
 
 
@@ -139,10 +139,10 @@ def until(done: Callable[[], bool], servers: tuple[ProcessRecord, ...]) -> None:
 
 
 def failure(server: ProcessRecord, what: str) -> StartFailed:
-    """Return the error for a server that failed, with what it said last."""
-    said = processes.tail(server.log)
-    kind = Unlucky if any(reason in said for reason in (PORT_TAKEN, *GAVE_UP)) else StartFailed
-    return kind(f"{server.name} {what}; its log {server.log} ends:\n{said}")
+    """Return the error for a server that failed, with the end of its log."""
+    log_tail = processes.tail(server.log)
+    kind = Unlucky if any(reason in log_tail for reason in (PORT_TAKEN, *GAVE_UP)) else StartFailed
+    return kind(f"{server.name} {what}; its log {server.log} ends:\n{log_tail}")
 
 
 def free_ports(count: int) -> list[int]:
@@ -163,7 +163,7 @@ def stop_servers(instance: Instance) -> None:
 
 
 def down(instance: Instance) -> bool:
-    """Stop an instance and remove its folder; tell whether there was one."""
+    """Stop an instance and remove its folder; return whether there was one."""
     with building.exclusively(instance.lock):
         existed = instance.folder.exists()
         stop_servers(instance)
@@ -199,7 +199,7 @@ class RealCluster:
         return next(record for record in self.written.processes if record.name == name)
 
     def client_certificate(self, user: str, *, groups: tuple[str, ...] = ()) -> certificates.Pair:
-        """Return a certificate for somebody else, such as a Node's agent."""
+        """Return a certificate for another client, such as a Node's agent."""
         return certificates.Authority.load(self.pki).client(user, groups=groups)
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:

@@ -29,7 +29,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             ("kube-controller-manager", self.controller_manager),
             ("kube-scheduler", self.scheduler),
         ]
-        return ("etcd", "kube-apiserver", *(name for name, wanted in optional if wanted))
+        return ("etcd", "kube-apiserver", *(name for name, enabled in optional if enabled))
 
 
 class Ports(msgspec.Struct, frozen=True):
@@ -76,7 +76,7 @@ def apiserver(ports: Ports, *, service_accounts: bool) -> list[str]:
         "--tls-cert-file=pki/serving.crt",
         "--tls-private-key-file=pki/serving.key",
         "--client-ca-file=pki/ca.crt",
-        # The other servers refuse to check callers without these; nobody holds a certificate of that name.
+        # The other servers refuse to check callers without these; no certificate of that name exists.
         "--requestheader-client-ca-file=pki/ca.crt",
         "--requestheader-allowed-names=front-proxy-client",
         "--requestheader-username-headers=X-Remote-User",

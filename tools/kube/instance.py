@@ -21,7 +21,7 @@ from tools.kube.processes import ProcessRecord
 
 
 class Written(msgspec.Struct, frozen=True):
-    """What an instance's file says about its last start."""
+    """The recorded state of an instance's last start."""
 
     options: Options
     ports: Ports

@@ -25,7 +25,7 @@ def serving_only_context() -> ssl.SSLContext:
 
 
 def get(port: int, path: str, context: ssl.SSLContext) -> tuple[int, bytes]:
-    """Ask a loopback port for a path; status 0 means that nobody answered."""
+    """Request a path from a loopback port; status 0 means that there was no answer."""
     patience = PATIENCE_SECONDS
     connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=patience, context=context)
     try:

@@ -63,22 +63,22 @@ def identity(pid: int) -> str | None:
 
 
 def identity_by_ps(pid: int) -> str | None:
-    """Ask `ps` where there is no /proc."""
-    asked = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
-    told = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=60).stdout
-    state, _, started = told.strip().partition(" ")
+    """Query `ps` where there is no /proc."""
+    command = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
+    output = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60).stdout
+    state, _, started = output.strip().partition(" ")
     return None if not state or state.startswith(ZOMBIE) else started.strip()
 
 
 def is_running(record: ProcessRecord) -> bool:
-    """Tell whether this very process still runs."""
+    """Return whether exactly this process still runs."""
     with suppress(ChildProcessError):
         os.waitpid(record.pid, os.WNOHANG)
     return bool(record.started) and identity(record.pid) == record.started
 
 
 def stop(records: Sequence[ProcessRecord], *, patience: float = 5.0) -> None:
-    """Ask the processes to end, and kill with their groups those that do not within the patience."""
+    """Terminate the processes, and kill the process groups of those that outlive the timeout."""
     running = [record for record in records if signal_group(record, signal.SIGTERM)]
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline and (running := [r for r in running if is_running(r)]):
@@ -90,7 +90,7 @@ def stop(records: Sequence[ProcessRecord], *, patience: float = 5.0) -> None:
 
 
 def signal_group(record: ProcessRecord, number: signal.Signals) -> bool:
-    """Signal the group of a process that still is the recorded one; tell whether it was."""
+    """Signal the group of a process that still is the recorded one; return whether it was."""
     if not is_running(record):
         return False
     with suppress(ProcessLookupError):
@@ -108,9 +108,9 @@ def tail(log: str | Path, lines: int = LOG_TAIL_LINES) -> str:
 
 def resident_bytes(pid: int) -> int:
     """Return how much memory a process holds now."""
-    asked = ["ps", "-o", "rss=", "-p", str(pid)]
+    command = ["ps", "-o", "rss=", "-p", str(pid)]
     status = Path(f"/proc/{pid}/status")
     if status.exists():
         line = next(line for line in status.read_text().splitlines() if line.startswith("VmRSS:"))
         return int(line.split()[1]) * 1024
-    return int(subprocess.run(asked, capture_output=True, check=True, timeout=60).stdout) * 1024
+    return int(subprocess.run(command, capture_output=True, check=True, timeout=60).stdout) * 1024

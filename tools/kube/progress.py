@@ -21,7 +21,7 @@ def to_stderr(line: str) -> None:
 class Progress:
     """Reports steps, one after the other."""
 
-    say: Callable[[str], None] = to_stderr
+    write: Callable[[str], None] = to_stderr
     terminal: bool = field(default_factory=sys.stderr.isatty)
 
     @contextmanager
@@ -30,7 +30,7 @@ class Progress:
         began = time.monotonic()
         with self.live(title) if self.terminal else self.plain(title, began):
             yield
-        self.say(f"{title}: done in {time.monotonic() - began:.0f} s")
+        self.write(f"{title}: done in {time.monotonic() - began:.0f} s")
 
     @contextmanager
     def live(self, title: str) -> Iterator[None]:
@@ -51,9 +51,9 @@ class Progress:
 
         def keep_telling() -> None:
             while not over.wait(STILL_AT_IT_SECONDS):
-                self.say(f"{title}: {time.monotonic() - began:.0f} s so far")
+                self.write(f"{title}: {time.monotonic() - began:.0f} s so far")
 
-        self.say(f"{title} …")
+        self.write(f"{title} …")
         teller = threading.Thread(target=keep_telling, daemon=True)
         teller.start()
         try:

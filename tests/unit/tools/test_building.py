@@ -47,7 +47,7 @@ def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeGo:
 
 
 def silent() -> Progress:
-    return Progress(say=lambda _line: None, terminal=False)
+    return Progress(write=lambda _line: None, terminal=False)
 
 
 def test_builds_once_with_flags_that_let_go_mod_decide(go: FakeGo) -> None:
@@ -116,10 +116,10 @@ def test_without_go_the_message_says_how_to_get_it(
 ) -> None:
     monkeypatch.setattr(building, "find_go", lambda: None)
 
-    told = building.missing(["etcd"])
+    hint = building.missing(["etcd"])
 
-    assert told.startswith("Go ≥ 1.")
-    assert "install it: " in told
+    assert hint.startswith("Go ≥ 1.")
+    assert "install it: " in hint
 
 
 def test_built_programs_can_be_run(go: FakeGo) -> None:
@@ -130,10 +130,10 @@ def test_built_programs_can_be_run(go: FakeGo) -> None:
 
 
 def test_progress_says_which_program_and_how_long(go: FakeGo) -> None:
-    said: list[str] = []
+    lines: list[str] = []
 
-    building.ensure(["etcd", "load"], Progress(say=said.append, terminal=False))
+    building.ensure(["etcd", "load"], Progress(write=lines.append, terminal=False))
 
-    assert said[0] == "[1/2] building etcd …"
-    assert said[1].startswith("[1/2] building etcd: done in ")
-    assert said[2] == "[2/2] building load …"
+    assert lines[0] == "[1/2] building etcd …"
+    assert lines[1].startswith("[1/2] building etcd: done in ")
+    assert lines[2] == "[2/2] building load …"

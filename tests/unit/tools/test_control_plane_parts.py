@@ -108,7 +108,7 @@ def test_free_ports_differ() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "is_tried_again"),
+    ("log_line", "is_tried_again"),
     [
         ("listen tcp 127.0.0.1:1: bind: address already in use", True),
         ("error initializing storage destroy: context deadline exceeded", True),
@@ -117,13 +117,13 @@ def test_free_ports_differ() -> None:
     ],
 )
 def test_bad_luck_at_the_start_is_told_apart_from_other_failures(
-    said: str, is_tried_again: bool, tmp_path: Path
+    log_line: str, is_tried_again: bool, tmp_path: Path
 ) -> None:
     log = tmp_path / "x.log"
     server = ProcessRecord("kube-apiserver", 1, "then", str(log))
-    log.write_text(f"{said}\n")
+    log.write_text(f"{log_line}\n")
 
     found = control_plane.failure(server, "ended")
 
     assert isinstance(found, control_plane.Unlucky) == is_tried_again
-    assert said in str(found)
+    assert log_line in str(found)

@@ -51,9 +51,9 @@ def test_a_plain_user_installs_nothing(machine: Machine) -> None:
 
 
 def test_tiers_that_need_nothing_install_nothing(machine: Machine) -> None:
-    chosen = ["unit", "meta", "scenarios"]
+    selected = ["unit", "meta", "scenarios"]
 
-    prepare.install_programs(chosen, run=machine.run, may_install=True, policy=machine.policy)
+    prepare.install_programs(selected, run=machine.run, may_install=True, policy=machine.policy)
 
     assert machine.commands == []
 
@@ -75,17 +75,17 @@ def test_a_missing_program_is_named_with_the_command_that_brings_it(
 ) -> None:
     tiers.missing_for.cache_clear()
 
-    told = tiers.missing_for("process")
+    missing = tiers.missing_for("process")
 
     tiers.missing_for.cache_clear()
-    assert told == (
+    assert missing == (
         "openssl, strace, bwrap, sshd, shellcheck missing; "
         "run: sudo apt-get install openssl strace bubblewrap openssh-server shellcheck"
     )
 
 
 def test_tiers_are_chosen_by_name_and_an_unknown_one_is_refused() -> None:
-    assert tiers.chosen("") == tiers.NAMES
-    assert tiers.chosen("unit, process") == ("unit", "process")
+    assert tiers.selected("") == tiers.NAMES
+    assert tiers.selected("unit, process") == ("unit", "process")
     with pytest.raises(ValueError, match="TIERS names moon"):
-        tiers.chosen("unit,moon")
+        tiers.selected("unit,moon")
