@@ -37,7 +37,7 @@ from bramley.kube.transport import Request
 if TYPE_CHECKING:
     from bramley.apiserver.admin.backups import Backups
     from bramley.apiserver.controllers.timings import Timings
-    from bramley.apiserver.nodes.reaching import Nodes
+    from bramley.apiserver.nodes.usage import Kubelets
     from bramley.apiserver.server.audit import AuditLog
     from bramley.kube.client import Client
     from bramley.runtime.manager import Manager
@@ -190,7 +190,7 @@ def build(  # noqa: PLR0913 - one parameter per part that differs between server
     keys: Keys | None = None,
     backups: Backups | None = None,
     audit: AuditLog | None = None,
-    nodes: Nodes | None = None,
+    nodes: Kubelets | None = None,
 ) -> Cluster:
     """Build the API over a store and the controllers, which are not started yet; `keys` sign tokens of ServiceAccounts.
 

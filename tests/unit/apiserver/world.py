@@ -14,7 +14,7 @@ from bramley.apiserver.apimachinery.settings import Settings
 from bramley.apiserver.auth.bearer_tokens import User
 from bramley.apiserver.http.exchange import Message, Send
 from bramley.apiserver.kinds import builtin_kinds
-from bramley.apiserver.nodes.reaching import Nodes
+from bramley.apiserver.nodes.usage import Kubelets
 from bramley.apiserver.server import app
 from bramley.apiserver.store.settings import Settings as StoreSettings
 from bramley.apiserver.store.store import Store
@@ -112,7 +112,7 @@ class Watcher:
 class World:
     """The application, its store and its clock."""
 
-    def __init__(self, store: Store, settings: Settings, nodes: Nodes | None = None) -> None:
+    def __init__(self, store: Store, settings: Settings, nodes: Kubelets | None = None) -> None:
         self.store = store
         # Further tokens, and whose they are.
         self.users: dict[str, str] = {}
@@ -229,7 +229,7 @@ class World:
 async def a_world(
     settings: Settings | None = None,
     store: StoreSettings | None = None,
-    nodes: Nodes | None = None,
+    nodes: Kubelets | None = None,
 ) -> AsyncIterator[World]:
     """Give a fresh world with the namespace `t`."""
     async with Store.in_memory(store, clock=virtual_time.clock()) as opened:

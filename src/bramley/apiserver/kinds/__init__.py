@@ -1,1 +1,1 @@
-"""The built-in kinds: a table of what is served, their shapes as data, and the few rules that each kind adds."""
+"""The built-in kinds by API group, with their defaults and validation; their fields are in `shapes.json`."""

@@ -6,11 +6,7 @@ from collections.abc import Iterator
 
 from bramley.apiserver.apimachinery import causes
 from bramley.apiserver.kinds.definitions import first_status, kind
-from bramley.apiserver.registry.resources import (
-    Json,
-    Rules,
-    ServedResource,
-)
+from bramley.apiserver.registry.resources import Json, Rules, ServedResource
 from bramley.base.errors import Cause
 
 GROUP = "admissionregistration.k8s.io"
@@ -77,7 +73,7 @@ def _policies() -> tuple[ServedResource, ...]:
 
 
 def default_webhooks(new: Json) -> None:
-    """Fill what a webhook configuration leaves out."""
+    """Set the defaults of a webhook configuration."""
     if "webhooks" in new:
         mutating = new["kind"].startswith("Mutating")
         more = {"reinvocationPolicy": "Never"} if mutating else {}
@@ -93,7 +89,7 @@ def check_webhooks(new: Json) -> list[Cause]:
 
 
 def default_policy(new: Json) -> None:
-    """Fill what a ValidatingAdmissionPolicy leaves out."""
+    """Set the defaults of a ValidatingAdmissionPolicy."""
     spec = {"failurePolicy": "Fail", **new.get("spec", {})}
     if "matchConstraints" in spec:
         spec["matchConstraints"] = _with_match_defaults(spec["matchConstraints"])
@@ -117,7 +113,7 @@ def check_policy(new: Json) -> list[Cause]:
 
 
 def default_binding(new: Json) -> None:
-    """Fill what a ValidatingAdmissionPolicyBinding leaves out."""
+    """Set the defaults of a ValidatingAdmissionPolicyBinding."""
     spec = new.setdefault("spec", {})
     if "matchResources" in spec:
         new["spec"] = {**spec, "matchResources": _with_match_defaults(spec["matchResources"])}

@@ -7,9 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from bramley.api import quantities
 from bramley.apiserver.apimachinery import causes, names
-from bramley.apiserver.registry.resources import (
-    Json,
-)
+from bramley.apiserver.registry.resources import Json
 from bramley.base.errors import Cause
 
 _PERCENT = re.compile(r"[0-9]+%")
@@ -34,14 +32,14 @@ _PAGES = "hugepages-"
 
 
 def not_negative(holder: Json, names: Iterable[str], field: str) -> Iterator[Cause]:
-    """Yield a breach for each of the named numbers that is below zero."""
+    """Yield a cause for each of the named numbers that is negative."""
     for name in names:
         if holder.get(name, 0) < 0:
             yield causes.invalid(f"{field}.{name}", holder[name], _NOT_NEGATIVE)
 
 
 def check_count_or_percent(value: int | str, field: str) -> Iterator[Cause]:
-    """Yield what is wrong with a number of things that may also be a percentage."""
+    """Yield what is wrong with a count that may also be a percentage."""
     if isinstance(value, str):
         if not _PERCENT.fullmatch(value):
             yield causes.invalid(field, value, _NOT_A_PERCENTAGE)
@@ -50,13 +48,13 @@ def check_count_or_percent(value: int | str, field: str) -> Iterator[Cause]:
 
 
 def check_percent_limit(value: int | str, field: str) -> Iterator[Cause]:
-    """Yield a breach when a percentage is of more than there is."""
+    """Yield a cause when a percentage is above 100."""
     if isinstance(value, str) and _PERCENT.fullmatch(value) and int(value[:-1]) > 100:
         yield causes.invalid(field, value, "must not be greater than 100%")
 
 
 def check_resource(name: str, amount: str, field: str) -> Iterator[Cause]:
-    """Yield what is wrong with asking for so much of something."""
+    """Yield what is wrong with the name or the quantity of a container's resource."""
     wrong = names.qualified_name(name)
     yield from (causes.invalid(field, name, each) for each in wrong)
     if not wrong and not _is_known(name):
@@ -67,7 +65,7 @@ def check_resource(name: str, amount: str, field: str) -> Iterator[Cause]:
 
 
 def check_quantity(name: str, amount: str, field: str) -> Iterator[Cause]:
-    """Yield what is wrong with so much of something, whatever it is."""
+    """Yield what is wrong with a quantity of a resource of any name."""
     value = quantities.parse(amount).value
     if value < 0:
         yield causes.invalid(field, amount, "must be greater than or equal to 0")
@@ -76,7 +74,7 @@ def check_quantity(name: str, amount: str, field: str) -> Iterator[Cause]:
 
 
 def may_be_overcommitted(name: str) -> bool:
-    """Tell whether a node may promise more of something than it has."""
+    """Return whether the requests of a resource may exceed what a node has."""
     return _is_native(name) and not name.startswith(_PAGES)
 
 

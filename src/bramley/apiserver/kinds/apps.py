@@ -24,7 +24,7 @@ _ALWAYS_SHOWN = (
     "numberReady",
 )
 _QUARTER = "25%"
-# Shown also when nobody set them.
+# Shown also when they are not set.
 _TIMES: Json = {"lastUpdateTime": None, "lastTransitionTime": None}
 
 
@@ -158,13 +158,13 @@ def _core() -> tuple[ServedResource, ...]:
 
 
 def complete_daemon_set(new: Json) -> None:
-    """Give a new DaemonSet its first status, and count its templates where old clients look for that."""
+    """Give a new DaemonSet its first status and its template generation."""
     new["status"] = dict.fromkeys(_ALWAYS_SHOWN, 0)
     _set_template_generation(new, 1)
 
 
 def default_deployment(new: Json) -> None:
-    """Fill what a Deployment's spec leaves out."""
+    """Set the defaults of a Deployment's spec."""
     spec = _spec_with_template(new)
     spec.setdefault("replicas", 1)
     strategy = dict(spec.get("strategy", {}))
@@ -183,7 +183,7 @@ def default_deployment(new: Json) -> None:
 
 
 def default_replica_set(new: Json) -> None:
-    """Fill what a ReplicaSet's spec leaves out."""
+    """Set the defaults of a ReplicaSet's spec."""
     spec = _spec_with_template(new)
     spec.setdefault("replicas", 1)
     new["spec"] = spec
@@ -191,7 +191,7 @@ def default_replica_set(new: Json) -> None:
 
 
 def default_replication_controller(new: Json) -> None:
-    """Fill what a ReplicationController leaves out; its template's labels stand in for its own and its selector."""
+    """Set the defaults of a ReplicationController; labels and selector default to its template's labels."""
     spec = _spec_with_template(new)
     spec.setdefault("replicas", 1)
     labels = spec["template"]["metadata"].get("labels")
@@ -205,7 +205,7 @@ def default_replication_controller(new: Json) -> None:
 
 
 def default_stateful_set(new: Json) -> None:
-    """Fill what a StatefulSet's spec leaves out."""
+    """Set the defaults of a StatefulSet's spec."""
     spec = _spec_with_template(new)
     for field, value in (
         ("podManagementPolicy", "OrderedReady"),
@@ -228,7 +228,7 @@ def default_stateful_set(new: Json) -> None:
 
 
 def default_daemon_set(new: Json) -> None:
-    """Fill what a DaemonSet's spec leaves out."""
+    """Set the defaults of a DaemonSet's spec."""
     spec = _spec_with_template(new)
     strategy = {"type": "RollingUpdate", **spec.get("updateStrategy", {})}
     if strategy["type"] == "RollingUpdate":
@@ -241,19 +241,19 @@ def default_daemon_set(new: Json) -> None:
 
 
 def keep_daemon_set(new: Json, old: Json) -> None:
-    """Count the templates of a DaemonSet; what a client says about it is not believed."""
+    """Set the template generation of a DaemonSet; a value from the client is ignored."""
     count = int(old["metadata"].get("annotations", {}).get(_TEMPLATE_GENERATION, "1"))
     same = pod_template(new.get("spec", {})) == pod_template(old["spec"])
     _set_template_generation(new, count if same else count + 1)
 
 
 def default_pod_template(new: Json) -> None:
-    """Fill what a PodTemplate leaves out."""
+    """Set the defaults of a PodTemplate."""
     new["template"] = pod_template(new)
 
 
 def pod_template(holder: Json) -> Json:
-    """Return the template for Pods that something holds, filled in."""
+    """Return the Pod template of a spec with its defaults."""
     given = holder.get("template", {})
     return {
         **given,

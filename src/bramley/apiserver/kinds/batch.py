@@ -7,12 +7,7 @@ from collections.abc import Iterator
 from bramley.apiserver.apimachinery import causes
 from bramley.apiserver.kinds import amounts, apps, label_selectors, workload_validation
 from bramley.apiserver.kinds.definitions import first_status, kind
-from bramley.apiserver.registry.resources import (
-    Json,
-    Rules,
-    SelectableField,
-    ServedResource,
-)
+from bramley.apiserver.registry.resources import Json, Rules, SelectableField, ServedResource
 from bramley.base.errors import Cause
 
 _UID_LABEL = "batch.kubernetes.io/controller-uid"
@@ -68,7 +63,7 @@ def kinds() -> tuple[ServedResource, ...]:
 
 
 def complete_job(new: Json) -> None:
-    """Give a new Job its first status and, unless it has its own, the selector that means only its own Pods."""
+    """Give a new Job its first status and, unless it has a manual selector, a selector that matches only its Pods."""
     new["status"] = {}
     spec = dict(new.get("spec", {}))
     new["spec"] = spec
@@ -88,7 +83,7 @@ def complete_job(new: Json) -> None:
 
 
 def default_job(new: Json) -> None:
-    """Fill what a Job leaves out."""
+    """Set the defaults of a Job."""
     spec = dict(new.get("spec", {}))
     if "completions" not in spec and "parallelism" not in spec:
         spec["completions"] = spec["parallelism"] = 1
@@ -118,7 +113,7 @@ def check_job(new: Json) -> list[Cause]:
 
 
 def check_job_change(new: Json, old: Json) -> list[Cause]:
-    """Return what an update of a Job may not do."""
+    """Return what is wrong with an update of a Job."""
     now, was = new["spec"], old["spec"]
     return [
         causes.invalid(f"spec.{field}", now.get(field), "field is immutable")
@@ -128,7 +123,7 @@ def check_job_change(new: Json, old: Json) -> list[Cause]:
 
 
 def default_cron_job(new: Json) -> None:
-    """Fill what a CronJob leaves out; of its Jobs only the template for Pods."""
+    """Set the defaults of a CronJob, and of its Job template only those of the Pod template."""
     spec = dict(new.get("spec", {}))
     for field, value in (
         ("concurrencyPolicy", "Allow"),

@@ -8,13 +8,7 @@ import msgspec
 
 from bramley.apiserver.apimachinery import causes, names
 from bramley.apiserver.kinds.definitions import kind, set_defaults
-from bramley.apiserver.registry.resources import (
-    VERBS,
-    Json,
-    Rules,
-    SelectableField,
-    ServedResource,
-)
+from bramley.apiserver.registry.resources import VERBS, Json, Rules, SelectableField, ServedResource
 from bramley.base.errors import Cause
 
 SIZE_LIMIT_BYTES = 1024 * 1024
@@ -33,7 +27,7 @@ _CONTENTS = "kubernetes"
 
 def kinds() -> tuple[ServedResource, ...]:
     """Return the kinds of the core group that are defined here."""
-    return (_config_map(), _secret(), _namespace(), _resource_quota(), *_without_rules())
+    return (_config_map(), _secret(), _namespace(), _resource_quota(), *_with_defaults_only())
 
 
 def _config_map() -> ServedResource:
@@ -93,7 +87,7 @@ def _resource_quota() -> ServedResource:
     )
 
 
-def _without_rules() -> tuple[ServedResource, ...]:
+def _with_defaults_only() -> tuple[ServedResource, ...]:
     return (
         kind("Binding", verbs=("create",), is_virtual=True, rules=Rules(shape="v1.Binding")),
         kind(
@@ -120,18 +114,18 @@ def check_config_map(new: Json) -> list[Cause]:
     ]
     size_bytes = sum(map(_size_bytes, texts.values())) + _decoded_size(binaries)
     if size_bytes > SIZE_LIMIT_BYTES:
-        # A real server names the whole object so.
+        # kube-apiserver names the whole object like this.
         found.append(causes.too_long("[]", SIZE_LIMIT_BYTES))
     return found
 
 
 def check_config_map_change(new: Json, old: Json) -> list[Cause]:
-    """Return what an update of a ConfigMap may not do."""
+    """Return what is wrong with an update of a ConfigMap."""
     return _immutable_fields(new, old, "data", "binaryData")
 
 
 def default_secret(new: Json) -> None:
-    """Give a Secret its type, and move what was given as text to where it is kept."""
+    """Set the default type of a Secret, and move `stringData` to `data`."""
     texts = new.pop("stringData", {})
     if texts:
         encoded = {key: base64.b64encode(text.encode()).decode() for key, text in texts.items()}
@@ -140,7 +134,7 @@ def default_secret(new: Json) -> None:
 
 
 def check_secret(new: Json) -> list[Cause]:
-    """Return what is wrong with a Secret; what is in it is never repeated."""
+    """Return what is wrong with a Secret, without showing its content."""
     values = new.get("data", {})
     found = list(_wrong_keys(values, "data"))
     if _decoded_size(values) > SIZE_LIMIT_BYTES:
@@ -149,7 +143,7 @@ def check_secret(new: Json) -> list[Cause]:
 
 
 def check_secret_change(new: Json, old: Json) -> list[Cause]:
-    """Return what an update of a Secret may not do."""
+    """Return what is wrong with an update of a Secret."""
     found = []
     if new.get("type") != old.get("type"):
         found.append(causes.invalid("type", new.get("type"), "field is immutable"))
@@ -201,7 +195,7 @@ def _decoded_size(values: Json) -> int:
 
 
 def complete_namespace(new: Json) -> None:
-    """Make a new namespace active and held by its contents."""
+    """Give a new namespace its first status, and the finalizer for its contents."""
     spec = new.setdefault("spec", {})
     finalizers = spec.get("finalizers", [])
     if _CONTENTS not in finalizers:
@@ -210,14 +204,14 @@ def complete_namespace(new: Json) -> None:
 
 
 def default_namespace(new: Json) -> None:
-    """Keep the label that says the name."""
+    """Set the label with the namespace's name."""
     meta = new["metadata"]
     if meta.get("name") and meta.get("labels", {}).get(NAME_LABEL) != meta["name"]:
         meta["labels"] = {**meta.get("labels", {}), NAME_LABEL: meta["name"]}
 
 
 def keep_namespace(new: Json, old: Json) -> None:
-    """Leave the finalizers of the contents to those who remove the contents."""
+    """Keep the finalizers in the spec; only the finalize subresource changes them."""
     kept = {key: value for key, value in new.get("spec", {}).items() if key != "finalizers"}
     if "finalizers" in old.get("spec", {}):
         kept["finalizers"] = old["spec"]["finalizers"]
@@ -225,7 +219,7 @@ def keep_namespace(new: Json, old: Json) -> None:
 
 
 def has_contents(new: Json) -> bool:
-    """Tell whether contents are still to be removed."""
+    """Return whether the namespace still has contents."""
     return bool(new.get("spec", {}).get("finalizers"))
 
 
@@ -242,5 +236,5 @@ def check_quota(new: Json) -> list[Cause]:
 
 
 def default_limits(new: Json) -> None:
-    """Show the limits of a LimitRange, also when there are none."""
+    """Set the limits of a LimitRange to null if there are none."""
     new["spec"] = {"limits": None, **new.get("spec", {})}

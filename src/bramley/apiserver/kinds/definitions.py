@@ -45,6 +45,11 @@ def set_defaults(**fields: Any) -> Callable[[Json], None]:
     return default
 
 
+def go_struct(**fields: Any) -> str:
+    """Return fields as kube-apiserver shows a Go struct in a message: under Go's names and in its order."""
+    return "{" + ",".join(f'"{key}":{causes.shown(value)}' for key, value in fields.items()) + "}"
+
+
 def immutable(*fields: str) -> Transition:
     """Return a rule that refuses to change top-level fields."""
 

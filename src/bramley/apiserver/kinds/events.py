@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from bramley.apiserver.apimachinery import causes, names
 from bramley.apiserver.kinds.definitions import kind
-from bramley.apiserver.registry.resources import (
-    Json,
-    Rules,
-    SelectableField,
-    ServedResource,
-)
+from bramley.apiserver.registry.resources import Json, Rules, SelectableField, ServedResource
 from bramley.base.errors import Cause
 
 _RENAMED = {
@@ -44,7 +39,7 @@ NEW_FIELDS = (
 
 
 class Renaming:
-    """Between the stored form, which is the core group's, and the one of `events.k8s.io`."""
+    """Converts between the stored form, which is that of the core group, and the form of `events.k8s.io`."""
 
     def to_served(self, stored: Json) -> Json:
         """Return a stored event as `events.k8s.io` shows it."""
@@ -59,7 +54,7 @@ class Renaming:
 
 
 def default(new: Json) -> None:
-    """Show what a real server always shows of a core event."""
+    """Set the fields that kube-apiserver always shows of a core event."""
     new.setdefault("involvedObject", {})
     new.setdefault("source", {})
     for field in ("firstTimestamp", "lastTimestamp", "eventTime"):
@@ -69,7 +64,7 @@ def default(new: Json) -> None:
 
 
 def default_new(new: Json) -> None:
-    """Fill an event of `events.k8s.io` as its stored form is filled."""
+    """Set the defaults of an event of `events.k8s.io`, those of its stored form."""
     new.update(Renaming().to_served(Renaming().to_stored(new)))
 
 
@@ -79,7 +74,7 @@ def check(new: Json) -> list[Cause]:
 
 
 def check_new(new: Json) -> list[Cause]:
-    """Return what is wrong with an event of `events.k8s.io`, which asks for more."""
+    """Return what is wrong with an event of `events.k8s.io`, which requires more fields."""
     stored = Renaming().to_stored(new)
     found = _wrong(stored, "reportingController")
     if not stored.get("eventTime"):

@@ -1,4 +1,4 @@
-"""Label selectors as objects carry them: what is wrong with one, whom it means, and how it reads in one line."""
+"""Label selectors of objects: validation, matching, and the form of a query parameter."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def check(selector: Json, field: str) -> list[Cause]:
 
 
 def is_empty(selector: Json) -> bool:
-    """Tell whether a selector asks for nothing, and so means everything."""
+    """Return whether a selector is empty, and so matches everything."""
     return not selector.get("matchLabels") and not selector.get("matchExpressions")
 
 
 def matches(selector: Json | None, labels: Mapping[str, str]) -> bool:
-    """Tell whether a selector means these labels; none at all, or one that makes no sense, means nothing."""
+    """Return whether a selector matches these labels; None and invalid selectors match nothing."""
     if selector is None or check(selector, ""):
         return False
-    wanted = selector.get("matchLabels", {})
-    if any(labels.get(key) != value for key, value in wanted.items()):
+    required = selector.get("matchLabels", {})
+    if any(labels.get(key) != value for key, value in required.items()):
         return False
     return all(
         passes(labels.get(each["key"]), each["operator"], each.get("values", []))
@@ -41,15 +41,17 @@ def matches(selector: Json | None, labels: Mapping[str, str]) -> bool:
 
 
 def text(selector: Json) -> str:
-    """Return a selector, or plain labels, as a query parameter would say it, in the order of its keys."""
+    """Return a selector, or plain labels, in the form of a query parameter, sorted by key."""
     if all(isinstance(value, str) for value in selector.values()):
         return ",".join(f"{key}={value}" for key, value in sorted(selector.items()))
     parts = [(key, f"{key}={value}") for key, value in selector.get("matchLabels", {}).items()]
-    parts += [(each["key"], _said(each)) for each in selector.get("matchExpressions", [])]
-    return ",".join(said for _, said in sorted(parts))
+    parts += [
+        (each["key"], _requirement_text(each)) for each in selector.get("matchExpressions", [])
+    ]
+    return ",".join(text for _, text in sorted(parts))
 
 
-def _said(expression: Json) -> str:
+def _requirement_text(expression: Json) -> str:
     key, values = expression["key"], ",".join(sorted(expression.get("values", [])))
     forms: dict[str, str] = {
         "In": f"{key} in ({values})",

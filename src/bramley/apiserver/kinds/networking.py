@@ -6,14 +6,8 @@ import ipaddress
 from collections.abc import Iterator
 
 from bramley.apiserver.apimachinery import causes, names
-from bramley.apiserver.kinds import amounts
 from bramley.apiserver.kinds.definitions import first_status, immutable, kind
-from bramley.apiserver.registry.resources import (
-    Json,
-    Rules,
-    SelectableField,
-    ServedResource,
-)
+from bramley.apiserver.registry.resources import Json, Rules, SelectableField, ServedResource
 from bramley.base.errors import Cause
 
 GROUP = "networking.k8s.io"
@@ -126,10 +120,10 @@ def _network_policy() -> ServedResource:
 
 
 def default_service(new: Json) -> None:
-    """Fill what a Service's spec leaves out."""
+    """Set the defaults of a Service's spec."""
     spec = {"type": "ClusterIP", "sessionAffinity": "None", **new.get("spec", {})}
     if spec["type"] != "ExternalName":
-        # One family of addresses is all that a cluster of one machine has.
+        # The cluster has one address family.
         spec = {**_CLUSTER_DEFAULTS, **spec}
     if spec["type"] in {"NodePort", "LoadBalancer"}:
         spec.setdefault("externalTrafficPolicy", "Cluster")
@@ -145,7 +139,7 @@ def default_service(new: Json) -> None:
 
 
 def keep_addresses(new: Json, old: Json) -> None:
-    """Leave a Service its address and the ports that it has on nodes, unless an update says something about them."""
+    """Keep the cluster IP and the node ports of a Service unless an update sets them."""
     spec, was = dict(new.get("spec", {})), old["spec"]
     if spec.get("type", "ClusterIP") == "ExternalName":
         for field in ("clusterIP", "clusterIPs"):
@@ -192,7 +186,7 @@ def check_service(new: Json) -> list[Cause]:
 
 
 def check_service_change(new: Json, old: Json) -> list[Cause]:
-    """Return what an update of a Service may not do."""
+    """Return what is wrong with an update of a Service."""
     was, now = old["spec"].get("clusterIPs", []), new["spec"].get("clusterIPs", [])
     if not was or new["spec"]["type"] == "ExternalName" or was[:1] == now[:1]:
         return []
@@ -204,7 +198,7 @@ def _wrong_port(port: Json, field: str) -> list[Cause]:
     numbers = {"port": port.get("port", 0), "targetPort": port["targetPort"]}
     return [
         causes.invalid(f"{field}.{name}", number, detail)
-        for name, number in amounts.items()
+        for name, number in numbers.items()
         if isinstance(number, int) and not 1 <= number <= 65535
     ]
 
@@ -217,7 +211,7 @@ def _with_target_port(given: Json) -> Json:
 
 
 def _wrong_address(text: str, field: str) -> Iterator[Cause]:
-    """Yield a breach when a text is no IP address."""
+    """Yield a cause when a text is not an IP address."""
     if not _is_address(text):
         yield causes.invalid(field, text, _NOT_AN_ADDRESS)
 
@@ -239,7 +233,7 @@ def check_ingress(new: Json) -> list[Cause]:
 
 
 def default_policy(new: Json) -> None:
-    """Fill what a NetworkPolicy leaves out."""
+    """Set the defaults of a NetworkPolicy."""
     spec = {"podSelector": {}, **new.get("spec", {})}
     if not spec.get("policyTypes"):
         spec["policyTypes"] = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
@@ -256,7 +250,7 @@ def _with_protocol(given: Json) -> Json:
 
 
 def default_endpoints(new: Json) -> None:
-    """Fill what Endpoints leave out."""
+    """Set the defaults of Endpoints."""
     if "subsets" in new:
         new["subsets"] = [_with_protocol(each) for each in new["subsets"]]
 
@@ -270,13 +264,13 @@ def check_endpoints(new: Json) -> list[Cause]:
                 field, address = f"subsets[{outer}].{part}[{inner}].ip", each.get("ip", "")
                 found += _wrong_address(address, field)
                 if not _is_address(address):
-                    # A real server looks twice and says so.
+                    # kube-apiserver checks the address twice and reports both.
                     found.append(causes.invalid(field, address, "must be a valid IP address"))
     return found
 
 
 def default_slice(new: Json) -> None:
-    """Fill what an EndpointSlice leaves out."""
+    """Set the defaults of an EndpointSlice."""
     ports = new.get("ports")
     if ports is not None:
         ports = [{"name": "", "protocol": "TCP", **port} for port in ports]

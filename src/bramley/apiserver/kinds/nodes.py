@@ -9,12 +9,7 @@ import msgspec
 from bramley.apiserver.apimachinery import causes, names
 from bramley.apiserver.kinds import amounts
 from bramley.apiserver.kinds.definitions import kind
-from bramley.apiserver.registry.resources import (
-    Json,
-    Rules,
-    SelectableField,
-    ServedResource,
-)
+from bramley.apiserver.registry.resources import Json, Rules, SelectableField, ServedResource
 from bramley.base.errors import Cause
 
 _INFO = (
@@ -55,7 +50,7 @@ def kinds() -> tuple[ServedResource, ...]:
 
 
 def default(new: Json) -> None:
-    """Show what a real server always shows of a Node."""
+    """Set the fields that kube-apiserver always shows of a Node."""
     new["spec"] = _with_pod_cidrs(new.get("spec", {}))
     status = dict(new.get("status", {}))
     if "capacity" in status:
@@ -88,7 +83,7 @@ def check_status(new: Json, _old: Json) -> list[Cause]:
     for index, each in enumerate(new["status"].get("addresses", [])):
         if each in seen:
             shown = {"Type": each.get("type", ""), "Address": each.get("address", "")}
-            # A real server shows its own struct, whose fields have an order.
+            # kube-apiserver shows its Go struct, whose fields have an order.
             message = f"Duplicate value: {msgspec.json.encode(shown).decode()}"
             found.append(Cause(f"status.addresses[{index}]", "FieldValueDuplicate", message))
         seen.append(each)
@@ -96,7 +91,7 @@ def check_status(new: Json, _old: Json) -> list[Cause]:
 
 
 def check_change(new: Json, old: Json) -> list[Cause]:
-    """Return what an update of a Node may not do."""
+    """Return what is wrong with an update of a Node."""
     found = []
     was, now = old.get("spec", {}), new["spec"]
     for field, shown in (("podCIDRs", "podCIDR"), ("providerID", "providerID")):
@@ -107,7 +102,7 @@ def check_change(new: Json, old: Json) -> list[Cause]:
 
 
 def _with_pod_cidrs(spec: Json) -> Json:
-    """Return a spec that tells its addresses in the old field and in the new one; the old one is believed."""
+    """Return a spec with consistent `podCIDR` and `podCIDRs`; the older field, `podCIDR`, wins."""
     first, ranges = spec.get("podCIDR"), spec.get("podCIDRs", [])
     if first and ranges[:1] != [first]:
         return {**spec, "podCIDRs": [first]}

@@ -8,9 +8,7 @@ from collections.abc import Iterable, Iterator
 from bramley.api import quantities
 from bramley.apiserver.apimachinery import causes, names
 from bramley.apiserver.kinds import amounts, pod_volumes
-from bramley.apiserver.registry.resources import (
-    Json,
-)
+from bramley.apiserver.registry.resources import Json
 from bramley.base.errors import Cause
 
 _PULL_POLICIES = ("Always", "IfNotPresent", "Never")
@@ -75,7 +73,7 @@ def check_running(container: Json, field: str, grace: int) -> Iterator[Cause]:
 
 
 def check_init(container: Json, field: str, grace: int) -> Iterator[Cause]:
-    """Yield what is wrong with the hooks and probes of an init container, which has some only if it goes on beside the others."""
+    """Yield what is wrong with the hooks and probes of an init container; only a sidecar may have some."""
     if container.get("restartPolicy") == "Always":
         yield from check_running(container, field, grace)
         return
@@ -85,7 +83,7 @@ def check_init(container: Json, field: str, grace: int) -> Iterator[Cause]:
 
 
 def check_host_ports(containers: Iterable[Json], field: str) -> Iterator[Cause]:
-    """Yield a breach for each port of the host that two containers want."""
+    """Yield a cause for each host port that two containers use."""
     taken: set[str] = set()
     for index, container in enumerate(containers):
         for number, port in enumerate(container.get("ports", [])):
@@ -98,7 +96,7 @@ def check_host_ports(containers: Iterable[Json], field: str) -> Iterator[Cause]:
 
 
 def check_ids(context: Json, fields: Iterable[str], field: str) -> Iterator[Cause]:
-    """Yield a breach for each of the named users and groups that cannot be one."""
+    """Yield a cause for each user or group id that is out of range."""
     for name in fields:
         if name in context and context[name] not in _IDS:
             detail = f"must be between 0 and {_IDS[-1]}, inclusive"
@@ -140,7 +138,7 @@ def _wrong_mounts(container: Json, field: str, volumes: set[str]) -> Iterator[Ca
         if path in seen:
             yield causes.invalid(f"{at}.mountPath", path, "must be unique")
         seen.add(path)
-        # A real server names no index from here on.
+        # kube-apiserver names no index from here on.
         yield from _wrong_mount_options(mount, field)
 
 

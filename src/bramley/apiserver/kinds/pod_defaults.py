@@ -1,4 +1,4 @@
-"""What a real server fills into a Pod: defaults of the API, and of the admission plugins that every cluster has."""
+"""Defaults of Pods: those of the API, and of the admission plugins that every cluster has."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SPEC: Json = {
     "dnsPolicy": "ClusterFirst",
     "schedulerName": "default-scheduler",
 }
-# A template for Pods has none of these; each Pod gets them for itself.
+# Defaults of Pods that Pod templates do not have.
 _POD: Json = {
     "enableServiceLinks": True,
     "preemptionPolicy": "PreemptLowerPriority",
@@ -47,7 +47,7 @@ def complete(new: Json) -> None:
 
 
 def default(new: Json, *, outage_toleration: timedelta) -> None:
-    """Fill what a Pod's spec leaves out."""
+    """Set the defaults of a Pod's spec."""
     spec = template_spec(new.get("spec", {}))
     if spec["terminationGracePeriodSeconds"] < 0:
         spec["terminationGracePeriodSeconds"] = 1
@@ -68,7 +68,7 @@ def default(new: Json, *, outage_toleration: timedelta) -> None:
 
 
 def template_spec(given: Json) -> Json:
-    """Return the spec of a Pod, or of a template for Pods, with what it leaves out."""
+    """Return the spec of a Pod or Pod template with its defaults."""
     spec = {**_SPEC, **given}
     spec.setdefault("securityContext", {})
     account = spec.get("serviceAccountName") or spec.get("serviceAccount")
@@ -94,7 +94,7 @@ def _gated(since: str) -> Json:
 
 
 def _shown_status(status: Json) -> Json:
-    """Return a status with the times that are shown although nobody set them, and one address in both its places."""
+    """Return a status with the times that are shown also when they are not set, and with the address in `podIPs`, too."""
     address = status.get("podIP")
     if address and not status.get("podIPs"):
         status = {**status, "podIPs": [{"ip": address}]}
@@ -104,7 +104,7 @@ def _shown_status(status: Json) -> Json:
 
 
 def qos_class(spec: Json) -> str:
-    """Return how a Pod's resources are promised: not at all, in part, or wholly."""
+    """Return the QoS class of a Pod: BestEffort, Burstable or Guaranteed."""
     amounts = [_amounts(each) for field in _CONTAINERS[:2] for each in spec.get(field, [])]
     if not any(requests or limits for requests, limits in amounts):
         return "BestEffort"
@@ -160,7 +160,7 @@ def _variable(given: Json) -> Json:
 
 
 def _referring(given: Json) -> Json:
-    """Return a source of values with what its reference to a field or an amount leaves out."""
+    """Return a value source with the defaults of its field or resource reference."""
     filled = {name: {**_REFERENCES[name], **given[name]} for name in _REFERENCES if name in given}
     return {**given, **filled} if filled else given
 

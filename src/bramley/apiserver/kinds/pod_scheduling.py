@@ -9,9 +9,7 @@ from collections.abc import Iterator
 from bramley.apiserver.apimachinery import causes, names
 from bramley.apiserver.kinds import label_selectors
 from bramley.apiserver.kinds.nodes import EFFECTS
-from bramley.apiserver.registry.resources import (
-    Json,
-)
+from bramley.apiserver.registry.resources import Json
 from bramley.base.errors import Cause
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -31,7 +29,7 @@ _ZEROES = re.compile(r"\b0+(?=\d)")
 
 
 def check_affinity(affinity: Json, field: str) -> Iterator[Cause]:
-    """Yield what is wrong with the places and neighbours that a Pod wants."""
+    """Yield what is wrong with the affinity of a Pod."""
     node = affinity.get("nodeAffinity", {})
     if _REQUIRED in node:
         yield from _wrong_terms(node[_REQUIRED], f"{field}.nodeAffinity.{_REQUIRED}")
@@ -44,7 +42,7 @@ def check_affinity(affinity: Json, field: str) -> Iterator[Cause]:
 
 
 def check_tolerations(tolerations: list[Json], field: str) -> Iterator[Cause]:
-    """Yield what is wrong with the taints that a Pod tolerates."""
+    """Yield what is wrong with the tolerations of a Pod."""
     for index, each in enumerate(tolerations):
         at, key, effect = f"{field}[{index}]", each.get("key", ""), each.get("effect", "")
         operator = each.get("operator", "")
@@ -59,7 +57,7 @@ def check_tolerations(tolerations: list[Json], field: str) -> Iterator[Cause]:
 
 
 def check_gates(spec: Json, field: str) -> Iterator[Cause]:
-    """Yield what is wrong with the conditions that a Pod waits for."""
+    """Yield what is wrong with the readiness and scheduling gates of a Pod."""
     for index, each in enumerate(spec.get("readinessGates", [])):
         at = f"{field}.readinessGates[{index}].conditionType"
         yield from _wrong_qualified(each.get("conditionType", ""), at)
@@ -73,7 +71,7 @@ def check_gates(spec: Json, field: str) -> Iterator[Cause]:
 
 
 def check_spread_constraints(constraints: list[Json], field: str) -> Iterator[Cause]:
-    """Yield what is wrong with how a Pod is to be spread."""
+    """Yield what is wrong with the topology spread constraints of a Pod."""
     kinds = [
         (each.get("topologyKey", ""), each.get("whenUnsatisfiable", "")) for each in constraints
     ]
@@ -93,14 +91,14 @@ def check_spread_constraints(constraints: list[Json], field: str) -> Iterator[Ca
 
 
 def check_host_names(spec: Json, field: str) -> Iterator[Cause]:
-    """Yield what is wrong with the names of the host that a Pod is."""
+    """Yield what is wrong with the host name and subdomain of a Pod."""
     for name in ("hostname", "subdomain"):
         for wrong in names.label(spec[name]) if spec.get(name) else ():
             yield causes.invalid(f"{field}.{name}", spec[name], wrong)
 
 
 def check_host_aliases(aliases: list[Json], field: str) -> Iterator[Cause]:
-    """Yield what is wrong with the names that a Pod gives to addresses."""
+    """Yield what is wrong with the host aliases of a Pod."""
     for index, each in enumerate(aliases):
         yield from _wrong_address(each.get("ip", ""), f"{field}[{index}].ip")
         for number, name in enumerate(each.get("hostnames", [])):
@@ -109,7 +107,7 @@ def check_host_aliases(aliases: list[Json], field: str) -> Iterator[Cause]:
 
 
 def check_dns(spec: Json, field: str) -> Iterator[Cause]:
-    """Yield what is wrong with how a Pod resolves names."""
+    """Yield what is wrong with the DNS policy and configuration of a Pod."""
     config = spec.get("dnsConfig")
     if spec["dnsPolicy"] == "None":
         if config is None:
@@ -154,7 +152,7 @@ def _wrong_expression(expression: Json, field: str, *, are_labels: bool) -> Iter
 
 
 def _wrong_number(operator: str, values: int, field: str) -> Iterator[Cause]:
-    """Yield a breach when an operator is none, or has another number of values than it needs."""
+    """Yield a cause when an operator is unknown or has the wrong number of values."""
     if operator in {"In", "NotIn"}:
         if not values:
             detail = "must be specified when `operator` is 'In' or 'NotIn'"

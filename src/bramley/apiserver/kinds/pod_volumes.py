@@ -6,9 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from bramley.apiserver.apimachinery import causes, names
-from bramley.apiserver.registry.resources import (
-    Json,
-)
+from bramley.apiserver.registry.resources import Json
 from bramley.base.errors import Cause
 
 _FIELDS = (
@@ -62,7 +60,7 @@ _TOKEN_SECONDS = (600, 1 << 32)
 
 
 def check_env(variables: list[Json], field: str) -> Iterator[Cause]:
-    """Yield what is wrong with the variables of a container."""
+    """Yield what is wrong with the environment variables of a container."""
     for index, variable in enumerate(variables):
         at = f"{field}[{index}]"
         if not variable.get("name"):
@@ -73,7 +71,7 @@ def check_env(variables: list[Json], field: str) -> Iterator[Cause]:
 
 
 def check_env_from(sources: list[Json], field: str) -> Iterator[Cause]:
-    """Yield what is wrong with the ConfigMaps and Secrets that become variables as a whole."""
+    """Yield what is wrong with the `envFrom` sources of a container."""
     for index, source in enumerate(sources):
         at = f"{field}[{index}]"
         yield from _wrong_name(source.get("prefix", ""), f"{at}.prefix")
@@ -87,7 +85,7 @@ def check_env_from(sources: list[Json], field: str) -> Iterator[Cause]:
 
 
 def check_relative(path: str, field: str) -> Iterator[Cause]:
-    """Yield what keeps a path from staying below where it begins."""
+    """Yield a cause when a path is absolute or contains `..`."""
     if path.startswith("/"):
         yield causes.invalid(field, path, "must be a relative path")
     if ".." in path.split("/"):
@@ -95,7 +93,7 @@ def check_relative(path: str, field: str) -> Iterator[Cause]:
 
 
 def check_files(items: list[Json], field: str) -> Iterator[Cause]:
-    """Yield what is wrong with keys that become files."""
+    """Yield what is wrong with keys that are mounted as files."""
     for index, item in enumerate(items):
         at = f"{field}[{index}]"
         for name in ("key", "path"):
@@ -107,7 +105,7 @@ def check_files(items: list[Json], field: str) -> Iterator[Cause]:
 
 
 def check_file(path: str, field: str) -> Iterator[Cause]:
-    """Yield what keeps a path from naming a file within a volume."""
+    """Yield a cause when a path does not name a file within a volume."""
     wrong = [*check_relative(path, field)]
     yield from wrong
     if path.startswith("..") and not path.startswith("../") and path != ".." and not wrong:
@@ -115,7 +113,7 @@ def check_file(path: str, field: str) -> Iterator[Cause]:
 
 
 def check_mode(holder: Json, name: str, field: str) -> Iterator[Cause]:
-    """Yield a breach when the bits of a file's mode are none."""
+    """Yield a cause when a file mode is not valid."""
     if not 0 <= holder.get(name, 0) <= 0o777:
         detail = "must be a number between 0 and 0777 (octal), both inclusive"
         yield causes.invalid(f"{field}.{name}", holder[name], detail)
@@ -138,7 +136,7 @@ def check_field(reference: Json, field: str, allowed: tuple[str, ...] = _FIELDS)
 
 
 def check_resource_field(reference: Json, field: str) -> Iterator[Cause]:
-    """Yield what is wrong with a reference to an amount that a container asks for."""
+    """Yield what is wrong with a reference to a resource of a container."""
     amount = reference.get("resource", "")
     if not amount:
         yield causes.required(f"{field}.resource")
@@ -202,7 +200,7 @@ def check(volumes: list[Json], field: str) -> Iterator[Cause]:
 
 
 def check_without_account(volumes: list[Json], field: str) -> Iterator[Cause]:
-    """Yield a breach for each token that a Pod wants although it is nobody."""
+    """Yield a cause for each token volume of a Pod without a ServiceAccount."""
     for index, volume in enumerate(volumes):
         for number, each in enumerate(volume.get("projected", {}).get("sources", [])):
             if "serviceAccountToken" in each:
@@ -268,7 +266,7 @@ def _nfs(source: Json, field: str) -> Iterator[Cause]:
 
 def _downward(source: Json, field: str) -> Iterator[Cause]:
     yield from check_mode(source, "defaultMode", field)
-    # A real server leaves `items` out of the field here.
+    # kube-apiserver leaves `items` out of the field here.
     yield from _downward_files(source.get("items", []), field)
 
 
@@ -301,7 +299,7 @@ def _projected(source: Json, field: str) -> Iterator[Cause]:
             if name in each:
                 yield from check_one(each[name], f"{at}.{name}")
         token = each.get("serviceAccountToken")
-        # A real server names neither source nor token here.
+        # kube-apiserver names neither source nor token here.
         if token is not None and not token.get("path"):
             yield causes.required(f"{field}.path")
         yield from check_file((token or {}).get("path", ""), f"{field}.path")
@@ -327,7 +325,7 @@ def _projected_token(source: Json, field: str) -> Iterator[Cause]:
         yield causes.invalid(f"{field}.expirationSeconds", seconds, detail)
 
 
-# In this order a real server looks for them: what comes first is taken for the source.
+# In the order of kube-apiserver's checks: the first that is set counts as the source.
 _SOURCES: dict[str, _Check] = {
     "emptyDir": _empty,
     "hostPath": _host_path,

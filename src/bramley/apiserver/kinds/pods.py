@@ -7,19 +7,9 @@ from functools import partial
 
 from bramley.apiserver.apimachinery import causes, metadata, names
 from bramley.apiserver.apimachinery.settings import Settings
-from bramley.apiserver.kinds import (
-    pod_containers,
-    pod_defaults,
-    pod_scheduling,
-    pod_volumes,
-)
+from bramley.apiserver.kinds import pod_containers, pod_defaults, pod_scheduling, pod_volumes
 from bramley.apiserver.kinds.definitions import kind
-from bramley.apiserver.registry.resources import (
-    Json,
-    Rules,
-    SelectableField,
-    ServedResource,
-)
+from bramley.apiserver.registry.resources import Json, Rules, SelectableField, ServedResource
 from bramley.base.errors import Cause
 
 FIELDS = (
@@ -81,7 +71,7 @@ def check(new: Json) -> list[Cause]:
 
 
 def check_spec(spec: Json, field: str) -> list[Cause]:
-    """Return what is wrong with the spec of a Pod that stands at a field, in the order in which a real server looks."""
+    """Return what is wrong with a Pod spec at a field, in the order of kube-apiserver."""
     return [
         *pod_volumes.check(spec.get("volumes", []), f"{field}.volumes"),
         *_wrong_containers(spec, field),
@@ -159,7 +149,7 @@ def _wrong_numbers(spec: Json, field: str) -> Iterator[Cause]:
 
 
 def keep_priority(new: Json, old: Json) -> None:
-    """Leave a Pod the priority that it got when it was created, unless an update says something about it."""
+    """Keep the priority that a Pod got when it was created unless an update sets it."""
     spec, was = new.get("spec"), old["spec"]
     if isinstance(spec, dict) and not ("priority" in spec and "preemptionPolicy" in spec):
         kept = {key: was[key] for key in ("priority", "preemptionPolicy") if key in was}
@@ -167,7 +157,7 @@ def keep_priority(new: Json, old: Json) -> None:
 
 
 def check_change(new: Json, old: Json) -> list[Cause]:
-    """Return what an update of a Pod may not do."""
+    """Return what is wrong with an update of a Pod."""
     now, was = new["spec"], old["spec"]
     for field in ("containers", "initContainers"):
         if len(now.get(field, [])) != len(was.get(field, [])):
@@ -182,7 +172,7 @@ def check_change(new: Json, old: Json) -> list[Cause]:
 
 
 def check_status(new: Json, old: Json) -> list[Cause]:
-    """Return what an update of a Pod's status may not do."""
+    """Return what is wrong with an update of a Pod's status."""
     now, was = new.get("status", {}), old.get("status", {})
     found: list[Cause] = []
     if now.get("qosClass") != was.get("qosClass"):
@@ -194,7 +184,7 @@ def check_status(new: Json, old: Json) -> list[Cause]:
 
 
 def check_ephemeral(new: Json, old: Json) -> list[Cause]:
-    """Return what an update of a Pod's ephemeral containers may not do: they only ever come."""
+    """Return what is wrong with an update of a Pod's ephemeral containers, which can only be added."""
     field, names = "spec.ephemeralContainers", {}
     for each in new["spec"].get("ephemeralContainers", []):
         names[each.get("name")] = each
@@ -209,7 +199,7 @@ def check_ephemeral(new: Json, old: Json) -> list[Cause]:
 
 
 def check_resize(new: Json, old: Json) -> list[Cause]:
-    """Return what an update of a Pod's resources may not do."""
+    """Return what is wrong with an update of a Pod's resources."""
     now, was = new["spec"], old["spec"]
     if pod_defaults.qos_class(now) != old.get("status", {}).get("qosClass"):
         shown = new.get("status", {}).get("qosClass", "")
@@ -291,7 +281,7 @@ def _wrong_gates(new: Json, old: Json) -> Iterator[Cause]:
 
 
 def _wrong_node_terms(new: Json, old: Json) -> Iterator[Cause]:
-    """Yield what a gated Pod may not do about where it wants to run: it may only become more choosy."""
+    """Yield what is wrong with a gated Pod's node selection, which may only become narrower."""
     selector = new.get("nodeSelector", {})
     if any(selector.get(key) != value for key, value in old.get("nodeSelector", {}).items()):
         detail = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
@@ -323,7 +313,7 @@ def _only_grows(before: Json, after: Json, part: str) -> bool:
 
 
 def _wrong_restarts(now: Json, was: Json, spec: Json) -> Iterator[Cause]:
-    """Yield a breach for each container that had ended for good and shall run again."""
+    """Yield a cause for each container that had ended for good and runs again."""
     policy = spec.get("restartPolicy")
     if policy == "Always":
         return

@@ -6,11 +6,7 @@ import dataclasses
 
 from bramley.apiserver.apimachinery import causes, names
 from bramley.apiserver.kinds.definitions import kind, set_defaults
-from bramley.apiserver.registry.resources import (
-    Json,
-    Rules,
-    ServedResource,
-)
+from bramley.apiserver.registry.resources import Json, Rules, ServedResource
 from bramley.base.errors import Cause
 
 GROUP = "rbac.authorization.k8s.io"
@@ -81,7 +77,7 @@ def _wrong_rule(rule: Json, field: str, *, cluster_wide: bool) -> list[Cause]:
 
 
 def default_binding(new: Json) -> None:
-    """Fill in the groups that references leave out."""
+    """Set the default API groups of references."""
     if isinstance(new.get("roleRef"), dict):
         new["roleRef"] = {**new["roleRef"], "apiGroup": new["roleRef"].get("apiGroup") or GROUP}
     if new.get("subjects"):
@@ -122,11 +118,11 @@ def _wrong_subject(subject: Json, field: str, *, cluster_wide: bool) -> list[Cau
 
 
 def check_binding_change(new: Json, old: Json) -> list[Cause]:
-    """Return what an update of a binding may not do."""
+    """Return what is wrong with an update of a binding."""
     if new.get("roleRef") == old.get("roleRef"):
         return []
     reference = new.get("roleRef", {})
-    # A real server shows its own names of the fields here.
+    # kube-apiserver shows the Go names of the fields here.
     own_names = {"APIGroup": "apiGroup", "Kind": "kind", "Name": "name"}
     shown = {own: reference.get(name, "") for own, name in own_names.items()}
     return [causes.invalid("roleRef", shown, "cannot change roleRef")]

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 
 from bramley.apiserver.apimachinery import causes, names
 from bramley.apiserver.kinds import amounts, label_selectors
-from bramley.apiserver.kinds.definitions import first_status, immutable, kind, set_defaults
-from bramley.apiserver.registry.resources import (
-    Json,
-    Rules,
-    ServedResource,
+from bramley.apiserver.kinds.definitions import (
+    first_status,
+    go_struct,
+    immutable,
+    kind,
+    set_defaults,
 )
+from bramley.apiserver.registry.resources import Json, Rules, ServedResource
 from bramley.base.errors import Cause
 
 _HIGHEST_PRIORITY = 1_000_000_000
@@ -132,7 +134,7 @@ def _definition() -> ServedResource:
 
 
 def default_lease(new: Json) -> None:
-    """Show the spec, also when it is empty, without what only a coordinated election reads, which is off by default."""
+    """Set an empty spec, and drop the fields of coordinated leader election, which is off by default."""
     spec = new.setdefault("spec", {})
     for field in _COORDINATED:
         spec.pop(field, None)
@@ -152,7 +154,7 @@ def check_lease(new: Json) -> list[Cause]:
 
 
 def complete_priority(new: Json) -> None:
-    """Give a new PriorityClass its generation; it never grows, because the value never changes."""
+    """Give a new PriorityClass generation 1, which never changes."""
     new["metadata"]["generation"] = 1
 
 
@@ -171,7 +173,7 @@ def check_priority(new: Json) -> list[Cause]:
 
 
 def check_priority_change(new: Json, old: Json) -> list[Cause]:
-    """Return what an update of a PriorityClass may not do."""
+    """Return what is wrong with an update of a PriorityClass."""
     found = []
     if new["value"] != old["value"]:
         found.append(causes.forbidden("value", "may not be changed in an update."))
@@ -188,7 +190,7 @@ def check_runtime(new: Json) -> list[Cause]:
 
 
 def default_autoscaler(new: Json) -> None:
-    """Fill what an autoscaler leaves out."""
+    """Set the defaults of an autoscaler."""
     spec = {"minReplicas": 1, "maxReplicas": 0, "scaleTargetRef": {}, **new.get("spec", {})}
     if not spec.get("metrics"):
         spec["metrics"] = [_DEFAULT_METRIC]
@@ -224,7 +226,7 @@ def check_autoscaler(new: Json) -> list[Cause]:
 
 
 def default_budget(new: Json) -> None:
-    """Show what a real server always shows of a budget."""
+    """Set the fields that kube-apiserver always shows of a budget."""
     new.setdefault("spec", {})
     new["status"] = {**dict.fromkeys(_COUNTS, 0), **new.get("status", {})}
 
@@ -233,7 +235,7 @@ def check_budget(new: Json) -> list[Cause]:
     """Return what is wrong with a budget."""
     spec = new["spec"]
     found = [*_wrong_budget_amounts(spec)]
-    found += label_selectors.check_budget(spec.get("selector") or {}, "spec.selector")
+    found += label_selectors.check(spec.get("selector") or {}, "spec.selector")
     policy = spec.get("unhealthyPodEvictionPolicy", _EVICTION_POLICIES[0])
     if policy not in _EVICTION_POLICIES:
         found.append(
@@ -249,16 +251,14 @@ def check_budget_status(new: Json, _old: Json) -> list[Cause]:
 
 def _wrong_budget_amounts(spec: Json) -> Iterator[Cause]:
     if "minAvailable" in spec and "maxUnavailable" in spec:
-        # A real server shows its own names of the fields here.
-        own = {
-            "MinAvailable": spec["minAvailable"],
-            "Selector": spec.get("selector"),
-            "MaxUnavailable": spec["maxUnavailable"],
-            "UnhealthyPodEvictionPolicy": spec.get("unhealthyPodEvictionPolicy"),
-        }
-        shown = ",".join(f'"{key}":{causes.shown(value)}' for key, value in own.items())
+        shown = go_struct(
+            MinAvailable=spec["minAvailable"],
+            Selector=spec.get("selector"),
+            MaxUnavailable=spec["maxUnavailable"],
+            UnhealthyPodEvictionPolicy=spec.get("unhealthyPodEvictionPolicy"),
+        )
         detail = "minAvailable and maxUnavailable cannot be both set"
-        yield Cause("spec", "FieldValueInvalid", f"Invalid value: {{{shown}}}: {detail}")
+        yield Cause("spec", "FieldValueInvalid", f"Invalid value: {shown}: {detail}")
     for name in ("minAvailable", "maxUnavailable"):
         if name in spec:
             yield from amounts.check_count_or_percent(spec[name], f"spec.{name}")

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from bramley.apiserver.apimachinery import causes, names
-from bramley.apiserver.kinds.definitions import first_status, kind, set_defaults
-from bramley.apiserver.registry.resources import (
-    Json,
-    Rules,
-    ServedResource,
-)
+from bramley.apiserver.kinds.definitions import first_status, go_struct, kind, set_defaults
+from bramley.apiserver.registry.resources import Json, Rules, ServedResource
 from bramley.base.errors import Cause
 
 GROUP = "storage.k8s.io"
@@ -151,14 +145,14 @@ def _attachment() -> ServedResource:
 
 
 def complete_volume(new: Json) -> None:
-    """Give a new PersistentVolume its first status and the finalizer that guards it while it is used."""
+    """Give a new PersistentVolume its first status and its protection finalizer."""
     since = new["metadata"]["creationTimestamp"]
     new["status"] = {"phase": "Pending", "lastPhaseTransitionTime": since}
     _add_finalizer(new, "kubernetes.io/pv-protection")
 
 
 def default_volume(new: Json) -> None:
-    """Fill what a PersistentVolume leaves out."""
+    """Set the defaults of a PersistentVolume."""
     given = new.get("spec", {})
     spec = {"persistentVolumeReclaimPolicy": "Retain", "volumeMode": "Filesystem", **given}
     if "hostPath" in spec:
@@ -182,13 +176,13 @@ def check_volume(new: Json) -> list[Cause]:
 
 
 def complete_claim(new: Json) -> None:
-    """Give a new PersistentVolumeClaim its first status and the finalizer that guards it while it is used."""
+    """Give a new PersistentVolumeClaim its first status and its protection finalizer."""
     new["status"] = {"phase": "Pending"}
     _add_finalizer(new, "kubernetes.io/pvc-protection")
 
 
 def default_claim(new: Json) -> None:
-    """Fill what a PersistentVolumeClaim leaves out."""
+    """Set the defaults of a PersistentVolumeClaim."""
     new["spec"] = {"volumeMode": "Filesystem", "resources": {}, **new.get("spec", {})}
     new["status"] = {"phase": "Pending", **new.get("status", {})}
 
@@ -206,7 +200,7 @@ def check_claim(new: Json) -> list[Cause]:
 
 
 def check_claim_change(new: Json, old: Json) -> list[Cause]:
-    """Return what an update of a PersistentVolumeClaim may not do."""
+    """Return what is wrong with an update of a PersistentVolumeClaim."""
     free = {"volumeName", "resources", "volumeAttributesClassName"}
     was, now = old["spec"], new["spec"]
     if any(was.get(key) != now.get(key) for key in (was.keys() | now.keys()) - free):
@@ -220,7 +214,7 @@ def check_class(new: Json) -> list[Cause]:
 
 
 def check_class_change(new: Json, old: Json) -> list[Cause]:
-    """Return what an update of a StorageClass may not do."""
+    """Return what is wrong with an update of a StorageClass."""
     return [
         causes.forbidden(field, f"updates to {field} are forbidden.")
         for field in ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode")
@@ -229,12 +223,12 @@ def check_class_change(new: Json, old: Json) -> list[Cause]:
 
 
 def default_driver(new: Json) -> None:
-    """Fill what a CSIDriver leaves out."""
+    """Set the defaults of a CSIDriver."""
     new["spec"] = {**_DRIVER, **new.get("spec", {})}
 
 
 def default_node(new: Json) -> None:
-    """Show the drivers of a CSINode, also when there are none."""
+    """Set the drivers of a CSINode to null if there are none."""
     drivers = new.get("spec", {}).get("drivers")
     shown = [{**each, "topologyKeys": each.get("topologyKeys")} for each in drivers or []]
     new["spec"] = {"drivers": shown if drivers is not None else None}
@@ -261,18 +255,16 @@ def check_attachment(new: Json) -> list[Cause]:
 
 
 def check_attachment_change(new: Json, old: Json) -> list[Cause]:
-    """Return what an update of a VolumeAttachment may not do."""
+    """Return what is wrong with an update of a VolumeAttachment."""
     spec = new.get("spec", {})
     if spec == old.get("spec", {}):
         return []
-    # A real server shows its own names of the fields here.
-    source = spec.get("source", {})
-    inner = {
-        "PersistentVolumeName": source.get("persistentVolumeName"),
-        "InlineVolumeSpec": source.get("inlineVolumeSpec"),
-    }
-    own = {"Attacher": spec.get("attacher"), "Source": inner, "NodeName": spec.get("nodeName")}
-    shown = _go_json(own)
+    source = go_struct(
+        PersistentVolumeName=spec.get("source", {}).get("persistentVolumeName"),
+        InlineVolumeSpec=spec.get("source", {}).get("inlineVolumeSpec"),
+    )
+    attacher, node = (causes.shown(spec.get(field)) for field in ("attacher", "nodeName"))
+    shown = f'{{"Attacher":{attacher},"Source":{source},"NodeName":{node}}}'
     return [Cause("spec", "FieldValueInvalid", f"Invalid value: {shown}: field is immutable")]
 
 
@@ -286,14 +278,3 @@ def _add_finalizer(new: Json, finalizer: str) -> None:
     found = new["metadata"].get("finalizers", [])
     if finalizer not in found:
         new["metadata"]["finalizers"] = [*found, finalizer]
-
-
-def _go_json(value: object) -> str:
-    if isinstance(value, dict):
-        return "{" + ",".join(_members(value)) + "}"
-    return causes.shown(value)
-
-
-def _members(value: Json) -> Iterator[str]:
-    for key, each in value.items():
-        yield f'"{key}":{_go_json(each)}'

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from bramley.apiserver.registry.resources import (
-    Json,
-    Rules,
-    ServedResource,
-)
+from bramley.apiserver.registry.resources import Json, Rules, ServedResource
 
 SCALE = ServedResource(
     group="autoscaling",

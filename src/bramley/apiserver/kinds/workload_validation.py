@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from bramley.apiserver.apimachinery import causes, metadata
 from bramley.apiserver.kinds import amounts, label_selectors, pods
-from bramley.apiserver.registry.resources import (
-    Json,
-)
+from bramley.apiserver.kinds.definitions import go_struct
+from bramley.apiserver.registry.resources import Json
 from bramley.base.errors import Cause
 
 _MISMATCH = "`selector` does not match template `labels`"
@@ -92,7 +91,7 @@ def check_pod_template(new: Json) -> list[Cause]:
 
 
 def check_selector_change(new: Json, old: Json) -> list[Cause]:
-    """Return a breach when an update touches the selector."""
+    """Return a cause when an update changes the selector."""
     selector = new["spec"].get("selector")
     if selector == old["spec"].get("selector"):
         return []
@@ -100,7 +99,7 @@ def check_selector_change(new: Json, old: Json) -> list[Cause]:
 
 
 def check_stateful_set_change(new: Json, old: Json) -> list[Cause]:
-    """Return what an update of a StatefulSet may not do."""
+    """Return what is wrong with an update of a StatefulSet."""
     was, now = old["spec"], new["spec"]
     touched = {key for key in was.keys() | now.keys() if was.get(key) != now.get(key)}
     if touched <= set(_STATEFUL_MAY_CHANGE):
@@ -129,7 +128,7 @@ def check_counts(new: Json, _old: Json) -> list[Cause]:
 
 
 def check_template(template: Json, field: str, *, restarts: tuple[str, ...] = ()) -> list[Cause]:
-    """Return what is wrong with a template for Pods; `restarts` are the restart policies that it may have."""
+    """Return what is wrong with a Pod template; `restarts` are the restart policies that it may have."""
     meta, spec = template["metadata"], template["spec"]
     found = metadata.check_labels(meta.get("labels", {}), f"{field}.metadata.labels")
     found += pods.check_spec(spec, f"{field}.spec")
@@ -140,7 +139,7 @@ def check_template(template: Json, field: str, *, restarts: tuple[str, ...] = ()
 
 
 def _wrong_selection(spec: Json, word: str) -> Iterator[Cause]:
-    """Yield what is wrong with a selector and the template that it must mean."""
+    """Yield what is wrong with a selector and the template that it must match."""
     field, selector, template = "spec.selector", spec.get("selector"), spec["template"]
     labels = template["metadata"].get("labels")
     wrong = label_selectors.check(selector or {}, field)
@@ -152,13 +151,9 @@ def _wrong_selection(spec: Json, word: str) -> Iterator[Cause]:
     elif label_selectors.is_empty(selector):
         detail = f"empty selector is invalid for {word}"
         yield causes.invalid(field, selector, detail)
-    if not wrong and not _means(selector, labels or {}):
+    if not wrong and not label_selectors.matches(selector, labels or {}):
         yield causes.invalid("spec.template.metadata.labels", labels, _MISMATCH)
     yield from check_template(template, "spec.template", restarts=("Always",))
-
-
-def _means(selector: Json | None, labels: dict[str, str]) -> bool:
-    return label_selectors.matches(selector, labels)
 
 
 def _wrong_strategy(strategy: Json) -> Iterator[Cause]:
@@ -170,14 +165,9 @@ def _wrong_strategy(strategy: Json) -> Iterator[Cause]:
     elif kind == "RollingUpdate":
         yield from _wrong_rolling(rolling or {}, f"{field}.rollingUpdate")
     else:
-        # A real server shows its own names of the fields here.
-        shown = {"Type": kind, "RollingUpdate": rolling}
+        shown = go_struct(Type=kind, RollingUpdate=rolling)
         wrong = causes.unsupported(field, "", ("Recreate", "RollingUpdate"))
-        yield Cause(wrong.field, wrong.reason, wrong.message.replace('""', _go_json(shown), 1))
-
-
-def _go_json(shown: Json) -> str:
-    return "{" + ",".join(f'"{key}":{causes.shown(value)}' for key, value in shown.items()) + "}"
+        yield Cause(wrong.field, wrong.reason, wrong.message.replace('""', shown, 1))
 
 
 def _wrong_rolling(rolling: Json, field: str) -> Iterator[Cause]:

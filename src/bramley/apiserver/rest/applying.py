@@ -10,7 +10,7 @@ from bramley.apiserver.apimachinery.status import ApiError, Details
 from bramley.apiserver.apply import checking, last_applied, managers, merging
 from bramley.apiserver.apply.managers import Manager, Owned
 from bramley.apiserver.apply.merging import Applied, Conflicts, Kind
-from bramley.apiserver.http.exchange import Response, Request
+from bramley.apiserver.http.exchange import Request, Response
 from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.registry.resources import Json
 from bramley.apiserver.rest import bodies, creating, objects, options, ownership, updating

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bramley.apiserver.apimachinery import names, status
 from bramley.apiserver.apimachinery.status import ApiError, Details
-from bramley.apiserver.http.exchange import Response, Request
+from bramley.apiserver.http.exchange import Request, Response
 from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.registry.resources import Json, ServedResource
 from bramley.apiserver.rest import admission, bodies, objects, options, terminating

@@ -7,7 +7,7 @@ from typing import Any
 
 from bramley.apiserver.apimachinery import status
 from bramley.apiserver.apimachinery.status import ApiError
-from bramley.apiserver.http.exchange import Response, Request, json_response
+from bramley.apiserver.http.exchange import Request, Response, json_response
 from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.registry.resources import Json
 from bramley.apiserver.rest import bodies, listing, objects, options, terminating

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from bramley.apiserver.apimachinery import metadata, status
 from bramley.apiserver.apimachinery.status import ApiError, Details
-from bramley.apiserver.http.exchange import Response, Request, json_response
+from bramley.apiserver.http.exchange import Request, Response, json_response
 from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.kinds import label_selectors
 from bramley.apiserver.registry.resources import Json, Rules, ServedResource

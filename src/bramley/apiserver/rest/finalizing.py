@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace as replaced
 
 from bramley.apiserver.apimachinery import metadata, status
-from bramley.apiserver.http.exchange import Response, Request
+from bramley.apiserver.http.exchange import Request, Response
 from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.kinds import core
 from bramley.apiserver.registry.resources import Json, ServedResource

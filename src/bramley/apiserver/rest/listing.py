@@ -13,7 +13,7 @@ import msgspec
 from bramley.apiserver.apimachinery import causes, status
 from bramley.apiserver.apimachinery.causes import quoted
 from bramley.apiserver.apimachinery.status import ApiError
-from bramley.apiserver.http.exchange import Response, Request
+from bramley.apiserver.http.exchange import Request, Response
 from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.registry.resources import ServedResource
 from bramley.apiserver.rest import showing

@@ -14,11 +14,11 @@ from bramley.api.names import agent
 from bramley.apiserver.apimachinery import status
 from bramley.apiserver.apimachinery.metadata import timestamp
 from bramley.apiserver.apimachinery.status import ApiError
-from bramley.apiserver.http.exchange import Response, Request
+from bramley.apiserver.http.exchange import Request, Response
 from bramley.apiserver.http.request_info import Target
-from bramley.apiserver.nodes import places
-from bramley.apiserver.nodes.reaching import Nodes
-from bramley.apiserver.nodes.usages import Summary, Used
+from bramley.apiserver.nodes import kubelet_client
+from bramley.apiserver.nodes.usage import Kubelets
+from bramley.apiserver.nodes.usage import Summary, Stats
 from bramley.apiserver.registry.resources import Json, ServedResource
 from bramley.apiserver.rest import options
 from bramley.apiserver.rest.server import Server, decoded
@@ -67,11 +67,11 @@ async def _summaries(server: Server, names: Iterable[str]) -> dict[str, Summary]
         url = _url(record) if record is not None else ""
         if url:
             urls[name] = url
-    said = await _reached(server).usages.of(urls.values())
+    said = await _reached(server).usage.summaries(urls.values())
     return {name: said[url] for name, url in urls.items() if url in said}
 
 
-def _reached(server: Server) -> Nodes:
+def _reached(server: Server) -> Kubelets:
     if server.nodes is None:
         raise status.unavailable("the embedded API does not reach out to nodes")
     return server.nodes
@@ -79,13 +79,13 @@ def _reached(server: Server) -> Nodes:
 
 def _url(record: Record) -> str:
     try:
-        return places.url(decoded(record))
+        return kubelet_client.kubelet_url(decoded(record))
     except (ApiError, *DECODE_ERRORS):
         # A Node that tells no address, or not in the form of one, is one that says nothing.
         return ""
 
 
-def _node(server: Server, record: Record, used: Used) -> Json | None:
+def _node(server: Server, record: Record, used: Stats) -> Json | None:
     usage = _usage(used)
     if usage is None:
         return None
@@ -107,7 +107,7 @@ def _pod(server: Server, record: Record, said: Summary | None) -> Json | None:
     return None
 
 
-def _usage(used: Used) -> tuple[datetime, Json] | None:
+def _usage(used: Stats) -> tuple[datetime, Json] | None:
     """Return when and what, None while either is not known."""
     cpu, memory = used.cpu, used.memory
     if cpu is None or memory is None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from bramley.apiserver.apimachinery import causes, status
 from bramley.apiserver.apimachinery.status import ApiError, Details
-from bramley.apiserver.http.exchange import Response, Request
+from bramley.apiserver.http.exchange import Request, Response
 from bramley.apiserver.http.request_info import Target
-from bramley.apiserver.nodes import places
+from bramley.apiserver.nodes import kubelet_client
 from bramley.apiserver.registry.resources import Json
 from bramley.apiserver.rest import node_logs
 from bramley.apiserver.rest.server import Server, decoded, served
@@ -33,7 +33,7 @@ async def log(server: Server, request: Request, target: Target) -> Response:
     url = _agent(server, pod)
     if server.nodes is None:
         raise _unreachable(url + path, "the embedded API does not reach out to nodes")
-    return await node_logs.opened(server.nodes.lines, url, path, request, name=target.name)
+    return await node_logs.opened(server.nodes.client, url, path, request, name=target.name)
 
 
 async def stream(server: Server, request: Request, target: Target) -> Response:
@@ -117,7 +117,7 @@ def _agent(server: Server, pod: Json) -> str:
     if record is None:
         # A real server says so of a Node, too.
         raise status.not_found(Details(kind="pods", name=name))
-    return places.url(decoded(record))
+    return kubelet_client.kubelet_url(decoded(record))
 
 
 def _unreachable(where: str, why: str) -> ApiError:

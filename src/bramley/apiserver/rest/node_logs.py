@@ -11,8 +11,8 @@ import msgspec
 
 from bramley.apiserver.apimachinery import status
 from bramley.apiserver.apimachinery.status import ApiError, Details
-from bramley.apiserver.http.exchange import TEXT, Response, Request
-from bramley.apiserver.nodes.lines import Lines
+from bramley.apiserver.http.exchange import TEXT, Request, Response
+from bramley.apiserver.nodes.kubelet_client import KubeletClient
 from bramley.base import errors, log
 from bramley.kube.transport import Stream
 
@@ -67,7 +67,7 @@ class Pieces(msgspec.Struct):
         await self.held.aclose()
 
 
-async def opened(lines: Lines, url: str, path: str, request: Request, *, name: str) -> Response:
+async def opened(lines: KubeletClient, url: str, path: str, request: Request, *, name: str) -> Response:
     """Return the log that a request asks for, from the agent at this address."""
     query = passed_on(request.query)
     async with AsyncExitStack() as held:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace as replaced
 from types import MappingProxyType
 
-from bramley.apiserver.http.exchange import Response, Request
+from bramley.apiserver.http.exchange import Request, Response
 from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.kinds import pods
 from bramley.apiserver.registry.resources import Json, Transition

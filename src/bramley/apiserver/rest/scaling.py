@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bramley.apiserver.apimachinery import causes, shapes, status
-from bramley.apiserver.http.exchange import Response, Request, json_response
+from bramley.apiserver.http.exchange import Request, Response, json_response
 from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.kinds.virtual import SCALE
 from bramley.apiserver.registry.resources import Json, ScalePaths

@@ -24,7 +24,7 @@ from bramley.apiserver.store.store import Store
 from bramley.base.clock import Clock
 
 if TYPE_CHECKING:
-    from bramley.apiserver.nodes.reaching import Nodes
+    from bramley.apiserver.nodes.usage import Kubelets
 
 Admit = Callable[[Json, Json | None], None]
 
@@ -49,7 +49,7 @@ class Server(msgspec.Struct, frozen=True):
     authorizer: Authorizer
     authenticator: Authenticator
     agents: Agents
-    nodes: Nodes | None = None
+    nodes: Kubelets | None = None
     closing: set[str] = set()
     guard: Admit | None = None
     oversee: Oversee | None = None

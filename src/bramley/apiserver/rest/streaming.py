@@ -13,12 +13,7 @@ from math import inf
 
 import msgspec
 
-from bramley.apiserver.http.exchange import (
-    Response,
-    Chunks,
-    Request,
-    Send,
-)
+from bramley.apiserver.http.exchange import Chunks, Request, Response, Send
 from bramley.base.clock import Clock
 
 _END = {"type": "http.response.body", "body": b""}

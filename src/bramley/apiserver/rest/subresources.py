@@ -11,10 +11,9 @@ from types import MappingProxyType
 
 import msgspec
 
-from bramley.apiserver.http.exchange import Response, Request
+from bramley.apiserver.http.exchange import Request, Response
 from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.rest import (
-    access_reviews,
     binding,
     evicting,
     finalizing,
@@ -22,8 +21,9 @@ from bramley.apiserver.rest import (
     node_agents,
     pod_parts,
     token_requests,
-    token_reviews,
 )
+from bramley.apiserver.rest import reviews
+from bramley.apiserver.rest import reviews
 from bramley.apiserver.rest.server import Server
 
 Handler = Callable[[Server, Request, Target], Awaitable[Response]]
@@ -91,12 +91,12 @@ EXTRA: Mapping[tuple[str, str], Subresource] = _by_path(
 VIRTUAL: Mapping[str, Handler] = MappingProxyType(
     {
         "bindings": binding.create,
-        "localsubjectaccessreviews.authorization.k8s.io": access_reviews.review_local,
-        "selfsubjectaccessreviews.authorization.k8s.io": access_reviews.review_self,
-        "selfsubjectreviews.authentication.k8s.io": token_reviews.review_self,
-        "selfsubjectrulesreviews.authorization.k8s.io": access_reviews.review_rules,
-        "subjectaccessreviews.authorization.k8s.io": access_reviews.review_subject,
-        "tokenreviews.authentication.k8s.io": token_reviews.review_token,
+        "localsubjectaccessreviews.authorization.k8s.io": reviews.review_local,
+        "selfsubjectaccessreviews.authorization.k8s.io": reviews.review_self,
+        "selfsubjectreviews.authentication.k8s.io": reviews.review_caller,
+        "selfsubjectrulesreviews.authorization.k8s.io": reviews.review_rules,
+        "subjectaccessreviews.authorization.k8s.io": reviews.review_subject,
+        "tokenreviews.authentication.k8s.io": reviews.review_token,
     }
 )
 

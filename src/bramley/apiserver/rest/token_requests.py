@@ -11,7 +11,7 @@ from bramley.apiserver.apimachinery import causes, status
 from bramley.apiserver.apimachinery.metadata import timestamp
 from bramley.apiserver.apimachinery.status import Details
 from bramley.apiserver.auth.accounts import Bound, Reference
-from bramley.apiserver.http.exchange import Response, Request, json_response
+from bramley.apiserver.http.exchange import Request, Response, json_response
 from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.registry.resources import Json, Rules, ServedResource
 from bramley.apiserver.rest import bodies, objects, options

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from bramley.apiserver.apimachinery import causes, shapes, status
 from bramley.apiserver.apimachinery.metadata import timestamp
-from bramley.apiserver.http.exchange import Response, Request
+from bramley.apiserver.http.exchange import Request, Response
 from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.registry.resources import Json, ServedResource
 from bramley.apiserver.rest import bodies, creating, objects, options, patching, terminating

@@ -17,12 +17,7 @@ from msgspec.structs import replace
 from bramley.apiserver.apimachinery import status
 from bramley.apiserver.apimachinery.selectors import FieldTerm
 from bramley.apiserver.apimachinery.status import ApiError
-from bramley.apiserver.http.exchange import (
-    JSON,
-    Receive,
-    Request,
-    Send,
-)
+from bramley.apiserver.http.exchange import JSON, Receive, Request, Send
 from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.registry.resources import ServedResource
 from bramley.apiserver.rest import showing

@@ -24,7 +24,7 @@ def printer(given: Iterable[Json] | None) -> Printer:
             "Name", "string", "name", description=columns.text_of("configmaps", "Name")
         )
     ]
-    cells: list[Shown] = [name]
+    row_cells: list[Shown] = [name]
     for each in list(given or ()) or [age_column()]:
         try:
             find = jsonpath.compile(each.get("jsonPath", ""))
@@ -40,8 +40,8 @@ def printer(given: Iterable[Json] | None) -> Printer:
                 description=each.get("description") or _DESCRIPTION.format(each["jsonPath"]),
             )
         )
-        cells.append(_cell(find, each["type"]))
-    return Printer(definitions, lambda shown, now: [cell(shown, now) for cell in cells])
+        row_cells.append(_cell(find, each["type"]))
+    return Printer(definitions, lambda shown, now: [cell(shown, now) for cell in row_cells])
 
 
 def age_column() -> Json:

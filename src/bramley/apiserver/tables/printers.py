@@ -16,15 +16,7 @@ from bramley.apiserver.tables import (
     storage,
     workloads,
 )
-from bramley.apiserver.tables.cells import (
-    Json,
-    Row,
-    age,
-    created_at,
-    name,
-    number,
-    row,
-)
+from bramley.apiserver.tables.cells import Json, Row, age, created_at, name, number, row
 from bramley.apiserver.tables.columns import Printer, definition
 
 _ROW = row(name, number("spec.replicas"), number("status.replicas"), age)

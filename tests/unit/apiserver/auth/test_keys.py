@@ -9,7 +9,7 @@ from pathlib import Path
 import jwt
 import pytest
 
-from bramley.apiserver.admin.key_rotation import PATH as ROTATE
+from bramley.apiserver.admin.endpoints import PATH as ROTATE
 from bramley.apiserver.auth.signing import FILE, Keys
 from bramley.base import virtual_time
 from bramley.base.errors import BadConfiguration

@@ -8,7 +8,7 @@ from bramley.apiserver.kinds import label_selectors
 from tests.unit.apiserver.world import Json
 
 
-def asks(operator: str, *values: str) -> Json:
+def requirement(operator: str, *values: str) -> Json:
     return {"matchExpressions": [{"key": "k", "operator": operator, "values": list(values)}]}
 
 
@@ -19,15 +19,15 @@ def asks(operator: str, *values: str) -> Json:
         ({}, {}, True),
         ({"matchLabels": {"k": "a"}}, {"k": "a", "l": "b"}, True),
         ({"matchLabels": {"k": "a"}}, {"k": "b"}, False),
-        (asks("In", "a", "b"), {"k": "b"}, True),
-        (asks("In", "a"), {}, False),
-        (asks("NotIn", "a"), {}, True),
-        (asks("NotIn", "a"), {"k": "a"}, False),
-        (asks("Exists"), {"k": ""}, True),
-        (asks("Exists"), {}, False),
-        (asks("DoesNotExist"), {}, True),
-        (asks("DoesNotExist"), {"k": ""}, False),
-        (asks("Perhaps"), {"k": ""}, False),
+        (requirement("In", "a", "b"), {"k": "b"}, True),
+        (requirement("In", "a"), {}, False),
+        (requirement("NotIn", "a"), {}, True),
+        (requirement("NotIn", "a"), {"k": "a"}, False),
+        (requirement("Exists"), {"k": ""}, True),
+        (requirement("Exists"), {}, False),
+        (requirement("DoesNotExist"), {}, True),
+        (requirement("DoesNotExist"), {"k": ""}, False),
+        (requirement("Perhaps"), {"k": ""}, False),
     ],
 )
 def test_whom_a_selector_means(selector: Json | None, labels: dict[str, str], means: bool) -> None:

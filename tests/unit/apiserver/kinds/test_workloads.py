@@ -109,7 +109,7 @@ async def test_an_unchanged_workload_uses_up_no_version() -> None:
             assert (kind, again.version) == (kind, made.version)
 
 
-async def test_a_condition_of_a_deployment_shows_times_that_nobody_set() -> None:
+async def test_a_condition_of_a_deployment_shows_times_that_are_not_set() -> None:
     async with a_world() as world:
         await world.create(f"{APPS}/deployments", a_workload())
 

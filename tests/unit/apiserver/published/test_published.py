@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bramley.apiserver.kinds import usages
+from bramley.apiserver.kinds import virtual
 from bramley.apiserver.kinds import builtin_kinds
 from bramley.apiserver.openapi.documents import Documents
 from bramley.apiserver.registry import crds
@@ -52,7 +52,7 @@ def ours() -> dict[tuple[str, str, str], Json]:
     ]
     # A metrics server brings that group; the recorded cluster has none.
     found = resources(json.loads(json.dumps(groups)))
-    return {key: each for key, each in found.items() if key[0] != usages.GROUP}
+    return {key: each for key, each in found.items() if key[0] != virtual.METRICS_GROUP}
 
 
 def without_kubelets(resource: Json) -> Json:
@@ -103,7 +103,7 @@ def test_every_document_has_the_schemas_that_its_own_refer_to() -> None:
 def test_every_document_is_made_of_what_a_real_one_has() -> None:
     documents = Documents(a_catalog(), "1.34")
 
-    for path in json.loads(documents.index())["paths"].keys() - {f"apis/{usages.GROUP}/v1beta1"}:
+    for path in json.loads(documents.index())["paths"].keys() - {f"apis/{virtual.METRICS_GROUP}/v1beta1"}:
         found = json.loads(documents.document(path))
         assert found["components"]["schemas"].keys() <= set(recorded()["schemas"][path]), path
         for name, methods in operations(found).items():
