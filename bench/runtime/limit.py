@@ -17,7 +17,7 @@ import msgspec
 
 from bench.runtime import workload
 from bramley.api.runner_pool import RunnerPool
-from bramley.kube.watching import Lines, WatchEvent
+from bramley.kube.watch_stream import Lines, WatchEvent
 
 
 def decoding() -> Callable[[bytes], int]:

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from bench.runtime import workload
 from bramley.api.runner_pool import RunnerPool
 from bramley.base.clock import SystemClock
-from bramley.kube.access import Access
+from bramley.kube.config import ClientConfig
 from bramley.kube.client import Client
 from bramley.kube.http import HttpTransport
 from bramley.runtime.controller import Controller
@@ -100,7 +100,7 @@ def peak_bytes() -> int:
 
 async def main(server: str, what: str) -> None:
     """Measure and print."""
-    async with Client(HttpTransport(Access(server))) as client:
+    async with Client(HttpTransport(ClientConfig(server))) as client:
         found = await (reconciles if what == "reconciles" else events)(client)
     sys.stdout.write(json.dumps(found) + "\n")
 

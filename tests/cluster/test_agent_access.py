@@ -18,7 +18,7 @@ from bramley.api.meta import ObjectMeta
 from bramley.api.names import access
 from bramley.api.rbac import Role
 from bramley.kube.client import Client
-from bramley.kube.connecting import connect
+from bramley.kube.config_loader import connect
 from tests.unit.access.serving import bind_pod
 from tools.kube.control_plane import RealCluster
 

@@ -19,7 +19,7 @@ from bramley.api.meta import ObjectMeta
 from bramley.base import errors
 from bramley.base.clock import SystemClock
 from bramley.kube.client import Client
-from bramley.kube.connecting import connect
+from bramley.kube.config_loader import connect
 from bramley.runtime.client import Selection
 from bramley.runtime.controller import Controller
 from bramley.runtime.events import Recorder

@@ -9,7 +9,7 @@ import msgspec
 from bramley.api.names import agent
 from bramley.base import errors
 from bramley.base.secret import Secret
-from bramley.kube.access import Access, checked_url
+from bramley.kube.config import ClientConfig, checked_url
 from bramley.kube.tls import Trust
 
 
@@ -34,7 +34,7 @@ def render(node: str, token: Secret, *, server: str, trust: Trust) -> Secret:
     return Secret(msgspec.json.format(msgspec.json.encode(document)).decode() + "\n")
 
 
-def reachable(access: Access, server: str | None) -> str:
+def reachable(access: ClientConfig, server: str | None) -> str:
     """Return the address that the agent shall use: the one given, or the administrator's own."""
     if not access.trust.verify:
         raise errors.BadConfiguration(

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bramley.agent import state_folder
-from bramley.agent.agent_token import OwnToken, Renewal
+from bramley.agent.agent_token import AgentToken, AgentTokenRenewal
 from bramley.agent.ledger import Ledger
 from bramley.agent.node import address
 from bramley.app.agent_parts import Parts
@@ -113,7 +113,9 @@ async def _process(
     async with kube:
         around = _here(settings, kube, environment, clock=clock, rng=rng)
         node = settings.node.name
-        renewal = Renewal(own, kube, node=node, uid=lambda: agent.node_uid, clock=clock, rng=rng)
+        renewal = AgentTokenRenewal(
+            own, kube, node=node, uid=lambda: agent.node_uid, clock=clock, rng=rng
+        )
         agent = build(settings, replace(around, beside=(*around.beside, renewal.run)))
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -123,15 +125,15 @@ async def _process(
 
 def _way_in(
     settings: Settings, kubeconfig: str | None, environment: Mapping[str, str], *, clock: Clock
-) -> tuple[OwnToken, Client]:
+) -> tuple[AgentToken, Client]:
     """Return the agent's own credentials and a client that shows them."""
-    from bramley.kube import connecting
+    from bramley.kube import config_loader
     from bramley.kube.client import Client
     from bramley.kube.http import HttpTransport
 
     explicit = Path(kubeconfig) if kubeconfig else None
-    found = connecting.find(explicit, environment=environment, clock=clock)
-    own = OwnToken(found.credentials, settings.folders.own_token)
+    found = config_loader.load(explicit, environment=environment, clock=clock)
+    own = AgentToken(found.credentials, settings.folders.own_token)
     return own, Client(HttpTransport(replace(found, credentials=own)), clock=clock)
 
 
@@ -147,17 +149,17 @@ def _here(
     from prometheus_client import CollectorRegistry
 
     from bramley.agent import platform
-    from bramley.agent.processes import Leftovers, SystemPrograms
+    from bramley.agent.processes import ProcessJournal, SystemPrograms
     from bramley.agent.supervised_runs import SupervisedRuns
     from bramley.agent.vm_logs import VmLogs
 
     folders = settings.folders
     logs = VmLogs(folders.vm_logs, clock=clock)
     host = platform.current(tart_home=folders.tart_home)
-    leftovers = Leftovers(folders.state / "programs", host)
+    journal = ProcessJournal(folders.state / "programs", host)
     return Surroundings(
         kube=kube,
-        programs=SystemPrograms(environment, leftovers=leftovers),
+        programs=SystemPrograms(environment, journal=journal),
         runs=SupervisedRuns(
             folders.state, folders.vm_logs, clock, environment=environment, system=host
         ),
@@ -165,5 +167,5 @@ def _here(
         clock=clock,
         rng=rng,
         registry=CollectorRegistry(),
-        beside=(leftovers.clear, logs.run),
+        beside=(journal.clear, logs.run),
     )

@@ -1,4 +1,4 @@
-"""The processes of `bramley agent-access`: a client of the chosen server, and what is done with it."""
+"""The operations of `bramley agent-access`, each with a client of the selected server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bramley.api.names import access
 from bramley.base import errors
 from bramley.base.clock import SystemClock
 from bramley.base.secret import Secret
-from bramley.kube import connecting
+from bramley.kube import config_loader
 from bramley.kube.client import Client
 from bramley.kube.http import HttpTransport
 from bramley.runtime.leader_election import LeaderElectionSettings
@@ -29,7 +29,7 @@ from bramley.runtime.manager import Manager, ManagerSettings
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Which server is meant, as kubectl finds it."""
+    """The server, selected as kubectl does."""
 
     kubeconfig: Path | None = None
     context: str | None = None
@@ -37,7 +37,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """An agent's identity and the kubeconfig that holds its token."""
+    """An agent's identity and the kubeconfig with its token."""
 
     identity: Identity
     server: str
@@ -45,33 +45,33 @@ class Issued:
 
 
 def require(cluster: Cluster, server: str | None = None) -> None:
-    """Refuse a cluster that no identity can be asked of, or led to, before anybody is asked."""
-    kubeconfig.reachable(connecting.find(cluster.kubeconfig, cluster.context), server)
+    """Raise if the kubeconfig has no server that agents can reach, before any request."""
+    kubeconfig.reachable(config_loader.load(cluster.kubeconfig, cluster.context), server)
 
 
 async def create(
     cluster: Cluster, node: str, *, expires: timedelta, server: str | None = None
 ) -> Issued:
-    """Make or renew an agent's identity."""
-    found = connecting.find(cluster.kubeconfig, cluster.context)
+    """Create or renew an agent's identity."""
+    found = config_loader.load(cluster.kubeconfig, cluster.context)
     address = kubeconfig.reachable(found, server)
     async with Client(HttpTransport(found)) as kube:
-        with _served():
+        with _policies_required():
             made = await identity.create(kube, node, expires=expires)
     content = kubeconfig.render(node, made.token, server=address, trust=found.trust)
     return Issued(made, address, content)
 
 
 async def revoke(cluster: Cluster, node: str) -> bool:
-    """Withdraw an agent's identity; tell whether there was one."""
-    async with connecting.connect(cluster.kubeconfig, cluster.context) as kube:
+    """Revoke an agent's identity; return whether there was one."""
+    async with config_loader.connect(cluster.kubeconfig, cluster.context) as kube:
         return await identity.revoke(kube, node)
 
 
-async def keep(cluster: Cluster, *, started: Callable[[], None]) -> None:
-    """Keep the Roles of all agents until a signal comes; of several such processes one acts."""
-    async with connecting.connect(cluster.kubeconfig, cluster.context) as kube:
-        with _served():
+async def run_controller(cluster: Cluster, *, on_leading: Callable[[], None]) -> None:
+    """Run the controller of the agents' Roles until a signal arrives; `on_leading` is called once it leads."""
+    async with config_loader.connect(cluster.kubeconfig, cluster.context) as kube:
+        with _policies_required():
             await identity.ensure_shared(kube)
         manager = _manager(kube)
         loop = asyncio.get_running_loop()
@@ -79,9 +79,9 @@ async def keep(cluster: Cluster, *, started: Callable[[], None]) -> None:
             loop.add_signal_handler(number, manager.stop)
         async with asyncio.TaskGroup() as group:
             running = group.create_task(manager.run())
-            telling = group.create_task(_tell(manager, started))
+            notification = group.create_task(_call_when_leading(manager, on_leading))
             await asyncio.wait((running,))
-            telling.cancel()
+            notification.cancel()
 
 
 def _manager(kube: Client) -> Manager:
@@ -101,19 +101,19 @@ def _manager(kube: Client) -> Manager:
     return manager
 
 
-async def _tell(manager: Manager, started: Callable[[], None]) -> None:
+async def _call_when_leading(manager: Manager, on_leading: Callable[[], None]) -> None:
     await manager.leading.wait()
-    started()
+    on_leading()
 
 
 @contextmanager
-def _served() -> Iterator[None]:
-    """Say what is missing where a server knows no admission policies: without them an agent would not be bounded."""
+def _policies_required() -> Iterator[None]:
+    """Refuse a server without admission policies, which restrict the writes of agents."""
     try:
         yield
     except errors.NotFound as error:
         if ValidatingAdmissionPolicy.resource.plural not in str(error):
             raise
         raise errors.BadConfiguration(
-            "the server knows no ValidatingAdmissionPolicy; agents need Kubernetes 1.30 or newer"
+            "the server has no ValidatingAdmissionPolicy; use Kubernetes 1.30 or newer"
         ) from error

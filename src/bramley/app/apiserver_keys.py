@@ -1,4 +1,4 @@
-"""What `bramley apiserver rotate-keys` does: a new key for tokens of ServiceAccounts, through the running server or in a folder."""
+"""The operation of `bramley apiserver rotate-keys`, on a running server or in the data folder of a stopped one."""
 
 from __future__ import annotations
 
@@ -7,55 +7,60 @@ from pathlib import Path
 
 import msgspec
 
-from bramley.apiserver.admin import key_rotation
-from bramley.apiserver.admin.key_rotation import Rotated
-from bramley.apiserver.auth import accounts, signing
-from bramley.apiserver.auth.signing import Keys
+from bramley.apiserver.admin import endpoints
+from bramley.apiserver.admin.endpoints import RotatedKeys
+from bramley.apiserver.auth import signing_keys
+from bramley.apiserver.auth import service_account_tokens
+from bramley.apiserver.auth.signing_keys import SigningKeys
 from bramley.apiserver.store import data_folder
 from bramley.base import errors
 from bramley.base.clock import Clock
-from bramley.kube import connecting, status
+from bramley.kube import config_loader, status
 from bramley.kube.http import HttpTransport
 from bramley.kube.transport import Request
 
-_WITHIN = timedelta(seconds=30)
+_REQUEST_TIMEOUT = timedelta(seconds=30)
 
 
-async def of_server(kubeconfig: Path | None, context: str | None, *, void_old: bool) -> Rotated:
-    """Let the running server rotate its keys; it signs with the new one from then on."""
-    transport = HttpTransport(connecting.find(kubeconfig, context))
-    query = {key_rotation.VOID_OLD: "true"} if void_old else {}
+async def rotate_on_server(
+    kubeconfig: Path | None, context: str | None, *, revoke_old: bool
+) -> RotatedKeys:
+    """Make the running server rotate its keys."""
+    transport = HttpTransport(config_loader.load(kubeconfig, context))
+    query = {endpoints.VOID_OLD: "true"} if revoke_old else {}
     try:
         answer = await transport.send(
-            Request("POST", key_rotation.PATH, query=query, deadline=_WITHIN)
+            Request("POST", endpoints.ROTATE_KEYS_PATH, query=query, deadline=_REQUEST_TIMEOUT)
         )
     finally:
         await transport.close()
     if answer.status == 404:
-        raise errors.BadConfiguration("this server is no embedded API of Bramley's")
+        raise errors.BadConfiguration(
+            "this server is not an embedded API of Bramley; use its kubeconfig"
+        )
     if answer.status != 200:
         raise status.error("rotating the keys", status.parse(answer.body), code=answer.status)
-    return msgspec.json.decode(answer.body, type=Rotated)
+    return msgspec.json.decode(answer.body, type=RotatedKeys)
 
 
-def of_folder(folder: Path, *, clock: Clock, void_old: bool) -> Rotated:
-    """Rotate the keys in a data folder that no server uses."""
-    if not (folder / signing.FILE).exists():
+def rotate_in_folder(folder: Path, *, clock: Clock, revoke_old: bool) -> RotatedKeys:
+    """Rotate the keys in the data folder of a stopped server."""
+    if not (folder / signing_keys.FILE).exists():
         raise errors.BadConfiguration(
-            f"{folder} holds no keys: none was needed yet; name the folder with --data-dir"
+            f"{folder} has no signing keys, which are created with the first token; check --data-dir"
         )
     try:
         lock = data_folder.lock_folder(folder)
     except data_folder.FolderInUse as error:
         raise errors.BadConfiguration(
-            f"the data folder {folder} is in use by process {error.holder}; name its server with --kubeconfig "
+            f"the data folder {folder} is in use by process {error.holder}; use --kubeconfig of its server "
             "instead of --data-dir"
         ) from None
     try:
-        keys = Keys.open(folder, clock=clock)
-        keys.rotate(until=clock.now() + accounts.Settings().longest + accounts.LEEWAY)
-        if void_old:
+        keys = SigningKeys.open(folder, clock=clock)
+        keys.rotate(until=clock.now() + service_account_tokens.Settings().longest + service_account_tokens.LEEWAY)
+        if revoke_old:
             keys.retire()
-        return key_rotation.rotated(keys.told())
+        return RotatedKeys.of(keys.listed())
     finally:
         lock.release()

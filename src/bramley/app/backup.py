@@ -1,4 +1,4 @@
-"""What `bramley apiserver backup` and `restore` do: a backup through the running server or from a folder, and the way back."""
+"""The operations of `bramley apiserver backup` and `restore`, on a running server or on the data folder of a stopped one."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from bramley.apiserver.pki import private_files
 from bramley.apiserver.store import backup, data_folder, envelopes
 from bramley.apiserver.store.sqlite_file import Snapshot
 from bramley.base import errors
-from bramley.kube import connecting, status
+from bramley.kube import config_loader, status
 from bramley.kube.http import HttpTransport
 from bramley.kube.transport import Request, Stream
 
 Progress = Callable[[int, int], None]
 
-# A server of ours makes a few thousand revisions a second; this many it never makes.
+# An upper bound: a server makes a few thousand revisions per second.
 REVISIONS_PER_SECOND = 100_000
 SLACK = timedelta(days=1)
-_HEAD_WITHIN = timedelta(minutes=10)
-_SILENCE = timedelta(minutes=2)
+_RESPONSE_TIMEOUT = timedelta(minutes=10)
+_READ_TIMEOUT = timedelta(minutes=2)
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What a restore did; `aside` is where the data that was there before is now."""
+    """The result of a restore; `previous` is the folder with the replaced data."""
 
     manifest: Manifest
     revision: int
-    aside: Path | None
+    previous: Path | None
 
 
-async def of_server(
+async def back_up_server(
     kubeconfig: Path | None, context: str | None, out: Path, *, progress: Progress
 ) -> Manifest:
-    """Let the running server make a backup, and write it to a file that appears only when it is whole."""
-    _check_place(out)
-    transport = HttpTransport(connecting.find(kubeconfig, context))
-    request = Request("GET", backups.PATH, accept="application/x-tar", deadline=_HEAD_WITHIN)
+    """Make a backup of a running server; the file is created when the backup is complete."""
+    _check_output(out)
+    transport = HttpTransport(config_loader.load(kubeconfig, context))
+    request = Request("GET", backups.PATH, accept="application/x-tar", deadline=_RESPONSE_TIMEOUT)
     try:
         with private_files.replacing(out) as (file, place):
             async with transport.stream(request) as answer:
@@ -58,12 +58,12 @@ async def of_server(
         await transport.close()
 
 
-def of_folder(folder: Path, out: Path) -> Manifest:
-    """Make a backup of a data folder that no server uses."""
-    _check_place(out)
+def back_up_folder(folder: Path, out: Path) -> Manifest:
+    """Make a backup of the data folder of a stopped server."""
+    _check_output(out)
     if not (folder / data_folder.DATABASE).exists() and not (folder / data_folder.NOTE).exists():
-        raise errors.BadConfiguration(f"{folder} holds no data; name the folder with --data-dir")
-    lock = _claimed(folder, "back it up while it runs with --kubeconfig instead of --data-dir")
+        raise errors.BadConfiguration(f"{folder} has no data of a server; check --data-dir")
+    lock = _lock(folder, "use --kubeconfig instead of --data-dir to back up a running server")
     with contextlib.ExitStack() as undo:
         undo.callback(lock.release)
         data_folder.finish_restore(folder)
@@ -78,34 +78,34 @@ def of_folder(folder: Path, out: Path) -> Manifest:
 
 
 def restore(folder: Path, source: Path, *, force: bool, now: datetime) -> Restored:
-    """Put a backup in the place of what a data folder holds; raise and change nothing if it is not good or not wanted."""
+    """Replace the data in a folder by a backup; an invalid backup, or data without `force`, is refused without changes."""
     archives.check(source)
-    lock = _claimed(folder, "stop the server first, or restore into another folder")
+    lock = _lock(folder, "stop the server first, or restore into another folder")
     with contextlib.ExitStack() as undo:
         undo.callback(lock.release)
         _recover(folder, force=force)
         present = [name for name in _replaced() if (folder / name).exists()]
         if present and not force:
             raise errors.BadConfiguration(
-                f"{folder} holds data already; choose another folder with --data-dir, or replace it with --force "
-                "(what is there is moved aside, not deleted)"
+                f"{folder} already has data; choose another folder with --data-dir, or replace it with --force "
+                "(the existing data is moved aside, not deleted)"
             )
         before = _revision_of(folder / data_folder.DATABASE)
         stage = data_folder.stage_restore(folder)
         manifest = archives.unpack(source, stage)
         revision = _raise_revisions(stage, manifest, before=before, now=now)
-        aside = _free(folder / f"before-restore-{now:%Y%m%dT%H%M%S}")
-        data_folder.install_restore(folder, aside.name, replaced=_replaced())
+        previous = _unused_path(folder / f"before-restore-{now:%Y%m%dT%H%M%S}")
+        data_folder.install_restore(folder, previous.name, replaced=_replaced())
         if not present:
-            aside.rmdir()
-    return Restored(manifest, revision, aside if present else None)
+            previous.rmdir()
+    return Restored(manifest, revision, previous if present else None)
 
 
-def step_of(content: Snapshot, *, made: datetime, now: datetime, before: int | None) -> int:
-    """Return by how much revisions rise: above all that any client can have seen since the backup was made.
+def revision_step(content: Snapshot, *, made: datetime, now: datetime, before: int | None) -> int:
+    """Return the increment of revisions that puts them above any revision a client may have seen since the backup.
 
-    That is more than a server can have made in the time that passed, and a day's worth more than what the folder itself
-    tells. It stays far below 2**53, above which JSON readers begin to round.
+    It exceeds what a server can have made in the time that passed, and the last revision in the folder by a day's worth. It
+    stays far below 2**53, above which JSON readers round.
     """
     passed = max(now - made, timedelta()) + SLACK
     step = int(passed.total_seconds()) * REVISIONS_PER_SECOND
@@ -119,23 +119,25 @@ def _raise_revisions(stage: Path, manifest: Manifest, *, before: int | None, now
     content = backup.read(database, check_record=envelopes.check_envelope)
     if content.revision != manifest.revision:
         raise errors.BadConfiguration(
-            f"the backup's database is at revision {content.revision}, its manifest tells {manifest.revision}; "
+            f"the backup's database is at revision {content.revision}, but its manifest states {manifest.revision}; "
             "use another backup"
         )
-    raised = backup.with_raised_revisions(content, step_of(content, made=manifest.made, now=now, before=before))
+    raised = backup.with_raised_revisions(
+        content, revision_step(content, made=manifest.made, now=now, before=before)
+    )
     database.unlink()
     backup.write(database, raised)
     return raised.revision
 
 
 def _revision_of(database: Path) -> int | None:
-    """Return how far the folder's own data had come, None if there is none that can be read."""
+    """Return the revision of the existing data; None if there is none or it is damaged."""
     if not database.exists():
         return None
     try:
         return backup.read(database).revision
     except errors.BadConfiguration:
-        return None  # damaged data is what one restores over
+        return None  # damaged data is a reason to restore
 
 
 def _recover(folder: Path, *, force: bool) -> None:
@@ -147,17 +149,17 @@ def _recover(folder: Path, *, force: bool) -> None:
         (folder / data_folder.NOTE).unlink()
 
 
-def _free(place: Path) -> Path:
-    """Return a place that nothing stands at, so that no earlier state is overwritten."""
-    places = (place.with_name(f"{place.name}-{number}") for number in itertools.count(2))
-    return place if not place.exists() else next(each for each in places if not each.exists())
+def _unused_path(path: Path) -> Path:
+    """Return a path that does not exist, so that no earlier state is overwritten."""
+    others = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
+    return path if not path.exists() else next(other for other in others if not other.exists())
 
 
 def _replaced() -> list[str]:
     return list(dict.fromkeys(name.split("/")[0] for name in archives.NAMES))
 
 
-def _claimed(folder: Path, advice: str) -> data_folder.FolderLock:
+def _lock(folder: Path, advice: str) -> data_folder.FolderLock:
     try:
         return data_folder.lock_folder(folder)
     except data_folder.FolderInUse as error:
@@ -166,14 +168,14 @@ def _claimed(folder: Path, advice: str) -> data_folder.FolderLock:
         ) from None
 
 
-def _check_place(out: Path) -> None:
-    """Refuse to replace what is no backup, before any work is done."""
+def _check_output(out: Path) -> None:
+    """Refuse to overwrite a file that is not a backup, before any work is done."""
     if out.exists():
         try:
             archives.check(out)
         except errors.BadConfiguration:
             raise errors.BadConfiguration(
-                f"{out} is there and is no whole backup of Bramley; choose another file with --out"
+                f"{out} exists and is not a complete backup; choose another file with --out"
             ) from None
     private_files.check_place(out)
 
@@ -183,10 +185,12 @@ async def _copy(answer: Stream, file: IO[bytes], progress: Progress) -> None:
     chunks = answer.chunks
     while True:
         try:
-            async with asyncio.timeout(_SILENCE.total_seconds()):
+            async with asyncio.timeout(_READ_TIMEOUT.total_seconds()):
                 chunk = await anext(chunks, b"")
         except TimeoutError as error:
-            raise errors.TimedOut(f"the backup stopped coming after {done:,} bytes") from error
+            raise errors.TimedOut(
+                f"the server stopped sending the backup after {done:,} bytes"
+            ) from error
         if not chunk:
             return
         await asyncio.to_thread(file.write, chunk)
@@ -198,6 +202,6 @@ async def _refusal(answer: Stream) -> Exception:
     body = b"".join([chunk async for chunk in answer.chunks])
     if answer.status == 404:
         return errors.BadConfiguration(
-            "this server makes no backups: it is no embedded API of Bramley's with a data folder"
+            "this server makes no backups: it is not an embedded API of Bramley with a data folder"
         )
     return status.error("making a backup", status.parse(body), code=answer.status)

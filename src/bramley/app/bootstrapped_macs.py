@@ -35,8 +35,8 @@ from bramley.host.artifacts import Artifact, Depot
 from bramley.host.spec import MacSpec
 from bramley.host.step import Step
 from bramley.kube import config_loader
-from bramley.kube.config import ClientConfig
 from bramley.kube.client import Client
+from bramley.kube.config import ClientConfig
 from bramley.kube.http import HttpTransport
 from bramley.sim.macos.state import FOLDER
 from bramley.sim.ssh import sandbox, tart_bundle

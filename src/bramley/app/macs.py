@@ -28,8 +28,8 @@ from bramley.app.up import MacFailed, MacReady, MacSettings, Progress
 from bramley.base import errors, log
 from bramley.base.clock import Clock
 from bramley.kube import config_loader
-from bramley.kube.config import ClientConfig
 from bramley.kube.client import Client
+from bramley.kube.config import ClientConfig
 from bramley.kube.http import HttpTransport
 from bramley.sim.mac.folder import MacFolder
 

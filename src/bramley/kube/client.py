@@ -1,7 +1,8 @@
 """The client: typed verbs over a transport.
 
-Objects are partial Structs, so there is no replace of them: writing one back would drop the fields it does not know. Writes
-are create, patches, apply and delete; what was read as plain JSON values is whole and may be put back. Reads are repeated while the server is away, writes are not; see `retrying`.
+Objects are partial Structs, so they cannot be replaced: writing one back would drop the fields it does not know. Writes are
+create, patches, apply and delete; what was read as plain JSON values is complete and may be replaced. Reads are repeated while
+the server is unavailable, writes are not; see `api_calls`.
 """
 
 from __future__ import annotations
@@ -21,14 +22,12 @@ from bramley.api.autoscaling import Scale
 from bramley.api.core import Pod, ServiceAccount
 from bramley.api.meta import K, Object, Resource, to_wire
 from bramley.base.clock import Clock, SystemClock
-from bramley.kube import bodies, listing, logs, paths, selectors
-from bramley.kube.calls import Calls
-from bramley.kube.decoding import as_wire, codec
-from bramley.kube.listing import Listing
-from bramley.kube.retrying import Patience
+from bramley.kube import api_requests, selectors
+from bramley.kube.api_calls import ApiCalls, RetryPolicy, log_chunks
+from bramley.kube.codec import Fetch, Listing, codec_of, decode_json, list_all, list_pages
 from bramley.kube.selectors import Selector
 from bramley.kube.transport import Request, Transport
-from bramley.kube.watching import Watch
+from bramley.kube.watch_stream import Watch
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -39,15 +38,15 @@ _ANYTHING = Resource("", "v1", "Anything", "anything", namespaced=False)
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How patient the client is, and how late a server may end a watch before it counts as dead."""
+    """Retries, and how late a server may end a watch before the connection counts as dead."""
 
-    patience: Patience = field(default_factory=Patience)
+    retry_policy: RetryPolicy = field(default_factory=RetryPolicy)
     watch_margin: timedelta = timedelta(seconds=15)
     log_silence: timedelta = timedelta(hours=4)
 
 
 class Client:
-    """Talks to one Kubernetes API; close it, or use it as an async context."""
+    """A client of one Kubernetes API; close it, or use it as an async context."""
 
     def __init__(
         self,
@@ -59,7 +58,7 @@ class Client:
         self._transport = transport
         self._clock = clock or SystemClock()
         self._settings = settings or Settings()
-        self._calls = Calls(transport, self._clock, self._settings.patience)
+        self._calls = ApiCalls(transport, self._clock, self._settings.retry_policy)
 
     async def __aenter__(self) -> Self:
         return self
@@ -73,13 +72,13 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Give back the transport's connections."""
+        """Close the transport's connections."""
         await self._transport.close()
 
     def within(self, deadline: timedelta) -> Client:
         """Return a client over the same transport whose calls end within this time."""
-        patience = dataclasses.replace(self._settings.patience, deadline=deadline)
-        settings = dataclasses.replace(self._settings, patience=patience)
+        retry_policy = dataclasses.replace(self._settings.retry_policy, deadline=deadline)
+        settings = dataclasses.replace(self._settings, retry_policy=retry_policy)
         return Client(self._transport, clock=self._clock, settings=settings)
 
     async def get(
@@ -90,10 +89,10 @@ class Client:
         namespace: str | None = None,
         resource_version: str | None = None,
     ) -> K:
-        """Return one object; given a version, a cache that is at least as fresh may answer."""
-        path = paths.of_object(kind.resource, name, namespace=namespace)
-        query = bodies.known(resourceVersion=resource_version)
-        return codec(kind).object(await self._calls.read(Request("GET", path, query)))
+        """Return one object; given a version, the server may use a cache that is at least as fresh."""
+        path = api_requests.object_path(kind.resource, name, namespace=namespace)
+        query = api_requests.without_none(resourceVersion=resource_version)
+        return codec_of(kind).object(await self._calls.read(Request("GET", path, query)))
 
     async def list(
         self,
@@ -105,11 +104,11 @@ class Client:
         page_size: int = 500,
         resource_version: str | None = None,
     ) -> Listing[K]:
-        """Return all objects that match, fetched in pages; a list that expires on the way starts over once."""
+        """Return all objects that match, fetched in pages; a list that expires meanwhile starts over once."""
         query = selectors.query(labels, fields) | {"limit": str(page_size)}
-        query |= bodies.known(resourceVersion=resource_version)
-        first = Request("GET", paths.of_collection(kind.resource, namespace), query)
-        return await listing.whole(first, self._fetching(kind))
+        query |= api_requests.without_none(resourceVersion=resource_version)
+        first = Request("GET", api_requests.collection_path(kind.resource, namespace), query)
+        return await list_all(first, self._page_fetcher(kind))
 
     def pages(
         self,
@@ -121,14 +120,14 @@ class Client:
         page_size: int = 500,
         resource_version: str | None = None,
     ) -> AsyncGenerator[Listing[K], None]:
-        """Yield the objects that match page by page; raises Gone when the list expires on the way."""
+        """Yield the objects that match page by page; raise Gone when the list expires meanwhile."""
         query = selectors.query(labels, fields) | {"limit": str(page_size)}
-        query |= bodies.known(resourceVersion=resource_version)
-        first = Request("GET", paths.of_collection(kind.resource, namespace), query)
-        return listing.pages(first, self._fetching(kind))
+        query |= api_requests.without_none(resourceVersion=resource_version)
+        first = Request("GET", api_requests.collection_path(kind.resource, namespace), query)
+        return list_pages(first, self._page_fetcher(kind))
 
-    def _fetching(self, kind: type[K]) -> listing.Fetch[K]:
-        pages = codec(kind)
+    def _page_fetcher(self, kind: type[K]) -> Fetch[K]:
+        pages = codec_of(kind)
 
         async def fetch(request: Request) -> Listing[K]:
             return pages.page(await self._calls.read(request))
@@ -148,30 +147,32 @@ class Client:
         timeout: timedelta = timedelta(minutes=5),  # noqa: ASYNC109 - how long the server shall watch
     ) -> AsyncIterator[Watch[K]]:
         """Open a watch, for `async for event in watch` or `async for events in watch.batches()`."""
-        query = selectors.query(labels, fields) | bodies.known(resourceVersion=resource_version)
+        query = selectors.query(labels, fields) | api_requests.without_none(
+            resourceVersion=resource_version
+        )
         query |= {"watch": "true", "timeoutSeconds": str(max(int(timeout.total_seconds()), 1))}
         query |= {"allowWatchBookmarks": "true"} if bookmarks else {}
-        request = Request("GET", paths.of_collection(kind.resource, namespace), query)
+        request = Request("GET", api_requests.collection_path(kind.resource, namespace), query)
         longest = timeout + self._settings.watch_margin
         async with self._calls.stream(request) as stream:
             ends = asyncio.get_running_loop().time() + longest.total_seconds()
-            yield Watch(stream.chunks, codec(kind).events, ends=ends)
+            yield Watch(stream.chunks, codec_of(kind).events, ends=ends)
 
     async def create(self, thing: K, *, namespace: str | None = None) -> K:
         """Create an object, in the namespace given or in the one it names."""
         place = namespace if namespace is not None else thing.metadata.namespace
         body = await self._post(thing.resource, to_wire(thing), namespace=place)
-        return codec(type(thing)).object(body)
+        return codec_of(type(thing)).object(body)
 
     async def create_wire(
         self, resource: Resource, body: Mapping[str, Any], *, namespace: str | None = None
     ) -> dict[str, Any]:
-        """Create an object given as plain JSON values, and return what the server made of it."""
-        return as_wire(resource, await self._post(resource, body, namespace=namespace))
+        """Create an object given as plain JSON values, and return what the server stored."""
+        return decode_json(resource, await self._post(resource, body, namespace=namespace))
 
     async def read_wire(self, path: str) -> dict[str, Any]:
-        """Return what is at a path of the API that is no object of a kind, such as discovery, as plain JSON values."""
-        return as_wire(_ANYTHING, await self._calls.read(Request("GET", path)))
+        """Return what is at a path of the API, such as discovery, as plain JSON values."""
+        return decode_json(_ANYTHING, await self._calls.read(Request("GET", path)))
 
     async def replace_wire(
         self,
@@ -181,10 +182,12 @@ class Client:
         namespace: str | None = None,
         subresource: str | None = None,
     ) -> dict[str, Any]:
-        """Put back a whole object that was read as plain JSON values; its version decides whether it is still that one."""
+        """Replace an object that was read as plain JSON values; a newer version on the server is a Conflict."""
         name = body["metadata"]["name"]
-        path = paths.of_object(resource, name, namespace=namespace, subresource=subresource)
-        return as_wire(resource, await self._calls.write(_sending("PUT", path, body)))
+        path = api_requests.object_path(
+            resource, name, namespace=namespace, subresource=subresource
+        )
+        return decode_json(resource, await self._calls.write(_json_request("PUT", path, body)))
 
     async def merge_patch(
         self,
@@ -198,10 +201,12 @@ class Client:
         uid: str | None = None,
     ) -> K:
         """Change the fields given; with a version or uid, only if the object is still that one, else Conflict."""
-        path = paths.of_object(kind.resource, name, namespace=namespace, subresource=subresource)
-        body = bodies.guarded(patch, resource_version=resource_version, uid=uid)
-        with bodies.another_uid_is_a_conflict():
-            return codec(kind).object(await self._patch(path, body, MERGE_PATCH))
+        path = api_requests.object_path(
+            kind.resource, name, namespace=namespace, subresource=subresource
+        )
+        body = api_requests.with_preconditions(patch, resource_version=resource_version, uid=uid)
+        with api_requests.uid_mismatch_as_conflict():
+            return codec_of(kind).object(await self._patch(path, body, MERGE_PATCH))
 
     async def json_patch(
         self,
@@ -212,9 +217,11 @@ class Client:
         namespace: str | None = None,
         subresource: str | None = None,
     ) -> K:
-        """Change an object by steps that all happen or none; a `test` that fails is InvalidSpec."""
-        path = paths.of_object(kind.resource, name, namespace=namespace, subresource=subresource)
-        return codec(kind).object(await self._patch(path, operations, JSON_PATCH))
+        """Apply all of the operations to an object, or none; a `test` that fails is InvalidSpec."""
+        path = api_requests.object_path(
+            kind.resource, name, namespace=namespace, subresource=subresource
+        )
+        return codec_of(kind).object(await self._patch(path, operations, JSON_PATCH))
 
     async def apply(
         self,
@@ -227,11 +234,13 @@ class Client:
         namespace: str | None = None,
         subresource: str | None = None,
     ) -> K:
-        """Own exactly these fields, creating the object if need be; a field of another manager is a Conflict."""
-        path = paths.of_object(kind.resource, name, namespace=namespace, subresource=subresource)
-        whole = bodies.named(kind.resource, body, name=name, namespace=namespace)
+        """Apply server-side: own exactly these fields, creating the object if necessary; a field of another manager is a Conflict."""
+        path = api_requests.object_path(
+            kind.resource, name, namespace=namespace, subresource=subresource
+        )
+        whole = api_requests.with_identity(kind.resource, body, name=name, namespace=namespace)
         query = {"fieldManager": manager, "force": "true" if force else "false"}
-        return codec(kind).object(await self._patch(path, whole, APPLY_PATCH, query))
+        return codec_of(kind).object(await self._patch(path, whole, APPLY_PATCH, query))
 
     async def delete(
         self,
@@ -244,12 +253,12 @@ class Client:
         grace: timedelta | None = None,
         propagation: str | None = None,
     ) -> None:
-        """Ask for an object's deletion; with a version or uid, only if it is still that one, else Conflict."""
-        path = paths.of_object(kind.resource, name, namespace=namespace)
-        options = bodies.delete_options(
+        """Delete an object; with a version or uid, only if it is still that one, else Conflict."""
+        path = api_requests.object_path(kind.resource, name, namespace=namespace)
+        options = api_requests.delete_options(
             uid=uid, resource_version=resource_version, grace=grace, propagation=propagation
         )
-        await self._calls.write(_sending("DELETE", path, options))
+        await self._calls.write(_json_request("DELETE", path, options))
 
     async def delete_collection(
         self,
@@ -260,39 +269,47 @@ class Client:
         fields: Selector = None,
         propagation: str | None = None,
     ) -> None:
-        """Ask for the deletion of every object that matches."""
-        path = paths.of_namespace(kind.resource, namespace)
-        options = _sending("DELETE", path, bodies.delete_options(propagation=propagation))
+        """Delete every object that matches."""
+        path = api_requests.namespaced_path(kind.resource, namespace)
+        options = _json_request(
+            "DELETE", path, api_requests.delete_options(propagation=propagation)
+        )
         query = selectors.query(labels, fields)
         await self._calls.write(dataclasses.replace(options, query=query))
 
     async def get_scale(
         self, kind: type[Object], name: str, *, namespace: str | None = None
     ) -> Scale:
-        """Return how many replicas an object wants and has."""
-        path = paths.of_object(kind.resource, name, namespace=namespace, subresource="scale")
-        return codec(Scale).object(await self._calls.read(Request("GET", path)))
+        """Return the desired and observed number of replicas of an object."""
+        path = api_requests.object_path(
+            kind.resource, name, namespace=namespace, subresource="scale"
+        )
+        return codec_of(Scale).object(await self._calls.read(Request("GET", path)))
 
     async def scale(
         self, kind: type[Object], name: str, *, namespace: str | None = None, replicas: int
     ) -> Scale:
-        """Set how many replicas an object wants, whatever its kind."""
-        path = paths.of_object(kind.resource, name, namespace=namespace, subresource="scale")
+        """Set the desired number of replicas of an object, whatever its kind."""
+        path = api_requests.object_path(
+            kind.resource, name, namespace=namespace, subresource="scale"
+        )
         body = {"spec": {"replicas": replicas}}
-        return codec(Scale).object(await self._patch(path, body, MERGE_PATCH))
+        return codec_of(Scale).object(await self._patch(path, body, MERGE_PATCH))
 
     async def evict(self, pod_name: str, namespace: str, *, grace: timedelta | None = None) -> None:
-        """Delete a Pod if its disruption budget allows it; RateLimited when it does not now."""
-        path = paths.of_object(Pod.resource, pod_name, namespace=namespace, subresource="eviction")
-        body = bodies.eviction(pod_name, namespace, grace)
-        await self._calls.write_once(_sending("POST", path, body))
+        """Delete a Pod if its disruption budget allows it; RateLimited when it does not at present."""
+        path = api_requests.object_path(
+            Pod.resource, pod_name, namespace=namespace, subresource="eviction"
+        )
+        body = api_requests.eviction(pod_name, namespace, grace)
+        await self._calls.write_once(_json_request("POST", path, body))
 
     async def bind(self, pod: Pod, node: str) -> None:
-        """Give exactly this Pod a Node; one that has a Node already is a Conflict."""
-        path = paths.of_object(
+        """Bind exactly this Pod to a Node; a Pod that is bound already is a Conflict."""
+        path = api_requests.object_path(
             Pod.resource, pod.name, namespace=pod.namespace, subresource="binding"
         )
-        await self._calls.write(_sending("POST", path, bodies.binding(pod, node)))
+        await self._calls.write(_json_request("POST", path, api_requests.binding(pod, node)))
 
     async def request_token(
         self,
@@ -302,13 +319,13 @@ class Client:
         audiences: Sequence[str],
         expires: timedelta,
         bound_to: Object | None = None,
-    ) -> bodies.IssuedToken:
-        """Return a new token of a ServiceAccount; bound to an object it dies with it."""
-        path = paths.of_object(
+    ) -> api_requests.IssuedToken:
+        """Return a new token of a ServiceAccount; bound to an object, it is invalid once that is deleted."""
+        path = api_requests.object_path(
             ServiceAccount.resource, service_account, namespace=namespace, subresource="token"
         )
-        body = bodies.token_request(audiences, expires, bound_to)
-        return bodies.issued_token(await self._calls.write(_sending("POST", path, body)))
+        body = api_requests.token_request(audiences, expires, bound_to)
+        return api_requests.issued_token(await self._calls.write(_json_request("POST", path, body)))
 
     def logs(
         self,
@@ -319,20 +336,20 @@ class Client:
         follow: bool = False,
         tail: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """Yield a container's output as it comes; close the generator to end it early."""
-        path = paths.of_object(Pod.resource, name, namespace=namespace, subresource="log")
-        query = bodies.known(container=container, follow="true" if follow else None)
+        """Yield a container's output as it arrives; close the generator to end it early."""
+        path = api_requests.object_path(Pod.resource, name, namespace=namespace, subresource="log")
+        query = api_requests.without_none(container=container, follow="true" if follow else None)
         query |= {} if tail is None else {"tailLines": str(tail)}
         request = Request("GET", path, query, accept="*/*")
-        patience = self._settings.patience
-        silence = self._settings.log_silence if follow else patience.deadline
-        return logs.chunks(self._calls.stream(request), silence=silence)
+        retry_policy = self._settings.retry_policy
+        silence = self._settings.log_silence if follow else retry_policy.deadline
+        return log_chunks(self._calls.stream(request), silence=silence)
 
     async def _post(
         self, resource: Resource, body: Mapping[str, Any], *, namespace: str | None
     ) -> bytes:
-        path = paths.of_namespace(resource, namespace)
-        return await self._calls.write(_sending("POST", path, body))
+        path = api_requests.namespaced_path(resource, namespace)
+        return await self._calls.write(_json_request("POST", path, body))
 
     async def _patch(
         self, path: str, body: object, content_type: str, query: Mapping[str, str] | None = None
@@ -341,5 +358,5 @@ class Client:
         return await self._calls.write(Request("PATCH", path, query or {}, payload, content_type))
 
 
-def _sending(method: str, path: str, body: object) -> Request:
+def _json_request(method: str, path: str, body: object) -> Request:
     return Request(method, path, {}, msgspec.json.encode(body), JSON)

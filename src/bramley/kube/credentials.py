@@ -1,7 +1,7 @@
-"""Who we are: fixed credentials, and tokens in files that somebody else renews.
+"""Credentials: static ones, tokens in files that are renewed from outside, and reloaded kubeconfigs.
 
-A transport asks before each request, so that a token which changed is used from then on, and asks once more when the
-server refused one. `exec_plugin` has the credentials that a program makes.
+A transport gets the current credential before each request, so that a changed token is used from then on, and once more after
+the server rejected one. `exec_plugin` has the credentials that a program issues.
 """
 
 from __future__ import annotations
@@ -25,81 +25,83 @@ REREAD_AFTER = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """What one request shows: an Authorization header, a client certificate, both or nothing."""
+    """The credential of one request: an Authorization header, a client certificate, both or neither."""
 
     authorization: Secret | None = None
     certificate: ClientCertificate | None = None
 
 
 class Credentials(Protocol):
-    """Gives the credential of the moment."""
+    """Provides the current credential."""
 
     async def current(self) -> Credential:
-        """Return what to show now."""
+        """Return the credential to use now."""
         ...
 
     async def refused(self, credential: Credential) -> bool:
-        """Hear that the server did not accept this one, and tell whether there is another to try."""
+        """Handle that the server rejected this credential; return whether there is another one to try."""
         ...
 
 
 def bearer(token: str, source: str) -> Secret:
-    """Return the header value for a token; what cannot stand in a header is refused without showing it."""
+    """Return the header value for a token; an invalid one is refused without showing it."""
     text = token.strip()
     if not text or not text.isascii() or not text.isprintable() or " " in text:
-        raise errors.BadConfiguration(f"{source}: holds no usable token; put one there on one line")
+        raise errors.BadConfiguration(
+            f"{source}: does not contain a valid token; put one there on one line"
+        )
     return Secret(f"Bearer {text}")
 
 
 def basic(username: str, password: Secret) -> Secret:
-    """Return the header value for a name and a password."""
+    """Return the header value for a user name and password."""
     pair = base64.b64encode(f"{username}:{password.reveal()}".encode()).decode()
     return Secret(f"Basic {pair}")
 
 
-def as_secret(wanted: type, value: Any) -> Any:
-    """Let msgspec put texts into Secret fields."""
-    if wanted is Secret and isinstance(value, str):
+def as_secret(expected_type: type, value: Any) -> Any:
+    """Convert strings to Secret fields, as a msgspec hook."""
+    if expected_type is Secret and isinstance(value, str):
         return Secret(value)
     raise TypeError("Expected `str`")
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed:
+class StaticCredentials:
     """A credential that never changes."""
 
     credential: Credential = Credential()
 
     async def current(self) -> Credential:
-        """Return the one there is."""
+        """Return the credential."""
         return self.credential
 
     async def refused(self, credential: Credential) -> bool:
-        """Know no other."""
+        """Return False: there is no other one."""
         return credential != self.credential
 
 
-class Replaceable:
-    """Credentials out of a configuration that somebody may write anew, such as a kubeconfig with another token in it."""
+class ReloadingCredentials:
+    """Credentials from a configuration that may be rewritten, such as a kubeconfig with a new token."""
 
     def __init__(self, held: Credentials, read: Callable[[], Credentials]) -> None:
         self._held = held
         self._read = read
 
     async def current(self) -> Credential:
-        """Return what the configuration held when it was read last."""
+        """Return the credential of the configuration as last read."""
         return await self._held.current()
 
     async def refused(self, credential: Credential) -> bool:
-        """Read the configuration again; another credential in it is worth another try."""
+        """Read the configuration again; return whether it has another credential."""
         if await self._held.refused(credential):
             return True
         try:
             fresh = self._read()
             found = await fresh.current()
         except errors.BadConfiguration as error:
-            # It may be just about to be written.
-            logger.warning("Keeping the old credentials", error=str(error))
+            # The file may be being written at this moment.
+            logger.warning("Keeping old credentials: configuration is unreadable", error=str(error))
             return False
         self._held = fresh
         return found != credential
@@ -124,7 +126,7 @@ class TokenFile:
         return self._held
 
     async def refused(self, credential: Credential) -> bool:
-        """Read the file at once; another token in it is worth another try."""
+        """Read the file again; return whether it has another token."""
         return self._read() != credential
 
     def _age(self) -> float:
@@ -136,10 +138,14 @@ class TokenFile:
             token = bearer(self._path.read_text(), str(self._path))
             self._held = Credential(token, self._certificate)
         except (OSError, UnicodeDecodeError, errors.BadConfiguration) as error:
-            # While the file is being replaced the token we have may well be good still.
+            # While the file is being replaced, the previous token may still be valid.
             if self._held is None:
                 raise _unreadable(self._path, error) from error
-            logger.warning("Keeping the old token", file=self._path, reason=type(error).__name__)
+            logger.warning(
+                "Keeping old token: token file is unreadable",
+                file=self._path,
+                reason=type(error).__name__,
+            )
         return self._held
 
 

@@ -1,8 +1,8 @@
 """Credentials from a program: the exec plugins of kubeconfig files.
 
 The program is run without a terminal, in its own process group and within a deadline; what it prints is an ExecCredential.
-Its answer is kept until it expires or the server refuses it. Neither its output nor the values of its environment reach a
-log or an error.
+Its credential is kept until it expires or the server rejects it. Neither its output nor the values of its environment appear
+in a log or an error.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ logger = log.get(__name__)
 LONGEST_OUTPUT_BYTES = 1024 * 1024
 SHOWN_STDERR = 500
 DEADLINE = timedelta(seconds=60)
-# A server that refuses fresh credentials must not make us start a program for each request.
-REST_BETWEEN_RUNS = timedelta(seconds=10)
+# A server that rejects fresh credentials must not cause a program start for each request.
+SHORTEST_INTERVAL = timedelta(seconds=10)
 
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """The program to run, and what a kubeconfig says about it."""
+    """The program to run, as configured by a kubeconfig."""
 
     command: str
     arguments: tuple[str, ...] = ()
@@ -60,11 +60,11 @@ class _ExecCredential(Fields, frozen=True, kw_only=True):
     status: _ExecStatus | None = None
 
 
-_ANSWER = msgspec.json.Decoder(_ExecCredential, dec_hook=as_secret)
+_RESPONSE = msgspec.json.Decoder(_ExecCredential, dec_hook=as_secret)
 
 
 class ExecPlugin:
-    """Runs a plugin when its last answer is used up."""
+    """Runs a plugin when its last credential has expired."""
 
     def __init__(
         self,
@@ -78,69 +78,71 @@ class ExecPlugin:
         self._clock = clock
         self._environment = environment
         self._deadline = deadline
-        self._held: Credential | None = None
+        self._credential_now: Credential | None = None
         self._expires: datetime | None = None
         self._ran_at = 0.0
         self._running = asyncio.Lock()
 
     async def current(self) -> Credential:
-        """Return the credential at hand, or run the program for a new one; all who wait share one run."""
+        """Return the kept credential, or run the program for a new one; concurrent callers share one run."""
         async with self._running:
-            if self._held is None or self._expired():
+            if self._credential_now is None or self._expired():
                 return await self._renew()
-            return self._held
+            return self._credential_now
 
     async def refused(self, credential: Credential) -> bool:
         """Run the program again, unless another caller just did."""
         async with self._running:
-            if self._held == credential and not self._just_ran():
+            if self._credential_now == credential and not self._just_ran():
                 await self._renew()
-            return self._held != credential
+            return self._credential_now != credential
 
     def _expired(self) -> bool:
         return self._expires is not None and self._expires <= self._clock.now()
 
     def _just_ran(self) -> bool:
-        return self._clock.monotonic() - self._ran_at < REST_BETWEEN_RUNS.total_seconds()
+        return self._clock.monotonic() - self._ran_at < SHORTEST_INTERVAL.total_seconds()
 
     async def _renew(self) -> Credential:
-        logger.debug("Running the credential plugin", command=self._plugin.command)
-        answer = self._parsed(await self._output())
-        self._held = self._credential(answer)
-        self._expires = answer.expiration_timestamp
+        logger.debug("Running credential plugin", command=self._plugin.command)
+        response = self._parsed(await self._output())
+        self._credential_now = self._credential(response)
+        self._expires = response.expiration_timestamp
         self._ran_at = self._clock.monotonic()
-        return self._held
+        return self._credential_now
 
-    def _credential(self, answer: _ExecStatus) -> Credential:
-        token = answer.token and bearer(answer.token.reveal(), f"{self._named()}: its token")
+    def _credential(self, response: _ExecStatus) -> Credential:
+        token = response.token and bearer(response.token.reveal(), f"{self._named()}: its token")
         certificate = None
-        if answer.client_certificate_data and answer.client_key_data:
+        if response.client_certificate_data and response.client_key_data:
             certificate = ClientCertificate(
-                answer.client_certificate_data, answer.client_key_data, source=self._named()
+                response.client_certificate_data, response.client_key_data, source=self._named()
             )
         if token is None and certificate is None:
-            raise self._bad("it gave neither a token nor a client certificate with its key")
+            raise self._invalid("it printed neither a token nor a client certificate with its key")
         return Credential(token, certificate)
 
     def _parsed(self, output: bytes) -> _ExecStatus:
         try:
-            answer = _ANSWER.decode(output)
+            response = _RESPONSE.decode(output)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             # The cause is dropped on purpose: its text could quote the output, which holds a token.
-            raise self._bad("what it printed is no ExecCredential in JSON") from None
-        if answer.kind != "ExecCredential" or answer.api_version != self._plugin.api_version:
-            wanted = f"ExecCredential of {self._plugin.api_version}"
-            raise self._bad(f"it printed a {answer.kind!r} of {answer.api_version!r}, not {wanted}")
-        if answer.status is None:
-            raise self._bad("its ExecCredential has no status")
-        return answer.status
+            raise self._invalid("its output is not an ExecCredential in JSON") from None
+        if response.kind != "ExecCredential" or response.api_version != self._plugin.api_version:
+            expected = f"ExecCredential of {self._plugin.api_version}"
+            raise self._invalid(
+                f"it printed {response.kind!r} of {response.api_version!r}, not {expected}"
+            )
+        if response.status is None:
+            raise self._invalid("its ExecCredential has no status")
+        return response.status
 
     async def _output(self) -> bytes:
         process = await self._start()
         ended = False
         try:
             async with asyncio.timeout(self._deadline.total_seconds()):
-                output, told = await _collected(process)
+                output, stderr = await _collected(process)
             ended = True
         except TimeoutError:
             raise self._failed(f"it did not end within {self._deadline}") from None
@@ -148,16 +150,16 @@ class ExecPlugin:
             if not ended:
                 await _kill(process)
         if process.returncode != 0:
-            raise self._failed(f"it failed with code {process.returncode}{self._shown(told)}")
+            raise self._failed(f"it failed with code {process.returncode}{self._shown(stderr)}")
         return output
 
     async def _start(self) -> asyncio.subprocess.Process:
-        started = await _undivided(self._try_to_start())
+        started = await _wait_for_start(self._try_to_start())
         if not isinstance(started, Exception):
             return started
         hint = f"; {self._plugin.install_hint.strip()}" if self._plugin.install_hint else ""
         reason = getattr(started, "strerror", None) or type(started).__name__
-        raise self._bad(f"it cannot be started ({reason}){hint}") from started
+        raise self._invalid(f"it cannot be started ({reason}){hint}") from started
 
     async def _try_to_start(self) -> Started:
         try:
@@ -178,31 +180,31 @@ class ExecPlugin:
         spec: dict[str, Any] = {"interactive": False}
         if self._plugin.cluster is not None:
             spec["cluster"] = self._plugin.cluster
-        question = {"apiVersion": self._plugin.api_version, "kind": "ExecCredential", "spec": spec}
-        told = msgspec.json.encode(question).decode()
-        return {**self._environment, **extra, "KUBERNETES_EXEC_INFO": told}
+        request = {"apiVersion": self._plugin.api_version, "kind": "ExecCredential", "spec": spec}
+        info = msgspec.json.encode(request).decode()
+        return {**self._environment, **extra, "KUBERNETES_EXEC_INFO": info}
 
-    def _shown(self, told: bytes) -> str:
-        text = told.decode(errors="replace").strip()
+    def _shown(self, stderr: bytes) -> str:
+        text = stderr.decode(errors="replace").strip()
         text = redact(text, *self._plugin.environment.values())[-SHOWN_STDERR:]
         return f": {text}" if text else ""
 
     def _named(self) -> str:
         return f"{self._plugin.source}: exec plugin {self._plugin.command!r}"
 
-    def _bad(self, problem: str) -> errors.BadConfiguration:
+    def _invalid(self, problem: str) -> errors.BadConfiguration:
         return errors.BadConfiguration(f"{self._named()}: {problem}")
 
     def _failed(self, problem: str) -> errors.ApiUnavailable:
-        # Unlike a program that is not there or speaks another language, one that fails may work the next time.
+        # Unlike a program that is missing or prints something else, one that fails may succeed the next time.
         return errors.ApiUnavailable(f"{self._named()}: {problem}")
 
 
 Started = asyncio.subprocess.Process | OSError | ValueError
 
 
-async def _undivided(starting: Coroutine[Any, Any, Started]) -> Started:
-    """Wait for the start even when cancelled: asyncio waits for ever on a half-started program with children."""
+async def _wait_for_start(starting: Coroutine[Any, Any, Started]) -> Started:
+    """Wait for the start even when cancelled: asyncio hangs on a half-started program with children."""
     async with asyncio.TaskGroup() as group:
         task = group.create_task(starting)
         try:
@@ -217,13 +219,13 @@ async def _undivided(starting: Coroutine[Any, Any, Started]) -> Started:
 async def _collected(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
     async with asyncio.TaskGroup() as group:
         output = group.create_task(_bounded(process.stdout))
-        told = group.create_task(_bounded(process.stderr))
+        stderr = group.create_task(_bounded(process.stderr))
     await process.wait()
-    return output.result(), told.result()
+    return output.result(), stderr.result()
 
 
 async def _bounded(pipe: asyncio.StreamReader | None) -> bytes:
-    """Read a pipe to its end, keeping only as much as an honest plugin prints."""
+    """Read a pipe to its end, keeping a bounded part."""
     kept = b""
     while pipe and (chunk := await pipe.read(65_536)):
         kept += chunk[: LONGEST_OUTPUT_BYTES - len(kept)]
@@ -231,8 +233,8 @@ async def _bounded(pipe: asyncio.StreamReader | None) -> bytes:
 
 
 async def _kill(process: asyncio.subprocess.Process) -> None:
-    """Kill the plugin with its children, and let its pipes come to their end."""
-    # The group outlives its leader as long as a child holds on to the pipes.
+    """Kill the plugin with its children and drain its pipes."""
+    # The process group outlives its leader as long as a child keeps the pipes open.
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(TimeoutError):

@@ -1,7 +1,7 @@
 """The transport over sockets: one aiohttp session to one server, its connections kept and used again.
 
-It owns TLS, credentials, deadlines and bounds, and turns every failure of the network into an error of ours. It never
-repeats a request, but for a 401 that a fresh credential may turn into an answer: such a request was not looked at.
+It owns TLS, credentials, deadlines and bounds, and translates every network failure into one of `base.errors`. It never
+repeats a request, except after a 401 when there is a new credential: such a request was not processed.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from yarl import URL
 from bramley import __version__
 from bramley.base import errors
 from bramley.kube import tls
-from bramley.kube.access import Access
+from bramley.kube.config import ClientConfig
 from bramley.kube.credentials import Credential
 from bramley.kube.transport import Request, Response, Stream
 
 READ_BUFFER_BYTES = 1024 * 1024
 LARGE_BODY_BYTES = 512 * 1024
-# aiohttp's errors show the TLS context that was used, by its place in memory.
+# aiohttp's errors contain the repr of the TLS context.
 _TLS_OBJECT = re.compile(r" ssl:(<[^>]*>|\S+)")
-# A connection that was cut is gone after a few turns of the loop; no more than this is waited for.
-_TURNS_TO_CLOSE = 200
-_TURN_SECONDS = 0.001
+# A connection that was shut down closes after a few iterations of the event loop; at most this many are waited for.
+_CLOSE_CHECKS = 200
+_CLOSE_CHECK_SECONDS = 0.001
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Bounds on what is open, kept and read at once."""
+    """Limits of connections, requests and response sizes."""
 
     requests_in_flight: int = 64
     idle_connection_seconds: float = 30.0
-    longest_answer_bytes: int = 512 * 1024 * 1024
-    # A peer that vanished without a word is noticed after the first silence plus three unanswered probes.
+    longest_response_bytes: int = 512 * 1024 * 1024
+    # A vanished peer is detected after the idle time plus three unanswered keepalive probes.
     probe_after_seconds: int = 30
     probe_every_seconds: int = 10
     probes: int = 3
@@ -53,10 +53,10 @@ class Settings:
 class HttpTransport:
     """Carries requests to a server over HTTP/1.1."""
 
-    def __init__(self, access: Access, *, settings: Settings | None = None) -> None:
-        self._access = access
+    def __init__(self, config: ClientConfig, *, settings: Settings | None = None) -> None:
+        self._config = config
         self._settings = settings or Settings()
-        self._server = access.server.rstrip("/")
+        self._server = config.server.rstrip("/")
         self._contexts: dict[tls.ClientCertificate | None, Any] = {}
         self._slots = asyncio.Semaphore(self._settings.requests_in_flight)
         self._session: aiohttp.ClientSession | None = None
@@ -64,22 +64,22 @@ class HttpTransport:
         self._closed = False
 
     async def send(self, request: Request) -> Response:
-        """Return the whole answer, within the request's deadline."""
-        credential = await self._access.credentials.current()
-        answer = await self._send(request, credential)
-        if answer.status == 401 and await self._access.credentials.refused(credential):
-            answer = await self._send(request, await self._access.credentials.current())
-        return answer
+        """Return the whole response, within the request's deadline."""
+        credential = await self._config.credentials.current()
+        response = await self._send(request, credential)
+        if response.status == 401 and await self._config.credentials.refused(credential):
+            response = await self._send(request, await self._config.credentials.current())
+        return response
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Stream]:
-        """Open the answer as a stream; leaving closes its connection."""
-        credential = await self._access.credentials.current()
+        """Open the response as a stream; leaving the context closes its connection."""
+        credential = await self._config.credentials.current()
         response = await self._open(request, credential)
         try:
-            if response.status == 401 and await self._access.credentials.refused(credential):
+            if response.status == 401 and await self._config.credentials.refused(credential):
                 response.close()
-                response = await self._open(request, await self._access.credentials.current())
+                response = await self._open(request, await self._config.credentials.current())
             yield Stream(response.status, _headers(response), _chunks(request, response))
         finally:
             response.close()
@@ -89,20 +89,20 @@ class HttpTransport:
         self._closed = True
         if self._session is not None:
             await self._session.close()
-            await self._hang_up()
+            await self._shut_down_sockets()
 
-    async def _hang_up(self) -> None:
-        """Cut connections that were left in the middle and still wait for the server's half of a TLS goodbye.
+    async def _shut_down_sockets(self) -> None:
+        """Shut down connections that still wait for the server's half of the TLS closure.
 
-        The library forgets them, so they would outlive the loop: for ever, where the server is too busy or deaf to answer.
+        The library does not track them, so they would outlive the event loop if the server never answers.
         """
         for each in self._open_sockets():
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
-        for _ in range(_TURNS_TO_CLOSE):
+        for _ in range(_CLOSE_CHECKS):
             if not self._open_sockets():
                 return
-            await asyncio.sleep(_TURN_SECONDS)
+            await asyncio.sleep(_CLOSE_CHECK_SECONDS)
 
     def _open_sockets(self) -> list[socket.socket]:
         return [each for each in self._sockets if each.fileno() >= 0]
@@ -112,9 +112,9 @@ class HttpTransport:
             async with (
                 _deadline(request),
                 self._slots,
-                self._request(request, credential) as answer,
+                self._request(request, credential) as response,
             ):
-                return Response(answer.status, _headers(answer), await self._whole(answer))
+                return Response(response.status, _headers(response), await self._whole(response))
 
     async def _open(self, request: Request, credential: Credential) -> aiohttp.ClientResponse:
         with _translated(request):
@@ -123,12 +123,12 @@ class HttpTransport:
 
     async def _whole(self, response: aiohttp.ClientResponse) -> bytes:
         parts: list[bytes] = []
-        left = self._settings.longest_answer_bytes
+        left = self._settings.longest_response_bytes
         async for part in response.content.iter_any():
             left -= len(part)
             if left < 0:
                 response.close()
-                raise aiohttp.ClientPayloadError("the answer is longer than we accept")
+                raise aiohttp.ClientPayloadError("the response exceeds the size limit")
             parts.append(part)
         return b"".join(parts)
 
@@ -142,13 +142,13 @@ class HttpTransport:
             data=_payload(request.body),
             headers=self._request_headers(request, credential),
             ssl=self._context(credential),
-            server_hostname=self._access.trust.server_name,
-            proxy=self._access.proxy,
+            server_hostname=self._config.trust.server_name,
+            proxy=self._config.proxy,
             allow_redirects=False,
         )
 
     def _request_headers(self, request: Request, credential: Credential) -> list[tuple[str, str]]:
-        headers = [("Accept", request.accept), *self._access.headers, *request.headers]
+        headers = [("Accept", request.accept), *self._config.headers, *request.headers]
         if request.content_type:
             headers.append(("Content-Type", request.content_type))
         if credential.authorization:
@@ -160,18 +160,18 @@ class HttpTransport:
             return True
         found = self._contexts.get(credential.certificate)
         if found is None:
-            found = tls.context(self._access.trust, credential.certificate)
-            # Only the newest is kept: certificates of plugins change for ever.
+            found = tls.context(self._config.trust, credential.certificate)
+            # Only the newest is kept: certificates of plugins keep changing.
             self._contexts = {credential.certificate: found}
         return found
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._closed:
-            raise errors.ApiUnavailable("this client was closed")
+            raise errors.ApiUnavailable("this client is closed")
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=self._connector(),
-                headers=self._standing_headers(),
+                headers=self._default_headers(),
                 timeout=aiohttp.ClientTimeout(total=None, connect=None),
                 read_bufsize=READ_BUFFER_BYTES,
                 cookie_jar=aiohttp.DummyCookieJar(),
@@ -179,15 +179,15 @@ class HttpTransport:
         return self._session
 
     def _connector(self) -> aiohttp.TCPConnector:
-        # Requests are bounded by slots instead, so that many watches cannot starve them of connections.
+        # Requests are bounded by a semaphore instead, so that many watches cannot starve them of connections.
         return aiohttp.TCPConnector(
             limit=0,
             keepalive_timeout=self._settings.idle_connection_seconds,
             socket_factory=self._socket,
         )
 
-    def _standing_headers(self) -> dict[str, str]:
-        encoding = "gzip" if self._access.compression else "identity"
+    def _default_headers(self) -> dict[str, str]:
+        encoding = "gzip" if self._config.compression else "identity"
         return {"User-Agent": f"bramley/{__version__}", "Accept-Encoding": encoding}
 
     def _socket(self, address: Any) -> socket.socket:
@@ -196,28 +196,28 @@ class HttpTransport:
         self._sockets.add(made)
         made.setblocking(False)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        # macOS calls the first of these differently, and has the others.
+        # macOS has another name for the first of these options.
         idle = getattr(socket, "TCP_KEEPIDLE", getattr(socket, "TCP_KEEPALIVE", None))
-        wanted = {
+        options = {
             idle: self._settings.probe_after_seconds,
             getattr(socket, "TCP_KEEPINTVL", None): self._settings.probe_every_seconds,
             getattr(socket, "TCP_KEEPCNT", None): self._settings.probes,
         }
-        for option, value in wanted.items():
+        for option, value in options.items():
             if option is not None:
                 made.setsockopt(socket.IPPROTO_TCP, option, value)
         return made
 
 
 async def _chunks(request: Request, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    # What lies in the buffer comes at once, however many pieces the server sent it in.
+    # Everything that is buffered is yielded at once, in however many pieces the server sent it.
     with _translated(request):
         async for chunk in response.content.iter_any():
             yield chunk
 
 
 def _payload(body: bytes | None) -> bytes | io.BytesIO | None:
-    # The library wants large bodies as a file, to send them piece by piece.
+    # aiohttp requires large bodies as a file, to send them in pieces.
     return io.BytesIO(body) if body and len(body) > LARGE_BODY_BYTES else body
 
 
@@ -231,22 +231,22 @@ def _deadline(request: Request) -> asyncio.Timeout:
 
 @contextmanager
 def _translated(request: Request) -> Iterator[None]:
-    """Turn what the network and its library raise into our errors."""
+    """Translate errors of aiohttp and the network."""
     about = f"{request.method} {request.path}"
     try:
         yield
     except TimeoutError as error:
-        raise errors.TimedOut(f"{about}: no answer within {request.deadline}") from error
+        raise errors.TimedOut(f"{about}: no response within {request.deadline}") from error
     except (aiohttp.ClientError, OSError) as error:
         reason = _TLS_OBJECT.sub("", str(error)) or type(error).__name__
         raise errors.ApiUnavailable(f"{about}: {reason}") from _without_headers(error)
 
 
 def _without_headers(error: Exception) -> Exception:
-    """Take our headers out of the library's error: its repr would show the token."""
+    """Remove the headers from aiohttp's error: its repr would show the token."""
     if isinstance(error, aiohttp.ClientResponseError):
-        asked = error.request_info
-        bare = aiohttp.RequestInfo(asked.url, asked.method, CIMultiDictProxy(CIMultiDict()))
+        sent = error.request_info
+        bare = aiohttp.RequestInfo(sent.url, sent.method, CIMultiDictProxy(CIMultiDict()))
         error.request_info = bare
         error.args = (bare, ())
     return error

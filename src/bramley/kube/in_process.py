@@ -1,7 +1,7 @@
 """The transport without a socket: requests go straight into an ASGI application on the same loop.
 
-Nothing here waits for the outside, so it runs under virtual time and repeats itself from the same seed. The application
-sees what a server would show it, among them backpressure on streams and `http.disconnect` when the reader leaves.
+Nothing here waits for the network, so it runs under virtual time and is reproducible from a seed. The application gets what
+a server would send it, including backpressure on streams and `http.disconnect` when the reader leaves.
 """
 
 from __future__ import annotations
@@ -32,66 +32,66 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
-# What a socket's buffers would hold before the server has to wait for its reader.
+# As much as a socket's buffers hold before the server has to wait for its reader.
 BUFFER_BYTES = 256 * 1024
 # How long an application may take to notice that its reader left before it is cancelled.
 GRACE_SECONDS = 1.0
 
 
 class Exchange:
-    """One request on its way through the application, and the answer as far as it came."""
+    """One request to the application, and its response as far as received."""
 
     def __init__(self, request: Request, token: Secret | None, *, buffer: float) -> None:
         self._request = request
         self._token = token
         self._buffer = buffer
-        self._asked = False
-        self._gone = asyncio.Event()
+        self._received = False
+        self._disconnected = asyncio.Event()
         self._readable = asyncio.Event()
-        self._room = asyncio.Event()
+        self._has_space = asyncio.Event()
         self._chunks: list[bytes] = []
-        self._held = 0
+        self._buffered = 0
         self._ended = False
         self.status = 0
         self.headers: Mapping[str, str] = {}
 
     async def run(self, application: Application) -> None:
-        """Let the application answer; its failure becomes a 500, as with any server."""
+        """Run the application; its failure becomes a 500, as with any server."""
         try:
             await application(self._scope(), self._receive, self._send)
         except Exception as error:  # noqa: BLE001 - the HTTP boundary: a bug must not end the caller
-            logger.error("The application failed", exc=error, path=self._request.path)  # noqa: TRY400 - our logger
+            logger.error("In-process request failed", exc=error, path=self._request.path)  # noqa: TRY400 - our logger
         self.status = self.status or 500
         self._ended = True
         self._readable.set()
 
     async def head(self) -> None:
-        """Wait until the status and the headers are there."""
+        """Wait for the status and the headers."""
         while not self.status:
-            await self._news()
+            await self._wait_for_message()
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Yield the body as it comes, all that is there at once."""
+        """Yield the body as it arrives, each time all that is available."""
         while chunk := await self._next():
             yield chunk
 
     def body(self) -> bytes:
-        """Return what came so far."""
-        taken, self._chunks, self._held = b"".join(self._chunks), [], 0
-        self._room.set()
+        """Return what was received so far."""
+        taken, self._chunks, self._buffered = b"".join(self._chunks), [], 0
+        self._has_space.set()
         return taken
 
-    def leave(self) -> None:
-        """Tell the application that nobody reads any more."""
-        self._gone.set()
-        self._room.set()
+    def disconnect(self) -> None:
+        """Disconnect: send `http.disconnect` to the application."""
+        self._disconnected.set()
+        self._has_space.set()
 
     async def _next(self) -> bytes:
         while not self._chunks and not self._ended:
-            await self._news()
+            await self._wait_for_message()
         return self.body()
 
-    async def _news(self) -> None:
+    async def _wait_for_message(self) -> None:
         self._readable.clear()
         await self._readable.wait()
 
@@ -99,7 +99,7 @@ class Exchange:
         path = self._request.path
         return {
             "type": "http",
-            # Version 2.3 tells frameworks to listen for the disconnect instead of waiting for a send to fail.
+            # Since version 2.3 frameworks listen for the disconnect instead of waiting for a send to fail.
             "asgi": {"version": "3.0", "spec_version": "2.3"},
             "http_version": "1.1",
             "method": self._request.method,
@@ -109,7 +109,7 @@ class Exchange:
             "root_path": "",
             "query_string": urlencode(self._request.query).encode(),
             "headers": self._header_lines(),
-            # No address: whoever keeps records tells by that who asks from within the process.
+            # No address: this is how the audit log recognizes clients inside the process.
             "client": None,
             "server": ("in-process", None),
             "state": {},
@@ -127,39 +127,39 @@ class Exchange:
         return [(key.encode(), value.encode()) for key, value in (*found.items(), *further)]
 
     async def _receive(self) -> Message:
-        if not self._asked:
-            self._asked = True
+        if not self._received:
+            self._received = True
             return {"type": "http.request", "body": self._request.body or b"", "more_body": False}
-        await self._gone.wait()
+        await self._disconnected.wait()
         return {"type": "http.disconnect"}
 
     async def _send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.headers = _lowered(message.get("headers", ()))
             self.status = message["status"]
-        elif not self._gone.is_set():
-            self._keep(message.get("body", b""))
+        elif not self._disconnected.is_set():
+            self._buffer_chunk(message.get("body", b""))
             self._ended = not message.get("more_body", False)
         self._readable.set()
-        if self._held > self._buffer:
-            self._room.clear()
-            await self._room.wait()
+        if self._buffered > self._buffer:
+            self._has_space.clear()
+            await self._has_space.wait()
 
-    def _keep(self, chunk: bytes) -> None:
+    def _buffer_chunk(self, chunk: bytes) -> None:
         if chunk:
             self._chunks.append(chunk)
-            self._held += len(chunk)
+            self._buffered += len(chunk)
 
 
 class InProcessTransport:
-    """Carries requests into an application of this process, as the owner of a token or as nobody."""
+    """Sends requests to an application of this process, with or without a token."""
 
     def __init__(self, application: Application, *, token: Secret | str | None = None) -> None:
         self._application = application
         self._token = Secret(token) if isinstance(token, str) else token
 
     async def send(self, request: Request) -> Response:
-        """Return the whole answer, within the request's deadline."""
+        """Return the whole response, within the request's deadline."""
         exchange = Exchange(request, self._token, buffer=math.inf)
         async with _deadline(request):
             await exchange.run(self._application)
@@ -167,29 +167,29 @@ class InProcessTransport:
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Stream]:
-        """Open the answer as a stream; leaving disconnects, and cancels what does not notice it."""
+        """Open the response as a stream; leaving the context disconnects, and cancels an application that ignores it."""
         exchange = Exchange(request, self._token, buffer=BUFFER_BYTES)
-        async with _beside(exchange.run(self._application), leave=exchange.leave):
+        async with _concurrently(exchange.run(self._application), disconnect=exchange.disconnect):
             async with _deadline(request):
                 await exchange.head()
             yield Stream(exchange.status, exchange.headers, exchange.chunks())
 
     async def close(self) -> None:
-        """Hold nothing, so give nothing back."""
+        """Do nothing: there are no connections."""
 
 
 @asynccontextmanager
-async def _beside(
-    answering: Coroutine[Any, Any, None], *, leave: Callable[[], None]
+async def _concurrently(
+    running: Coroutine[Any, Any, None], *, disconnect: Callable[[], None]
 ) -> AsyncIterator[None]:
-    """Run the application beside the body; the group is left by hand so that the body's error is not wrapped."""
+    """Run the application concurrently with the body; the group is left explicitly so that the body's error is not wrapped."""
     group = asyncio.TaskGroup()
     await group.__aenter__()
-    task = group.create_task(answering)
+    task = group.create_task(running)
     try:
         yield
     finally:
-        leave()
+        disconnect()
         try:
             await asyncio.wait({task}, timeout=GRACE_SECONDS)
         finally:
@@ -203,8 +203,8 @@ async def _deadline(request: Request) -> AsyncIterator[None]:
         async with asyncio.timeout(request.deadline.total_seconds()):
             yield
     except TimeoutError:
-        told = f"{request.method} {request.path}: no answer within {request.deadline}"
-        raise errors.TimedOut(told) from None
+        about = f"{request.method} {request.path}"
+        raise errors.TimedOut(f"{about}: no response within {request.deadline}") from None
 
 
 def _lowered(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:

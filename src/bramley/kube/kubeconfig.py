@@ -1,8 +1,8 @@
-"""kubeconfig files: read, merged the way kubectl merges them, and one context chosen.
+"""kubeconfig files: read, merged as kubectl merges them, and one context selected.
 
-The first file that names a cluster, user or context wins; relative paths are meant from the folder of the file that holds
-them. Whatever cannot be used is a `BadConfiguration` that names the file and the field. `identity` makes a user's part of it
-into credentials.
+The first file that names a cluster, user or context wins; relative paths are relative to the directory of their file. Whatever
+is invalid is a `BadConfiguration` that names the file and the field. `config_loader` turns the result into a client
+configuration.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ import msgspec
 
 from bramley.base import errors
 from bramley.base.secret import Secret
+from bramley.kube.codec import cause_of
 from bramley.kube.credentials import as_secret
-from bramley.kube.decoding import cause_of
 
 if TYPE_CHECKING:
     import yaml
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """Base of the parts of a kubeconfig, most of whose fields are written-like-this."""
+    """Base of the parts of a kubeconfig, most of whose fields are in kebab-case."""
 
 
 class Extension(Part, frozen=True, kw_only=True):
-    """Something that another program put there under its own name."""
+    """Data of another program, under its own name."""
 
     name: str
     extension: Any = None
@@ -56,7 +56,7 @@ class Variable(msgspec.Struct, frozen=True):
 
 
 class Exec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A program that makes credentials."""
+    """A program that issues credentials."""
 
     api_version: str = ""
     command: str = ""
@@ -68,7 +68,7 @@ class Exec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Present:
-    """Says that something was written there, and forgets what: it may hold tokens."""
+    """Marks that a field is set, without its value: that may contain tokens."""
 
 
 class User(Part, frozen=True, kw_only=True):
@@ -133,40 +133,40 @@ P = TypeVar("P")
 
 @dataclass(frozen=True, slots=True)
 class Found(Generic[P]):
-    """A part and where it was found."""
+    """A part of a kubeconfig and files it was found."""
 
     part: P
     file: Path
     field: str
 
     def at(self, name: str) -> str:
-        """Return the place of one of its fields, for error messages."""
+        """Return the location of one of its fields, for error messages."""
         return f"{self.file}: {self.field}.{name}"
 
     def path(self, text: str) -> Path:
-        """Return a path of this part, meant from its file's folder."""
+        """Return a path of this part, relative to its file's directory."""
         return self.file.parent / text
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """One context with the parts it names."""
+class SelectedContext:
+    """One context with its cluster and user."""
 
     cluster: Found[Cluster]
     user: Found[User]
     namespace: str
 
 
-def read(files: Sequence[Path], *, context: str | None = None) -> Chosen:
-    """Read files that must exist, merge them and return the context that is asked for or the current one."""
+def read(files: Sequence[Path], *, context: str | None = None) -> SelectedContext:
+    """Read files that must exist, merge them, and return the requested context or the current one."""
     documents = [(file, _document(file)) for file in files]
-    return _choose(documents, context)
+    return _select(documents, context)
 
 
-def parse(text: Secret, place: str) -> Chosen:
-    """Return the current context of a kubeconfig that is at hand; `place` is what errors call it."""
-    file = Path(place)
-    return _choose([(file, _typed(file, _loaded(file, text.reveal()) or {}))], None)
+def parse(text: Secret, location: str) -> SelectedContext:
+    """Return the current context of a kubeconfig given as text; errors call it `location`."""
+    file = Path(location)
+    return _select([(file, _converted(file, _loaded(file, text.reveal()) or {}))], None)
 
 
 def _document(file: Path) -> Document:
@@ -177,11 +177,11 @@ def _document(file: Path) -> Document:
         raise errors.BadConfiguration(
             f"{file}: cannot be read ({reason}); name a kubeconfig with --kubeconfig or $KUBECONFIG"
         ) from error
-    return _typed(file, _loaded(file, text) or {})
+    return _converted(file, _loaded(file, text) or {})
 
 
 def _loaded(file: Path, text: str) -> Any:
-    """Return the content of a file that is JSON, as ours are, or YAML, whose reader costs an agent a megabyte."""
+    """Return the content of a file that is JSON, as those of this project are, or YAML, whose parser needs a megabyte."""
     with contextlib.suppress(msgspec.DecodeError):
         return msgspec.json.decode(text)
     import yaml
@@ -190,7 +190,7 @@ def _loaded(file: Path, text: str) -> Any:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
         # The cause is dropped on purpose: YAML's errors quote the text around them, tokens included.
-        raise errors.BadConfiguration(f"{file}: is not YAML{_line(error)}; mend it") from None
+        raise errors.BadConfiguration(f"{file}: is not valid YAML{_line(error)}; fix it") from None
 
 
 def _line(error: yaml.YAMLError) -> str:
@@ -198,33 +198,33 @@ def _line(error: yaml.YAMLError) -> str:
     return f" in line {mark.line + 1}" if mark else ""
 
 
-def _typed(file: Path, loaded: Any) -> Document:
+def _converted(file: Path, loaded: Any) -> Document:
     try:
         return msgspec.convert(loaded, Document, dec_hook=_hidden)
     except msgspec.ValidationError as error:
         cause = cause_of(error)
         field = cause.field or "the whole file"
         raise errors.BadConfiguration(
-            f"{file}: {field}: {cause.message}; mend it, or name another kubeconfig"
+            f"{file}: {field}: {cause.message}; fix it, or name another kubeconfig"
         ) from None
 
 
-def _hidden(wanted: type, value: Any) -> Any:
-    return Present() if wanted is Present else as_secret(wanted, value)
+def _hidden(expected_type: type, value: Any) -> Any:
+    return Present() if expected_type is Present else as_secret(expected_type, value)
 
 
-def _choose(documents: Sequence[tuple[Path, Document]], wanted: str | None) -> Chosen:
+def _select(documents: Sequence[tuple[Path, Document]], requested: str | None) -> SelectedContext:
     named = [document.current_context for _, document in documents if document.current_context]
-    name = wanted or next(iter(named), None)
-    where = ", ".join(str(file) for file, _ in documents)
+    name = requested or next(iter(named), None)
+    files = ", ".join(str(file) for file, _ in documents)
     contexts = _first_of_each("contexts", documents)
     if not name:
         raise errors.BadConfiguration(
-            f"{where}: current-context: is not set; set it, or choose one of {_names(contexts)}"
+            f"{files}: current-context: is not set; set it, or choose one of {_names(contexts)}"
         )
-    context: Found[Context] = _get(contexts, name, f"{where}: contexts")
+    context: Found[Context] = _get(contexts, name, f"{files}: contexts")
     part = context.part
-    return Chosen(
+    return SelectedContext(
         cluster=_get(_first_of_each("clusters", documents), part.cluster, context.at("cluster")),
         user=_user(documents, context),
         namespace=part.namespace or "default",
@@ -245,14 +245,16 @@ def _first_of_each(
     singular = section.removesuffix("s")
     for file, document in documents:
         for entry in getattr(document, section) or []:
-            place = f'{section}["{entry.name}"].{singular}'
-            found.setdefault(entry.name, Found(getattr(entry, singular), file, place))
+            location = f'{section}["{entry.name}"].{singular}'
+            found.setdefault(entry.name, Found(getattr(entry, singular), file, location))
     return found
 
 
-def _get(found: Mapping[str, Found[Any]], name: str, place: str) -> Found[Any]:
+def _get(found: Mapping[str, Found[Any]], name: str, location: str) -> Found[Any]:
     if name not in found:
-        raise errors.BadConfiguration(f"{place}: there is no {name!r}; there are {_names(found)}")
+        raise errors.BadConfiguration(
+            f"{location}: {name!r} does not exist; choose one of {_names(found)}"
+        )
     return found[name]
 
 

@@ -1,7 +1,7 @@
 """Label and field selectors as query values.
 
-A mapping means "all of these are equal" and its values are checked or escaped, so that a value taken from an object cannot
-widen the selection. A text is passed as it is, for set-based and unequal selectors.
+A mapping selects objects with equal values; its values are checked or escaped, so that a value taken from an object cannot
+widen the selection. A string is passed as it is, for set-based and inequality selectors.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ def query(labels: Selector, fields: Selector) -> dict[str, str]:
 
 
 def of_labels(labels: Selector) -> str:
-    """Return a label selector; values that are no label values are refused."""
+    """Return a label selector; invalid labels are refused."""
     if labels is None or isinstance(labels, str):
         return labels or ""
     for key, value in labels.items():
         if not (_LABEL_KEY.fullmatch(key) and _LABEL_VALUE.fullmatch(value)):
-            raise errors.BadRequest(f"{key!r}={value!r} cannot be selected: it is no label")
+            raise errors.BadRequest(f"{key!r}={value!r} is not a valid label")
     return ",".join(f"{key}={value}" for key, value in labels.items())
 
 
@@ -41,7 +41,7 @@ def of_fields(fields: Selector) -> str:
         return fields or ""
     for key in fields:
         if not _FIELD_KEY.fullmatch(key):
-            raise errors.BadRequest(f"{key!r} cannot be selected: it is no field path")
+            raise errors.BadRequest(f"{key!r} is not a valid field path")
     return ",".join(f"{key}={_escaped(value)}" for key, value in fields.items())
 
 

@@ -1,7 +1,7 @@
-"""What a refusal means: the server's `Status` becomes one error of the tree in `base.errors`.
+"""Translates the server's `Status` of a refused request into one of `base.errors`.
 
 The reason decides where the code is ambiguous (409 is both a conflict and an object that exists already); the code decides
-when there is no `Status`, as with a proxy in between. Messages of the server are bounded.
+when there is no `Status`, as from a proxy. Messages of the server are bounded.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from bramley.base import errors
 from bramley.base.clock import Clock
 
 LONGEST_MESSAGE = 2000
-UNSAID_WAIT = timedelta(seconds=1)
-# Longer than any server means, so that a hostile number cannot overflow a timedelta.
+DEFAULT_WAIT = timedelta(seconds=1)
+# A bound, so that a hostile number cannot overflow a timedelta.
 LONGEST_WAIT_SECONDS = 86_400.0
 
 
 class StatusCause(Fields, frozen=True, kw_only=True):
-    """One field that is wrong, as the server says it."""
+    """One invalid field, as reported by the server."""
 
     reason: str = ""
     message: str = ""
@@ -31,7 +31,7 @@ class StatusCause(Fields, frozen=True, kw_only=True):
 
 
 class StatusDetails(Fields, frozen=True, kw_only=True):
-    """What a refusal is about."""
+    """Details of a refusal."""
 
     name: str = ""
     kind: str = ""
@@ -40,7 +40,7 @@ class StatusDetails(Fields, frozen=True, kw_only=True):
 
 
 class Status(Fields, frozen=True, kw_only=True):
-    """The server's answer when it has no object to give."""
+    """The server's response when it returns no object."""
 
     code: int = 0
     reason: str = ""
@@ -48,12 +48,12 @@ class Status(Fields, frozen=True, kw_only=True):
     details: StatusDetails | None = None
 
     def causes(self) -> tuple[errors.Cause, ...]:
-        """Return the broken rules as our own value."""
-        told = (self.details.causes if self.details else None) or []
-        return tuple(errors.Cause(c.field, c.reason, bounded(c.message)) for c in told)
+        """Return the invalid fields as `errors.Cause`."""
+        found = (self.details.causes if self.details else None) or []
+        return tuple(errors.Cause(c.field, c.reason, bounded(c.message)) for c in found)
 
     def wait(self) -> timedelta | None:
-        """Return how long the server asks to wait, if it does."""
+        """Return how long the server requests to wait, if it does."""
         seconds = self.details.retry_after_seconds if self.details else 0
         return timedelta(seconds=min(seconds, LONGEST_WAIT_SECONDS)) if seconds > 0 else None
 
@@ -62,7 +62,7 @@ _DECODER = msgspec.json.Decoder(Status)
 
 
 def parse(body: bytes) -> Status:
-    """Read a Status; whatever is none becomes one that holds the beginning of the text."""
+    """Decode a Status; anything else becomes a Status with the beginning of the text as its message."""
     try:
         return _DECODER.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -70,20 +70,20 @@ def parse(body: bytes) -> Status:
 
 
 def bounded(text: str) -> str:
-    """Return the text, cut if it is too long to be shown."""
+    """Return the text, truncated to the longest message."""
     return text if len(text) <= LONGEST_MESSAGE else text[:LONGEST_MESSAGE] + " …"
 
 
 def error(
     about: str, status: Status, *, code: int = 0, wait: timedelta | None = None
 ) -> errors.BramleyError:
-    """Return the error for a Status; `about` is the request, `wait` what a Retry-After header asked for."""
+    """Return the error for a Status; `about` is the request, `wait` the value of a Retry-After header."""
     code = code or status.code
     text = f"{about}: {bounded(status.message) or status.reason or 'refused'} ({code})"
     if code == 422 or status.reason == "Invalid":
         return errors.InvalidSpec(text, causes=status.causes())
     if code == 429 or status.reason == "TooManyRequests":
-        return errors.RateLimited(text, after=wait or status.wait() or UNSAID_WAIT)
+        return errors.RateLimited(text, after=wait or status.wait() or DEFAULT_WAIT)
     make = _BY_REASON.get(status.reason) or _by_code(code)
     if make is errors.Forbidden:
         return errors.Forbidden(text, causes=status.causes())
@@ -91,7 +91,7 @@ def error(
 
 
 def retry_after(headers: Mapping[str, str], clock: Clock) -> timedelta | None:
-    """Read a Retry-After header, given as seconds or as a date."""
+    """Return the value of a Retry-After header, given as seconds or as a date."""
     text = headers.get("retry-after", "").strip()
     if not text:
         return None

@@ -1,7 +1,7 @@
-"""TLS contexts out of what a kubeconfig gives: a CA, a client certificate, a choice not to look.
+"""TLS contexts from a CA, a client certificate, and whether to verify the server.
 
-OpenSSL reads a private key from a file only. A key that came as data is written to a file of its own in a private folder,
-which is gone before the context is returned.
+OpenSSL reads a private key from a file only. A key given as data is written to a file in a private directory, which is
+removed before the context is returned.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bramley.base.secret import Secret
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Whom to believe: the authorities in PEM (none given: the system's), and under which name the server is known."""
+    """The trusted authorities in PEM (default: the system's), and the expected name of the server."""
 
     authorities: str | None = None
     verify: bool = True
@@ -28,7 +28,7 @@ class Trust:
 
 @dataclass(frozen=True, slots=True)
 class ClientCertificate:
-    """A certificate and its key in PEM, with the place they came from for error messages."""
+    """A certificate and its key in PEM, with their source for error messages."""
 
     certificate: str
     key: Secret
@@ -36,14 +36,14 @@ class ClientCertificate:
 
 
 def context(trust: Trust, certificate: ClientCertificate | None = None) -> ssl.SSLContext:
-    """Return a context for connections to the server."""
+    """Return a TLS context for connections to the server."""
     try:
         made = ssl.create_default_context(cadata=trust.authorities)
     except (ssl.SSLError, ValueError) as error:
         raise errors.BadConfiguration(
-            f"{trust.source}: no usable certificate authority in it ({error}); give one in PEM"
+            f"{trust.source}: contains no valid certificate authority ({error}); give one in PEM"
         ) from error
-    # Python 3.13 began to want extensions that the authorities of many clusters lack, and that Kubernetes does not want.
+    # Python 3.13 requires extensions that the authorities of many clusters lack, and that Kubernetes does not require.
     made.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if not trust.verify:
         made.check_hostname = False
@@ -58,7 +58,7 @@ def _load(made: ssl.SSLContext, certificate: ClientCertificate) -> None:
         chain = _private_file(Path(folder) / "chain.pem", certificate.certificate)
         key = _private_file(Path(folder) / "key.pem", certificate.key.reveal())
         try:
-            # The empty password keeps OpenSSL from asking for one at the terminal.
+            # The empty password prevents OpenSSL from prompting at the terminal.
             made.load_cert_chain(chain, key, password="")
         except (ssl.SSLError, OSError, ValueError) as error:
             raise errors.BadConfiguration(

@@ -12,8 +12,8 @@ from typing import Generic
 
 from bramley.api.meta import K
 from bramley.base import errors
-from bramley.kube.listing import Listing
-from bramley.kube.watching import WatchEvent
+from bramley.kube.codec import Listing
+from bramley.kube.watch_stream import WatchEvent
 from bramley.runtime.keys import Key
 
 IndexFunction = Callable[[K], Iterable[Hashable]]

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 from bramley.api.meta import K, Object
 from bramley.kube import selectors
-from bramley.kube.listing import Listing
+from bramley.kube.codec import Listing
 from bramley.kube.selectors import Selector
-from bramley.kube.watching import WatchEvent
+from bramley.kube.watch_stream import WatchEvent
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from bramley.api.meta import K
 from bramley.base import errors, log
 from bramley.base.backoff import Backoff
 from bramley.base.clock import Clock
-from bramley.kube.listing import Listing
-from bramley.kube.watching import WatchEvent
+from bramley.kube.codec import Listing
+from bramley.kube.watch_stream import WatchEvent
 from bramley.runtime.cache import CacheUpdater, Handler, Relist
 from bramley.runtime.client import EVERYTHING, Reader, Selection
 from bramley.runtime.metrics import RuntimeMetrics

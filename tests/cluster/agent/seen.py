@@ -79,5 +79,5 @@ def steps(stage: Stage, name: str) -> list[Taken]:
     return [
         Taken(line["step"], line["reconcile"])
         for line in lines
-        if line["message"] == "Step" and line["vm"] == stage.vm(name)
+        if line["message"] == "Executing Pod step" and line["vm"] == stage.vm(name)
     ]

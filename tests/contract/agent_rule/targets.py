@@ -13,13 +13,13 @@ from typing import Any
 
 import msgspec
 
-from bramley.apiserver.auth.signing import Keys
+from bramley.apiserver.auth.signing_keys import SigningKeys
 from bramley.app import embedded
 from bramley.base.clock import SystemClock
 from bramley.base.secret import Secret
-from bramley.kube import connecting
+from bramley.kube import config_loader
 from bramley.kube.client import Client
-from bramley.kube.credentials import Credential, Fixed, bearer
+from bramley.kube.credentials import Credential, StaticCredentials, bearer
 from bramley.kube.http import HttpTransport
 from bramley.kube.in_process import InProcessTransport
 from bramley.kube.transport import Request, Response, Transport
@@ -129,7 +129,7 @@ def creating(node: str, code: int) -> Row:
 @asynccontextmanager
 async def in_process() -> AsyncIterator[Server]:
     """Run our server in memory."""
-    keys = Keys.in_memory()
+    keys = SigningKeys.in_memory()
     async with embedded.running(clock=SystemClock(), keys=keys) as (api, admin):
 
         def transport(token: Secret) -> Transport:
@@ -142,13 +142,13 @@ async def in_process() -> AsyncIterator[Server]:
 @asynccontextmanager
 async def behind(kubeconfig: Path, sign: Sign, *, is_real: bool) -> AsyncIterator[Server]:
     """Use a server that runs already."""
-    access = connecting.find(kubeconfig, environment={})
+    access = config_loader.load(kubeconfig, environment={})
 
     def transport(token: Secret) -> Transport:
-        credentials = Fixed(Credential(bearer(token.reveal(), "test")))
+        credentials = StaticCredentials(Credential(bearer(token.reveal(), "test")))
         return HttpTransport(dataclasses.replace(access, credentials=credentials))
 
-    async with connecting.connect(kubeconfig) as kube:
+    async with config_loader.connect(kubeconfig) as kube:
         yield Server(kube, transport, sign, is_real)
 
 

@@ -16,7 +16,7 @@ from bramley.api.meta import Object, ObjectMeta, OwnerReference
 from bramley.app import embedded
 from bramley.base import errors
 from bramley.base.clock import SystemClock
-from bramley.kube import connecting
+from bramley.kube import config_loader
 from bramley.kube.client import Client
 from bramley.kube.http import HttpTransport
 
@@ -122,7 +122,7 @@ async def in_process() -> AsyncIterator[Client]:
 @asynccontextmanager
 async def behind(kubeconfig: Path) -> AsyncIterator[Client]:
     """Use a cluster that runs already."""
-    async with Client(HttpTransport(connecting.find(kubeconfig, environment={}))) as client:
+    async with Client(HttpTransport(config_loader.load(kubeconfig, environment={}))) as client:
         yield client
 
 

@@ -11,11 +11,11 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bramley.app import apiserver, cluster, embedded
-from bramley.app.listening import Address
-from bramley.app.serving import Stop
+from bramley.app import apiserver, embedded
+from bramley.app.listen_address import Address
+from bramley.app.https_server import Stop
 from bramley.base.clock import Clock, SystemClock
-from bramley.kube import connecting
+from bramley.kube import config_loader
 from bramley.kube.http import HttpTransport
 from bramley.kube.transport import Request, Response, Transport
 from tests.contract.kube_api import telling
@@ -102,12 +102,12 @@ async def over_http(folder: Path, *, controllers: bool) -> AsyncIterator[Target]
         data_dir=folder / "data",
         listen=Address("127.0.0.1", 0),
         kubeconfig=folder / "kubeconfig",
-        cluster=cluster.Settings(enabled=controllers),
+        controllers=embedded.ControllerSettings(enabled=controllers),
     )
     started, stop, clock = asyncio.Event(), Stop(), SystemClock()
     async with asyncio.TaskGroup() as group:
         group.create_task(
-            apiserver.serve(settings, stop=stop, started=lambda _: started.set(), clock=clock)
+            apiserver.serve(settings, stop=stop, on_serving=lambda _: started.set(), clock=clock)
         )
         async with asyncio.timeout(180):
             await started.wait()
@@ -115,13 +115,13 @@ async def over_http(folder: Path, *, controllers: bool) -> AsyncIterator[Target]
             async with real(settings.kubeconfig) as target:
                 yield target
         finally:
-            stop.ask()
+            stop.request()
 
 
 @asynccontextmanager
 async def real(kubeconfig: Path) -> AsyncIterator[Target]:
     """Use a server that runs already."""
-    transport = HttpTransport(connecting.find(kubeconfig, environment={}))
+    transport = HttpTransport(config_loader.load(kubeconfig, environment={}))
     try:
         # A real server may still be busy with the namespaces of an earlier run.
         target = Target(transport, f"case-{secrets.token_hex(3)}")

@@ -28,10 +28,10 @@ from bramley.api.pod import Pod
 from bramley.app import embedded
 from bramley.base import errors
 from bramley.base.clock import SystemClock
-from bramley.kube import connecting
-from bramley.kube.access import Access
+from bramley.kube import config_loader
+from bramley.kube.config import ClientConfig
 from bramley.kube.client import Client
-from bramley.kube.credentials import Credential, Fixed, bearer
+from bramley.kube.credentials import Credential, StaticCredentials, bearer
 from bramley.kube.http import HttpTransport
 from bramley.kube.in_process import InProcessTransport
 from tests.contract.kube_client.kinds import DEFINITION, Widget, WidgetSpec, a_pod
@@ -105,15 +105,15 @@ class OverHttp:
 
     kubeconfig: Path
 
-    def access(self) -> Access:
+    def access(self) -> ClientConfig:
         """Return the administrator's way in."""
-        return connecting.find(self.kubeconfig, environment={})
+        return config_loader.load(self.kubeconfig, environment={})
 
     def client(self, token: str | None = None) -> Client:
         """Return a client over a connection pool of its own."""
         access = self.access()
         if token is not None:
-            stranger = Fixed(Credential(bearer(token, "test")))
+            stranger = StaticCredentials(Credential(bearer(token, "test")))
             access = dataclasses.replace(access, credentials=stranger)
         return Client(HttpTransport(access))
 

@@ -11,7 +11,7 @@ from bramley.api.coordination import Lease
 from bramley.api.core import ConfigMap
 from bramley.api.meta import K, ObjectMeta
 from bramley.base import errors
-from bramley.kube.watching import Watch
+from bramley.kube.watch_stream import Watch
 from tests.contract.kube_client.forgetting import forget_leases
 from tests.contract.kube_client.kinds import Widget
 from tests.contract.kube_client.targets import Target, World

@@ -17,11 +17,11 @@ from bramley.agent.guest.folders import UserData
 from bramley.agent.ledger import Ledger, VmRecord
 from bramley.agent.processes import SystemPrograms
 from bramley.agent.serving.pod_logs import PodLogs
-from bramley.agent.serving.stats import Sampler
+from bramley.agent.serving.stats import StatsProvider
 from bramley.agent.serving.server import Server, Settings
 from bramley.api.core import Pod
 from bramley.base.clock import SystemClock
-from bramley.kube.connecting import connect
+from bramley.kube.config_loader import connect
 
 
 class Stage:
@@ -44,7 +44,7 @@ async def serve(node: str, folder: Path, authority: Path) -> None:
     data = UserData(folder / "data")
     logs = PodLogs(folder / "logs", data, stage.pod, stage.records, clock)
     host = platform.current(tart_home=folder / "tart")
-    stats = Sampler(node, host, stage.records, lambda _vm: os.getpid(), stage.pod, clock)
+    stats = StatsProvider(node, host, stage.records, lambda _vm: os.getpid(), stage.pod, clock)
     settings = Settings(node=node, folder=folder / "serving", client_authority=authority)
     async with connect(folder / "kubeconfig") as kube, asyncio.TaskGroup() as group:
         programs = SystemPrograms(os.environ)

@@ -27,7 +27,7 @@ from bramley.api.authorization import (
 from bramley.api.core import Namespace, Node, Pod, ServiceAccount
 from bramley.api.meta import ObjectMeta
 from bramley.base import errors
-from bramley.kube import connecting
+from bramley.kube import config_loader
 from bramley.kube.client import Client
 from tests.unit.access.serving import a_node, bind_pod
 
@@ -120,13 +120,13 @@ class Stage:
 async def staged(target: Target, folder: Path) -> AsyncIterator[Stage]:
     mark = uuid.uuid4().hex[:6]
     namespace, node = f"kubelet-{mark}", f"mac-{mark}"
-    async with connecting.connect(target.kubeconfig) as kube:
+    async with config_loader.connect(target.kubeconfig) as kube:
         await kube.create(Namespace(metadata=ObjectMeta(name=namespace)))
         place = ObjectMeta(name="default", namespace=namespace)
         await _ensured(kube, ServiceAccount(metadata=place))
         made = await a_node(kube, node)
         found = await identity.create(kube, node, expires=timedelta(hours=1))
-        access = connecting.find(target.kubeconfig, environment={})
+        access = config_loader.load(target.kubeconfig, environment={})
         written = render(node, found.token, server=access.server, trust=access.trust)
         (folder / "kubeconfig").write_text(written.reveal())
         (folder / "kubeconfig").chmod(0o600)
@@ -147,7 +147,7 @@ async def _may_ask(kubeconfig: Path) -> None:
     question = SubjectAccessReview(
         spec=SubjectAccessReviewSpec(user="somebody", resource_attributes=about)
     )
-    async with connecting.connect(kubeconfig) as agent, asyncio.timeout(PATIENCE):
+    async with config_loader.connect(kubeconfig) as agent, asyncio.timeout(PATIENCE):
         while True:
             with suppress(errors.Forbidden):
                 await agent.create(question)

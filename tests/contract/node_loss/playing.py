@@ -20,7 +20,7 @@ import yaml
 from bramley.app import embedded
 from bramley.base import virtual_time
 from bramley.base.clock import SystemClock
-from bramley.kube import connecting
+from bramley.kube import config_loader
 from bramley.kube.client import Client
 from bramley.kube.http import HttpTransport
 from tests.contract.kube_client.targets import wait_for
@@ -96,7 +96,7 @@ def real(_number: int) -> Played:
 
 
 async def _behind(kubeconfig: Path, *, has_kubectl: bool) -> Played:
-    transport = HttpTransport(connecting.find(kubeconfig, environment={}))
+    transport = HttpTransport(config_loader.load(kubeconfig, environment={}))
     async with Client(transport) as client:
         kubectl = (str(programs.path_of("kubectl")), f"--kubeconfig={kubeconfig}")
         stage = Stage(client, SystemClock(), kubectl if has_kubectl else ())

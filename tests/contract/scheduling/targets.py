@@ -21,7 +21,7 @@ from bramley.apiserver.controllers.timings import Timings
 from bramley.app import embedded
 from bramley.base import errors
 from bramley.base.clock import SystemClock
-from bramley.kube import connecting
+from bramley.kube import config_loader
 from bramley.kube.client import Client
 from bramley.kube.http import HttpTransport
 
@@ -213,7 +213,7 @@ async def ours() -> AsyncIterator[Target]:
 @asynccontextmanager
 async def real(kubeconfig: Path) -> AsyncIterator[Target]:
     """Use a control plane that runs already."""
-    transport = HttpTransport(connecting.find(kubeconfig, environment={}))
+    transport = HttpTransport(config_loader.load(kubeconfig, environment={}))
     async with Client(transport) as kube, a_namespace(kube) as target:
         yield target
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bramley.access import identity
-from bramley.kube import connecting
+from bramley.kube import config_loader
 from tests.process.serving.processes import BRAMLEY, PATIENCE, running
 from tools.kube.control_plane import RealCluster
 
@@ -57,5 +57,5 @@ def _keeping(server: Server, folder: Path) -> Iterator[None]:
 
 
 async def _share(server: Server) -> None:
-    async with connecting.connect(server.kubeconfig, environment={}) as kube:
+    async with config_loader.connect(server.kubeconfig, environment={}) as kube:
         await identity.ensure_shared(kube)

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 from bramley.api.core import ConfigMap
 from bramley.base import errors, log
 from bramley.base.clock import SystemClock
-from bramley.kube.connecting import connect
+from bramley.kube.config_loader import connect
 from bramley.runtime.controller import Controller
 from bramley.runtime.leader_election import LeaderElectionSettings
 from bramley.runtime.manager import Manager, ManagerSettings

@@ -16,7 +16,7 @@ import pytest
 from bramley.api.core import ConfigMap
 from bramley.api.meta import ObjectMeta
 from bramley.kube.client import Client
-from bramley.kube.connecting import connect
+from bramley.kube.config_loader import connect
 from tests.process.runtime import contender
 from tests.process.serving import processes
 from tests.process.serving.processes import PATIENCE

@@ -16,7 +16,7 @@ import pytest
 from bramley.api.core import Node
 from bramley.api.meta import ObjectMeta
 from bramley.base import errors
-from bramley.kube import connecting
+from bramley.kube import config_loader
 from tests.contract.kube_client.targets import serving
 
 PROGRAM = "from bramley.cli.main import main; main()"
@@ -42,12 +42,12 @@ def call(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
 
 
 async def register(kubeconfig: Path, node: str) -> None:
-    async with connecting.connect(kubeconfig, environment={}) as kube:
+    async with config_loader.connect(kubeconfig, environment={}) as kube:
         await kube.create(Node(metadata=ObjectMeta(name=node)))
 
 
 async def refusal(kubeconfig: Path, node: str) -> type[Exception] | None:
-    async with connecting.connect(kubeconfig, environment={}) as kube:
+    async with config_loader.connect(kubeconfig, environment={}) as kube:
         try:
             await kube.get(Node, node)
         except errors.Refused as error:
@@ -64,16 +64,16 @@ async def test_an_agent_is_made_works_and_is_revoked(admin: Path, tmp_path: Path
         call("create", "mac-1", "--kubeconfig", admin, "--out", own, "-o", "json").stdout
     )
 
-    assert "bound to no Node yet" in told
+    assert "not bound" in told
     assert bound["boundToNode"] is True
     assert bound["file"] == str(own)
     assert stat.S_IMODE(own.stat().st_mode) == 0o600
     assert await refusal(own, "mac-1") is None
     assert await refusal(own, "mac-2") is errors.Forbidden
 
-    assert "is revoked" in call("revoke", "mac-1", "--kubeconfig", admin).stdout
+    assert "Revoked the agent" in call("revoke", "mac-1", "--kubeconfig", admin).stdout
     assert await refusal(own, "mac-1") is errors.Unauthorized
-    assert "has no agent" in call("revoke", "mac-1", "--kubeconfig", admin).stdout
+    assert "has no agent identity" in call("revoke", "mac-1", "--kubeconfig", admin).stdout
     again = call("revoke", "mac-1", "--kubeconfig", admin, "-o", "json").stdout
     assert json.loads(again) == {"node": "mac-1", "revoked": False}
 
@@ -100,7 +100,7 @@ def test_a_file_of_somebody_else_is_not_overwritten(admin: Path, tmp_path: Path)
 
     told = call("create", "mac-5", "--kubeconfig", admin, "--out", precious, code=2).stderr
 
-    assert "is no agent's kubeconfig" in told
+    assert "is not an agent's kubeconfig" in told
     assert precious.read_text() == "apiVersion: v1\n"
 
 
@@ -108,9 +108,9 @@ def test_a_file_of_somebody_else_is_not_overwritten(admin: Path, tmp_path: Path)
     ("arguments", "word"),
     [
         (("create", "Mac_1"), "no name of a node"),
-        (("create", "mac-1", "--expires", "soon"), "write it like 30s"),
-        (("create", "mac-1", "--expires", "5m"), "10 minutes at least"),
-        (("create", "mac-1", "--expires", "99999999999999d"), "too long"),
+        (("create", "mac-1", "--token-lifetime", "soon"), "write it like 30s"),
+        (("create", "mac-1", "--token-lifetime", "5m"), "10 minutes at least"),
+        (("create", "mac-1", "--token-lifetime", "99999999999999d"), "too long"),
         (("create", "mac-1", "--server", "api"), "write it as https://"),
         (("revoke", "Mac_1"), "no name of a node"),
     ],

@@ -14,7 +14,7 @@ import pytest
 
 from bramley.api.core import ConfigMap, Namespace
 from bramley.api.meta import ObjectMeta
-from bramley.kube.connecting import connect
+from bramley.kube.config_loader import connect
 from tests.process.beside import in_a_thread
 from tests.process.serving.processes import BRAMLEY, Bramley, running, until
 
@@ -245,12 +245,12 @@ def test_idle_server_is_small(tmp_path: Path) -> None:
 
 
 @in_a_thread
-def test_up_prints_what_to_try_with_the_real_port(tmp_path: Path) -> None:
+def test_up_prints_commands_to_try_and_the_actual_port(tmp_path: Path) -> None:
     with running(tmp_path, "--macs", "0", command="up") as server:
         printed = until(lambda: text if "Ctrl-C" in (text := server.out.read_text()) else "")
         address, _, _ = server.access
 
-    assert f"the Kubernetes API at {address}\n" in printed
+    assert f"API server  {address}\n" in printed
     assert f"export KUBECONFIG={server.kubeconfig}\n" in printed
     assert f"{BRAMLEY} crds | kubectl apply" in printed
     assert "\x1b" not in printed

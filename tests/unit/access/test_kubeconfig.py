@@ -7,8 +7,8 @@ import pytest
 from bramley.access import kubeconfig
 from bramley.base import errors
 from bramley.base.secret import Secret
-from bramley.kube import connecting
-from bramley.kube.access import Access
+from bramley.kube import config_loader
+from bramley.kube.config import ClientConfig
 from bramley.kube.tls import Trust
 
 TOKEN = Secret("the-token")
@@ -23,7 +23,7 @@ def test_the_client_reads_what_is_rendered(tmp_path: Path) -> None:
     trust = Trust("-----BEGIN CERTIFICATE-----\nAAAA\n", server_name="kubernetes")
 
     file.write_text(rendered(trust).reveal())
-    found = connecting.find(file, environment={})
+    found = config_loader.load(file, environment={})
 
     assert found.server == "https://api:6443"
     assert found.trust.authorities == trust.authorities
@@ -43,7 +43,7 @@ def test_our_own_file_may_be_replaced_and_others_not() -> None:
 
 
 def test_an_agent_gets_the_administrators_address_unless_another_is_given() -> None:
-    access = Access("https://127.0.0.1:6443")
+    access = ClientConfig("https://127.0.0.1:6443")
 
     assert kubeconfig.reachable(access, None) == "https://127.0.0.1:6443"
     assert kubeconfig.reachable(access, "https://api.example.com/") == "https://api.example.com"
@@ -52,11 +52,11 @@ def test_an_agent_gets_the_administrators_address_unless_another_is_given() -> N
 @pytest.mark.parametrize("server", ["api.example.com", "https://me:secret@api", "ftp://api"])
 def test_an_address_that_is_none_is_refused(server: str) -> None:
     with pytest.raises(errors.BadConfiguration, match="--server"):
-        kubeconfig.reachable(Access("https://a"), server)
+        kubeconfig.reachable(ClientConfig("https://a"), server)
 
 
 def test_an_agent_never_trusts_just_any_server() -> None:
-    blind = Access("https://a", trust=Trust(verify=False))
+    blind = ClientConfig("https://a", trust=Trust(verify=False))
 
     with pytest.raises(errors.BadConfiguration, match="insecure-skip-tls-verify"):
         kubeconfig.reachable(blind, None)

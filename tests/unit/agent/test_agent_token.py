@@ -11,15 +11,15 @@ from datetime import timedelta
 from pathlib import Path
 
 from bramley.access import identity
-from bramley.agent.agent_token import OwnToken, Renewal, claims
+from bramley.agent.agent_token import AgentToken, AgentTokenRenewal, claims
 from bramley.api.core import Node
 from bramley.api.meta import ObjectMeta
-from bramley.apiserver.auth.signing import Keys
+from bramley.apiserver.auth.signing_keys import CredentialSource
 from bramley.app import embedded
 from bramley.base import errors, virtual_time
 from bramley.base.secret import Secret
 from bramley.kube.client import Client
-from bramley.kube.credentials import Credential, Fixed
+from bramley.kube.credentials import Credential, StaticCredentials
 from bramley.kube.transport import Request, Response
 
 NODE = "mac-1"
@@ -29,7 +29,7 @@ HOUR = timedelta(hours=1)
 class Showing:
     """A transport that shows credentials as the one over sockets does."""
 
-    def __init__(self, api: embedded.Api, own: OwnToken) -> None:
+    def __init__(self, api: embedded.Api, own: AgentToken) -> None:
         self._api = api
         self._own = own
 
@@ -57,9 +57,9 @@ class World:
     """An agent that is enrolled and has its Node."""
 
     admin: Client
-    own: OwnToken
+    own: AgentToken
     kube: Client
-    renewal: Renewal
+    renewal: AgentTokenRenewal
     node: Node
     first: Credential
     file: Path
@@ -68,14 +68,14 @@ class World:
 @asynccontextmanager
 async def a_world(tmp_path: Path, given: Credential | None = None) -> AsyncIterator[World]:
     clock = virtual_time.clock()
-    async with embedded.running(clock=clock, keys=Keys.in_memory()) as (api, token):
+    async with embedded.running(clock=clock, keys=CredentialSource.in_memory()) as (api, token):
         admin = Client(api.transport(token), clock=clock)
         made = await identity.create(admin, NODE, expires=HOUR)
         first = given or Credential(Secret(f"Bearer {made.token.reveal()}"))
-        own = OwnToken(Fixed(first), tmp_path / "token")
+        own = AgentToken(StaticCredentials(first), tmp_path / "token")
         kube = Client(Showing(api, own), clock=clock)  # type: ignore[arg-type]
         node = await admin.create(Node(metadata=ObjectMeta(name=NODE)))
-        renewal = Renewal(
+        renewal = AgentTokenRenewal(
             own, kube, node=NODE, uid=lambda: node.uid, clock=clock, rng=random.Random(1)
         )
         yield World(admin, own, kube, renewal, node, first, tmp_path / "token")
@@ -103,7 +103,7 @@ async def test_an_agent_that_starts_again_uses_the_renewed_token(tmp_path: Path)
         await asyncio.sleep(0.85 * HOUR.total_seconds())
         await world.renewal.look()
 
-        again = OwnToken(Fixed(world.first), world.file)
+        again = AgentToken(StaticCredentials(world.first), world.file)
 
         assert await again.current() == await world.own.current() != world.first
 
@@ -114,7 +114,7 @@ async def test_a_token_that_is_over_is_given_up_when_the_server_says_so(tmp_path
         await asyncio.sleep(0.85 * HOUR.total_seconds())
         await world.renewal.look()
         await asyncio.sleep(2 * HOUR.total_seconds())
-        late = OwnToken(Fixed(world.first), world.file)
+        late = AgentToken(StaticCredentials(world.first), world.file)
 
         shown = await late.current()
 

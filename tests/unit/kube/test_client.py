@@ -13,9 +13,9 @@ from bramley.api.meta import ObjectMeta
 from bramley.base import errors, virtual_time
 from bramley.kube.client import Client
 from bramley.kube.transport import Request, Response
-from tests.unit.kube.fakes import (
+from tests.unit.kube.fake_transport import (
     Answer,
-    Scripted,
+    FakeTransport,
     Widget,
     WidgetSpec,
     answer,
@@ -24,8 +24,8 @@ from tests.unit.kube.fakes import (
 )
 
 
-def client(*answers: Answer) -> tuple[Client, Scripted]:
-    transport = Scripted(*answers)
+def client(*answers: Answer) -> tuple[Client, FakeTransport]:
+    transport = FakeTransport(*answers)
     return Client(transport, clock=virtual_time.clock()), transport
 
 
@@ -56,14 +56,14 @@ async def test_an_object_that_does_not_fit_its_type_waits_for_a_change() -> None
     assert [cause.field for cause in caught.value.causes] == ["spec.size"]
 
 
-async def test_an_answer_that_is_no_json_is_no_answer() -> None:
+async def test_response_that_is_not_json_is_unavailable() -> None:
     kube, _ = client(Response(200, {}, b"<html>"))
 
-    with pytest.raises(errors.ApiUnavailable, match="not what was asked for"):
+    with pytest.raises(errors.ApiUnavailable, match="not a JSON object"):
         await kube.get(Widget, "a", namespace="ns")
-    with pytest.raises(errors.ApiUnavailable, match="not what was asked for"):
+    with pytest.raises(errors.ApiUnavailable, match="not a JSON object"):
         await kube.list(Widget)
-    with pytest.raises(errors.ApiUnavailable, match="not what was asked for"):
+    with pytest.raises(errors.ApiUnavailable, match="not a JSON object"):
         await kube.create_wire(Widget.resource, {}, namespace="ns")
 
 
@@ -120,7 +120,7 @@ async def test_pages_never_start_over_behind_the_callers_back() -> None:
     assert seen == ["a"]
 
 
-async def test_one_misfit_does_not_hide_the_rest_of_a_list() -> None:
+async def test_undecodable_object_does_not_hide_the_rest_of_a_list() -> None:
     items = [widget("a"), widget("odd", size="large"), widget("b")]
     kube, _ = client(answer(200, {"metadata": {"resourceVersion": "5"}, "items": items}))
 
@@ -219,7 +219,7 @@ async def test_apply_names_its_object_and_manager() -> None:
     }
 
 
-async def test_delete_says_which_object_is_meant() -> None:
+async def test_delete_sends_preconditions() -> None:
     kube, transport = client(answer(200, {}))
 
     await kube.delete(
@@ -265,10 +265,10 @@ async def test_delete_collection_selects() -> None:
 async def test_scale_reads_and_sets_replicas() -> None:
     kube, transport = client(answer(200, {"spec": {"replicas": 4}, "status": {"replicas": 3}}))
 
-    wanted = await kube.scale(Widget, "a", namespace="ns", replicas=4)
+    scaled = await kube.scale(Widget, "a", namespace="ns", replicas=4)
     found = await kube.get_scale(Widget, "a", namespace="ns")
 
-    assert wanted == found
+    assert scaled == found
     assert (found.spec.replicas, found.status.replicas) == (4, 3)
     assert [(r.method, r.path) for r in transport.requests] == [
         ("PATCH", f"{WIDGETS}/a/scale"),

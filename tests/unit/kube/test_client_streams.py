@@ -9,15 +9,23 @@ import pytest
 
 from bramley.base import errors, virtual_time
 from bramley.kube.client import Client
-from tests.unit.kube.fakes import Answer, Scripted, Widget, answer, event, refusal, widget
+from tests.unit.kube.fake_transport import (
+    Answer,
+    FakeTransport,
+    Widget,
+    answer,
+    event,
+    refusal,
+    widget,
+)
 
 
-def client(*answers: Answer) -> tuple[Client, Scripted]:
-    transport = Scripted(*answers)
+def client(*answers: Answer) -> tuple[Client, FakeTransport]:
+    transport = FakeTransport(*answers)
     return Client(transport, clock=virtual_time.clock()), transport
 
 
-async def test_watch_asks_for_bookmarks_and_an_end() -> None:
+async def test_watch_requests_bookmarks_and_a_timeout() -> None:
     kube, transport = client([event("ADDED", widget("a"))])
 
     async with kube.watch(
@@ -36,7 +44,7 @@ async def test_watch_asks_for_bookmarks_and_an_end() -> None:
     }
 
 
-async def test_a_watch_of_a_version_that_is_gone_says_so() -> None:
+async def test_watch_of_an_expired_version_raises_gone() -> None:
     kube, transport = client(refusal(410, "Expired"))
 
     with pytest.raises(errors.Gone):
@@ -46,7 +54,7 @@ async def test_a_watch_of_a_version_that_is_gone_says_so() -> None:
     assert transport.open == 0
 
 
-async def test_a_silent_server_is_noticed_soon_after_the_end_it_was_asked_for() -> None:
+async def test_silent_server_is_detected_soon_after_the_requested_timeout() -> None:
     kube, _ = client([event("ADDED", widget("a")), b"silence"])
     clock = virtual_time.clock()
 

@@ -7,7 +7,7 @@ import pytest
 
 from bramley.base import errors, virtual_time
 from bramley.base.secret import Secret
-from bramley.kube.credentials import Credential, Fixed, TokenFile, basic, bearer
+from bramley.kube.credentials import Credential, StaticCredentials, TokenFile, basic, bearer
 
 
 def token_file(path: Path) -> TokenFile:
@@ -69,9 +69,9 @@ async def test_a_file_without_a_token_is_named(tmp_path: Path, broken: bytes | N
         await token_file(file).current()
 
 
-async def test_a_fixed_credential_has_no_other() -> None:
+async def test_static_credential_has_no_other() -> None:
     credential = Credential(bearer("one", "here"))
-    fixed = Fixed(credential)
+    fixed = StaticCredentials(credential)
 
     assert await fixed.current() == credential
     assert not await fixed.refused(credential)

@@ -16,7 +16,7 @@ from bramley.base import errors
 from bramley.base.secret import Secret
 from bramley.kube.credentials import Credential
 from bramley.kube.exec_plugin import ExecPlugin, Plugin
-from tests.unit.kube.servers import eventually
+from tests.unit.kube.http_servers import eventually
 
 pytestmark = pytest.mark.real_time
 
@@ -153,11 +153,11 @@ async def test_a_plugin_may_give_a_certificate(program: Program) -> None:
 async def test_the_plugin_gets_arguments_environment_and_the_question(
     program: Program, tmp_path: Path
 ) -> None:
-    told = tmp_path / "told"
+    recorded = tmp_path / "recorded"
     program.output.write_text(credential(token="one"))
     program.does(
-        f'echo "$1 $2 $EXTRA $KEPT" >"{told}"; echo "$KUBERNETES_EXEC_INFO" >>"{told}"; '
-        f'read line && echo "$line" >>"{told}"; cat "{program.output}"'
+        f'echo "$1 $2 $EXTRA $KEPT" >"{recorded}"; echo "$KUBERNETES_EXEC_INFO" >>"{recorded}"; '
+        f'read line && echo "$line" >>"{recorded}"; cat "{program.output}"'
     )
     credentials = plugin(
         program,
@@ -169,9 +169,9 @@ async def test_the_plugin_gets_arguments_environment_and_the_question(
 
     await credentials.current()
 
-    first, question = told.read_text().splitlines()
+    first, request = recorded.read_text().splitlines()
     assert first == "get a token extra kept"
-    assert json.loads(question) == {
+    assert json.loads(request) == {
         "apiVersion": VERSION,
         "kind": "ExecCredential",
         "spec": {"interactive": False, "cluster": {"server": "https://example"}},
@@ -190,18 +190,18 @@ async def test_variables_of_the_kubeconfig_reach_the_plugin(program: Program) ->
 @pytest.mark.parametrize(
     ("output", "problem"),
     [
-        ("hunter2", "no ExecCredential in JSON"),
-        ('{"kind": "ExecCredential", "status": {"token": ["hunter2"]}}', "no ExecCredential"),
+        ("hunter2", "not an ExecCredential in JSON"),
+        ('{"kind": "ExecCredential", "status": {"token": ["hunter2"]}}', "not an ExecCredential"),
         (credential(version="client.authentication.k8s.io/v1beta1", token="hunter2"), "v1beta1"),
         (f'{{"apiVersion": "{VERSION}", "kind": "Pod"}}', "'Pod'"),
         (f'{{"apiVersion": "{VERSION}", "kind": "ExecCredential"}}', "no status"),
         (credential(), "neither a token nor a client certificate"),
-        (credential(token="hunter2 hunter2"), "no usable token"),
+        (credential(token="hunter2 hunter2"), "not contain a valid token"),
         (credential(clientCertificateData="hunter2"), "neither"),
-        ("", "no ExecCredential"),
+        ("", "not an ExecCredential"),
     ],
 )
-async def test_what_is_no_credential_is_said_without_showing_it(
+async def test_invalid_credential_is_reported_without_showing_it(
     program: Program, output: str, problem: str
 ) -> None:
     program.prints(output)
@@ -280,15 +280,15 @@ async def test_cancelling_the_caller_while_the_plugin_starts_does_not_hang(
     assert task.cancelled()
 
 
-async def test_a_plugin_that_floods_us_is_no_credential(program: Program) -> None:
+async def test_output_of_a_plugin_is_bounded(program: Program) -> None:
     program.does("head -c 3000000 /dev/zero")
 
-    with pytest.raises(errors.BadConfiguration, match="no ExecCredential"):
+    with pytest.raises(errors.BadConfiguration, match="not an ExecCredential"):
         await plugin(program).current()
 
 
 def alive(pid: int) -> bool:
-    told = subprocess.run(
+    recorded = subprocess.run(
         ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
     )
-    return bool(told.stdout.strip()) and not told.stdout.startswith("Z")
+    return bool(recorded.stdout.strip()) and not recorded.stdout.startswith("Z")

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from starlette.applications import Starlette
-from starlette.requests import Request as Asked
+from starlette.requests import Request as AppRequest
 from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Route
 
@@ -23,15 +23,15 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 
-async def echo(asked: Asked) -> JSONResponse:
-    told = {
-        "method": asked.method,
-        "path": asked.url.path,
-        "query": dict(asked.query_params),
-        "headers": dict(asked.headers),
-        "body": (await asked.body()).decode(),
+async def echo(app_request: AppRequest) -> JSONResponse:
+    echoed = {
+        "method": app_request.method,
+        "path": app_request.url.path,
+        "query": dict(app_request.query_params),
+        "headers": dict(app_request.headers),
+        "body": (await app_request.body()).decode(),
     }
-    return JSONResponse(told, status_code=201, headers={"X-Answer": "yes"})
+    return JSONResponse(echoed, status_code=201, headers={"X-Answer": "yes"})
 
 
 ECHO = Starlette(routes=[Route("/{rest:path}", echo, methods=["GET", "POST"])])
@@ -47,15 +47,15 @@ async def test_the_application_sees_the_whole_request() -> None:
 
     assert answer.status == 201
     assert answer.headers["x-answer"] == "yes"
-    told = msgspec.json.decode(answer.body)
-    assert told["method"] == "POST"
-    assert told["query"] == {"x": "1 &", "y": "ü"}
-    assert told["body"] == "{}"
-    assert told["headers"]["authorization"] == "Bearer hunter2"
-    assert told["headers"]["content-type"] == "application/json"
+    echoed = msgspec.json.decode(answer.body)
+    assert echoed["method"] == "POST"
+    assert echoed["query"] == {"x": "1 &", "y": "ü"}
+    assert echoed["body"] == "{}"
+    assert echoed["headers"]["authorization"] == "Bearer hunter2"
+    assert echoed["headers"]["content-type"] == "application/json"
 
 
-async def test_without_a_token_nobody_asks() -> None:
+async def test_request_without_a_token_is_anonymous() -> None:
     answer = await InProcessTransport(ECHO).send(Request("GET", "/"))
 
     assert b"authorization" not in answer.body
@@ -122,7 +122,7 @@ async def test_a_stream_comes_in_pieces_as_time_passes() -> None:
     assert seen == [(0, b"0"), (60, b"1"), (120, b"2")]
 
 
-async def test_leaving_tells_the_application() -> None:
+async def test_leaving_disconnects_the_application() -> None:
     ended: list[str] = []
 
     async def endless(_scope: Scope, receive: Receive, send: Send) -> None:
@@ -147,7 +147,7 @@ async def test_leaving_ends_a_starlette_stream() -> None:
         finally:
             ended.append(True)
 
-    async def serve(_asked: Asked) -> StreamingResponse:
+    async def serve(_request: AppRequest) -> StreamingResponse:
         return StreamingResponse(ticks())
 
     app = Starlette(routes=[Route("/", serve)])

@@ -9,9 +9,9 @@ import yaml
 
 from bramley.base import errors
 from bramley.base.clock import SystemClock
-from bramley.kube import identity, kubeconfig
-from bramley.kube.access import Access
-from bramley.kube.credentials import Credential, Fixed, TokenFile
+from bramley.kube import config_loader, kubeconfig
+from bramley.kube.config import ClientConfig
+from bramley.kube.credentials import Credential, StaticCredentials, TokenFile
 from bramley.kube.exec_plugin import ExecPlugin
 from tests.unit.kube.certificates import Authority
 
@@ -38,13 +38,13 @@ def written(
     return path
 
 
-def access(*files: Path, context: str | None = None) -> Access:
+def access(*files: Path, context: str | None = None) -> ClientConfig:
     chosen = kubeconfig.read(files, context=context)
-    return identity.access(chosen, clock=SystemClock(), environment={})
+    return config_loader.config_of(chosen, clock=SystemClock(), environment={})
 
 
-def credential(found: Access) -> Credential:
-    assert isinstance(found.credentials, Fixed)
+def credential(found: ClientConfig) -> Credential:
+    assert isinstance(found.credentials, StaticCredentials)
     return found.credentials.credential
 
 
@@ -137,7 +137,7 @@ def test_the_other_fields_of_a_cluster(tmp_path: Path) -> None:
     assert not found.compression
 
 
-def test_acting_as_somebody_else(tmp_path: Path) -> None:
+def test_impersonation_headers(tmp_path: Path) -> None:
     user = {
         "as": "jane",
         "as-uid": "7",
@@ -218,7 +218,7 @@ def test_the_first_file_that_names_something_wins(tmp_path: Path) -> None:
     assert credential(there) == credential(here)
 
 
-def test_an_empty_file_says_what_is_missing(tmp_path: Path) -> None:
+def test_empty_file_is_reported_with_what_is_missing(tmp_path: Path) -> None:
     file = tmp_path / "config"
     file.write_text("")
 
@@ -232,31 +232,33 @@ def test_a_missing_context_lists_what_there_is(tmp_path: Path) -> None:
     with pytest.raises(errors.BadConfiguration) as caught:
         access(file, context="nowhere")
 
-    assert str(caught.value) == f"{file}: contexts: there is no 'nowhere'; there are 'here'"
+    assert str(caught.value) == f"{file}: contexts: 'nowhere' does not exist; choose one of 'here'"
 
 
 @pytest.mark.parametrize("what", ["cluster", "user"])
 def test_a_context_that_names_nothing_is_named(tmp_path: Path, what: str) -> None:
     file = written(tmp_path)
     content = yaml.safe_load(file.read_text())
-    content["contexts"][0]["context"][what] = "nobody"
+    content["contexts"][0]["context"][what] = "missing"
     file.write_text(yaml.safe_dump(content))
 
     with pytest.raises(errors.BadConfiguration) as caught:
         access(file)
 
-    assert f"{file}: contexts[\"here\"].context.{what}: there is no 'nobody'" in str(caught.value)
+    assert f"{file}: contexts[\"here\"].context.{what}: 'missing' does not exist" in str(
+        caught.value
+    )
 
 
 BAD_CLUSTERS: list[tuple[dict[str, Any], str]] = [
-    ({"server": ""}, "cluster.server: is no address; write it as https://host:port"),
-    ({"server": "one:6443"}, "cluster.server: is no address"),
-    ({"server": "https://one:port"}, "cluster.server: is no address"),
-    ({"server": "ftp://one"}, "cluster.server: is no address"),
-    ({"server": "https://me:hunter2@one"}, "cluster.server: holds a user name or password"),
-    ({"server": "https://one?token=hunter2"}, "cluster.server: holds a query"),
+    ({"server": ""}, "cluster.server: is not a URL; write it as https://host:port"),
+    ({"server": "one:6443"}, "cluster.server: is not a URL"),
+    ({"server": "https://one:port"}, "cluster.server: is not a URL"),
+    ({"server": "ftp://one"}, "cluster.server: is not a URL"),
+    ({"server": "https://me:hunter2@one"}, "cluster.server: contains a user name or password"),
+    ({"server": "https://one?token=hunter2"}, "cluster.server: contains a query"),
     ({"server": ["hunter2"]}, "clusters[0].cluster.server: Expected `str`, got `array`"),
-    ({"proxy-url": "socks5://proxy"}, "cluster.proxy-url: is no address"),
+    ({"proxy-url": "socks5://proxy"}, "cluster.proxy-url: is not a URL"),
     ({"certificate-authority": "nofile"}, "cluster.certificate-authority: "),
     ({"certificate-authority-data": "hunter2!"}, "clusters[0].cluster.certificate-authority-data"),
     ({"certificate-authority-data": "/////w=="}, "certificate-authority-data: is not PEM"),
@@ -269,7 +271,7 @@ BAD_CLUSTERS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("cluster", "problem"), BAD_CLUSTERS)
-def test_what_is_wrong_with_a_cluster_is_said(
+def test_invalid_cluster_is_reported(
     tmp_path: Path, cluster: dict[str, Any], problem: str
 ) -> None:
     file = written(tmp_path, cluster=cluster)
@@ -287,7 +289,7 @@ def plugin(**more: Any) -> dict[str, Any]:
 
 
 BAD_USERS: list[tuple[dict[str, Any], str]] = [
-    ({"token": "two words hunter2"}, "user.token: holds no usable token"),
+    ({"token": "two words hunter2"}, "user.token: does not contain a valid token"),
     ({"token": 12345}, "users[0].user.token: Expected `str`"),
     ({"client-certificate": "nofile", "client-key": "x"}, "user.client-certificate: "),
     ({"client-certificate-data": base64_of("x")}, "user.client-key: is missing"),
@@ -303,7 +305,7 @@ BAD_USERS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("user", "problem"), BAD_USERS)
-def test_what_is_wrong_with_a_user_is_said(
+def test_invalid_user_is_reported(
     tmp_path: Path, user: dict[str, Any], problem: str
 ) -> None:
     file = written(tmp_path, user=user)
@@ -319,13 +321,13 @@ def test_what_is_wrong_with_a_user_is_said(
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b"users:\ntoken: hunter2: [", "is not YAML in line 2"),
+        (b"users:\ntoken: hunter2: [", "is not valid YAML in line 2"),
         (b"\xff\xfe\x00", "cannot be read"),
         (b"- hunter2", "the whole file: Expected `object`"),
         (b"clusters: hunter2", "clusters: Expected `array | null`"),
     ],
 )
-def test_a_file_that_is_no_kubeconfig_is_named(
+def test_invalid_file_is_reported(
     tmp_path: Path, content: bytes, problem: str
 ) -> None:
     file = tmp_path / "config"
@@ -361,12 +363,12 @@ def test_certificates_that_do_not_belong_together_are_refused_unseen(tmp_path: P
     assert other.key[40:80] not in repr(caught.value)
 
 
-def test_an_authority_that_is_none_is_named(tmp_path: Path) -> None:
+def test_invalid_authority_is_reported(tmp_path: Path) -> None:
     from bramley.kube import tls
 
     file = written(tmp_path, cluster={"certificate-authority-data": base64_of("no PEM")})
 
-    with pytest.raises(errors.BadConfiguration, match="no usable certificate authority"):
+    with pytest.raises(errors.BadConfiguration, match="no valid certificate authority"):
         tls.context(access(file).trust)
 
 

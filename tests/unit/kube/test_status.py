@@ -64,7 +64,7 @@ def test_invalid_carries_every_field() -> None:
     assert found.causes == (errors.Cause("spec.os", "FieldValueInvalid", "no"),)
 
 
-def test_refusal_tells_its_causes() -> None:
+def test_refusal_has_its_causes() -> None:
     cause = {"reason": "NamespaceTerminating", "field": "metadata.namespace", "message": "it goes"}
     body = {"code": 403, "reason": "Forbidden", "details": {"causes": [cause]}}
 
@@ -75,17 +75,17 @@ def test_refusal_tells_its_causes() -> None:
 
 
 def test_the_wait_comes_from_the_header_the_details_or_a_default() -> None:
-    told = status.parse(b'{"code": 429, "details": {"retryAfterSeconds": 7}}')
+    parsed = status.parse(b'{"code": 429, "details": {"retryAfterSeconds": 7}}')
     untold = status.Status(code=429)
 
-    by_header = status.error("x", told, wait=timedelta(seconds=3))
-    by_details = status.error("x", told)
+    by_header = status.error("x", parsed, wait=timedelta(seconds=3))
+    by_details = status.error("x", parsed)
     by_default = status.error("x", untold)
 
     assert [getattr(error, "after", None) for error in (by_header, by_details, by_default)] == [
         timedelta(seconds=3),
         timedelta(seconds=7),
-        status.UNSAID_WAIT,
+        status.DEFAULT_WAIT,
     ]
 
 

@@ -16,9 +16,9 @@ import msgspec
 
 from bramley.api.meta import K, Object, ObjectMeta
 from bramley.base import errors
-from bramley.kube.listing import Listing, Undecodable
+from bramley.kube.codec import Listing, Undecodable
 from bramley.kube.selectors import Selector
-from bramley.kube.watching import WatchEvent
+from bramley.kube.watch_stream import WatchEvent
 from bramley.runtime.keys import Key, key_of
 from tests.unit.runtime.sample_kinds import (
     Part,

@@ -278,3 +278,22 @@ async def test_readiness_follows_the_caches_and_the_stop() -> None:
         manager.stop()
         async with session.get(url) as response:
             assert "[-]manager failed: stopping" in await response.text()
+
+
+async def test_runnable_runs_until_the_manager_stops() -> None:
+    calls: list[str] = []
+
+    async def runnable() -> None:
+        calls.append("started")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            calls.append("ended")
+
+    manager = a_manager(FakeApi())
+    manager.add_runnable(runnable)
+    async with managed(manager):
+        await asyncio.sleep(1)
+        assert calls == ["started"]
+
+    assert calls == ["started", "ended"]

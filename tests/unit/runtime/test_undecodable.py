@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 
 from bramley.api.meta import ObjectMeta
-from bramley.kube.watching import WatchEvent
+from bramley.kube.watch_stream import WatchEvent
 from bramley.runtime.keys import Key
 from tests.unit.runtime.fake_api import Thing, a_thing
 from tests.unit.runtime.informer_harness import (

@@ -29,7 +29,7 @@ from bramley.base import errors, log
 from bramley.base.backoff import Backoff
 from bramley.base.clock import Clock
 from bramley.base.secret import Secret
-from bramley.kube.bodies import IssuedToken
+from bramley.kube.api_requests import IssuedToken
 
 logger = log.get(__name__)
 
@@ -38,7 +38,7 @@ LONGEST_REST = timedelta(minutes=5)
 _PARTS = 3
 
 
-class Mints(Protocol):
+class TokenIssuer(Protocol):
     """Mints tokens of ServiceAccounts."""
 
     async def request_token(
@@ -84,7 +84,7 @@ class Tokens:
 
     def __init__(
         self,
-        kube: Mints,
+        kube: TokenIssuer,
         folders: UserData,
         *,
         clock: Clock,

@@ -21,7 +21,7 @@ from bramley.api.meta import Object
 from bramley.base import errors, virtual_time
 from bramley.base.clock import Clock
 from bramley.base.secret import Secret
-from bramley.kube.bodies import IssuedToken
+from bramley.kube.api_requests import IssuedToken
 from tests.unit.agent.clocks import a_clock
 from tests.unit.agent.guest.pods import a_pod
 
@@ -65,7 +65,7 @@ class Issuer:
 
 
 @dataclass
-class Place:
+class Share:
     folders: UserData
     issuer: Issuer
     metrics: AgentMetrics = field(default_factory=lambda: AgentMetrics(CollectorRegistry()))
@@ -89,10 +89,10 @@ class Place:
         )
 
 
-def a_place(tmp_path: Path, issuer: Issuer | None = None) -> Place:
+def a_share(tmp_path: Path, issuer: Issuer | None = None) -> Share:
     folders = UserData(tmp_path)
     folders.prepare(VM)
-    return Place(folders, issuer or Issuer())
+    return Share(folders, issuer or Issuer())
 
 
 @asynccontextmanager
@@ -108,182 +108,182 @@ async def kept_fresh(tokens: Tokens) -> AsyncIterator[None]:
 
 
 async def test_a_token_is_of_the_pods_account_and_bound_to_the_pod(tmp_path: Path) -> None:
-    place = a_place(tmp_path)
+    share = a_share(tmp_path)
 
-    await place.tokens().give(POD, VM)
+    await share.tokens().give(POD, VM)
 
-    assert place.issuer.minted == [("ns", "runner", "tuist-runners-dispatch", "8:00:00", "u-1")]
-    assert place.in_share().startswith("head.")
+    assert share.issuer.minted == [("ns", "runner", "tuist-runners-dispatch", "8:00:00", "u-1")]
+    assert share.in_share().startswith("head.")
 
 
 async def test_a_token_is_renewed_before_it_ends(tmp_path: Path) -> None:
-    place = a_place(tmp_path)
-    tokens = place.tokens()
+    share = a_share(tmp_path)
+    tokens = share.tokens()
 
     async with kept_fresh(tokens):
         await tokens.give(POD, VM)
-        first = place.in_share()
+        first = share.in_share()
         await asyncio.sleep(24 * 3600)
 
-    assert place.issuer.times == [HOUR * 6.4 * number for number in range(4)]
-    assert place.in_share() != first
-    assert place.renewals("done") == 3
+    assert share.issuer.times == [HOUR * 6.4 * number for number in range(4)]
+    assert share.in_share() != first
+    assert share.renewals("done") == 3
 
 
 async def test_a_token_that_the_server_made_shorter_is_renewed_sooner(tmp_path: Path) -> None:
-    place = a_place(tmp_path, Issuer(life=HOUR))
-    tokens = place.tokens()
+    share = a_share(tmp_path, Issuer(life=HOUR))
+    tokens = share.tokens()
 
     async with kept_fresh(tokens):
         await tokens.give(POD, VM)
         await asyncio.sleep(2 * 3600)
 
-    assert place.issuer.times == [HOUR * 0.8 * number for number in range(3)]
+    assert share.issuer.times == [HOUR * 0.8 * number for number in range(3)]
 
 
 async def test_a_clock_that_differs_from_the_servers_renews_neither_late_nor_always(
     tmp_path: Path,
 ) -> None:
     for ahead in (-9 * HOUR, 9 * HOUR):
-        place = a_place(tmp_path, Issuer(ahead=ahead))
-        tokens = place.tokens()
-        await place.folders.remove(VM)
-        place.folders.prepare(VM)
+        share = a_share(tmp_path, Issuer(ahead=ahead))
+        tokens = share.tokens()
+        await share.folders.remove(VM)
+        share.folders.prepare(VM)
 
         async with kept_fresh(tokens):
             await tokens.give(POD, VM)
             await asyncio.sleep(10 * 3600)
 
-        assert len(place.issuer.minted) == 2
+        assert len(share.issuer.minted) == 2
 
 
 async def test_a_clock_that_is_set_back_does_not_keep_a_token_for_too_long(tmp_path: Path) -> None:
-    place, clock = a_place(tmp_path), a_clock()
-    tokens = place.tokens(clock=clock)
+    share, clock = a_share(tmp_path), a_clock()
+    tokens = share.tokens(clock=clock)
     async with kept_fresh(tokens):
         await tokens.give(POD, VM)
         await asyncio.sleep(HOUR.total_seconds())
         clock.jump(-5 * HOUR)
         await asyncio.sleep(7 * HOUR.total_seconds())
 
-    assert [round(at / HOUR, 1) for at in place.issuer.times] == [0.0, 6.4]
+    assert [round(at / HOUR, 1) for at in share.issuer.times] == [0.0, 6.4]
 
 
 async def test_a_token_that_lives_shorter_than_a_breath_does_not_flood_the_server(
     tmp_path: Path,
 ) -> None:
-    place = a_place(tmp_path, Issuer(life=timedelta(seconds=1)))
-    tokens = place.tokens()
+    share = a_share(tmp_path, Issuer(life=timedelta(seconds=1)))
+    tokens = share.tokens()
 
     async with kept_fresh(tokens):
         await tokens.give(POD, VM)
         await asyncio.sleep(60)
 
-    assert len(place.issuer.minted) <= 7
+    assert len(share.issuer.minted) <= 7
 
 
 async def test_a_failed_renewal_is_tried_again_and_the_old_token_stays(tmp_path: Path) -> None:
-    place = a_place(tmp_path)
-    tokens = place.tokens()
+    share = a_share(tmp_path)
+    tokens = share.tokens()
 
     async with kept_fresh(tokens):
         await tokens.give(POD, VM)
-        first = place.in_share()
-        place.issuer.is_up = False
+        first = share.in_share()
+        share.issuer.is_up = False
         await asyncio.sleep(7 * 3600)
-        assert place.in_share() == first
-        place.issuer.is_up = True
+        assert share.in_share() == first
+        share.issuer.is_up = True
         await asyncio.sleep(600)
 
-    assert place.in_share() != first
-    assert len(place.issuer.minted) == 2
-    assert (place.renewals("failed") or 0) > 3
+    assert share.in_share() != first
+    assert len(share.issuer.minted) == 2
+    assert (share.renewals("failed") or 0) > 3
 
 
 async def test_a_new_agent_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
-    place = a_place(tmp_path)
-    await place.tokens().give(POD, VM)
+    share = a_share(tmp_path)
+    await share.tokens().give(POD, VM)
     await asyncio.sleep(3600)
-    tokens = place.tokens()
+    tokens = share.tokens()
 
     async with kept_fresh(tokens):
         tokens.keep(POD, VM)
         tokens.keep(POD, VM)
         await asyncio.sleep(6 * 3600)
 
-    assert place.issuer.times == [timedelta(0), HOUR * 6.4]
+    assert share.issuer.times == [timedelta(0), HOUR * 6.4]
 
 
 async def test_a_token_that_became_old_while_no_agent_ran_is_renewed_at_once(
     tmp_path: Path,
 ) -> None:
-    place = a_place(tmp_path)
-    await place.tokens().give(POD, VM)
+    share = a_share(tmp_path)
+    await share.tokens().give(POD, VM)
     await asyncio.sleep(20 * 3600)
-    tokens = place.tokens()
+    tokens = share.tokens()
 
     async with kept_fresh(tokens):
         tokens.keep(POD, VM)
         await asyncio.sleep(1)
 
-    assert place.issuer.times == [timedelta(0), 20 * HOUR]
+    assert share.issuer.times == [timedelta(0), 20 * HOUR]
 
 
 async def test_a_token_that_cannot_be_read_is_renewed_at_once(tmp_path: Path) -> None:
     for content in ("", "garbage", "a.!.c", "a.e30.c"):
-        place = a_place(tmp_path)
-        place.folders.write_token(VM, Secret(content))
-        tokens = place.tokens()
+        share = a_share(tmp_path)
+        share.folders.write_token(VM, Secret(content))
+        tokens = share.tokens()
 
         async with kept_fresh(tokens):
             tokens.keep(POD, VM)
             await asyncio.sleep(1)
 
-        assert len(place.issuer.minted) == 1
+        assert len(share.issuer.minted) == 1
 
 
 async def test_preparing_again_does_not_mint_again(tmp_path: Path) -> None:
-    place = a_place(tmp_path)
-    tokens = place.tokens()
+    share = a_share(tmp_path)
+    tokens = share.tokens()
 
     await tokens.give(POD, VM)
     await tokens.give(POD, VM)
     await asyncio.sleep(7 * 3600)
     await tokens.give(POD, VM)
 
-    assert place.issuer.times == [timedelta(0), 7 * HOUR]
+    assert share.issuer.times == [timedelta(0), 7 * HOUR]
 
 
 async def test_nothing_is_minted_for_a_vm_that_is_gone(tmp_path: Path) -> None:
-    place = a_place(tmp_path)
-    tokens = place.tokens()
+    share = a_share(tmp_path)
+    tokens = share.tokens()
 
     async with kept_fresh(tokens):
         await tokens.give(POD, VM)
         tokens.forget(VM)
-        await place.folders.remove(VM)
+        await share.folders.remove(VM)
         await asyncio.sleep(24 * 3600)
 
-    assert len(place.issuer.minted) == 1
-    assert place.folders.vms() == []
+    assert len(share.issuer.minted) == 1
+    assert share.folders.vms() == []
 
 
 async def test_a_renewal_that_comes_too_late_makes_no_folder(tmp_path: Path) -> None:
-    place = a_place(tmp_path)
-    tokens = place.tokens()
+    share = a_share(tmp_path)
+    tokens = share.tokens()
 
     async with kept_fresh(tokens):
         await tokens.give(POD, VM)
-        await place.folders.remove(VM)
+        await share.folders.remove(VM)
         await asyncio.sleep(8 * 3600)
 
-    assert place.folders.vms() == []
+    assert share.folders.vms() == []
 
 
 async def test_two_vms_are_renewed_each_in_its_time(tmp_path: Path) -> None:
-    place = a_place(tmp_path)
-    place.folders.prepare("second")
-    tokens = place.tokens()
+    share = a_share(tmp_path)
+    share.folders.prepare("second")
+    tokens = share.tokens()
 
     async with kept_fresh(tokens):
         await tokens.give(POD, VM)
@@ -291,4 +291,4 @@ async def test_two_vms_are_renewed_each_in_its_time(tmp_path: Path) -> None:
         await tokens.give(POD, "second")
         await asyncio.sleep(7 * 3600)
 
-    assert place.issuer.times == [timedelta(0), HOUR, HOUR * 6.4, HOUR * 7.4]
+    assert share.issuer.times == [timedelta(0), HOUR, HOUR * 6.4, HOUR * 7.4]

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from bramley.kube import connecting
+from bramley.kube import config_loader
 from bramley.kube.http import HttpTransport
 from bramley.kube.transport import Request
 
@@ -51,7 +51,7 @@ async def installed(transport: HttpTransport) -> None:
 
 async def record(kubeconfig: Path) -> Json:
     """Return what is published."""
-    transport = HttpTransport(connecting.find(kubeconfig, environment={}))
+    transport = HttpTransport(config_loader.load(kubeconfig, environment={}))
     try:
         await installed(transport)
         roots = [await ask(transport, path, AGGREGATED) for path in ("/api", "/apis")]

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from bramley.kube import connecting
+from bramley.kube import config_loader
 from bramley.kube.http import HttpTransport
 from bramley.kube.transport import Request, Response
 
@@ -83,7 +83,7 @@ async def shown(transport: HttpTransport, entry: Json) -> Json:
 
 async def record(kubeconfig: Path) -> list[Json]:
     """Write the objects and read them as tables."""
-    transport = HttpTransport(connecting.find(kubeconfig, environment={}))
+    transport = HttpTransport(config_loader.load(kubeconfig, environment={}))
     entries = yaml.safe_load((HERE / "objects.yaml").read_text())
     try:
         await send(transport, "POST", "/api/v1/namespaces", {"metadata": {"name": "shown"}})

@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 from bramley.base import errors
-from bramley.kube import connecting
-from bramley.kube.access import Access
+from bramley.kube import config_loader
 from bramley.kube.client import Client
+from bramley.kube.config import ClientConfig
 from bramley.kube.credentials import TokenFile
 
 
@@ -39,7 +39,7 @@ def test_an_explicit_file_wins_over_everything(tmp_path: Path) -> None:
     explicit = written(tmp_path / "explicit", "explicit")
     variable = written(tmp_path / "variable", "variable")
 
-    found = connecting.find(explicit, environment={"KUBECONFIG": str(variable), **IN_POD})
+    found = config_loader.load(explicit, environment={"KUBECONFIG": str(variable), **IN_POD})
 
     assert found.server == "https://explicit"
 
@@ -48,19 +48,19 @@ def test_the_variable_may_list_files_and_skips_missing_ones(tmp_path: Path) -> N
     one, two = written(tmp_path / "one", "one"), written(tmp_path / "two", "two")
     environment = {"KUBECONFIG": f"{tmp_path / 'none'}:{one}::{two}", **IN_POD}
 
-    assert connecting.find(environment=environment).server == "https://one"
-    assert connecting.find(context="two", environment=environment).server == "https://two"
+    assert config_loader.load(environment=environment).server == "https://one"
+    assert config_loader.load(context="two", environment=environment).server == "https://two"
 
 
 def test_a_variable_that_names_only_missing_files_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(errors.BadConfiguration, match="none: cannot be read"):
-        connecting.find(environment={"KUBECONFIG": str(tmp_path / "none"), **IN_POD})
+        config_loader.load(environment={"KUBECONFIG": str(tmp_path / "none"), **IN_POD})
 
 
 def test_a_pod_finds_its_own_cluster(tmp_path: Path) -> None:
     files = pod(tmp_path / "pod")
 
-    found = connecting.find(environment=IN_POD, pod_files=files)
+    found = config_loader.load(environment=IN_POD, pod_files=files)
 
     assert found.server == "https://10.0.0.1:6443"
     assert found.trust.authorities == "CA"
@@ -71,37 +71,37 @@ def test_a_pod_finds_its_own_cluster(tmp_path: Path) -> None:
 def test_a_pod_on_ipv6_gets_brackets(tmp_path: Path) -> None:
     files = pod(tmp_path / "pod")
 
-    found = connecting.find(environment={"KUBERNETES_SERVICE_HOST": "fd00::1"}, pod_files=files)
+    found = config_loader.load(environment={"KUBERNETES_SERVICE_HOST": "fd00::1"}, pod_files=files)
 
     assert found.server == "https://[fd00::1]:443"
 
 
-def test_a_pod_without_a_token_is_told_what_to_do(tmp_path: Path) -> None:
+def test_pod_without_a_token_gets_a_helpful_error(tmp_path: Path) -> None:
     with pytest.raises(errors.BadConfiguration, match="give the Pod a ServiceAccount token"):
-        connecting.find(environment=IN_POD, pod_files=tmp_path)
+        config_loader.load(environment=IN_POD, pod_files=tmp_path)
 
 
 def test_a_context_means_nothing_inside_a_pod(tmp_path: Path) -> None:
     with pytest.raises(errors.BadConfiguration, match="give a kubeconfig too"):
-        connecting.find(context="x", environment=IN_POD, pod_files=pod(tmp_path / "pod"))
+        config_loader.load(context="x", environment=IN_POD, pod_files=pod(tmp_path / "pod"))
 
 
 def test_the_home_folder_is_the_last_resort(tmp_path: Path) -> None:
     written(tmp_path / ".kube" / "config", "home")
 
-    assert connecting.find(environment={"HOME": str(tmp_path)}).server == "https://home"
+    assert config_loader.load(environment={"HOME": str(tmp_path)}).server == "https://home"
     with pytest.raises(errors.BadConfiguration, match="cannot be read"):
-        connecting.find(environment={"HOME": str(tmp_path / "nobody")})
+        config_loader.load(environment={"HOME": str(tmp_path / "missing")})
 
 
 async def test_connecting_sends_nothing_yet(tmp_path: Path) -> None:
-    client = connecting.connect(written(tmp_path / "config", "one"), environment={})
+    client = config_loader.connect(written(tmp_path / "config", "one"), environment={})
 
     assert isinstance(client, Client)
     await client.close()
 
 
-async def shown(found: Access) -> str:
+async def shown(found: ClientConfig) -> str:
     authorization = (await found.credentials.current()).authorization
     return authorization.reveal() if authorization else ""
 
@@ -110,7 +110,7 @@ async def test_token_that_is_replaced_in_a_kubeconfig_is_found_when_the_old_one_
     tmp_path: Path,
 ) -> None:
     file = written(tmp_path / "config", "here", "old")
-    found = connecting.find(file, environment={})
+    found = config_loader.load(file, environment={})
     first = await found.credentials.current()
 
     assert not await found.credentials.refused(first)
@@ -126,7 +126,7 @@ async def test_kubeconfig_that_is_just_being_written_or_names_another_server_cha
     tmp_path: Path,
 ) -> None:
     file = written(tmp_path / "config", "here", "old")
-    found = connecting.find(file, environment={})
+    found = config_loader.load(file, environment={})
     first = await found.credentials.current()
 
     file.write_text("")

@@ -1,8 +1,8 @@
-"""A watch: chunks of bytes become batches of typed events.
+"""The watch stream: chunks of bytes become batches of typed events.
 
-Speed comes from doing nothing per event: a chunk is cut once at its last line end and all its lines are decoded by one
-call. Only when that fails is the block looked at line by line, to tell bookmarks of kinds with required fields, the
-server's ERROR and lines that do not fit the type apart. Memory is bounded by the longest line that is accepted.
+It is fast because nothing is done per event: a chunk is cut once at its last line end, and all its lines are decoded by one
+call. Only when that fails is the block decoded line by line, to distinguish bookmarks of kinds with required fields, the
+server's ERROR and undecodable lines. Memory is bounded by the longest accepted line.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ LONGEST_LINE_BYTES = 16 * 1024 * 1024
 SAMPLE_BYTES = 4096
 
 EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "UNDECODABLE"]
-UNFIT = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class WatchEvent(msgspec.Struct, Generic[K], frozen=True, gc=False):
     """One change of one object.
 
-    Of a BOOKMARK and of an UNDECODABLE only `object.metadata` may be read: the rest need not be there. An UNDECODABLE says
-    in `error` why its line does not fit the type, and `raw` holds the beginning of that line.
+    Of a BOOKMARK and of an UNDECODABLE only `object.metadata` may be read: the rest may be missing. The `error` of an
+    UNDECODABLE is why its line does not fit the type, and `raw` is the beginning of that line.
     """
 
     type: EventType
@@ -37,46 +37,46 @@ class WatchEvent(msgspec.Struct, Generic[K], frozen=True, gc=False):
     raw: bytes = b""
 
     def __repr__(self) -> str:
-        # Not the raw line: it may be that of a Secret.
+        # Without the raw line: it may be that of a Secret.
         return f"WatchEvent({self.type}, {self.object!r}, error={self.error!r})"
 
 
 class Lines:
-    """Cuts a stream of chunks into blocks of whole lines, holding no more than one line of bounded length."""
+    """Splits a stream of chunks into blocks of whole lines; buffers at most one line of bounded length."""
 
     def __init__(self, longest: int = LONGEST_LINE_BYTES) -> None:
         self._longest = longest
         self._parts: list[bytes] = []
-        self._held = 0
+        self._buffered = 0
 
     def feed(self, chunk: bytes) -> bytes:
-        """Return all lines that are complete now, or nothing; of a line that is too long only a sample comes out."""
+        """Return all lines that are complete by now, possibly none; of a line that is too long only a sample is returned."""
         cut = chunk.rfind(b"\n") + 1
         if not cut:
-            self._hold(chunk)
+            self._buffer(chunk)
             return b""
         block = b"".join((*self._parts, self._first_line_and_rest(chunk[:cut])))
-        self._parts, self._held = [], 0
-        self._hold(chunk[cut:])
+        self._parts, self._buffered = [], 0
+        self._buffer(chunk[cut:])
         return block
 
     def _first_line_and_rest(self, whole: bytes) -> bytes:
-        if self._held <= self._longest:
+        if self._buffered <= self._longest:
             return whole
         return whole[whole.index(b"\n") :]
 
-    def _hold(self, part: bytes) -> None:
+    def _buffer(self, part: bytes) -> None:
         if not part:
             return
-        self._held += len(part)
-        if self._held <= self._longest:
+        self._buffered += len(part)
+        if self._buffered <= self._longest:
             self._parts.append(part)
         else:
-            # The sample ends the line early, so decoding it fails and it is reported like any other unfit line.
+            # The sample is cut short, so decoding it fails and it is reported like any other undecodable line.
             self._parts = [b"".join(self._parts)[:SAMPLE_BYTES] or part[:SAMPLE_BYTES]]
 
 
-class _Loose(Fields, frozen=True, kw_only=True):
+class _RawEvent(Fields, frozen=True, kw_only=True):
     type: str
     object: msgspec.Raw = msgspec.Raw(b"{}")
 
@@ -85,15 +85,15 @@ class _OnlyMetadata(Fields, frozen=True, kw_only=True):
     metadata: ObjectMeta = ObjectMeta()
 
 
-_LOOSE = msgspec.json.Decoder(_Loose)
+_RAW = msgspec.json.Decoder(_RawEvent)
 _ONLY_METADATA = msgspec.json.Decoder(_OnlyMetadata)
 
 
 def metadata_of(raw: bytes | msgspec.Raw) -> ObjectMeta:
-    """Read what can be read of an object that does not fit its type: its metadata, or nothing."""
+    """Return the metadata of an object that does not fit its type, or empty metadata."""
     try:
         return _ONLY_METADATA.decode(raw).metadata
-    except UNFIT:
+    except DECODE_ERRORS:
         return ObjectMeta()
 
 
@@ -105,10 +105,10 @@ class EventDecoder(Generic[K]):
         self._decoder = msgspec.json.Decoder(WatchEvent[kind])  # type: ignore[valid-type]
 
     def batches(self, block: bytes) -> Iterator[list[WatchEvent[K]]]:
-        """Decode a block; an ERROR of the server is raised after the events that came before it."""
+        """Decode a block; an ERROR of the server is raised after the events before it."""
         try:
             events = cast("list[WatchEvent[K]]", self._decoder.decode_lines(block))
-        except UNFIT:
+        except DECODE_ERRORS:
             yield from self._line_by_line(block)
         else:
             yield events
@@ -128,33 +128,33 @@ class EventDecoder(Generic[K]):
     def _one(self, line: bytes) -> WatchEvent[K]:
         try:
             return cast("WatchEvent[K]", self._decoder.decode(line))
-        except UNFIT as error:
-            return self._unfit(line, error)
+        except DECODE_ERRORS as error:
+            return self._special(line, error)
 
-    def _unfit(self, line: bytes, error: Exception) -> WatchEvent[K]:
+    def _special(self, line: bytes, error: Exception) -> WatchEvent[K]:
         try:
-            loose = _LOOSE.decode(line)
-        except UNFIT:
-            loose = _Loose(type="")
-        if loose.type == "ERROR":
+            raw = _RAW.decode(line)
+        except DECODE_ERRORS:
+            raw = _RawEvent(type="")
+        if raw.type == "ERROR":
             about = f"watch of {self._kind.resource.plural}"
-            raise status.error(about, status.parse(bytes(loose.object))) from None
-        bare = cast("K", Object(metadata=metadata_of(loose.object)))
-        if loose.type == "BOOKMARK":
-            return WatchEvent("BOOKMARK", bare)
-        return WatchEvent("UNDECODABLE", bare, describe(error), line[:SAMPLE_BYTES])
+            raise status.error(about, status.parse(bytes(raw.object))) from None
+        metadata_only = cast("K", Object(metadata=metadata_of(raw.object)))
+        if raw.type == "BOOKMARK":
+            return WatchEvent("BOOKMARK", metadata_only)
+        return WatchEvent("UNDECODABLE", metadata_only, describe(error), line[:SAMPLE_BYTES])
 
 
 def describe(error: Exception) -> str:
-    """Say why a value does not fit its type, without a stack."""
+    """Return why a value could not be decoded."""
     return status.bounded(str(error)) or type(error).__name__
 
 
 class Watch(Generic[K]):
-    """An open watch: iterate it for single events, or `batches()` for all that came at once.
+    """An open watch: iterate it for single events, or `batches()` for all that arrived together.
 
     It ends when the server ends it. It raises `Gone` when the version is too old, `ApiUnavailable` when the connection
-    breaks and `TimedOut` when the server should have ended it long ago.
+    breaks, and `TimedOut` when the server did not end it in time.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class Watch(Generic[K]):
         self._ends = ends
 
     async def batches(self) -> AsyncGenerator[list[WatchEvent[K]], None]:
-        """Yield events in lists, one for each piece of the stream; never an empty one."""
+        """Yield events in lists, one for each chunk of the stream; never an empty one."""
         lines = Lines()
         while True:
             chunk = await self._next_chunk()
@@ -181,7 +181,7 @@ class Watch(Generic[K]):
             async with asyncio.timeout_at(self._ends):
                 return await anext(self._chunks, None)
         except TimeoutError:
-            raise errors.TimedOut("the server did not end the watch at its time") from None
+            raise errors.TimedOut("the server did not end the watch in time") from None
 
     async def __aiter__(self) -> AsyncGenerator[WatchEvent[K], None]:
         async for batch in self.batches():

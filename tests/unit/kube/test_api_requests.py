@@ -7,15 +7,15 @@ from hypothesis import strategies as st
 from bramley.api.core import Namespace, Pod
 from bramley.api.runner_pool import RunnerPool
 from bramley.base import errors
-from bramley.kube import paths
+from bramley.kube import api_requests
 
 
 def test_paths_of_core_and_grouped_kinds() -> None:
-    assert paths.of_collection(Pod.resource) == "/api/v1/pods"
-    assert paths.of_collection(Pod.resource, "ns") == "/api/v1/namespaces/ns/pods"
-    assert paths.of_object(Namespace.resource, "ns") == "/api/v1/namespaces/ns"
+    assert api_requests.collection_path(Pod.resource) == "/api/v1/pods"
+    assert api_requests.collection_path(Pod.resource, "ns") == "/api/v1/namespaces/ns/pods"
+    assert api_requests.object_path(Namespace.resource, "ns") == "/api/v1/namespaces/ns"
     assert (
-        paths.of_object(RunnerPool.resource, "p", namespace="ns", subresource="status")
+        api_requests.object_path(RunnerPool.resource, "p", namespace="ns", subresource="status")
         == "/apis/tuist.dev/v1alpha1/namespaces/ns/runnerpools/p/status"
     )
 
@@ -25,19 +25,19 @@ def test_paths_of_core_and_grouped_kinds() -> None:
 )
 def test_a_name_that_would_lead_elsewhere_is_refused(hostile: str) -> None:
     with pytest.raises(errors.BadRequest):
-        paths.of_object(Pod.resource, hostile, namespace="ns")
+        api_requests.object_path(Pod.resource, hostile, namespace="ns")
     with pytest.raises(errors.BadRequest):
-        paths.of_object(Pod.resource, "name", namespace=hostile)
+        api_requests.object_path(Pod.resource, "name", namespace=hostile)
     with pytest.raises(errors.BadRequest):
-        paths.of_object(Pod.resource, "name", namespace="ns", subresource=hostile)
+        api_requests.object_path(Pod.resource, "name", namespace="ns", subresource=hostile)
     with pytest.raises(errors.BadRequest):
-        paths.of_collection(Pod.resource, hostile)
+        api_requests.collection_path(Pod.resource, hostile)
 
 
 @given(st.text(min_size=1, max_size=40))
 def test_whatever_passes_stays_one_segment(name: str) -> None:
     try:
-        path = paths.of_object(Pod.resource, name, namespace="ns")
+        path = api_requests.object_path(Pod.resource, name, namespace="ns")
     except errors.BadRequest:
         return
     assert path.startswith("/api/v1/namespaces/ns/pods/")
@@ -47,14 +47,14 @@ def test_whatever_passes_stays_one_segment(name: str) -> None:
 
 
 def test_colons_of_rbac_names_stay_readable() -> None:
-    path = paths.of_object(Namespace.resource, "system:controller")
+    path = api_requests.object_path(Namespace.resource, "system:controller")
     assert path == "/api/v1/namespaces/system:controller"
 
 
 def test_scope_and_namespace_must_fit() -> None:
-    with pytest.raises(errors.BadRequest, match="lives in a namespace"):
-        paths.of_object(Pod.resource, "name")
-    with pytest.raises(errors.BadRequest, match="lives in no namespace"):
-        paths.of_object(Namespace.resource, "name", namespace="ns")
-    with pytest.raises(errors.BadRequest, match="lives in a namespace"):
-        paths.of_namespace(Pod.resource, None)
+    with pytest.raises(errors.BadRequest, match="is namespaced"):
+        api_requests.object_path(Pod.resource, "name")
+    with pytest.raises(errors.BadRequest, match="cluster-scoped"):
+        api_requests.object_path(Namespace.resource, "name", namespace="ns")
+    with pytest.raises(errors.BadRequest, match="is namespaced"):
+        api_requests.namespaced_path(Pod.resource, None)

@@ -1,4 +1,4 @@
-"""A transport that answers from a script and remembers what it was asked, and a small kind to ask for."""
+"""A transport with scripted responses that records its requests, and a small kind."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def event(type_: str, thing: object) -> bytes:
     return msgspec.json.encode({"type": type_, "object": thing}) + b"\n"
 
 
-class Scripted:
-    """Gives its answers in turn; the last one again and again."""
+class FakeTransport:
+    """Returns its responses in turn, the last one again and again."""
 
     def __init__(self, *answers: Answer) -> None:
         self._answers = list(answers)

@@ -1,39 +1,56 @@
-"""From a chosen context to `Access`: its files read, its credentials made, and everything unusable said so."""
+"""Loads the client configuration: an explicit file, KUBECONFIG, the Pod of this process, or the file in the home directory.
+
+This is the only module of the package that reads the process's environment, and only when none is passed in.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from bramley.base import errors
-from bramley.base.clock import Clock
+from bramley.base.clock import Clock, SystemClock
 from bramley.base.secret import Secret
 from bramley.kube import credentials
-from bramley.kube.access import Access, checked_url
-from bramley.kube.credentials import Credential, Credentials, Fixed, TokenFile
+from bramley.kube import kubeconfig as kubeconfigs
+from bramley.kube.client import Client, Settings
+from bramley.kube.config import ClientConfig, checked_url
+from bramley.kube.credentials import (
+    Credential,
+    Credentials,
+    ReloadingCredentials,
+    StaticCredentials,
+    TokenFile,
+)
 from bramley.kube.exec_plugin import ExecPlugin, Plugin
-from bramley.kube.kubeconfig import Chosen, Cluster, Exec, Found, User
+from bramley.kube.http import HttpTransport
+from bramley.kube.kubeconfig import Cluster, Exec, Found, SelectedContext, User
 from bramley.kube.tls import ClientCertificate, Trust
 
 EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 EXEC_EXTENSION = "client.authentication.k8s.io/exec"
 
 
-def access(chosen: Chosen, *, clock: Clock, environment: Mapping[str, str]) -> Access:
-    """Return how to reach the server of a context as its user."""
-    cluster, user = chosen.cluster, chosen.user
+def config_of(
+    selected: SelectedContext, *, clock: Clock, environment: Mapping[str, str]
+) -> ClientConfig:
+    """Return the configuration of a context."""
+    cluster, user = selected.cluster, selected.user
     proxy = cluster.part.proxy_url
-    return Access(
+    return ClientConfig(
         server=checked_url(cluster.part.server, cluster.at("server")),
         trust=_trust(cluster),
-        credentials=_credentials(chosen, clock, environment),
+        credentials=_credentials(selected, clock, environment),
         headers=_impersonation(user),
         proxy=checked_url(proxy, cluster.at("proxy-url")) if proxy else None,
         compression=not cluster.part.disable_compression,
-        namespace=chosen.namespace,
+        namespace=selected.namespace,
     )
 
 
@@ -63,8 +80,10 @@ def _authorities(cluster: Found[Cluster]) -> str | None:
     return None
 
 
-def _credentials(chosen: Chosen, clock: Clock, environment: Mapping[str, str]) -> Credentials:
-    user = chosen.user
+def _credentials(
+    selected: SelectedContext, clock: Clock, environment: Mapping[str, str]
+) -> Credentials:
+    user = selected.user
     part = user.part
     if part.auth_provider is not None:
         raise errors.BadConfiguration(
@@ -75,9 +94,9 @@ def _credentials(chosen: Chosen, clock: Clock, environment: Mapping[str, str]) -
         return TokenFile(user.path(part.token_file), clock=clock, certificate=certificate)
     header = _header(user)
     if part.exec and header is None and certificate is None:
-        plugin = _plugin(user, part.exec, chosen.cluster)
+        plugin = _plugin(user, part.exec, selected.cluster)
         return ExecPlugin(plugin, clock=clock, environment=environment)
-    return Fixed(Credential(header, certificate))
+    return StaticCredentials(Credential(header, certificate))
 
 
 def _header(user: Found[User]) -> Secret | None:
@@ -155,7 +174,7 @@ def _plugin(user: Found[User], part: Exec, cluster: Found[Cluster]) -> Plugin:
         raise errors.BadConfiguration(f"{place}.command: is missing; name the program to run")
     if part.interactive_mode == "Always":
         raise errors.BadConfiguration(
-            f"{place}.interactiveMode: is Always, but nobody is there to answer; use Never"
+            f"{place}.interactiveMode: is Always, but there is no terminal; use Never"
         )
     return Plugin(
         command=_command(user, part.command),
@@ -169,14 +188,14 @@ def _plugin(user: Found[User], part: Exec, cluster: Found[Cluster]) -> Plugin:
 
 
 def _command(user: Found[User], command: str) -> str:
-    # A bare name is looked up on the PATH; anything with a slash is meant from the file's folder.
+    # A bare name is looked up on the PATH; a path is relative to the file's directory.
     return str(user.path(command)) if "/" in command else command
 
 
 def _cluster_info(cluster: Found[Cluster]) -> dict[str, Any]:
     part = cluster.part
     authorities = (_authorities(cluster) or "").encode()
-    told = {
+    info = {
         "server": part.server,
         "tls-server-name": part.tls_server_name,
         "insecure-skip-tls-verify": part.insecure_skip_tls_verify,
@@ -187,7 +206,7 @@ def _cluster_info(cluster: Found[Cluster]) -> dict[str, Any]:
             (e.extension for e in part.extensions or () if e.name == EXEC_EXTENSION), None
         ),
     }
-    return {key: value for key, value in told.items() if value}
+    return {key: value for key, value in info.items() if value}
 
 
 def _impersonation(user: Found[User]) -> tuple[tuple[str, str], ...]:
@@ -199,6 +218,102 @@ def _impersonation(user: Found[User]) -> tuple[tuple[str, str], ...]:
         headers += [(f"Impersonate-Extra-{quote(key, safe='')}", value) for value in values]
     if not all(value.isprintable() for _, value in headers):
         raise errors.BadConfiguration(
-            f"{user.at('as')}: a name, uid, group or extra holds what no header can; remove it"
+            f"{user.at('as')}: a name, uid, group or extra contains characters that are not allowed in a header; remove them"
         )
     return tuple(headers)
+
+
+POD_FILES = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+def connect(
+    kubeconfig: Path | str | None = None,
+    context: str | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    clock: Clock | None = None,
+    settings: Settings | None = None,
+) -> Client:
+    """Return a client for the server of the arguments, the environment or the machine; nothing is sent yet."""
+    found = load(kubeconfig, context, environment=environment, clock=clock)
+    return Client(HttpTransport(found), clock=clock, settings=settings)
+
+
+def load(
+    explicit: Path | str | None = None,
+    context: str | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    clock: Clock | None = None,
+    pod_files: Path = POD_FILES,
+) -> ClientConfig:
+    """Return the configuration of the server to use."""
+    variables = os.environ if environment is None else environment
+    time = clock or SystemClock()
+    files = [Path(explicit)] if explicit is not None else _kubeconfig_files(variables)
+    if not files and variables.get("KUBERNETES_SERVICE_HOST"):
+        if context is not None:
+            raise errors.BadConfiguration(
+                f"context {context!r}: there are no contexts inside a cluster; give a kubeconfig too"
+            )
+        return in_cluster_config(variables, clock=time, files=pod_files)
+    return _from_files(files or [_in_home(variables)], context, time, variables)
+
+
+def _from_files(
+    files: Sequence[Path], context: str | None, clock: Clock, variables: Mapping[str, str]
+) -> ClientConfig:
+    """Return the configuration of kubeconfig files; a replaced token is reloaded without a restart, another server is not."""
+
+    def read() -> ClientConfig:
+        selected = kubeconfigs.read(files, context=context)
+        return config_of(selected, clock=clock, environment=variables)
+
+    def read_again() -> Credentials:
+        again = read()
+        if again.server != found.server:
+            raise errors.BadConfiguration(
+                f"{files[0]}: names another server now; restart this process"
+            )
+        return again.credentials
+
+    found = read()
+    if not isinstance(found.credentials, StaticCredentials):
+        # Token files and plugins reload themselves.
+        return found
+    return replace(found, credentials=ReloadingCredentials(found.credentials, read_again))
+
+
+def in_cluster_config(
+    variables: Mapping[str, str], *, clock: Clock, files: Path = POD_FILES
+) -> ClientConfig:
+    """Return the configuration of the cluster that this Pod runs in, as the Pod's ServiceAccount."""
+    host = variables.get("KUBERNETES_SERVICE_HOST", "")
+    port = variables.get("KUBERNETES_SERVICE_PORT", "443")
+    authority = files / "ca.crt"
+    return ClientConfig(
+        server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+        trust=Trust(_pod_file(authority), source=str(authority)),
+        credentials=TokenFile(files / "token", clock=clock),
+        namespace=_pod_file(files / "namespace").strip(),
+    )
+
+
+def _pod_file(path: Path) -> str:
+    try:
+        return path.read_text("ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        raise errors.BadConfiguration(
+            f"{path}: cannot be read; give the Pod a ServiceAccount token, or set KUBECONFIG"
+        ) from error
+
+
+def _kubeconfig_files(variables: Mapping[str, str]) -> list[Path]:
+    """Return the files of KUBECONFIG that exist, or the first one if none does; kubectl skips missing files, too."""
+    named = [Path(text) for text in variables.get("KUBECONFIG", "").split(os.pathsep) if text]
+    existing = [path for path in named if path.exists()]
+    return existing or named[:1]
+
+
+def _in_home(variables: Mapping[str, str]) -> Path:
+    return Path(variables.get("HOME", "/")) / ".kube" / "config"

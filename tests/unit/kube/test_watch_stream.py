@@ -10,8 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bramley.base import errors
-from bramley.kube.watching import SAMPLE_BYTES, EventDecoder, Lines, Watch, WatchEvent
-from tests.unit.kube.fakes import Widget, event, widget
+from bramley.kube.watch_stream import (
+    SAMPLE_BYTES,
+    EventDecoder,
+    Lines,
+    Watch,
+    WatchEvent,
+)
+from tests.unit.kube.fake_transport import Widget, event, widget
 
 
 def cut(whole: bytes, places: list[int]) -> list[bytes]:
@@ -120,7 +126,7 @@ async def test_an_error_is_raised_after_the_events_before_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         (event("MODIFIED", widget("odd", size="large")), "Expected `int`"),
         (event("MODIFIED", {"metadata": {"name": "odd"}}), "missing required field `spec`"),
@@ -132,18 +138,18 @@ async def test_an_error_is_raised_after_the_events_before_it() -> None:
     ],
 )
 async def test_a_line_that_does_not_fit_is_reported_and_the_next_one_read(
-    line: bytes, told: str
+    line: bytes, message: str
 ) -> None:
     [[odd, good]] = await watched(line + event("ADDED", widget("good")))
 
     assert odd.type == "UNDECODABLE"
-    assert told.lower() in odd.error.lower()
+    assert message.lower() in odd.error.lower()
     assert line.startswith(odd.raw[:50])
     assert len(odd.raw) <= SAMPLE_BYTES
     assert good.object.name == "good"
 
 
-async def test_an_unfit_object_still_says_who_it_is() -> None:
+async def test_undecodable_object_keeps_its_metadata() -> None:
     [[odd]] = await watched(event("MODIFIED", widget("odd", size="large", version=9)))
 
     assert (odd.object.name, odd.object.namespace) == ("odd", "ns")

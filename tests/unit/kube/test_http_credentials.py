@@ -11,18 +11,18 @@ from bramley.base import errors
 from bramley.base.clock import SystemClock
 from bramley.base.secret import Secret
 from bramley.kube import tls
-from bramley.kube.access import Access
-from bramley.kube.credentials import Credential, Fixed, TokenFile, bearer
+from bramley.kube.config import ClientConfig
+from bramley.kube.credentials import Credential, StaticCredentials, TokenFile, bearer
 from bramley.kube.http import HttpTransport
 from bramley.kube.tls import ClientCertificate, Trust
 from bramley.kube.transport import Request
 from tests.unit.kube.certificates import Authority
-from tests.unit.kube.servers import Asked, plain, serving
+from tests.unit.kube.http_servers import ReceivedRequest, plain, serving
 
 pytestmark = pytest.mark.real_time
 
 
-async def hello(_asked: Asked, writer: asyncio.StreamWriter) -> None:
+async def hello(_received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
     plain(writer, b"hello")
 
 
@@ -30,12 +30,12 @@ async def test_a_refused_token_is_read_again_and_the_request_repeated(tmp_path: 
     file = tmp_path / "token"
     file.write_text("old\n")
 
-    async def doorman(asked: Asked, writer: asyncio.StreamWriter) -> None:
-        good = asked.header("authorization") == "Bearer new"
+    async def doorman(received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
+        good = received.header("authorization") == "Bearer new"
         plain(writer, b"welcome", "200 OK" if good else "401 Unauthorized")
 
     async with serving(doorman) as server:
-        access = Access(server.url, credentials=TokenFile(file, clock=SystemClock()))
+        access = ClientConfig(server.url, credentials=TokenFile(file, clock=SystemClock()))
         transport = HttpTransport(access)
         before = await transport.send(Request("GET", "/"))
         file.write_text("new\n")
@@ -45,7 +45,7 @@ async def test_a_refused_token_is_read_again_and_the_request_repeated(tmp_path: 
         await transport.close()
 
     assert [before.status, after.status, streamed] == [401, 200, 200]
-    tokens = [asked.header("authorization") for asked in server.asked]
+    tokens = [received.header("authorization") for received in server.received]
     assert tokens == ["Bearer old", "Bearer old", "Bearer new", "Bearer new"]
 
 
@@ -53,15 +53,15 @@ async def test_a_stream_with_a_refused_token_opens_with_the_new_one(tmp_path: Pa
     file = tmp_path / "token"
     file.write_text("old")
 
-    async def doorman(asked: Asked, writer: asyncio.StreamWriter) -> None:
-        good = asked.header("authorization") == "Bearer new"
+    async def doorman(received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
+        good = received.header("authorization") == "Bearer new"
         plain(writer, b"x", "200 OK" if good else "401 Unauthorized")
 
     async with serving(doorman) as server:
         tokens = TokenFile(file, clock=SystemClock())
         await tokens.current()
         file.write_text("new")
-        transport = HttpTransport(Access(server.url, credentials=tokens))
+        transport = HttpTransport(ClientConfig(server.url, credentials=tokens))
         async with transport.stream(Request("GET", "/")) as stream:
             assert stream.status == 200
             assert [piece async for piece in stream.chunks] == [b"x"]
@@ -69,13 +69,15 @@ async def test_a_stream_with_a_refused_token_opens_with_the_new_one(tmp_path: Pa
 
 
 async def test_the_token_is_in_no_error_and_no_log(caplog: pytest.LogCaptureFixture) -> None:
-    async def rude(_asked: Asked, writer: asyncio.StreamWriter) -> None:
+    async def rude(_received: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         writer.write(b"this is no HTTP\r\n\r\n")
         await writer.drain()
         writer.close()
 
     async with serving(rude) as server:
-        access = Access(server.url, credentials=Fixed(Credential(bearer("hunter2", "test"))))
+        access = ClientConfig(
+            server.url, credentials=StaticCredentials(Credential(bearer("hunter2", "test")))
+        )
         transport = HttpTransport(access)
         with caplog.at_level(logging.DEBUG), pytest.raises(errors.ApiUnavailable) as caught:
             await transport.send(Request("GET", "/"))
@@ -90,36 +92,38 @@ async def test_the_token_is_in_no_error_and_no_log(caplog: pytest.LogCaptureFixt
 async def test_tls_verifies_the_server_and_shows_our_certificate(tmp_path: Path) -> None:
     authority = Authority.make()
     context = authority.server_context(tmp_path, "127.0.0.1")
-    pair = authority.client("somebody")
+    pair = authority.client("test-client")
     mine = ClientCertificate(pair.certificate, Secret(pair.key))
 
     async with serving(hello, context) as server:
-        access = Access(
+        access = ClientConfig(
             server.url,
             trust=Trust(authority.certificate),
-            credentials=Fixed(Credential(certificate=mine)),
+            credentials=StaticCredentials(Credential(certificate=mine)),
         )
         transport = HttpTransport(access)
         answer = await transport.send(Request("GET", "/"))
         await transport.close()
 
     assert answer.body == b"hello"
-    assert "somebody" in str(server.certificates[0])
+    assert "test-client" in str(server.certificates[0])
 
 
 async def test_a_server_of_another_authority_is_not_believed(tmp_path: Path) -> None:
     context = Authority.make().server_context(tmp_path, "127.0.0.1")
 
     async with serving(hello, context) as server:
-        transport = HttpTransport(Access(server.url, trust=Trust(Authority.make().certificate)))
+        transport = HttpTransport(
+            ClientConfig(server.url, trust=Trust(Authority.make().certificate))
+        )
         with pytest.raises(errors.ApiUnavailable, match="certificate"):
             await transport.send(Request("GET", "/"))
         await transport.close()
 
-    assert server.asked == []
+    assert server.received == []
 
 
-async def test_a_server_under_another_name_is_believed_only_when_told(tmp_path: Path) -> None:
+async def test_server_under_another_name_is_trusted_only_when_configured(tmp_path: Path) -> None:
     authority = Authority.make()
     context = authority.server_context(tmp_path, "kubernetes.example")
     asked_for: list[str | None] = []
@@ -127,14 +131,14 @@ async def test_a_server_under_another_name_is_believed_only_when_told(tmp_path: 
     named = Trust(authority.certificate, server_name="kubernetes.example")
 
     async with serving(hello, context) as server:
-        unnamed = HttpTransport(Access(server.url, trust=Trust(authority.certificate)))
+        unnamed = HttpTransport(ClientConfig(server.url, trust=Trust(authority.certificate)))
         with pytest.raises(errors.ApiUnavailable):
             await unnamed.send(Request("GET", "/"))
-        told = HttpTransport(Access(server.url, trust=named))
-        answer = await told.send(Request("GET", "/"))
-        careless = HttpTransport(Access(server.url, trust=Trust(verify=False)))
+        verified = HttpTransport(ClientConfig(server.url, trust=named))
+        answer = await verified.send(Request("GET", "/"))
+        careless = HttpTransport(ClientConfig(server.url, trust=Trust(verify=False)))
         unchecked = await careless.send(Request("GET", "/"))
-        for transport in (unnamed, told, careless):
+        for transport in (unnamed, verified, careless):
             await transport.close()
 
     assert answer.body == unchecked.body == b"hello"

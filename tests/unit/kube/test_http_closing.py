@@ -1,4 +1,4 @@
-"""A connection that is left in the middle is closed at once, whether or not the server says goodbye."""
+"""A connection that is left in the middle is closed at once, whether or not the server completes the TLS closure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from bramley.kube.access import Access
+from bramley.kube.config import ClientConfig
 from bramley.kube.http import HttpTransport
 from bramley.kube.tls import Trust
 from bramley.kube.transport import Request
@@ -69,18 +69,18 @@ async def cancel_a_request(transport: HttpTransport) -> None:
 
 
 @pytest.mark.parametrize("leave", [leave_a_stream, leave_a_flood, cancel_a_request])
-def test_a_connection_is_closed_with_its_transport_though_the_server_says_no_goodbye(
+def test_connection_is_closed_with_its_transport_without_the_server(
     tmp_path: Path, leave: Callable[[HttpTransport], Awaitable[None]]
 ) -> None:
     authority = Authority.make()
 
     async def main(url: str) -> None:
-        transport = HttpTransport(Access(url, trust=Trust(authority.certificate)))
+        transport = HttpTransport(ClientConfig(url, trust=Trust(authority.certificate)))
         await leave(transport)
         await transport.close()
 
     with deaf(authority.server_context(tmp_path, "127.0.0.1"), HEAD + FLOOD) as url:
         asyncio.run(main(url))
 
-    # What is still open is found now, and told as an error.
+    # What is still open is found now and reported as an error.
     gc.collect()

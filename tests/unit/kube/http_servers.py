@@ -1,4 +1,4 @@
-"""A server on a loopback socket that answers as a test says and counts what was opened."""
+"""A server on a loopback socket with a handler of the test, which counts connections."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-Answering = Callable[["Asked", asyncio.StreamWriter], Awaitable[None]]
+Handler = Callable[["ReceivedRequest", asyncio.StreamWriter], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ReceivedRequest:
     """One request as it came over the socket."""
 
     line: str
@@ -27,12 +27,12 @@ class Asked:
 class Server:
     """What came in, over how many sockets."""
 
-    answering: Answering
+    handler: Handler
     port: int = 0
     scheme: str = "http"
     sockets: int = 0
     closed: int = 0
-    asked: list[Asked] = field(default_factory=list)
+    received: list[ReceivedRequest] = field(default_factory=list)
     names: list[str | None] = field(default_factory=list)
     certificates: list[object] = field(default_factory=list)
 
@@ -44,9 +44,9 @@ class Server:
         self.sockets += 1
         self.certificates.append(writer.get_extra_info("peercert"))
         try:
-            while asked := await receive(reader):
-                self.asked.append(asked)
-                await self.answering(asked, writer)
+            while received := await receive(reader):
+                self.received.append(received)
+                await self.handler(received, writer)
                 await writer.drain()
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
@@ -55,20 +55,18 @@ class Server:
             writer.close()
 
 
-async def receive(reader: asyncio.StreamReader) -> Asked | None:
+async def receive(reader: asyncio.StreamReader) -> ReceivedRequest | None:
     head = await reader.readuntil(b"\r\n\r\n")
     line, *lines = head.decode().strip().split("\r\n")
     pairs = [one.split(": ", 1) for one in lines]
     headers = [(key.lower(), value) for key, value in pairs]
     length = int(next((value for key, value in headers if key == "content-length"), "0"))
-    return Asked(line, headers, await reader.readexactly(length))
+    return ReceivedRequest(line, headers, await reader.readexactly(length))
 
 
 @asynccontextmanager
-async def serving(
-    answering: Answering, context: ssl.SSLContext | None = None
-) -> AsyncIterator[Server]:
-    server = Server(answering, scheme="https" if context else "http")
+async def serving(handler: Handler, context: ssl.SSLContext | None = None) -> AsyncIterator[Server]:
+    server = Server(handler, scheme="https" if context else "http")
     listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=context)
     server.port = listening.sockets[0].getsockname()[1]
     try:

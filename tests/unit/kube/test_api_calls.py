@@ -10,17 +10,27 @@ import pytest
 
 from bramley.base import errors, virtual_time
 from bramley.base.backoff import Backoff
+from bramley.kube.api_calls import RetryPolicy
 from bramley.kube.client import Client, Settings
-from bramley.kube.retrying import Patience
-from tests.unit.kube.fakes import Answer, Scripted, Widget, answer, event, refusal, widget
+from tests.unit.kube.fake_transport import (
+    Answer,
+    FakeTransport,
+    Widget,
+    answer,
+    event,
+    refusal,
+    widget,
+)
 
 DEADLINE = timedelta(seconds=30)
 
 
-def client(*answers: Answer) -> tuple[Client, Scripted]:
-    transport = Scripted(*answers)
-    patience = Patience(deadline=DEADLINE, backoff=Backoff(jitter=0.0), rng=random.Random(1))
-    made = Client(transport, clock=virtual_time.clock(), settings=Settings(patience=patience))
+def client(*answers: Answer) -> tuple[Client, FakeTransport]:
+    transport = FakeTransport(*answers)
+    retry_policy = RetryPolicy(deadline=DEADLINE, backoff=Backoff(jitter=0.0), rng=random.Random(1))
+    made = Client(
+        transport, clock=virtual_time.clock(), settings=Settings(retry_policy=retry_policy)
+    )
     return made, transport
 
 
@@ -86,10 +96,10 @@ async def test_no_attempt_gets_more_time_than_is_left() -> None:
         raise errors.TimedOut("slow")
 
     given: list[timedelta] = []
-    patience = Patience(deadline=timedelta(seconds=25), attempt=timedelta(seconds=10))
+    retry_policy = RetryPolicy(deadline=timedelta(seconds=25), attempt=timedelta(seconds=10))
 
     with pytest.raises(errors.TimedOut):
-        await patience.read(slow)
+        await retry_policy.read(slow)
 
     assert given[0] == timedelta(seconds=10)
     assert sum(given, timedelta()) < timedelta(seconds=25.01)
@@ -108,7 +118,7 @@ async def test_no_attempt_gets_more_time_than_is_left() -> None:
         refusal(422, "Invalid"),
     ],
 )
-async def test_answers_that_will_not_change_are_not_asked_for_twice(final: Answer) -> None:
+async def test_permanent_refusals_are_not_retried(final: Answer) -> None:
     kube, transport = client(final)
 
     with pytest.raises(errors.BramleyError):
@@ -117,7 +127,7 @@ async def test_answers_that_will_not_change_are_not_asked_for_twice(final: Answe
     assert len(transport.requests) == 1
 
 
-async def test_the_wait_that_the_server_asks_for_is_kept() -> None:
+async def test_requested_wait_is_respected() -> None:
     slow_down = refusal(429, "TooManyRequests", retry_after="7")
     kube, transport = client(slow_down, answer(200, widget("a")))
 
@@ -148,7 +158,7 @@ UNKNOWN = [
 
 @pytest.mark.parametrize("unknown", UNKNOWN)
 @pytest.mark.parametrize("verb", ["create", "merge", "json", "apply", "delete", "scale", "all"])
-async def test_a_write_is_sent_once_when_nobody_knows_whether_it_happened(
+async def test_write_with_an_unknown_result_is_sent_once(
     unknown: Answer, verb: str
 ) -> None:
     kube, transport = client(unknown)
@@ -160,7 +170,7 @@ async def test_a_write_is_sent_once_when_nobody_knows_whether_it_happened(
 
 
 @pytest.mark.parametrize("verb", ["create", "merge", "json", "apply", "delete", "scale", "all"])
-async def test_a_write_that_was_turned_away_is_sent_again_after_the_wait(verb: str) -> None:
+async def test_rate_limited_write_is_sent_again_after_the_wait(verb: str) -> None:
     turned_away = refusal(429, "TooManyRequests", retry_after="2")
     kube, transport = client(turned_away, turned_away, answer(200, widget("a")))
 
@@ -178,7 +188,7 @@ async def test_a_refused_eviction_is_the_callers_to_judge() -> None:
     assert len(transport.requests) == 1
 
 
-async def test_a_shorter_deadline_can_be_asked_for() -> None:
+async def test_shorter_deadline_can_be_set() -> None:
     kube, _ = client(errors.ApiUnavailable("down"))
 
     with pytest.raises(errors.ApiUnavailable):
