@@ -1,5 +1,5 @@
-"""What a cluster brings besides its API: the controllers that real clusters run beside the API server.
+"""The controllers of kube-controller-manager and kube-scheduler that the embedded cluster needs.
 
-They are ordinary controllers on the public client and never look into the store, so each would work on any Kubernetes API.
-`cluster` lists them all; `timings` holds how patient they are. Nothing here is imported by the server itself.
+They use the public client only and never access the store, so each of them works on any Kubernetes API. `cluster` lists them
+all; `timings` has their periods and thresholds. The server itself imports nothing from here.
 """

@@ -1,19 +1,18 @@
-"""The list of the cluster's controllers: who wants a cluster and not only an API adds them all to a manager."""
+"""All controllers of a cluster, and the function that adds them to a manager."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
 from bramley.apiserver.controllers import (
+    clusterrole_aggregation,
     disruption,
     namespaces,
     node_lifecycle,
     pod_gc,
     service_accounts,
+    ttl,
 )
-from bramley.apiserver.controllers import clusterrole_aggregation
-from bramley.apiserver.controllers import ttl
-from bramley.apiserver.controllers import ttl
 from bramley.apiserver.controllers.deployments import reconciler as deployments
 from bramley.apiserver.controllers.garbage import collector as garbage
 from bramley.apiserver.controllers.replica_sets import reconciler as replica_sets
@@ -32,22 +31,20 @@ class Add(Protocol):
         ...
 
 
-def everything() -> tuple[Add, ...]:
-    """Return how to add each controller of a cluster."""
-    return (
-        service_accounts.add,
-        namespaces.add,
-        garbage.add,
-        scheduler.add,
-        node_lifecycle.add,
-        ttl.add_node_ttl,
-        pod_gc.add,
-        ttl.add,
-        replica_sets.add,
-        deployments.add,
-        disruption.add,
-        clusterrole_aggregation.add,
-    )
+CONTROLLERS: tuple[Add, ...] = (
+    service_accounts.add,
+    namespaces.add,
+    garbage.add,
+    scheduler.add,
+    node_lifecycle.add,
+    ttl.add_node_ttl,
+    pod_gc.add,
+    ttl.add_event_ttl,
+    replica_sets.add,
+    deployments.add,
+    disruption.add,
+    clusterrole_aggregation.add,
+)
 
 
 def add_all(
@@ -58,8 +55,8 @@ def add_all(
     timings: Timings = DEFAULT,
     authority: str = "",
 ) -> None:
-    """Add every controller of a cluster to the manager; what an authority signs is to be trusted by all Pods."""
-    for add in everything():
+    """Add all controllers; `authority` is the certificate that is published in every namespace, if any."""
+    for add in CONTROLLERS:
         add(manager, client, clock=clock, timings=timings)
     if authority:
         service_accounts.add_root_authority(manager, authority)

@@ -1,4 +1,4 @@
-"""ClusterRoles that are made of others: whatever role carries the right labels adds its rules."""
+"""ClusterRole aggregation: a role with an aggregation rule gets the rules of all roles that its selectors match."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ from bramley.runtime.outcome import Outcome, Settled
 from bramley.runtime.writes import FencedKube
 
 
-def selects(role: ClusterRole, other: ClusterRole) -> bool:
-    """Tell whether a role is made of another one, too."""
+def aggregates(role: ClusterRole, other: ClusterRole) -> bool:
+    """Return whether a role aggregates another one."""
     rule = role.aggregation_rule
     if rule is None or role.name == other.name:
         return False
     return any(matches(each, other.metadata.labels) for each in rule.cluster_role_selectors)
 
 
-def collected(role: ClusterRole, roles: Iterable[ClusterRole]) -> list[PolicyRule]:
-    """Return the rules of all roles that a role is made of, each once, in the order of the roles' names."""
+def aggregated_rules(role: ClusterRole, roles: Iterable[ClusterRole]) -> list[PolicyRule]:
+    """Return the distinct rules of all roles that a role aggregates, in the order of the roles' names."""
     rules: list[PolicyRule] = []
     for each in sorted(roles, key=lambda one: one.name):
-        if selects(role, each):
+        if aggregates(role, each):
             rules += [rule for rule in each.rules or [] if rule not in rules]
     return rules
 
 
 @dataclass(frozen=True, slots=True)
 class AggregationReconciler:
-    """Keeps the rules of roles that are made of others."""
+    """Keeps the rules of aggregated roles."""
 
     kube: FencedKube
     roles: Cache[ClusterRole]
 
     async def reconcile(self, role: ClusterRole) -> Outcome:
-        """Write the rules that the others add up to."""
+        """Write the aggregated rules if they differ."""
         if role.aggregation_rule is None or role.deleting:
             return Settled()
-        rules = collected(role, self.roles.all())
+        rules = aggregated_rules(role, self.roles.all())
         if rules != (role.rules or []):
             patch = {"rules": [msgspec.to_builtins(rule) for rule in rules]}
             await self.kube.merge_patch(
@@ -62,13 +62,13 @@ class AggregationReconciler:
 
 
 def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> None:
-    """Keep the rules of roles that are made of others."""
+    """Add the aggregation controller to a manager."""
     del client, clock, timings
     roles = manager.informer(ClusterRole).cache
 
-    def made_of(role: ClusterRole) -> list[Key]:
-        return [Key("", each.name) for each in roles.all() if selects(each, role)]
+    def aggregating_roles(role: ClusterRole) -> list[Key]:
+        return [Key("", each.name) for each in roles.all() if aggregates(each, role)]
 
     reconciler = AggregationReconciler(manager.kube, roles)
     controller = Controller(reconciler, name="clusterrole-aggregation").for_kind(ClusterRole)
-    manager.add(controller.watches(ClusterRole, to=made_of))
+    manager.add(controller.watches(ClusterRole, to=aggregating_roles))

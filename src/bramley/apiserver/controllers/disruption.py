@@ -1,7 +1,7 @@
-"""Keeps the status of PodDisruptionBudgets, from which evictions learn whether a Pod may go now.
+"""The disruption controller: keeps the status of PodDisruptionBudgets, which evictions check.
 
-What a share is a share of, the Pods' controllers say: Deployments and ReplicaSets from the cache, all others by their scale.
-A budget that cannot be counted allows nothing.
+The expected number of Pods comes from their controllers: Deployments and ReplicaSets from the cache, others by their scale
+subresource. A budget that cannot be calculated allows no disruption.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from fractions import Fraction
-from math import ceil
 
 import msgspec
 
+from bramley.api import conditions
 from bramley.api.apps import Deployment, ReplicaSet
 from bramley.api.core import Pod
 from bramley.api.label_selectors import matches
 from bramley.api.meta import Condition, OwnerReference
 from bramley.api.policy import PodDisruptionBudget, PodDisruptionBudgetStatus
+from bramley.apiserver.controllers.deployments.replica_counts import scaled_value
 from bramley.apiserver.controllers.discovery import PartialTypes, discover
-from bramley.apiserver.controllers.replica_sets import controller_ref
-from bramley.apiserver.controllers.replica_sets.active_pods import ready_condition
+from bramley.apiserver.controllers.replica_sets import active_pods
+from bramley.apiserver.controllers.replica_sets.controller_ref import controller_of
 from bramley.apiserver.controllers.timings import Timings
 from bramley.base import errors
 from bramley.base.clock import Clock
@@ -35,37 +35,31 @@ from bramley.runtime.manager import Manager
 from bramley.runtime.outcome import CheckAgain, Outcome, Settled
 from bramley.runtime.writes import FencedKube
 
+NAME = "controllermanager"
 ALLOWED = "DisruptionAllowed"
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
-    """The status that a budget shall have, and when it has to be looked at again."""
+class BudgetCount:
+    """The calculated status of a budget, when to calculate it again, and Pods that were evicted but not deleted."""
 
     status: PodDisruptionBudgetStatus
     again: timedelta | None = None
-    late: tuple[Pod, ...] = ()
+    not_deleted: tuple[Pod, ...] = ()
 
 
 def needs_scale(budget: PodDisruptionBudget) -> bool:
-    """Tell whether one has to know how many Pods their controllers want, and not only how many there are."""
+    """Return whether the budget depends on the scale of the Pods' controllers."""
     spec = budget.spec
     return spec.max_unavailable is not None or isinstance(spec.min_available, str)
 
 
-def desired(budget: PodDisruptionBudget, expected: int) -> int:
+def desired_healthy(budget: PodDisruptionBudget, expected: int) -> int:
     """Return how many healthy Pods there must be."""
     spec = budget.spec
     if spec.max_unavailable is not None:
-        return max(expected - _share(spec.max_unavailable, expected), 0)
-    return 0 if spec.min_available is None else _share(spec.min_available, expected)
-
-
-def _share(value: int | str, whole: int) -> int:
-    if isinstance(value, int):
-        return value
-    digits = value.removesuffix("%")
-    return ceil(Fraction(int(digits) * whole, 100)) if digits.isdigit() else 0
+        return max(expected - scaled_value(spec.max_unavailable, expected, round_up=True), 0)
+    return scaled_value(spec.min_available, expected, round_up=True)
 
 
 def count(
@@ -74,95 +68,65 @@ def count(
     *,
     expected: int,
     now: datetime,
-    patience: timedelta,
-) -> Counted:
-    """Return how many Pods may be evicted now, of these and with so many expected."""
-    here = {pod.name: pod for pod in pods if not pod.deleting}
-    noted = {name: at for name, at in budget.status.disrupted_pods.items() if name in here}
-    # Who evicts a Pod notes it; until the deletion is seen it counts as gone, but not for ever.
-    going = {name: at for name, at in noted.items() if at + patience >= now}
+    deletion_timeout: timedelta,
+) -> BudgetCount:
+    """Calculate how many of these Pods may be evicted now."""
+    running = {pod.name: pod for pod in pods if not pod.deleting}
+    recorded = {name: at for name, at in budget.status.disrupted_pods.items() if name in running}
+    # An eviction records its Pod here; until the deletion is observed it counts as disrupted, up to the timeout.
+    disrupted = {name: at for name, at in recorded.items() if at + deletion_timeout >= now}
     healthy = sum(
-        ready_condition(pod) is not None for name, pod in here.items() if name not in going
+        conditions.is_true(pod.status.conditions, "Ready")
+        for name, pod in running.items()
+        if name not in disrupted
     )
-    wanted = desired(budget, expected)
-    allowed = max(healthy - wanted, 0) if expected > 0 else 0
+    desired = desired_healthy(budget, expected)
+    allowed = max(healthy - desired, 0) if expected > 0 else 0
     status = PodDisruptionBudgetStatus(
         observed_generation=budget.metadata.generation,
-        disrupted_pods=going,
+        disrupted_pods=disrupted,
         disruptions_allowed=allowed,
         current_healthy=healthy,
-        desired_healthy=wanted,
+        desired_healthy=desired,
         expected_pods=expected,
-        conditions=told(budget, allowed=allowed, now=now),
+        conditions=budget_conditions(budget, allowed=allowed, now=now),
     )
-    soonest = min((at + patience - now for at in going.values()), default=None)
-    late = tuple(here[name] for name in noted if name not in going)
-    return Counted(status, soonest, late)
+    soonest = min((at + deletion_timeout - now for at in disrupted.values()), default=None)
+    late = tuple(running[name] for name in recorded if name not in disrupted)
+    return BudgetCount(status, soonest, late)
 
 
-def told(
+def budget_conditions(
     budget: PodDisruptionBudget, *, allowed: int, now: datetime, failure: str = ""
 ) -> list[Condition]:
-    """Return the conditions of a budget that allows so many disruptions, or of one that could not be counted."""
-    status, reason = ("True", "SufficientPods") if allowed else ("False", "InsufficientPods")
-    generation = budget.metadata.generation
-    if failure:
-        status, reason = "False", "SyncFailed"
-        generation = budget.status.observed_generation
-    old = next((each for each in budget.status.conditions if each.type == ALLOWED), None)
-    since = old.last_transition_time if old is not None and old.status == status else None
-    new = Condition(
+    """Return the conditions of a budget that allows so many disruptions, or whose calculation failed."""
+    reason = "SufficientPods" if allowed else "InsufficientPods"
+    status = budget.status
+    condition = Condition(
         type=ALLOWED,
-        status="True" if status == "True" else "False",
-        reason=reason,
+        status="True" if allowed and not failure else "False",
+        reason="SyncFailed" if failure else reason,
         message=failure,
-        observed_generation=generation,
-        last_transition_time=since or now.replace(microsecond=0),
+        observed_generation=status.observed_generation if failure else budget.metadata.generation,
     )
-    return [*(each for each in budget.status.conditions if each.type != ALLOWED), new]
+    return conditions.put(status.conditions, condition, now=now)
 
 
-def patch(
+def status_patch(
     status: PodDisruptionBudgetStatus, before: Mapping[str, datetime]
 ) -> Mapping[str, object]:
-    """Return the patch that writes a status; names that are noted no longer are taken out one by one."""
-    noted: dict[str, str | None] = dict.fromkeys(before)
-    noted |= {name: _text(at) for name, at in status.disrupted_pods.items()}
-    return {
-        "status": {
-            "observedGeneration": status.observed_generation,
-            "disruptionsAllowed": status.disruptions_allowed,
-            "currentHealthy": status.current_healthy,
-            "desiredHealthy": status.desired_healthy,
-            "expectedPods": status.expected_pods,
-            "disruptedPods": noted or None,
-            "conditions": [_wire(each) for each in status.conditions],
-        }
-    }
-
-
-def _wire(condition: Condition) -> dict[str, object]:
-    when = condition.last_transition_time
-    return {
-        "type": condition.type,
-        "status": condition.status,
-        "reason": condition.reason,
-        "message": condition.message,
-        "observedGeneration": condition.observed_generation,
-        "lastTransitionTime": None if when is None else _text(when),
-    }
-
-
-def _text(when: datetime) -> str:
-    return f"{when:%Y-%m-%dT%H:%M:%SZ}"
-
-
-NAME = "controllermanager"
+    """Return the patch that writes a status; Pods that are no longer recorded are removed by name."""
+    always = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
+    disrupted = {**dict.fromkeys(before), **msgspec.to_builtins(status.disrupted_pods)}
+    # An empty message is written too: the API requires the field.
+    written = [{"message": "", **msgspec.to_builtins(each)} for each in status.conditions]
+    patch = dict(active_pods.status_patch(status, always=always)["status"])
+    return {"status": {**patch, "disruptedPods": disrupted or None, "conditions": written}}
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetReconciler:
-    """Counts what each budget allows."""
+    """Calculates what each budget allows."""
 
     client: Client
     kube: FencedKube
@@ -172,17 +136,17 @@ class BudgetReconciler:
     recorder: Recorder
     clock: Clock
     timings: Timings
-    kinds: PartialTypes = field(default_factory=PartialTypes)
+    types: PartialTypes = field(default_factory=PartialTypes)
 
     async def reconcile(self, budget: PodDisruptionBudget) -> Outcome:
-        """Count the Pods of a budget and write down what that allows."""
+        """Calculate and write the status of a budget."""
         pods = [
             pod
             for pod in self.pods.all(namespace=budget.namespace)
             if matches(budget.spec.selector, pod.metadata.labels)
         ]
         try:
-            expected = await self._expected(budget, pods)
+            expected = await self._expected_pods(budget, pods)
         except (errors.NotFound, errors.Refused) as error:
             await self._fail(budget, str(error))
             raise errors.ApiUnavailable(str(error)) from error
@@ -191,45 +155,41 @@ class BudgetReconciler:
             pods,
             expected=expected,
             now=self.clock.now(),
-            patience=self.timings.disruption_patience,
+            deletion_timeout=self.timings.disruption_patience,
         )
-        self._tell_late(budget, counted.late)
-        await self._write(budget, counted.status)
-        if counted.again is None:
-            return Settled()
-        return CheckAgain(counted.again, "an evicted Pod was not seen going yet")
-
-    def _tell_late(self, budget: PodDisruptionBudget, late: Sequence[Pod]) -> None:
         message = (
             f"Pod was expected by PDB {budget.namespace}/{budget.name} to be deleted but it wasn't"
         )
-        for pod in late:
+        for pod in counted.not_deleted:
             self.recorder.warning(pod, "NotDeleted", message)
+        await self._write(budget, counted.status)
+        if counted.again is None:
+            return Settled()
+        return CheckAgain(counted.again, "the deletion of an evicted Pod was not observed yet")
 
-    async def _expected(self, budget: PodDisruptionBudget, pods: Sequence[Pod]) -> int:
+    async def _expected_pods(self, budget: PodDisruptionBudget, pods: Sequence[Pod]) -> int:
         if not pods:
             self.recorder.event(budget, "NoPods", "No matching pods found")
         if not needs_scale(budget):
             return len(pods)
-        owners = {ref.uid: ref for pod in pods if (ref := controller_ref.controller_of(pod)) is not None}
-        if any(controller_ref.controller_of(pod) is None for pod in pods):
+        refs = [controller_of(pod) for pod in pods]
+        if any(ref is None for ref in refs):
             message = (
                 "Pods selected by this PodDisruptionBudget were found to be unmanaged. As a result, the status of the PDB "
                 "cannot be calculated correctly, which may result in undefined behavior. To account for these pods please "
                 'set ".spec.minAvailable" field of the PDB to an integer value.'
             )
             self.recorder.warning(budget, "UnmanagedPods", message)
-        scales: dict[str, int] = {}
-        for ref in owners.values():
-            uid, replicas = await self._scale(ref, budget.namespace or "")
-            scales[uid] = replicas
-        return sum(scales.values())
+        owners = {ref.uid: ref for ref in refs if ref is not None}
+        # By the uid of the topmost controller, so that two ReplicaSets of one Deployment count once.
+        scales = [await self._scale(ref, budget.namespace or "") for ref in owners.values()]
+        return sum(dict(scales).values())
 
     async def _scale(self, ref: OwnerReference, namespace: str) -> tuple[str, int]:
-        """Return who decides how many there are, and how many that are."""
+        """Return the uid of the controller that sets the number of replicas, and that number."""
         owner = self.sets.find(Key(namespace, ref.name))
         if owner is not None and owner.uid == ref.uid:
-            above = controller_ref.controller_of(owner)
+            above = controller_of(owner)
             found = self.deployments.find(Key(namespace, above.name)) if above else None
             if above is not None and found is not None and found.uid == above.uid:
                 return found.uid, found.spec.replicas
@@ -237,21 +197,21 @@ class BudgetReconciler:
         resource = (await discover(self.client)).find(ref.api_version, ref.kind)
         if resource is None:
             raise errors.NotFound(f"no controller of the kind {ref.kind} is served")
-        scale = await self.client.get_scale(self.kinds.of(resource), ref.name, namespace=namespace)
+        scale = await self.client.get_scale(self.types.of(resource), ref.name, namespace=namespace)
         return ref.uid, scale.spec.replicas
 
     async def _fail(self, budget: PodDisruptionBudget, why: str) -> None:
         message = f"Failed to calculate the number of expected pods: {why}"
         self.recorder.warning(budget, "CalculateExpectedPodCountFailed", message)
-        said = told(budget, allowed=0, now=self.clock.now(), failure=why)
-        status = msgspec.structs.replace(budget.status, disruptions_allowed=0, conditions=said)
+        failed = budget_conditions(budget, allowed=0, now=self.clock.now(), failure=why)
+        status = msgspec.structs.replace(budget.status, disruptions_allowed=0, conditions=failed)
         await self._write(budget, status)
 
     async def _write(self, budget: PodDisruptionBudget, status: PodDisruptionBudgetStatus) -> None:
         if status == budget.status:
             return
-        patch = patch(status, budget.status.disrupted_pods)
-        # At exactly this version: whoever evicts writes here too, and must not be overwritten.
+        patch = status_patch(status, budget.status.disrupted_pods)
+        # At exactly this version: evictions write the same status, and must not be overwritten.
         with suppress(errors.NotFound):
             await self.kube.merge_patch(
                 PodDisruptionBudget,
@@ -265,7 +225,7 @@ class BudgetReconciler:
 
 
 def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> None:
-    """Keep count of what each PodDisruptionBudget allows."""
+    """Add the disruption controller to a manager."""
     budgets = manager.informer(PodDisruptionBudget).cache
     reconciler = BudgetReconciler(
         client,

@@ -1,7 +1,7 @@
-"""Removes Pods that nobody will remove: of Nodes that are gone, never scheduled and told to go, ended and too many.
+"""Pod garbage collection: deletes Pods of missing Nodes, terminating Pods without a Node, and the oldest terminated Pods.
 
-Such a Pod has no agent that could let it go, so it is marked as failed and deleted without grace. That a Node is gone is
-believed only after a while, and only after the server was asked.
+No agent would finish the deletion of such a Pod, so it is marked as failed and deleted without grace period. A Node counts
+as missing only after a while, and after the API server confirmed it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from typing import NoReturn
 from bramley.api import conditions
 from bramley.api.core import Node, Pod
 from bramley.apiserver.controllers.node_lifecycle import taints
-from bramley.apiserver.controllers.node_lifecycle.eviction import terminal_status, add_disruption_target
+from bramley.apiserver.controllers.node_lifecycle.eviction import (
+    add_disruption_target,
+    terminal_status,
+)
 from bramley.apiserver.controllers.timings import Timings
 from bramley.base import errors, log
 from bramley.base.clock import Clock
@@ -32,24 +35,24 @@ _LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """Pods to remove, by why; those of missing Nodes only if these are really gone."""
+    """Pods to delete, by reason; those of missing Nodes only after the Node is confirmed to be gone."""
 
-    terminal_status: list[Pod] = field(default_factory=list)
+    terminated: list[Pod] = field(default_factory=list)
     out_of_service: list[Pod] = field(default_factory=list)
     never_scheduled: list[Pod] = field(default_factory=list)
-    of_missing: dict[str, list[Pod]] = field(default_factory=dict)
+    by_missing_node: dict[str, list[Pod]] = field(default_factory=dict)
 
 
 def find(pods: Sequence[Pod], nodes: Iterable[Node], *, threshold: int) -> Garbage:
-    """Return what is to be removed; a threshold of zero keeps every ended Pod."""
+    """Return the Pods to delete; a threshold of zero keeps every terminated Pod."""
     known = {node.name: node for node in nodes}
-    terminal_status = [pod for pod in pods if pod.status.phase in _ENDED]
-    too_many = len(terminal_status) - threshold if threshold > 0 else 0
-    garbage = Garbage(sorted(terminal_status, key=_first_to_go)[:too_many] if too_many > 0 else [])
+    terminated = [pod for pod in pods if pod.status.phase in _ENDED]
+    excess = len(terminated) - threshold if threshold > 0 else 0
+    garbage = Garbage(sorted(terminated, key=_deletion_rank)[:excess] if excess > 0 else [])
     for pod in pods:
         name = pod.spec.node_name
         if name and name not in known:
-            garbage.of_missing.setdefault(name, []).append(pod)
+            garbage.by_missing_node.setdefault(name, []).append(pod)
         elif pod.deleting and not name:
             garbage.never_scheduled.append(pod)
         elif pod.deleting and is_out_of_service(known[name]):
@@ -58,18 +61,18 @@ def find(pods: Sequence[Pod], nodes: Iterable[Node], *, threshold: int) -> Garba
 
 
 def is_out_of_service(node: Node) -> bool:
-    """Tell whether somebody vouches that nothing runs on the Node any more."""
+    """Return whether the Node is not ready and tainted as out of service."""
     is_ready = conditions.is_true(node.status.conditions, "Ready")
     return not is_ready and any(each.key == taints.OUT_OF_SERVICE for each in node.spec.taints)
 
 
-def _first_to_go(pod: Pod) -> tuple[bool, datetime, str]:
+def _deletion_rank(pod: Pod) -> tuple[bool, datetime, str]:
     is_evicted = pod.status.phase == "Failed" and pod.status.reason == "Evicted"
     return not is_evicted, pod.metadata.creation_timestamp or _LONG_AGO, pod.name
 
 
-class PodGarbage:
-    """Looks for such Pods again and again, and removes them."""
+class PodGarbageCollector:
+    """Deletes such Pods periodically."""
 
     def __init__(
         self,
@@ -85,31 +88,31 @@ class PodGarbage:
         self._nodes = nodes
         self._clock = clock
         self._timings = timings
-        # Since when a Node that Pods name is missing.
-        self._missing: dict[str, float] = {}
+        # Since when a Node of a Pod is missing.
+        self._missing_since: dict[str, float] = {}
 
     async def run(self) -> NoReturn:
-        """Remove garbage again and again."""
+        """Collect periodically until cancelled."""
         while True:
             await self.collect()
             await asyncio.sleep(self._timings.pod_gc_period.total_seconds())
 
     async def collect(self) -> None:
-        """Remove garbage once."""
+        """Collect once."""
         threshold = self._timings.terminated_pod_threshold
         garbage = find(self._pods.all(), self._nodes.all(), threshold=threshold)
-        for pod in (*garbage.terminal_status, *garbage.out_of_service, *garbage.never_scheduled):
-            await self._remove(pod)
-        for name in await self._gone(garbage.of_missing):
-            for pod in garbage.of_missing[name]:
-                await self._remove(pod, why="PodGC: node no longer exists")
+        for pod in (*garbage.terminated, *garbage.out_of_service, *garbage.never_scheduled):
+            await self._delete(pod)
+        for name in await self._deleted_nodes(garbage.by_missing_node):
+            for pod in garbage.by_missing_node[name]:
+                await self._delete(pod, reason="PodGC: node no longer exists")
 
-    async def _gone(self, missing: Iterable[str]) -> list[str]:
-        """Return the Nodes that are missing for long enough and that the server does not know either."""
+    async def _deleted_nodes(self, missing: Iterable[str]) -> list[str]:
+        """Return the Nodes that are missing for the quarantine period and that the server does not know either."""
         now, names = self._clock.monotonic(), set(missing)
-        self._missing = {name: self._missing.get(name, now) for name in names}
-        patience = self._timings.quarantine.total_seconds()
-        due = sorted(name for name in names if now - self._missing[name] >= patience)
+        self._missing_since = {name: self._missing_since.get(name, now) for name in names}
+        quarantine = self._timings.quarantine.total_seconds()
+        due = sorted(name for name in names if now - self._missing_since[name] >= quarantine)
         return [name for name in due if not await self._exists(name)]
 
     async def _exists(self, node: str) -> bool:
@@ -118,27 +121,28 @@ class PodGarbage:
         except errors.NotFound:
             return False
         except errors.BramleyError as error:
-            logger.warning("Node not looked up", node=node, error=str(error))
+            logger.warning("Node lookup failed", node=node, error=str(error))
         return True
 
-    async def _remove(self, pod: Pod, *, why: str = "") -> None:
-        logger.info("Removing Pod", pod=pod.name, namespace=pod.namespace or "", reason=why)
+    async def _delete(self, pod: Pod, *, reason: str = "") -> None:
+        namespace = pod.namespace or ""
+        logger.info("Garbage-collecting Pod", pod=pod.name, namespace=namespace, reason=reason)
         try:
             if pod.status.phase not in _ENDED:
-                await self._mark_failed(pod, why)
+                await self._mark_failed(pod, reason)
             await self._kube.delete(pod, grace=timedelta())
         except errors.NotFound:
             return
         except errors.BramleyError as error:
-            logger.warning("Pod not removed", pod=pod.name, error=str(error))
+            logger.warning("Pod garbage collection failed", pod=pod.name, error=str(error))
 
-    async def _mark_failed(self, pod: Pod, why: str) -> None:
-        if why:
+    async def _mark_failed(self, pod: Pod, reason: str) -> None:
+        if reason:
             await add_disruption_target(
                 self._kube,
                 pod,
                 reason="DeletionByPodGC",
-                message=why,
+                message=reason,
                 clock=self._clock,
                 phase="Failed",
             )
@@ -156,5 +160,5 @@ class PodGarbage:
 def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> None:  # noqa: ARG001 - all controllers are added alike
     """Add Pod garbage collection to a manager."""
     pods, nodes = manager.informer(Pod).cache, manager.informer(Node).cache
-    collector = PodGarbage(manager.kube, pods, nodes, clock=clock, timings=timings)
+    collector = PodGarbageCollector(manager.kube, pods, nodes, clock=clock, timings=timings)
     manager.add_runnable(collector.run)

@@ -1,4 +1,4 @@
-"""What every namespace is furnished with: the ServiceAccount `default`, and the certificate authority of the API."""
+"""The objects that every namespace gets: the ServiceAccount `default`, and the ConfigMap with the root certificate."""
 
 from __future__ import annotations
 
@@ -23,89 +23,85 @@ DEFAULT = "default"
 ROOT_CA = "kube-root-ca.crt"
 _FILE = "ca.crt"
 _DESCRIPTION = "kubernetes.io/description"
-_ABOUT_ROOT_CA = (
+_ROOT_CA_DESCRIPTION = (
     "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the "
     "internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters."
 )
 
 
 @dataclass(frozen=True, slots=True)
-class DefaultAccounts:
-    """Keeps the ServiceAccount `default` in each namespace."""
+class DefaultServiceAccounts:
+    """Creates the ServiceAccount `default` in each namespace."""
 
     kube: FencedKube
     accounts: Cache[ServiceAccount]
 
     async def reconcile(self, namespace: Namespace) -> Outcome:
-        """Create the account when it is missing."""
+        """Create the account if it is missing."""
         missing = self.accounts.find(Key(namespace.name, DEFAULT)) is None
         if missing and not namespace.deleting:
-            place = ObjectMeta(name=DEFAULT, namespace=namespace.name)
-            await _create(self.kube, ServiceAccount(metadata=place))
+            metadata = ObjectMeta(name=DEFAULT, namespace=namespace.name)
+            await _create(self.kube, ServiceAccount(metadata=metadata))
         return Settled()
 
 
 @dataclass(frozen=True, slots=True)
-class RootAuthorities:
-    """Keeps the certificate authority of the API in each namespace, for Pods to trust it."""
+class RootCertificatePublisher:
+    """Publishes the root certificate of the API in each namespace, for Pods to trust it."""
 
     kube: FencedKube
     published: Cache[ConfigMap]
     authority: str
 
     async def reconcile(self, namespace: Namespace) -> Outcome:
-        """Create the ConfigMap, or set right what somebody changed in it."""
+        """Create the ConfigMap, or restore its content."""
         if namespace.deleting:
             return Settled()
         found = self.published.find(Key(namespace.name, ROOT_CA))
         if found is None:
-            await _create(self.kube, self._wanted(namespace.name))
+            annotations = {_DESCRIPTION: _ROOT_CA_DESCRIPTION}
+            meta = ObjectMeta(name=ROOT_CA, namespace=namespace.name, annotations=annotations)
+            await _create(self.kube, ConfigMap(metadata=meta, data={_FILE: self.authority}))
         elif found.data != {_FILE: self.authority} or not found.metadata.annotations.get(
             _DESCRIPTION
         ):
-            await self._set_right(found)
+            await self._restore(found)
         return Settled()
 
-    def _wanted(self, namespace: str) -> ConfigMap:
-        place = ObjectMeta(
-            name=ROOT_CA, namespace=namespace, annotations={_DESCRIPTION: _ABOUT_ROOT_CA}
-        )
-        return ConfigMap(metadata=place, data={_FILE: self.authority})
-
-    async def _set_right(self, found: ConfigMap) -> None:
+    async def _restore(self, found: ConfigMap) -> None:
         others = dict.fromkeys(key for key in found.data if key != _FILE)
         patch = {
-            "metadata": {"annotations": {_DESCRIPTION: _ABOUT_ROOT_CA}},
+            "metadata": {"annotations": {_DESCRIPTION: _ROOT_CA_DESCRIPTION}},
             "data": {**others, _FILE: self.authority},
         }
         with suppress(errors.NotFound):
             await self.kube.merge_patch(ConfigMap, ROOT_CA, patch, namespace=found.namespace)
 
 
-async def _create(kube: FencedKube, thing: Object) -> None:
-    # Somebody was quicker, or the namespace began to go: then there is nothing to create.
+async def _create(kube: FencedKube, item: Object) -> None:
+    # Another client may have created it first, or the namespace may be terminating.
     with suppress(errors.AlreadyExists, errors.NotFound, errors.Forbidden):
-        await kube.create(thing)
+        await kube.create(item)
 
 
-def _namespaces_of(thing: Object) -> list[Key]:
-    return [Key("", thing.namespace or "")]
+def _namespaces_of(item: Object) -> list[Key]:
+    return [Key("", item.namespace or "")]
 
 
 def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> None:
-    """Keep the default ServiceAccounts."""
+    """Add the controller of the default ServiceAccounts to a manager."""
     del client, clock, timings
     only = {"metadata.name": DEFAULT}
     accounts = manager.informer(ServiceAccount, Selection.of(fields=only)).cache
-    controller = Controller(DefaultAccounts(manager.kube, accounts), name="serviceaccount")
-    watching = controller.for_kind(Namespace)
-    manager.add(watching.watches(ServiceAccount, to=_namespaces_of, fields=only))
+    controller = Controller(DefaultServiceAccounts(manager.kube, accounts), name="serviceaccount")
+    namespaces = controller.for_kind(Namespace)
+    manager.add(namespaces.watches(ServiceAccount, to=_namespaces_of, fields=only))
 
 
 def add_root_authority(manager: Manager, authority: str) -> None:
-    """Keep the API's certificate authority in each namespace."""
+    """Add the publisher of the root certificate to a manager."""
     only = {"metadata.name": ROOT_CA}
     published = manager.informer(ConfigMap, Selection.of(fields=only)).cache
-    reconciler = RootAuthorities(manager.kube, published, authority)
+    reconciler = RootCertificatePublisher(manager.kube, published, authority)
     controller = Controller(reconciler, name="root-ca-certificate-publisher").for_kind(Namespace)
     manager.add(controller.watches(ConfigMap, to=_namespaces_of, fields=only))

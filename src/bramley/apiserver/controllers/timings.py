@@ -1,4 +1,4 @@
-"""How patient the cluster's controllers are: the defaults of the real ones in one place, for tests to shorten."""
+"""Periods, timeouts and thresholds of the controllers, with the defaults of Kubernetes; tests shorten them."""
 
 from __future__ import annotations
 
@@ -8,39 +8,38 @@ from datetime import timedelta
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Every period, grace and threshold of the controllers beside the API."""
+    """All settings of the controllers."""
 
-    # Scheduling: how soon a Pod that fits nowhere is tried again when something changed, growing to the second, and how
-    # soon when nothing did.
+    # Scheduling: backoff of an unschedulable Pod after a change, its maximum, and the retry interval without a change.
     scheduling_backoff: timedelta = timedelta(seconds=1)
     scheduling_backoff_most: timedelta = timedelta(seconds=10)
     scheduling_retry: timedelta = timedelta(minutes=5)
-    # Node lifecycle: how often Leases are looked at, and how old one may be, also of a Node that never said anything.
+    # Node lifecycle: how often heartbeats are checked, their grace period, and that of a Node without any status yet.
     node_monitor_period: timedelta = timedelta(seconds=5)
     node_monitor_grace: timedelta = timedelta(seconds=50)
     node_startup_grace: timedelta = timedelta(seconds=60)
-    # How soon one more unhealthy Node may be given the taint that evicts: normally, and in a large cluster of which most
-    # is unhealthy; a smaller one is then left alone, and so is any of which every Node is.
+    # Interval between two Nodes that are tainted for eviction: normally, and in a large zone that is partially disrupted.
+    # In a smaller disrupted zone, and when no Node is ready, evictions stop.
     eviction_interval: timedelta = timedelta(seconds=10)
     eviction_interval_disrupted: timedelta = timedelta(seconds=100)
     disrupted_share: float = 0.55
     large_cluster: int = 50
-    # Pod garbage collection: how often, how many ended Pods may stay, and how long a Node must be gone.
+    # Pod garbage collection: how often, how many terminated Pods are kept, and how long a Node must be missing.
     pod_gc_period: timedelta = timedelta(seconds=20)
     terminated_pod_threshold: int = 12_500
     quarantine: timedelta = timedelta(seconds=40)
-    # Events: how long they are kept, and how often the old ones are looked for.
+    # Events: how long they are kept, and how often expired ones are deleted.
     event_ttl: timedelta = timedelta(hours=1)
     event_ttl_period: timedelta = timedelta(minutes=1)
-    # Namespaces: how long after its deletion a namespace is emptied, so that whoever writes into it hears of its end first.
+    # Namespaces: delay between the deletion and the first cleanup, so that writers observe the deletion first.
     namespace_first_look: timedelta = timedelta(seconds=5)
-    # How soon it is looked at again while contents remain; a real cluster does so after each change that it tells.
+    # How soon the cleanup is repeated while content remains.
     namespace_retry: timedelta = timedelta(seconds=5)
-    # Garbage collection: how often it looks at what is served (definitions that come or go are noticed at once), and how
-    # soon an object that could not be judged is looked at again, growing from there.
+    # Garbage collection: how often discovery runs (changed definitions trigger it at once), and the first retry delay of
+    # an object.
     garbage_discovery_period: timedelta = timedelta(minutes=5)
     garbage_retry: timedelta = timedelta(milliseconds=100)
-    # Disruption budgets: for how long an evicted Pod counts as going before it is marked as deleted.
+    # Disruption budgets: how long an evicted Pod counts as disrupted until its deletion must be observed.
     disruption_patience: timedelta = timedelta(minutes=2)
 
 

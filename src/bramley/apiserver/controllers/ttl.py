@@ -1,7 +1,7 @@
-"""Deletes events that nobody has updated for an hour, a few at a time and without keeping any in memory.
+"""Two controllers of lifetimes: expired events, and the `ttl` annotation of Nodes.
 
-A real server lets its store forget them; here they are listed page by page when the oldest of them may be due. What counts
-as an update is what recorders do: a new last time.
+etcd expires events by a lease; here they are listed page by page when the oldest of them may have expired, and deleted a few
+at a time. The annotation says how long an agent may cache Secrets and ConfigMaps: longer in larger clusters.
 """
 
 from __future__ import annotations
@@ -24,52 +24,18 @@ from bramley.runtime.manager import Manager
 from bramley.runtime.outcome import Outcome, Settled
 from bramley.runtime.writes import FencedKube
 
-TTL_ANNOTATION = "node.alpha.kubernetes.io/ttl"
-# From so many Nodes on, so many seconds. A cluster that shrinks keeps the longer time for a tenth of the way down.
-_STEPS = ((0, 0), (100, 15), (500, 30), (1000, 60), (2000, 300))
-
-
-def seconds_for(nodes: int, now: int) -> int:
-    """Return the time for a cluster of this size, in which Nodes have the time `now`."""
-    grown = max(seconds for limit, seconds in _STEPS if nodes > limit or not limit)
-    shrunk = max(seconds for limit, seconds in _STEPS if nodes > limit * 9 // 10 or not limit)
-    return min(max(now, grown), shrunk)
-
-
-@dataclass(frozen=True, slots=True)
-class NodeTtlReconciler:
-    """Keeps the annotation."""
-
-    kube: FencedKube
-    nodes: Cache[Node]
-
-    async def reconcile(self, node: Node) -> Outcome:
-        """Write the time if it is another one."""
-        text = node.metadata.annotations.get(TTL_ANNOTATION, "")
-        wanted = seconds_for(len(self.nodes), int(text) if text.isdecimal() else 0)
-        if text != str(wanted) and not node.deleting:
-            patch = {"metadata": {"annotations": {TTL_ANNOTATION: str(wanted)}}}
-            await self.kube.merge_patch(Node, node.name, patch, uid=node.uid)
-        return Settled()
-
-
-def add_node_ttl(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> None:
-    """Keep the annotation on every Node."""
-    del client, clock, timings
-    nodes = manager.informer(Node).cache
-    reconciler = NodeTtlReconciler(manager.kube, nodes)
-    manager.add(Controller(reconciler, name="node-ttl").for_kind(Node))
-
-
 logger = log.get(__name__)
 
-# After so many deletions others have their turn.
+TTL_ANNOTATION = "node.alpha.kubernetes.io/ttl"
+# From so many Nodes on, so many seconds. A shrinking cluster keeps the longer time until a tenth below the limit.
+_STEPS = ((0, 0), (100, 15), (500, 30), (1000, 60), (2000, 300))
+# After so many deletions in a row other requests get a pause.
 _BATCH = 100
 _PAUSE_SECONDS = 1.0
 
 
-class AgingEvent(Object, frozen=True, kw_only=True):
-    """An event, but for what it tells."""
+class EventTimes(Object, frozen=True, kw_only=True):
+    """The times of an event, without its content."""
 
     resource: ClassVar[Resource] = Event.resource
 
@@ -78,8 +44,8 @@ class AgingEvent(Object, frozen=True, kw_only=True):
     series: EventSeries | None = None
 
 
-def updated_at(event: AgingEvent, *, now: datetime) -> datetime:
-    """Return when the event was last updated; a time that has not come yet is nobody's."""
+def updated_at(event: EventTimes, *, now: datetime) -> datetime:
+    """Return when the event was last updated; times in the future are ignored."""
     series = event.series.last_observed_time if event.series else None
     times = [
         event.metadata.creation_timestamp,
@@ -90,7 +56,7 @@ def updated_at(event: AgingEvent, *, now: datetime) -> datetime:
 
 
 class EventTtl:
-    """Deletes old events again and again."""
+    """Deletes expired events periodically."""
 
     def __init__(self, client: Kube, *, clock: Clock, timings: Timings) -> None:
         self._client = client
@@ -100,20 +66,20 @@ class EventTtl:
         self._deleted = 0
 
     async def run(self) -> NoReturn:
-        """Delete old events whenever there may be some."""
+        """Delete expired events until cancelled."""
         while True:
             pause = self._period
             try:
                 pause = await self.sweep()
             except errors.BramleyError as error:
-                logger.warning("Events not swept", error=str(error))
+                logger.warning("Deleting expired events failed", error=str(error))
             await asyncio.sleep(pause.total_seconds())
 
     async def sweep(self) -> timedelta:
-        """Delete what is too old; return how long nothing else can become so."""
+        """Delete expired events; return the time until the next one can expire."""
         now = self._clock.now()
         oldest = now
-        async for page in self._client.pages(AgingEvent):
+        async for page in self._client.pages(EventTimes):
             for event in page.items:
                 updated = updated_at(event, now=now)
                 if updated + self._ttl <= now:
@@ -122,24 +88,55 @@ class EventTtl:
                     oldest = min(oldest, updated)
         return max(self._period, oldest + self._ttl - now)
 
-    async def _delete(self, event: AgingEvent) -> None:
+    async def _delete(self, event: EventTimes) -> None:
         metadata = event.metadata
         try:
             await self._client.delete(
-                AgingEvent,
+                EventTimes,
                 metadata.name,
                 namespace=metadata.namespace,
                 uid=metadata.uid,
                 resource_version=metadata.resource_version,
             )
         except (errors.NotFound, errors.Conflict):
-            # It is gone already, or it was updated and lives on.
+            # Deleted already, or updated since the list.
             return
         self._deleted += 1
         if self._deleted % _BATCH == 0:
             await asyncio.sleep(_PAUSE_SECONDS)
 
 
-def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> None:
-    """Add the deletion of old events to a manager."""
+def node_ttl(nodes: int, current: int) -> int:
+    """Return the seconds for a cluster of this size whose Nodes have `current` seconds."""
+    grown = max(seconds for limit, seconds in _STEPS if nodes > limit or not limit)
+    shrunk = max(seconds for limit, seconds in _STEPS if nodes > limit * 9 // 10 or not limit)
+    return min(max(current, grown), shrunk)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTtlReconciler:
+    """Keeps the annotation of each Node."""
+
+    kube: FencedKube
+    nodes: Cache[Node]
+
+    async def reconcile(self, node: Node) -> Outcome:
+        """Write the annotation if it differs."""
+        text = node.metadata.annotations.get(TTL_ANNOTATION, "")
+        desired = str(node_ttl(len(self.nodes), int(text) if text.isdecimal() else 0))
+        if text != desired and not node.deleting:
+            patch = {"metadata": {"annotations": {TTL_ANNOTATION: desired}}}
+            await self.kube.merge_patch(Node, node.name, patch, uid=node.uid)
+        return Settled()
+
+
+def add_event_ttl(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> None:
+    """Add the deletion of expired events to a manager."""
     manager.add_runnable(EventTtl(client, clock=clock, timings=timings).run)
+
+
+def add_node_ttl(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> None:
+    """Add the controller of the Node annotation to a manager."""
+    del client, clock, timings
+    reconciler = NodeTtlReconciler(manager.kube, manager.informer(Node).cache)
+    manager.add(Controller(reconciler, name="node-ttl").for_kind(Node))

@@ -17,14 +17,13 @@ from bramley.api.policy import (
     PodDisruptionBudgetStatus,
 )
 from bramley.api.rbac import AggregationRule, ClusterRole, PolicyRule
-from bramley.apiserver.controllers import clusterrole_aggregation
-from bramley.apiserver.controllers import disruption
+from bramley.apiserver.controllers import clusterrole_aggregation, disruption
 from bramley.base import errors
 from tests.unit.apiserver.controllers.a_cluster import a_cluster, settled
 from tests.unit.apiserver.controllers.test_deployments import a_deployment, a_world
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-PATIENCE = timedelta(minutes=2)
+DELETION_TIMEOUT = timedelta(minutes=2)
 
 
 def a_budget(
@@ -64,7 +63,7 @@ def test_what_a_budget_allows(
     pods = [a_pod(str(number), ready=number < ready) for number in range(expected)]
 
     found = disruption.count(
-        a_budget(spec), pods, expected=expected, now=NOW, patience=PATIENCE
+        a_budget(spec), pods, expected=expected, now=NOW, deletion_timeout=DELETION_TIMEOUT
     ).status
 
     assert (found.disruptions_allowed, found.desired_healthy, found.current_healthy) == (
@@ -82,14 +81,18 @@ def test_a_pod_that_was_evicted_counts_as_gone_but_not_for_ever() -> None:
     noted = {"a": NOW - timedelta(minutes=1), "b": NOW - timedelta(minutes=3), "c": NOW, "x": NOW}
 
     counted = disruption.count(
-        a_budget({"min_available": 1}, noted), pods, expected=4, now=NOW, patience=PATIENCE
+        a_budget({"min_available": 1}, noted),
+        pods,
+        expected=4,
+        now=NOW,
+        deletion_timeout=DELETION_TIMEOUT,
     )
 
     assert counted.status.disrupted_pods == {"a": NOW - timedelta(minutes=1)}
     assert counted.status.current_healthy == 2
     assert counted.again == timedelta(minutes=1)
-    assert [pod.name for pod in counted.late] == ["b"]
-    body: Any = disruption.patch(counted.status, noted)
+    assert [pod.name for pod in counted.not_deleted] == ["b"]
+    body: Any = disruption.status_patch(counted.status, noted)
     assert body["status"]["disruptedPods"] == {
         "a": "2025-12-31T23:59:00Z",
         "b": None,
@@ -102,7 +105,7 @@ def test_a_budget_that_cannot_be_counted_says_so() -> None:
     old = Condition(type="DisruptionAllowed", status="False", last_transition_time=NOW)
     budget = PodDisruptionBudget(status=PodDisruptionBudgetStatus(conditions=[old]))
 
-    [told] = disruption.told(
+    [told] = disruption.budget_conditions(
         budget, allowed=0, now=NOW + timedelta(hours=1), failure="no such thing"
     )
 
@@ -144,7 +147,7 @@ def test_a_role_made_of_others_has_each_of_their_rules_once() -> None:
     )
     parts = [a_role("b", "list", "get", to="whole"), a_role("a", "get", to="whole")]
 
-    found = clusterrole_aggregation.collected(whole, [whole, *parts, a_role("c", "watch")])
+    found = clusterrole_aggregation.aggregated_rules(whole, [whole, *parts, a_role("c", "watch")])
 
     assert [each.verbs for each in found] == [["get"], ["list"]]
 
@@ -170,4 +173,4 @@ def test_a_role_is_never_made_of_itself() -> None:
     place = ObjectMeta(name="x", labels={"to": "x"})
     role = ClusterRole(metadata=place, aggregation_rule=rule, rules=[PolicyRule(verbs=["get"])])
 
-    assert clusterrole_aggregation.collected(role, [role]) == []
+    assert clusterrole_aggregation.aggregated_rules(role, [role]) == []

@@ -8,7 +8,7 @@ from bramley.api.apiextensions import CustomResourceDefinition
 from bramley.api.core import ConfigMap, Namespace, Pod, ServiceAccount
 from bramley.api.meta import Condition, ObjectMeta, Resource
 from bramley.apiserver.controllers import namespaces
-from bramley.apiserver.controllers.namespaces import Emptied
+from bramley.apiserver.controllers.namespaces import DeletionResult
 from bramley.kube.client import Client
 from tests.unit.apiserver.controllers.a_cluster import (
     a_cluster,
@@ -96,7 +96,7 @@ async def test_every_namespace_has_its_default_account_and_gets_it_back() -> Non
 
 
 def test_an_attempt_without_trouble_says_five_times_that_all_is_well() -> None:
-    conditions = namespaces.decide([], Emptied(), now=NOW)
+    conditions = namespaces.deletion_conditions([], DeletionResult(), now=NOW)
 
     assert [each.status for each in conditions] == ["False"] * 5
     assert [each.reason for each in conditions] == [
@@ -110,10 +110,10 @@ def test_an_attempt_without_trouble_says_five_times_that_all_is_well() -> None:
 
 def test_a_status_that_stays_keeps_its_time_and_one_of_others_stays() -> None:
     foreign = Condition(type="Mine", status="True")
-    before = namespaces.decide([foreign], Emptied(), now=NOW)
-    emptied = Emptied(errors=["b", "a"])
+    before = namespaces.deletion_conditions([foreign], DeletionResult(), now=NOW)
+    result = DeletionResult(errors=["b", "a"])
 
-    after = namespaces.decide(before, emptied, now=NOW + timedelta(minutes=1))
+    after = namespaces.deletion_conditions(before, result, now=NOW + timedelta(minutes=1))
 
     times = {each.type: each.last_transition_time for each in after}
     assert after[0] == foreign

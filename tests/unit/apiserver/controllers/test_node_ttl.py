@@ -8,7 +8,7 @@ import pytest
 
 from bramley.api.core import Node
 from bramley.apiserver.controllers import ttl
-from bramley.apiserver.controllers.ttl import TTL, seconds_for
+from bramley.apiserver.controllers.ttl import TTL_ANNOTATION, node_ttl
 from tests.unit.apiserver.controllers.one_controller import a_world_with
 
 
@@ -29,16 +29,18 @@ from tests.unit.apiserver.controllers.one_controller import a_world_with
     ],
 )
 def test_time_grows_at_once_and_shrinks_late(nodes: int, now: int, wanted: int) -> None:
-    assert seconds_for(nodes, now) == wanted
+    assert node_ttl(nodes, now) == wanted
 
 
 async def test_every_node_is_told_and_a_changed_time_is_set_right() -> None:
-    async with a_world_with(ttl.add) as world:
+    async with a_world_with(ttl.add_node_ttl) as world:
         await world.node("mac-1")
         await asyncio.sleep(1)
-        assert (await world.kube.get(Node, "mac-1")).metadata.annotations[TTL] == "0"
+        assert (await world.kube.get(Node, "mac-1")).metadata.annotations[TTL_ANNOTATION] == "0"
 
-        await world.kube.merge_patch(Node, "mac-1", {"metadata": {"annotations": {TTL: "77"}}})
+        await world.kube.merge_patch(
+            Node, "mac-1", {"metadata": {"annotations": {TTL_ANNOTATION: "77"}}}
+        )
         await asyncio.sleep(1)
 
-        assert (await world.kube.get(Node, "mac-1")).metadata.annotations[TTL] == "0"
+        assert (await world.kube.get(Node, "mac-1")).metadata.annotations[TTL_ANNOTATION] == "0"

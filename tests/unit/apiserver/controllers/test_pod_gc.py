@@ -60,7 +60,7 @@ def test_a_pod_is_garbage_when(case: str) -> None:
         "ended": len(found.terminated),
         "never_scheduled": len(found.never_scheduled),
         "out_of_service": len(found.out_of_service),
-        "of_missing": sum(map(len, found.of_missing.values())),
+        "of_missing": sum(map(len, found.by_missing_node.values())),
     }
     assert {name for name, count in counted.items() if count} == ({why} if why else set())
 

@@ -59,7 +59,9 @@ def test_those_go_first_whose_loss_hurts_least() -> None:
     shuffled = random.Random(1).sample(ordered, len(ordered))
     crowd = [a_pod(f"x{number}", node="crowd") for number in range(20)]
 
-    found = active_pods.first_to_go(shuffled, [*ordered, *crowd], count=len(ordered) - 1, now=NOW)
+    found = active_pods.pods_to_delete(
+        shuffled, [*ordered, *crowd], count=len(ordered) - 1, now=NOW
+    )
 
     assert [pod.name for pod in found] == [pod.name for pod in ordered[:-1]]
 

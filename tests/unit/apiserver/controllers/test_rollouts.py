@@ -20,8 +20,7 @@ from bramley.api.apps import (
     RollingUpdate,
 )
 from bramley.api.meta import ObjectMeta
-from bramley.apiserver.controllers.deployments import revisions
-from bramley.apiserver.controllers.deployments import replica_counts
+from bramley.apiserver.controllers.deployments import replica_counts, revisions
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -41,7 +40,10 @@ def a_set(name: str, replicas: int, available: int = 0, age: int = 0, **marks: s
         name=name,
         uid=name,
         creation_timestamp=NOW - timedelta(minutes=age),
-        annotations={replica_counts.DESIRED: marks.get("desired", ""), replica_counts.MAX: marks.get("max", "")},
+        annotations={
+            replica_counts.DESIRED: marks.get("desired", ""),
+            replica_counts.MAX: marks.get("max", ""),
+        },
     )
     return ReplicaSet(
         metadata=meta,
@@ -220,9 +222,9 @@ def test_scaling_in_the_middle_of_a_rollout_stays_within_the_new_size_and_surge(
     after |= sizes(replica_counts.rescale(deployment, new, [old]))
 
     assert all(size >= 0 for size in after.values())
-    assert sum(after.values()) <= (wanted + replica_counts.max_surge(deployment) if wanted else 0) or (
-        sum(after.values()) == wanted
-    )
+    assert sum(after.values()) <= (
+        wanted + replica_counts.max_surge(deployment) if wanted else 0
+    ) or (sum(after.values()) == wanted)
 
 
 def test_a_template_has_one_hash_until_a_collision_is_counted() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from bramley.api.core import Event
 from bramley.apiserver.controllers import ttl
-from bramley.apiserver.controllers.ttl import AgingEvent
+from bramley.apiserver.controllers.ttl import EventTimes
 from bramley.base import virtual_time
 from tests.unit.apiserver.controllers.one_controller import World, a_world, a_world_with, running
 
@@ -33,7 +33,7 @@ TEXT = "2026-06-19T11:{:02}:00.000000Z"
 def test_an_event_was_updated(fields: dict[str, Any], minutes: int) -> None:
     body = {"metadata": {"creationTimestamp": NOW - timedelta(hours=1)}, **fields}
 
-    found = ttl.updated_at(msgspec.convert(body, AgingEvent), now=NOW)
+    found = ttl.updated_at(msgspec.convert(body, EventTimes), now=NOW)
 
     assert NOW - found == timedelta(minutes=minutes)
 
@@ -54,7 +54,7 @@ async def names(world: World) -> list[str]:
 
 
 async def test_an_event_goes_after_an_hour_and_one_that_is_updated_stays() -> None:
-    async with a_world_with(ttl.add) as world:
+    async with a_world_with(ttl.add_event_ttl) as world:
         await tell(world, "a")
         await tell(world, "b")
         await asyncio.sleep(1800)
@@ -77,7 +77,7 @@ async def test_many_old_events_go_a_batch_at_a_time() -> None:
             await tell(world, f"e{number}")
         await asyncio.sleep(3700)
 
-        async with running(world.manager(ttl.add)):
+        async with running(world.manager(ttl.add_event_ttl)):
             await asyncio.sleep(0.5)
             assert len(await names(world)) == 150
             await asyncio.sleep(2)
@@ -85,13 +85,13 @@ async def test_many_old_events_go_a_batch_at_a_time() -> None:
 
 
 async def test_while_nothing_can_be_due_nothing_is_listed() -> None:
-    async with a_world_with(ttl.add) as world:
+    async with a_world_with(ttl.add_event_ttl) as world:
         await tell(world, "a")
         await asyncio.sleep(70)
         asked: list[str] = []
         pages = world.kube.pages
 
-        def counted(kind: type[AgingEvent]) -> Any:
+        def counted(kind: type[EventTimes]) -> Any:
             asked.append(kind.resource.plural)
             return pages(kind)
 

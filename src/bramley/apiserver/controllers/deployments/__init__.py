@@ -1,5 +1,5 @@
-"""Deployments: Pods of a template that may change, by way of one ReplicaSet for each template.
+"""The Deployment controller: one ReplicaSet per template, scaled up and down as templates change.
 
-`amounts` is the arithmetic of a rollout, `revisions` tells templates apart and numbers them, `conditions` says how it goes,
-and `reconciler` does it.
+`replica_counts` is the arithmetic of a rollout, `revisions` identifies and numbers templates, `rollout_status` calculates the
+status, and `reconciler` makes the changes.
 """

@@ -1,6 +1,6 @@
-"""Rolls a Deployment from one template to the next, scales it, keeps its history, and says how that goes.
+"""The Deployment reconciler: rolls out templates, scales, keeps the revision history, and reports the progress.
 
-One pass takes one step and waits for what follows from it: the ReplicaSets' changes wake the Deployment again.
+Each reconcile takes one step; the changes of the ReplicaSets that follow from it enqueue the Deployment again.
 """
 
 from __future__ import annotations
@@ -12,17 +12,16 @@ from datetime import timedelta
 
 import msgspec
 
+from bramley.api import conditions
 from bramley.api.apps import Deployment, DeploymentStatus, ReplicaSet
 from bramley.api.core import Pod
 from bramley.api.label_selectors import LabelSelector, matches
-from bramley.apiserver.controllers.deployments import revisions
-from bramley.apiserver.controllers.deployments import status
-from bramley.apiserver.controllers.deployments import replica_counts
+from bramley.api.meta import ConditionStatus
+from bramley.apiserver.controllers.deployments import replica_counts, revisions, rollout_status
 from bramley.apiserver.controllers.deployments.replica_counts import Scale
-from bramley.apiserver.controllers.deployments.status import Conditions
-from bramley.apiserver.controllers.replica_sets import active_pods
-from bramley.apiserver.controllers.replica_sets import controller_ref
-from bramley.apiserver.controllers.replica_sets.active_pods import patch_of
+from bramley.apiserver.controllers.deployments.rollout_status import Conditions
+from bramley.apiserver.controllers.replica_sets import active_pods, controller_ref
+from bramley.apiserver.controllers.replica_sets.active_pods import status_patch
 from bramley.apiserver.controllers.replica_sets.reconciler import BY_CONTROLLER
 from bramley.apiserver.controllers.timings import Timings
 from bramley.base import errors
@@ -43,18 +42,18 @@ ORPHANS = "deployments.orphans"
 
 @dataclass(slots=True)
 class Rollout:
-    """One pass over one Deployment: its ReplicaSets, and what it will say."""
+    """One reconcile of a Deployment: its ReplicaSets, and the conditions to report."""
 
     deployment: Deployment
     new: ReplicaSet | None
     olds: list[ReplicaSet]
-    status: Conditions = field(default_factory=list)
+    conditions: Conditions = field(default_factory=list)
     collisions: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DeploymentReconciler:
-    """Brings Deployments from one template to the next."""
+    """Rolls out Deployments."""
 
     client: Client
     kube: FencedKube
@@ -64,7 +63,7 @@ class DeploymentReconciler:
     clock: Clock
 
     async def reconcile(self, deployment: Deployment) -> Outcome:
-        """Take the next step, and say how it goes."""
+        """Take the next step of the rollout, and report the status."""
         if deployment.spec.selector == LabelSelector():
             message = "This deployment is selecting all pods. A non-empty selector is required."
             self.recorder.warning(deployment, "SelectingAll", message)
@@ -73,9 +72,9 @@ class DeploymentReconciler:
         if deployment.deleting:
             return await self._report(rollout, progress=False)
         now = self.clock.now()
-        rollout.conditions = status.paused(deployment, rollout.conditions, now)
+        rollout.conditions = rollout_status.paused(deployment, rollout.conditions, now)
         if deployment.spec.paused or _was_scaled(rollout):
-            await self._keep_numbers(rollout)
+            await self._sync_revision(rollout)
             await self._rescale(rollout)
             if deployment.spec.paused:
                 await self._clean_up(rollout)
@@ -91,50 +90,52 @@ class DeploymentReconciler:
             *self.sets.indexed(BY_DEPLOYMENT, deployment.uid),
             *self.sets.indexed(ORPHANS, deployment.namespace),
         ]
-        claim = controller_ref.decide(deployment, deployment.spec.selector, candidates)
-        sets = await controller_ref.settle(self.kube, deployment, claim)
-        new = revisions.find_new(deployment, sets)
+        claim = controller_ref.claim_objects(deployment, deployment.spec.selector, candidates)
+        sets = await controller_ref.adopt_and_release(self.kube, deployment, claim)
+        new = revisions.find_new_replica_set(deployment, sets)
         olds = [each for each in sets if new is None or each.uid != new.uid]
-        said = list(deployment.status.conditions)
-        return Rollout(deployment, new, olds, said, deployment.status.collision_count)
+        before = deployment.status
+        return Rollout(deployment, new, olds, before.conditions, before.collision_count)
 
     async def _roll(self, rollout: Rollout) -> None:
         new = await self._ensure_new(rollout)
-        steps = replica_counts.roll(rollout.deployment, new, rollout.olds) if new is not None else []
+        steps = (
+            replica_counts.roll(rollout.deployment, new, rollout.olds) if new is not None else []
+        )
         for step in steps:
             await self._scale(rollout, step)
         if not steps and self._is_complete(rollout):
             await self._clean_up(rollout)
 
     async def _recreate(self, rollout: Rollout) -> None:
-        await self._keep_numbers(rollout)
+        await self._sync_revision(rollout)
         active = [each for each in rollout.olds if each.spec.replicas]
         for each in active:
             await self._scale(rollout, Scale(each, 0))
         if active or any(self._has_pods(each) for each in rollout.olds):
             return
         new = await self._ensure_new(rollout)
-        wanted = rollout.deployment.spec.replicas
-        if new is not None and new.spec.replicas != wanted:
-            await self._scale(rollout, Scale(new, wanted))
+        desired = rollout.deployment.spec.replicas
+        if new is not None and new.spec.replicas != desired:
+            await self._scale(rollout, Scale(new, desired))
         elif self._is_complete(rollout):
             await self._clean_up(rollout)
 
     def _has_pods(self, owner: ReplicaSet) -> bool:
-        """Tell whether Pods of an old template are still there; those that ended do not count."""
+        """Return whether a ReplicaSet still has Pods that have not ended."""
         found = self.pods.indexed(BY_CONTROLLER, owner.uid)
         return any(pod.deleting or active_pods.is_active(pod) for pod in found)
 
     async def _ensure_new(self, rollout: Rollout) -> ReplicaSet | None:
-        """Return the ReplicaSet of the present template, made when there is none."""
+        """Return the ReplicaSet of the current template, and create it if there is none."""
         if rollout.new is None:
             rollout.new = await self._create(rollout)
         else:
-            await self._keep_numbers(rollout)
+            await self._sync_revision(rollout)
         return rollout.new
 
     async def _create(self, rollout: Rollout) -> ReplicaSet | None:
-        deployment, now = rollout.deployment, self.clock.now()
+        deployment = rollout.deployment
         revision = revisions.next_revision(rollout.olds)
         size = replica_counts.size_of_new(deployment, 0, rollout.olds)
         body = revisions.body(deployment, revision=revision, replicas=size)
@@ -144,23 +145,23 @@ class DeploymentReconciler:
                 ReplicaSet.resource, body, namespace=deployment.namespace
             )
         except errors.AlreadyExists:
-            return await self._taken(rollout, name)
+            return await self._existing(rollout, name)
         except errors.BramleyError as error:
-            await self._tell_failure(rollout, f'Failed to create new replica set "{name}": {error}')
+            message = f'Failed to create new replica set "{name}": {error}'
+            self._set_progressing(rollout, "False", rollout_status.CREATE_FAILED, message)
+            await self._report(rollout, progress=False)
             raise
         made = self.kube.record_write(msgspec.convert(wire, ReplicaSet))
         if size:
             message = f"Scaled up replica set {name} from 0 to {size}"
             self.recorder.event(deployment, "ScalingReplicaSet", message)
-        if status.has_deadline(deployment):
-            told = f'Created new replica set "{name}"'
-            said = status.said(status.PROGRESSING, "True", status.CREATED, told, now)
-            rollout.conditions = status.put(rollout.conditions, said)
-        await self._number(deployment, revision)
+        message = f'Created new replica set "{name}"'
+        self._set_progressing(rollout, "True", rollout_status.CREATED, message)
+        await self._set_revision(deployment, revision)
         return made
 
-    async def _taken(self, rollout: Rollout, name: str) -> ReplicaSet | None:
-        """Take the one that is there if it is ours and the same; else count the collision and take another name."""
+    async def _existing(self, rollout: Rollout, name: str) -> ReplicaSet | None:
+        """Return the existing ReplicaSet of this name if it is ours and equal; else count a hash collision."""
         deployment = rollout.deployment
         found = await self.kube.get(ReplicaSet, name, namespace=deployment.namespace)
         controller = controller_ref.controller_of(found)
@@ -171,35 +172,36 @@ class DeploymentReconciler:
         rollout.collisions = (deployment.status.collision_count or 0) + 1
         return None
 
-    async def _tell_failure(self, rollout: Rollout, message: str) -> None:
-        if status.has_deadline(rollout.deployment):
-            now = self.clock.now()
-            said = status.said(
-                status.PROGRESSING, "False", status.CREATE_FAILED, message, now
+    def _set_progressing(
+        self, rollout: Rollout, status: ConditionStatus, reason: str, message: str
+    ) -> None:
+        if rollout_status.has_deadline(rollout.deployment):
+            rollout.conditions = rollout_status.set_condition(
+                rollout.conditions,
+                rollout_status.PROGRESSING,
+                status,
+                reason=reason,
+                message=message,
+                now=self.clock.now(),
             )
-            rollout.conditions = status.put(rollout.conditions, said)
-        await self._report(rollout, progress=False)
 
-    async def _keep_numbers(self, rollout: Rollout) -> None:
-        """Give the present ReplicaSet its annotations and number, and the Deployment the same number."""
+    async def _sync_revision(self, rollout: Rollout) -> None:
+        """Set annotations and revision of the new ReplicaSet, and the same revision on the Deployment."""
         new, deployment = rollout.new, rollout.deployment
         if new is None:
             return
         revision = revisions.next_revision(rollout.olds)
-        wanted = revisions.marks(deployment, revision, new)
+        desired = revisions.desired_annotations(deployment, revision, new)
         ready = deployment.spec.min_ready_seconds
-        if wanted != new.metadata.annotations or ready != new.spec.min_ready_seconds:
-            patch = {"metadata": {"annotations": wanted}, "spec": {"minReadySeconds": ready}}
+        if desired != new.metadata.annotations or ready != new.spec.min_ready_seconds:
+            patch = {"metadata": {"annotations": desired}, "spec": {"minReadySeconds": ready}}
             rollout.new = await self._patch_set(new, patch)
-        await self._number(deployment, revisions.revision_of(rollout.new or new))
-        has_said = status.find(rollout.conditions, status.PROGRESSING)
-        if status.has_deadline(deployment) and has_said is None:
-            told = f'Found new replica set "{new.name}"'
-            now = self.clock.now()
-            said = status.said(status.PROGRESSING, "True", status.FOUND, told, now)
-            rollout.conditions = status.put(rollout.conditions, said)
+        await self._set_revision(deployment, revisions.revision_of(rollout.new or new))
+        if conditions.find(rollout.conditions, rollout_status.PROGRESSING) is None:
+            message = f'Found new replica set "{new.name}"'
+            self._set_progressing(rollout, "True", rollout_status.FOUND, message)
 
-    async def _number(self, deployment: Deployment, revision: int) -> None:
+    async def _set_revision(self, deployment: Deployment, revision: int) -> None:
         if revisions.revision_of(deployment) == revision:
             return
         patch = {"metadata": {"annotations": {revisions.REVISION: str(revision)}}}
@@ -208,7 +210,7 @@ class DeploymentReconciler:
             deployment.name,
             patch,
             namespace=deployment.namespace,
-            # By way of the status, since a changed annotation would else count as a new generation.
+            # Through the status subresource, since otherwise the annotation would increase the generation.
             subresource="status",
             uid=deployment.uid,
         )
@@ -220,7 +222,7 @@ class DeploymentReconciler:
 
     async def _scale(self, rollout: Rollout, step: Scale) -> None:
         owner, deployment = step.owner, rollout.deployment
-        annotations = revisions.sizes(deployment)
+        annotations = revisions.size_annotations(deployment)
         patch = {"spec": {"replicas": step.replicas}, "metadata": {"annotations": annotations}}
         changed = await self._patch_set(owner, patch)
         if rollout.new is not None and rollout.new.uid == owner.uid:
@@ -229,8 +231,8 @@ class DeploymentReconciler:
             rollout.olds = [changed if each.uid == owner.uid else each for each in rollout.olds]
         before, after = owner.spec.replicas, step.replicas
         if before != after:
-            way = "up" if before < after else "down"
-            message = f"Scaled {way} replica set {owner.name} from {before} to {after}"
+            direction = "up" if before < after else "down"
+            message = f"Scaled {direction} replica set {owner.name} from {before} to {after}"
             self.recorder.event(deployment, "ScalingReplicaSet", message)
 
     async def _patch_set(self, owner: ReplicaSet, patch: Mapping[str, object]) -> ReplicaSet:
@@ -250,40 +252,40 @@ class DeploymentReconciler:
                 await self.kube.delete(each)
 
     def _is_complete(self, rollout: Rollout) -> bool:
-        return status.is_complete(rollout.deployment, self._counted(rollout))
+        return rollout_status.is_complete(rollout.deployment, self._calculate_status(rollout))
 
-    def _counted(self, rollout: Rollout) -> DeploymentStatus:
-        return status.count(
+    def _calculate_status(self, rollout: Rollout) -> DeploymentStatus:
+        return rollout_status.calculate_status(
             rollout.deployment,
             rollout.new,
             rollout.olds,
-            status=rollout.conditions,
+            conditions=rollout.conditions,
             now=self.clock.now(),
         )
 
     async def _report(self, rollout: Rollout, *, progress: bool) -> Outcome:
         deployment, now = rollout.deployment, self.clock.now()
-        counted = self._counted(rollout)
-        said = counted.conditions
+        counted = self._calculate_status(rollout)
+        reported = counted.conditions
         if progress:
-            said = status.progress(deployment, rollout.new, counted, now)
-            said = status.failures(said, rollout.new, rollout.olds)
+            reported = rollout_status.progress(deployment, rollout.new, counted, now)
+            reported = rollout_status.failures(reported, rollout.new, rollout.olds)
         status = msgspec.structs.replace(
-            counted, status=said, collision_count=rollout.collisions
+            counted, conditions=reported, collision_count=rollout.collisions
         )
         if status != deployment.status:
             with suppress(errors.NotFound):
                 await self.kube.merge_patch(
                     Deployment,
                     deployment.name,
-                    patch_of(status),
+                    status_patch(status),
                     namespace=deployment.namespace,
                     subresource="status",
                     uid=deployment.uid,
                 )
-        current = status.find(said, status.PROGRESSING)
-        left = status.time_left(deployment, current, now) if progress else None
-        if left is None or status.is_complete(deployment, status):
+        current = conditions.find(reported, rollout_status.PROGRESSING)
+        left = rollout_status.time_left(deployment, current, now) if progress else None
+        if left is None or rollout_status.is_complete(deployment, status):
             return Settled()
         return CheckAgain(
             max(left, timedelta()) + timedelta(seconds=1), "the rollout has a deadline"
@@ -291,20 +293,22 @@ class DeploymentReconciler:
 
 
 def _was_scaled(rollout: Rollout) -> bool:
-    """Tell whether the Deployment's size changed since its ReplicaSets were last sized for it."""
+    """Return whether the Deployment was scaled since its ReplicaSets were last sized for it."""
     everyone: Sequence[ReplicaSet] = [
         *rollout.olds,
         *([rollout.new] if rollout.new is not None else []),
     ]
-    said = (
-        each.metadata.annotations.get(replica_counts.DESIRED) for each in everyone if each.spec.replicas
+    sized_for = (
+        each.metadata.annotations.get(replica_counts.DESIRED)
+        for each in everyone
+        if each.spec.replicas
     )
-    wanted = str(rollout.deployment.spec.replicas)
-    return any(each is not None and each.isdigit() and each != wanted for each in said)
+    desired = str(rollout.deployment.spec.replicas)
+    return any(each is not None and each.isdigit() and each != desired for each in sized_for)
 
 
 def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> None:
-    """Roll Deployments out; the ReplicaSets' controller must be there too, for it indexes their Pods."""
+    """Add the Deployment controller; it needs that of ReplicaSets, which indexes the Pods."""
     del timings
     sets, deployments = manager.informer(ReplicaSet).cache, manager.informer(Deployment).cache
 
@@ -319,16 +323,18 @@ def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> 
     pods = manager.informer(Pod).cache
     recorder = manager.recorder(NAME)
     reconciler = DeploymentReconciler(client, manager.kube, sets, pods, recorder, clock)
-    waking = _Waking(sets, deployments)
+    watches_to = _Watches(sets, deployments)
     controller = Controller(reconciler, name="deployment").for_kind(Deployment).owns(ReplicaSet)
     manager.add(
-        controller.watches(ReplicaSet, to=waking.could_adopt).watches(Pod, to=waking.waiting)
+        controller.watches(ReplicaSet, to=watches_to.could_adopt).watches(
+            Pod, to=watches_to.waiting
+        )
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Waking:
-    """Whom a change wakes that does not own what changed."""
+class _Watches:
+    """Deployments to enqueue for changes of objects that they do not own."""
 
     sets: Cache[ReplicaSet]
     deployments: Cache[Deployment]
@@ -344,7 +350,7 @@ class _Waking:
         ]
 
     def waiting(self, pod: Pod) -> list[Key]:
-        """Return the Deployment of a Pod whose end another template may wait for."""
+        """Return the Deployment of a Pod if it waits for old Pods to end."""
         ref = controller_ref.controller_of(pod)
         owner = self.sets.find(Key(pod.namespace or "", ref.name)) if ref is not None else None
         above = controller_ref.controller_of(owner) if owner is not None else None

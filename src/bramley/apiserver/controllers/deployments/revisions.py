@@ -1,4 +1,4 @@
-"""Which ReplicaSet stands for which template, and the numbers that people roll back to. Pure."""
+"""Revisions of a Deployment: which ReplicaSet has which template, and the revision numbers for a rollback. Pure."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ HASH_LABEL = "pod-template-hash"
 REVISION = "deployment.kubernetes.io/revision"
 HISTORY = "deployment.kubernetes.io/revision-history"
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-# Neither copied from a Deployment to its ReplicaSets, nor back.
-_OWN = frozenset(
+# Not copied from a Deployment to its ReplicaSets.
+_NOT_COPIED = frozenset(
     {_LAST_APPLIED, REVISION, HISTORY, DESIRED, MAX, "deprecated.deployment.rollback.to"}
 )
 _LONGEST_NAME = 253
 _LONGEST_HISTORY = 2000
-# Letters and digits that form no words.
+# Letters and digits that cannot form words.
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 
 def plain(template: Template) -> Template:
-    """Return a template without what a ReplicaSet adds to it, for comparing."""
+    """Return a template without what a ReplicaSet adds to it, for comparison."""
     meta = {
         key: value
         for key, value in (template.get("metadata") or {}).items()
@@ -44,7 +44,7 @@ def plain(template: Template) -> Template:
 
 
 def template_hash(template: Template, collisions: int | None) -> str:
-    """Return a short name for a template; another one for each collision counted so far."""
+    """Return the hash of a template and the number of collisions so far."""
     text = msgspec.json.encode([plain(template), collisions or 0], order="deterministic")
     number = int.from_bytes(hashlib.blake2s(text, digest_size=6).digest())
     letters = []
@@ -54,34 +54,36 @@ def template_hash(template: Template, collisions: int | None) -> str:
     return "".join(letters)
 
 
-def find_new(deployment: Deployment, sets: Sequence[ReplicaSet]) -> ReplicaSet | None:
-    """Return the ReplicaSet of the Deployment's present template; of several the oldest."""
-    wanted = plain(deployment.spec.template)
+def find_new_replica_set(deployment: Deployment, sets: Sequence[ReplicaSet]) -> ReplicaSet | None:
+    """Return the ReplicaSet of the Deployment's current template, the oldest if there are several."""
+    desired = plain(deployment.spec.template)
     named = template_hash(deployment.spec.template, deployment.status.collision_count)
     aged = by_age(sets)
-    same = (each for each in aged if plain(each.spec.template) == wanted)
-    # A server may complete a ReplicaSet's template differently; one that we made for this template is the one.
+    same = (each for each in aged if plain(each.spec.template) == desired)
+    # A server may default a ReplicaSet's template differently; then the label with the hash identifies it.
     made = (each for each in aged if each.metadata.labels.get(HASH_LABEL) == named)
     return next(same, None) or next(made, None)
 
 
 def revision_of(thing: Deployment | ReplicaSet) -> int:
-    """Return the number of a revision; nothing when it has none."""
+    """Return the revision number, or zero if there is none."""
     text = thing.metadata.annotations.get(REVISION, "")
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
 def next_revision(olds: Sequence[ReplicaSet]) -> int:
-    """Return the number of the present revision, after these."""
+    """Return the revision number that follows these."""
     return max((revision_of(each) for each in olds), default=0) + 1
 
 
-def marks(deployment: Deployment, revision: int, existing: ReplicaSet | None) -> dict[str, str]:
-    """Return the annotations that the present ReplicaSet shall have."""
+def desired_annotations(
+    deployment: Deployment, revision: int, existing: ReplicaSet | None
+) -> dict[str, str]:
+    """Return the desired annotations of the new ReplicaSet."""
     given = deployment.metadata.annotations
-    copied = {key: value for key, value in given.items() if key not in _OWN}
+    copied = {key: value for key, value in given.items() if key not in _NOT_COPIED}
     if existing is None:
-        return {**copied, REVISION: str(revision), **sizes(deployment)}
+        return {**copied, REVISION: str(revision), **size_annotations(deployment)}
     found = existing.metadata.annotations
     result = {**found, **copied}
     before = revision_of(existing)
@@ -100,29 +102,29 @@ def _with_history(history: str, before: str) -> str:
     return ",".join(numbers)
 
 
-def sizes(deployment: Deployment) -> dict[str, str]:
-    """Return the annotations that say for which size of the Deployment a ReplicaSet was scaled."""
-    wanted = deployment.spec.replicas
-    return {DESIRED: str(wanted), MAX: str(wanted + max_surge(deployment))}
+def size_annotations(deployment: Deployment) -> dict[str, str]:
+    """Return the annotations with the Deployment's size for which a ReplicaSet was scaled."""
+    desired = deployment.spec.replicas
+    return {DESIRED: str(desired), MAX: str(desired + max_surge(deployment))}
 
 
 def body(deployment: Deployment, *, revision: int, replicas: int) -> dict[str, Any]:
-    """Return the ReplicaSet of the present template."""
+    """Return the ReplicaSet of the current template as JSON."""
     named = template_hash(deployment.spec.template, deployment.status.collision_count)
     template = deployment.spec.template
     meta: Mapping[str, Any] = template.get("metadata") or {}
     labels = {**(meta.get("labels") or {}), HASH_LABEL: named}
     selector = msgspec.to_builtins(deployment.spec.selector)
     selector["matchLabels"] = {**selector.get("matchLabels", {}), HASH_LABEL: named}
-    room = _LONGEST_NAME - len(named) - 1
+    prefix = deployment.name[: _LONGEST_NAME - len(named) - 1]
     return {
         "apiVersion": ReplicaSet.resource.api_version,
         "kind": ReplicaSet.resource.kind,
         "metadata": {
-            "name": f"{deployment.name[:room]}-{named}",
+            "name": f"{prefix}-{named}",
             "labels": labels,
-            "annotations": marks(deployment, revision, None),
-            "ownerReferences": [controller_ref.owner_wire(deployment)],
+            "annotations": desired_annotations(deployment, revision, None),
+            "ownerReferences": [controller_ref.controller_ref_wire(deployment)],
         },
         "spec": {
             "replicas": replicas,
@@ -134,7 +136,7 @@ def body(deployment: Deployment, *, revision: int, replicas: int) -> dict[str, A
 
 
 def superfluous(deployment: Deployment, olds: Sequence[ReplicaSet]) -> list[ReplicaSet]:
-    """Return the old ReplicaSets that nobody will roll back to; those with Pods stay."""
+    """Return the old ReplicaSets beyond the history limit, except those with Pods."""
     limit = deployment.spec.revision_history_limit
     if limit is None:
         return []

@@ -1,5 +1,5 @@
-"""ReplicaSets: as many Pods as are wanted, no more and no fewer.
+"""The ReplicaSet controller: keeps the desired number of Pods.
 
-`claiming` says which Pods are a ReplicaSet's own, `ranking` which of them go first, `counting` what its status says, and
-`reconciler` does it.
+`controller_ref` adopts and releases Pods, `active_pods` ranks them for deletion and calculates the status, and `reconciler`
+makes the changes.
 """

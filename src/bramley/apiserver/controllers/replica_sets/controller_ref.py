@@ -1,6 +1,6 @@
-"""Whose is it: objects that a selector finds belong to one controller at a time, by a reference that they carry.
+"""Controller references: an object that a selector matches belongs to at most one controller, named by its owner reference.
 
-What matches and belongs to nobody is adopted, what does not match any more is released; what belongs to another is left.
+Matching objects without a controller are adopted; owned objects that no longer match are released.
 """
 
 from __future__ import annotations
@@ -20,51 +20,51 @@ from bramley.runtime.writes import FencedKube
 
 @dataclass(frozen=True, slots=True)
 class Claim(Generic[K]):
-    """What is ours, what we would adopt and what we let go."""
+    """The objects that an owner has, will adopt and will release."""
 
     ours: list[K] = field(default_factory=list)
     adopt: list[K] = field(default_factory=list)
     release: list[K] = field(default_factory=list)
 
 
-def controller_of(thing: Object) -> OwnerReference | None:
-    """Return the reference to the controller of an object, if it has one."""
-    return next((ref for ref in thing.metadata.owner_references if ref.controller), None)
+def controller_of(item: Object) -> OwnerReference | None:
+    """Return the reference to an object's controller, if there is one."""
+    return next((ref for ref in item.metadata.owner_references if ref.controller), None)
 
 
-def decide(owner: Object, selector: LabelSelector, things: Iterable[K]) -> Claim[K]:
-    """Return how the things stand to an owner with this selector."""
+def claim_objects(owner: Object, selector: LabelSelector, objects: Iterable[K]) -> Claim[K]:
+    """Return which of the objects an owner with this selector has, adopts and releases."""
     claim: Claim[K] = Claim()
-    for thing in things:
-        controller = controller_of(thing)
-        fits = matches(selector, thing.metadata.labels)
+    for item in objects:
+        controller = controller_of(item)
+        is_match = matches(selector, item.metadata.labels)
         if controller is None:
-            if fits and not owner.deleting and not thing.deleting:
-                claim.adopt.append(thing)
+            if is_match and not owner.deleting and not item.deleting:
+                claim.adopt.append(item)
         elif controller.uid == owner.uid:
-            # One that ends keeps what it has, so that garbage collection can take it along.
-            (claim.ours if fits or owner.deleting else claim.release).append(thing)
+            # An owner that is being deleted releases nothing: garbage collection deletes its dependents.
+            (claim.ours if is_match or owner.deleting else claim.release).append(item)
     return claim
 
 
-async def settle(kube: FencedKube, owner: Object, claim: Claim[K]) -> list[K]:
-    """Adopt and release; return what is ours then."""
-    for thing in claim.release:
-        left = [ref for ref in thing.metadata.owner_references if ref.uid != owner.uid]
+async def adopt_and_release(kube: FencedKube, owner: Object, claim: Claim[K]) -> list[K]:
+    """Adopt and release; return what the owner has then."""
+    for item in claim.release:
+        left = [ref for ref in item.metadata.owner_references if ref.uid != owner.uid]
         with suppress(errors.NotFound, errors.Conflict):
-            await _set_owners(kube, thing, left)
-    if not claim.adopt or not await _still_lives(kube, owner):
+            await _set_owners(kube, item, left)
+    if not claim.adopt or not await _still_exists(kube, owner):
         return claim.ours
     adopted: list[K] = []
-    for thing in claim.adopt:
-        owners = [*thing.metadata.owner_references, reference_to(owner)]
+    for item in claim.adopt:
+        owners = [*item.metadata.owner_references, new_controller_ref(owner)]
         with suppress(errors.NotFound):
-            adopted.append(await _set_owners(kube, thing, owners))
+            adopted.append(await _set_owners(kube, item, owners))
     return [*claim.ours, *adopted]
 
 
-async def _still_lives(kube: FencedKube, owner: Object) -> bool:
-    """Ask the API once more before anything is adopted: the cache may not know yet that the owner ends."""
+async def _still_exists(kube: FencedKube, owner: Object) -> bool:
+    """Read the owner again before anything is adopted: the cache may not show yet that it is being deleted."""
     try:
         live = await kube.get(type(owner), owner.name, namespace=owner.namespace)
     except errors.NotFound:
@@ -72,11 +72,11 @@ async def _still_lives(kube: FencedKube, owner: Object) -> bool:
     return live.uid == owner.uid and not live.deleting
 
 
-async def _set_owners(kube: FencedKube, thing: K, owners: list[OwnerReference]) -> K:
-    meta = thing.metadata
+async def _set_owners(kube: FencedKube, item: K, owners: list[OwnerReference]) -> K:
+    meta = item.metadata
     patch = {"metadata": {"ownerReferences": [msgspec.to_builtins(ref) for ref in owners]}}
     return await kube.merge_patch(
-        type(thing),
+        type(item),
         meta.name,
         patch,
         namespace=meta.namespace,
@@ -85,8 +85,8 @@ async def _set_owners(kube: FencedKube, thing: K, owners: list[OwnerReference]) 
     )
 
 
-def reference_to(owner: Object) -> OwnerReference:
-    """Return the reference by which an owner controls what it made."""
+def new_controller_ref(owner: Object) -> OwnerReference:
+    """Return a controller reference to an owner."""
     return OwnerReference(
         api_version=owner.resource.api_version,
         kind=owner.resource.kind,
@@ -97,7 +97,7 @@ def reference_to(owner: Object) -> OwnerReference:
     )
 
 
-def owner_wire(owner: Object) -> Mapping[str, Any]:
-    """Return that reference as plain JSON values."""
-    wire: Mapping[str, Any] = msgspec.to_builtins(reference_to(owner))
+def controller_ref_wire(owner: Object) -> Mapping[str, Any]:
+    """Return a controller reference to an owner as JSON."""
+    wire: Mapping[str, Any] = msgspec.to_builtins(new_controller_ref(owner))
     return wire

@@ -1,6 +1,6 @@
-"""Makes and removes Pods until a ReplicaSet has as many as it wants, and says how many there are.
+"""The ReplicaSet reconciler: creates and deletes Pods until a ReplicaSet has the desired number, and reports the status.
 
-Pods are made in batches that double, so that a template which the API refuses costs one refusal and not a hundred.
+Pods are created in batches of doubling size, so that a template which the API rejects costs one rejection and not a hundred.
 """
 
 from __future__ import annotations
@@ -15,10 +15,8 @@ import msgspec
 from bramley.api.apps import ReplicaSet
 from bramley.api.core import Pod
 from bramley.api.label_selectors import matches
-from bramley.apiserver.controllers.replica_sets import active_pods
-from bramley.apiserver.controllers.replica_sets import active_pods
-from bramley.apiserver.controllers.replica_sets import controller_ref
-from bramley.apiserver.controllers.replica_sets.active_pods import patch_of
+from bramley.apiserver.controllers.replica_sets import active_pods, controller_ref
+from bramley.apiserver.controllers.replica_sets.active_pods import status_patch
 from bramley.apiserver.controllers.timings import Timings
 from bramley.base import errors
 from bramley.base.clock import Clock
@@ -39,7 +37,7 @@ ORPHANS = "replica_sets.orphans"
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSetReconciler:
-    """Keeps as many Pods as each ReplicaSet wants."""
+    """Keeps the desired number of Pods of each ReplicaSet."""
 
     client: Client
     kube: FencedKube
@@ -49,28 +47,28 @@ class ReplicaSetReconciler:
     clock: Clock
 
     async def reconcile(self, owner: ReplicaSet) -> Outcome:
-        """Make or remove Pods, and say how many there are."""
+        """Create or delete Pods, and report the status."""
         candidates = [
             *self.pods.indexed(BY_CONTROLLER, owner.uid),
             *self.pods.indexed(ORPHANS, owner.namespace),
         ]
         active = [pod for pod in candidates if active_pods.is_active(pod)]
-        claim = controller_ref.decide(owner, owner.spec.selector, active)
-        pods = await controller_ref.settle(self.kube, owner, claim)
+        claim = controller_ref.claim_objects(owner, owner.spec.selector, active)
+        pods = await controller_ref.adopt_and_release(self.kube, owner, claim)
         failure = "" if owner.deleting else await self._manage(owner, pods)
         await self._report(owner, pods, failure)
         if failure:
-            # A refusal may be one of quota or policy, which others change without a word to us: so it is tried again.
+            # Retried with backoff: a quota or policy may have rejected the Pod, and no event reports when that changes.
             raise errors.ApiUnavailable(failure)
         after = active_pods.next_available(owner, pods, self.clock.now())
-        return Settled() if after is None else CheckAgain(after, "a Pod is not ready for long yet")
+        return Settled() if after is None else CheckAgain(after, "a Pod is ready but not available")
 
     async def _manage(self, owner: ReplicaSet, pods: Sequence[Pod]) -> str:
-        wanted = owner.spec.replicas
-        if len(pods) < wanted:
-            return await self._create(owner, min(wanted - len(pods), BURST))
-        if len(pods) > wanted:
-            return await self._remove(owner, pods, min(len(pods) - wanted, BURST))
+        desired = owner.spec.replicas
+        if len(pods) < desired:
+            return await self._create(owner, min(desired - len(pods), BURST))
+        if len(pods) > desired:
+            return await self._delete(owner, pods, min(len(pods) - desired, BURST))
         return ""
 
     async def _create(self, owner: ReplicaSet, count: int) -> str:
@@ -86,21 +84,23 @@ class ReplicaSetReconciler:
 
     async def _create_one(self, owner: ReplicaSet, body: dict[str, object]) -> str:
         try:
-            made = await self.client.create_wire(Pod.resource, body, namespace=owner.namespace)
+            created = await self.client.create_wire(Pod.resource, body, namespace=owner.namespace)
         except errors.BramleyError as error:
             if "because it is being terminated" in str(error):
                 return ""
             self.recorder.warning(owner, "FailedCreate", f"Error creating: {error}")
             return str(error)
-        pod = self.kube.record_write(msgspec.convert(made, Pod))
+        pod = self.kube.record_write(msgspec.convert(created, Pod))
         self.recorder.event(owner, "SuccessfulCreate", f"Created pod: {pod.name}")
         return ""
 
-    async def _remove(self, owner: ReplicaSet, pods: Sequence[Pod], count: int) -> str:
-        chosen = active_pods.first_to_go(pods, self._family(owner), count=count, now=self.clock.now())
-        return await _first(self._remove_one(owner, pod) for pod in chosen)
+    async def _delete(self, owner: ReplicaSet, pods: Sequence[Pod], count: int) -> str:
+        chosen = active_pods.pods_to_delete(
+            pods, self._related_pods(owner), count=count, now=self.clock.now()
+        )
+        return await _first(self._delete_one(owner, pod) for pod in chosen)
 
-    async def _remove_one(self, owner: ReplicaSet, pod: Pod) -> str:
+    async def _delete_one(self, owner: ReplicaSet, pod: Pod) -> str:
         try:
             await self.kube.delete(pod)
         except errors.NotFound:
@@ -111,28 +111,29 @@ class ReplicaSetReconciler:
         self.recorder.event(owner, "SuccessfulDelete", f"Deleted pod: {pod.name}")
         return ""
 
-    def _family(self, owner: ReplicaSet) -> Iterable[Pod]:
+    def _related_pods(self, owner: ReplicaSet) -> Iterable[Pod]:
         """Return the Pods of all ReplicaSets that the same Deployment controls."""
         controller = controller_ref.controller_of(owner)
-        kin = [
+        siblings = [
             each
             for each in self.sets.all(namespace=owner.namespace)
             if (ref := controller_ref.controller_of(each)) is not None
             and controller is not None
             and ref.uid == controller.uid
         ]
-        for each in kin or [owner]:
+        for each in siblings or [owner]:
             yield from self.pods.indexed(BY_CONTROLLER, each.uid)
 
     async def _report(self, owner: ReplicaSet, pods: Sequence[Pod], failure: str) -> None:
-        status = active_pods.count(owner, pods, failure=failure, now=self.clock.now())
+        now = self.clock.now()
+        status = active_pods.calculate_status(owner, pods, failure=failure, now=now)
         if status == owner.status:
             return
         with suppress(errors.NotFound):
             await self.kube.merge_patch(
                 ReplicaSet,
                 owner.name,
-                patch_of(status, always=("replicas",)),
+                status_patch(status, always=("replicas",)),
                 namespace=owner.namespace,
                 subresource="status",
                 uid=owner.uid,
@@ -140,20 +141,20 @@ class ReplicaSetReconciler:
 
 
 async def _first(acts: Iterable[Coroutine[None, None, str]]) -> str:
-    """Do all at once and return what went wrong first in their order; nothing when all went well."""
+    """Run all concurrently and return the first failure in their order; empty if there is none."""
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(act) for act in acts]
     return next((task.result() for task in tasks if task.result()), "")
 
 
 def pod_of(owner: ReplicaSet) -> dict[str, object]:
-    """Return the Pod that a ReplicaSet's template describes."""
+    """Return the Pod of a ReplicaSet's template as JSON."""
     template = owner.spec.template
     meta = template.get("metadata") or {}
     kept = {key: meta[key] for key in ("labels", "annotations", "finalizers") if meta.get(key)}
     place = {
         "generateName": f"{owner.name}-",
-        "ownerReferences": [controller_ref.owner_wire(owner)],
+        "ownerReferences": [controller_ref.controller_ref_wire(owner)],
     }
     return {
         "apiVersion": "v1",
@@ -164,7 +165,7 @@ def pod_of(owner: ReplicaSet) -> dict[str, object]:
 
 
 def index_pods(manager: Manager) -> Cache[Pod]:
-    """Return the Pods, found by the uid of their controller, and those without one by namespace."""
+    """Index the Pods by the uid of their controller, and those without one by namespace."""
     pods = manager.informer(Pod).cache
 
     def controllers(pod: Pod) -> list[str]:
@@ -172,12 +173,14 @@ def index_pods(manager: Manager) -> Cache[Pod]:
         return [] if ref is None else [ref.uid]
 
     pods.index(BY_CONTROLLER, controllers)
-    pods.index(ORPHANS, lambda pod: [pod.namespace] if controller_ref.controller_of(pod) is None else [])
+    pods.index(
+        ORPHANS, lambda pod: [pod.namespace] if controller_ref.controller_of(pod) is None else []
+    )
     return pods
 
 
 def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> None:
-    """Keep as many Pods as each ReplicaSet wants."""
+    """Add the ReplicaSet controller to a manager."""
     del timings
     pods, sets = index_pods(manager), manager.informer(ReplicaSet).cache
     reconciler = ReplicaSetReconciler(
@@ -187,10 +190,10 @@ def add(manager: Manager, client: Client, *, clock: Clock, timings: Timings) -> 
     def could_adopt(pod: Pod) -> list[Key]:
         if controller_ref.controller_of(pod) is not None:
             return []
-        near = sets.all(namespace=pod.namespace)
+        candidates = sets.all(namespace=pod.namespace)
         return [
             Key(each.namespace or "", each.name)
-            for each in near
+            for each in candidates
             if matches(each.spec.selector, pod.metadata.labels)
         ]
 
