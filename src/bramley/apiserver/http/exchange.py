@@ -6,10 +6,21 @@ Handlers get a `Request` and return a `Response`; only watches and streamed resp
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Mapping,
+    MutableMapping,
+)
+from contextlib import aclosing
 from datetime import UTC, datetime
 from itertools import chain
+from math import inf
 from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
@@ -20,6 +31,86 @@ from bramley.apiserver.apimachinery.settings import Settings
 from bramley.apiserver.apimachinery.status import ApiError
 from bramley.apiserver.apimachinery.users import ANONYMOUS, User
 from bramley.apiserver.http.request_info import RequestInfo, Target
+from bramley.base.clock import Clock
+
+END = {"type": "http.response.body", "body": b""}
+_CHECKS_PER_DEADLINE = 4
+
+
+class _Stream(msgspec.Struct):
+    """One streamed response."""
+
+    send: Send
+    clock: Clock
+    deadline: float
+    sending_since: float = inf
+
+    async def run(self, response: Response, chunks: Chunks) -> None:
+        with contextlib.suppress(ConnectionError):
+            headers = [response.content_type, response.cache, *response.headers]
+            await self.send(
+                {"type": "http.response.start", "status": response.code, "headers": headers}
+            )
+            async for chunk in chunks:
+                self.sending_since = self.clock.monotonic()
+                await self.send({"type": "http.response.body", "body": chunk, "more_body": True})
+                self.sending_since = inf
+            await self.send(END)
+
+    def is_stuck(self) -> bool:
+        return self.clock.monotonic() - self.sending_since >= self.deadline
+
+
+async def send_streamed(
+    request: Request,
+    response: Response,
+    chunks: Chunks,
+    *,
+    send: Send,
+    clock: Clock,
+    may: Callable[[], bool],
+) -> None:
+    """Send a response in chunks while its client is connected, reads it, and `may` returns that it is allowed to."""
+    stream = _Stream(send, clock, request.settings.send_deadline.total_seconds())
+    async with aclosing(chunks):
+        run = stream.run(response, chunks)
+        if not await run_while_connected(run, request, is_stuck=stream.is_stuck, may=may):
+            with contextlib.suppress(ConnectionError):
+                await send(END)
+
+
+async def run_while_connected(
+    run: Coroutine[Any, Any, None],
+    request: Request,
+    *,
+    is_stuck: Callable[[], bool],
+    may: Callable[[], bool],
+) -> bool:
+    """Run a stream until it ends or its client is gone; return False if it ended because `may` returned False."""
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(run)
+        waiting = group.create_task(_until_gone(request, is_stuck, may))
+        running.add_done_callback(lambda _: waiting.cancel())
+        waiting.add_done_callback(lambda _: running.cancel())
+    # A stream that ended by itself sent its own end.
+    return not running.cancelled() or waiting.result()
+
+
+async def _until_gone(
+    request: Request, is_stuck: Callable[[], bool], may: Callable[[], bool]
+) -> bool:
+    """Return True when the client disconnected or no longer reads, and False when it is no longer allowed to."""
+    seconds = request.settings.send_deadline.total_seconds() / _CHECKS_PER_DEADLINE
+    while not is_stuck():
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                if (await request.receive())["type"] == "http.disconnect":
+                    return True
+        # A stream can last for an hour, and its token, Pod or role may be deleted long before.
+        if not may():
+            return False
+    return True
+
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

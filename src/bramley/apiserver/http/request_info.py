@@ -7,6 +7,7 @@ disagreed with this one would be an authorization bypass, so no other module spl
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -30,6 +31,9 @@ _VERB_PREFIXES = frozenset({"watch", "proxy"})
 _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
 # No name may be one of these, and proxies in front of the server may resolve them to another path.
 _NO_SEGMENTS = frozenset({"", ".", ".."})
+_CACHED = 4096
+# No path of an object is longer; longer ones would only fill the memory.
+_LONGEST_CACHED_PATH = 1024
 
 
 class RequestInfo(msgspec.Struct, frozen=True, gc=False):
@@ -60,13 +64,24 @@ class RequestInfo(msgspec.Struct, frozen=True, gc=False):
     @classmethod
     def parse(cls, method: str, path: str, query: Mapping[str, str]) -> RequestInfo:
         """Return what a request is about; a malformed path is not about a resource."""
-        segments = segments_of(path)
-        if segments[0] == "api" and len(segments) > 2:
-            return _resource_request(method, path, query, ("", segments[1]), segments[2:])
-        if segments[0] == "apis" and len(segments) > 3:
-            served = segments[1], segments[2]
-            return _resource_request(method, path, query, served, segments[3:])
-        return cls(path, method.lower())
+        # Clients repeat most requests without a query, such as heartbeats.
+        if not query and len(path) <= _LONGEST_CACHED_PATH:
+            return _parse_cached(method, path)
+        return _parse(method, path, query)
+
+
+@lru_cache(_CACHED)
+def _parse_cached(method: str, path: str) -> RequestInfo:
+    return _parse(method, path, {})
+
+
+def _parse(method: str, path: str, query: Mapping[str, str]) -> RequestInfo:
+    segments = segments_of(path)
+    if segments[0] == "api" and len(segments) > 2:
+        return _resource_request(method, path, query, ("", segments[1]), segments[2:])
+    if segments[0] == "apis" and len(segments) > 3:
+        return _resource_request(method, path, query, (segments[1], segments[2]), segments[3:])
+    return RequestInfo(path, method.lower())
 
 
 def segments_of(path: str) -> list[str]:

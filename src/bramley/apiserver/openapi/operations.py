@@ -1,7 +1,7 @@
-"""The paths of a document: what may be done with each resource, and with which parameters.
+"""The paths of a document: the operations on each resource with their parameters.
 
-Clients look here for two things: which kind is behind a path, and whether a write knows `dryRun` and `fieldValidation`. So
-operations have their parameters, bodies and kinds, and no descriptions of them.
+Clients read two things here: the kind behind a path, and whether a write supports `dryRun` and `fieldValidation`. So operations
+have parameters, bodies and kinds, but no descriptions.
 """
 
 from __future__ import annotations
@@ -9,8 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from bramley.apiserver.openapi.custom import KIND, REFERENCE
-from bramley.apiserver.openapi.packaged import DELETE_OPTIONS, PATCH, SCALE, STATUS
+from bramley.apiserver.openapi.schemas import (
+    DELETE_OPTIONS,
+    KIND,
+    PATCH,
+    REFERENCE,
+    SCALE,
+    STATUS,
+)
 from bramley.apiserver.registry.resources import Json, ServedResource
 
 _TEXT, _NUMBER, _FLAG = {"type": "string"}, {"type": "integer"}, {"type": "boolean"}
@@ -45,7 +51,7 @@ _PARAMETERS: dict[str, Json] = {
 _ACTIONS = {"create": "post", "update": "put"}
 _COLLECTION = {"list": "get", "create": "post", "deletecollection": "delete"}
 _OBJECT = {"get": "get", "update": "put", "patch": "patch", "delete": "delete"}
-_PART = {"get": "get", "update": "put", "patch": "patch"}
+_SUBRESOURCE = {"get": "get", "update": "put", "patch": "patch"}
 _PATCHES = (
     "application/apply-patch+yaml",
     "application/json-patch+json",
@@ -72,30 +78,33 @@ def _paths(resource: ServedResource, names: Names) -> Iterator[tuple[str, Json]]
     root = f"{root}/{resource.version}"
     kind = (resource.group, resource.version, resource.kind)
     if resource.namespaced:
-        everywhere = {"list": "get"} if "list" in resource.verbs else {}
-        if everywhere:
-            operations = _operations(resource, everywhere, names, kind)
+        all_namespaces = {"list": "get"} if "list" in resource.verbs else {}
+        if all_namespaces:
+            operations = _operations(resource, all_namespaces, names, kind)
             yield f"{root}/{resource.plural}", operations
         root = f"{root}/namespaces/{{namespace}}"
     collection = f"{root}/{resource.plural}"
-    yield collection, _located(_operations(resource, _COLLECTION, names, kind), collection)
+    yield (
+        collection,
+        _with_path_parameters(_operations(resource, _COLLECTION, names, kind), collection),
+    )
     if resource.is_virtual:
         return
     one = f"{collection}/{{name}}"
-    yield one, _located(_operations(resource, _OBJECT, names, kind), one)
+    yield one, _with_path_parameters(_operations(resource, _OBJECT, names, kind), one)
     if resource.has_status:
         path = f"{one}/status"
-        yield path, _located(_operations(resource, _PART, names, kind), path)
+        yield path, _with_path_parameters(_operations(resource, _SUBRESOURCE, names, kind), path)
     if resource.scale is not None:
         path = f"{one}/scale"
         scales = Names(SCALE, SCALE)
-        # What a definition scales is said to be of its own kind.
+        # As in kube-apiserver, the scale of a custom resource is listed under the resource's own kind.
         scale = kind if resource.is_custom else ("autoscaling", "v1", "Scale")
-        yield path, _located(_operations(resource, _PART, scales, scale), path)
+        yield path, _with_path_parameters(_operations(resource, _SUBRESOURCE, scales, scale), path)
 
 
-def _located(operations: Json, path: str) -> Json:
-    """Return operations with the parameters that their path has."""
+def _with_path_parameters(operations: Json, path: str) -> Json:
+    """Return operations with the parameters of their path."""
     found = [name for name in ("namespace", "name") if f"{{{name}}}" in path]
     parameters = [{"name": each, "in": "path", "required": True, "schema": _TEXT} for each in found]
     return {**operations, "parameters": parameters} if parameters else operations
@@ -118,17 +127,19 @@ def _operation(
     parameters = [
         {"name": each, "in": "query", "schema": type} for each, type in _PARAMETERS[verb].items()
     ]
-    made: Json = {
+    operation: Json = {
         "parameters": parameters,
-        "responses": {"200": {"description": "OK", "content": _content(_answered(verb, names))}},
+        "responses": {
+            "200": {"description": "OK", "content": _content(_response_schema(verb, names))}
+        },
         "x-kubernetes-action": _ACTIONS.get(verb, verb),
         KIND: {"group": group, "version": version, "kind": name},
     }
     body = _body(resource, verb, names)
-    return {**made, "requestBody": body} if body else made
+    return {**operation, "requestBody": body} if body else operation
 
 
-def _answered(verb: str, names: Names) -> str:
+def _response_schema(verb: str, names: Names) -> str:
     if verb == "list":
         return names.lists
     return STATUS if verb in {"delete", "deletecollection"} else names.own

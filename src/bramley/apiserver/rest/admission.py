@@ -7,16 +7,103 @@ controllers run, because these make the accounts and take the taint away again.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 import msgspec
 
-from bramley.apiserver.apimachinery import names, status
+from bramley.apiserver.apimachinery import causes, names, status
 from bramley.apiserver.registry.resources import Json, ServedResource
-from bramley.apiserver.rest import addresses
 from bramley.apiserver.rest.server import Server, decoded
 from bramley.apiserver.store.records import Key, Record
+from bramley.base.errors import Cause
+
+_CLUSTER_IP = "spec.clusterIP"
+_NODE_PORTS = range(30000, 32768)
+_LEAST_STATIC, _MOST_STATIC = 16, 256
+
+
+def allocate_addresses(server: Server, resource: ServedResource, new: Json) -> Json:
+    """Return a new Service with an address, and with ports on nodes if it is of a type that has them."""
+    spec = dict(new["spec"])
+    if spec["type"] == "ExternalName" or spec.get("clusterIP") == "None":
+        return new
+    requested = spec.get("clusterIP", "")
+    address = (
+        _requested_address(server, resource, new, requested=requested)
+        if requested
+        else _free_address(server)
+    )
+    spec["clusterIP"], spec["clusterIPs"] = address, [address]
+    if spec["type"] in {"NodePort", "LoadBalancer"}:
+        spec["ports"] = _with_node_ports(server, spec["ports"])
+    return {**new, "spec": spec}
+
+
+def api_server_address(server: Server) -> str:
+    """Return the address that is the API's own."""
+    return str(_service_range(server)[1])
+
+
+def _used_addresses(server: Server) -> set[str]:
+    return {each.fields.get(_CLUSTER_IP, "") for each in server.store.list_with_pending("services")}
+
+
+def _requested_address(
+    server: Server, resource: ServedResource, new: Json, *, requested: str
+) -> str:
+    why = ""
+    if ipaddress.ip_address(requested) not in _service_range(server):
+        why = "the provided network does not match the current range"
+    elif requested in _used_addresses(server):
+        why = "provided IP is already allocated"
+    if not why:
+        return requested
+    shown = causes.shown([requested])
+    message = f"Invalid value: {shown}: failed to allocate IP {requested}: {why}"
+    wrong = Cause("spec.clusterIPs", "FieldValueInvalid", message)
+    raise status.invalid(resource.kind_details(new["metadata"]["name"]), [wrong])
+
+
+def _service_range(server: Server) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    return ipaddress.ip_network(server.settings.service_range)
+
+
+def _free_address(server: Server) -> str:
+    taken, network = _used_addresses(server), _service_range(server)
+    # The first address is the API's own.
+    hosts = [str(each) for each in network.hosts()][1:]
+    kept = _reserved_for_static(network.num_addresses)
+    for band in (hosts[kept:], hosts[:kept]):
+        if left := [each for each in band if each not in taken]:
+            return server.rng.choice(left)
+    raise status.internal("failed to allocate a serviceIP: range is full")
+
+
+def _reserved_for_static(size: int) -> int:
+    """Return how many addresses at the low end are drawn last, so that those who choose one find it free."""
+    return 0 if size <= _LEAST_STATIC else min(max(_LEAST_STATIC, size // 16), _MOST_STATIC)
+
+
+def _with_node_ports(server: Server, ports: list[Json]) -> list[Json]:
+    used = _used_ports(server)
+    given = []
+    for port in ports:
+        free = [each for each in _NODE_PORTS if each not in used]
+        number = port.get("nodePort") or server.rng.choice(free)
+        used.add(number)
+        given.append({**port, "nodePort": number})
+    return given
+
+
+def _used_ports(server: Server) -> set[int]:
+    used: set[int] = set()
+    for each in server.store.list_with_pending("services"):
+        with server.store.damage.skip_unreadable(each):
+            used.update(port.get("nodePort", 0) for port in decoded(each)["spec"].get("ports", []))
+    return used
+
 
 Mutate = Callable[[Server, ServedResource, Json], Json]
 
@@ -45,9 +132,9 @@ class _Account(msgspec.Struct, rename="camel"):
     image_pull_secrets: list[_Reference] | None = None
 
 
-def completed(server: Server, resource: ServedResource, body: Json) -> Json:
+def mutate(server: Server, resource: ServedResource, body: Json) -> Json:
     """Return a new object as admission leaves it; raise a 403 when it may not be."""
-    mutate = _MUTATING.get(resource.stored_name)
+    mutate = _MUTATE.get(resource.stored_name)
     return body if mutate is None else mutate(server, resource, body)
 
 
@@ -59,16 +146,16 @@ async def wait_for_account(server: Server, resource: ServedResource, body: Json)
     if (spec.get("serviceAccountName") or spec.get("serviceAccount") or _DEFAULT) != _DEFAULT:
         return
     key = Key("serviceaccounts", body["metadata"].get("namespace", ""), _DEFAULT)
-    pause_seconds = 0.1 + 0.1 * server.chance.random()
+    pause_seconds = 0.1 + 0.1 * server.rng.random()
     for _ in range(_TRIES - 1):
         if server.store.get(key) is not None:
             return
         await asyncio.sleep(pause_seconds)
 
 
-def finished(server: Server, resource: ServedResource, new: Json) -> Json:
+def finish_create(server: Server, resource: ServedResource, new: Json) -> Json:
     """Return a valid new object with what is only given out once it is sure to be stored; raise what is in the way."""
-    finish = _FINISHING.get(resource.stored_name)
+    finish = _FINISH_CREATE.get(resource.stored_name)
     return new if finish is None else finish(server, resource, new)
 
 
@@ -115,8 +202,10 @@ def _account(server: Server, body: Json) -> Json | str:
 def _use_account(server: Server, spec: Json, account: Json) -> None:
     if not account:
         return
-    wanted = spec.get("automountServiceAccountToken", account.get("automountServiceAccountToken"))
-    if wanted is not False:
+    automount = spec.get(
+        "automountServiceAccountToken", account.get("automountServiceAccountToken")
+    )
+    if automount is not False:
         _mount_token(server, spec)
     if not spec.get("imagePullSecrets") and account.get("imagePullSecrets"):
         spec["imagePullSecrets"] = [{"name": each["name"]} for each in account["imagePullSecrets"]]
@@ -125,7 +214,7 @@ def _use_account(server: Server, spec: Json, account: Json) -> None:
 def _mount_token(server: Server, spec: Json) -> None:
     volumes = list(spec.get("volumes", []))
     given = [each["name"] for each in volumes if each.get("name", "").startswith(_VOLUME)]
-    name = given[0] if given else names.generate(_VOLUME, server.chance)
+    name = given[0] if given else names.generate(_VOLUME, server.rng)
     mounted = False
     for part in ("initContainers", "containers"):
         if part in spec:
@@ -236,13 +325,13 @@ def _node(server: Server, _resource: ServedResource, body: Json) -> Json:
         return body
     spec = body.get("spec", {})
     taints = spec.get("taints", [])
-    wanted = (_NOT_READY["key"], _NOT_READY["effect"])
-    if any((each.get("key"), each.get("effect")) == wanted for each in taints):
+    automount = (_NOT_READY["key"], _NOT_READY["effect"])
+    if any((each.get("key"), each.get("effect")) == automount for each in taints):
         return body
     return {**body, "spec": {**spec, "taints": [*taints, dict(_NOT_READY)]}}
 
 
-_MUTATING: Mapping[str, Mutate] = MappingProxyType({"pods": _pod, "nodes": _node})
-_FINISHING: Mapping[str, Mutate] = MappingProxyType(
-    {"services": addresses.completed, _PRIORITIES: _priority}
+_MUTATE: Mapping[str, Mutate] = MappingProxyType({"pods": _pod, "nodes": _node})
+_FINISH_CREATE: Mapping[str, Mutate] = MappingProxyType(
+    {"services": allocate_addresses, _PRIORITIES: _priority}
 )

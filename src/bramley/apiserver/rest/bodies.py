@@ -8,16 +8,21 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from bramley.apiserver.apimachinery import causes, shapes, status
+from bramley.apiserver.apimachinery import causes, status
+from bramley.apiserver.kinds import shapes
 from bramley.apiserver.apimachinery.causes import quoted
 from bramley.apiserver.apimachinery.status import ApiError
 from bramley.apiserver.http.exchange import Request
 from bramley.apiserver.registry.resources import Json, ServedResource
-from bramley.apiserver.rest.options import WriteOptions
+from bramley.apiserver.rest.request_options import WriteOptions
+
+if TYPE_CHECKING:
+    import yaml
 
 MEDIA_TYPES = ("application/json", "application/yaml")
 PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -63,12 +68,41 @@ def from_yaml(data: bytes) -> Any:
         # Most clients apply JSON, which is YAML too, and is read a hundred times as fast as such.
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return msgspec.json.decode(data)
-    from bramley.apiserver.rest import yaml_text
+    # Imported here: loading the library takes a tenth of the server's start, and few clients send YAML.
+    import yaml
 
     try:
-        return yaml_text.read(data)
-    except yaml_text.NotYaml as wrong:
-        raise Unreadable(f"yaml: {wrong}") from None
+        events = list(yaml.parse(data, Loader=yaml.SafeLoader))
+        if any(isinstance(event, yaml.AliasEvent) for event in events):
+            # A few lines of aliases can expand to gigabytes.
+            raise Unreadable("document contains excessive aliasing")
+        return _json_value(yaml.load(data, Loader=_json_loader()))  # noqa: S506 - a safe loader
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise Unreadable(f"yaml: {' '.join(str(error).split())}") from None
+
+
+@cache
+def _json_loader() -> type[yaml.SafeLoader]:
+    """Return a loader of what JSON can express; it reads dates as texts."""
+    import yaml
+
+    class JsonLoader(yaml.SafeLoader):
+        yaml_implicit_resolvers = {
+            first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith("timestamp")]
+            for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        }
+
+    return JsonLoader
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_json_key(key): _json_value(each) for key, each in value.items()}
+    return [_json_value(each) for each in value] if isinstance(value, list) else value
+
+
+def _json_key(key: Any) -> str:
+    return key if isinstance(key, str) else json.dumps(key)
 
 
 async def read_object(request: Request, resource: ServedResource, options: WriteOptions) -> Json:
@@ -82,9 +116,9 @@ async def read_object(request: Request, resource: ServedResource, options: Write
         body, repeated = _from_protobuf(data, resource), []
     else:
         body = _object(data, media, resource)
-        repeated = repeated_fields(data) if options.validation in {"Strict", "Warn"} else []
+        repeated = duplicate_fields(data) if options.validation in {"Strict", "Warn"} else []
     try:
-        shape(body, resource, options=options, request=request, repeated=repeated)
+        check_shape(body, resource, options=options, request=request, repeated=repeated)
     except shapes.WrongShape as wrong:
         raise _cannot_be_handled(body, resource, str(wrong)) from None
     return body
@@ -92,10 +126,10 @@ async def read_object(request: Request, resource: ServedResource, options: Write
 
 def _from_protobuf(data: bytes, resource: ServedResource) -> Json:
     from bramley.apiserver.fields import structs
-    from bramley.apiserver.protobuf import envelope, messages, wire
+    from bramley.apiserver.protobuf import messages, wire
 
     try:
-        given = envelope.open_envelope(data)
+        given = messages.open_envelope(data)
     except wire.Malformed as wrong:
         raise _unrecognized(resource, str(wrong), data) from None
     body = _identified({"kind": given.kind, "apiVersion": given.api_version}, resource)
@@ -112,10 +146,10 @@ def read_options(data: bytes, media: str) -> Any:
     """Return the value of the bytes of delete options; raise Unreadable."""
     if media != PROTOBUF:
         return decode(data, media)
-    from bramley.apiserver.protobuf import envelope, messages, wire
+    from bramley.apiserver.protobuf import messages, wire
 
     try:
-        return messages.read(envelope.open_envelope(data).message, "meta/v1.DeleteOptions")
+        return messages.read(messages.open_envelope(data).message, "meta/v1.DeleteOptions")
     except wire.Malformed as wrong:
         raise Unreadable(str(wrong)) from None
 
@@ -161,15 +195,15 @@ def _identified(body: Json, resource: ServedResource) -> Json:
 
 def check_kind(body: Json, resource: ServedResource) -> None:
     """Raise a 422 when an object of a custom kind says that it is of another one."""
-    for field, wanted in (("kind", resource.kind), ("apiVersion", resource.api_version)):
-        if body.get(field) != wanted:
+    for field, expected in (("kind", resource.kind), ("apiVersion", resource.api_version)):
+        if body.get(field) != expected:
             kind = body["kind"] if isinstance(body.get("kind"), str) else ""
             details = status.Details(resource.group, kind, body["metadata"].get("name", ""))
-            found = causes.invalid(field, body.get(field), f"must be {wanted}")
+            found = causes.invalid(field, body.get(field), f"must be {expected}")
             raise status.invalid(details, [found])
 
 
-def shape(
+def check_shape(
     body: Json,
     resource: ServedResource,
     *,
@@ -189,11 +223,11 @@ def shape(
     )
     if options.silent or not (unknown or repeated):
         return
-    said = [f"duplicate field {quoted(each)}" for each in repeated]
-    said += [f"unknown field {quoted(each)}" for each in unknown]
+    messages = [f"duplicate field {quoted(each)}" for each in repeated]
+    messages += [f"unknown field {quoted(each)}" for each in unknown]
     if options.strict:
-        raise shapes.WrongShape(f"strict decoding error: {', '.join(said)}")
-    request.warnings.extend(said)
+        raise shapes.WrongShape(f"strict decoding error: {', '.join(messages)}")
+    request.warnings.extend(messages)
 
 
 def _known_shape(body: Json, resource: ServedResource, old: Json | None) -> list[str]:
@@ -244,7 +278,7 @@ def _summary(data: bytes) -> str:
     return f"{shown} ..." if len(data) > _SHOWN else shown
 
 
-def repeated_fields(data: bytes) -> list[str]:
+def duplicate_fields(data: bytes) -> list[str]:
     """Return the paths of fields that a JSON text names twice in one object."""
     try:
         pairs = json.loads(data, object_pairs_hook=_Pairs)

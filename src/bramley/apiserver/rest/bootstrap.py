@@ -5,10 +5,10 @@ from __future__ import annotations
 from bramley.apiserver.apimachinery.status import ApiError
 from bramley.apiserver.auth import bootstrap as policy
 from bramley.apiserver.registry.resources import Json, ServedResource
-from bramley.apiserver.rest import addresses, terminating
-from bramley.apiserver.rest.creating import creation
+from bramley.apiserver.rest import admission, delete
+from bramley.apiserver.rest.create import decide_create
 from bramley.apiserver.rest.server import CRDS, Server, decoded
-from bramley.apiserver.rest.writing import write
+from bramley.apiserver.rest.writes import write
 from bramley.apiserver.store.records import Key
 
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
@@ -35,7 +35,7 @@ API_SERVICE: Json = {
 def install_definitions(server: Server) -> None:
     """Serve the kinds whose definitions are in the store."""
     for record in server.store.list(CRDS):
-        terminating.serve(server, decoded(record))
+        delete.serve_crd(server, decoded(record))
 
 
 async def prepare(server: Server) -> None:
@@ -47,13 +47,16 @@ async def prepare(server: Server) -> None:
         await _ensure(server, ("scheduling.k8s.io", "priorityclasses"), body)
     await _ensure(server, ("", "services"), _api_service(server))
     await policy.ensure(server.store, server.clock, server.uid)
-    await terminating.disable_shadows(server)
-    await terminating.resume(server)
+    await delete.disable_shadowing_crds(server)
+    await delete.resume_deletions(server)
 
 
 def _api_service(server: Server) -> Json:
     """Return the Service that stands for the API itself, at the first address of the range."""
-    return {**API_SERVICE, "spec": {**API_SERVICE["spec"], "clusterIP": addresses.first(server)}}
+    return {
+        **API_SERVICE,
+        "spec": {**API_SERVICE["spec"], "clusterIP": admission.api_server_address(server)},
+    }
 
 
 async def _ensure(server: Server, which: tuple[str, str], body: Json) -> None:
@@ -66,7 +69,7 @@ async def _ensure(server: Server, which: tuple[str, str], body: Json) -> None:
     server.store.damage.quarantined.pop(key, None)
     whole = {"kind": resource.kind, "apiVersion": resource.api_version, **body}
     try:
-        await write(server, resource, key, creation(server, resource, whole))
+        await write(server, resource, key, decide_create(server, resource, whole))
     except ApiError as error:
         if error.reason != "AlreadyExists":
             raise

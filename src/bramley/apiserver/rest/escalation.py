@@ -1,7 +1,6 @@
-"""The guard against giving away what one does not have: roles and bindings may only pass on rights that their writer holds.
+"""Prevention of privilege escalation: a user may write a role or binding only with permissions that the user has.
 
-Unless the writer may `escalate` the role, or `bind` it. The same guard is the place where other rules look at what a caller
-writes, see `Server.guard`.
+The verbs `escalate` and `bind` on the role lift this. The check runs as `Server.guard` of the request.
 """
 
 from __future__ import annotations
@@ -22,96 +21,105 @@ from bramley.apiserver.rest.server import Admit, Server
 _CHANGES = frozenset({"update", "patch"})
 _ROLES = frozenset({"roles", "clusterroles"})
 _BINDINGS = frozenset({"rolebindings", "clusterrolebindings"})
-# What the garbage collector changes on its way to delete an object.
+# The metadata that the garbage collector changes before it deletes an object.
 _COLLECTED = frozenset({"ownerReferences", "finalizers", "resourceVersion", "managedFields"})
 
 
-def guarded(server: Server, asked: Attributes) -> Server:
-    """Return the server for a write of somebody who may not do everything."""
-    look = _for_roles(server.authorizer, asked) if asked.group == GROUP else None
-    if asked.verb not in _CHANGES or asked.subresource:
-        return server if look is None else server.guarded(look)
+def guarded(server: Server, attributes: Attributes) -> Server:
+    """Return the server for a write of a user who is not in `system:masters`."""
+    check_roles = _for_roles(server.authorizer, attributes) if attributes.group == GROUP else None
+    if attributes.verb not in _CHANGES or attributes.subresource:
+        return server if check_roles is None else server.guarded(check_roles)
 
     def guard(new: Json, old: Json | None) -> None:
         if old is None:
-            # An update that makes an object needs the right to create it.
-            server.authorizer.check(msgspec.structs.replace(asked, verb="create"))
-        if look is not None:
-            look(new, old)
+            # An update that creates an object needs the permission to create it.
+            server.authorizer.check(msgspec.structs.replace(attributes, verb="create"))
+        if check_roles is not None:
+            check_roles(new, old)
 
     return server.guarded(guard)
 
 
-def _for_roles(authorizer: Authorizer, asked: Attributes) -> Admit | None:
-    if asked.resource not in _ROLES | _BINDINGS:
+def _for_roles(authorizer: Authorizer, attributes: Attributes) -> Admit | None:
+    if attributes.resource not in _ROLES | _BINDINGS:
         return None
-    check = _check_role if asked.resource in _ROLES else _check_binding
+    check = _check_role if attributes.resource in _ROLES else _check_binding
 
     def guard(new: Json, old: Json | None) -> None:
         if old is None or not _only_collects(new, old):
-            check(authorizer, asked, new, old)
+            check(authorizer, attributes, new, old)
 
     return guard
 
 
-def _check_role(authorizer: Authorizer, asked: Attributes, new: Json, old: Json | None) -> None:
-    if _may(authorizer, asked, "escalate", asked.resource, asked.name):
+def _check_role(
+    authorizer: Authorizer, attributes: Attributes, new: Json, old: Json | None
+) -> None:
+    if _may(authorizer, attributes, "escalate", attributes.resource, attributes.name):
         return
-    wanted = msgspec.convert(new.get("rules") or [], list[Rule])
-    _refuse_missing(authorizer, asked, wanted, new)
+    granted = msgspec.convert(new.get("rules") or [], list[Rule])
+    _refuse_missing(authorizer, attributes, granted, new)
     if _aggregates(new) or (old is not None and _aggregates(old)):
-        owned = authorizer.rbac.rules_for(asked.user, asked.namespace)
+        owned = authorizer.rbac.rules_for(attributes.user, attributes.namespace)
         if rules.uncovered(owned, rules.EVERYTHING):
-            why = "must have cluster-admin privileges to use the aggregationRule"
-            raise _refusal(asked, new, why)
+            reason = "must have cluster-admin privileges to use the aggregationRule"
+            raise _refusal(attributes, new, reason)
 
 
-def _check_binding(authorizer: Authorizer, asked: Attributes, new: Json, _old: Json | None) -> None:
+def _check_binding(
+    authorizer: Authorizer, attributes: Attributes, new: Json, _old: Json | None
+) -> None:
     reference = msgspec.convert(new["roleRef"], RoleRef)
     resource = "clusterroles" if reference.kind == "ClusterRole" else "roles"
-    if _may(authorizer, asked, "bind", resource, reference.name):
+    if _may(authorizer, attributes, "bind", resource, reference.name):
         return
-    role = rbac.role_key(reference, asked.namespace)
-    wanted = authorizer.rbac.rules_of(role)
-    if wanted is None:
-        # A real server names the binding's resource and the role's name.
-        raise status.not_found(Details(GROUP, asked.resource, reference.name))
-    _refuse_missing(authorizer, asked, wanted, new)
+    role = rbac.role_key(reference, attributes.namespace)
+    granted = authorizer.rbac.rules_of(role)
+    if granted is None:
+        # As in kube-apiserver: the binding's resource with the role's name.
+        raise status.not_found(Details(GROUP, attributes.resource, reference.name))
+    _refuse_missing(authorizer, attributes, granted, new)
 
 
-def _may(authorizer: Authorizer, asked: Attributes, verb: str, resource: str, name: str) -> bool:
-    wish = Attributes(
-        asked.user,
+def _may(
+    authorizer: Authorizer, attributes: Attributes, verb: str, resource: str, name: str
+) -> bool:
+    permission = Attributes(
+        attributes.user,
         verb,
         GROUP,
         resource=resource,
-        namespace=asked.namespace,
+        namespace=attributes.namespace,
         name=name,
     )
-    return authorizer.decide(wish).allowed
+    return authorizer.decide(permission).allowed
 
 
 def _refuse_missing(
-    authorizer: Authorizer, asked: Attributes, wanted: list[Rule] | tuple[Rule, ...], new: Json
+    authorizer: Authorizer,
+    attributes: Attributes,
+    granted: list[Rule] | tuple[Rule, ...],
+    new: Json,
 ) -> None:
-    owned = authorizer.rbac.rules_for(asked.user, asked.namespace)
-    missing = rules.uncovered(owned, wanted)
+    owned = authorizer.rbac.rules_for(attributes.user, attributes.namespace)
+    missing = rules.uncovered(owned, granted)
     if not missing:
         return
-    user = asked.user
-    told = sorted({rules.described(rule) for rule in rules.compacted(missing)})
-    why = f"user {quoted(user.name)} (groups={texts(user.groups)}) is attempting to grant RBAC permissions not currently held:"
-    gone = authorizer.rbac.missing(user, asked.namespace)
-    errors = f"; resolution errors: [{_joined(gone)}]" if gone else ""
-    raise _refusal(asked, new, "\n".join([why, *told]) + errors)
+    user = attributes.user
+    listed = sorted({rules.described(rule) for rule in rules.compacted(missing)})
+    reason = f"user {quoted(user.name)} (groups={texts(user.groups)}) is attempting to grant RBAC permissions not currently held:"
+    missing_roles = authorizer.rbac.missing(user, attributes.namespace)
+    errors = f"; resolution errors: [{_joined(missing_roles)}]" if missing_roles else ""
+    raise _refusal(attributes, new, "\n".join([reason, *listed]) + errors)
 
 
-def _joined(complaints: list[str]) -> str:
-    return complaints[0] if len(complaints) == 1 else f"[{', '.join(complaints)}]"
+def _joined(messages: list[str]) -> str:
+    return messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]"
 
 
-def _refusal(asked: Attributes, new: Json, why: str) -> ApiError:
-    return status.forbidden(Details(GROUP, asked.resource, new["metadata"]["name"]), why)
+def _refusal(attributes: Attributes, new: Json, reason: str) -> ApiError:
+    return status.forbidden(Details(GROUP, attributes.resource, new["metadata"]["name"]), reason)
 
 
 def _aggregates(role: Json) -> bool:
@@ -119,7 +127,7 @@ def _aggregates(role: Json) -> bool:
 
 
 def _only_collects(new: Json, old: Json) -> bool:
-    """Tell whether an update touches only what must change for the object to go."""
+    """Return whether an update changes only what the garbage collector changes."""
     return _without_collected(new) == _without_collected(old)
 
 

@@ -17,10 +17,9 @@ from bramley.apiserver.apimachinery.status import ApiError
 from bramley.apiserver.http.exchange import Request, Response
 from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.nodes import kubelet_client
-from bramley.apiserver.nodes.usage import Kubelets
-from bramley.apiserver.nodes.usage import Summary, Stats
+from bramley.apiserver.nodes.usage import Kubelets, Stats, Summary
 from bramley.apiserver.registry.resources import Json, ServedResource
-from bramley.apiserver.rest import options
+from bramley.apiserver.rest import request_options
 from bramley.apiserver.rest.server import Server, decoded
 from bramley.apiserver.store.damage import DECODE_ERRORS
 from bramley.apiserver.store.records import Key, Record
@@ -32,9 +31,11 @@ _NODE_NAME = "spec.nodeName"
 async def read_nodes(server: Server, request: Request, target: Target) -> Response:
     """Return what Nodes use; one that does not say is not listed."""
     records = _chosen(server, request, target, Key(_NODES, "", target.name))
-    said = await _summaries(server, {each.key.name for each in records})
+    summaries = await _summaries(server, {each.key.name for each in records})
     found = [
-        _node(server, each, said[each.key.name].node) for each in records if each.key.name in said
+        _node(server, each, summaries[each.key.name].node)
+        for each in records
+        if each.key.name in summaries
     ]
     return _answer([each for each in found if each], target)
 
@@ -42,8 +43,8 @@ async def read_nodes(server: Server, request: Request, target: Target) -> Respon
 async def read_pods(server: Server, request: Request, target: Target) -> Response:
     """Return what Pods use; one whose agent does not say is not listed."""
     records = _chosen(server, request, target, Key(_PODS, target.namespace, target.name))
-    said = await _summaries(server, {each.fields.get(_NODE_NAME, "") for each in records})
-    found = [_pod(server, each, said.get(each.fields.get(_NODE_NAME, ""))) for each in records]
+    summaries = await _summaries(server, {each.fields.get(_NODE_NAME, "") for each in records})
+    found = [_pod(server, each, summaries.get(each.fields.get(_NODE_NAME, ""))) for each in records]
     return _answer([each for each in found if each], target)
 
 
@@ -52,11 +53,11 @@ def _chosen(server: Server, request: Request, target: Target, key: Key) -> list[
     if key.name:
         record = server.store.get(key)
         return [record] if record is not None else []
-    asked = options.listing(request, target.resource)
-    if asked.watch:
+    listing = request_options.list_options(request, target.resource)
+    if listing.watch:
         raise status.method_not_allowed()
     records = server.store.list(key.resource, key.namespace or None)
-    return [each for each in records if asked.selection.wants(each)]
+    return [each for each in records if listing.selection.matches(each)]
 
 
 async def _summaries(server: Server, names: Iterable[str]) -> dict[str, Summary]:
@@ -67,8 +68,8 @@ async def _summaries(server: Server, names: Iterable[str]) -> dict[str, Summary]
         url = _url(record) if record is not None else ""
         if url:
             urls[name] = url
-    said = await _reached(server).usage.summaries(urls.values())
-    return {name: said[url] for name, url in urls.items() if url in said}
+    summaries = await _reached(server).usage.summaries(urls.values())
+    return {name: summaries[url] for name, url in urls.items() if url in summaries}
 
 
 def _reached(server: Server) -> Kubelets:
@@ -92,10 +93,10 @@ def _node(server: Server, record: Record, used: Stats) -> Json | None:
     return {**_head(server, record, usage[0]), "usage": usage[1]}
 
 
-def _pod(server: Server, record: Record, said: Summary | None) -> Json | None:
+def _pod(server: Server, record: Record, summaries: Summary | None) -> Json | None:
     whole = decoded(record)
     own = (record.key.namespace, record.key.name, whole["metadata"]["uid"])
-    for each in said.pods if said else ():
+    for each in summaries.pods if summaries else ():
         if (each.pod_ref.namespace, each.pod_ref.name, each.pod_ref.uid) == own:
             usages = [(one.name, _usage(one)) for one in each.containers]
             known = [(name, usage) for name, usage in usages if usage is not None]

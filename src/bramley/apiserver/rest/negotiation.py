@@ -5,16 +5,128 @@ A client that lists several forms gets the first one that we have.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
 from enum import Enum, auto
-from functools import lru_cache
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import structs
 
 from bramley.apiserver.apimachinery import causes, status
 from bramley.apiserver.apimachinery.status import ApiError
-from bramley.apiserver.http.exchange import Request
-from bramley.apiserver.registry.resources import ServedResource
+from bramley.apiserver.http.exchange import Request, Response
+from bramley.apiserver.kinds.virtual import SCALE
+from bramley.apiserver.registry.resources import Json, ServedResource
+from bramley.apiserver.store.damage import DECODE_ERRORS
+from bramley.base.clock import Clock
+
+if TYPE_CHECKING:
+    from bramley.apiserver.tables.columns import Printer
+
+_MARKED = b'"k8s.io/initial-events-end"'
+
+
+def convert_response(
+    answer: Response, resource: ServedResource, view: View, clock: Clock
+) -> Response:
+    """Return an answer about one object in the form that was asked for; anything else stays as it is."""
+    if answer.body.startswith(SCALE.prefix):
+        resource = _scale_of(resource)
+    if not answer.body.startswith(resource.prefix):
+        return answer
+    return structs.replace(answer, body=convert_object(answer.body, resource, view, now=clock.now))
+
+
+def _scale_of(resource: ServedResource) -> ServedResource:
+    from bramley.apiserver.tables import printers
+
+    return replace(SCALE, printer=partial(printers.scale_printer, of_custom=resource.is_custom))
+
+
+def convert_object(
+    body: bytes,
+    resource: ServedResource,
+    view: View,
+    *,
+    now: Callable[[], datetime],
+    with_columns: bool = True,
+) -> bytes:
+    """Return one object in a form; `now` is called only if the time matters."""
+    if view.form is Form.PLAIN:
+        return body
+    if view.form is Form.METADATA:
+        return metadata_only(body, view.version)
+    version = msgspec.json.decode(body)["metadata"].get("resourceVersion", "")
+    meta = {"resourceVersion": version}
+    return encode_table([body], resource, view, now=now(), meta=meta, with_columns=with_columns)
+
+
+def encode_table(
+    bodies: Sequence[bytes],
+    resource: ServedResource,
+    view: View,
+    *,
+    now: datetime,
+    meta: Json,
+    with_columns: bool = True,
+) -> bytes:
+    """Return objects as the rows of a table."""
+    printer = printer_of(resource)
+    rows = [_row(body, resource, view, printer, now) for body in bodies]
+    document = {
+        "kind": "Table",
+        "apiVersion": f"{META_GROUP}/{view.version}",
+        "metadata": meta,
+        "columnDefinitions": printer.definitions if with_columns else None,
+        "rows": None if printer.is_default and not rows else rows,
+    }
+    return msgspec.json.encode(document)
+
+
+def printer_of(resource: ServedResource) -> Printer:
+    """Return how a kind is shown."""
+    if resource.printer is not None:
+        return resource.printer()
+    # Clients that are programs never ask for tables.
+    from bramley.apiserver.tables import printers
+
+    return printers.printer(resource.qualified)
+
+
+def _row(
+    body: bytes, resource: ServedResource, view: View, printer: Printer, now: datetime
+) -> Json:
+    decoded: Json = msgspec.json.decode(body)
+    if resource.conversion is not None and not resource.is_custom:
+        # The columns are those of the stored kind.
+        decoded = resource.conversion.to_stored(decoded)
+    try:
+        cells = printer.row(decoded, now)
+    except DECODE_ERRORS:
+        # One object of a wrong form must not hide the others, nor itself.
+        return {"cells": _only_name(decoded, printer), "object": _included(body, view)}
+    made: Json = {"cells": cells}
+    if printer.conditions is not None and (conditions := printer.conditions(decoded)):
+        made["conditions"] = conditions
+    made["object"] = _included(body, view)
+    return made
+
+
+def _only_name(decoded: Json, printer: Printer) -> list[str]:
+    return [decoded["metadata"]["name"], *["<unknown>"] * (len(printer.definitions) - 1)]
+
+
+def _included(body: bytes, view: View) -> msgspec.Raw | None:
+    if view.include == "Object":
+        return msgspec.Raw(body)
+    # Whoever waits for the end of what was there must see its mark, whatever they asked for.
+    if view.include == "None" and _MARKED not in body:
+        return None
+    return msgspec.Raw(metadata_only(body, view.version))
+
 
 META_GROUP = "meta.k8s.io"
 _WHOLE = frozenset({"", "application/json", "*/*"})
@@ -62,7 +174,7 @@ def view_of(request: Request) -> View:
     return PLAIN if accept in _WHOLE else _negotiated(accept)
 
 
-def with_included(view: View, request: Request) -> View:
+def with_include_object(view: View, request: Request) -> View:
     """Return a table's view with what of each object shall come with its row; raise a 400 for what makes no sense."""
     include = request.query.get("includeObject", "")
     if include not in _INCLUDED:
@@ -73,7 +185,7 @@ def with_included(view: View, request: Request) -> View:
     return View(view.form, view.version, include) if include else view
 
 
-def check_plain(request: Request) -> None:
+def check_accepts_json(request: Request) -> None:
     """Raise a 406 if a client takes no plain JSON, where there is nothing else."""
     accept = request.header(b"accept")
     if accept in _WHOLE:
@@ -83,12 +195,12 @@ def check_plain(request: Request) -> None:
         raise status.not_acceptable(("application/json",))
 
 
-def asks_for(request: Request, wanted: Mapping[str, str]) -> bool:
+def prefers(request: Request, parameters: Mapping[str, str]) -> bool:
     """Tell whether the first form of JSON that the client names, and that is plain or this one, is this one."""
     for media, given in map(_clause, request.header(b"accept").split(",")):
-        if media in _JSON and not given.keys() & wanted.keys():
+        if media in _JSON and not given.keys() & parameters.keys():
             return False
-        if media in _JSON and wanted.items() <= given.items():
+        if media in _JSON and parameters.items() <= given.items():
             return True
     return False
 
@@ -117,7 +229,7 @@ def _clause(text: str) -> tuple[str, dict[str, str]]:
     return media.lower(), dict(each.split("=", 1) for each in parameters if "=" in each)
 
 
-def reformed(body: bytes, version: str = "v1") -> bytes:
+def metadata_only(body: bytes, version: str = "v1") -> bytes:
     """Return an object's JSON with nothing but its metadata."""
     metadata = msgspec.json.decode(body, type=_OnlyMetadata).metadata
     return _PARTIAL % (version.encode(), bytes(metadata))

@@ -6,23 +6,140 @@ virtual time and in tests, it says so.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack
+from datetime import timedelta
+
+import msgspec
+
 from bramley.apiserver.apimachinery import causes, status
 from bramley.apiserver.apimachinery.status import ApiError, Details
-from bramley.apiserver.http.exchange import Request, Response
+from bramley.apiserver.http.exchange import TEXT, Request, Response
 from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.nodes import kubelet_client
+from bramley.apiserver.nodes.kubelet_client import KubeletClient
 from bramley.apiserver.registry.resources import Json
-from bramley.apiserver.rest import node_logs
 from bramley.apiserver.rest.server import Server, decoded, served
 from bramley.apiserver.store.records import Key
+from bramley.base import errors, log
+from bramley.kube.transport import Stream
+
+logger = log.get(__name__)
+
+# An agent that falls silent in the middle of a log that nobody follows.
+SILENCE = timedelta(seconds=30)
+_LONGEST_REFUSAL_BYTES = 16 * 1024
+_FLAGS = ("follow", "previous", "timestamps")
+_FORWARDED = ("tailLines", "sinceSeconds", "sinceTime", "limitBytes")
+_FALSE = frozenset({"", "0", "f", "false"})
+_RESOURCE = "pods/log"
+# What a real server says of an agent's answers; the text of the agent itself is shown for some only.
+_ERROR_MESSAGES = {
+    401: ("Unauthorized", "the server has asked for the client to provide credentials"),
+    404: ("NotFound", "the server could not find the requested resource"),
+    422: ("Invalid", "the server rejected our request due to an error in our request"),
+    429: (
+        "TooManyRequests",
+        "the server has received too many requests and has asked us to try again later",
+    ),
+    503: ("ServiceUnavailable", "the server is currently unable to handle the request"),
+    504: (
+        "Timeout",
+        "the server was unable to return a response in the time allotted, but may still be processing the request",
+    ),
+}
+
+
+class _LogChunks(msgspec.Struct):
+    """The rest of an agent's answer; `held` is given back by closing."""
+
+    stack: AsyncExitStack
+    chunks: AsyncIterator[bytes]
+    silence: float | None
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        """Return itself."""
+        return self
+
+    async def __anext__(self) -> bytes:
+        """Return the next piece; the log ends here when the agent goes away, as it does on a real server."""
+        try:
+            async with asyncio.timeout(self.silence):
+                return await anext(self.chunks)
+        except (errors.BramleyError, TimeoutError) as error:
+            logger.info("A log ended early", reason=str(error) or "the agent fell silent")
+            raise StopAsyncIteration from error
+
+    async def aclose(self) -> None:
+        """Hang up."""
+        await self.stack.aclose()
+
+
+async def _open_log(
+    kubelet: KubeletClient, url: str, path: str, request: Request, *, name: str
+) -> Response:
+    """Return the log that a request asks for, from the agent at this address."""
+    query = _forwarded_options(request.query)
+    async with AsyncExitStack() as stack:
+        try:
+            stream = await stack.enter_async_context(kubelet.stream(url, path, query))
+            if stream.status != 200:
+                raise _agent_error(stream.status, await _text(stream), name)
+        except errors.BramleyError as error:
+            raise _log_unreachable(url, path, query, error) from error
+        silence = None if "follow" in query else SILENCE.total_seconds()
+        chunks = _LogChunks(stack.pop_all(), stream.chunks, silence)
+    return Response(b"", content_type=TEXT, chunks=chunks)
+
+
+def _forwarded_options(query: Mapping[str, str]) -> dict[str, str]:
+    """Return the options that the agent has to know."""
+    flags = {each: "true" for each in _FLAGS if query.get(each, "").lower() not in _FALSE}
+    return {**flags, **{each: query[each] for each in _FORWARDED if query.get(each)}}
+
+
+def _agent_error(code: int, text: str, name: str) -> ApiError:
+    """Return what a real server makes of an agent's refusal."""
+    if code == 500:
+        return status.internal(text)
+    if code == 400:
+        return status.bad_request(text)
+    reason, message = _ERROR_MESSAGES.get(code, ("", ""))
+    if code == 403:
+        reason, message = "Forbidden", text
+    elif not message:
+        reason = "InternalError" if code > 500 else ""
+        message = f'an error on the server ("{text}") has prevented the request from succeeding'
+    message = f"{message} ( {_RESOURCE} {name})"
+    return ApiError(code, reason, message, details=Details(kind=_RESOURCE, name=name))
+
+
+def _log_unreachable(
+    url: str, path: str, query: Mapping[str, str], error: errors.BramleyError
+) -> ApiError:
+    requested = "&".join(f"{key}={value}" for key, value in sorted(query.items()))
+    where = f"{url}{path}?{requested}" if requested else f"{url}{path}"
+    why = str(error).removeprefix(f"GET {path}: ")
+    return ApiError(500, "", f'Get "{where}": {why}')
+
+
+async def _text(stream: Stream) -> str:
+    found = b""
+    async for chunk in stream.chunks:
+        found += chunk
+        if len(found) >= _LONGEST_REFUSAL_BYTES:
+            break
+    return found[:_LONGEST_REFUSAL_BYTES].decode("utf-8", "replace").strip()
+
 
 _CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 _DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
-_NOT_YET = "the embedded API does not pass exec, attach and port-forward on to agents yet"
+_UNSUPPORTED = "the embedded API does not pass exec, attach and port-forward on to agents yet"
 _COUNTS = ("tailLines", "sinceSeconds", "limitBytes")
 
 
-async def log(server: Server, request: Request, target: Target) -> Response:
+async def pod_log(server: Server, request: Request, target: Target) -> Response:
     """Show a container's log as its agent sends it; of a Pod that runs nowhere there is none."""
     _check_log_options(request, target.name)
     pod = _pod(server, target)
@@ -33,23 +150,23 @@ async def log(server: Server, request: Request, target: Target) -> Response:
     url = _agent(server, pod)
     if server.nodes is None:
         raise _unreachable(url + path, "the embedded API does not reach out to nodes")
-    return await node_logs.opened(server.nodes.client, url, path, request, name=target.name)
+    return await _open_log(server.nodes.client, url, path, request, name=target.name)
 
 
-async def stream(server: Server, request: Request, target: Target) -> Response:
+async def exec_or_attach(server: Server, request: Request, target: Target) -> Response:
     """Refuse to run a command in a container, or to attach to one."""
     pod = _pod(server, target)
     container = _container(pod, request.query.get("container", ""))
-    _check_placed(pod)
+    _check_scheduled(pod)
     url = _agent(server, pod)
-    raise _unreachable(f"{url}/{target.subresource}/{_path(pod)}/{container}", _NOT_YET)
+    raise _unreachable(f"{url}/{target.subresource}/{_path(pod)}/{container}", _UNSUPPORTED)
 
 
-async def forward(server: Server, _request: Request, target: Target) -> Response:
+async def port_forward(server: Server, _request: Request, target: Target) -> Response:
     """Refuse to forward a port."""
     pod = _pod(server, target)
-    _check_placed(pod)
-    raise _unreachable(f"{_agent(server, pod)}/portForward/{_path(pod)}", _NOT_YET)
+    _check_scheduled(pod)
+    raise _unreachable(f"{_agent(server, pod)}/portForward/{_path(pod)}", _UNSUPPORTED)
 
 
 async def proxy(server: Server, _request: Request, target: Target) -> Response:
@@ -83,14 +200,14 @@ def _check_log_options(request: Request, name: str) -> None:
         raise status.invalid(Details(kind="PodLogOptions", name=name), found)
 
 
-def _container(pod: Json, asked: str) -> str:
+def _container(pod: Json, requested: str) -> str:
     """Return the container that is meant; raise a 400 when that cannot be told."""
     name, spec = pod["metadata"]["name"], pod["spec"]
     known = [each["name"] for part in _CONTAINERS for each in spec.get(part, [])]
-    if asked:
-        if asked not in known:
-            raise status.bad_request(f"container {asked} is not valid for pod {name}")
-        return asked
+    if requested:
+        if requested not in known:
+            raise status.bad_request(f"container {requested} is not valid for pod {name}")
+        return requested
     own = [each["name"] for each in spec["containers"]]
     chosen = pod["metadata"].get("annotations", {}).get(_DEFAULT_CONTAINER)
     if chosen in own:
@@ -104,7 +221,7 @@ def _container(pod: Json, asked: str) -> str:
     raise status.bad_request(message)
 
 
-def _check_placed(pod: Json) -> None:
+def _check_scheduled(pod: Json) -> None:
     if not pod["spec"].get("nodeName"):
         message = f"pod {pod['metadata']['name']} does not have a host assigned"
         raise status.bad_request(message)

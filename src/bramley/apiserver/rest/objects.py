@@ -16,10 +16,27 @@ from bramley.apiserver.apimachinery.patches import same
 from bramley.apiserver.apimachinery.status import ApiError
 from bramley.apiserver.registry.resources import Json, ServedResource
 from bramley.apiserver.rest import scales
-from bramley.apiserver.rest.options import whole_number
+from bramley.apiserver.rest.request_options import parse_version
 from bramley.apiserver.schema.values import NO_FIELD
 from bramley.apiserver.store.records import NOTHING, Draft, Removal
 from bramley.base.errors import Cause
+
+
+def with_condition(pod: Json, kind: str, since: str, **fields: str) -> Json:
+    """Return a Pod with a condition that holds; its time stays when it held before."""
+    status = pod.get("status", {})
+    conditions = list(status.get("conditions", []))
+    new = {"type": kind, "status": "True", "lastProbeTime": None, "lastTransitionTime": since}
+    for index, each in enumerate(conditions):
+        if each["type"] == kind:
+            if each["status"] == "True":
+                new["lastTransitionTime"] = each.get("lastTransitionTime")
+            conditions[index] = {**new, **fields}
+            break
+    else:
+        conditions.append({**new, **fields})
+    return {**pod, "status": {**status, "conditions": conditions}}
+
 
 MODIFIED = (
     "the object has been modified; please apply your changes to the latest version and try again"
@@ -31,7 +48,7 @@ _IDENTITY = frozenset({"kind", "apiVersion", "metadata"})
 Admit = Callable[[Json, Json | None], None]
 
 
-def completed(
+def prepare_create(
     body: Json, resource: ServedResource, *, uid: UUID, now: datetime, admit: Admit | None = None
 ) -> Json:
     """Return a new object with all that the server adds and without what it may not bring; raise a 422 if it is invalid."""
@@ -50,7 +67,9 @@ def completed(
     return new
 
 
-def updated(new: Json, old: Json, resource: ServedResource, admit: Admit | None = None) -> Json:
+def prepare_update(
+    new: Json, old: Json, resource: ServedResource, admit: Admit | None = None
+) -> Json:
     """Return an update of an object as it may be stored; raise a 422 if it is invalid."""
     new = {**new, "metadata": metadata.carried_over(new["metadata"], old["metadata"])}
     if resource.has_status:
@@ -65,7 +84,7 @@ def updated(new: Json, old: Json, resource: ServedResource, admit: Admit | None 
     return new
 
 
-def with_status(new: Json, old: Json, resource: ServedResource) -> Json:
+def prepare_status_update(new: Json, old: Json, resource: ServedResource) -> Json:
     """Return an object of which only the status, and for built-in kinds the metadata, is taken from the update."""
     changed = dict(old)
     _take(changed, new, "status")
@@ -78,13 +97,13 @@ def with_status(new: Json, old: Json, resource: ServedResource) -> Json:
     return changed
 
 
-def part(whole: Json, field: str) -> Json:
+def dict_field(whole: Json, field: str) -> Json:
     """Return a part of an object, empty when it is absent or, as of an older release, no object at all."""
     found = whole.get(field)
     return found if isinstance(found, dict) else {}
 
 
-def check_address(new: Json, *, name: str, namespace: str) -> None:
+def check_name_and_namespace(new: Json, *, name: str, namespace: str) -> None:
     """Raise a 400 when an update's object is not the one that the path names; an empty namespace is filled in."""
     meta = new.get("metadata")
     if not isinstance(meta, dict) or not meta.get("name"):
@@ -95,10 +114,10 @@ def check_address(new: Json, *, name: str, namespace: str) -> None:
             f"the name of the object ({meta['name']}) does not match the name on the URL ({name})"
         )
         raise status.bad_request(message)
-    settle_namespace(new, namespace)
+    set_namespace(new, namespace)
 
 
-def settle_namespace(body: Json, namespace: str) -> None:
+def set_namespace(body: Json, namespace: str) -> None:
     """Give the object the namespace of the path; raise a 400 when it has another one."""
     found = body["metadata"].get("namespace", "")
     if namespace and found and found != namespace:
@@ -117,7 +136,7 @@ def check_version(new: Json, old: Json, resource: ServedResource) -> None:
     given = meta.get("resourceVersion", "")
     if given == current:
         return
-    if given not in {"", "0"} and whole_number(given):
+    if given not in {"", "0"} and parse_version(given):
         raise status.conflict(resource.details(meta["name"]), MODIFIED)
     if not resource.rules.unconditional_update:
         wrong = Cause(
@@ -135,7 +154,7 @@ def is_unchanged(new: Json, old: Json) -> bool:
     return new == old and same(new, old)
 
 
-def is_finished(new: Json, old: Json, resource: ServedResource) -> bool:
+def is_deletion_complete(new: Json, old: Json, resource: ServedResource) -> bool:
     """Tell whether an update takes away what kept a deleted object from going."""
     was = old["metadata"]
     return (
@@ -275,8 +294,8 @@ def _wrong_by_now(
 def _with_scale(found: list[Cause], unscalable: list[Cause]) -> list[Cause]:
     """Return what is wrong, with what keeps the object from being scaled before the word that no rules were looked at."""
     unlooked = [each for each in found if each.field == NO_FIELD]
-    told = [each for each in found if each.field != NO_FIELD]
-    return [*told, *unscalable, *unlooked]
+    reported = [each for each in found if each.field != NO_FIELD]
+    return [*reported, *unscalable, *unlooked]
 
 
 def _refuse(new: Json, resource: ServedResource, found: Iterable[Cause]) -> None:

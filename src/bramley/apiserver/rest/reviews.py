@@ -1,4 +1,4 @@
-"""SubjectAccessReview and its kin: may somebody do something, and what may I do at all."""
+"""SubjectAccessReview, SelfSubjectRulesReview, TokenReview and SelfSubjectReview: answers about rights and identities."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from bramley.apiserver.auth.rules import Rule
 from bramley.apiserver.http.exchange import Request, Response, json_response
 from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.registry.resources import Json
-from bramley.apiserver.rest import bodies, objects, options
+from bramley.apiserver.rest import bodies, objects, request_options
 from bramley.apiserver.rest.server import Server
 from bramley.base.errors import Cause
 
 
 async def review_token(server: Server, request: Request, target: Target) -> Response:
-    """Tell whose token the body holds, and for which of the audiences it is good."""
-    how = options.writing(request, "CreateOptions")
-    body = await bodies.read_object(request, target.resource, how)
+    """Return the owner of the token in the body, and the audiences that it is valid for."""
+    options = request_options.write_options(request, "CreateOptions")
+    body = await bodies.read_object(request, target.resource, options)
     spec = body.get("spec") or {}
     token = spec.get("token", "")
     if not token:
@@ -35,19 +35,19 @@ async def review_token(server: Server, request: Request, target: Target) -> Resp
         found["audiences"] = reviewed.audiences
     if reviewed.error:
         found["error"] = reviewed.error
-    return _answered(body, target, found)
+    return _created(body, target, found)
 
 
 async def review_caller(server: Server, request: Request, target: Target) -> Response:
-    """Tell the caller who it is taken for."""
-    how = options.writing(request, "CreateOptions")
-    body = await bodies.read_object(request, target.resource, how)
+    """Return the user that the caller is authenticated as."""
+    options = request_options.write_options(request, "CreateOptions")
+    body = await bodies.read_object(request, target.resource, options)
     body["metadata"] = {"creationTimestamp": timestamp(server.clock.now())}
-    return _answered(body, target, {"userInfo": user_info(request.caller)})
+    return _created(body, target, {"userInfo": user_info(request.caller)})
 
 
 def user_info(user: User) -> Json:
-    """Return a user as the API shows one, what is empty left out."""
+    """Return a user as the API shows one, without empty fields."""
     named = {
         "username": user.name,
         "uid": user.uid,
@@ -57,7 +57,7 @@ def user_info(user: User) -> Json:
     return {key: value for key, value in named.items() if value}
 
 
-def _answered(body: Json, target: Target, found: Json) -> Response:
+def _created(body: Json, target: Target, found: Json) -> Response:
     whole = {**body, "apiVersion": target.resource.api_version, "status": found}
     return json_response(whole, 201)
 
@@ -67,7 +67,7 @@ _NOT_BOTH = "cannot be specified in combination with resourceAttributes"
 
 
 async def review_subject(server: Server, request: Request, target: Target) -> Response:
-    """Tell whether the user in the body may do what the body names."""
+    """Return whether the user in the body may do what the body names."""
     body = await _read(request, target)
     spec = body.get("spec") or {}
     wrong = _wrong_attributes(spec)
@@ -75,33 +75,33 @@ async def review_subject(server: Server, request: Request, target: Target) -> Re
         detail = "at least one of user or group must be specified"
         wrong.append(causes.invalid("spec.user", spec.get("user", ""), detail))
     _refuse(body, target, wrong)
-    return _decided(server, body, _asked(_subject(spec), spec))
+    return _decision_response(server, body, _attributes(_subject(spec), spec))
 
 
 async def review_local(server: Server, request: Request, target: Target) -> Response:
-    """Tell the same within the namespace of the path."""
+    """Return the same for the namespace of the path."""
     body = await _read(request, target)
-    objects.settle_namespace(body, target.namespace)
+    objects.set_namespace(body, target.namespace)
     spec = body.get("spec") or {}
     wrong = _wrong_attributes(spec)
     if not spec.get("user") and not spec.get("groups"):
         detail = "at least one of user or group must be specified"
         wrong.append(causes.invalid("spec.user", spec.get("user", ""), detail))
-    wrong += _wrong_place(spec, target.namespace)
+    wrong += _wrong_namespace(spec, target.namespace)
     _refuse(body, target, wrong, besides=("namespace",))
-    return _decided(server, body, _asked(_subject(spec), spec))
+    return _decision_response(server, body, _attributes(_subject(spec), spec))
 
 
 async def review_self(server: Server, request: Request, target: Target) -> Response:
-    """Tell whether the caller may do what the body names."""
+    """Return whether the caller may do what the body names."""
     body = await _read(request, target)
     spec = body.get("spec") or {}
     _refuse(body, target, _wrong_attributes(spec))
-    return _decided(server, body, _asked(request.caller, spec))
+    return _decision_response(server, body, _attributes(request.caller, spec))
 
 
 async def review_rules(server: Server, request: Request, target: Target) -> Response:
-    """List the rules that the caller has in a namespace."""
+    """Return the rules that the caller has in a namespace."""
     body = await _read(request, target)
     namespace = (body.get("spec") or {}).get("namespace", "")
     if not namespace:
@@ -109,20 +109,20 @@ async def review_rules(server: Server, request: Request, target: Target) -> Resp
     rbac = server.authorizer.rbac
     found = rbac.rules_for(request.caller, namespace)
     missing = rbac.missing(request.caller, namespace)
-    answer: Json = {
+    result: Json = {
         "resourceRules": [_resource_rule(rule) for rule in found if rule.resources],
         "nonResourceRules": [_path_rule(rule) for rule in found if rule.non_resource_urls],
         "incomplete": False,
     }
     if missing:
-        answer["evaluationError"] = missing[0] if len(missing) == 1 else f"[{', '.join(missing)}]"
+        result["evaluationError"] = missing[0] if len(missing) == 1 else f"[{', '.join(missing)}]"
     whole = {"kind": body["kind"], "apiVersion": body["apiVersion"], "metadata": {}}
-    return json_response({**whole, "spec": {}, "status": answer}, 201)
+    return json_response({**whole, "spec": {}, "status": result}, 201)
 
 
 async def _read(request: Request, target: Target) -> Json:
-    how = options.writing(request, "CreateOptions")
-    return await bodies.read_object(request, target.resource, how)
+    options = request_options.write_options(request, "CreateOptions")
+    return await bodies.read_object(request, target.resource, options)
 
 
 def _subject(spec: Json) -> User:
@@ -131,24 +131,24 @@ def _subject(spec: Json) -> User:
     return User(spec.get("user", ""), groups, spec.get("uid", ""), extra)
 
 
-def _asked(user: User, spec: Json) -> Attributes:
+def _attributes(user: User, spec: Json) -> Attributes:
     paths = spec.get("nonResourceAttributes")
     if paths is not None:
         return Attributes(user, paths.get("verb", ""), path=paths.get("path", "") or "/")
-    wanted = spec["resourceAttributes"]
+    requested = spec["resourceAttributes"]
     parts = ("group", "version", "resource", "subresource", "namespace", "name")
     return Attributes(
-        user, wanted.get("verb", ""), **{part: wanted.get(part, "") for part in parts}
+        user, requested.get("verb", ""), **{part: requested.get(part, "") for part in parts}
     )
 
 
-def _decided(server: Server, body: Json, asked: Attributes) -> Response:
-    verdict = server.authorizer.decide(asked)
-    found: Json = {"allowed": verdict.allowed}
-    if verdict.denied and not verdict.allowed:
+def _decision_response(server: Server, body: Json, attributes: Attributes) -> Response:
+    decision = server.authorizer.decide(attributes)
+    found: Json = {"allowed": decision.allowed}
+    if decision.denied and not decision.allowed:
         found["denied"] = True
-    if verdict.reason:
-        found["reason"] = verdict.reason
+    if decision.reason:
+        found["reason"] = decision.reason
     return json_response({**body, "status": found}, 201)
 
 
@@ -161,7 +161,7 @@ def _wrong_attributes(spec: Json) -> list[Cause]:
     return []
 
 
-def _wrong_place(spec: Json, namespace: str) -> list[Cause]:
+def _wrong_namespace(spec: Json, namespace: str) -> list[Cause]:
     resource, paths = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if resource is not None and resource.get("namespace", "") != namespace:
         field = "spec.resourceAttributes.namespace"
@@ -174,7 +174,7 @@ def _wrong_place(spec: Json, namespace: str) -> list[Cause]:
 
 
 def _own_names(paths: Json) -> Json:
-    # A real server shows its own names of the fields here.
+    # kube-apiserver shows the names of the Go fields here.
     return {"Path": paths.get("path", ""), "Verb": paths.get("verb", "")}
 
 
@@ -186,7 +186,7 @@ def _refuse(
         detail = "must be empty except for namespace" if besides else "must be empty"
         wrong = [*wrong, causes.invalid("metadata", body["metadata"], detail)]
     if wrong:
-        # A real server forgets to say the kind here.
+        # As in kube-apiserver, the kind is missing here.
         raise status.invalid(Details(target.resource.group), wrong)
 
 

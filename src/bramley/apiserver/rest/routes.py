@@ -2,37 +2,149 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
+
+import msgspec
 
 from bramley.apiserver.apimachinery import status
 from bramley.apiserver.apimachinery.status import ApiError
+from bramley.apiserver.http.exchange import Request, Response
 from bramley.apiserver.http.request_info import Target
-from bramley.apiserver.rest import creating, deleting, listing, scaling, updating
-from bramley.apiserver.rest.subresources import COMPUTED, EXTRA, VERBS, VIRTUAL, Handler
+from bramley.apiserver.rest import (
+    create,
+    delete,
+    eviction,
+    get_list,
+    metrics,
+    node_agents,
+    patch,
+    reviews,
+    subresources,
+    token_requests,
+    update,
+)
+from bramley.apiserver.rest.server import Server
+
+Handler = Callable[[Server, Request, Target], Awaitable[Response]]
+
+VERBS: Mapping[str, str] = MappingProxyType(
+    {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+)
+
+
+class Subresource(msgspec.Struct, frozen=True):
+    """A part of an object with a path of its own; group, version and kind are those of its bodies."""
+
+    name: str
+    kind: str
+    group: str
+    version: str
+    methods: Mapping[str, Handler]
+
+    @property
+    def verbs(self) -> list[str]:
+        """Return the verbs of its methods, sorted as discovery shows them."""
+        return sorted(VERBS[method] for method in self.methods)
+
+
+def _by_path(*listed: tuple[str, Subresource]) -> Mapping[tuple[str, str], Subresource]:
+    return MappingProxyType({(qualified, each.name): each for qualified, each in listed})
+
+
+def _pod_part(name: str) -> Subresource:
+    methods = {
+        "GET": subresources.get_pod,
+        "PUT": subresources.replace_pod_part,
+        "PATCH": subresources.patch_pod_part,
+    }
+    return Subresource(name, "Pod", "", "v1", methods)
+
+
+def _stream_subresource(name: str, kind: str, handler: Handler) -> Subresource:
+    return Subresource(name, kind, "", "v1", {"GET": handler, "POST": handler})
+
+
+def _proxy_subresource(kind: str) -> Subresource:
+    return Subresource("proxy", kind, "", "v1", dict.fromkeys(VERBS, node_agents.proxy))
+
+
+def _token_subresource() -> Subresource:
+    methods = {"POST": token_requests.create}
+    return Subresource("token", "TokenRequest", "authentication.k8s.io", "v1", methods)
+
+
+# By the qualified name of the resource (`pods`, `deployments.apps`) and that of the subresource.
+SUBRESOURCES: Mapping[tuple[str, str], Subresource] = _by_path(
+    (
+        "namespaces",
+        Subresource("finalize", "Namespace", "", "v1", {"PUT": subresources.finalize_namespace}),
+    ),
+    ("nodes", _proxy_subresource("NodeProxyOptions")),
+    ("pods", _stream_subresource("attach", "PodAttachOptions", node_agents.exec_or_attach)),
+    ("pods", Subresource("binding", "Binding", "", "v1", {"POST": subresources.create_binding})),
+    ("pods", _pod_part("ephemeralcontainers")),
+    (
+        "pods",
+        Subresource("eviction", "Eviction", "policy", "v1", {"POST": eviction.create_eviction}),
+    ),
+    ("pods", _stream_subresource("exec", "PodExecOptions", node_agents.exec_or_attach)),
+    ("pods", Subresource("log", "Pod", "", "v1", {"GET": node_agents.pod_log})),
+    ("pods", _stream_subresource("portforward", "PodPortForwardOptions", node_agents.port_forward)),
+    ("pods", _proxy_subresource("PodProxyOptions")),
+    ("pods", _pod_part("resize")),
+    ("serviceaccounts", _token_subresource()),
+    ("services", _proxy_subresource("ServiceProxyOptions")),
+)
+
+# By the qualified name of a kind that is not stored: what a POST of it does. Its ServedResource says `is_virtual`.
+VIRTUAL: Mapping[str, Handler] = MappingProxyType(
+    {
+        "bindings": subresources.create_binding,
+        "localsubjectaccessreviews.authorization.k8s.io": reviews.review_local,
+        "selfsubjectaccessreviews.authorization.k8s.io": reviews.review_self,
+        "selfsubjectreviews.authentication.k8s.io": reviews.review_caller,
+        "selfsubjectrulesreviews.authorization.k8s.io": reviews.review_rules,
+        "subjectaccessreviews.authorization.k8s.io": reviews.review_subject,
+        "tokenreviews.authentication.k8s.io": reviews.review_token,
+    }
+)
+
+# By the qualified name of a kind that is made when somebody reads it: what a GET does. Its ServedResource says `is_computed`.
+COMPUTED: Mapping[str, Handler] = MappingProxyType(
+    {
+        "nodes.metrics.k8s.io": metrics.read_nodes,
+        "pods.metrics.k8s.io": metrics.read_pods,
+    }
+)
+
 
 __all__ = ["Handler", "handler_of", "has_subresource"]
 
 # What a target can be: the whole collection, one object, or a subresource of one.
 _COLLECTION: Mapping[str, tuple[str, Handler]] = MappingProxyType(
     {
-        "POST": ("create", creating.create),
-        "DELETE": ("deletecollection", deleting.delete_many),
+        "POST": ("create", create.create),
+        "DELETE": ("deletecollection", delete.delete_many),
     }
 )
 _OBJECT: Mapping[str, tuple[str, Handler]] = MappingProxyType(
     {
-        "GET": ("get", listing.get),
-        "PUT": ("update", updating.replace),
-        "PATCH": ("patch", updating.patch),
-        "DELETE": ("delete", deleting.delete),
+        "GET": ("get", get_list.get),
+        "PUT": ("update", update.replace),
+        "PATCH": ("patch", patch.patch),
+        "DELETE": ("delete", delete.delete),
     }
 )
 _STATUS: Mapping[str, Handler] = MappingProxyType(
-    {"GET": listing.get, "PUT": updating.replace, "PATCH": updating.patch}
+    {"GET": get_list.get, "PUT": update.replace, "PATCH": patch.patch}
 )
 _SCALE: Mapping[str, Handler] = MappingProxyType(
-    {"GET": scaling.get, "PUT": scaling.replace, "PATCH": scaling.patch}
+    {
+        "GET": subresources.get_scale,
+        "PUT": subresources.replace_scale,
+        "PATCH": subresources.patch_scale,
+    }
 )
 
 
@@ -85,7 +197,7 @@ def _subresource(target: Target) -> Mapping[str, Handler]:
         return _STATUS
     if target.subresource == "scale" and target.resource.scale is not None:
         return _SCALE
-    extra = EXTRA.get((target.resource.qualified, target.subresource))
+    extra = SUBRESOURCES.get((target.resource.qualified, target.subresource))
     if extra is not None:
         return extra.methods
     raise status.no_such_path()

@@ -17,7 +17,7 @@ _SHOWN = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 
 def of(body: Json, paths: ScalePaths, *, reading: bool = False) -> Json:
-    """Return an object's Scale; when it is to be read and has no replicas, raise a 500 as a real server does."""
+    """Return an object's Scale; when it is read and has no replicas, raise a 500 as kube-apiserver does."""
     replicas = _at(body, paths.spec_replicas)
     if replicas is None and reading:
         field = causes.quoted(paths.spec_replicas)
@@ -38,18 +38,18 @@ def of(body: Json, paths: ScalePaths, *, reading: bool = False) -> Json:
 
 
 def with_replicas(body: Json, replicas: int, paths: ScalePaths) -> Json:
-    """Return the object with another number of replicas; what is not on the path is shared with the old one."""
+    """Return the object with another number of replicas; it shares all other values with the old one."""
     return _with(body, _parts(paths.spec_replicas), replicas)
 
 
-def wanted_replicas(scale: Json) -> int:
-    """Return the replicas that a Scale asks for."""
+def desired_replicas(scale: Json) -> int:
+    """Return the desired replicas of a Scale."""
     replicas: int = (scale.get("spec") or {}).get("replicas", 0)
     return replicas
 
 
 def check(body: Json, paths: ScalePaths) -> list[Cause]:
-    """Return what keeps an object of a custom kind from being scaled; built-in kinds have checks of their own."""
+    """Return what is wrong with a custom resource's scale fields; built-in kinds have their own checks."""
     if not paths.is_custom:
         return []
     found = check_counts(body, paths)
@@ -63,7 +63,7 @@ def check(body: Json, paths: ScalePaths) -> list[Cause]:
 
 
 def check_counts(body: Json, paths: ScalePaths) -> list[Cause]:
-    """Return what is wrong with the numbers of replicas of a custom kind, which is all that a change of the status is asked."""
+    """Return what is wrong with a custom resource's numbers of replicas; an update of the status checks nothing else."""
     if not paths.is_custom:
         return []
     return [*_wrong_count(body, paths.spec_replicas), *_wrong_count(body, paths.status_replicas)]
@@ -82,7 +82,7 @@ def _wrong_count(body: Json, path: str) -> Iterator[Cause]:
 
 
 def _misfit(value: Any) -> str:
-    """Return what Go says of a value that is no number."""
+    """Return Go's message about a value that is not a number."""
     shown = value if isinstance(value, str) else causes.shown(value)
     return f"{shown} is of the type {_GO_TYPES.get(type(value), 'map[string]interface {}')}"
 

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from bramley.apiserver.apimachinery import causes, status
 from bramley.apiserver.apimachinery.settings import Settings
 from bramley.apiserver.apimachinery.status import Details
-from bramley.apiserver.auth.agents import Agents, Oversee
 from bramley.apiserver.auth.attributes import Attributes
 from bramley.apiserver.auth.authenticator import Authenticator
 from bramley.apiserver.auth.authorizer import Authorizer
+from bramley.apiserver.auth.node_authorizer import AgentGuard, NodeAuthorizer
 from bramley.apiserver.registry import crds
 from bramley.apiserver.registry.resources import Catalog, Json, ServedResource
 from bramley.apiserver.store.records import Key, Record
@@ -44,19 +44,19 @@ class Server(msgspec.Struct, frozen=True):
     store: Store
     catalog: Catalog
     clock: Clock
-    chance: random.Random
+    rng: random.Random
     settings: Settings
     authorizer: Authorizer
     authenticator: Authenticator
-    agents: Agents
+    agents: NodeAuthorizer
     nodes: Kubelets | None = None
-    closing: set[str] = set()
+    terminating_namespaces: set[str] = set()
     guard: Admit | None = None
-    oversee: Oversee | None = None
+    oversee: AgentGuard | None = None
 
     def uid(self) -> UUID:
         """Return an id that no other object has."""
-        return UUID(int=self.chance.getrandbits(128), version=4)
+        return UUID(int=self.rng.getrandbits(128), version=4)
 
     def guarded(self, guard: Admit) -> Server:
         """Return the same server for one request whose writes have to pass a guard."""
@@ -64,7 +64,7 @@ class Server(msgspec.Struct, frozen=True):
 
     def overseen(self, asked: Attributes) -> Server:
         """Return the same server for one request, whose writes the agent's rule sees if an agent sent it."""
-        oversee = self.agents.overseer(asked)
+        oversee = self.agents.guard_for(asked)
         return self if oversee is None else replace(self, oversee=oversee)
 
     def admission(self, resource: ServedResource) -> Admit | None:
@@ -114,8 +114,8 @@ def check_whole(server: Server, resource: ServedResource, key: Key) -> None:
     """Raise a 500 for an object that is damaged and set aside: it is there, but neither can be read nor changed."""
     if key in server.store.damage.quarantined:
         what = resource.details(key.name).qualified
-        told = f"{what} {causes.quoted(key.name)} is damaged in the store; restore a backup, or delete it"
-        raise status.internal(told)
+        message = f"{what} {causes.quoted(key.name)} is damaged in the store; restore a backup, or delete it"
+        raise status.internal(message)
 
 
 def served(record: Record, resource: ServedResource) -> Json:

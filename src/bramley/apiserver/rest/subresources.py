@@ -1,109 +1,313 @@
-"""What is served beside plain objects: subresources of built-in kinds, and kinds that are only ever created, or only read.
-
-Three registries, and nothing else decides what exists: routes look handlers up here, and discovery lists what it finds here.
-Status and scale are not among them, because a resource says by itself whether it has these.
-"""
+"""The scale subresource: reading it, and writing the replicas of the object behind it."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace as replaced
 from types import MappingProxyType
 
-import msgspec
-
-from bramley.apiserver.http.exchange import Request, Response
+from bramley.apiserver.apimachinery import causes, metadata, status
+from bramley.apiserver.kinds import shapes
+from bramley.apiserver.apimachinery.status import ApiError, Details
+from bramley.apiserver.http.exchange import Request, Response, json_response
 from bramley.apiserver.http.request_info import Target
+from bramley.apiserver.kinds import core, pods
+from bramley.apiserver.kinds.virtual import SCALE
+from bramley.apiserver.registry.resources import Json, Rules, ScalePaths, ServedResource, Transition
 from bramley.apiserver.rest import (
-    binding,
-    evicting,
-    finalizing,
-    metrics,
-    node_agents,
-    pod_parts,
-    token_requests,
+    bodies,
+    delete,
+    get_list,
+    objects,
+    patch,
+    request_options,
+    scales,
+    update,
 )
-from bramley.apiserver.rest import reviews
-from bramley.apiserver.rest import reviews
-from bramley.apiserver.rest.server import Server
+from bramley.apiserver.rest.objects import with_condition
+from bramley.apiserver.rest.request_options import WriteOptions
+from bramley.apiserver.rest.server import Server, served
+from bramley.apiserver.rest.writes import Decision, Keep, Put, Remove, write
+from bramley.apiserver.store.records import Key, Record
 
-Handler = Callable[[Server, Request, Target], Awaitable[Response]]
-
-VERBS: Mapping[str, str] = MappingProxyType(
-    {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+BINDING = ServedResource(
+    group="",
+    version="v1",
+    kind="Binding",
+    plural="bindings",
+    namespaced=True,
+    is_custom=False,
+    rules=Rules(shape="v1.Binding"),
 )
+_PODS = "pods"
 
 
-class Subresource(msgspec.Struct, frozen=True):
-    """A part of an object with a path of its own; group, version and kind are those of its bodies."""
+async def create_binding(server: Server, request: Request, target: Target) -> Response:
+    """Bind the Pod that the path, or else the body, names to the node that the body names."""
+    options = request_options.write_options(request, "CreateOptions")
+    body = await bodies.read_object(request, BINDING, options)
+    objects.set_namespace(body, target.namespace)
+    name = body["metadata"].get("name", "")
+    if target.name and target.name != name:
+        raise status.bad_request("name in URL does not match name in Binding object")
+    _check_binding(body)
+    pods = target.resource if target.resource.plural == _PODS else _pods(server)
+    key = Key(_PODS, target.namespace, name)
+    now = metadata.timestamp(server.clock.now())
 
-    name: str
-    kind: str
-    group: str
-    version: str
-    methods: Mapping[str, Handler]
+    def decide(current: Record | None) -> Decision:
+        if current is None:
+            raise status.not_found(pods.details(name))
+        pod = served(current, pods)
+        _check_free(pod, body)
+        return Put(_bound(pod, body, now))
 
-    @property
-    def verbs(self) -> list[str]:
-        """Return the verbs of its methods, sorted as discovery shows them."""
-        return sorted(VERBS[method] for method in self.methods)
-
-
-def _by_path(*listed: tuple[str, Subresource]) -> Mapping[tuple[str, str], Subresource]:
-    return MappingProxyType({(qualified, each.name): each for qualified, each in listed})
-
-
-def _part(name: str) -> Subresource:
-    methods = {"GET": pod_parts.get, "PUT": pod_parts.put, "PATCH": pod_parts.patch}
-    return Subresource(name, "Pod", "", "v1", methods)
-
-
-def _streamed(name: str, kind: str, handler: Handler) -> Subresource:
-    return Subresource(name, kind, "", "v1", {"GET": handler, "POST": handler})
+    await write(server, pods, key, decide, dry_run=options.dry_run)
+    return json_response(status.created(), 201)
 
 
-def _proxied(kind: str) -> Subresource:
-    return Subresource("proxy", kind, "", "v1", dict.fromkeys(VERBS, node_agents.proxy))
+def _pods(server: Server) -> ServedResource:
+    pods = server.catalog.find("", "v1", _PODS)
+    if pods is None:
+        raise status.no_such_path()
+    return pods
 
 
-def _token() -> Subresource:
-    methods = {"POST": token_requests.create}
-    return Subresource("token", "TokenRequest", "authentication.k8s.io", "v1", methods)
+def _check_binding(body: Json) -> None:
+    """Raise what a real server raises for a binding to nothing: a plain failure, not a list of causes."""
+    goal = body.get("target", {})
+    if goal.get("kind", "Node") not in {"", "Node"}:
+        message = (
+            f'target.kind: Unsupported value: "{goal["kind"]}": supported values: "Node", "<empty>"'
+        )
+        raise ApiError(500, "", message)
+    if not goal.get("name"):
+        raise ApiError(500, "", "target.name: Required value")
 
 
-# By the qualified name of the resource (`pods`, `deployments.apps`) and that of the subresource.
-EXTRA: Mapping[tuple[str, str], Subresource] = _by_path(
-    ("namespaces", Subresource("finalize", "Namespace", "", "v1", {"PUT": finalizing.replace})),
-    ("nodes", _proxied("NodeProxyOptions")),
-    ("pods", _streamed("attach", "PodAttachOptions", node_agents.stream)),
-    ("pods", Subresource("binding", "Binding", "", "v1", {"POST": binding.create})),
-    ("pods", _part("ephemeralcontainers")),
-    ("pods", Subresource("eviction", "Eviction", "policy", "v1", {"POST": evicting.create})),
-    ("pods", _streamed("exec", "PodExecOptions", node_agents.stream)),
-    ("pods", Subresource("log", "Pod", "", "v1", {"GET": node_agents.log})),
-    ("pods", _streamed("portforward", "PodPortForwardOptions", node_agents.forward)),
-    ("pods", _proxied("PodProxyOptions")),
-    ("pods", _part("resize")),
-    ("serviceaccounts", _token()),
-    ("services", _proxied("ServiceProxyOptions")),
-)
+def _check_free(pod: Json, body: Json) -> None:
+    meta, name = pod["metadata"], pod["metadata"]["name"]
+    for field, said in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+        asked = body["metadata"].get(field)
+        if asked and asked != meta[field]:
+            why = f"Precondition failed: {said} in precondition: {asked}, {said} in object meta: {meta[field]}"
+            raise status.conflict(Details(kind=_PODS, name=name), why)
+    if "deletionTimestamp" in meta:
+        raise _taken(name, f"pod {name} is being deleted, cannot be assigned to a host")
+    node = pod["spec"].get("nodeName")
+    if node:
+        raise _taken(name, f'pod {name} is already assigned to node "{node}"')
+    if pod["spec"].get("schedulingGates"):
+        raise _taken(name, f"pod {name} has non-empty .spec.schedulingGates")
 
-# By the qualified name of a kind that is not stored: what a POST of it does. Its ServedResource says `is_virtual`.
-VIRTUAL: Mapping[str, Handler] = MappingProxyType(
+
+def _taken(name: str, why: str) -> ApiError:
+    return status.conflict(Details(kind="pods/binding", name=name), why)
+
+
+def _bound(pod: Json, body: Json, now: str) -> Json:
+    bound = with_condition(pod, "PodScheduled", now)
+    meta = dict(bound["metadata"])
+    for field in ("annotations", "labels"):
+        if body["metadata"].get(field):
+            meta[field] = {**meta.get(field, {}), **body["metadata"][field]}
+    said = {key: value for key, value in bound["status"].items() if key != "nominatedNodeName"}
+    spec = {**bound["spec"], "nodeName": body["target"]["name"]}
+    return {**bound, "metadata": meta, "spec": spec, "status": said}
+
+
+async def finalize_namespace(server: Server, request: Request, target: Target) -> Response:
+    """Replace the finalizers in a namespace's spec; a namespace that is ending and has none left is gone with it."""
+    resource = target.resource
+    options = request_options.write_options(request, "UpdateOptions")
+    body = await bodies.read_object(request, resource, options)
+    objects.check_name_and_namespace(body, name=target.name, namespace="")
+
+    def decide(current: Record | None) -> Decision:
+        if current is None:
+            raise status.not_found(resource.details(target.name))
+        old = served(current, resource)
+        objects.check_version(body, old, resource)
+        new = _finalized(body, old)
+        _check_finalizers(new, resource)
+        if objects.is_deletion_complete(new, old, resource):
+            return Remove(new)
+        return Keep(current) if objects.is_unchanged(new, old) else Put(new)
+
+    written = await write(server, resource, target.key, decide, dry_run=options.dry_run)
+    if not options.dry_run:
+        await delete.after_write(server, resource, target.key, written.decision)
+    return Response(written.body)
+
+
+def _finalized(body: Json, old: Json) -> Json:
+    spec = {
+        key: value for key, value in objects.dict_field(old, "spec").items() if key != "finalizers"
+    }
+    finalizers = body.get("spec", {}).get("finalizers", [])
+    if finalizers:
+        spec["finalizers"] = finalizers
+    meta = metadata.carried_over(body["metadata"], old["metadata"])
+    new = {**old, "metadata": meta, "spec": spec}
+    core.default_namespace(new)
+    return new
+
+
+def _check_finalizers(new: Json, resource: ServedResource) -> None:
+    found = metadata.check_qualified_finalizers(new["spec"].get("finalizers", []))
+    if found:
+        moved = [replaced(each, field=each.field.replace("metadata.", "spec.")) for each in found]
+        raise status.invalid(resource.kind_details(new["metadata"]["name"]), moved)
+
+
+KeepRule = Callable[[Json, Json], None]
+
+_RESIZED = ("resources", "resizePolicy")
+
+
+async def get_pod(server: Server, request: Request, target: Target) -> Response:
+    """Return the whole Pod."""
+    return await get_list.get(server, request, target)
+
+
+async def replace_pod_part(server: Server, request: Request, target: Target) -> Response:
+    """Replace the part by that of the Pod in the body."""
+    return await update.replace(server, request, _narrowed(target))
+
+
+async def patch_pod_part(server: Server, request: Request, target: Target) -> Response:
+    """Patch the part."""
+    return await patch.patch(server, request, _narrowed(target))
+
+
+def keep_but_ephemeral(new: Json, old: Json) -> None:
+    """Leave all of a Pod but its ephemeral containers as it is."""
+    spec = dict(old["spec"])
+    spec.pop("ephemeralContainers", None)
+    wanted = new.get("spec", {}).get("ephemeralContainers")
+    if wanted:
+        spec["ephemeralContainers"] = wanted
+    _keep(new, old, spec)
+
+
+def keep_but_resources(new: Json, old: Json) -> None:
+    """Leave all of a Pod but the resources of its containers as it is."""
+    wanted = {each.get("name"): each for each in new.get("spec", {}).get("containers", [])}
+    containers = [
+        _resized(each, wanted.get(each["name"], each)) for each in old["spec"]["containers"]
+    ]
+    _keep(new, old, {**old["spec"], "containers": containers})
+
+
+def _resized(container: Json, wanted: Json) -> Json:
+    kept = {key: value for key, value in container.items() if key not in _RESIZED}
+    return {**kept, **{key: wanted[key] for key in _RESIZED if key in wanted}}
+
+
+def _keep(new: Json, old: Json, spec: Json) -> None:
+    new["spec"] = spec
+    version = new["metadata"].get("resourceVersion")
+    new["metadata"] = {**old["metadata"], "resourceVersion": version}
+
+
+_PARTS: Mapping[str, tuple[KeepRule, Transition]] = MappingProxyType(
     {
-        "bindings": binding.create,
-        "localsubjectaccessreviews.authorization.k8s.io": reviews.review_local,
-        "selfsubjectaccessreviews.authorization.k8s.io": reviews.review_self,
-        "selfsubjectreviews.authentication.k8s.io": reviews.review_caller,
-        "selfsubjectrulesreviews.authorization.k8s.io": reviews.review_rules,
-        "subjectaccessreviews.authorization.k8s.io": reviews.review_subject,
-        "tokenreviews.authentication.k8s.io": reviews.review_token,
+        "ephemeralcontainers": (keep_but_ephemeral, pods.check_ephemeral),
+        "resize": (keep_but_resources, pods.check_resize),
     }
 )
 
-# By the qualified name of a kind that is made when somebody reads it: what a GET does. Its ServedResource says `is_computed`.
-COMPUTED: Mapping[str, Handler] = MappingProxyType(
-    {
-        "nodes.metrics.k8s.io": metrics.read_nodes,
-        "pods.metrics.k8s.io": metrics.read_pods,
-    }
-)
+
+def _narrowed(target: Target) -> Target:
+    """Return the Pod as a target on which only the part may change."""
+    keep, transition = _PARTS[target.subresource]
+    rules = replaced(target.resource.rules, keep=keep, transition=transition)
+    return target._replace(resource=replaced(target.resource, rules=rules), subresource="")
+
+
+async def get_scale(server: Server, _request: Request, target: Target) -> Response:
+    """Return an object's Scale."""
+    record = server.store.get(target.key)
+    if record is None:
+        raise status.not_found(target.resource.details(target.name))
+    return json_response(scales.of(served(record, target.resource), paths_of(target), reading=True))
+
+
+async def replace_scale(server: Server, request: Request, target: Target) -> Response:
+    """Scale an object to what the Scale in the body says."""
+    options = request_options.write_options(request, "UpdateOptions")
+    body = await bodies.read_object(request, SCALE, options)
+    objects.check_name_and_namespace(body, name=target.name, namespace=target.namespace)
+    return await _scaled(
+        server, request, target, options=options, change=lambda _old, _record: body
+    )
+
+
+async def patch_scale(server: Server, request: Request, target: Target) -> Response:
+    """Scale an object by a patch of its Scale."""
+    options = request_options.patch_options(request)
+    change = await patch.read_patch(request, SCALE)
+
+    def patched(scale: Json, record: Record) -> Json:
+        new = change(scale, record)
+        try:
+            bodies.check_shape(new, SCALE, options=options, request=request)
+        except shapes.WrongShape as wrong:
+            raise status.bad_request(str(wrong)) from None
+        objects.check_name_and_namespace(new, name=target.name, namespace=target.namespace)
+        return new
+
+    return await _scaled(server, request, target, options=options, change=patched)
+
+
+def paths_of(target: Target) -> ScalePaths:
+    """Return where the target's kind keeps its replicas."""
+    if target.resource.scale is None:
+        raise status.no_such_path()
+    return target.resource.scale
+
+
+async def _scaled(
+    server: Server,
+    request: Request,
+    target: Target,
+    *,
+    options: WriteOptions,
+    change: Callable[[Json, Record], Json],
+) -> Response:
+    resource, paths = target.resource, paths_of(target)
+    shown: list[Json] = []
+
+    def decide(current: Record | None) -> Decision:
+        if current is None:
+            raise status.not_found(resource.details(target.name))
+        old = served(current, resource)
+        asked = change(scales.of(old, paths), current)
+        _check_scale_version(asked, old, target)
+        _check_count(asked, target)
+        new = scales.with_replicas(old, scales.desired_replicas(asked), paths)
+        track_managers = update.managers_tracker(
+            server, request, target, new=new, old=old, options=options
+        )
+        new = objects.prepare_update(new, old, resource)
+        new = new if track_managers is None else track_managers(new)
+        shown[:] = [new]
+        return Keep(current) if objects.is_unchanged(new, old) else Put(new)
+
+    written = await write(server, resource, target.key, decide, dry_run=options.dry_run)
+    body: Json = bodies.from_json(written.body)
+    return json_response(scales.of(body, paths))
+
+
+def _check_scale_version(asked: Json, old: Json, target: Target) -> None:
+    version = asked["metadata"].get("resourceVersion", "")
+    if version and version != old["metadata"]["resourceVersion"]:
+        request_options.parse_version(version)
+        raise status.conflict(target.resource.details(target.name), objects.MODIFIED)
+
+
+def _check_count(asked: Json, target: Target) -> None:
+    replicas = scales.desired_replicas(asked)
+    if replicas < 0 and not target.resource.is_custom:
+        wrong = causes.invalid("spec.replicas", replicas, "must be greater than or equal to 0")
+        raise status.invalid(SCALE.kind_details(target.name), [wrong])

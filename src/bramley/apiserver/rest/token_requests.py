@@ -1,4 +1,4 @@
-"""`serviceaccounts/token`: minting a token for an account, in the words and with the checks of a real server."""
+"""`serviceaccounts/token`: issues a token for a ServiceAccount, with the checks and messages of kube-apiserver."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import msgspec
 from bramley.apiserver.apimachinery import causes, status
 from bramley.apiserver.apimachinery.metadata import timestamp
 from bramley.apiserver.apimachinery.status import Details
-from bramley.apiserver.auth.accounts import Bound, Reference
+from bramley.apiserver.auth.service_account_tokens import Bound, Reference
 from bramley.apiserver.http.exchange import Request, Response, json_response
 from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.registry.resources import Json, Rules, ServedResource
-from bramley.apiserver.rest import bodies, objects, options
+from bramley.apiserver.rest import bodies, objects, request_options
 from bramley.apiserver.rest.server import Server, decoded
 from bramley.apiserver.store.records import Key
 
-SHORTEST = timedelta(minutes=10)
-USUAL = timedelta(hours=1)
+MIN_LIFETIME = timedelta(minutes=10)
+DEFAULT_LIFETIME = timedelta(hours=1)
 _SECONDS_LIMIT = 1 << 32
 
 RESOURCE = ServedResource(
@@ -36,14 +36,14 @@ _DETAILS = Details(RESOURCE.group, RESOURCE.kind)
 
 
 async def create(server: Server, request: Request, target: Target) -> Response:
-    """Mint a token for the ServiceAccount that the path names."""
-    how = options.writing(request, "CreateOptions")
-    wish = await bodies.read_object(request, RESOURCE, how)
-    _check_address(wish, target)
-    account = _account(server, target, wish["metadata"].get("uid", ""))
-    spec = _completed(wish.get("spec") or {}, server)
+    """Issue a token for the ServiceAccount in the path."""
+    options = request_options.write_options(request, "CreateOptions")
+    body = await bodies.read_object(request, RESOURCE, options)
+    _check_address(body, target)
+    account = _account(server, target, body["metadata"].get("uid", ""))
+    spec = _completed(body.get("spec") or {}, server)
     if server.oversee is not None:
-        server.oversee({**wish, "spec": spec}, None)
+        server.oversee({**body, "spec": spec}, None)
     bound = _bound(server, target, spec.get("boundObjectRef"))
     lifetime = _lifetime(spec, server, request)
     token = server.authenticator.accounts.issue(
@@ -55,22 +55,22 @@ async def create(server: Server, request: Request, target: Target) -> Response:
     )
     now = server.clock.now()
     named = {"name": target.name, "namespace": target.namespace, "uid": account.uid}
-    answer = {
+    response = {
         "kind": RESOURCE.kind,
         "apiVersion": RESOURCE.api_version,
-        "metadata": {**wish["metadata"], **named, "creationTimestamp": timestamp(now)},
+        "metadata": {**body["metadata"], **named, "creationTimestamp": timestamp(now)},
         "spec": spec,
         "status": {
             "token": token.reveal(),
             "expirationTimestamp": timestamp(now + lifetime),
         },
     }
-    return json_response(answer, 201)
+    return json_response(response, 201)
 
 
-def _check_address(wish: Json, target: Target) -> None:
-    objects.settle_namespace(wish, target.namespace)
-    found = wish["metadata"].get("name")
+def _check_address(body: Json, target: Target) -> None:
+    objects.set_namespace(body, target.namespace)
+    found = body["metadata"].get("name")
     if found and found != target.name:
         detail = "must match the service account name if specified"
         details = Details(RESOURCE.group, RESOURCE.kind, target.name)
@@ -83,18 +83,18 @@ def _account(server: Server, target: Target, uid: str) -> Reference:
         raise status.not_found(target.resource.details(target.name))
     found: str = decoded(record)["metadata"]["uid"]
     if uid and uid != found:
-        why = f"the UID in the token request ({uid}) does not match the UID of the service account ({found})"
+        message = f"the UID in the token request ({uid}) does not match the UID of the service account ({found})"
         details = Details(RESOURCE.group, RESOURCE.kind, target.name)
-        raise status.conflict(details, why)
+        raise status.conflict(details, message)
     return Reference(target.name, found)
 
 
 def _completed(spec: Json, server: Server) -> Json:
     seconds = spec.get("expirationSeconds")
     if seconds is None:
-        seconds = int(USUAL.total_seconds())
+        seconds = int(DEFAULT_LIFETIME.total_seconds())
     wrong = []
-    if seconds < SHORTEST.total_seconds():
+    if seconds < MIN_LIFETIME.total_seconds():
         detail = "may not specify a duration less than 10 minutes"
         wrong.append(causes.invalid("spec.expirationSeconds", seconds, detail))
     if seconds > _SECONDS_LIMIT:
@@ -111,7 +111,7 @@ def _completed(spec: Json, server: Server) -> Json:
 
 
 def _lifetime(spec: Json, server: Server, request: Request) -> timedelta:
-    """Return how long the token will live; a wish for longer than we grant is shortened, and that is told."""
+    """Return the token's lifetime; a longer one than allowed is shortened, with a warning."""
     seconds: int = spec["expirationSeconds"]
     longest = int(server.authenticator.accounts.settings.longest.total_seconds())
     if seconds > longest:
@@ -132,7 +132,7 @@ def _bound(server: Server, target: Target, reference: Json | None) -> Bound:
             f"cannot bind token to object of type {group}/{version}, Kind={kind}"
         )
     namespace = "" if kind == "Node" else target.namespace
-    whole = _found(server, Key(_PLURALS[kind], namespace, reference.get("name", "")))
+    whole = _stored(server, Key(_PLURALS[kind], namespace, reference.get("name", "")))
     if kind == "Pod" and whole.get("spec", {}).get("serviceAccountName") != target.name:
         raise status.bad_request(
             f"cannot bind token for serviceaccount {causes.quoted(target.name)} to pod running "
@@ -140,13 +140,13 @@ def _bound(server: Server, target: Target, reference: Json | None) -> Bound:
         )
     bound = Reference(whole["metadata"]["name"], whole["metadata"]["uid"])
     _check_uid(reference, kind, bound.uid)
-    return _as_bound(server, kind, bound, whole)
+    return _bound_to(server, kind, bound, whole)
 
 
 _PLURALS = {"Pod": "pods", "Node": "nodes", "Secret": "secrets"}
 
 
-def _as_bound(server: Server, kind: str, bound: Reference, whole: Json) -> Bound:
+def _bound_to(server: Server, kind: str, bound: Reference, whole: Json) -> Bound:
     if kind == "Secret":
         return Bound(secret=bound)
     if kind == "Node":
@@ -154,13 +154,13 @@ def _as_bound(server: Server, kind: str, bound: Reference, whole: Json) -> Bound
     node_name = whole["spec"].get("nodeName")
     if not node_name:
         return Bound(pod=bound)
-    # A node that is gone is still named, so that whoever reads the token knows where its Pod was.
+    # A Node that does not exist any more is still named: the token then shows where its Pod was.
     record = server.store.get(Key("nodes", "", node_name))
     uid = decoded(record)["metadata"]["uid"] if record is not None else ""
     return Bound(pod=bound, node=Reference(node_name, uid))
 
 
-def _found(server: Server, key: Key) -> Json:
+def _stored(server: Server, key: Key) -> Json:
     record = server.store.get(key)
     if record is None:
         raise status.not_found(Details(kind=key.resource, name=key.name))
@@ -171,8 +171,8 @@ def _found(server: Server, key: Key) -> Json:
 def _check_uid(reference: dict[str, Any], kind: str, uid: str) -> None:
     claimed = reference.get("uid")
     if claimed and claimed != uid:
-        why = (
+        message = (
             f"the UID in the bound object reference ({claimed}) does not match the UID in record. "
             "The object might have been deleted and then recreated"
         )
-        raise status.conflict(Details(kind=kind, name=reference.get("name", "")), why)
+        raise status.conflict(Details(kind=kind, name=reference.get("name", "")), message)

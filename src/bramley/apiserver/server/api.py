@@ -14,6 +14,7 @@ from bramley.apiserver.apimachinery.status import ApiError
 from bramley.apiserver.apimachinery.users import User
 from bramley.apiserver.auth.access_control import AccessControl
 from bramley.apiserver.auth.attributes import Attributes
+from bramley.apiserver.http import exchange
 from bramley.apiserver.http.exchange import (
     Chunks,
     Disconnected,
@@ -29,12 +30,10 @@ from bramley.apiserver.http.request_info import RequestInfo, Target, target_of
 from bramley.apiserver.rest import (
     bootstrap,
     escalation,
-    listing,
+    get_list,
     negotiation,
-    options,
-    showing,
-    streaming,
-    watching,
+    request_options,
+    watch,
 )
 from bramley.apiserver.rest.negotiation import Form
 from bramley.apiserver.rest.routes import handler_of
@@ -149,14 +148,14 @@ class Api:
         handler, view = handler_of(request.method, target), negotiation.view_of(request)
         if view.form is Form.TABLE:
             # Before the handler runs: once something is written, it is too late to refuse.
-            view = negotiation.with_included(view, request)
+            view = negotiation.with_include_object(view, request)
         response = await handler(server, request, target)
         if response.chunks is not None:
             await self._stream(request, response, response.chunks, slot, send)
             return None
         if view is negotiation.PLAIN:
             return response
-        return showing.reshaped(response, target.resource, view, server.clock)
+        return negotiation.convert_response(response, target.resource, view, server.clock)
 
     def _limit(self, request: Request, target: Target) -> InFlightLimit:
         # A log may be followed for hours.
@@ -171,7 +170,7 @@ class Api:
         slot.has_responded = True
         may = partial(self._access_control.is_still_allowed, request)
         clock = self._server.clock
-        await streaming.send_streamed(request, response, chunks, send=send, clock=clock, may=may)
+        await exchange.send_streamed(request, response, chunks, send=send, clock=clock, may=may)
 
     def _target(self, info: RequestInfo) -> Target:
         """Return what a request names; cached by path, because clients repeat their requests."""
@@ -190,9 +189,9 @@ class Api:
     ) -> Response | None:
         if target.resource.is_virtual:
             raise status.method_not_allowed()
-        listed = options.listing(request, target.resource)
+        listed = request_options.list_options(request, target.resource)
         if target.legacy_watch:
-            target, listed = watching.legacy(target, listed)
+            target, listed = watch.from_legacy_path(target, listed)
         if listed.watch and request.method == "GET":
             slot.acquire(_limited_user(request), self.limits.watches)
             request.code = HTTPStatus.OK
@@ -200,10 +199,10 @@ class Api:
                 # At its beginning: a watch may last for an hour.
                 self._audit_log.record(request, 200)
             may = partial(self._access_control.is_still_allowed, request)
-            await watching.watch(self._server, request, target, asked=listed, send=send, may=may)
+            await watch.watch(self._server, request, target, options=listed, send=send, may=may)
             return None
         slot.acquire(_limited_user(request), self.limits.common)
-        return listing.list_objects(self._server, request, target, listed)
+        return get_list.list_objects(self._server, request, target, listed)
 
     async def _prepare(self) -> None:
         """Create the objects that every cluster has, once, before the first request is answered."""

@@ -10,21 +10,20 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from bramley.apiserver.admin import key_rotation
-from bramley.apiserver.admin.gate import AdminGate
+from bramley.apiserver.admin.endpoints import AdminGate, key_rotation
 from bramley.apiserver.apimachinery.settings import Settings
 from bramley.apiserver.auth.access_control import AccessControl
-from bramley.apiserver.auth.accounts import Accounts
-from bramley.apiserver.auth.agents import Agents
 from bramley.apiserver.auth.authenticator import Authenticate, Authenticator
 from bramley.apiserver.auth.authorizer import Authorizer
+from bramley.apiserver.auth.node_authorizer import NodeAuthorizer
 from bramley.apiserver.auth.rbac import Rbac
-from bramley.apiserver.auth.signing import Keys
+from bramley.apiserver.auth.service_account_tokens import ServiceAccountTokens
+from bramley.apiserver.auth.signing_keys import SigningKeys
 from bramley.apiserver.http.exchange import Receive, Request, Scope, Send
 from bramley.apiserver.registry.resources import Catalog
 from bramley.apiserver.rest import bootstrap
 from bramley.apiserver.rest.server import Server
-from bramley.apiserver.server import discovery, health, non_resource
+from bramley.apiserver.server import discovery, non_resource
 from bramley.apiserver.server.api import Api
 from bramley.apiserver.server.request_metrics import MetricSources
 from bramley.apiserver.store.store import Store
@@ -32,8 +31,8 @@ from bramley.base.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
     from bramley.apiserver.admin.backups import Backups
-    from bramley.apiserver.nodes.reaching import Nodes
-    from bramley.apiserver.openapi.pages import Pages
+    from bramley.apiserver.nodes.usage import Kubelets
+    from bramley.apiserver.openapi.documents import OpenApiPages
     from bramley.apiserver.server.audit import AuditLog
 
 
@@ -64,10 +63,10 @@ def build(  # noqa: PLR0913 - the one place where an API is put together
     clock: Clock | None = None,
     settings: Settings | None = None,
     chance: random.Random | None = None,
-    keys: Keys | None = None,
+    keys: SigningKeys | None = None,
     backups: Backups | None = None,
     audit: AuditLog | None = None,
-    nodes: Nodes | None = None,
+    nodes: Kubelets | None = None,
 ) -> App:
     """Return the application over a store; `authenticate` identifies the tokens that are not of ServiceAccounts.
 
@@ -75,16 +74,16 @@ def build(  # noqa: PLR0913 - the one place where an API is put together
     not available.
     """
     clock = clock or SystemClock()
-    accounts = Accounts(store, keys or Keys.in_memory(clock=clock), clock=clock)
+    accounts = ServiceAccountTokens(store, keys or SigningKeys.in_memory(clock=clock), clock=clock)
     authenticator = Authenticator(authenticate, accounts, clock)
-    agents = Agents(store)
+    agents = NodeAuthorizer(store)
     server = Server(
         store=store,
         catalog=catalog,
         clock=clock,
-        chance=chance or random.SystemRandom(),
+        rng=chance or random.SystemRandom(),
         settings=settings or Settings(),
-        authorizer=Authorizer(Rbac(store), [agents.opinion]),
+        authorizer=Authorizer(Rbac(store), [agents.authorize]),
         authenticator=authenticator,
         agents=agents,
         nodes=nodes,
@@ -92,7 +91,7 @@ def build(  # noqa: PLR0913 - the one place where an API is put together
     bootstrap.install_definitions(server)
     access_control = AccessControl(authenticator, server.authorizer)
     api = Api(server, access_control, audit)
-    endpoints = [key_rotation.endpoint(accounts), *([backups.endpoint] if backups else [])]
+    endpoints = [key_rotation(accounts), *([backups.endpoint] if backups else [])]
     record = audit.record if audit is not None else _record_nothing
     gates = [AdminGate(each, access_control, server.settings, record) for each in endpoints]
     sources = MetricSources(store, api.limits, api.requests, audit)
@@ -100,7 +99,7 @@ def build(  # noqa: PLR0913 - the one place where an API is put together
         access_control=access_control,
         accounts=accounts,
         settings=server.settings,
-        failing=partial(health.failing, store),
+        failing=partial(non_resource.failing_checks, store),
         openapi=cache(partial(_openapi, server)),
         discovery_paths=partial(discovery.roots, catalog),
         metric_sources=sources,
@@ -113,10 +112,9 @@ def _record_nothing(_request: Request, _code: int) -> None:
     """Stand in for the audit log of a server without one."""
 
 
-def _openapi(server: Server) -> Pages:
+def _openapi(server: Server) -> OpenApiPages:
     # Loaded at the first request: most servers never serve an OpenAPI document, and none does at its start.
-    from bramley.apiserver.openapi.documents import Documents
-    from bramley.apiserver.openapi.pages import Pages
+    from bramley.apiserver.openapi.documents import Documents, OpenApiPages
 
     version = ".".join(server.settings.major_minor)
-    return Pages(Documents(server.catalog, version), server.clock.now)
+    return OpenApiPages(Documents(server.catalog, version), server.clock.now)

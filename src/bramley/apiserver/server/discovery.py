@@ -12,17 +12,11 @@ import msgspec
 
 from bramley.apiserver.apimachinery import status
 from bramley.apiserver.apimachinery.status import no_such_page, no_such_path
-from bramley.apiserver.http.exchange import (
-    JSON,
-    NOT_MODIFIED,
-    Header,
-    Request,
-    Response,
-)
+from bramley.apiserver.http.exchange import JSON, NOT_MODIFIED, Header, Request, Response
 from bramley.apiserver.http.request_info import segments_of
 from bramley.apiserver.registry.resources import Catalog, ServedResource
 from bramley.apiserver.rest import negotiation
-from bramley.apiserver.rest.subresources import EXTRA, Subresource
+from bramley.apiserver.rest.routes import SUBRESOURCES, Subresource
 
 Json = dict[str, Any]
 
@@ -57,12 +51,12 @@ class Documents:
     def respond(self, request: Request) -> Response:
         """Return the requested document; raise a 404, 405 or 406."""
         path = "/".join(segments_of(request.path))
-        is_aggregated = path in _ROOTS and negotiation.asks_for(request, _AGGREGATED_PARAMETERS)
+        is_aggregated = path in _ROOTS and negotiation.prefers(request, _AGGREGATED_PARAMETERS)
         body = self._document(path, is_aggregated=is_aggregated)
         if request.method not in {"GET", "HEAD"}:
             raise status.method_not_allowed()
         if not is_aggregated:
-            negotiation.check_plain(request)
+            negotiation.check_accepts_json(request)
             return Response(body)
         tag = f'"{hashlib.sha512(body).hexdigest().upper()}"'
         headers = ((b"etag", tag.encode()), *_CACHED)
@@ -228,7 +222,7 @@ def _subresources(resource: ServedResource) -> list[_Sub]:
         found.append(_Sub("scale", "Scale", _SUBRESOURCE_VERBS, "autoscaling", "v1"))
     found += [
         _extra(resource, each)
-        for (qualified, _), each in EXTRA.items()
+        for (qualified, _), each in SUBRESOURCES.items()
         if qualified == resource.qualified
     ]
     return found if resource.is_custom else sorted(found, key=lambda each: each.name)

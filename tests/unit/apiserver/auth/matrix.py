@@ -23,12 +23,17 @@ from bramley.api.meta import ObjectMeta
 from bramley.api.rbac import GROUP, RoleBinding, RoleRef, Subject
 from bramley.apiserver.kinds import builtin_kinds
 from bramley.apiserver.registry.resources import ServedResource
-from bramley.apiserver.rest.subresources import EXTRA, VERBS
+from bramley.apiserver.rest.routes import SUBRESOURCES, VERBS
 from bramley.base import secret
 from bramley.kube.client import Client
 from bramley.kube.in_process import InProcessTransport
 from bramley.kube.transport import Request
-from tests.unit.access.serving import Served, a_node, bind_pod, served
+from tests.unit.access.embedded_api import (
+    Served,
+    a_node,
+    bind_pod,
+    served,
+)
 
 Json = dict[str, Any]
 
@@ -225,7 +230,7 @@ def _parts(resource: ServedResource) -> Iterator[tuple[str, str]]:
         yield from (("status", verb) for verb in status)
     if resource.scale is not None:
         yield from (("scale", verb) for verb in status)
-    for (qualified, name), part in EXTRA.items():
+    for (qualified, name), part in SUBRESOURCES.items():
         if qualified == resource.qualified:
             yield from ((name, verb) for verb in part.verbs)
 

@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 
 from bramley.apiserver.apimachinery.settings import Settings
-from bramley.apiserver.rest import node_logs
-from tests.unit.apiserver.nodes.agents import Agents, bind, place
+from bramley.apiserver.rest import node_agents
+from tests.unit.apiserver.nodes.fake_agents import Agents, bind, place
 from tests.unit.apiserver.world import PODS, a_world
 
 URL = "https://192.0.2.7:10251"
@@ -50,7 +50,7 @@ async def test_an_agent_that_falls_silent_ends_a_log_that_nobody_follows() -> No
         await place(world, "n", "192.0.2.7")
         await bind(world, "p", "n")
         async with world.watching(LOG) as reading:
-            await asyncio.sleep(node_logs.SILENCE.total_seconds() + 1)
+            await asyncio.sleep(node_agents.SILENCE.total_seconds() + 1)
             assert reading.ended.is_set()
         assert agents.open == 0
 

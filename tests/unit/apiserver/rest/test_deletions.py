@@ -8,8 +8,9 @@ import pytest
 
 from bramley.apiserver.apimachinery.settings import Settings
 from bramley.apiserver.http.request_info import RequestInfo, target_of
-from bramley.apiserver.rest import terminating, writing
-from bramley.apiserver.rest.options import DeleteOptions
+from bramley.apiserver.rest import writes
+from bramley.apiserver.rest import delete
+from bramley.apiserver.rest.request_options import DeleteOptions
 from bramley.apiserver.store.journal import Listener
 from bramley.apiserver.store.records import Change
 from bramley.apiserver.store.store import Store
@@ -237,9 +238,9 @@ async def test_an_end_that_a_stop_cut_short_goes_on_by_itself() -> None:
         server = before.app.api._server
         info = RequestInfo.parse("GET", f"{CRDS}/widgets.example.com", {})
         target = target_of(info, before.catalog)
-        begin = terminating.beginning(server, target, DeleteOptions())
+        begin = delete.begin_deletion(server, target, DeleteOptions())
         assert begin is not None
-        await writing.write(server, target.resource, target.key, begin)
+        await writes.write(server, target.resource, target.key, begin)
 
         after = World(store, Settings())
 

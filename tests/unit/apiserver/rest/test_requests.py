@@ -14,7 +14,7 @@ from bramley.apiserver.apimachinery.settings import Settings
 from bramley.apiserver.http.exchange import Response, send_response
 from bramley.apiserver.kinds import builtin_kinds
 from bramley.apiserver.rest import bodies
-from bramley.apiserver.rest.subresources import EXTRA
+from bramley.apiserver.rest.routes import SUBRESOURCES
 from bramley.apiserver.store.errors import StorageUnavailable
 from bramley.base import virtual_time
 from tests.unit.apiserver.world import (
@@ -115,7 +115,7 @@ async def test_discovery_shows_every_kind_that_is_served() -> None:
         for path in ["/api/v1", *(f"/apis/{version}" for version in versions)]:
             found |= {each["kind"] for each in (await world.get(path)).json["resources"]}
 
-        extra = {each.kind for each in EXTRA.values()}
+        extra = {each.kind for each in SUBRESOURCES.values()}
         parts = {"Scale", "TokenRequest"}
         assert found == {each.kind for each in builtin_kinds.builtin()} | parts | {"Widget"} | extra
 

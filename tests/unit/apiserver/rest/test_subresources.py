@@ -5,27 +5,27 @@ from __future__ import annotations
 import pytest
 
 from bramley.apiserver.kinds import builtin_kinds
-from bramley.apiserver.rest import subresources
+from bramley.apiserver.rest import routes
 from tests.unit.apiserver.world import World, a_world
 
 
 def test_every_registered_name_belongs_to_a_kind_that_is_served() -> None:
     served = {each.qualified for each in builtin_kinds.builtin()}
 
-    extra = {qualified for qualified, _ in subresources.EXTRA}
+    extra = {qualified for qualified, _ in routes.SUBRESOURCES}
 
-    assert extra | set(subresources.VIRTUAL) <= served
+    assert extra | set(routes.VIRTUAL) <= served
 
 
 def test_every_virtual_kind_has_a_handler_and_can_only_be_created() -> None:
     virtual = {each.qualified: each.verbs for each in builtin_kinds.builtin() if each.is_virtual}
 
-    assert virtual == dict.fromkeys(subresources.VIRTUAL, ("create",))
+    assert virtual == dict.fromkeys(routes.VIRTUAL, ("create",))
 
 
 def test_registered_methods_are_http_methods() -> None:
-    for each in subresources.EXTRA.values():
-        assert each.methods.keys() <= subresources.VERBS.keys()
+    for each in routes.SUBRESOURCES.values():
+        assert each.methods.keys() <= routes.VERBS.keys()
         assert each.verbs == sorted(each.verbs)
 
 

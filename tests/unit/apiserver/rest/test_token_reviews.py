@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bramley.apiserver.auth.authorizer import Verdict
+from bramley.apiserver.auth.authorizer import Decision
 from tests.unit.apiserver.world import a_world
 
 AUTHZ = "/apis/authorization.k8s.io/v1"
@@ -31,8 +31,8 @@ async def test_a_review_is_a_question_and_leaves_nothing() -> None:
 
 async def test_a_rule_that_denies_for_good_is_shown_as_such() -> None:
     async with a_world() as world:
-        no = Verdict(allowed=False, reason="never", denied=True)
-        world.app.api._server.authorizer.opinions.append(lambda _asked: no)
+        no = Decision(allowed=False, reason="never", denied=True)
+        world.app.api._server.authorizer.delegates.append(lambda _asked: no)
 
         body = {"spec": {"user": "bob", "resourceAttributes": PODS}}
         told = (await world.ask("POST", SUBJECT, body)).json["status"]

@@ -93,7 +93,7 @@ async def test_a_taken_generated_name_is_drawn_again() -> None:
 
 async def test_without_a_free_name_the_client_is_told_to_come_back() -> None:
     async with a_world(Settings(generate_name_tries=1)) as world:
-        world.app.api._server.chance.choices = lambda *_args, **_more: list("bbbbb")  # type: ignore[method-assign]
+        world.app.api._server.rng.choices = lambda *_args, **_more: list("bbbbb")  # type: ignore[method-assign]
         await world.create(CONFIG_MAPS, {"metadata": {"generateName": "x-"}})
 
         refused = await world.ask("POST", CONFIG_MAPS, {"metadata": {"generateName": "x-"}})

@@ -7,10 +7,10 @@ from bramley.apiserver.apimachinery.status import ApiError, Details
 from bramley.apiserver.http.exchange import Request, Response
 from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.registry.resources import Json, ServedResource
-from bramley.apiserver.rest import admission, bodies, objects, options, terminating
-from bramley.apiserver.rest.options import WriteOptions
+from bramley.apiserver.rest import admission, bodies, delete, objects, request_options
+from bramley.apiserver.rest.request_options import WriteOptions
 from bramley.apiserver.rest.server import Server, namespace_key
-from bramley.apiserver.rest.writing import Decide, Put, Written, write
+from bramley.apiserver.rest.writes import Decide, Put, Written, write
 from bramley.apiserver.store.records import Key, Record
 from bramley.base.errors import Cause
 
@@ -18,46 +18,46 @@ from bramley.base.errors import Cause
 async def create(server: Server, request: Request, target: Target) -> Response:
     """Create an object from the request's body."""
     resource = target.resource
-    how = options.writing(request, "CreateOptions")
-    body = await bodies.read_object(request, resource, how)
-    objects.settle_namespace(body, target.namespace)
-    check_open(server, resource, target.namespace, body["metadata"].get("name", ""))
+    options = request_options.write_options(request, "CreateOptions")
+    body = await bodies.read_object(request, resource, options)
+    objects.set_namespace(body, target.namespace)
+    check_can_create(server, resource, target.namespace, body["metadata"].get("name", ""))
     if resource.is_custom:
         bodies.check_kind(body, resource)
     await admission.wait_for_account(server, resource, body)
-    written = await _created(server, target, body, how)
+    written = await _created(server, target, body, options)
     return Response(written.body, 201)
 
 
-async def _created(server: Server, target: Target, body: Json, how: WriteOptions) -> Written:
+async def _created(server: Server, target: Target, body: Json, options: WriteOptions) -> Written:
     resource = target.resource
     tries = 1 if body["metadata"].get("name") else server.settings.generate_name_tries
     while True:
         tries -= 1
         named = _named(body, server)
         name = named["metadata"].get("name", "")
-        decide = creation(server, resource, named)
+        decide = decide_create(server, resource, named)
         try:
             key = Key(resource.stored_name, target.namespace, name)
-            written = await write(server, resource, key, decide, dry_run=how.dry_run)
+            written = await write(server, resource, key, decide, dry_run=options.dry_run)
         except ApiError as error:
             if error.reason != "AlreadyExists" or body["metadata"].get("name"):
                 raise
             if not tries:
                 raise _no_free_name(resource, name) from None
         else:
-            await terminating.after(server, resource, key, written.decision)
+            await delete.after_write(server, resource, key, written.decision)
             return written
 
 
-def creation(server: Server, resource: ServedResource, body: Json) -> Decide:
+def decide_create(server: Server, resource: ServedResource, body: Json) -> Decide:
     """Return the decision to create an object where there is none."""
     now, uid = server.clock.now(), server.uid()
 
     def decide(current: Record | None) -> Put:
         admit = server.admission(resource)
-        admitted = admission.completed(server, resource, body)
-        new = objects.completed(admitted, resource, uid=uid, now=now, admit=admit)
+        admitted = admission.mutate(server, resource, body)
+        new = objects.prepare_create(admitted, resource, uid=uid, now=now, admit=admit)
         if server.oversee is not None:
             # Here too, for who may not create it is not told that it exists.
             server.oversee(new, None)
@@ -65,21 +65,21 @@ def creation(server: Server, resource: ServedResource, body: Json) -> Decide:
             raise status.already_exists(resource.details(new["metadata"]["name"]))
         if body["metadata"].get("resourceVersion"):
             raise objects.version_on_create()
-        return Put(admission.finished(server, resource, new), created=True)
+        return Put(admission.finish_create(server, resource, new), created=True)
 
     return decide
 
 
-def check_open(server: Server, resource: ServedResource, namespace: str, name: str) -> None:
+def check_can_create(server: Server, resource: ServedResource, namespace: str, name: str) -> None:
     """Raise a refusal when nothing may be created there: no such namespace, or it is going away, or the kind is."""
     if resource.is_custom:
-        terminating.check_served(server, resource)
+        delete.check_crd_not_terminating(server, resource)
     if not namespace:
         return
     record = server.store.get(namespace_key(namespace))
     if record is None:
         raise status.not_found(Details(kind="namespaces", name=namespace))
-    if namespace in server.closing or terminating.is_ending(record):
+    if namespace in server.terminating_namespaces or delete.is_terminating(record):
         why = (
             f"unable to create new content in namespace {namespace} because it is being terminated"
         )
@@ -97,7 +97,7 @@ def _named(body: Json, server: Server) -> Json:
     meta = body["metadata"]
     if meta.get("name") or not meta.get("generateName"):
         return body
-    name = names.generate(meta["generateName"], server.chance)
+    name = names.generate(meta["generateName"], server.rng)
     return {**body, "metadata": {**meta, "name": name}}
 
 

@@ -10,10 +10,15 @@ from typing import Any, Protocol
 import msgspec
 
 from bramley.apiserver.apimachinery import causes, patches, status
+from bramley.apiserver.kinds import shapes
 from bramley.apiserver.apimachinery.status import ApiError, Details
-from bramley.apiserver.http.exchange import Request
+from bramley.apiserver.http.exchange import Request, Response
+from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.registry.resources import Json, ServedResource
-from bramley.apiserver.rest import bodies
+from bramley.apiserver.rest import bodies, objects, request_options, update
+from bramley.apiserver.rest.request_options import WriteOptions
+from bramley.apiserver.rest.server import Server, served
+from bramley.apiserver.rest.writes import Decision, write
 from bramley.apiserver.store.records import Record
 
 MERGE = "application/merge-patch+json"
@@ -24,7 +29,7 @@ APPLY = "application/apply-patch+yaml"
 REJECTED = "the server rejected our request due to an error in our request"
 
 
-class Change(Protocol):
+class Patch(Protocol):
     """What a patch does to an object; `repeated` are fields that its text names twice."""
 
     @property
@@ -36,14 +41,14 @@ class Change(Protocol):
         """Return the new object; the old one is left as it is."""
         ...
 
-    def refusal(self, old: Json, current: Record, why: str) -> ApiError:
+    def error(self, old: Json, current: Record, why: str) -> ApiError:
         """Return the refusal of a patch whose result does not have its kind's shape."""
         ...
 
 
-async def read(
+async def read_patch(
     request: Request, resource: ServedResource, *, media: str = "", validation: str = ""
-) -> Change:
+) -> Patch:
     """Return the change that a patch describes; raise a 415 for what we do not understand and a 400 for nonsense."""
     media = media or bodies.media_type(request)
     if media == STRATEGIC and not resource.is_custom:
@@ -56,12 +61,12 @@ async def read(
     except bodies.Unreadable as wrong:
         raise status.bad_request(f"error decoding patch: {wrong}") from None
     repeated = _repeated(data, validation)
-    return _merging(value, repeated) if media == MERGE else _operating(value, repeated)
+    return _merge_patch(value, repeated) if media == MERGE else _json_patch(value, repeated)
 
 
 def _repeated(data: bytes, validation: str) -> tuple[str, ...]:
     looked_at = validation in {"Strict", "Warn"}
-    return tuple(bodies.repeated_fields(data)) if looked_at else ()
+    return tuple(bodies.duplicate_fields(data)) if looked_at else ()
 
 
 def _unknown(resource: ServedResource) -> ApiError:
@@ -71,7 +76,7 @@ def _unknown(resource: ServedResource) -> ApiError:
     return ApiError(415, "UnsupportedMediaType", message, details=status.NOTHING)
 
 
-class Merging(msgspec.Struct, frozen=True):
+class MergePatch(msgspec.Struct, frozen=True):
     """A merge patch."""
 
     patch: Json
@@ -82,12 +87,12 @@ class Merging(msgspec.Struct, frozen=True):
         merged: Json = patches.merge(old, self.patch)
         return merged
 
-    def refusal(self, old: Json, current: Record, why: str) -> ApiError:
+    def error(self, old: Json, current: Record, why: str) -> ApiError:
         """Return a refusal that shows the patched object."""
-        return misshapen(_sorted(self(old, current)), why)
+        return _invalid_patch(_sorted(self(old, current)), why)
 
 
-class Operating(msgspec.Struct, frozen=True):
+class JsonPatch(msgspec.Struct, frozen=True):
     """A JSON patch."""
 
     operations: list[Json]
@@ -104,12 +109,12 @@ class Operating(msgspec.Struct, frozen=True):
             raise _not_a_patch(new, "map[string]interface {}")
         return new
 
-    def refusal(self, old: Json, current: Record, why: str) -> ApiError:
+    def error(self, old: Json, current: Record, why: str) -> ApiError:
         """Return a refusal that shows the patched object."""
-        return misshapen(_sorted(self(old, current)), why)
+        return _invalid_patch(_sorted(self(old, current)), why)
 
 
-class Strategic(msgspec.Struct, frozen=True):
+class StrategicMergePatch(msgspec.Struct, frozen=True):
     """A strategic merge patch of a built-in kind; kept as bytes because merging uses a patch up."""
 
     patch: bytes
@@ -123,29 +128,31 @@ class Strategic(msgspec.Struct, frozen=True):
         return {**merged, "kind": old["kind"], "apiVersion": old["apiVersion"]}
 
     def _merged(self, old: Json, patch: Json) -> Json:
-        from bramley.apiserver.strategic import lists, merging, schema
+        from bramley.apiserver.strategic import lists, merge
 
         try:
-            return merging.merge(old, patch, self.struct)
+            return merge.merge(old, patch, self.struct)
         except lists.BadPatch as wrong:
             raise status.bad_request(str(wrong)) from None
         except lists.ListOfLists:
             raise ApiError(422, "Invalid", REJECTED, details=status.NOTHING) from None
-        except (lists.Unmergeable, schema.NoSuchField) as wrong:
+        except (lists.Unmergeable, merge.NoSuchField) as wrong:
             raise ApiError(500, "", str(wrong)) from None
 
-    def refusal(self, old: Json, _current: Record, why: str) -> ApiError:
+    def error(self, old: Json, _current: Record, why: str) -> ApiError:
         """Return a refusal that shows what is left of the patch, as Go prints it."""
-        from bramley.apiserver.strategic import go_text, restoring
+        from bramley.apiserver.strategic import go_values
 
         patch = msgspec.json.decode(self.patch)
         new = self._merged(old, patch)
         strict = why.startswith("strict decoding error")
-        better = None if strict else restoring.complaint(new, self.struct)
-        return misshapen(go_text.printed(patch), better or why)
+        better = None if strict else go_values.conversion_error(new, self.struct)
+        return _invalid_patch(go_values.printed(patch), better or why)
 
 
-async def _read_strategic(request: Request, resource: ServedResource, validation: str) -> Strategic:
+async def _read_strategic(
+    request: Request, resource: ServedResource, validation: str
+) -> StrategicMergePatch:
     from bramley.apiserver.fields import structs
 
     struct = structs.of_kind(resource.api_version, resource.kind)
@@ -160,37 +167,98 @@ async def _read_strategic(request: Request, resource: ServedResource, validation
         value = {}
     if type(value) is not dict:
         raise status.bad_request(_mismatch(value, "map[string]interface {}"))
-    return Strategic(msgspec.json.encode(value), struct, _repeated(data, validation))
+    return StrategicMergePatch(msgspec.json.encode(value), struct, _repeated(data, validation))
 
 
-def _merging(value: Any, repeated: tuple[str, ...]) -> Merging:
+def _merge_patch(value: Any, repeated: tuple[str, ...]) -> MergePatch:
     if type(value) is not dict:
         raise _not_a_patch(value, "map[string]interface {}")
-    return Merging(value, repeated)
+    return MergePatch(value, repeated)
 
 
-def _operating(value: Any, repeated: tuple[str, ...]) -> Operating:
+def _json_patch(value: Any, repeated: tuple[str, ...]) -> JsonPatch:
     if type(value) is not list or not all(type(each) is dict for each in value):
         raise _not_a_patch(value, "[]handlers.jsonPatchOp")
     if len(value) > patches.OPERATIONS_LIMIT:
         message = f"The allowed maximum operations in a JSON patch is {patches.OPERATIONS_LIMIT}, got {len(value)}"
         raise status.too_large(message)
-    return Operating(value, repeated)
+    return JsonPatch(value, repeated)
 
 
-def _not_a_patch(value: Any, wanted: str) -> ApiError:
-    return status.bad_request(f"error decoding patch: {_mismatch(value, wanted)}")
+def _not_a_patch(value: Any, expected_type: str) -> ApiError:
+    return status.bad_request(f"error decoding patch: {_mismatch(value, expected_type)}")
 
 
-def _mismatch(value: Any, wanted: str) -> str:
+def _mismatch(value: Any, expected_type: str) -> str:
     found = {dict: "object", list: "array", str: "string", bool: "bool"}.get(type(value), "number")
-    return f"json: cannot unmarshal {found} into Go value of type {wanted}"
+    return f"json: cannot unmarshal {found} into Go value of type {expected_type}"
 
 
 def _sorted(new: Json) -> str:
     return msgspec.json.encode(new, order="sorted").decode()
 
 
-def misshapen(shown: str, why: str) -> ApiError:
+def _invalid_patch(shown: str, why: str) -> ApiError:
     """Return the refusal of a patch, of which a text shows what came of it."""
     return status.invalid(Details(), [causes.invalid("patch", shown, why)])
+
+
+async def patch(server: Server, request: Request, target: Target) -> Response:
+    """Patch an object, or its status, or apply a configuration to it."""
+    media = bodies.media_type(request)
+    if media == APPLY:
+        from bramley.apiserver.rest import apply
+
+        return await apply.apply(server, request, target)
+    options = request_options.patch_options(request)
+    change = await read_patch(request, target.resource, media=media, validation=options.validation)
+
+    def decide(current: Record | None) -> Decision:
+        current = update.existing(current, target)
+        old = served(current, target.resource)
+        new = change(old, current)
+        try:
+            _check_shape(
+                new,
+                old,
+                target.resource,
+                options=options,
+                request=request,
+                repeated=change.repeated,
+            )
+        except shapes.WrongShape as wrong:
+            raise change.error(old, current, str(wrong)) from None
+        objects.check_name_and_namespace(new, name=target.name, namespace=target.namespace)
+        track_managers = update.managers_tracker(
+            server, request, target, new=new, old=old, options=options
+        )
+        return update.decide_update(
+            server, new, old, current=current, target=target, track_managers=track_managers
+        )
+
+    written = await write(server, target.resource, target.key, decide, dry_run=options.dry_run)
+    return await update.write_response(server, target, written, options)
+
+
+def _check_shape(
+    new: Json,
+    old: Json,
+    resource: ServedResource,
+    *,
+    options: WriteOptions,
+    request: Request,
+    repeated: tuple[str, ...],
+) -> None:
+    if new.get("metadata") is None:
+        return  # check_address says what is missing
+    if resource.is_custom and type(new["metadata"]) is dict:
+        bodies.check_kind(new, resource)
+    _check_identity(new, resource)
+    bodies.check_shape(new, resource, options=options, request=request, old=old, repeated=repeated)
+
+
+def _check_identity(new: Json, resource: ServedResource) -> None:
+    kind, version = new.get("kind"), new.get("apiVersion")
+    if (kind, version) != (resource.kind, resource.api_version):
+        detail = f"no kind {causes.shown(kind)} is registered for version {causes.shown(version)}"
+        raise shapes.WrongShape(detail)

@@ -11,15 +11,19 @@ import pytest
 
 from bramley.apiserver.apimachinery.status import ApiError
 from bramley.apiserver.auth.bootstrap import KUBELET_CLIENT
-from bramley.apiserver.nodes import places
-from bramley.apiserver.nodes.identity import LIFETIME, NodeIdentity
-from bramley.apiserver.nodes.lines import Lines, NodeLines
-from bramley.apiserver.nodes.reaching import nodes
+from bramley.apiserver.nodes import kubelet_client
+from bramley.apiserver.nodes.kubelet_client import (
+    CERTIFICATE_LIFETIME,
+    HttpKubeletClient,
+    KubeletClient,
+    KubeletCredentials,
+)
+from bramley.apiserver.nodes.usage import kubelets
 from bramley.apiserver.pki import tls
 from bramley.base import errors, virtual_time
 from bramley.base.clock import SystemClock
 from bramley.base.secret import Secret
-from bramley.kube.credentials import Fixed
+from bramley.kube.credentials import StaticCredentials
 from bramley.kube.transport import Stream
 from tests.unit.agent.serving.scene import scene
 
@@ -41,12 +45,12 @@ def a_node(*addresses: tuple[str, str], port: int = 0) -> dict[str, Any]:
     ],
 )
 def test_an_agent_is_where_its_node_says(node: dict[str, Any], expected: str) -> None:
-    assert places.url(node) == expected
+    assert kubelet_client.kubelet_url(node) == expected
 
 
 def test_a_node_without_an_address_is_told_as_a_real_server_tells_it() -> None:
     with pytest.raises(ApiError, match=r"known addresses: \[\{Pigeon home\}\]") as refusal:
-        places.url(a_node(("Pigeon", "home")))
+        kubelet_client.kubelet_url(a_node(("Pigeon", "home")))
     assert refusal.value.code == 500
 
 
@@ -57,13 +61,13 @@ async def test_the_apis_certificate_is_renewed_in_time() -> None:
         made.append((name, lifetime))
         return tls.Identity(b"certificate", Secret(f"key {len(made)}"))
 
-    identity = NodeIdentity(issue, virtual_time.clock())
+    identity = KubeletCredentials(issue, virtual_time.clock())
     first = await identity.current()
     assert await identity.current() == first
-    await asyncio.sleep(LIFETIME.total_seconds() / 2)
+    await asyncio.sleep(CERTIFICATE_LIFETIME.total_seconds() / 2)
 
     assert await identity.current() != first
-    assert made == [(KUBELET_CLIENT, LIFETIME)] * 2
+    assert made == [(KUBELET_CLIENT, CERTIFICATE_LIFETIME)] * 2
     assert not await identity.refused(await identity.current())
 
 
@@ -71,11 +75,11 @@ async def test_the_apis_certificate_is_renewed_in_time() -> None:
 async def test_closed_lines_are_used_no_more(tmp_path: Path) -> None:
     certificates = tls.Certificates(tmp_path)
     certificates.ensure()
-    lines = NodeLines(Fixed(), authority=certificates.authority.decode())
-    await lines.close()
+    kubelet_client = HttpKubeletClient(StaticCredentials(), authority=certificates.authority.decode())
+    await kubelet_client.close()
 
     with pytest.raises(errors.ApiUnavailable):
-        await lines.get("https://127.0.0.1:1", "/", within=timedelta(seconds=1))
+        await kubelet_client.get("https://127.0.0.1:1", "/", within=timedelta(seconds=1))
 
 
 @pytest.mark.real_time
@@ -98,14 +102,14 @@ async def test_agents_are_checked_by_an_authority_if_one_is_given(tmp_path: Path
             (theirs, False, True),
         ):
             text = authority.authority.decode()
-            found = nodes(issue, authority=text, clock=SystemClock(), checked=checked)
-            assert (await answers(found.lines, url)) is reached
+            found = kubelets(issue, authority=text, clock=SystemClock(), checked=checked)
+            assert (await answers(found.client, url)) is reached
             await found.close()
 
 
-async def answers(lines: Lines, url: str) -> bool:
+async def answers(kubelet_client: KubeletClient, url: str) -> bool:
     try:
-        answer = await lines.get(url, "/healthz", within=timedelta(seconds=5))
+        answer = await kubelet_client.get(url, "/healthz", within=timedelta(seconds=5))
     except errors.ApiUnavailable:
         return False
     return answer.body == b"ok"
@@ -119,14 +123,14 @@ async def test_closing_ends_followed_logs_at_once(tmp_path: Path) -> None:
             return stage.certificates.issue(name, lifetime=lifetime)
 
         authority = stage.certificates.authority.decode()
-        lines = nodes(issue, authority=authority, clock=SystemClock()).lines
+        kubelet_client = kubelets(issue, authority=authority, clock=SystemClock()).client
         path, asked = "/containerLogs/ns/p/vm", {"follow": "true"}
-        async with lines.stream(stage.url(""), path, asked) as stream:
+        async with kubelet_client.stream(stage.url(""), path, asked) as stream:
             assert (await anext(stream.chunks)).startswith(b"one\n")
             async with asyncio.timeout(60), asyncio.TaskGroup() as group:
                 reading = group.create_task(rest(stream))
                 await asyncio.sleep(0.1)
-                await lines.close()
+                await kubelet_client.close()
             assert await reading == "the server is shutting down"
 
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import msgspec
 
-from bramley.apiserver.nodes.reaching import Nodes
-from bramley.apiserver.nodes.usages import Usages
+from bramley.apiserver.nodes.usage import Kubelets, UsageCache
 from bramley.base import errors, virtual_time
 from bramley.kube.transport import Response, Stream
 from tests.unit.apiserver.world import PODS, Json, World, a_pod
@@ -66,8 +65,8 @@ class Agents:
         self.is_closed = True
 
     @property
-    def nodes(self) -> Nodes:
-        return Nodes(self, Usages(self, virtual_time.clock()))
+    def nodes(self) -> Kubelets:
+        return Kubelets(self, UsageCache(self, virtual_time.clock()))
 
 
 def used(nano_cores: int | None, memory: int = 2048) -> Json:

@@ -55,7 +55,7 @@ class WriteOptions(msgspec.Struct, frozen=True):
         return self.validation == "Ignore"
 
 
-def listing(request: Request, resource: ServedResource) -> ListOptions:
+def list_options(request: Request, resource: ServedResource) -> ListOptions:
     """Return what a list or watch asks for; raise a refusal for what makes no sense."""
     query = request.query
     if not query:
@@ -78,7 +78,7 @@ def listing(request: Request, resource: ServedResource) -> ListOptions:
 _ALL = ListOptions(Selection())
 
 
-def writing(request: Request, kind: str) -> WriteOptions:
+def write_options(request: Request, kind: str) -> WriteOptions:
     """Return how a write is meant; `kind` names the options in complaints."""
     if not request.query:
         return _PLAIN
@@ -100,24 +100,24 @@ def writing(request: Request, kind: str) -> WriteOptions:
 _PLAIN = WriteOptions()
 
 
-def patching(request: Request) -> WriteOptions:
+def patch_options(request: Request) -> WriteOptions:
     """Return how a patch is meant."""
     if "force" in request.query:
         detail = "may not be specified for non-apply patch"
         _refuse("PatchOptions", [causes.forbidden("force", detail)])
-    return writing(request, "PatchOptions")
+    return write_options(request, "PatchOptions")
 
 
-def applying(request: Request) -> WriteOptions:
+def apply_options(request: Request) -> WriteOptions:
     """Return how a server-side apply is meant; it must say who applies."""
-    how = writing(request, "PatchOptions")
-    if not how.manager:
+    options = write_options(request, "PatchOptions")
+    if not options.manager:
         detail = "is required for apply patch"
         _refuse("PatchOptions", [causes.required("fieldManager", detail)])
-    return replace(how, force=bool(_flag(request.query, "force")))
+    return replace(options, force=bool(_flag(request.query, "force")))
 
 
-def whole_number(text: str) -> int:
+def parse_version(text: str) -> int:
     """Return a version as a number; raise as a real server does for what is none."""
     if text.isascii() and text.isdigit():
         return int(text)
@@ -227,7 +227,7 @@ class DeleteOptions(msgspec.Struct, frozen=True):
     orphan: bool | None = None
 
 
-def deleting(body: Mapping[str, Any] | None, request: Request) -> DeleteOptions:
+def delete_options(body: Mapping[str, Any] | None, request: Request) -> DeleteOptions:
     """Return how a deletion is meant, from its body or, without one, from the parameters."""
     given: Mapping[str, Any] = body if body is not None else _delete_parameters(request)
     found = []
@@ -262,7 +262,7 @@ _DELETE_FIELDS: dict[str, type] = {
 }
 
 
-def delete_options(body: Any) -> dict[str, Any]:
+def check_delete_body(body: Any) -> dict[str, Any]:
     """Return a body as delete options; raise a 400 for what has another shape, and ignore what is unknown."""
     if type(body) is not dict:
         raise status.bad_request("couldn't get version/kind; json parse error: not an object")
@@ -270,10 +270,10 @@ def delete_options(body: Any) -> dict[str, Any]:
     if given.get("kind", _DELETE_KIND) != _DELETE_KIND:
         # What is meant for something else must not delete; a real server takes the blame for it.
         version = quoted(str(given.get("apiVersion", "")))
-        told = f"no kind {quoted(str(given['kind']))} is registered for version {version}"
-        raise ApiError(500, "", told)
-    for field, wanted in _DELETE_FIELDS.items():
-        if field in given and type(given[field]) is not wanted:
+        message = f"no kind {quoted(str(given['kind']))} is registered for version {version}"
+        raise ApiError(500, "", message)
+    for field, expected in _DELETE_FIELDS.items():
+        if field in given and type(given[field]) is not expected:
             message = f"json: cannot unmarshal value into Go struct field DeleteOptions.{field}"
             raise status.bad_request(message)
     return given

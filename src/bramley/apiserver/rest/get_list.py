@@ -16,17 +16,17 @@ from bramley.apiserver.apimachinery.status import ApiError
 from bramley.apiserver.http.exchange import Request, Response
 from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.registry.resources import ServedResource
-from bramley.apiserver.rest import showing
+from bramley.apiserver.rest import negotiation
 from bramley.apiserver.rest.negotiation import (
     PLAIN,
     Form,
     View,
     list_prefix,
-    reformed,
+    metadata_only,
     view_of,
-    with_included,
+    with_include_object,
 )
-from bramley.apiserver.rest.options import ListOptions
+from bramley.apiserver.rest.request_options import ListOptions
 from bramley.apiserver.rest.server import Server, check_whole, served_bytes
 from bramley.apiserver.store.errors import Compacted, FutureRevision
 from bramley.apiserver.store.records import Record
@@ -70,34 +70,36 @@ async def get(server: Server, request: Request, target: Target) -> Response:
     return Response(served_bytes(record, target.resource))
 
 
-def list_objects(server: Server, request: Request, target: Target, asked: ListOptions) -> Response:
+def list_objects(
+    server: Server, request: Request, target: Target, options: ListOptions
+) -> Response:
     """Return a list."""
     view = view_of(request)
-    found = page(server, target, asked)
+    found = page(server, target, options)
     if view.form is Form.TABLE:
-        view = with_included(view, request)
+        view = with_include_object(view, request)
         return Response(_table(server, found, target.resource, view))
-    return Response(encoded(found, target.resource, view))
+    return Response(encode_list(found, target.resource, view))
 
 
-def page(server: Server, target: Target, asked: ListOptions) -> Page:
+def page(server: Server, target: Target, options: ListOptions) -> Page:
     """Return what a list asks for."""
-    if asked.continue_token:
-        return _next_page(server, target, asked)
+    if options.continue_token:
+        return _next_page(server, target, options)
     version = server.store.revision
-    if asked.version not in {"", "0"}:
-        given = _version(asked.version)
+    if options.version not in {"", "0"}:
+        given = _version(options.version)
         if given > version:
             raise status.version_too_large(given, version)
-        if asked.match == "Exact" or (asked.limit > 0 and not asked.match):
+        if options.match == "Exact" or (options.limit > 0 and not options.match):
             version = given
-    records = _records(server, target, asked, version=version)
+    records = _records(server, target, options, version=version)
     # A real server's cache answers version 0 whole, whatever the limit.
-    limit = 0 if asked.version == "0" else asked.limit
-    return _cut(records, asked, version=version, limit=limit)
+    limit = 0 if options.version == "0" else options.limit
+    return _cut(records, options, version=version, limit=limit)
 
 
-def encoded(page: Page, resource: ServedResource, view: View = PLAIN) -> bytes:
+def encode_list(page: Page, resource: ServedResource, view: View = PLAIN) -> bytes:
     """Return a page as JSON."""
     head = list_prefix(resource, view)
     items = _items(page.records, resource, view)
@@ -106,7 +108,9 @@ def encoded(page: Page, resource: ServedResource, view: View = PLAIN) -> bytes:
 
 def _table(server: Server, page: Page, resource: ServedResource, view: View) -> bytes:
     bodies = [served_bytes(record, resource) for record in page.records]
-    return showing.table(bodies, resource, view, now=server.clock.now(), meta=_meta(page))
+    return negotiation.encode_table(
+        bodies, resource, view, now=server.clock.now(), meta=_meta(page)
+    )
 
 
 def _meta(page: Page) -> dict[str, str | int]:
@@ -121,7 +125,7 @@ def _meta(page: Page) -> dict[str, str | int]:
 def _items(records: list[Record], resource: ServedResource, view: View) -> bytes:
     bodies = [served_bytes(record, resource) for record in records]
     if view.form is not Form.PLAIN:
-        return b",".join([reformed(body, view.version) for body in bodies])
+        return b",".join([metadata_only(body, view.version) for body in bodies])
     if resource.is_custom or not bodies:
         return b",".join(bodies)
     # The items of built-in lists do not repeat the kind, and it stands first in each.
@@ -129,7 +133,7 @@ def _items(records: list[Record], resource: ServedResource, view: View) -> bytes
     return b"{" + b",{".join([body[skip:] for body in bodies])
 
 
-def _records(server: Server, target: Target, asked: ListOptions, *, version: int) -> list[Record]:
+def _records(server: Server, target: Target, options: ListOptions, *, version: int) -> list[Record]:
     namespace = target.namespace or None
     stored = target.resource.stored_name
     try:
@@ -140,36 +144,36 @@ def _records(server: Server, target: Target, asked: ListOptions, *, version: int
     except (Compacted, FutureRevision):
         # A version that is not there yet is one of another life of the store, told by a continue token.
         raise status.expired(_TOO_OLD) from None
-    if asked.selection.everything:
+    if options.selection.is_everything:
         return records
-    return [record for record in records if asked.selection.wants(record)]
+    return [record for record in records if options.selection.matches(record)]
 
 
-def _cut(records: list[Record], asked: ListOptions, *, version: int, limit: int) -> Page:
+def _cut(records: list[Record], options: ListOptions, *, version: int, limit: int) -> Page:
     if limit <= 0 or len(records) <= limit:
         return Page(records, version)
     shown = records[:limit]
     last = shown[-1].key
     token = _encoded_token(version, f"{last.namespace}/{last.name}\0")
     # What a selector would still find is not known to a real server, so it does not say.
-    remaining = len(records) - limit if asked.selection.everything else None
+    remaining = len(records) - limit if options.selection.is_everything else None
     return Page(shown, version, token, remaining)
 
 
-def _next_page(server: Server, target: Target, asked: ListOptions) -> Page:
-    token = _decoded_token(asked.continue_token)
-    if asked.version not in {"", "0"}:
+def _next_page(server: Server, target: Target, options: ListOptions) -> Page:
+    token = _decoded_token(options.continue_token)
+    if options.version not in {"", "0"}:
         raise status.bad_request("specifying resource version is not allowed when using continue")
     version = server.store.revision if token.rv == _ANY_VERSION else token.rv
     try:
-        records = _records(server, target, asked, version=version)
+        records = _records(server, target, options, version=version)
     except ApiError:
         again = _encoded_token(_ANY_VERSION, token.start)
         raise status.expired(_LIST_CHANGED, continue_token=again) from None
     namespace, _, name = token.start.partition("/")
     start = (namespace, name)
     rest = [each for each in records if (each.key.namespace, f"{each.key.name}") >= start]
-    return _cut(rest, asked, version=version, limit=asked.limit)
+    return _cut(rest, options, version=version, limit=options.limit)
 
 
 def _encoded_token(version: int, start: str) -> str:
@@ -199,7 +203,7 @@ def _is_version(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= _LONGEST_VERSION
 
 
-def check_readable(text: str) -> None:
+def check_version_syntax(text: str) -> None:
     """Raise what a real server raises for a version that is no number; an empty one is fine."""
     if text and not _is_version(text):
         detail = f"strconv.ParseUint: parsing {quoted(text)}: invalid syntax"
@@ -208,6 +212,6 @@ def check_readable(text: str) -> None:
 
 
 def _check_reached(server: Server, text: str) -> None:
-    check_readable(text)
+    check_version_syntax(text)
     if int(text) > server.store.revision:
         raise status.version_too_large(int(text), server.store.revision)

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from bramley.apiserver.apimachinery import metadata, status
 from bramley.apiserver.registry.resources import Json, ServedResource
-from bramley.apiserver.rest.objects import part
-from bramley.apiserver.rest.options import DeleteOptions
+from bramley.apiserver.rest.objects import dict_field
+from bramley.apiserver.rest.request_options import DeleteOptions
 from bramley.apiserver.rest.server import Server, served
-from bramley.apiserver.rest.writing import Decide, Decision, Keep, Put, Remove
+from bramley.apiserver.rest.writes import Decide, Decision, Keep, Put, Remove
 from bramley.apiserver.store.records import Record
 
 _GARBAGE_FINALIZERS = (metadata.ORPHAN, metadata.FOREGROUND)
@@ -23,7 +23,9 @@ _GARBAGE_FINALIZERS = (metadata.ORPHAN, metadata.FOREGROUND)
 LONGEST_GRACE_SECONDS = 2**31 - 1
 
 
-def deletion(server: Server, resource: ServedResource, name: str, how: DeleteOptions) -> Decide:
+def decide_deletion(
+    server: Server, resource: ServedResource, name: str, options: DeleteOptions
+) -> Decide:
     """Return the decision to delete an object."""
     now = server.clock.now()
 
@@ -31,35 +33,35 @@ def deletion(server: Server, resource: ServedResource, name: str, how: DeleteOpt
         if current is None:
             raise status.not_found(resource.details(name))
         old = served(current, resource)
-        check_preconditions(old, resource, how)
-        return _decided(old, current, resource, how=how, now=now)
+        check_preconditions(old, resource, options)
+        return _decided(old, current, resource, options=options, now=now)
 
     return decide
 
 
-def check_preconditions(old: Json, resource: ServedResource, how: DeleteOptions) -> None:
+def check_preconditions(old: Json, resource: ServedResource, options: DeleteOptions) -> None:
     """Raise a 409 when the object is not the one, or not in the state, that the client means."""
     meta = old["metadata"]
     details = resource.kind_details(meta["name"])
-    if how.uid is not None and how.uid != meta["uid"]:
-        why = f"the UID in the precondition ({how.uid}) does not match the UID in record ({meta['uid']}). The object might have been deleted and then recreated"
+    if options.uid is not None and options.uid != meta["uid"]:
+        why = f"the UID in the precondition ({options.uid}) does not match the UID in record ({meta['uid']}). The object might have been deleted and then recreated"
         raise status.conflict(details, why)
-    if how.version is not None and how.version != meta["resourceVersion"]:
-        why = f"the ResourceVersion in the precondition ({how.version}) does not match the ResourceVersion in record ({meta['resourceVersion']}). The object might have been modified"
+    if options.version is not None and options.version != meta["resourceVersion"]:
+        why = f"the ResourceVersion in the precondition ({options.version}) does not match the ResourceVersion in record ({meta['resourceVersion']}). The object might have been modified"
         raise status.conflict(details, why)
 
 
 def _decided(
-    old: Json, current: Record, resource: ServedResource, *, how: DeleteOptions, now: datetime
+    old: Json, current: Record, resource: ServedResource, *, options: DeleteOptions, now: datetime
 ) -> Decision:
     meta = dict(old["metadata"])
-    graceful = resource.rules.graceful and _set_grace(meta, old, how, now)
+    graceful = resource.rules.graceful and _set_grace(meta, old, options, now)
     if graceful is None:
         return Keep(current)
-    set_finalizers(meta, _settled(how, meta, resource))
+    set_finalizers(meta, _settled(options, meta, resource))
     pending = bool(meta.get("finalizers"))
     if pending and not graceful:
-        mark(meta, now)
+        mark_deleted(meta, now)
     last = {**old, "metadata": meta}
     if not pending and not meta.get("deletionGracePeriodSeconds"):
         return Remove(last)
@@ -68,16 +70,16 @@ def _decided(
     return Keep(current) if last == old else Put(last)
 
 
-def _settled(how: DeleteOptions, meta: Json, resource: ServedResource) -> DeleteOptions:
+def _settled(options: DeleteOptions, meta: Json, resource: ServedResource) -> DeleteOptions:
     """Return the options with what the oldest kinds do when nothing is said: they leave their dependents alone."""
-    silent = how.orphan is None and not how.propagation
+    silent = options.orphan is None and not options.propagation
     decided = any(each in _GARBAGE_FINALIZERS for each in meta.get("finalizers", []))
     if resource.rules.orphans_by_default and silent and not decided:
-        return replace(how, propagation="Orphan")
-    return how
+        return replace(options, propagation="Orphan")
+    return options
 
 
-def mark(meta: Json, now: datetime) -> None:
+def mark_deleted(meta: Json, now: datetime) -> None:
     """Note that deletion was asked for and that nothing but finalizers is waited for."""
     if "deletionTimestamp" not in meta and meta.get("generation"):
         meta["generation"] += 1
@@ -86,11 +88,11 @@ def mark(meta: Json, now: datetime) -> None:
     meta["deletionGracePeriodSeconds"] = 0
 
 
-def _set_grace(meta: Json, old: Json, how: DeleteOptions, now: datetime) -> bool | None:
+def _set_grace(meta: Json, old: Json, options: DeleteOptions, now: datetime) -> bool | None:
     """Note when the object shall end; False when it has no time left to give, None when it ends soon enough already."""
     if "deletionTimestamp" in meta:
-        return _shorten_grace(meta, how, now)
-    seconds = _grace_seconds(old, how)
+        return _shorten_grace(meta, options, now)
+    seconds = _grace_seconds(old, options)
     meta["deletionTimestamp"] = metadata.timestamp(now + timedelta(seconds=seconds))
     meta["deletionGracePeriodSeconds"] = seconds
     if meta.get("generation"):
@@ -98,25 +100,25 @@ def _set_grace(meta: Json, old: Json, how: DeleteOptions, now: datetime) -> bool
     return True
 
 
-def _grace_seconds(old: Json, how: DeleteOptions) -> int:
-    spec = part(old, "spec")
-    ended = part(old, "status").get("phase") in ("Succeeded", "Failed")
+def _grace_seconds(old: Json, options: DeleteOptions) -> int:
+    spec = dict_field(old, "spec")
+    ended = dict_field(old, "status").get("phase") in ("Succeeded", "Failed")
     if not spec.get("nodeName") or ended:
         return 0
     given = spec.get("terminationGracePeriodSeconds")
     seconds = given if isinstance(given, int) else 0
-    if how.grace_seconds is not None:
-        seconds = how.grace_seconds
+    if options.grace_seconds is not None:
+        seconds = options.grace_seconds
     return min(seconds, LONGEST_GRACE_SECONDS) if seconds >= 0 else 1
 
 
-def _shorten_grace(meta: Json, how: DeleteOptions, now: datetime) -> bool | None:
+def _shorten_grace(meta: Json, options: DeleteOptions, now: datetime) -> bool | None:
     given: int = meta.get("deletionGracePeriodSeconds") or 0
     if not given:
         return False
-    if how.grace_seconds is None:
+    if options.grace_seconds is None:
         return None
-    seconds = how.grace_seconds if how.grace_seconds >= 0 else 1
+    seconds = options.grace_seconds if options.grace_seconds >= 0 else 1
     if seconds >= given:
         return None
     end = datetime.fromisoformat(meta["deletionTimestamp"]) + timedelta(seconds=seconds - given)
@@ -127,26 +129,26 @@ def _shorten_grace(meta: Json, how: DeleteOptions, now: datetime) -> bool | None
     return True
 
 
-def set_finalizers(meta: Json, how: DeleteOptions) -> None:
+def set_finalizers(meta: Json, options: DeleteOptions) -> None:
     """Write down what shall happen to the dependents; without a word in the options it stays as it is."""
-    wanted = _garbage_finalizer(how)
-    if wanted is None:
+    finalizer = _garbage_finalizer(options)
+    if finalizer is None:
         return
-    found: list[str] = meta.get("finalizers", [])
-    kept = [each for each in found if each not in _GARBAGE_FINALIZERS]
-    new = [*kept, *wanted]
-    if set(new) != set(found):
+    current: list[str] = meta.get("finalizers", [])
+    others = [each for each in current if each not in _GARBAGE_FINALIZERS]
+    new = [*others, *finalizer]
+    if set(new) != set(current):
         meta["finalizers"] = new
     if not meta.get("finalizers"):
         meta.pop("finalizers", None)
 
 
-def _garbage_finalizer(how: DeleteOptions) -> list[str] | None:
-    if how.orphan is not None:
-        return [metadata.ORPHAN] if how.orphan else []
+def _garbage_finalizer(options: DeleteOptions) -> list[str] | None:
+    if options.orphan is not None:
+        return [metadata.ORPHAN] if options.orphan else []
     named: dict[str, list[str]] = {
         "Orphan": [metadata.ORPHAN],
         "Foreground": [metadata.FOREGROUND],
         "Background": [],
     }
-    return named.get(how.propagation)
+    return named.get(options.propagation)

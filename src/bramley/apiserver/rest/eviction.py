@@ -13,12 +13,12 @@ from bramley.apiserver.http.exchange import Request, Response, json_response
 from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.kinds import label_selectors
 from bramley.apiserver.registry.resources import Json, Rules, ServedResource
-from bramley.apiserver.rest import bodies, objects, options, terminating
-from bramley.apiserver.rest.conditions import with_condition
-from bramley.apiserver.rest.deletion import check_preconditions, deletion
-from bramley.apiserver.rest.options import DeleteOptions
+from bramley.apiserver.rest import bodies, delete, objects, request_options
+from bramley.apiserver.rest.graceful_deletion import check_preconditions, decide_deletion
+from bramley.apiserver.rest.objects import with_condition
+from bramley.apiserver.rest.request_options import DeleteOptions
 from bramley.apiserver.rest.server import Server, decoded, served
-from bramley.apiserver.rest.writing import Decision, Put, write
+from bramley.apiserver.rest.writes import Decision, Put, write
 from bramley.apiserver.store.records import Record
 from bramley.base.errors import Cause
 
@@ -40,30 +40,30 @@ _RETRY_SECONDS = 10
 _TRIES = 5
 
 
-async def create(server: Server, request: Request, target: Target) -> Response:
+async def create_eviction(server: Server, request: Request, target: Target) -> Response:
     """Evict a Pod, if its disruption budget allows that."""
-    written = options.writing(request, "CreateOptions")
-    body = await bodies.read_object(request, EVICTION, written)
-    objects.settle_namespace(body, target.namespace)
+    write_options = request_options.write_options(request, "CreateOptions")
+    body = await bodies.read_object(request, EVICTION, write_options)
+    objects.set_namespace(body, target.namespace)
     if body["metadata"].get("name", "") != target.name:
         raise status.bad_request("name in URL does not match name in Eviction object")
-    how = options.deleting(body.get("deleteOptions", {}), request)
-    await _evict(server, target, replace(how, dry_run=how.dry_run or written.dry_run))
-    return json_response(status.carried_out(), 201)
+    options = request_options.delete_options(body.get("deleteOptions", {}), request)
+    await _evict(server, target, replace(options, dry_run=options.dry_run or write_options.dry_run))
+    return json_response(status.created(), 201)
 
 
-async def _evict(server: Server, target: Target, how: DeleteOptions) -> None:
+async def _evict(server: Server, target: Target, options: DeleteOptions) -> None:
     for left in reversed(range(_TRIES)):
         pod = _pod(server, target)
         is_free = _needs_no_budget(pod)
-        budget = "" if is_free else await _ask_budget(server, pod, dry_run=how.dry_run)
+        budget = "" if is_free else await _consume_budget(server, pod, dry_run=options.dry_run)
         # A Pod that no budget was asked for may become one that counts; only the one we looked at may go.
         pinned = not _has_ended(pod) if is_free else not _is_ready(pod) and bool(budget)
-        sure = how if how.version or not pinned else _at(how, pod)
+        pinned_options = options if options.version or not pinned else _pinned(options, pod)
         try:
-            await _remove(server, target, sure)
+            await _remove(server, target, pinned_options)
         except ApiError as error:
-            if error.code != 409 or sure is how:
+            if error.code != 409 or pinned_options is options:
                 raise
             if budget:
                 raise _being_processed(budget) from None
@@ -73,8 +73,8 @@ async def _evict(server: Server, target: Target, how: DeleteOptions) -> None:
             return
 
 
-def _at(how: DeleteOptions, pod: Json) -> DeleteOptions:
-    return replace(how, version=pod["metadata"]["resourceVersion"])
+def _pinned(options: DeleteOptions, pod: Json) -> DeleteOptions:
+    return replace(options, version=pod["metadata"]["resourceVersion"])
 
 
 def _pod(server: Server, target: Target) -> Json:
@@ -97,7 +97,7 @@ def _is_ready(pod: Json) -> bool:
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
-async def _ask_budget(server: Server, pod: Json, *, dry_run: bool) -> str:
+async def _consume_budget(server: Server, pod: Json, *, dry_run: bool) -> str:
     """Take one from what the Pod's budget allows; return the budget's name, or nothing if there is none."""
     found = _budgets_of(server, pod)
     if not found:
@@ -105,7 +105,7 @@ async def _ask_budget(server: Server, pod: Json, *, dry_run: bool) -> str:
     if len(found) > 1:
         raise ApiError(500, "", _SEVERAL)
     budget = decoded(found[0])
-    if not _is_ready(pod) and _spares_unready(budget):
+    if not _is_ready(pod) and _allows_unready(budget):
         return str(budget["metadata"]["name"])
     resource = server.catalog.find("policy", "v1", "poddisruptionbudgets")
     if resource is None:
@@ -115,7 +115,7 @@ async def _ask_budget(server: Server, pod: Json, *, dry_run: bool) -> str:
     def decide(current: Record | None) -> Decision:
         if current is None:
             raise status.not_found(resource.details(found[0].key.name))
-        return Put(_spent(served(current, resource), pod["metadata"]["name"], now))
+        return Put(_decremented(served(current, resource), pod["metadata"]["name"], now))
 
     await write(server, resource, found[0].key, decide, dry_run=dry_run)
     return str(budget["metadata"]["name"])
@@ -132,40 +132,43 @@ def _budgets_of(server: Server, pod: Json) -> list[Record]:
     return found
 
 
-def _spares_unready(budget: Json) -> bool:
+def _allows_unready(budget: Json) -> bool:
     """Tell whether a Pod that is not ready may go without being counted."""
     if budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
         return True
-    wanted = budget["status"]["desiredHealthy"]
-    return bool(wanted) and budget["status"]["currentHealthy"] >= wanted
+    desired = budget["status"]["desiredHealthy"]
+    return bool(desired) and budget["status"]["currentHealthy"] >= desired
 
 
-def _spent(budget: Json, pod_name: str, now: str) -> Json:
-    name, seen = budget["metadata"]["name"], budget["status"]
-    if seen.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
+def _decremented(budget: Json, pod_name: str, now: str) -> Json:
+    name, budget_status = budget["metadata"]["name"], budget["status"]
+    if budget_status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
         raise _being_processed(name)
-    if len(seen.get("disruptedPods", {})) > _MOST_DISRUPTED:
+    if len(budget_status.get("disruptedPods", {})) > _MOST_DISRUPTED:
         why = "DisruptedPods map too big - too many evictions not confirmed by PDB controller"
         raise status.forbidden(Details("policy", "poddisruptionbudget", name), why)
-    if not seen["disruptionsAllowed"]:
-        said = f"The disruption budget {name} needs {seen['desiredHealthy']} healthy pods and has {seen['currentHealthy']} currently"
-        raise _violated(said, retry_after=0)
-    disrupted = {**seen.get("disruptedPods", {}), pod_name: now}
-    left = seen["disruptionsAllowed"] - 1
-    return {**budget, "status": {**seen, "disruptionsAllowed": left, "disruptedPods": disrupted}}
+    if not budget_status["disruptionsAllowed"]:
+        message = f"The disruption budget {name} needs {budget_status['desiredHealthy']} healthy pods and has {budget_status['currentHealthy']} currently"
+        raise _violated(message, retry_after=0)
+    disrupted = {**budget_status.get("disruptedPods", {}), pod_name: now}
+    left = budget_status["disruptionsAllowed"] - 1
+    return {
+        **budget,
+        "status": {**budget_status, "disruptionsAllowed": left, "disruptedPods": disrupted},
+    }
 
 
 def _being_processed(name: str) -> ApiError:
-    said = f"The disruption budget {name} is still being processed by the server."
-    return _violated(said, retry_after=_RETRY_SECONDS)
+    message = f"The disruption budget {name} is still being processed by the server."
+    return _violated(message, retry_after=_RETRY_SECONDS)
 
 
-def _violated(said: str, *, retry_after: int) -> ApiError:
-    cause = Cause("", "DisruptionBudget", said)
+def _violated(message: str, *, retry_after: int) -> ApiError:
+    cause = Cause("", "DisruptionBudget", message)
     return ApiError(429, "TooManyRequests", _VIOLATED, causes=[cause], retry_after=retry_after)
 
 
-async def _remove(server: Server, target: Target, how: DeleteOptions) -> None:
+async def _remove(server: Server, target: Target, options: DeleteOptions) -> None:
     """Say on the Pod why it goes, and delete it."""
     resource, now = target.resource, metadata.timestamp(server.clock.now())
     versions: list[str] = []
@@ -174,15 +177,17 @@ async def _remove(server: Server, target: Target, how: DeleteOptions) -> None:
         if current is None:
             raise status.not_found(resource.details(target.name))
         pod = served(current, resource)
-        check_preconditions(pod, resource, how)
-        said = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
-        return Put(with_condition(pod, "DisruptionTarget", now, **said))
+        check_preconditions(pod, resource, options)
+        message = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
+        return Put(with_condition(pod, "DisruptionTarget", now, **message))
 
-    if not how.dry_run:
+    if not options.dry_run:
         noted = await write(server, resource, target.key, note)
         versions.append(bodies.from_json(noted.body)["metadata"]["resourceVersion"])
-    sure = replace(how, version=versions[0]) if versions and how.version else how
-    decide = deletion(server, resource, target.name, sure)
-    written = await write(server, resource, target.key, decide, dry_run=how.dry_run)
-    if not how.dry_run:
-        await terminating.after(server, resource, target.key, written.decision)
+    pinned_options = (
+        replace(options, version=versions[0]) if versions and options.version else options
+    )
+    decide = decide_deletion(server, resource, target.name, pinned_options)
+    write_options = await write(server, resource, target.key, decide, dry_run=options.dry_run)
+    if not options.dry_run:
+        await delete.after_write(server, resource, target.key, write_options.decision)

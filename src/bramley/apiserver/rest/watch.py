@@ -6,7 +6,6 @@ slowly is ended with a 410, never made to wait for others and never left with a 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
 from math import inf
@@ -17,13 +16,13 @@ from msgspec.structs import replace
 from bramley.apiserver.apimachinery import status
 from bramley.apiserver.apimachinery.selectors import FieldTerm
 from bramley.apiserver.apimachinery.status import ApiError
-from bramley.apiserver.http.exchange import JSON, Receive, Request, Send
+from bramley.apiserver.http.exchange import END, JSON, Request, Send, run_while_connected
 from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.registry.resources import ServedResource
-from bramley.apiserver.rest import showing
-from bramley.apiserver.rest.listing import check_readable
-from bramley.apiserver.rest.negotiation import PLAIN, Form, View, view_of, with_included
-from bramley.apiserver.rest.options import ListOptions
+from bramley.apiserver.rest import negotiation
+from bramley.apiserver.rest.get_list import check_version_syntax
+from bramley.apiserver.rest.negotiation import PLAIN, Form, View, view_of, with_include_object
+from bramley.apiserver.rest.request_options import ListOptions
 from bramley.apiserver.rest.server import Server, decoded, served_bytes
 from bramley.apiserver.store.errors import Closed, Compacted, FutureRevision, Overflowed
 from bramley.apiserver.store.records import Change, Record, watch_line
@@ -32,7 +31,6 @@ from bramley.apiserver.store.subscriptions import Subscription
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _HEADERS = [JSON, (b"cache-control", b"no-cache, private")]
 _START = {"type": "http.response.start", "status": 200, "headers": _HEADERS}
-_END = {"type": "http.response.body", "body": b""}
 
 
 class Watch(msgspec.Struct):
@@ -41,7 +39,7 @@ class Watch(msgspec.Struct):
     server: Server
     resource: ServedResource
     namespace: str | None
-    asked: ListOptions
+    options: ListOptions
     view: View
     send: Send
     ends_at: float
@@ -55,15 +53,15 @@ class Watch(msgspec.Struct):
         with contextlib.suppress(ConnectionError):
             await self.send(_START)
             await self._until_end()
-            await self.send(_END)
+            await self.send(END)
 
     async def _until_end(self) -> None:
         try:
             await self._run()
         except ApiError as error:
-            await self._say(watch_line("ERROR", error.encoded()))
+            await self._send_chunk(watch_line("ERROR", error.encoded()))
         except Overflowed as slow:
-            await self._say(watch_line("ERROR", status.expired(str(slow)).encoded()))
+            await self._send_chunk(watch_line("ERROR", status.expired(str(slow)).encoded()))
         except Closed:
             # The next watch goes on where this one stopped, at the server's successor.
             return
@@ -72,22 +70,26 @@ class Watch(msgspec.Struct):
         store = self.server.store
         start = self._start()
         # Nothing may be awaited between the list and the subscription, or changes in between would be lost.
-        there = store.list(self.resource.stored_name, self.namespace) if self._wants_initial else []
+        there = (
+            store.list(self.resource.stored_name, self.namespace)
+            if self._sends_initial_events
+            else []
+        )
         with self._subscribed(start) as subscription:
-            if self._wants_initial:
+            if self._sends_initial_events:
                 await self._send_initial(there, start)
             await self._follow(subscription)
 
     @property
-    def _wants_initial(self) -> bool:
-        if self.asked.initial is not None:
-            return self.asked.initial
-        return self.asked.version in {"", "0"}
+    def _sends_initial_events(self) -> bool:
+        if self.options.initial is not None:
+            return self.options.initial
+        return self.options.version in {"", "0"}
 
     def _start(self) -> int:
         current = self.server.store.revision
-        version = int(self.asked.version or 0)
-        if not self._wants_initial and version:
+        version = int(self.options.version or 0)
+        if not self._sends_initial_events and version:
             return version
         if version > current:
             raise status.version_too_large(version, current)
@@ -107,13 +109,13 @@ class Watch(msgspec.Struct):
             raise status.expired(message) from None
 
     async def _send_initial(self, records: list[Record], start: int) -> None:
-        wanted = (each for each in records if self.asked.selection.wants(each))
-        lines = [watch_line("ADDED", self._shown(each)) for each in wanted]
-        if self.asked.bookmarks:
+        selected = (each for each in records if self.options.selection.matches(each))
+        lines = [watch_line("ADDED", self._shown(each)) for each in selected]
+        if self.options.bookmarks:
             self.bookmarked = start
             lines.append(self._bookmark_line(start, initial_end=True))
         if lines:
-            await self._say(b"".join(lines))
+            await self._send_chunk(b"".join(lines))
 
     async def _follow(self, subscription: Subscription) -> None:
         clock = self.server.clock
@@ -122,7 +124,7 @@ class Watch(msgspec.Struct):
         while now < self.ends_at:
             changes = await subscription.next(min(self.ends_at, bookmark_at) - now)
             if changes:
-                await self._tell(changes)
+                await self._send_changes(changes)
             now = clock.monotonic()
             if now >= bookmark_at:
                 await self._bookmark(subscription.revision)
@@ -131,18 +133,18 @@ class Watch(msgspec.Struct):
     def _next_bookmark(self, now: float) -> float:
         settings = self.server.settings
         last_at = self.ends_at - settings.bookmark_before_end.total_seconds()
-        if not self.asked.bookmarks or now >= last_at:
+        if not self.options.bookmarks or now >= last_at:
             return inf
         return min(now + settings.bookmark_every.total_seconds(), last_at)
 
-    async def _tell(self, changes: Iterable[Change]) -> None:
-        selection = self.asked.selection
-        if selection.everything and self.view is PLAIN and self._is_stored_form:
-            await self._say(b"".join([each.line() for each in changes]))
+    async def _send_changes(self, changes: Iterable[Change]) -> None:
+        selection = self.options.selection
+        if selection.is_everything and self.view is PLAIN and self._is_stored_form:
+            await self._send_chunk(b"".join([each.line() for each in changes]))
             return
         lines = [line for each in changes if (line := self._line(each))]
         if lines:
-            await self._say(b"".join(lines))
+            await self._send_chunk(b"".join(lines))
 
     @property
     def _is_stored_form(self) -> bool:
@@ -151,7 +153,7 @@ class Watch(msgspec.Struct):
 
     def _line(self, change: Change) -> bytes:
         """Return the event that a watcher with this selection sees, or nothing."""
-        wants = self.asked.selection.wants
+        wants = self.options.selection.matches
         before = change.previous is not None and wants(change.previous)
         after = change.verb != "DELETED" and wants(change.record)
         if after:
@@ -172,29 +174,33 @@ class Watch(msgspec.Struct):
         # Only the first table of a watch says what its columns are.
         first, self.has_columns = not self.has_columns, True
         now = self.server.clock.now
-        return showing.one(body, self.resource, self.view, now=now, with_columns=first)
+        return negotiation.convert_object(
+            body, self.resource, self.view, now=now, with_columns=first
+        )
 
     def _bookmark_line(self, revision: int, *, initial_end: bool = False) -> bytes:
-        return watch_line("BOOKMARK", self._in_view(mark(self.resource, revision, initial_end)))
+        return watch_line(
+            "BOOKMARK", self._in_view(bookmark_object(self.resource, revision, initial_end))
+        )
 
     async def _bookmark(self, revision: int) -> None:
         if revision > self.bookmarked:
             self.bookmarked = revision
-            await self._say(self._bookmark_line(revision))
+            await self._send_chunk(self._bookmark_line(revision))
 
     def is_stuck(self) -> bool:
         """Tell whether the client has taken nothing of a chunk for longer than it may."""
         waited = self.server.clock.monotonic() - self.sending_since
         return waited >= self.server.settings.send_deadline.total_seconds()
 
-    async def _say(self, chunk: bytes) -> None:
+    async def _send_chunk(self, chunk: bytes) -> None:
         # Whoever looks after the connection sees by this when a chunk is stuck; a timeout for each would cost as much again.
         self.sending_since = self.server.clock.monotonic()
         await self.send({"type": "http.response.body", "body": chunk, "more_body": True})
         self.sending_since = inf
 
 
-def mark(resource: ServedResource, revision: int, initial_end: bool) -> bytes:  # noqa: FBT001 - one flag
+def bookmark_object(resource: ServedResource, revision: int, initial_end: bool) -> bytes:  # noqa: FBT001 - one flag
     """Return the object that says up to which version a watcher has seen everything."""
     meta: dict[str, object] = {"resourceVersion": str(revision)}
     if initial_end:
@@ -207,66 +213,42 @@ async def watch(
     request: Request,
     target: Target,
     *,
-    asked: ListOptions,
+    options: ListOptions,
     send: Send,
     may: Callable[[], bool],
 ) -> None:
     """Serve one watch until it ends, the client goes away, or `may` tells that it has no right to it any more."""
-    check_readable(asked.version)
-    lasts = _lasts_seconds(server, asked)
+    check_version_syntax(options.version)
+    lasts = _lasts_seconds(server, options)
     view = view_of(request)
     one = Watch(
         server=server,
         resource=target.resource,
         namespace=target.namespace or None,
-        asked=asked,
-        view=with_included(view, request) if view.form is Form.TABLE else view,
+        options=options,
+        view=with_include_object(view, request) if view.form is Form.TABLE else view,
         send=send,
         ends_at=server.clock.monotonic() + lasts,
     )
-    if not await _while_connected(one, request.receive, may):
+    if not await run_while_connected(one.run(), request, is_stuck=one.is_stuck, may=may):
         with contextlib.suppress(ConnectionError):
-            await send(_END)
+            await send(END)
 
 
-def legacy(target: Target, asked: ListOptions) -> tuple[Target, ListOptions]:
+def from_legacy_path(target: Target, options: ListOptions) -> tuple[Target, ListOptions]:
     """Return a request for a path below `/watch/` as the watch that it stands for."""
-    selection = asked.selection
+    selection = options.selection
     if target.name:
         only = FieldTerm("metadata.name", target.name, equal=True)
         selection = replace(selection, fields=(*selection.fields, only))
-    return target._replace(name=""), replace(asked, watch=True, selection=selection)
+    return target._replace(name=""), replace(options, watch=True, selection=selection)
 
 
-def _lasts_seconds(server: Server, asked: ListOptions) -> float:
-    if asked.timeout_seconds:
-        return asked.timeout_seconds
+def _lasts_seconds(server: Server, options: ListOptions) -> float:
+    if options.timeout_seconds:
+        return options.timeout_seconds
     shortest, longest = server.settings.watch_lasts
-    return server.chance.uniform(shortest.total_seconds(), longest.total_seconds())
-
-
-async def _while_connected(one: Watch, receive: Receive, may: Callable[[], bool]) -> bool:
-    """Serve a watch; tell whether its client had the right to it until the end."""
-    async with asyncio.TaskGroup() as group:
-        telling = group.create_task(one.run())
-        waiting = group.create_task(_until_gone(one, receive, may))
-        telling.add_done_callback(lambda _: waiting.cancel())
-        waiting.add_done_callback(lambda _: telling.cancel())
-    # A watch that ended by itself said so to its client.
-    return not telling.cancelled() or waiting.result()
-
-
-async def _until_gone(one: Watch, receive: Receive, may: Callable[[], bool]) -> bool:
-    """Return when a watch's client went away, or takes nothing any more, or has no right to it: False for the last."""
-    while not one.is_stuck():
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(one.server.settings.send_deadline.total_seconds() / 4):
-                if (await receive())["type"] == "http.disconnect":
-                    return True
-        # A watch can last for an hour, and its token, its Pod or its role may be gone long before.
-        if not may():
-            return False
-    return True
+    return server.rng.uniform(shortest.total_seconds(), longest.total_seconds())
 
 
 def _at_version(record: Record, version: int) -> Record:

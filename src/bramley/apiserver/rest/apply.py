@@ -1,0 +1,272 @@
+"""Server-side apply: PATCH with a whole configuration, which makes the object or merges into it and notes who owns what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bramley.apiserver.apimachinery import status
+from bramley.apiserver.apimachinery.metadata import timestamp
+from bramley.apiserver.apimachinery.status import ApiError, Details
+from bramley.apiserver.apply import managed_fields, merge, schema, typed
+from bramley.apiserver.apply.managed_fields import Manager, Owned
+from bramley.apiserver.apply.merge import Applied, Conflicts, Kind
+from bramley.apiserver.fields import structs
+from bramley.apiserver.http.exchange import Request, Response
+from bramley.apiserver.http.request_info import Target
+from bramley.apiserver.kinds import shapes
+from bramley.apiserver.registry.resources import Json, ServedResource
+from bramley.apiserver.rest import bodies, create, objects, request_options, update
+from bramley.apiserver.rest.request_options import WriteOptions
+from bramley.apiserver.rest.server import Server, served
+from bramley.apiserver.rest.writes import Decision, Put, write
+from bramley.apiserver.store.records import Record
+from bramley.base.errors import Cause
+
+MANAGED_FIELDS = "managedFields"
+_NAME_LIMIT = 128
+
+
+def kind_of(resource: ServedResource, subresource: str) -> Kind:
+    """Return what apply must know about a resource."""
+    return Kind(
+        schema=_schema(resource),
+        version=resource.api_version,
+        subresource=subresource,
+        is_custom=resource.is_custom,
+        has_status=resource.has_status,
+    )
+
+
+def _schema(resource: ServedResource) -> schema.Schema:
+    if resource.is_custom:
+        known: Any = getattr(resource.structural, "schema", None)
+        return schema.of_crd(known or {})
+    struct = structs.of_kind(resource.api_version, resource.kind)
+    return schema.of_crd({}) if struct is None else schema.of_struct(struct)
+
+
+def manager_name(given: str, user_agent: str) -> str:
+    """Return the name of a writer: what it calls itself, or the first part of its user agent."""
+    if given:
+        return given
+    name = "".join(char for char in user_agent.partition("/")[0] if char.isprintable())
+    return name.encode()[:_NAME_LIMIT].decode(errors="ignore")
+
+
+def track_update(new: Json, old: Json, *, given: Any, name: str, kind: Kind, now: str) -> Json:
+    """Return an update with its writer noted; `given` is what the client sent as managers."""
+    known = _known(given, old, kind)
+    live, bare = without_managers(old), without_managers(new)
+    if not known:
+        return bare
+    who = managed_fields.updater(name, kind.version, kind.subresource)
+    left = merge.update(live, bare, known, who=who, kind=kind, now=now)
+    return with_managers(bare, left)
+
+
+def _known(given: Any, old: Json, kind: Kind) -> dict[Manager, Owned]:
+    """Return the managers that count: those that the client wrote if they make sense, else those that there were."""
+    if not kind.subresource:
+        if managed_fields.is_reset(given):
+            return {}
+        if found := _readable(given):
+            return found
+    return _readable(old["metadata"].get(MANAGED_FIELDS))
+
+
+def _readable(entries: Any) -> dict[Manager, Owned]:
+    try:
+        return managed_fields.read(entries)
+    except managed_fields.Unreadable:
+        return {}
+
+
+def without_managers(body: Json) -> Json:
+    """Return an object without its managers."""
+    if MANAGED_FIELDS not in body["metadata"]:
+        return body
+    metadata = {key: each for key, each in body["metadata"].items() if key != MANAGED_FIELDS}
+    return {**body, "metadata": metadata}
+
+
+def with_managers(body: Json, left: dict[Manager, Owned]) -> Json:
+    """Return an object with its managers."""
+    if not left:
+        return without_managers(body)
+    return {**body, "metadata": {**body["metadata"], MANAGED_FIELDS: managed_fields.written(left)}}
+
+
+async def apply(server: Server, request: Request, target: Target) -> Response:
+    """Apply the configuration in the body to an object, or to its status."""
+    options = request_options.apply_options(request)
+    config = await _read(request, options)
+    kind = kind_of(target.resource, target.subresource)
+
+    def decide(current: Record | None) -> Decision:
+        _check(config, target)
+        if current is None:
+            return _creation(server, request, target, config=config, options=options, kind=kind)
+        return _change(
+            server, request, target, current=current, config=config, options=options, kind=kind
+        )
+
+    written = await write(server, target.resource, target.key, decide, dry_run=options.dry_run)
+    return await update.write_response(server, target, written, options)
+
+
+async def _read(request: Request, options: WriteOptions) -> Json:
+    data = await request.body()
+    try:
+        value = bodies.from_yaml(data)
+    except bodies.Unreadable as wrong:
+        why = f"error converting YAML to JSON: {wrong}"
+        raise status.bad_request(f"error decoding YAML: {why}") from None
+    if value is None:
+        value = {}
+    if type(value) is not dict:
+        why = "json: cannot unmarshal into Go value of type map[string]interface {}"
+        raise status.bad_request(f"error decoding YAML: {why}")
+    duplicate_keys = (
+        bodies.duplicate_fields(data) if options.validation in {"Strict", "Warn"} else []
+    )
+    if duplicate_keys and options.strict:
+        duplicates = ", ".join(f'key "{each}" already set in map' for each in duplicate_keys)
+        raise status.bad_request(f"error strict decoding YAML: {duplicates}")
+    return value
+
+
+def _check(config: Json, target: Target) -> None:
+    """Raise unless the configuration is one of the target's kind."""
+    resource = target.resource
+    if (config.get("kind"), config.get("apiVersion")) != (resource.kind, resource.api_version):
+        raise status.bad_request(f"invalid object type: {_type(config)}")
+    metadata = config.get("metadata")
+    if isinstance(metadata, dict) and metadata.get(MANAGED_FIELDS) is not None:
+        raise status.bad_request("metadata.managedFields must be nil")
+    schema = kind_of(resource, "").schema
+    if wrong := typed.validation_error(config, schema):
+        about = _about(config)
+        raise ApiError(500, "", f"failed to create typed patch object ({about}): {wrong}")
+
+
+def _about(config: Json) -> str:
+    metadata = config.get("metadata")
+    named = metadata if isinstance(metadata, dict) else {}
+    return f"{named.get('namespace', '')}/{named.get('name', '')}; {_type(config)}"
+
+
+def _type(config: Json) -> str:
+    group, _, version = str(config.get("apiVersion") or "").rpartition("/")
+    return f"{group}/{version}, Kind={config.get('kind') or ''}"
+
+
+def _creation(
+    server: Server,
+    request: Request,
+    target: Target,
+    *,
+    config: Json,
+    options: WriteOptions,
+    kind: Kind,
+) -> Decision:
+    resource = target.resource
+    if target.subresource:
+        raise status.not_found(resource.details(target.name))
+    empty = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": {}}
+    done = _applied(server, empty, config, {}, options=options, kind=kind)
+    new = _shaped(done.new, None, target, options=options, request=request)
+    if uid := new["metadata"].get("uid"):
+        why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+        raise status.conflict(resource.details(target.name), why)
+    create.check_can_create(server, resource, target.namespace, target.name)
+    made = create.decide_create(server, resource, new)(None)
+    if not isinstance(made, Put):
+        return made
+    return Put(with_managers(made.new, done.managers), created=True)
+
+
+def _change(
+    server: Server,
+    request: Request,
+    target: Target,
+    *,
+    current: Record,
+    config: Json,
+    options: WriteOptions,
+    kind: Kind,
+) -> Decision:
+    old = served(current, target.resource)
+    try:
+        known = managed_fields.read(old["metadata"].get(MANAGED_FIELDS))
+    except managed_fields.Unreadable as wrong:
+        raise ApiError(500, "", f"failed to decode managed fields: {wrong}") from None
+    done = _applied(server, without_managers(old), config, known, options=options, kind=kind)
+    renewed = merge.with_last_applied(done.new, config, options.manager)
+    new = _shaped(renewed, old, target, options=options, request=request)
+
+    def track_managers(final: Json) -> Json:
+        return with_managers(final, done.managers)
+
+    return update.decide_update(
+        server, new, old, current=current, target=target, track_managers=track_managers
+    )
+
+
+def _applied(
+    server: Server,
+    live: Json,
+    config: Json,
+    known: dict[Manager, Owned],
+    *,
+    options: WriteOptions,
+    kind: Kind,
+) -> Applied:
+    now = timestamp(server.clock.now())
+    who = managed_fields.applier(options.manager, kind.subresource)
+    try:
+        return merge.apply(live, config, known, who=who, kind=kind, force=options.force, now=now)
+    except Conflicts as conflicts:
+        left = conflicts.without(merge.unchanged_since_client_apply(live, options.manager, kind))
+        if left is not None:
+            raise _conflict(left) from None
+    return merge.apply(live, config, known, who=who, kind=kind, force=True, now=now)
+
+
+def _shaped(
+    new: Json, old: Json | None, target: Target, *, options: WriteOptions, request: Request
+) -> Json:
+    """Return the merged object with its kind first and in its kind's shape."""
+    resource = target.resource
+    new = {"kind": resource.kind, "apiVersion": resource.api_version, **new}
+    new["metadata"] = dict(new.get("metadata") or {})
+    try:
+        bodies.check_shape(new, resource, options=options, request=request, old=old)
+    except shapes.WrongShape as wrong:
+        raise ApiError(500, "", str(wrong)) from None
+    objects.check_name_and_namespace(new, name=target.name, namespace=target.namespace)
+    return new
+
+
+def _conflict(conflicts: Conflicts) -> ApiError:
+    from bramley.apiserver.apply import fieldpath
+
+    found: list[tuple[str, str]] = []
+    for who, fields in sorted(conflicts.found.items()):
+        named = who.shown(conflicts.managers[who].version)
+        found += [(named, fieldpath.shown(path)) for path in fields.paths()]
+    causes = [Cause(path, "FieldManagerConflict", f"conflict with {who}") for who, path in found]
+    return ApiError(409, "Conflict", _sentence(found), causes=causes, details=Details())
+
+
+def _sentence(found: list[tuple[str, str]]) -> str:
+    if len(found) == 1:
+        who, path = found[0]
+        return f"Apply failed with 1 conflict: conflict with {who}: {path}"
+    lines: dict[str, list[Any]] = {}
+    for who, path in found:
+        lines.setdefault(who, []).append(path)
+    text = "\n".join(
+        "\n".join([f"conflicts with {who}:", *(f"- {path}" for path in paths)])
+        for who, paths in lines.items()
+    )
+    return f"Apply failed with {len(found)} conflicts: {text}"

@@ -1,0 +1,113 @@
+"""PUT and PATCH of an object or of its status."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bramley.apiserver.apimachinery import status
+from bramley.apiserver.apimachinery.metadata import timestamp
+from bramley.apiserver.http.exchange import Request, Response
+from bramley.apiserver.http.request_info import Target
+from bramley.apiserver.registry.resources import Json, ServedResource
+from bramley.apiserver.rest import bodies, create, delete, objects, request_options
+from bramley.apiserver.rest.request_options import WriteOptions
+from bramley.apiserver.rest.server import Server, served
+from bramley.apiserver.rest.writes import Decision, Keep, Put, Remove, Written, write
+from bramley.apiserver.store.records import Record
+
+# Has the last word about who manages the fields of an object that is about to be stored.
+TrackManagers = Callable[[Json], Json]
+
+
+async def replace(server: Server, request: Request, target: Target) -> Response:
+    """Replace an object, or its status, by the one in the body."""
+    resource = target.resource
+    options = request_options.write_options(request, "UpdateOptions")
+    body = await bodies.read_object(request, resource, options)
+    objects.check_name_and_namespace(body, name=target.name, namespace=target.namespace)
+
+    def decide(current: Record | None) -> Decision:
+        if current is None and resource.rules.create_on_update and not target.subresource:
+            create.check_can_create(server, resource, target.namespace, target.name)
+            return create.decide_create(server, resource, body)(None)
+        current = existing(current, target)
+        old = served(current, resource)
+        _check_uid(body, old, resource)
+        track_managers = managers_tracker(
+            server, request, target, new=body, old=old, options=options
+        )
+        return decide_update(
+            server, body, old, current=current, target=target, track_managers=track_managers
+        )
+
+    written = await write(server, resource, target.key, decide, dry_run=options.dry_run)
+    return await write_response(server, target, written, options)
+
+
+def existing(current: Record | None, target: Target) -> Record:
+    """Return the current record; raise a 404 if there is none."""
+    if current is None:
+        raise status.not_found(target.resource.details(target.name))
+    return current
+
+
+def decide_update(
+    server: Server,
+    new: Json,
+    old: Json,
+    *,
+    current: Record,
+    target: Target,
+    track_managers: TrackManagers | None = None,
+) -> Decision:
+    """Return what a changed object leads to: nothing, a new state, or the object's end."""
+    resource = target.resource
+    objects.check_version(new, old, resource)
+    if target.subresource == "status":
+        new = objects.prepare_status_update(new, old, resource)
+    else:
+        new = objects.prepare_update(new, old, resource, server.admission(resource))
+    if objects.is_deletion_complete(new, old, resource):
+        return Remove(new)
+    if track_managers is not None:
+        new = track_managers(new)
+    return Keep(current) if objects.is_unchanged(new, old) else Put(new)
+
+
+def managers_tracker(
+    server: Server, request: Request, target: Target, *, new: Json, old: Json, options: WriteOptions
+) -> TrackManagers | None:
+    """Return what notes the writer of an object that has managers, if it has any."""
+    given = new["metadata"].get("managedFields")
+    if given is None and "managedFields" not in old["metadata"]:
+        return None
+    from bramley.apiserver.rest import apply
+
+    def track_managers(final: Json) -> Json:
+        return apply.track_update(
+            final,
+            old,
+            given=given,
+            name=apply.manager_name(options.manager, request.header(b"user-agent")),
+            kind=apply.kind_of(target.resource, target.subresource),
+            now=timestamp(server.clock.now()),
+        )
+
+    return track_managers
+
+
+def _check_uid(body: Json, old: Json, resource: ServedResource) -> None:
+    given, found = body["metadata"].get("uid"), old["metadata"]["uid"]
+    if given and given != found:
+        why = f"Precondition failed: UID in precondition: {given}, UID in object meta: {found}"
+        raise status.conflict(resource.details(body["metadata"]["name"]), why)
+
+
+async def write_response(
+    server: Server, target: Target, written: Written, options: WriteOptions
+) -> Response:
+    """Return the answer to a write, once what has to follow it is done."""
+    if not options.dry_run:
+        await delete.after_write(server, target.resource, target.key, written.decision)
+    created = isinstance(written.decision, Put) and written.decision.created
+    return Response(written.body, 201 if created else 200)
