@@ -13,7 +13,47 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from bramley.apiserver.fields import structs
-from bramley.apiserver.protobuf import leaves, wire
+from bramley.apiserver.protobuf import well_known_types, wire
+
+MAGIC = b"k8s\0"
+
+
+class Envelope(NamedTuple):
+    """What a body says that it is, and the message of that kind."""
+
+    api_version: str
+    kind: str
+    message: memoryview
+
+
+def open_envelope(data: bytes) -> Envelope:
+    """Return what a body holds; raise Malformed."""
+    if not data:
+        raise wire.Malformed("empty data")
+    if not data.startswith(MAGIC):
+        shown = " ".join(str(byte) for byte in MAGIC)
+        why = f"provided data does not appear to be a protobuf message, expected prefix [{shown}]"
+        raise wire.Malformed(why)
+    if len(data) == len(MAGIC):
+        raise wire.Malformed("empty body")
+    api_version = kind = ""
+    message = memoryview(b"")
+    for entry in wire.entries(memoryview(data)[len(MAGIC) :], "Unknown"):
+        if entry.number == 1:
+            api_version, kind = _identity(entry)
+        elif entry.number == 2:
+            message = entry.as_bytes("raw")
+    return Envelope(api_version, kind, message)
+
+
+def _identity(entry: wire.Entry) -> tuple[str, str]:
+    found = {
+        each.number: well_known_types.text(each.as_bytes("apiVersion"))
+        for each in wire.entries(entry.as_bytes("typeMeta"), "TypeMeta")
+        if each.number in {1, 2}
+    }
+    return found.get(1, ""), found.get(2, "")
+
 
 Json = dict[str, Any]
 # Reads one value of a type; the text names the field in refusals, the number is how deep it stands.
@@ -113,8 +153,8 @@ def reader(type_name: str) -> Reader:
     plain = type_name.removeprefix("*")
     if plain in _SCALARS:
         return _SCALARS[plain]
-    if plain in leaves.LEAVES:
-        leaf = leaves.LEAVES[plain]
+    if plain in well_known_types.LEAVES:
+        leaf = well_known_types.LEAVES[plain]
         return lambda entry, name, _depth: leaf(entry.as_bytes(name))
     if plain in _VARIANTS:
         return _variant(_VARIANTS[plain])
@@ -130,7 +170,7 @@ def _map(item: str) -> Reader:
         key, value = "", None
         for each in wire.entries(entry.as_bytes(name), name):
             if each.number == 1:
-                key = leaves.text(each.as_bytes(name))
+                key = well_known_types.text(each.as_bytes(name))
             elif each.number == 2:
                 value = reader(item)(each, name, depth + 1)
         return {key: _empty(item) if value is None else value}
@@ -174,7 +214,7 @@ def _variant(types: dict[int, str]) -> Reader:
 
 _SCALARS: MappingProxyType[str, Reader] = MappingProxyType(
     {
-        "string": lambda entry, name, _depth: leaves.text(entry.as_bytes(name)),
+        "string": lambda entry, name, _depth: well_known_types.text(entry.as_bytes(name)),
         "bytes": lambda entry, name, _depth: base64.b64encode(entry.as_bytes(name)).decode(),
         "bool": lambda entry, name, _depth: bool(entry.as_number(name)),
         "int32": lambda entry, name, _depth: wire.signed(entry.as_number(name), 32),
@@ -187,4 +227,4 @@ _SCALARS: MappingProxyType[str, Reader] = MappingProxyType(
 def _double(entry: wire.Entry, name: str) -> float:
     if isinstance(entry.value, int) or entry.wire_type != wire.FIXED64:
         raise entry.mismatch(name)
-    return leaves.double(entry.value)
+    return well_known_types.double(entry.value)

@@ -9,12 +9,10 @@ from typing import Any
 import msgspec
 
 from bramley.apiserver.apimachinery import causes
-from bramley.apiserver.schema.expressions import BadExpression, Expression, refuse_unknown_fields
-from bramley.apiserver.schema.fieldpaths import BadPath, find
-from bramley.apiserver.schema.values import META_FIELDS
+from bramley.apiserver.schema.cel import BadExpression, Expression, refuse_unknown_fields
+from bramley.apiserver.schema.field_paths import BadPath, find
+from bramley.apiserver.schema.values import META_FIELDS, Schema
 from bramley.base.errors import Cause
-
-Schema = Mapping[str, Any]
 
 TYPES = ("array", "boolean", "integer", "number", "object", "string")
 _REASONS = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")

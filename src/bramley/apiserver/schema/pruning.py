@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bramley.apiserver.schema.values import META_FIELDS, child
+from bramley.apiserver.schema.values import META_FIELDS, Schema, child
 
 Pruner = Callable[[Any, str, list[str]], None]
-Schema = Mapping[str, Any]
 
 
 def compile_pruner(schema: Schema | None, *, root: bool = False) -> Pruner:

@@ -8,10 +8,9 @@ from types import MappingProxyType
 from typing import Any
 
 from bramley.apiserver.apimachinery import causes
-from bramley.apiserver.schema import formats
+from bramley.apiserver.schema import string_formats
 from bramley.apiserver.schema.patterns import BadPattern, compile_pattern
-from bramley.apiserver.schema.tree import Schema, Visit
-from bramley.apiserver.schema.values import INT64, NO_FIELD, printable, same
+from bramley.apiserver.schema.values import INT64, NO_FIELD, Schema, Visit, printable, same
 from bramley.base.errors import Cause
 
 TYPE_NAMES: Mapping[type, str] = MappingProxyType(
@@ -98,7 +97,7 @@ def _wanted(schema: Schema) -> tuple[str, ...]:
 
 
 def _format(schema: Schema) -> Callable[[str], bool] | None:
-    return formats.checker(schema.get("format") or "")
+    return string_formats.checker(schema.get("format") or "")
 
 
 def _wrong_type(wanted: str, got: str) -> Visit:

@@ -6,22 +6,202 @@ a CustomResourceDefinition; CEL is loaded only when a schema has rules.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from bramley.apiserver.apimachinery import causes
-from bramley.apiserver.schema import checking, rules
-from bramley.apiserver.schema.defaulting import compile_defaulter
-from bramley.apiserver.schema.embedded import compile_embedded
-from bramley.apiserver.schema.lists import compile_uniqueness
+import msgspec
+
+from bramley.apiserver.apimachinery import causes, names
+from bramley.apiserver.schema import cel_rules, structural_validation
 from bramley.apiserver.schema.pruning import compile_pruner
-from bramley.apiserver.schema.validation import compile_validation, ratcheted
-from bramley.apiserver.schema.values import ABSENT, NO_FIELD
+from bramley.apiserver.schema.value_validation import compile_validation, ratcheted
+from bramley.apiserver.schema.values import (
+    ABSENT,
+    NO_FIELD,
+    Schema,
+    Visit,
+    child,
+    compile_tree,
+    copied,
+)
 from bramley.base.errors import Cause
 
-Json = dict[str, Any]
-Schema = Mapping[str, Any]
 
+def compile_uniqueness(schema: Schema) -> Callable[[Any, Any], list[Cause]]:
+    """Return a function that finds doubles, unless the former version had some already."""
+    visit = compile_tree(schema, _uniqueness_here)
+
+    def find(value: Any, old: Any) -> list[Cause]:
+        if visit is None:
+            return []
+        found: list[Cause] = []
+        visit(value, ABSENT, "", found)
+        if found and old is not ABSENT:
+            former: list[Cause] = []
+            visit(old, ABSENT, "", former)
+            return [] if former else found
+        return found
+
+    return find
+
+
+def _uniqueness_here(schema: Schema) -> Visit | None:
+    kind = schema.get("x-kubernetes-list-type")
+    if kind == "set":
+        return _set
+    if kind == "map":
+        return _map(tuple(schema.get("x-kubernetes-list-map-keys") or ()))
+    return None
+
+
+def _set(value: Any, _old: Any, path: str, out: list[Cause]) -> None:
+    if type(value) is list:
+        out += (causes.duplicate(f"{path}[{index}]", value[index]) for index in _doubles(value))
+
+
+def _map(keys: tuple[str, ...]) -> Visit:
+    def visit(value: Any, _old: Any, path: str, out: list[Cause]) -> None:
+        if type(value) is not list:
+            return
+        for index, item in enumerate(value):
+            if item is not None and type(item) is not dict:
+                detail = "must be an object for an array of list-type map"
+                out.append(causes.invalid(f"{path}[{index}]", item, detail))
+                return
+        parts = [{key: item[key] for key in keys if key in item} for item in map(_object, value)]
+        out += (causes.duplicate(f"{path}[{index}]", parts[index]) for index in _doubles(parts))
+
+    return visit
+
+
+def _object(item: dict[str, Any] | None) -> dict[str, Any]:
+    return item or {}
+
+
+def _doubles(items: Iterable[Any]) -> Iterator[int]:
+    # Only the second appearance is reported; a third one adds nothing to what must be repaired.
+    seen: dict[bytes, int] = {}
+    for index, item in enumerate(items):
+        encoded = msgspec.json.encode(item, order="sorted")
+        seen[encoded] = seen.get(encoded, 0) + 1
+        if seen[encoded] == 2:
+            yield index
+
+
+def compile_embedded(schema: Schema) -> Callable[[Any], list[Cause]]:
+    """Return a function that checks the type and metadata of every embedded resource."""
+    visit = compile_tree(schema, _embedded_here)
+
+    def find(value: Any) -> list[Cause]:
+        found: list[Cause] = []
+        if visit is not None:
+            visit(value, ABSENT, "", found)
+        return found
+
+    return find
+
+
+def _embedded_here(schema: Schema) -> Visit | None:
+    return _resource if schema.get("x-kubernetes-embedded-resource") else None
+
+
+def _resource(value: Any, _old: Any, path: str, out: list[Cause]) -> None:
+    if type(value) is not dict:
+        return
+    _text(value, "apiVersion", path, out)
+    _text(value, "kind", path, out)
+    _api_version(value.get("apiVersion"), child(path, "apiVersion"), out)
+    _kind(value.get("kind"), child(path, "kind"), out)
+    metadata = value.get("metadata", {})
+    if type(metadata) is not dict:
+        detail = "json: cannot unmarshal into Go value of type v1.ObjectMeta"
+        out.append(causes.invalid(child(path, "metadata"), metadata, detail))
+
+
+def _text(value: dict[str, Any], name: str, path: str, out: list[Cause]) -> None:
+    field = child(path, name)
+    if name not in value:
+        out.append(causes.required(field))
+    elif type(value[name]) is not str:
+        out.append(causes.invalid(field, value[name], "must be a string"))
+    elif not value[name]:
+        out.append(causes.invalid(field, "", "must not be empty"))
+
+
+def _api_version(value: Any, field: str, out: list[Cause]) -> None:
+    if type(value) is str and value.count("/") > 1:
+        out.append(causes.invalid(field, value, f"unexpected GroupVersion string: {value}"))
+
+
+def _kind(value: Any, field: str, out: list[Cause]) -> None:
+    wrong = names.dns1035_label(value.lower()) if type(value) is str and value else []
+    if wrong:
+        detail = f"may have mixed case, but should otherwise match: {','.join(wrong)}"
+        out.append(causes.invalid(field, value, detail))
+
+
+Defaulter = Callable[[Any], None]
+
+
+def compile_defaulter(schema: Schema) -> Defaulter:
+    """Return a function that fills in defaults in place."""
+    known = {name: _Field(inner) for name, inner in (schema.get("properties") or {}).items()}
+    defaults = [(name, field) for name, field in known.items() if field.default is not ABSENT]
+    extra = _field_or_none(schema.get("additionalProperties"))
+    items = _field_or_none(schema.get("items"))
+
+    def apply(value: Any) -> None:
+        if type(value) is dict:
+            _drop_nulls(value, known, extra)
+            for name, field in defaults:
+                if name not in value or (value[name] is None and not field.nullable):
+                    value[name] = copied(field.default)
+            for name, item in value.items():
+                inner = known.get(name, extra)
+                if inner is not None and (type(item) is dict or type(item) is list):
+                    inner.apply(item)
+        elif type(value) is list and items is not None:
+            _default_items(value, items)
+
+    return apply
+
+
+class _Field:
+    """What defaulting must know about a field: its default, whether it may be null, and what is below."""
+
+    __slots__ = ("apply", "default", "nullable")
+
+    def __init__(self, schema: Schema) -> None:
+        default = schema.get("default")
+        self.default = ABSENT if default is None else default
+        self.nullable = bool(schema.get("nullable"))
+        self.apply = compile_defaulter(schema)
+
+
+def _field_or_none(schema: Any) -> _Field | None:
+    return _Field(schema) if isinstance(schema, Mapping) else None
+
+
+def _drop_nulls(value: dict[str, Any], known: Mapping[str, _Field], extra: _Field | None) -> None:
+    for name in [name for name, item in value.items() if item is None]:
+        field = known.get(name, extra)
+        if field is None or field.nullable:
+            continue
+        if field.default is ABSENT:
+            del value[name]
+        else:
+            value[name] = copied(field.default)
+
+
+def _default_items(value: list[Any], items: _Field) -> None:
+    for index, item in enumerate(value):
+        if item is None and not items.nullable and items.default is not ABSENT:
+            value[index] = copied(items.default)
+        if value[index] is not None:
+            items.apply(value[index])
+
+
+Json = dict[str, Any]
 # After these, the object is too far from its schema for rules to make sense of it.
 _BLOCKING = frozenset(
     {
@@ -51,7 +231,7 @@ class Structural:
         self._validate = compile_validation(schema)
         self._embedded = compile_embedded(schema)
         self._unique = compile_uniqueness(schema)
-        self._rules = rules.compile_rules(schema)
+        self._rules = cel_rules.compile_rules(schema)
 
     def apply_defaults(self, value: Json) -> None:
         """Fill in place what is missing and has a default, and drop nulls that nobody may write."""
@@ -85,4 +265,4 @@ def compile(schema: Schema) -> Structural:
 
 def check(schema: Schema, path: str = "") -> list[Cause]:
     """Return what keeps the schema from being structural, sorted."""
-    return checking.structural_causes(schema, path)
+    return structural_validation.structural_causes(schema, path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bramley.apiserver.strategic import go_text
+from bramley.apiserver.strategic import go_values
 
 DIRECTIVE = "$patch"
 
@@ -50,14 +50,14 @@ def key_of(item: Any, key: str) -> Any:
         raise wrong_type({}, item)
     if key not in item:
         raise Unmergeable(
-            f"map: {go_text.printed(item)} does not contain declared merge key: {key}"
+            f"map: {go_values.printed(item)} does not contain declared merge key: {key}"
         )
     return item[key]
 
 
 def wrong_type(expected: Any, found: Any) -> Unmergeable:
     """Refuse a value of another type than its place has."""
-    wanted, given = go_text.type_of(expected), go_text.type_of(found)
+    wanted, given = go_values.type_of(expected), go_values.type_of(found)
     return Unmergeable(f"expected a {wanted}, but received a {given}")
 
 
@@ -70,7 +70,7 @@ def are_objects(*lists: list[Any]) -> bool:
     if isinstance(first, list):
         raise ListOfLists
     if len(types) > 1:
-        shown = go_text.printed(list(lists))
+        shown = go_values.printed(list(lists))
         raise Unmergeable(f"list element types are not identical: {shown}")
     return types == {dict}
 

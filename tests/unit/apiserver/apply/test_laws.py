@@ -9,15 +9,15 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bramley.apiserver.apply import managers, merging, schemas, sets, values
-from bramley.apiserver.apply.managers import Manager, Owned
-from bramley.apiserver.apply.merging import Applied, Conflicts, Kind
+from bramley.apiserver.apply import fieldpath, managed_fields, merge, schema, typed
+from bramley.apiserver.apply.managed_fields import Manager, Owned
+from bramley.apiserver.apply.merge import Applied, Conflicts, Kind
 
 Json = dict[str, Any]
 
-SERVICE = Kind(schemas.of_struct("core/v1.Service"), "v1", has_status=True)
+SERVICE = Kind(schema.of_struct("core/v1.Service"), "v1", has_status=True)
 EMPTY: Json = {"kind": "Service", "apiVersion": "v1", "metadata": {}}
-ONE, TWO = managers.applier("one", ""), managers.applier("two", "")
+ONE, TWO = managed_fields.applier("one", ""), managed_fields.applier("two", "")
 
 TEXTS = st.sampled_from(["x", "y", "z"])
 
@@ -54,10 +54,10 @@ def applied(
     live: Applied | None, config: Json, who: Manager = ONE, *, force: bool = False, now: str = "1"
 ) -> Applied:
     before, known = (live.new, live.managers) if live else (EMPTY, {})
-    return merging.apply(before, config, known, who=who, kind=SERVICE, force=force, now=now)
+    return merge.apply(before, config, known, who=who, kind=SERVICE, force=force, now=now)
 
 
-def fields(owned: dict[Manager, Owned]) -> dict[Manager, sets.FieldSet]:
+def fields(owned: dict[Manager, Owned]) -> dict[Manager, fieldpath.FieldSet]:
     return {who: each.fields for who, each in owned.items()}
 
 
@@ -112,13 +112,13 @@ def test_who_applies_nothing_any_more_leaves_the_others_alone(upper: Json, lower
 def test_force_makes_every_field_of_the_configuration_ones_own(first: Json, second: Json) -> None:
     forced = applied(applied(None, first, ONE), second, TWO, force=True)
 
-    wanted = values.fields_of(second, SERVICE.schema)
-    again = values.merge(forced.new, second, SERVICE.schema)
-    assert values.compare(forced.new, again, SERVICE.schema) == values.Comparison()
+    wanted = typed.fields_of(second, SERVICE.schema)
+    again = typed.merge(forced.new, second, SERVICE.schema)
+    assert typed.compare(forced.new, again, SERVICE.schema) == typed.Comparison()
     if TWO in forced.managers:
         assert not (forced.managers[TWO].fields - wanted)
     lost = forced.managers.get(ONE)
-    assert lost is None or not (lost.fields - values.fields_of(first, SERVICE.schema))
+    assert lost is None or not (lost.fields - typed.fields_of(first, SERVICE.schema))
 
 
 @given(ANY, ANY)
@@ -129,18 +129,18 @@ def test_without_force_an_apply_changes_nobody_elses_field(first: Json, second: 
     except Conflicts:
         return
     assert fields(before.managers).items() <= fields(after.managers).items()
-    assert content(values.merge(after.new, first, SERVICE.schema)) == content(after.new)
+    assert content(typed.merge(after.new, first, SERVICE.schema)) == content(after.new)
 
 
 @given(ANY, ANY)
 def test_an_update_owns_what_it_changed_and_nobody_else_does(first: Json, second: Json) -> None:
     before = applied(None, first, ONE)
     new = {**second, "kind": "Service"}
-    who = managers.updater("editor", "v1", "")
+    who = managed_fields.updater("editor", "v1", "")
 
-    after = merging.update(before.new, new, before.managers, who=who, kind=SERVICE, now="2")
+    after = merge.update(before.new, new, before.managers, who=who, kind=SERVICE, now="2")
 
-    compared = values.compare(before.new, new, SERVICE.schema)
+    compared = typed.compare(before.new, new, SERVICE.schema)
     taken = compared.added | compared.modified
     for each, owned in after.items():
         if each != who:
@@ -152,20 +152,20 @@ def test_an_update_owns_what_it_changed_and_nobody_else_does(first: Json, second
 def test_managers_are_written_and_read_back(config: Json) -> None:
     known = applied(None, config).managers
 
-    assert managers.read(managers.written(known)) == known
+    assert managed_fields.read(managed_fields.written(known)) == known
 
 
 def test_the_oldest_updaters_become_one_when_there_are_too_many() -> None:
     known: dict[Manager, Owned] = {}
     live: Json = {**EMPTY, "metadata": {"labels": {}}}
-    for number in range(managers.UPDATERS_LIMIT + 5):
+    for number in range(managed_fields.UPDATERS_LIMIT + 5):
         labels = {**live["metadata"]["labels"], f"l{number}": "x"}
         new = {**EMPTY, "metadata": {"labels": labels}}
-        who = managers.updater(f"m{number}", "v1", "")
-        known = merging.update(live, new, known, who=who, kind=SERVICE, now=f"{number:03}")
+        who = managed_fields.updater(f"m{number}", "v1", "")
+        known = merge.update(live, new, known, who=who, kind=SERVICE, now=f"{number:03}")
         live = new
 
-    assert len(known) == managers.UPDATERS_LIMIT
-    assert managers.updater("ancient-changes", "v1", "") in known
+    assert len(known) == managed_fields.UPDATERS_LIMIT
+    assert managed_fields.updater("ancient-changes", "v1", "") in known
     owned = [path for each in known.values() for path in each.fields.paths()]
     assert {path[-1] for path in owned} >= {f"f:l{number}" for number in range(15)}

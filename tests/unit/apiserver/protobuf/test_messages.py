@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bramley.apiserver.fields import structs
-from bramley.apiserver.protobuf import envelope, leaves, messages, wire
+from bramley.apiserver.protobuf import messages, well_known_types, wire
 from tests.unit.apiserver.protobuf import encoding
 
 Json = dict[str, Any]
@@ -32,7 +32,7 @@ class UnknownKind(Exception):
 
 
 def read(data: bytes) -> Json:
-    given = envelope.open_envelope(data)
+    given = messages.open_envelope(data)
     name = structs.of_kind(given.api_version, given.kind)
     if name is None:
         raise UnknownKind(given.kind)
@@ -127,7 +127,7 @@ def test_a_message_in_two_parts_is_one() -> None:
 )
 def test_bytes_that_are_no_body(data: bytes, why: str) -> None:
     with pytest.raises(wire.Malformed) as refused:
-        envelope.open_envelope(data)
+        messages.open_envelope(data)
 
     assert why in str(refused.value)
 
@@ -154,7 +154,7 @@ def test_a_message_that_is_too_deep_is_refused() -> None:
     ],
 )
 def test_durations_are_written_as_go_does(nanoseconds: int, shown: str) -> None:
-    assert leaves.duration_text(nanoseconds) == shown
+    assert well_known_types.duration_text(nanoseconds) == shown
 
 
 TEXTS = st.text(max_size=4)

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bramley.apiserver.schema import checking, structural
+from bramley.apiserver.schema import structural, structural_validation
 from bramley.apiserver.schema.patterns import BadPattern, compile_pattern
 
 Json = dict[str, Any]
@@ -171,7 +171,7 @@ def _scribble(value: Any) -> None:
 def test_schema_that_is_no_schema_is_judged_and_never_raises(schema: Any) -> None:
     as_property = {"type": "object", "properties": {"spec": {"type": "string", "enum": [schema]}}}
 
-    assert checking.structural_causes(as_property, "root") == []
+    assert structural_validation.structural_causes(as_property, "root") == []
 
 
 @given(st.text(alphabet="ab[](){}*+?|^$\\.:-,0123Pdwsz", max_size=12))

@@ -8,28 +8,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bramley.apiserver.apply import sets
+from bramley.apiserver.apply import fieldpath
 
 ELEMENTS = st.sampled_from(
     ["f:a", "f:b", 'k:{"name":"x"}', 'k:{"name":"y"}', 'v:"t"', "v:1", "i:0"]
 )
 PATHS = st.lists(ELEMENTS, min_size=1, max_size=3).map(tuple)
-SETS = st.lists(PATHS, max_size=8).map(sets.of)
+SETS = st.lists(PATHS, max_size=8).map(fieldpath.of)
 
 
 @given(SETS)
-def test_the_written_form_comes_back(one: sets.FieldSet) -> None:
-    assert sets.from_wire(one.to_wire()) == one
+def test_the_written_form_comes_back(one: fieldpath.FieldSet) -> None:
+    assert fieldpath.from_wire(one.to_wire()) == one
 
 
 @given(st.lists(PATHS, max_size=8))
-def test_a_set_has_the_paths_that_it_was_made_of(paths: list[sets.Path]) -> None:
-    assert set(sets.of(paths).paths()) == set(paths)
+def test_a_set_has_the_paths_that_it_was_made_of(paths: list[fieldpath.Path]) -> None:
+    assert set(fieldpath.of(paths).paths()) == set(paths)
 
 
 @given(SETS, SETS)
 def test_union_intersection_and_difference_are_those_of_paths(
-    one: sets.FieldSet, other: sets.FieldSet
+    one: fieldpath.FieldSet, other: fieldpath.FieldSet
 ) -> None:
     mine, theirs = set(one.paths()), set(other.paths())
 
@@ -40,21 +40,21 @@ def test_union_intersection_and_difference_are_those_of_paths(
 
 @pytest.mark.parametrize("wrong", [[], {"x": {}}, {"f:a": 1}, {"k:{": {}}, {"q:a": {}}])
 def test_what_is_no_set_is_refused(wrong: Any) -> None:
-    with pytest.raises(sets.NoFieldSet):
-        sets.from_wire(wrong)
+    with pytest.raises(fieldpath.NoFieldSet):
+        fieldpath.from_wire(wrong)
 
 
 def test_a_member_with_fields_below_it_is_marked() -> None:
-    both = sets.of([("f:a",), ("f:a", "f:b")])
+    both = fieldpath.of([("f:a",), ("f:a", "f:b")])
 
     assert both.to_wire() == {"f:a": {".": {}, "f:b": {}}}
 
 
 def test_keys_of_an_item_are_written_in_order() -> None:
-    assert sets.by_keys({"protocol": "TCP", "port": 1}) == 'k:{"port":1,"protocol":"TCP"}'
+    assert fieldpath.by_keys({"protocol": "TCP", "port": 1}) == 'k:{"port":1,"protocol":"TCP"}'
 
 
 def test_paths_are_shown_as_refusals_name_them() -> None:
     path = ("f:spec", 'k:{"name":"a","port":1}', "f:image", 'v:"x"')
 
-    assert sets.shown(path) == '.spec[name="a",port=1].image[="x"]'
+    assert fieldpath.shown(path) == '.spec[name="a",port=1].image[="x"]'

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from bramley.apiserver.apimachinery import causes, names
-from bramley.apiserver.schema import checking, keywords
-from bramley.apiserver.schema.fieldpaths import BadPath, find
+from bramley.apiserver.schema import keywords, structural_validation
+from bramley.apiserver.schema.cel_rules import compile_rules
+from bramley.apiserver.schema.field_paths import BadPath, find
 from bramley.apiserver.schema.pruning import compile_pruner
-from bramley.apiserver.schema.rules import compile_rules
-from bramley.apiserver.schema.validation import compile_validation
+from bramley.apiserver.schema.value_validation import compile_validation
 from bramley.apiserver.schema.values import ABSENT, NO_FIELD, child, copied, same
 from bramley.base.errors import Cause
 
@@ -168,7 +168,7 @@ def _schema(schema: Json, path: str, *, has_status: bool) -> Iterator[Cause]:
         yield causes.invalid(path, schema, _AT_ROOT_TOLD)
     if schema.get("nullable"):
         yield causes.forbidden(f"{path}.nullable", "nullable cannot be true at the root")
-    structural = checking.structural_causes(schema, path)
+    structural = structural_validation.structural_causes(schema, path)
     yield from structural or _defaults(schema, path, root=True)
     yield from keywords.keyword_causes(schema, path)
 

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bramley.apiserver.strategic.lists import BadPatch, ListOfLists, Unmergeable
-from bramley.apiserver.strategic.merging import merge
-from bramley.apiserver.strategic.schema import NoSuchField
+from bramley.apiserver.strategic.merge import NoSuchField, merge
 
 Json = dict[str, Any]
 

@@ -10,9 +10,93 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bramley.apiserver.apimachinery.patches import same
-from bramley.apiserver.apply import sets
-from bramley.apiserver.apply.schemas import ANY, Atomic, Deduced, Listed, Map, Scalar, Schema
-from bramley.apiserver.apply.sets import Element, FieldSet, Path
+from bramley.apiserver.apply import fieldpath
+from bramley.apiserver.apply.fieldpath import Element, FieldSet, Path
+from bramley.apiserver.apply.schema import (
+    ANY,
+    Atomic,
+    Deduced,
+    Listed,
+    Map,
+    Scalar,
+    Schema,
+)
+from bramley.apiserver.strategic import go_values
+
+_GO_TYPES: dict[type, str] = {dict: "map[string]interface {}", list: "[]interface {}"}
+
+
+def validation_error(config: Any, schema: Schema) -> str | None:
+    """Return all that is wrong with a configuration, or None."""
+    found = list(_errors(config, schema, ""))
+    if len(found) > 1:
+        return "\n".join(["errors:", *(f"  {each}" for each in found)])
+    return found[0] if found else None
+
+
+def _errors(value: Any, schema: Schema, path: str) -> Iterator[str]:
+    if value is None or isinstance(schema, Deduced):
+        return
+    if isinstance(schema, Atomic):
+        yield from _errors(value, schema.inner(), path)
+    elif isinstance(schema, Scalar):
+        if wrong := _scalar_error(value, schema.type):
+            yield f"{path}: {wrong}"
+    elif isinstance(schema, Map):
+        yield from _map_errors(value, schema, path)
+    else:
+        yield from _list_errors(value, schema, path)
+
+
+def _scalar_error(value: Any, wanted: str) -> str | None:
+    if wanted == "string" and not isinstance(value, str):
+        return f"expected string, got &value.valueUnstructured{{Value:{_source(value)}}}"
+    if wanted == "numeric" and (isinstance(value, bool) or not isinstance(value, int | float)):
+        return f"expected numeric (int or float), got {go_values.type_of(value)}"
+    if wanted == "boolean" and not isinstance(value, bool):
+        return f"expected boolean, got &{{{go_values.printed(value)}}}"
+    if isinstance(value, dict | list):
+        return f"expected any scalar, got &{{{go_values.printed(value)}}}"
+    return None
+
+
+def _source(value: Any) -> str:
+    """Return a value as Go source writes it."""
+    return f"{_GO_TYPES.get(type(value), '')}{go_values.printed(value)}"
+
+
+def _map_errors(value: Any, schema: Map, path: str) -> Iterator[str]:
+    if not isinstance(value, dict):
+        yield f"{path}: expected map, got &{{{go_values.printed(value)}}}"
+        return
+    for key, each in value.items():
+        below = schema.below(key)
+        if below is None:
+            yield f"{path}.{key}: field not declared in schema"
+            # A real server stops at the first field that it does not know.
+            return
+        yield from _errors(each, below, f"{path}.{key}")
+
+
+def _list_errors(value: Any, schema: Listed, path: str) -> Iterator[str]:
+    if not isinstance(value, list):
+        yield f"{path}: expected list, got &{{{go_values.printed(value)}}}"
+        return
+    seen: set[str] = set()
+    for index, item in enumerate(value):
+        shown = f"[{index}]"
+        if not schema.is_plain:
+            try:
+                element = element_of(item, schema)
+            except NoItem as wrong:
+                yield f"{path}: element {index}: {wrong}"
+                return
+            shown = fieldpath.shown_element(element)
+            if element in seen:
+                yield f"{path}: duplicate entries for key {shown}"
+            seen.add(element)
+        yield from _errors(item, schema.item(), f"{path}{shown}")
+
 
 _ABSENT: Any = object()
 _ANY_MAP = Map(item=lambda: ANY)
@@ -34,7 +118,7 @@ def _parts(schema: Schema, value: Any) -> Map | Listed | None:
 def element_of(item: Any, listed: Listed) -> Element:
     """Return the path element of a list's item; raise NoItem."""
     if not listed.keys:
-        return sets.by_value(_member(item))
+        return fieldpath.by_value(_member(item))
     if not isinstance(item, dict):
         kind = "a null element" if item is None else "non-map elements"
         raise NoItem(f"associative list with keys may not have {kind}")
@@ -45,7 +129,7 @@ def element_of(item: Any, listed: Listed) -> Element:
         raise NoItem(
             f"associative list with keys has an element that omits all key fields [{names}] (and doesn't have default values for any key fields)"
         )
-    return sets.by_keys(keys)
+    return fieldpath.by_keys(keys)
 
 
 def _member(item: Any) -> Any:
@@ -77,14 +161,14 @@ def _grouped(value: list[Any], listed: Listed) -> dict[Element, list[Any]]:
 
 def fields_of(value: Any, schema: Schema) -> FieldSet:
     """Return the fields that an applied configuration speaks of."""
-    return sets.of(list(_fields(value, schema, ())))
+    return fieldpath.of(list(_fields(value, schema, ())))
 
 
 def _fields(value: Any, schema: Schema, path: Path) -> Iterator[Path]:
     parts = _parts(schema, value)
     if isinstance(parts, Map):
         for key, each in value.items():
-            here = (*path, sets.by_name(key))
+            here = (*path, fieldpath.by_name(key))
             yield from _fields(each, parts.below(key) or ANY, here)
             if each is None or each == {} or key not in parts.fields:
                 yield here
@@ -102,9 +186,9 @@ def _fields(value: Any, schema: Schema, path: Path) -> Iterator[Path]:
 class Comparison:
     """What differs between two objects."""
 
-    added: FieldSet = sets.EMPTY
-    modified: FieldSet = sets.EMPTY
-    removed: FieldSet = sets.EMPTY
+    added: FieldSet = fieldpath.EMPTY
+    modified: FieldSet = fieldpath.EMPTY
+    removed: FieldSet = fieldpath.EMPTY
 
 
 @dataclass(slots=True)
@@ -126,7 +210,9 @@ def compare(old: Any, new: Any, schema: Schema) -> Comparison:
     """Return what was added, changed and removed."""
     found = _Found()
     _compare(old, new, schema, path=(), found=found)
-    return Comparison(sets.of(found.added), sets.of(found.modified), sets.of(found.removed))
+    return Comparison(
+        fieldpath.of(found.added), fieldpath.of(found.modified), fieldpath.of(found.removed)
+    )
 
 
 def _compare(old: Any, new: Any, schema: Schema, *, path: Path, found: _Found) -> None:
@@ -151,7 +237,7 @@ def _compare_maps(old: Any, new: Any, parts: Map, *, path: Path, found: _Found) 
     before = old if isinstance(old, dict) else {}
     after = new if isinstance(new, dict) else {}
     for key in before | after:
-        here = (*path, sets.by_name(key))
+        here = (*path, fieldpath.by_name(key))
         pair = before.get(key, _ABSENT), after.get(key, _ABSENT)
         _compare(*pair, parts.below(key) or ANY, path=here, found=found)
 
@@ -227,7 +313,7 @@ def remove(value: Any, gone: FieldSet, schema: Schema) -> Any:
     if not gone or parts is None:
         return value
     if isinstance(parts, Map):
-        named = {key: sets.by_name(key) for key in value}
+        named = {key: fieldpath.by_name(key) for key in value}
         return {
             key: _less(each, gone.below(named[key]), parts.below(key) or ANY)
             for key, each in value.items()

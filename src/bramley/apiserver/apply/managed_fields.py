@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from bramley.apiserver.apply import sets
-from bramley.apiserver.apply.sets import FieldSet
+from bramley.apiserver.apply import fieldpath
+from bramley.apiserver.apply.fieldpath import FieldSet
 
 Json = dict[str, Any]
 
@@ -85,8 +85,8 @@ def read(entries: Any) -> dict[Manager, Owned]:
 
 def _fields(entry: Json) -> FieldSet:
     try:
-        return sets.from_wire(entry.get("fieldsV1") or {})
-    except sets.NoFieldSet as wrong:
+        return fieldpath.from_wire(entry.get("fieldsV1") or {})
+    except fieldpath.NoFieldSet as wrong:
         raise Unreadable(str(wrong)) from None
 
 

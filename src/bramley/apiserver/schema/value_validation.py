@@ -11,8 +11,7 @@ from typing import Any
 
 from bramley.apiserver.apimachinery import causes
 from bramley.apiserver.schema import scalars
-from bramley.apiserver.schema.tree import Schema, Visit, correlated
-from bramley.apiserver.schema.values import ABSENT, NO_FIELD, child, same
+from bramley.apiserver.schema.values import ABSENT, NO_FIELD, Schema, Visit, child, correlated, same
 from bramley.base.errors import Cause
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bramley.apiserver.schema import structural
-from bramley.apiserver.schema.expressions import BadExpression, Expression, escaped
+from bramley.apiserver.schema.cel import BadExpression, Expression, escaped
 
 Json = dict[str, Any]
 

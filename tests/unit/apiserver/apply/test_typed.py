@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from bramley.apiserver.apply import checking, schemas, sets, values
+from bramley.apiserver.apply import fieldpath, schema, typed
 
 Json = dict[str, Any]
 
-SPEC = schemas.of_struct("core/v1.PodSpec")
-CONTAINER = schemas.of_struct("core/v1.Container")
-CRD = schemas.of_crd(
+SPEC = schema.of_struct("core/v1.PodSpec")
+CONTAINER = schema.of_struct("core/v1.Container")
+CRD = schema.of_crd(
     {
         "type": "object",
         "properties": {
@@ -36,8 +36,8 @@ def env(*names: str) -> Json:
     return {"env": [{"name": name, "value": str(at)} for at, name in enumerate(names)]}
 
 
-def paths(fields: sets.FieldSet) -> set[str]:
-    return {sets.shown(path) for path in fields.paths()}
+def paths(fields: fieldpath.FieldSet) -> set[str]:
+    return {fieldpath.shown(path) for path in fields.paths()}
 
 
 @pytest.mark.parametrize(
@@ -54,24 +54,24 @@ def paths(fields: sets.FieldSet) -> set[str]:
 def test_shared_items_take_the_order_of_the_configuration(
     live: str, config: str, expected: str
 ) -> None:
-    merged = values.merge({"containers": named(*live)}, {"containers": named(*config)}, SPEC)
+    merged = typed.merge({"containers": named(*live)}, {"containers": named(*config)}, SPEC)
 
     assert "".join(each["name"] for each in merged["containers"]) == expected
 
 
 def test_repeated_items_of_a_live_object_stay() -> None:
-    merged = values.merge(env("a", "a", "b"), env("c"), CONTAINER)
+    merged = typed.merge(env("a", "a", "b"), env("c"), CONTAINER)
 
     assert [each["name"] for each in merged["env"]] == ["a", "a", "b", "c"]
 
 
 def test_repeated_items_are_owned_as_one() -> None:
-    assert paths(values.fields_of(env("a", "a"), CONTAINER)) == {'.env[name="a"]'}
+    assert paths(typed.fields_of(env("a", "a"), CONTAINER)) == {'.env[name="a"]'}
 
 
 def test_a_repetition_that_begins_is_new_and_one_that_ends_is_gone() -> None:
-    begins = values.compare(env("a"), env("a", "a"), CONTAINER)
-    ends = values.compare(env("a", "a"), env("a"), CONTAINER)
+    begins = typed.compare(env("a"), env("a", "a"), CONTAINER)
+    ends = typed.compare(env("a", "a"), env("a"), CONTAINER)
 
     assert '.env[name="a"]' in paths(begins.added)
     assert '.env[name="a"].value' in paths(begins.removed)
@@ -82,19 +82,19 @@ def test_a_repetition_that_begins_is_new_and_one_that_ends_is_gone() -> None:
 def test_a_field_that_is_emptied_is_not_taken_from_who_owns_it() -> None:
     """Else a struct that somebody else keeps would be theirs no longer."""
     live = {"resources": {"requests": {"cpu": "1"}}}
-    gone = sets.of([("f:resources", "f:requests")])
+    gone = fieldpath.of([("f:resources", "f:requests")])
 
-    left = values.remove(live, gone, CONTAINER)
+    left = typed.remove(live, gone, CONTAINER)
 
     assert left == {"resources": None}
-    assert "f:resources" not in values.compare(live, left, CONTAINER).removed.members
-    assert values.settled(left, live) == {}
+    assert "f:resources" not in typed.compare(live, left, CONTAINER).removed.members
+    assert typed.settled(left, live) == {}
 
 
 def test_what_a_schema_says_is_owned_as_one_is_a_leaf() -> None:
     config = {"whole": {"a": "b"}, "set": ["x"], "free": {"deep": {"er": [1, 2]}}}
 
-    assert paths(values.fields_of(config, CRD)) == {
+    assert paths(typed.fields_of(config, CRD)) == {
         ".whole",
         '.set[="x"]',
         ".free.deep",
@@ -114,11 +114,11 @@ def test_what_a_schema_says_is_owned_as_one_is_a_leaf() -> None:
     ],
 )
 def test_a_configuration_that_does_not_fit_is_told_where(config: Json, why: str) -> None:
-    assert (checking.complaint(config, CRD) or "").startswith(why)
+    assert (typed.validation_error(config, CRD) or "").startswith(why)
 
 
 def test_a_port_is_known_by_its_protocol_even_if_it_does_not_say_it() -> None:
     ports = {"ports": [{"containerPort": 1}]}
 
     keys = '.ports[containerPort=1,protocol="TCP"]'
-    assert keys in paths(values.fields_of(ports, CONTAINER))
+    assert keys in paths(typed.fields_of(ports, CONTAINER))

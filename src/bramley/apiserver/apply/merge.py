@@ -11,9 +11,12 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
+import msgspec
+
 from bramley.apiserver.apimachinery.patches import same
-from bramley.apiserver.apply import sets, values
-from bramley.apiserver.apply.managers import (
+from bramley.apiserver.apply import fieldpath, typed
+from bramley.apiserver.apply.fieldpath import FieldSet
+from bramley.apiserver.apply.managed_fields import (
     BEFORE_FIRST_APPLY,
     Manager,
     Managers,
@@ -21,13 +24,59 @@ from bramley.apiserver.apply.managers import (
     capped,
     updater,
 )
-from bramley.apiserver.apply.schemas import Schema
-from bramley.apiserver.apply.sets import FieldSet
+from bramley.apiserver.apply.schema import Schema
+
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_KUBECTL = "kubectl"
+
+
+def unchanged_since_client_apply(live: Json, manager: str, kind: Kind) -> FieldSet:
+    """Return the fields that kubectl applied from the client and nobody has changed since."""
+    config = _last_applied_config(live) if manager == _KUBECTL else None
+    if config is None or config.get("apiVersion") != kind.version:
+        return fieldpath.EMPTY
+    if typed.validation_error(config, kind.schema) is not None:
+        return fieldpath.EMPTY
+    compared = typed.compare(config, live, kind.schema)
+    mine = typed.fields_of(config, kind.schema)
+    return mine - compared.modified - compared.added - compared.removed
+
+
+def with_last_applied(new: Json, config: Json, manager: str) -> Json:
+    """Return the object with the annotation, if it has one, saying what kubectl applies now."""
+    if manager != _KUBECTL or not _annotation(new):
+        return new
+    metadata = dict(config.get("metadata") or {})
+    annotations = {
+        key: each
+        for key, each in (metadata.get("annotations") or {}).items()
+        if key != LAST_APPLIED
+    }
+    if "annotations" in metadata:
+        metadata["annotations"] = annotations
+    written = msgspec.json.encode({**config, "metadata": metadata}, order="sorted").decode()
+    own = new["metadata"]
+    kept = {**own["annotations"], LAST_APPLIED: f"{written}\n"}
+    return {**new, "metadata": {**own, "annotations": kept}}
+
+
+def _annotation(body: Json) -> str:
+    annotations = body["metadata"].get("annotations") or {}
+    return str(annotations.get(LAST_APPLIED) or "")
+
+
+def _last_applied_config(live: Json) -> Json | None:
+    try:
+        found = msgspec.json.decode(_annotation(live) or "null")
+    except msgspec.DecodeError:
+        return None
+    return found if isinstance(found, dict) else None
+
 
 Json = dict[str, Any]
 
 # Nobody owns what identifies an object or what only the server writes.
-_UNOWNED = sets.of(
+_UNOWNED = fieldpath.of(
     [
         ("f:apiVersion",),
         ("f:kind",),
@@ -104,8 +153,8 @@ def apply(
     if not managers and live.get("metadata", {}).get("uid"):
         managers = before_first_apply(live, kind, now)
     last = managers.get(who)
-    merged = values.merge(live, config, kind.schema)
-    fields = kind.owned(values.fields_of(config, kind.schema))
+    merged = typed.merge(live, config, kind.schema)
+    fields = kind.owned(typed.fields_of(config, kind.schema))
     current = {**managers, who: Owned(fields, kind.version, last.time if last else None)}
     # Who still applies all that it did leaves nothing behind that nobody owns.
     if last is not None and last.fields - fields:
@@ -117,7 +166,7 @@ def apply(
         left[who] = replace(left[who], fields=own, time=now if changed else left[who].time)
         if not own:
             del left[who]
-    return Applied(values.settled(merged, live), left)
+    return Applied(typed.settled(merged, live), left)
 
 
 def before_first_apply(live: Json, kind: Kind, now: str) -> dict[Manager, Owned]:
@@ -130,7 +179,7 @@ def update(
     live: Json, new: Json, managers: Managers, *, who: Manager, kind: Kind, now: str
 ) -> dict[Manager, Owned]:
     """Return the managers after a write that was no apply: whoever changed a field owns it."""
-    compared = values.compare(live, new, kind.schema)
+    compared = typed.compare(live, new, kind.schema)
     taken = compared.added | compared.modified
     left = {
         each: replace(owned, fields=owned.fields - taken - compared.removed)
@@ -151,7 +200,7 @@ def _settled(
     live: Json, merged: Json, managers: Managers, *, who: Manager, kind: Kind, force: bool
 ) -> dict[Manager, Owned]:
     """Return the managers once the change is theirs to bear; raise Conflicts if somebody minds."""
-    compared = values.compare(live, merged, kind.schema)
+    compared = typed.compare(live, merged, kind.schema)
     taken = compared.added | compared.modified
     found = {
         each: common
@@ -163,22 +212,22 @@ def _settled(
     left = dict(managers)
     for each, owned in managers.items():
         if each != who:
-            fields = owned.fields - found.get(each, sets.EMPTY) - compared.removed
+            fields = owned.fields - found.get(each, fieldpath.EMPTY) - compared.removed
             left[each] = replace(owned, fields=fields)
     return {each: owned for each, owned in left.items() if owned.fields}
 
 
 def _pruned(merged: Json, managers: Managers, last: FieldSet, schema: Schema) -> Json:
     """Return the object without what the manager applied last time, does not now, and nobody else owns."""
-    before = values.with_parents(last, schema)
-    everything = values.with_parents(values.fields_of(merged, schema), schema)
-    bare = _all_fields(values.remove(merged, before, schema), schema)
-    owned = reduce(or_, (each.fields for each in managers.values()), sets.EMPTY)
-    kept = bare | values.with_parents(owned, schema)
-    rest = _all_fields(values.remove(merged, everything - kept, schema), schema)
-    pruned: Json = values.remove(merged, (everything - rest) & before, schema)
+    before = typed.with_parents(last, schema)
+    everything = typed.with_parents(typed.fields_of(merged, schema), schema)
+    bare = _all_fields(typed.remove(merged, before, schema), schema)
+    owned = reduce(or_, (each.fields for each in managers.values()), fieldpath.EMPTY)
+    kept = bare | typed.with_parents(owned, schema)
+    rest = _all_fields(typed.remove(merged, everything - kept, schema), schema)
+    pruned: Json = typed.remove(merged, (everything - rest) & before, schema)
     return pruned
 
 
 def _all_fields(value: Any, schema: Schema) -> FieldSet:
-    return values.with_parents(values.fields_of(value, schema), schema)
+    return typed.with_parents(typed.fields_of(value, schema), schema)

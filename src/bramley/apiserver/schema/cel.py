@@ -7,14 +7,37 @@ written and not with every object.
 
 from __future__ import annotations
 
+import importlib.machinery
+import importlib.util
 import re
 from collections.abc import Mapping
+from functools import cache
+from types import ModuleType
 from typing import Any, Protocol
 
-from bramley.apiserver.schema import cel_library
-from bramley.apiserver.schema.functions import FUNCTIONS
+from bramley.apiserver.schema.cel_functions import FUNCTIONS
+from bramley.apiserver.schema.values import Schema
 
-Schema = Mapping[str, Any]
+_PACKAGE = "cel"
+
+
+@cache
+def load_cel() -> ModuleType:
+    """Return the extension module, loaded with the first call."""
+    package = importlib.util.find_spec(_PACKAGE)
+    places = package.submodule_search_locations if package else None
+    for place in places or ():
+        loader = importlib.machinery.ExtensionFileLoader
+        finder = importlib.machinery.FileFinder(
+            place, (loader, importlib.machinery.EXTENSION_SUFFIXES)
+        )
+        found = finder.find_spec(_PACKAGE)
+        if found and found.loader:
+            module = importlib.util.module_from_spec(found)
+            found.loader.exec_module(module)
+            return module
+    raise ImportError("common-expression-language is not installed; install Bramley's dependencies")
+
 
 _TEXT = re.compile(
     r"""r?("{3}.*?"{3}|'{3}.*?'{3}|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')""", re.DOTALL
@@ -141,9 +164,7 @@ class Expression:
     def evaluate(self, variables: Mapping[str, Any]) -> Any:
         """Return the value of the expression, or raise with the reason why there is none."""
         try:
-            return self._program.execute(
-                cel_library.load().Context(dict(variables), dict(self._functions))
-            )
+            return self._program.execute(load_cel().Context(dict(variables), dict(self._functions)))
         except (LookupError, ArithmeticError, TypeError, ValueError, RuntimeError) as error:
             raise EvaluationFailed(_reason(error)) from error
 
@@ -193,7 +214,7 @@ def _parsed(source: str) -> Program:
         told = f"expression code point size exceeds limit: size: {len(source)}, limit {LONGEST}"
         raise BadExpression(f"compilation failed: ERROR: <input>:-1:0: {told}")
     try:
-        program: Program = cel_library.load().compile(source)
+        program: Program = load_cel().compile(source)
     except ValueError as error:
         found = re.search(r"ERROR: .*", str(error), re.DOTALL)
         told = found.group().replace("\n|", "\n |") if found else str(error)

@@ -10,9 +10,8 @@ from typing import Any
 
 from bramley.apiserver.apimachinery import causes
 from bramley.apiserver.schema.patterns import BadPattern, compile_pattern
+from bramley.apiserver.schema.values import Schema
 from bramley.base.errors import Cause
-
-Schema = Mapping[str, Any]
 
 _INT_OR_STRING = [{"type": "integer"}, {"type": "string"}]
 _EMPTY_TYPE = {

@@ -6,10 +6,70 @@ and what is left is what refusals show.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-from bramley.apiserver.strategic import go_text, lists, schema
+from bramley.apiserver.fields import structs
+from bramley.apiserver.strategic import go_values, lists
 from bramley.apiserver.strategic.lists import DIRECTIVE, BadPatch, Unmergeable
+
+
+class NoSuchField(ValueError):
+    """A patch goes into a field that the kind does not have, or into one of another sort."""
+
+
+class PatchMeta(NamedTuple):
+    """What is known about a field: the type below it, and how a patch is merged there."""
+
+    type: str
+    strategy: str
+    merge_key: str
+
+
+def lookup_field(type_name: str, key: str) -> PatchMeta:
+    """Return what a struct's field holds, for merging objects."""
+    plain = type_name.removeprefix("*")
+    if not structs.is_struct(plain):
+        sort = _plain_kind(plain)
+        raise NoSuchField(
+            f"merging an object in json but data type is not struct, instead is: {sort}"
+        )
+    struct = structs.struct(plain)
+    field = struct.named.get(key) or _find_ignoring_case(struct, key)
+    if field is None:
+        message = f'unable to find api field in struct {struct.go_name} for the json field "{key}"'
+        raise NoSuchField(message)
+    return PatchMeta(field.type, field.strategy, field.merge_key)
+
+
+def lookup_items(type_name: str, key: str) -> PatchMeta:
+    """Return what the items of a struct's field are, for merging lists."""
+    found = lookup_field(type_name, key)
+    plain = found.type.removeprefix("*").removeprefix("<")
+    if not plain.startswith("[]"):
+        sort = _plain_kind(type_name.removeprefix("*"))
+        raise NoSuchField(f"expected slice or array type, but got: {sort}")
+    if plain.startswith("[][]"):
+        raise NoSuchField("unexpected slice of slice")
+    return PatchMeta(plain[2:], found.strategy, found.merge_key)
+
+
+def go_kind(type_name: str) -> str:
+    """Return the kind that Go's reflection names for a type, pointers included."""
+    return "ptr" if type_name.startswith("*") else _plain_kind(type_name)
+
+
+def _plain_kind(plain: str) -> str:
+    if plain.startswith("{}"):
+        return "map"
+    if plain.startswith(("[]", "<[]")) or plain == "bytes":
+        return "slice"
+    return plain if plain in {"string", "bool", "int32", "int64", "float64"} else "struct"
+
+
+def _find_ignoring_case(struct: structs.Struct, key: str) -> structs.Field | None:
+    wanted = key.casefold()
+    return next((each for name, each in struct.named.items() if name.casefold() == wanted), None)
+
 
 Json = dict[str, Any]
 
@@ -45,8 +105,8 @@ def _directed(patch: Json) -> Json:
 
 
 def _unknown_directive(directive: Any, patch: Json) -> Unmergeable:
-    shown = go_text.printed(directive)
-    return Unmergeable(f"unknown patch type: {shown} in map: {go_text.printed(patch)}")
+    shown = go_values.printed(directive)
+    return Unmergeable(f"unknown patch type: {shown} in map: {go_values.printed(patch)}")
 
 
 def _retained(original: Json, patch: Json) -> Json:
@@ -73,11 +133,11 @@ def _merge_field(result: Json, key: str, value: Any, type_name: str) -> None:
         if not is_deletion:
             _set(result, key, _without_nulls(value))
     elif isinstance(value, dict):
-        found = schema.below(type_name, key)
+        found = lookup_field(type_name, key)
         replaced = found.strategy == "replace"
         result[key] = value if replaced else merge(result[key], value, found.type)
     elif isinstance(value, list):
-        found = schema.of_items(type_name, key)
+        found = lookup_items(type_name, key)
         result[key] = _merged_list(result[key], value, found, is_deletion=is_deletion)
     else:
         result[key] = value
@@ -123,7 +183,7 @@ def _undirected(value: Any) -> tuple[bool, Any]:
 
 
 def _merged_list(
-    current: list[Any], patch: list[Any], found: schema.Looked, *, is_deletion: bool = False
+    current: list[Any], patch: list[Any], found: PatchMeta, *, is_deletion: bool = False
 ) -> list[Any]:
     if found.strategy != "merge" and not is_deletion:
         return patch
@@ -135,7 +195,7 @@ def _merged_list(
         merged = list(_distinct([*current, *patch]))
         return lists.ordered(merged, wanted=patch, current=current, key="", objects=False)
     if not found.merge_key:
-        sort = schema.sort_of(found.type)
+        sort = go_kind(found.type)
         raise Unmergeable(f"cannot merge lists without merge key for {sort}")
     current, patch = _special(current, patch, found.merge_key)
     merged = _merged_objects(current, patch, found)
@@ -168,7 +228,7 @@ def _special(current: list[Any], patch: list[Any], key: str) -> tuple[list[Any],
     return (plain, []) if replaces else (current, plain)
 
 
-def _merged_objects(current: list[Any], patch: list[Any], found: schema.Looked) -> list[Any]:
+def _merged_objects(current: list[Any], patch: list[Any], found: PatchMeta) -> list[Any]:
     merged = list(current)
     for each in patch:
         at = lists.find(merged, found.merge_key, lists.key_of(each, found.merge_key))
@@ -186,7 +246,7 @@ def _merge_ordered(result: Json, patch: Json, directive: str, type_name: str) ->
         raise lists.wrong_type([], order)
     key = _list_name(directive, ORDER, _BAD_ORDER)
     current, given = _as_list(result, key), _as_list(patch, key)
-    found = schema.of_items(type_name, key)
+    found = lookup_items(type_name, key)
     _check_order(given or [], order, found.merge_key)
     if given is None and current is None:
         return
@@ -201,7 +261,7 @@ def _merge_ordered(result: Json, patch: Json, directive: str, type_name: str) ->
     patch.pop(key, None)
 
 
-def _all(current: list[Any] | None, given: list[Any] | None, found: schema.Looked) -> list[Any]:
+def _all(current: list[Any] | None, given: list[Any] | None, found: PatchMeta) -> list[Any]:
     if given is None:
         return current or []
     if current is None:
@@ -233,5 +293,5 @@ def _check_order(given: list[Any], order: list[Any], key: str) -> None:
         at += lists.is_same(wanted, found)
     if at < len(waiting):
         raise Unmergeable(
-            f"The order in patch list:\n{go_text.printed(given)}\n doesn't match {ORDER} list:\n{go_text.printed(order)}\n"
+            f"The order in patch list:\n{go_values.printed(given)}\n doesn't match {ORDER} list:\n{go_values.printed(order)}\n"
         )
