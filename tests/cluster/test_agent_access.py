@@ -1,4 +1,4 @@
-"""`bramley agent-access keep` on a real cluster: a process that follows Pods with the Roles of their agents."""
+"""`bramley agent-access controller` on a real cluster: a process that follows Pods with the Roles of their agents."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bramley.api.names import access
 from bramley.api.rbac import Role
 from bramley.kube.client import Client
 from bramley.kube.config_loader import connect
-from tests.unit.access.serving import bind_pod
+from tests.unit.access.embedded_api import bind_pod
 from tools.kube.control_plane import RealCluster
 
 PROGRAM = "from bramley.cli.main import main; main()"
@@ -27,7 +27,7 @@ PROGRAM = "from bramley.cli.main import main; main()"
 
 @contextmanager
 def keeping(kubeconfig: Path) -> Iterator[subprocess.Popen[bytes]]:
-    command = ["agent-access", "keep", "--kubeconfig", str(kubeconfig)]
+    command = ["agent-access", "controller", "--kubeconfig", str(kubeconfig)]
     with subprocess.Popen([sys.executable, "-c", PROGRAM, *command]) as process:
         try:
             yield process

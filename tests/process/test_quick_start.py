@@ -10,7 +10,8 @@ HEAVY = ("aiohttp", "cel", "cryptography.x509", "prometheus_client", "pydantic",
 
 PROGRAM = f"""
 import json, sys
-import bramley.cli.commands, bramley.app.apiserver
+import bramley.cli.main, bramley.app.apiserver
+bramley.cli.main.command_line()
 print(json.dumps([name for name in {HEAVY!r} if name in sys.modules]))
 """
 

@@ -1,7 +1,7 @@
-"""Making and withdrawing an agent, on either API server.
+"""Creates and revokes the identity of an agent, on either API server.
 
-Every step looks first, so a second call after a cut finishes what the first began, and a call for an agent that exists
-brings its rights up to date and gives it a new token. Revoking ends the tokens first: they die with the ServiceAccount.
+Every step is idempotent: a second call after an interruption finishes what the first began, and a call for an existing agent
+updates its permissions and issues a new token. Revoking invalidates the tokens first: they end with the ServiceAccount.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from bramley.access import belongings, ensuring, policy, roles
-from bramley.access.pods import BoundPod
+from bramley.access import agent_objects, policy, roles, upsert
+from bramley.access.pod_references import BoundPod
 from bramley.api.core import Node, ServiceAccount
 from bramley.api.meta import Object
 from bramley.api.names import access, agent
@@ -24,13 +24,13 @@ from bramley.kube.client import Client
 
 logger = log.get(__name__)
 
-SHORTEST = timedelta(minutes=10)
+SHORTEST_LIFETIME = timedelta(minutes=10)
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A new token of an agent, until when it works, and whether it dies with the Node."""
+    """A new token of an agent, its expiry, and whether it is bound to the Node."""
 
     node: str
     token: Secret
@@ -39,72 +39,72 @@ class Identity:
 
 
 async def create(kube: Client, node: str, *, expires: timedelta) -> Identity:
-    """Make a ServiceAccount the agent of a Node, with exactly an agent's rights, and mint its token.
+    """Create the ServiceAccount of a Node's agent with an agent's permissions, and issue its token.
 
-    The token is bound to the Node if that exists. If the agent is still to register it, the token is bound to nothing but
-    the ServiceAccount, and the agent's first renewal binds it.
+    The token is bound to the Node if that exists. Otherwise the agent will register it; the token is bound only to the
+    ServiceAccount, and the agent's first renewal binds it to the Node.
     """
     _check(node, expires)
     await ensure_shared(kube)
-    owner = await ensuring.present(kube, belongings.own_role(node))
-    for binding in belongings.cluster_bindings(owner):
-        await ensuring.present(kube, binding)
-    await ensuring.present(kube, belongings.account(owner))
+    owner = await upsert.create_or_update(kube, agent_objects.own_role(node))
+    for binding in agent_objects.cluster_bindings(owner):
+        await upsert.create_or_update(kube, binding)
+    await upsert.create_or_update(kube, agent_objects.account(owner))
     await _ensure_roles(kube, owner)
-    return await _mint(kube, node, expires)
+    return await _issue_token(kube, node, expires)
 
 
 async def ensure_shared(kube: Client) -> None:
-    """Make what all agents share, the policy before any right that it bounds."""
+    """Create what all agents share; the policy must exist before any permission that it restricts."""
     for part in policy.objects():
-        await ensuring.present(kube, part)
-    await ensuring.present(kube, belongings.namespace())
-    await ensuring.present(kube, belongings.shared_role())
+        await upsert.create_or_update(kube, part)
+    await upsert.create_or_update(kube, agent_objects.namespace())
+    await upsert.create_or_update(kube, agent_objects.shared_role())
 
 
 async def revoke(kube: Client, node: str) -> bool:
-    """Withdraw an agent's identity, its tokens at once; tell whether there was anything to withdraw."""
+    """Revoke an agent's identity, its tokens first; return whether there was one."""
     if problem := _name_problem(node):
         raise errors.BadConfiguration(problem)
     found = False
-    async for thing in _belongings(kube, node):
+    async for thing in _objects(kube, node):
         found = True
-        # Gone already, or another object of the same name by now: either way this one is no more.
+        # Deleted already, or replaced by another object of the same name: either way this one is gone.
         with suppress(errors.NotFound, errors.Conflict):
             await kube.delete(type(thing), thing.name, namespace=thing.namespace, uid=thing.uid)
-    logger.info("Agent revoked", node=node)
+    logger.info("Revoked agent identity", node=node)
     return found
 
 
 def _check(node: str, expires: timedelta) -> None:
     problem = _name_problem(node)
-    if not problem and expires < SHORTEST:
-        problem = "a token lives 10 minutes at least; give a longer --expires"
+    if not problem and expires < SHORTEST_LIFETIME:
+        problem = "the token lifetime must be at least 10 minutes; use a longer --token-lifetime"
     if problem:
         raise errors.BadConfiguration(problem)
 
 
 def _name_problem(node: str) -> str:
     if not _NODE_NAME.fullmatch(node):
-        return f"{node!r} is no name of a node: write it in lower case letters, digits, '-' and '.'"
+        return f"{node!r} is not a valid node name: use lower case letters, digits, '-' and '.'"
     if len(node) > access.LONGEST_NODE:
         return (
-            f"the node's name has {len(node)} characters; an agent's may have {access.LONGEST_NODE}"
+            f"the node name has {len(node)} characters; at most {access.LONGEST_NODE} are allowed"
         )
     return ""
 
 
 async def _ensure_roles(kube: Client, owner: ClusterRole) -> None:
-    """Give the agent what its Pods need now; from then on the controller follows them."""
-    bound = await kube.list(BoundPod, fields={"spec.nodeName": belongings.node_of(owner)})
+    """Grant what the agent's present Pods need; from then on the controller keeps it up to date."""
+    bound = await kube.list(BoundPod, fields={"spec.nodeName": agent_objects.node_of(owner)})
     needed = roles.needs(pod.needed for pod in bound.items)
-    for role in belongings.namespaced_roles(owner, needed):
-        await ensuring.present(kube, role)
-        await ensuring.present(kube, belongings.binding(role))
+    for role in agent_objects.namespaced_roles(owner, needed):
+        await upsert.create_or_update(kube, role)
+        await upsert.create_or_update(kube, agent_objects.binding(role))
 
 
-async def _mint(kube: Client, node: str, expires: timedelta) -> Identity:
-    bound_to = await ensuring.find(kube, Node, node)
+async def _issue_token(kube: Client, node: str, expires: timedelta) -> Identity:
+    bound_to = await upsert.find(kube, Node, node)
     issued = await kube.request_token(
         agent.service_account(node),
         access.NAMESPACE,
@@ -115,23 +115,23 @@ async def _mint(kube: Client, node: str, expires: timedelta) -> Identity:
     return Identity(node, issued.token, issued.expires, bound_to is not None)
 
 
-async def _belongings(kube: Client, node: str) -> AsyncIterator[Object]:
-    """Yield what belongs to an agent in the order in which it shall go; the ServiceAccount, and so each token, first."""
+async def _objects(kube: Client, node: str) -> AsyncIterator[Object]:
+    """Yield the objects of an agent in the order of their deletion; the ServiceAccount, and so each token, first."""
     name, account = access.role(node), agent.service_account(node)
-    alone: list[tuple[type[Object], str, str | None]] = [
+    single: list[tuple[type[Object], str, str | None]] = [
         (ServiceAccount, account, access.NAMESPACE),
         (ClusterRoleBinding, access.enrolment(node), None),
         (ClusterRoleBinding, name, None),
     ]
-    for kind, called, namespace in alone:
-        if found := await ensuring.find(kube, kind, called, namespace=namespace):
+    for kind, object_name, namespace in single:
+        if found := await upsert.find(kube, kind, object_name, namespace=namespace):
             yield found
-    for binding in (await kube.list(RoleBinding, labels=belongings.MARK)).items:
+    for binding in (await kube.list(RoleBinding, labels=agent_objects.LABELS)).items:
         if binding.name == name:
             yield binding
-    for role in (await kube.list(Role, labels=belongings.MARK)).items:
+    for role in (await kube.list(Role, labels=agent_objects.LABELS)).items:
         if role.name == name:
             yield role
-    # Last, for it is what a second call would miss if the first was cut before.
-    if owner := await ensuring.find(kube, ClusterRole, name):
+    # Must stay last: a second call after an interruption finds the rest by it.
+    if owner := await upsert.find(kube, ClusterRole, name):
         yield owner

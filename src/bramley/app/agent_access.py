@@ -46,7 +46,7 @@ class Issued:
 
 def require(cluster: Cluster, server: str | None = None) -> None:
     """Raise if the kubeconfig has no server that agents can reach, before any request."""
-    kubeconfig.reachable(config_loader.load(cluster.kubeconfig, cluster.context), server)
+    kubeconfig.server_for_agent(config_loader.load(cluster.kubeconfig, cluster.context), server)
 
 
 async def create(
@@ -54,7 +54,7 @@ async def create(
 ) -> Issued:
     """Create or renew an agent's identity."""
     found = config_loader.load(cluster.kubeconfig, cluster.context)
-    address = kubeconfig.reachable(found, server)
+    address = kubeconfig.server_for_agent(found, server)
     async with Client(HttpTransport(found)) as kube:
         with _policies_required():
             made = await identity.create(kube, node, expires=expires)

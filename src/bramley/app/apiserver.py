@@ -20,9 +20,9 @@ from bramley.apiserver.admin import kubeconfigs
 from bramley.apiserver.admin.backups import Backups
 from bramley.apiserver.apimachinery.settings import Settings as ApiSettings
 from bramley.apiserver.auth.bearer_tokens import Tokens
-from bramley.apiserver.auth.signing import Keys
-from bramley.apiserver.nodes import reaching
-from bramley.apiserver.nodes.reaching import Nodes
+from bramley.apiserver.auth.signing_keys import SigningKeys
+from bramley.apiserver.nodes import usage
+from bramley.apiserver.nodes.usage import Kubelets
 from bramley.apiserver.pki import private_files, tls
 from bramley.apiserver.pki.tls import Certificates
 from bramley.apiserver.server.audit import AuditLog
@@ -108,7 +108,7 @@ async def serve(
             ) as store,
             _audit_log(settings, store, clock) as audit,
         ):
-            private_files.check_place(settings.kubeconfig)
+            private_files.check_writable(settings.kubeconfig)
             tokens = Tokens.open(settings.data_dir)
             certificates = _certificates(settings, clock)
             token = kubeconfigs.admin_token(settings.kubeconfig, tokens)
@@ -128,7 +128,7 @@ async def serve(
             server = _https_server(settings, cluster, certificates, bound)
             async with asyncio.TaskGroup() as group:
                 tasks = (
-                    group.create_task(certificates.keep_fresh(write_kubeconfig)),
+                    group.create_task(certificates.run_renewal(write_kubeconfig)),
                     group.create_task(_call_when_ready(server, partial(on_serving, address))),
                     group.create_task(_run_controllers(cluster.controllers, server.ready)),
                 )
@@ -138,7 +138,7 @@ async def serve(
     logger.info("Stopped server", revision=store.revision)
 
 
-async def _end_streams(cluster: embedded.Cluster, nodes: Nodes) -> None:
+async def _end_streams(cluster: embedded.Cluster, nodes: Kubelets) -> None:
     # In this order: the controllers still write while they stop, so the store closes last.
     await _stop_controllers(cluster.controllers)
     await nodes.close()
@@ -156,7 +156,7 @@ def _cluster(
     tokens: Tokens,
     *,
     certificates: Certificates,
-    nodes: Nodes,
+    nodes: Kubelets,
     audit: AuditLog | None,
     clock: Clock,
 ) -> embedded.Cluster:
@@ -169,7 +169,7 @@ def _cluster(
         settings=replace(settings.api, cluster_admission=settings.controllers.enabled),
         controllers=settings.controllers,
         authority=certificates.authority.decode(),
-        keys=Keys.open(settings.data_dir, clock=clock),
+        keys=SigningKeys.open(settings.data_dir, clock=clock),
         backups=backups,
         audit=audit,
         nodes=nodes,
@@ -188,7 +188,7 @@ def _https_server(
     )
 
 
-def _nodes(settings: Settings, certificates: Certificates, clock: Clock) -> Nodes:
+def _nodes(settings: Settings, certificates: Certificates, clock: Clock) -> Kubelets:
     """Return the client of the agents' endpoints; it authenticates with certificates of the server's own authority."""
 
     def issue(name: str, lifetime: timedelta) -> tls.Identity:
@@ -197,7 +197,7 @@ def _nodes(settings: Settings, certificates: Certificates, clock: Clock) -> Node
     file = settings.kubelet_authority
     checked_by = _read_authority(file) if file is not None else None
     own = certificates.authority.decode()
-    return reaching.nodes(
+    return usage.kubelets(
         issue, authority=checked_by or own, clock=clock, checked=checked_by is not None
     )
 
@@ -230,7 +230,7 @@ async def _audit_log(
     if settings.audit is None:
         yield None
         return
-    private_files.check_place(settings.audit)
+    private_files.check_writable(settings.audit)
     audit = AuditLog(settings.audit, clock=clock)
     audit.record_start(store.revision)
     try:

@@ -47,7 +47,7 @@ async def back_up_server(
     transport = HttpTransport(config_loader.load(kubeconfig, context))
     request = Request("GET", backups.PATH, accept="application/x-tar", deadline=_RESPONSE_TIMEOUT)
     try:
-        with private_files.replacing(out) as (file, place):
+        with private_files.replace(out) as (file, place):
             async with transport.stream(request) as answer:
                 if answer.status != 200:
                     raise await _refusal(answer)
@@ -68,10 +68,10 @@ def back_up_folder(folder: Path, out: Path) -> Manifest:
         undo.callback(lock.release)
         data_folder.finish_restore(folder)
         content = backup.read(folder / data_folder.DATABASE, check_record=envelopes.check_envelope)
-        small = archives.belongings(folder, folder / archives.KUBECONFIG)
+        small = archives.small_parts(folder, folder / archives.KUBECONFIG)
         place = undo.enter_context(backups.scratch(folder))
-        archive = backups.packed(content, small, place, datetime.now(UTC))
-        with private_files.replacing(out) as (file, _):
+        archive = backups.build(content, small, place, datetime.now(UTC))
+        with private_files.replace(out) as (file, _):
             for chunk in archive.chunks():
                 file.write(chunk)
     return archive.manifest
@@ -177,7 +177,7 @@ def _check_output(out: Path) -> None:
             raise errors.BadConfiguration(
                 f"{out} exists and is not a complete backup; choose another file with --out"
             ) from None
-    private_files.check_place(out)
+    private_files.check_writable(out)
 
 
 async def _copy(answer: Stream, file: IO[bytes], progress: Progress) -> None:

@@ -31,7 +31,7 @@ from bramley.base.clock import Clock
 from bramley.base.secret import Secret
 from bramley.host import converge, sequence, ssh
 from bramley.host.agent_daemon import AgentJob
-from bramley.host.artifacts import Artifact, Depot
+from bramley.host.artifacts import Artifact, ArtifactStore
 from bramley.host.spec import MacSpec
 from bramley.host.step import Step
 from bramley.kube import config_loader
@@ -157,7 +157,7 @@ class BootstrappedMacs:
 class AgentArtifacts:
     """The files that are streamed to every Mac."""
 
-    depot: Depot
+    store: ArtifactStore
     tart: Artifact
     interpreter: Artifact
     agent: Artifact
@@ -200,7 +200,7 @@ class Fleet:
             credentials=ssh.Credentials(password=_password(served)),
             name=name,
         )
-        return ssh.open(target, clock=self.clock, artifacts=self.artifacts.depot)
+        return ssh.open(target, clock=self.clock, artifacts=self.artifacts.store)
 
     def _report(self, name: str, news: converge.Progress) -> None:
         if isinstance(news, converge.StepFinished):
@@ -208,7 +208,7 @@ class Fleet:
 
     async def _spec(self, served: SimulatedHost, name: str) -> MacSpec:
         issued = await identity.create(self.kube, name, expires=_TOKEN_LIFETIME)
-        server = kubeconfig.reachable(self.access, None)
+        server = kubeconfig.server_for_agent(self.access, None)
         serving, metrics, health = _endpoints(served.root / FOLDER / "ports")
         job = AgentJob(
             node_name=name,
@@ -247,18 +247,18 @@ async def build_artifacts(folder: Path) -> AgentArtifacts:
     archives = await agent_archives.cached_by_child_process(folder)
     tart = folder / "tart.tar.gz"
     private_files.write(tart, tart_bundle.archive())
-    depot = Depot()
+    store = ArtifactStore()
     return AgentArtifacts(
-        depot,
-        tart=await depot.take(tart, name="tart", version=tart_bundle.VERSION),
-        interpreter=await _add(depot, archives.interpreter),
-        agent=await _add(depot, archives.code),
+        store,
+        tart=await store.load(tart, name="tart", version=tart_bundle.VERSION),
+        interpreter=await _add(store, archives.interpreter),
+        agent=await _add(store, archives.code),
     )
 
 
-async def _add(depot: Depot, archive: Archive) -> Artifact:
+async def _add(store: ArtifactStore, archive: Archive) -> Artifact:
     manifest = archive.manifest
-    return await depot.take(archive.path, name=manifest.name, version=manifest.version)
+    return await store.load(archive.path, name=manifest.name, version=manifest.version)
 
 
 def _password(served: SimulatedHost) -> Secret:

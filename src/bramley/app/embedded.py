@@ -20,7 +20,7 @@ import msgspec
 from bramley.apiserver.apimachinery.settings import Settings
 from bramley.apiserver.apimachinery.users import User
 from bramley.apiserver.auth.bearer_tokens import ADMIN, ADMIN_GROUPS, Tokens
-from bramley.apiserver.auth.signing import Keys
+from bramley.apiserver.auth.signing_keys import SigningKeys
 from bramley.apiserver.kinds import builtin_kinds
 from bramley.apiserver.server import app
 from bramley.apiserver.server.request_metrics import MetricSources
@@ -187,7 +187,7 @@ def build(  # noqa: PLR0913 - one parameter per part that differs between server
     settings: Settings | None = None,
     controllers: ControllerSettings | None = None,
     authority: str = "",
-    keys: Keys | None = None,
+    keys: SigningKeys | None = None,
     backups: Backups | None = None,
     audit: AuditLog | None = None,
     nodes: Kubelets | None = None,
@@ -240,7 +240,7 @@ async def running(
     clock: Clock,
     seed: int = 0,
     settings: Settings | None = None,
-    keys: Keys | None = None,
+    keys: SigningKeys | None = None,
     controllers: bool = False,
     timings: Timings | None = None,
 ) -> AsyncIterator[tuple[Api, Secret]]:

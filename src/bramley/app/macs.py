@@ -285,7 +285,7 @@ async def _delete_old_sample(kube: Client, since: datetime) -> bool:
 
 async def _write_credentials(kube: Client, access: ClientConfig, mac: MacFolder) -> None:
     issued = await identity.create(kube, mac.name, expires=TOKEN_LIFETIME)
-    server = kubeconfig.reachable(access, None)
+    server = kubeconfig.server_for_agent(access, None)
     content = kubeconfig.render(mac.name, issued.token, server=server, trust=access.trust)
     private_files.write(mac.kubeconfig, content.reveal().encode())
     # The agent verifies the client certificate of the server by this authority when it serves logs and stats.

@@ -1,4 +1,4 @@
-"""One simulated Mac behind SSH as a process of its own: made or switched on, told about, and served until a signal comes."""
+"""The process of `bramley sim mac`: one simulated Mac behind an SSH server."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ROOT = "root"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """One Mac: where its files are, where it listens, and what it is like when it is made."""
+    """Folder and address of a simulated Mac, and its properties when it is created."""
 
     root: Path
     listen: Address
@@ -42,7 +42,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What a person needs to know to get in."""
+    """How to connect to a running simulated Mac."""
 
     root: Path
     address: Address
@@ -53,26 +53,26 @@ class Served:
     faults: Path
 
 
-def run(settings: Settings, started: Callable[[Served], None]) -> None:
-    """Serve until a signal comes."""
-    asyncio.run(_until_signalled(settings, started))
+def run(settings: Settings, on_serving: Callable[[Served], None]) -> None:
+    """Serve until a signal arrives; `on_serving` is called once clients can connect."""
+    asyncio.run(_serve(settings, on_serving))
 
 
-async def _until_signalled(settings: Settings, started: Callable[[Served], None]) -> None:
+async def _serve(settings: Settings, on_serving: Callable[[Served], None]) -> None:
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     async with host(settings) as served:
         if settings.is_ready:
             server.make_ready(served.mac)
-        started(_told(settings, served))
+        on_serving(_served(settings, served))
         await stop.wait()
 
 
 @asynccontextmanager
 async def host(settings: Settings) -> AsyncIterator[SimulatedHost]:
-    """Serve the Mac that these settings describe; one that is there already stays as it was made."""
-    # Whatever is wrong with the settings is told before anything is written.
+    """Serve a simulated Mac; one that exists already keeps its properties."""
+    # Settings are checked before anything is written.
     async with _host(settings) as served:
         state = served.mac.state
         password = state["users"][state["settings"]["user"]]["password"]
@@ -85,11 +85,11 @@ def _host(settings: Settings) -> SimulatedHost:
     if Mac.is_made(settings.root):
         if settings.password_file or settings.authorized_key:
             raise BadConfiguration(
-                f"the Mac in {settings.root} has its password and keys already; name another --root for a new one"
+                f"the Mac in {settings.root} already has its password and keys; use another --root for a new Mac"
             )
     elif not Mac.may_be_made(settings.root):
         raise BadConfiguration(
-            f"{settings.root} is not empty and no simulated Mac; empty it, or choose another folder"
+            f"{settings.root} is not empty and not a simulated Mac; use an empty folder for --root"
         )
     return SimulatedHost(
         settings.root,
@@ -113,19 +113,19 @@ def _check(settings: Settings) -> None:
         grammar.VERSION.check("--macos", settings.macos_version),
     )
     if settings.user == _ROOT:
-        raise BadConfiguration("--user root: root has no place at the console; name somebody else")
+        raise BadConfiguration("--user root: root cannot log in at the console; use another user")
 
 
 def _password(file: Path | None) -> str:
     if file is None:
         return secrets.token_urlsafe(_RANDOM_BYTES)
     try:
-        given = file.read_text().rstrip("\n")
+        password = file.read_text().rstrip("\n")
     except OSError as error:
         raise BadConfiguration(f"--password-file {file}: {error.strerror}") from error
-    if not given:
-        raise BadConfiguration(f"--password-file {file} is empty")
-    return given
+    if not password:
+        raise BadConfiguration(f"--password-file {file} is empty; write the password into it")
+    return password
 
 
 def _keys(file: Path | None) -> tuple[str, ...]:
@@ -134,23 +134,23 @@ def _keys(file: Path | None) -> tuple[str, ...]:
     except OSError as error:
         raise BadConfiguration(f"--authorized-key {file}: {error.strerror}") from error
     if any("PRIVATE KEY" in line for line in lines):
-        raise BadConfiguration(f"--authorized-key {file} is a private key; name the .pub beside it")
-    return _public(lines, file) if file else ()
+        raise BadConfiguration(f"--authorized-key {file} is a private key; use the .pub file of the public key")
+    return _public_keys(lines, file) if file else ()
 
 
-def _public(lines: list[str], file: Path) -> tuple[str, ...]:
-    """Return the keys among the lines of a file, which has at least one and nothing else but remarks."""
+def _public_keys(lines: list[str], file: Path) -> tuple[str, ...]:
+    """Return the keys of a file, which has at least one key and otherwise only comments."""
     keys = tuple(line for line in lines if line.strip() and not line.startswith("#"))
     try:
         SshKeys(_ROOT, keys)
     except InvalidSpec:
         keys = ()
     if not keys:
-        raise BadConfiguration(f"--authorized-key {file} is no public key; name a .pub file")
+        raise BadConfiguration(f"--authorized-key {file} is not a public key; use a .pub file")
     return keys
 
 
-def _told(settings: Settings, served: SimulatedHost) -> Served:
+def _served(settings: Settings, served: SimulatedHost) -> Served:
     return Served(
         root=served.root,
         address=Address(settings.listen.host, served.port),

@@ -1,66 +1,50 @@
-"""`bramley agent-access`: make, renew and withdraw the identity of an agent, on the embedded API or on a cluster."""
+"""`bramley agent-access`: create, renew and revoke the identity of an agent, on the embedded API or on a cluster."""
 
 from __future__ import annotations
 
 import asyncio
-import re
-from datetime import timedelta
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bramley.api.names import access, agent
 from bramley.base.errors import BadConfiguration
-from bramley.cli.options import Context, Format, Level, LogFormat, LogLevel
+from bramley.cli.options import (
+    Context,
+    Format,
+    Kubeconfig,
+    Level,
+    LogFormat,
+    LogLevel,
+    ManifestFormat,
+    ManifestOutput,
+    Output,
+    OutputFormat,
+    duration,
+    to_json,
+)
 
 if TYPE_CHECKING:
     from bramley.app.agent_access import Issued
 
-EXPIRES = "24h"
-_DURATION = re.compile(r"(\d+)(s|m|h|d)")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+TOKEN_LIFETIME = "24h"  # noqa: S105 - a duration
 
 app = typer.Typer(
     name="agent-access",
-    help="Make, renew and withdraw the identity of an agent.",
+    help="Create, renew and revoke the identity of an agent.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
 
-class Output(StrEnum):
-    """What form the result is told in."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
-class Manifests(StrEnum):
-    """What form manifests are printed in."""
-
-    YAML = "yaml"
-    JSON = "json"
-
-
-Node = Annotated[
-    str, typer.Argument(help="Name of the Node that the agent is tied to.", metavar="NODE")
-]
-Kubeconfig = Annotated[
-    Path | None,
-    typer.Option(
-        "--kubeconfig",
-        help="Administrator's kubeconfig.",
-        show_default="as kubectl: $KUBECONFIG, the Pod's own, ~/.kube/config",
-        metavar="FILE",
-    ),
-]
+Node = Annotated[str, typer.Argument(help="Name of the agent's Node.", metavar="NODE")]
 Out = Annotated[
     Path | None,
     typer.Option(
         "--out",
-        help="File for the agent's kubeconfig, readable by its owner only; without it the kubeconfig is printed.",
+        help="File for the agent's kubeconfig, readable by its owner only.",
+        show_default="printed to standard output",
         metavar="FILE",
     ),
 ]
@@ -68,20 +52,19 @@ ServerUrl = Annotated[
     str | None,
     typer.Option(
         "--server",
-        help="Address under which the agent reaches the server.",
-        show_default="the administrator's",
+        help="URL of the server for the agent.",
+        show_default="the server of the administrator's kubeconfig",
         metavar="URL",
     ),
 ]
-Expires = Annotated[
+TokenLifetime = Annotated[
     str,
     typer.Option(
-        "--expires",
-        help="How long the token lives, such as 30m, 24h or 7d; the server may grant less.",
-        metavar="TIME",
+        "--token-lifetime",
+        help="Lifetime of the token, such as 30m, 24h or 7d; the server may grant less.",
+        metavar="DURATION",
     ),
 ]
-Told = Annotated[Output, typer.Option("--output", "-o", help="Form of what is printed.")]
 
 
 @app.command("create")
@@ -92,30 +75,30 @@ def create(
     context: Context = None,
     out: Out = None,
     server: ServerUrl = None,
-    expires: Expires = EXPIRES,
-    output: Told = Output.TEXT,
+    token_lifetime: TokenLifetime = TOKEN_LIFETIME,
+    output: OutputFormat = Output.TEXT,
 ) -> None:
-    """Make an agent's identity for NODE, and write its kubeconfig.
+    """Create the identity of NODE's agent and write its kubeconfig.
 
-    It is a ServiceAccount with an agent's rights and no others, and a token, bound to the Node if that exists already.
-    Calling it again renews the token and mends the rights.
+    The identity is a ServiceAccount with the permissions of an agent, and a token that is bound to the Node if it exists.
+    Running the command again renews the token and restores the permissions.
 
     \b
     Examples:
       bramley agent-access create mac-1 --out mac-1.kubeconfig
-      bramley agent-access create mac-1 --server https://api.example.com:6443 --expires 7d -o json
+      bramley agent-access create mac-1 --server https://api.example.com:6443 --token-lifetime 7d -o json
     """  # noqa: D301 - click keeps the lines of a paragraph that starts so
     from bramley.apiserver.pki import private_files
     from bramley.app import agent_access
 
-    lifetime = duration(expires)
+    lifetime = duration(token_lifetime, option="--token-lifetime")
     if out is not None:
         _check_place(out)
     cluster = agent_access.Cluster(kubeconfig, context)
     issued = asyncio.run(agent_access.create(cluster, node, expires=lifetime, server=server))
     if out is not None:
         private_files.write(out, issued.kubeconfig.reveal().encode())
-    typer.echo(_told_json(issued, out) if output is Output.JSON else _told(issued, out), nl=False)
+    typer.echo(_json(issued, out) if output is Output.JSON else _text(issued, out), nl=False)
 
 
 @app.command("revoke")
@@ -124,9 +107,9 @@ def revoke(
     *,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
-    output: Told = Output.TEXT,
+    output: OutputFormat = Output.TEXT,
 ) -> None:
-    """Withdraw the identity of NODE's agent: its tokens die, its roles and bindings go.
+    """Revoke the identity of NODE's agent and delete its roles and bindings.
 
     \b
     Examples:
@@ -137,56 +120,55 @@ def revoke(
     cluster = agent_access.Cluster(kubeconfig, context)
     revoked = asyncio.run(agent_access.revoke(cluster, node))
     if output is Output.JSON:
-        typer.echo(_json({"node": node, "revoked": revoked}))
+        typer.echo(to_json({"node": node, "revoked": revoked}))
     elif revoked:
-        typer.echo(f"The agent of {node} is revoked; its tokens are void.")
+        typer.echo(f"Revoked the agent of {node}; its tokens are no longer valid.")
     else:
-        typer.echo(f"{node} has no agent; nothing was changed.")
+        typer.echo(f"{node} has no agent identity; nothing changed.")
 
 
 @app.command("policy")
 def policy(
     *,
-    output: Annotated[
-        Manifests, typer.Option("--output", "-o", help="Form of the output.")
-    ] = Manifests.YAML,
+    output: ManifestFormat = ManifestOutput.YAML,
 ) -> None:
-    """Print what all agents share: their namespace, their ClusterRole and a policy.
+    """Print the namespace, ClusterRole and admission policy that all agents share.
 
-    The policy bounds what they write. `create` brings these by itself; print them to read them, or to apply them some other way.
+    The policy restricts the writes of agents. `create` applies these manifests itself; print them to review or deploy them.
 
     \b
     Examples:
       bramley agent-access policy | kubectl apply -f -
     """  # noqa: D301 - click keeps the lines of a paragraph that starts so
-    from bramley.access import belongings
+    from bramley.access import agent_objects
     from bramley.access import policy as writes
     from bramley.api.crds import to_yaml
     from bramley.api.meta import to_wire
 
-    shared = (belongings.namespace(), belongings.shared_role(), *writes.objects())
+    shared = (agent_objects.namespace(), agent_objects.shared_role(), *writes.objects())
     manifests = [to_wire(part) for part in shared]
-    if output is Manifests.JSON:
-        typer.echo(_json({"apiVersion": "v1", "kind": "List", "items": manifests}))
+    if output is ManifestOutput.JSON:
+        typer.echo(to_json({"apiVersion": "v1", "kind": "List", "items": manifests}))
     else:
         typer.echo("---\n".join(to_yaml(manifest) for manifest in manifests), nl=False)
 
 
-@app.command("keep")
-def keep(
+@app.command("controller")
+def controller(
     *,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     log_level: Level = LogLevel.INFO,
     log_format: Format = LogFormat.AUTO,
 ) -> None:
-    """Keep the Roles of all agents equal to what their Pods refer to, until it is stopped.
+    """Run the controller that grants agents access to what their Pods refer to.
 
-    A real cluster needs this process; the embedded API looks at the Pods itself. Several may run: one of them acts.
+    A real cluster needs this process; the embedded API authorizes agents by their Pods itself. Several replicas may run: they
+    elect a leader.
 
     \b
     Examples:
-      bramley agent-access keep --kubeconfig ./kubeconfig
+      bramley agent-access controller --kubeconfig ./kubeconfig
     """  # noqa: D301 - click keeps the lines of a paragraph that starts so
     from bramley.app import agent_access
     from bramley.base import log
@@ -194,19 +176,11 @@ def keep(
     log.configure(level=log_level, form=log_format)
     logger = log.get(__name__)
     cluster = agent_access.Cluster(kubeconfig, context)
-    started = "Keeping the Roles of agents"
-    asyncio.run(agent_access.keep(cluster, started=lambda: logger.info(started)))
-
-
-def duration(text: str, *, option: str = "--expires") -> timedelta:
-    """Read a time such as 30s, 5m, 24h or 7d."""
-    found = _DURATION.fullmatch(text)
-    if found is None:
-        raise BadConfiguration(f"{option} {text!r} is no time; write it like 30s, 5m, 24h or 7d")
-    try:
-        return timedelta(**{_UNITS[found[2]]: int(found[1])})
-    except OverflowError:
-        raise BadConfiguration(f"{option} {text!r} is too long; a year is plenty") from None
+    asyncio.run(
+        agent_access.run_controller(
+            cluster, on_leading=lambda: logger.info("Started agent access controller")
+        )
+    )
 
 
 def _check_place(out: Path) -> None:
@@ -214,44 +188,38 @@ def _check_place(out: Path) -> None:
     from bramley.apiserver.pki import private_files
 
     content = private_files.read(out)
-    if content and not kubeconfig.is_ours(content):
+    if content and not kubeconfig.is_agent_kubeconfig(content):
         raise BadConfiguration(
-            f"{out} is no agent's kubeconfig and is left as it is; choose another file with --out"
+            f"{out} exists and is not an agent's kubeconfig; choose another file with --out"
         )
-    private_files.check_place(out)
+    private_files.check_writable(out)
 
 
-def _told(issued: Issued, out: Path | None) -> str:
+def _text(issued: Issued, out: Path | None) -> str:
     if out is None:
         return issued.kubeconfig.reveal()
-    made = issued.identity
-    bound = "bound to the Node" if made.is_bound else "bound to no Node yet: the agent registers it"
+    identity = issued.identity
+    bound = "bound to the Node" if identity.is_bound else "not bound: the Node does not exist yet"
     return (
-        f"{agent.service_account(made.node)} in {access.NAMESPACE} is the agent of {made.node}.\n"
-        f"Its kubeconfig is {out} (holds its token; {bound}), good until {_moment(issued)}.\n"
+        f"ServiceAccount {agent.service_account(identity.node)} in {access.NAMESPACE} is the agent of {identity.node}.\n"
+        f"Its kubeconfig is {out}; the token is valid until {_expiry(issued)} ({bound}).\n"
     )
 
 
-def _told_json(issued: Issued, out: Path | None) -> str:
-    made = issued.identity
-    holds = {"kubeconfig": issued.kubeconfig.reveal()} if out is None else {"file": str(out)}
-    told = {
-        "node": made.node,
+def _json(issued: Issued, out: Path | None) -> str:
+    identity = issued.identity
+    kubeconfig = {"kubeconfig": issued.kubeconfig.reveal()} if out is None else {"file": str(out)}
+    result = {
+        "node": identity.node,
         "namespace": access.NAMESPACE,
-        "serviceAccount": agent.service_account(made.node),
+        "serviceAccount": agent.service_account(identity.node),
         "server": issued.server,
-        "expires": _moment(issued),
-        "boundToNode": made.is_bound,
-        **holds,
+        "expires": _expiry(issued),
+        "boundToNode": identity.is_bound,
+        **kubeconfig,
     }
-    return _json(told) + "\n"
+    return to_json(result) + "\n"
 
 
-def _moment(issued: Issued) -> str:
+def _expiry(issued: Issued) -> str:
     return f"{issued.identity.expires:%Y-%m-%dT%H:%M:%SZ}"
-
-
-def _json(told: dict[str, Any]) -> str:
-    import msgspec
-
-    return msgspec.json.format(msgspec.json.encode(told)).decode()

@@ -1,7 +1,7 @@
-"""The flags of `tart-kubelet`: declared once with their variables and defaults, read, and made into the agent's settings.
+"""The flags of `tart-kubelet` with their environment variables and defaults, and their parser.
 
-A flag wins over its environment variable, which wins over the default. Flags that only older agents acted on are accepted, so
-that the property lists of existing Macs start this one; a warning says that they do nothing.
+A flag wins over its environment variable, which wins over the default. Flags of older agents without effect here are accepted,
+so that the property lists of existing Macs still start the agent; a warning is logged for each.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ Examples:
   {agent.NAME} --show-settings
   {agent.NAME} lease -- tart push my-vm ghcr.io/example/my-vm:latest
 
-A flag wins over its environment variable, and that over the default. SIGTERM ends the agent and leaves VMs running.
-Exit codes: 0 stopped as asked, 1 failed, 2 wrong usage or unusable configuration, 70 a bug of ours.
+A flag wins over its environment variable, which wins over the default. SIGTERM stops the agent; VMs keep running.
+Exit codes: 0 stopped by a signal, 1 failed, 2 wrong usage or unusable configuration, 70 a bug of ours.
 """
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """One flag as people see it; `value` names its argument, empty for a switch."""
+class FlagHelp:
+    """One flag with its help text; `value` is the name of its argument, empty for a switch."""
 
     flag: Flag
     value: str
@@ -41,76 +41,89 @@ class Known:
     is_repeated: bool = False
 
 
-def _ignored(flag: Flag, value: str = "VALUE") -> Known:
-    return Known(flag, value, "Accepted from older property lists.")
+def _ignored(flag: Flag, value: str = "VALUE") -> FlagHelp:
+    return FlagHelp(flag, value, "Accepted for older property lists; ignored.")
 
 
 NODE = (
-    Known(flags.NODE_NAME, "NAME", "Name of the Node.", "this host's name"),
-    Known(flags.PROVIDER_ID, "ID", "providerID to fill in where the Node has none."),
-    Known(flags.NODE_LABELS, "K=V,K=V", "Labels of the Node besides those that the agent sets."),
-    Known(flags.NODE_IP, "IP", "Address at which others reach this Mac; overrides the source."),
-    Known(
+    FlagHelp(flags.NODE_NAME, "NAME", "Name of the Node.", "this host's name"),
+    FlagHelp(flags.PROVIDER_ID, "ID", "providerID of a Node that has none yet."),
+    FlagHelp(flags.NODE_LABELS, "K=V,K=V", "Additional labels of the Node."),
+    FlagHelp(flags.NODE_IP, "IP", "Address of this Mac; overrides --node-ip-source."),
+    FlagHelp(
         flags.NODE_IP_SOURCE,
         "auto|tailscale",
-        "Where the address comes from: the first interface that is up, or the tailnet. With tailscale, whatever listens "
-        "on a default address listens on the tailnet only.",
+        "Source of the address: the first interface that is up, or the tailnet. With tailscale, endpoints with a default "
+        "address listen on the tailnet only.",
     ),
-    Known(flags.HOST_CPU, "CORES", "CPU cores that the Node offers."),
-    Known(flags.HOST_MEMORY_MB, "MIB", "Memory that the Node offers."),
-    Known(
-        flags.MAX_PODS, "COUNT", "Pods that the Node takes; more than two VMs never run at once."
+    FlagHelp(flags.HOST_CPU, "CORES", "CPU capacity of the Node."),
+    FlagHelp(flags.HOST_MEMORY_MB, "MIB", "Memory capacity of the Node in MiB."),
+    FlagHelp(
+        flags.MAX_PODS, "COUNT", "Pod capacity of the Node; at most two VMs run at the same time."
     ),
 )
 VMS = (
-    Known(flags.TART_BINARY, "FILE", "The tart program."),
-    Known(flags.TART_HOME, "FOLDER", "Where tart keeps VMs and images.", "~/.tart"),
-    Known(
+    FlagHelp(flags.TART_BINARY, "FILE", "Path of the tart program."),
+    FlagHelp(flags.TART_HOME, "FOLDER", "Folder of tart's VMs and images.", "~/.tart"),
+    FlagHelp(
         flags.DISABLE_VM_GC,
         "",
-        "Delete no VM and no image on this agent's own account, neither from time to time nor when the disk is full.",
+        "Never garbage-collect VMs or images, neither periodically nor when the disk is full.",
     ),
-    Known(
+    FlagHelp(
         flags.GUI_PREFLIGHT,
         "auto|on|off",
-        "Look for a GUI session before a VM starts and restart loginwindow if there is none; auto: where launchctl is on "
-        "the PATH.",
+        "Check for a GUI session before a VM starts and restart loginwindow without one; auto: if launchctl is on the PATH.",
     ),
-    Known(
+    FlagHelp(
         flags.REGISTRY_CREDENTIALS_FILE,
         "FILE",
-        "Docker configuration with credentials of registries, for Pods without imagePullSecrets.",
+        "Docker configuration file with registry credentials for Pods without imagePullSecrets.",
     ),
-    Known(
+    FlagHelp(
         flags.STAGE_MEGABYTES_PER_SECOND,
         "NUMBER",
-        "The most that staging images ahead may take of the line.",
+        "Bandwidth limit of image staging.",
         "no limit",
     ),
 )
 SERVING = (
-    Known(flags.KUBELET_BIND_ADDRESS, "HOST:PORT", "Logs and stats over HTTPS; 0 serves none."),
-    Known(flags.TLS_CERT_FILE, "FILE", "Certificate of that server.", "self-signed"),
-    Known(flags.TLS_KEY_FILE, "FILE", "Key of that certificate."),
-    Known(flags.CLIENT_CA_FILE, "FILE", "Authority whose client certificates are believed."),
-    Known(flags.METRICS_BIND_ADDRESS, "HOST:PORT", "Metrics for Prometheus; 0 serves none."),
-    Known(flags.HEALTH_PROBE_BIND_ADDRESS, "HOST:PORT", "/healthz and /readyz; 0 serves none."),
-    Known(
+    FlagHelp(
+        flags.KUBELET_BIND_ADDRESS, "HOST:PORT", "HTTPS address of logs and stats; 0 disables it."
+    ),
+    FlagHelp(flags.TLS_CERT_FILE, "FILE", "Certificate of the HTTPS server.", "self-signed"),
+    FlagHelp(flags.TLS_KEY_FILE, "FILE", "Private key of the HTTPS server."),
+    FlagHelp(
+        flags.CLIENT_CA_FILE, "FILE", "Certificate authority of accepted client certificates."
+    ),
+    FlagHelp(
+        flags.METRICS_BIND_ADDRESS, "HOST:PORT", "Address of Prometheus metrics; 0 disables it."
+    ),
+    FlagHelp(
+        flags.HEALTH_PROBE_BIND_ADDRESS,
+        "HOST:PORT",
+        "Address of /healthz and /readyz; 0 disables it.",
+    ),
+    FlagHelp(
         flags.SCRAPE_ALLOWED_CIDR,
         "CIDR",
-        "Who may reach guests' metrics through the Node; may be given several times.",
+        "Networks that may scrape guest metrics through the Node; repeatable.",
         "private networks",
         is_repeated=True,
     ),
 )
 PLACES = (
-    Known(flags.KUBECONFIG, "FILE", "How to reach the cluster.", "in-cluster, or ~/.kube/config"),
-    Known(flags.STATE_DIR, "FOLDER", "The agent's records of its VMs and images."),
-    Known(flags.USERDATA_DIR, "FOLDER", "What each guest is given, and what it reports."),
-    Known(flags.VM_LOG_DIR, "FOLDER", "The output of each VM."),
-    Known(flags.AGENT_LOG_LEVEL, "debug|info|warning|error", "How much is logged."),
-    Known(
-        flags.AGENT_LOG_FORMAT, "auto|readable|json", "How it is logged; auto looks for a terminal."
+    FlagHelp(
+        flags.KUBECONFIG, "FILE", "Kubeconfig of the cluster.", "in-cluster, or ~/.kube/config"
+    ),
+    FlagHelp(flags.STATE_DIR, "FOLDER", "Folder of the agent's records of VMs and images."),
+    FlagHelp(flags.USERDATA_DIR, "FOLDER", "Folder shared with guests: their inputs and reports."),
+    FlagHelp(flags.VM_LOG_DIR, "FOLDER", "Folder of the VMs' output."),
+    FlagHelp(flags.AGENT_LOG_LEVEL, "debug|info|warning|error", "Lowest severity that is logged."),
+    FlagHelp(
+        flags.AGENT_LOG_FORMAT,
+        "auto|readable|json",
+        "Format of log lines; auto: readable on a terminal, else json.",
     ),
 )
 IGNORED = (
@@ -127,79 +140,79 @@ IGNORED = (
     _ignored(flags.ZAP_TIME_ENCODING),
 )
 GROUPS = (
-    ("The Node", NODE),
+    ("Node", NODE),
     ("VMs and images", VMS),
-    ("What is served", SERVING),
+    ("Endpoints", SERVING),
     ("Folders, cluster and logs", PLACES),
-    ("Without effect in this release", IGNORED),
+    ("Ignored", IGNORED),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """The values of all flags and where each one comes from: `flag`, `environment NAME` or `default`."""
+class FlagValues:
+    """The values of all flags, and their sources: `flag`, `environment NAME` or `default`."""
 
     values: Mapping[str, str]
     sources: Mapping[str, str]
     repeated: Mapping[str, tuple[str, ...]]
 
     def text(self, flag: Flag) -> str:
-        """Return the value as it was written."""
+        """Return the value as text."""
         return self.values[flag.name]
 
-    def told(self, flag: Flag) -> str:
-        """Return how to call this value in a sentence about it: by flag or variable."""
+    def source_name(self, flag: Flag) -> str:
+        """Return the flag or environment variable of a value, for messages."""
         source = self.sources[flag.name]
         return source.partition(" ")[2] if source.startswith("environment") else flag.name
 
     def is_default(self, flag: Flag) -> bool:
-        """Tell whether nobody chose it."""
+        """Return whether the value is the default."""
         return self.sources[flag.name] == "default"
 
     def number(self, flag: Flag, *, least: int = 0) -> int:
-        """Return the value as a whole number."""
+        """Return the value as an integer."""
         text = self.text(flag)
         if not (text.isascii() and text.isdigit() and int(text) >= least):
             raise BadConfiguration(
-                f"{self.told(flag)} {text!r} is not a whole number from {least} on"
+                f"{self.source_name(flag)} {text!r} is not an integer of at least {least}"
             )
         return int(text)
 
-    def amount(self, flag: Flag) -> float | None:
-        """Return the value as a positive number; None where nothing was given."""
+    def positive_number(self, flag: Flag) -> float | None:
+        """Return the value as a positive number; None without a value."""
         text = self.text(flag)
         if not text:
             return None
         if not re.fullmatch(r"\d+(\.\d+)?", text) or float(text) <= 0:
-            raise BadConfiguration(f"{self.told(flag)} {text!r} is not a number above 0")
+            raise BadConfiguration(f"{self.source_name(flag)} {text!r} is not a positive number")
         return float(text)
 
     def is_on(self, flag: Flag) -> bool:
-        """Return the value as a yes or no, in the spellings that Go knows."""
+        """Return the value as a boolean, in the spellings of Go's flag package."""
         text = self.text(flag)
         if text in {"1", "t", "T", "true", "TRUE", "True"}:
             return True
         if text in {"0", "f", "F", "false", "FALSE", "False"}:
             return False
-        raise BadConfiguration(f"{self.told(flag)} {text!r} is neither true nor false")
+        raise BadConfiguration(f"{self.source_name(flag)} {text!r} is neither true nor false")
 
     def choice(self, flag: Flag, *choices: str) -> str:
-        """Return the value, which must be one of these."""
+        """Return the value, which must be one of the choices."""
         text = self.text(flag)
         if text not in choices:
             raise BadConfiguration(
-                f"{self.told(flag)} {text!r} is unknown; choose {' or '.join(choices)}"
+                f"{self.source_name(flag)} {text!r} is unknown; choose {' or '.join(choices)}"
             )
         return text
 
-    def pairs(self, flag: Flag) -> dict[str, str]:
-        """Return the value, written as `k=v,k=v`; blanks are skipped."""
+    def key_values(self, flag: Flag) -> dict[str, str]:
+        """Return the value, `k=v,k=v`, as a dictionary; empty parts are skipped."""
         found = {}
         for pair in filter(None, (part.strip() for part in self.text(flag).split(","))):
             key, equals, value = pair.partition("=")
             if not (equals and key.strip()):
                 raise BadConfiguration(
-                    f"{self.told(flag)}: {pair!r} is not key=value; write it like zone=par-1,rack=7"
+                    f"{self.source_name(flag)}: {pair!r} is not key=value; write it like zone=par-1,rack=7"
                 )
             found[key.strip()] = value.strip()
         return found
@@ -207,10 +220,10 @@ class Given:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    made = argparse.ArgumentParser(
+    result = argparse.ArgumentParser(
         prog=agent.NAME,
         usage=f"{agent.NAME} [FLAGS]\n       {agent.NAME} lease [--vm NAME] -- COMMAND",
-        description="Make this Mac a Node, and each Pod on it a fresh macOS virtual machine.",
+        description="Run this Mac as a Kubernetes Node; each Pod is a fresh macOS virtual machine.",
         epilog=EXAMPLES,
         formatter_class=partial(
             argparse.RawDescriptionHelpFormatter, width=WIDTH, max_help_position=34
@@ -220,40 +233,40 @@ def parser() -> argparse.ArgumentParser:
         exit_on_error=False,
     )
     for title, known in GROUPS:
-        group = made.add_argument_group(title)
+        group = result.add_argument_group(title)
         for one in known:
             _add(group, one)
-    rest = made.add_argument_group("Others")
+    rest = result.add_argument_group("Other")
     rest.add_argument(
         "--show-settings",
         action="store_true",
-        help="Print each setting, its value and its source, and exit.",
+        help="Print each setting with its value and source, and exit.",
     )
     rest.add_argument("--version", action="store_true", help="Print the version and exit.")
     rest.add_argument("-h", "--help", action="help", help="Show this message and exit.")
-    return made
+    return result
 
 
-def _add(group: argparse._ArgumentGroup, known: Known) -> None:
+def _add(group: argparse._ArgumentGroup, known: FlagHelp) -> None:
     notes = [f"env: {known.flag.env}"] if known.flag.env else []
     default = known.flag.default or known.default
     notes += [f"default: {default}"] if default and known.value else []
-    told = f"{known.text} [{'; '.join(notes)}]" if notes else known.text
-    # argparse takes a percent sign for one of its own.
-    told = told.replace("%", "%%")
+    text = f"{known.text} [{'; '.join(notes)}]" if notes else known.text
+    # argparse interprets percent signs.
+    text = text.replace("%", "%%")
     if known.is_repeated:
-        group.add_argument(known.flag.name, action="append", metavar=known.value, help=told)
+        group.add_argument(known.flag.name, action="append", metavar=known.value, help=text)
     elif known.value:
-        group.add_argument(known.flag.name, metavar=known.value, help=told)
+        group.add_argument(known.flag.name, metavar=known.value, help=text)
     else:
-        # A switch may also be written like --disable-vm-gc=false.
-        group.add_argument(known.flag.name, nargs="?", const="true", metavar="false", help=told)
+        # A switch accepts a value, too: --disable-vm-gc=false.
+        group.add_argument(known.flag.name, nargs="?", const="true", metavar="false", help=text)
 
 
 def read(
     arguments: Sequence[str], environment: Mapping[str, str]
-) -> tuple[Given, argparse.Namespace]:
-    """Read a command line; BadConfiguration for a wrong one."""
+) -> tuple[FlagValues, argparse.Namespace]:
+    """Parse a command line; BadConfiguration for an invalid one."""
     try:
         parsed, surplus = parser().parse_known_args(list(arguments))
     except argparse.ArgumentError as error:
@@ -261,26 +274,26 @@ def read(
     if surplus:
         raise BadConfiguration(_unknown(surplus[0]))
     values, sources, repeated = {}, {}, {}
-    for known in everything():
+    for known in all_flags():
         flag = known.flag
-        written = getattr(parsed, flag.name.removeprefix("--").replace("-", "_"))
+        value = getattr(parsed, flag.name.removeprefix("--").replace("-", "_"))
         if known.is_repeated:
-            repeated[flag.name] = tuple(written or ())
-            written = ",".join(written) if written else None
-        values[flag.name], sources[flag.name] = _value(flag, written, environment)
-    return Given(values, sources, repeated), parsed
+            repeated[flag.name] = tuple(value or ())
+            value = ",".join(value) if value else None
+        values[flag.name], sources[flag.name] = _value(flag, value, environment)
+    return FlagValues(values, sources, repeated), parsed
 
 
 def _unknown(word: str) -> str:
     import difflib
 
-    names = [known.flag.name for known in everything()]
+    names = [known.flag.name for known in all_flags()]
     close = difflib.get_close_matches(word.partition("=")[0], names, n=1, cutoff=0.8)
     hint = f"did you mean {close[0]}?" if close else _SEE_HELP
     return f"{word!r} is unknown; {hint}"
 
 
-def everything() -> Iterable[Known]:
+def all_flags() -> Iterable[FlagHelp]:
     """Yield every flag."""
     for _, known in GROUPS:
         yield from known
@@ -294,6 +307,6 @@ def _value(flag: Flag, written: str | None, environment: Mapping[str, str]) -> t
     return flag.default, "default"
 
 
-def without_effect(given: Given) -> list[str]:
-    """Return the flags that somebody gave and that do nothing here."""
-    return [given.told(known.flag) for known in IGNORED if not given.is_default(known.flag)]
+def ignored_flags(given: FlagValues) -> list[str]:
+    """Return the given flags and variables that have no effect."""
+    return [given.source_name(known.flag) for known in IGNORED if not given.is_default(known.flag)]

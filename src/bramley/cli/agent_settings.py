@@ -1,4 +1,4 @@
-"""From the flags of `tart-kubelet` to the agent's settings; whatever is unusable is said with the flag's name."""
+"""Settings of the agent from the flags of `tart-kubelet`; errors name the flag or variable."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from bramley.agent.settings import Endpoint, Folders, NodeSettings, Serving, Set
 from bramley.api.names import flags
 from bramley.api.names.flags import Flag
 from bramley.base.errors import BadConfiguration
-from bramley.cli.agent_flags import Given
+from bramley.cli.agent_flags import FlagValues
 
-NOTHING = "0"
-# As the API server checks them; said here with the flag's name and before anything starts.
+DISABLED = "0"
+# The checks of the API server, made here to report the flag before anything starts.
 _DNS_NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 _LABEL_KEY = re.compile(r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
-_LONGEST_NAME = 253
+_MAX_NAME_LENGTH = 253
 
 
-def settings(given: Given, environment: Mapping[str, str]) -> Settings:
-    """Return the settings that a command line and its environment mean."""
+def settings(given: FlagValues, environment: Mapping[str, str]) -> Settings:
+    """Return the settings for the values of the flags."""
     given.choice(flags.AGENT_LOG_LEVEL, "debug", "info", "warning", "error")
     given.choice(flags.AGENT_LOG_FORMAT, "auto", "readable", "json")
     return Settings(
@@ -34,23 +34,23 @@ def settings(given: Given, environment: Mapping[str, str]) -> Settings:
         address_source=given.choice(flags.NODE_IP_SOURCE, agent.AUTO, agent.TAILSCALE),
         folders=_folders(given, environment),
         tart_binary=given.text(flags.TART_BINARY),
-        session_of=os.getuid() if _looks_after_session(given, environment) else None,
+        session_of=os.getuid() if _checks_session(given, environment) else None,
         collects=not given.is_on(flags.DISABLE_VM_GC),
         metrics=_endpoint(given, flags.METRICS_BIND_ADDRESS),
         health=_endpoint(given, flags.HEALTH_PROBE_BIND_ADDRESS),
         serving=_serving(given),
         registry_credentials=_file(given, flags.REGISTRY_CREDENTIALS_FILE),
-        stage_megabytes_per_second=given.amount(flags.STAGE_MEGABYTES_PER_SECOND),
+        stage_megabytes_per_second=given.positive_number(flags.STAGE_MEGABYTES_PER_SECOND),
         scrape_allowed=_networks(given),
     )
 
 
-def _node(given: Given) -> NodeSettings:
-    # What macOS calls itself may have capitals, and a Node's name may not.
+def _node(given: FlagValues) -> NodeSettings:
+    # The host name of macOS may contain capitals, which a Node name may not.
     name = given.text(flags.NODE_NAME) or socket.gethostname().lower()
-    if len(name) > _LONGEST_NAME or not _DNS_NAME.fullmatch(name):
+    if len(name) > _MAX_NAME_LENGTH or not _DNS_NAME.fullmatch(name):
         raise BadConfiguration(
-            f"{given.told(flags.NODE_NAME)} {name!r} cannot be the name of a Node; use lower-case letters, digits, - and ."
+            f"{given.source_name(flags.NODE_NAME)} {name!r} is not a valid Node name; use lower-case letters, digits, - and ."
         )
     return NodeSettings(
         name=name,
@@ -63,25 +63,27 @@ def _node(given: Given) -> NodeSettings:
     )
 
 
-def _address(given: Given) -> str:
+def _address(given: FlagValues) -> str:
     text = given.text(flags.NODE_IP)
     try:
         return str(ipaddress.ip_address(text)) if text else ""
     except ValueError as error:
-        raise BadConfiguration(f"{given.told(flags.NODE_IP)} {text!r} is no address") from error
+        raise BadConfiguration(
+            f"{given.source_name(flags.NODE_IP)} {text!r} is not an IP address"
+        ) from error
 
 
-def _labels(given: Given) -> dict[str, str]:
-    labels = given.pairs(flags.NODE_LABELS)
+def _labels(given: FlagValues) -> dict[str, str]:
+    labels = given.key_values(flags.NODE_LABELS)
     for key, value in labels.items():
         if not (_LABEL_KEY.fullmatch(key) and _LABEL_VALUE.fullmatch(value)):
             raise BadConfiguration(
-                f"{given.told(flags.NODE_LABELS)}: {key}={value} is no label that Kubernetes takes"
+                f"{given.source_name(flags.NODE_LABELS)}: {key}={value} is not a valid label"
             )
     return labels
 
 
-def _folders(given: Given, environment: Mapping[str, str]) -> Folders:
+def _folders(given: FlagValues, environment: Mapping[str, str]) -> Folders:
     home = Path(environment.get("HOME", "/"))
     tart = given.text(flags.TART_HOME)
     return Folders(
@@ -92,48 +94,50 @@ def _folders(given: Given, environment: Mapping[str, str]) -> Folders:
     )
 
 
-def _looks_after_session(given: Given, environment: Mapping[str, str]) -> bool:
+def _checks_session(given: FlagValues, environment: Mapping[str, str]) -> bool:
     choice = given.choice(flags.GUI_PREFLIGHT, "auto", "on", "off")
     if choice == "auto":
         return shutil.which("launchctl", path=environment.get("PATH", "")) is not None
     return choice == "on"
 
 
-def _endpoint(given: Given, flag: Flag) -> Endpoint | None:
+def _endpoint(given: FlagValues, flag: Flag) -> Endpoint | None:
     text = given.text(flag)
-    if text in {NOTHING, ""}:
+    if text in {DISABLED, ""}:
         return None
     host, colon, port = text.rpartition(":")
     bare = host.removeprefix("[").removesuffix("]")
     is_number = port.isascii() and port.isdigit() and int(port) <= 65535
     if not (colon and is_number and (bare != host or ":" not in host)):
         raise BadConfiguration(
-            f"{given.told(flag)} {text!r} is not host:port; write it like 127.0.0.1:8080, :8080, or 0 for none"
+            f"{given.source_name(flag)} {text!r} is not host:port; write it like 127.0.0.1:8080, :8080, or 0 to disable it"
         )
     return Endpoint(bare, int(port), is_default=given.is_default(flag))
 
 
-def _serving(given: Given) -> Serving | None:
+def _serving(given: FlagValues) -> Serving | None:
     endpoint = _endpoint(given, flags.KUBELET_BIND_ADDRESS)
     certificate, key = _file(given, flags.TLS_CERT_FILE), _file(given, flags.TLS_KEY_FILE)
     if (certificate is None) != (key is None):
         raise BadConfiguration(
-            f"{flags.TLS_CERT_FILE.name} and {flags.TLS_KEY_FILE.name} go together; give both or neither"
+            f"{flags.TLS_CERT_FILE.name} and {flags.TLS_KEY_FILE.name} belong together; set both or neither"
         )
     authority = _file(given, flags.CLIENT_CA_FILE)
     return Serving(endpoint, certificate, key, authority) if endpoint else None
 
 
-def _file(given: Given, flag: Flag) -> Path | None:
+def _file(given: FlagValues, flag: Flag) -> Path | None:
     text = given.text(flag)
     if not text:
         return None
     if not os.access(text, os.R_OK):
-        raise BadConfiguration(f"{given.told(flag)} {text!r} cannot be read; give a readable file")
+        raise BadConfiguration(
+            f"{given.source_name(flag)} {text!r} cannot be read; use a readable file"
+        )
     return Path(text).absolute()
 
 
-def _networks(given: Given) -> tuple[str, ...]:
+def _networks(given: FlagValues) -> tuple[str, ...]:
     flag = flags.SCRAPE_ALLOWED_CIDR
     found = []
     for text in given.repeated[flag.name]:
@@ -141,6 +145,6 @@ def _networks(given: Given) -> tuple[str, ...]:
             found.append(str(ipaddress.ip_network(text, strict=False)))
         except ValueError as error:
             raise BadConfiguration(
-                f"{given.told(flag)} {text!r} is no network; write it like 10.0.0.0/8"
+                f"{given.source_name(flag)} {text!r} is not a network; write it like 10.0.0.0/8"
             ) from error
     return tuple(found)

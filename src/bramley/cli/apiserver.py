@@ -1,4 +1,4 @@
-"""`bramley apiserver`: the embedded Kubernetes API alone, its backups and its keys."""
+"""`bramley apiserver`: serve the embedded Kubernetes API; its subcommands handle backups and signing keys."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ app.command("rotate-keys")(apiserver_keys.rotate_keys)
 
 
 @app.callback()
-def apiserver(  # noqa: PLR0913 - one parameter a flag
+def apiserver(  # noqa: PLR0913 - one parameter per flag
     context: typer.Context,
     *,
     data_dir: DataDir = None,
@@ -52,7 +52,7 @@ def apiserver(  # noqa: PLR0913 - one parameter a flag
     log_format: Format = LogFormat.AUTO,
     show_settings: ShowSettings = False,
 ) -> None:
-    """Serve the Kubernetes API from this process until it is stopped.
+    """Serve the Kubernetes API until the process is stopped.
 
     \b
     Examples:
@@ -60,15 +60,15 @@ def apiserver(  # noqa: PLR0913 - one parameter a flag
       kubectl --kubeconfig ./kubeconfig get namespaces
     """  # noqa: D301 - click keeps the lines of a paragraph that starts so
     if context.invoked_subcommand is not None:
-        _refuse_flags_in_front(context, context.invoked_subcommand)
+        _refuse_flags_of_server(context, context.invoked_subcommand)
         return
-    settings = _for_a_cluster(
+    settings = _with_cluster_flags(
         effective(data_dir, listen, kubeconfig_out, audit_log),
         controllers=controllers,
         authority=kubelet_certificate_authority,
     )
     if show_settings:
-        show(context, {**shown(settings, log_level, log_format), **_own(settings)})
+        show(context, {**shown(settings, log_level, log_format), **_cluster_flags(settings)})
     else:
         _serve(settings, log_level, log_format)
 
@@ -81,47 +81,47 @@ def _serve(settings: Settings, level: LogLevel, form: LogFormat) -> None:
     logger = log.get(__name__)
     process.run(
         settings,
-        started=lambda address: logger.info(
-            "Serving", address=address, kubeconfig=settings.kubeconfig, data=settings.data_dir
+        on_serving=lambda address: logger.info(
+            "Serving API", address=address, kubeconfig=settings.kubeconfig, data=settings.data_dir
         ),
     )
 
 
-def _refuse_flags_in_front(context: typer.Context, command: str) -> None:
-    """Raise when a flag of the server was given to one of its other commands, which would not look at it."""
+def _refuse_flags_of_server(context: typer.Context, command: str) -> None:
+    """Raise if a flag of the server precedes a subcommand, which would ignore it."""
     for name in context.params:
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
             flag = "--" + name.replace("_", "-")
             raise BadConfiguration(
-                f"{flag} before {command!r} is for serving only; "
-                f"see what {command!r} takes with: bramley apiserver {command} -h"
+                f"{flag} is a flag of the server, not of {command!r}; "
+                f"for its flags run: bramley apiserver {command} -h"
             )
 
 
-def _for_a_cluster(
+def _with_cluster_flags(
     settings: Settings, *, controllers: Controllers, authority: KubeletAuthority
 ) -> Settings:
     return dataclasses.replace(
         settings,
-        cluster=dataclasses.replace(settings.cluster, enabled=controllers),
-        agents_authority=authority and authority.expanduser().absolute(),
+        controllers=dataclasses.replace(settings.controllers, enabled=controllers),
+        kubelet_authority=authority and authority.expanduser().absolute(),
     )
 
 
-def _own(settings: Settings) -> dict[str, object]:
+def _cluster_flags(settings: Settings) -> dict[str, object]:
     return {
-        "kubelet_certificate_authority": settings.agents_authority or "not checked",
-        "controllers": settings.cluster.enabled,
+        "kubelet_certificate_authority": settings.kubelet_authority or "not verified",
+        "controllers": settings.controllers.enabled,
     }
 
 
 def effective(
     data_dir: DataDir, listen: Listen, kubeconfig_out: KubeconfigOut, audit_log: AuditLog = None
 ) -> Settings:
-    """Return the server's settings with the defaults filled in."""
+    """Return the settings of the server, with defaults."""
     from bramley.app.apiserver import Settings
-    from bramley.app.listening import Address
+    from bramley.app.listen_address import Address
 
     folder = (data_dir or default_data_dir()).expanduser().absolute()
     kubeconfig = kubeconfig_out or folder / "kubeconfig"
@@ -133,14 +133,14 @@ def effective(
     )
 
 
-def _audit_file(given: str | None, folder: Path) -> Path | None:
-    if given == OFF:
+def _audit_file(value: str | None, folder: Path) -> Path | None:
+    if value == OFF:
         return None
-    return Path(given).expanduser().absolute() if given else folder / "audit.log"
+    return Path(value).expanduser().absolute() if value else folder / "audit.log"
 
 
 def shown(settings: Settings, level: LogLevel, form: LogFormat) -> dict[str, object]:
-    """Return what `--show-settings` prints, by the name of the parameter."""
+    """Return the effective values for `--show-settings`, by parameter name."""
     return {
         "data_dir": settings.data_dir,
         "listen": settings.listen,

@@ -1,4 +1,4 @@
-"""`bramley apiserver rotate-keys`: sign the tokens of ServiceAccounts with a new key."""
+"""`bramley apiserver rotate-keys`: replace the key that signs tokens of ServiceAccounts."""
 
 from __future__ import annotations
 
@@ -7,18 +7,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bramley.base.errors import BadConfiguration
-from bramley.cli.backup import Kubeconfig, Output, StoppedFolder, Told
-from bramley.cli.options import Context
+from bramley.cli.options import (
+    Context,
+    Kubeconfig,
+    Output,
+    OutputFormat,
+    StoppedFolder,
+    refuse_both_servers,
+    to_json,
+)
 
 if TYPE_CHECKING:
-    from bramley.apiserver.admin.key_rotation import Rotated
+    from bramley.apiserver.admin.endpoints import RotatedKeys
 
-VoidOld = Annotated[
+RevokeOldKeys = Annotated[
     bool,
     typer.Option(
-        "--void-old",
-        help="Forget the older keys at once: every token that they signed, those of agents too, is void. For a key that leaked.",
+        "--revoke-old-keys",
+        help="Delete the older keys, for example after a leak; every token that they signed, also of agents, becomes invalid.",
     ),
 ]
 
@@ -28,44 +34,43 @@ def rotate_keys(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     data_dir: StoppedFolder = None,
-    void_old: VoidOld = False,
-    output: Told = Output.TEXT,
+    revoke_old_keys: RevokeOldKeys = False,
+    output: OutputFormat = Output.TEXT,
 ) -> None:
-    """Sign tokens of ServiceAccounts with a new key from now on.
+    """Create a new key that signs tokens of ServiceAccounts.
 
-    The key before verifies until the last token that it signed can have ended, and is gone then; nobody has to do anything.
+    The previous key verifies tokens until the last one that it signed has expired, and is then deleted automatically.
 
     \b
     Examples:
       bramley apiserver rotate-keys --kubeconfig ./kubeconfig
-      bramley apiserver rotate-keys --kubeconfig ./kubeconfig --void-old
+      bramley apiserver rotate-keys --kubeconfig ./kubeconfig --revoke-old-keys
       bramley apiserver rotate-keys --data-dir ./data -o json
     """  # noqa: D301 - click keeps the lines of a paragraph that starts so
     from bramley.app import apiserver_keys
     from bramley.base.clock import SystemClock
 
-    if data_dir is not None and (kubeconfig is not None or context is not None):
-        raise BadConfiguration(
-            "--data-dir is for a server that is stopped, --kubeconfig for one that runs; give one of them"
-        )
+    refuse_both_servers(kubeconfig, context, data_dir)
     if data_dir is not None:
         folder = data_dir.expanduser().absolute()
-        made = apiserver_keys.of_folder(folder, clock=SystemClock(), void_old=void_old)
+        keys = apiserver_keys.rotate_in_folder(
+            folder, clock=SystemClock(), revoke_old=revoke_old_keys
+        )
     else:
-        made = asyncio.run(apiserver_keys.of_server(kubeconfig, context, void_old=void_old))
-    _tell(output, made)
+        keys = asyncio.run(
+            apiserver_keys.rotate_on_server(kubeconfig, context, revoke_old=revoke_old_keys)
+        )
+    _print(output, keys)
 
 
-def _tell(output: Output, made: Rotated) -> None:
-    import msgspec
-
+def _print(output: Output, rotated: RotatedKeys) -> None:
     if output is Output.JSON:
-        typer.echo(msgspec.json.format(msgspec.json.encode(made)).decode())
+        typer.echo(to_json(rotated))
         return
-    newest, *older = made.keys
-    typer.echo(f"Tokens of ServiceAccounts are signed with the key {newest.name} from now on.")
+    newest, *older = rotated.keys
+    typer.echo(f"Key {newest.name} now signs the tokens of ServiceAccounts.")
     for key in older:
         end = f" until {key.until:%Y-%m-%d}" if key.until is not None else ""
-        typer.echo(f"The key {key.name} verifies{end}.")
+        typer.echo(f"Key {key.name} still verifies tokens{end}.")
     if not older:
-        typer.echo("No other key verifies: tokens made before are void.")
+        typer.echo("Older keys are deleted; tokens issued before are invalid.")

@@ -1,4 +1,4 @@
-"""`bramley apiserver backup` and `restore`: the state of an embedded API as one file, and back."""
+"""`bramley apiserver backup` and `restore`: save the state of an embedded API in one file, and restore it."""
 
 from __future__ import annotations
 
@@ -6,49 +6,32 @@ import asyncio
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bramley.base.errors import BadConfiguration
-from bramley.cli.options import Context
+from bramley.cli.options import (
+    Context,
+    Kubeconfig,
+    Output,
+    OutputFormat,
+    StoppedFolder,
+    refuse_both_servers,
+    to_json,
+)
 
 if TYPE_CHECKING:
     from bramley.apiserver.admin.archives import Manifest
-
-
-class Output(StrEnum):
-    """What form the result is told in."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
-Told = Annotated[Output, typer.Option("--output", "-o", help="Form of what is printed.")]
 
 
 Out = Annotated[
     Path,
     typer.Option(
         "--out",
-        help="File for the backup, readable by its owner only; it appears when it is whole.",
+        help="File for the backup, readable by its owner only; it is created when the backup is complete.",
         metavar="FILE",
     ),
-]
-Kubeconfig = Annotated[
-    Path | None,
-    typer.Option(
-        "--kubeconfig",
-        help="Administrator's kubeconfig of the running server.",
-        show_default="as kubectl: $KUBECONFIG, ~/.kube/config",
-        metavar="FILE",
-    ),
-]
-StoppedFolder = Annotated[
-    Path | None,
-    typer.Option("--data-dir", help="Data folder of a server that is stopped.", metavar="FOLDER"),
 ]
 
 
@@ -58,11 +41,11 @@ def backup(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     data_dir: StoppedFolder = None,
-    output: Told = Output.TEXT,
+    output: OutputFormat = Output.TEXT,
 ) -> None:
-    """Write a backup: objects, certificates, keys and token hashes as of one moment.
+    """Write a consistent backup of objects, certificates, keys and token hashes.
 
-    A running server makes it itself and goes on serving. Whoever reads the file holds every key and Secret.
+    A running server makes the backup while it serves. The file contains every key and Secret: protect it.
 
     \b
     Examples:
@@ -71,20 +54,16 @@ def backup(
     """  # noqa: D301 - click keeps the lines of a paragraph that starts so
     from bramley.app import backup as backups
 
-    if data_dir is not None and (kubeconfig is not None or context is not None):
-        raise BadConfiguration(
-            "--data-dir is for a server that is stopped, --kubeconfig for one that runs; give one of them"
-        )
-    place = out.expanduser().absolute()
+    refuse_both_servers(kubeconfig, context, data_dir)
+    path = out.expanduser().absolute()
     if data_dir is not None:
-        manifest = backups.of_folder(data_dir.expanduser().absolute(), place)
+        manifest = backups.back_up_folder(data_dir.expanduser().absolute(), path)
     else:
         with _progress() as progress:
-            making = backups.of_server(kubeconfig, context, place, progress=progress)
-            manifest = asyncio.run(making)
-    _tell(
-        output, {"file": str(place), **_facts(manifest)}, f"{place} is a backup of {_of(manifest)}."
-    )
+            operation = backups.back_up_server(kubeconfig, context, path, progress=progress)
+            manifest = asyncio.run(operation)
+    facts = {"file": str(path), **_facts(manifest)}
+    _print(output, facts, f"Wrote a backup of {_summary(manifest)} to {path}.")
 
 
 def restore(
@@ -93,20 +72,22 @@ def restore(
         Path,
         typer.Option(
             "--data-dir",
-            help="Data folder to restore into; no server may run on it.",
+            help="Data folder to restore into; its server must be stopped.",
             metavar="FOLDER",
         ),
     ],
-    source: Annotated[Path, typer.Option("--from", help="The backup.", metavar="FILE")],
+    source: Annotated[Path, typer.Option("--from", help="Backup file.", metavar="FILE")],
     force: Annotated[
         bool,
-        typer.Option("--force", help="Replace data that is there; it is moved aside, not deleted."),
+        typer.Option(
+            "--force", help="Replace existing data, which is moved aside and not deleted."
+        ),
     ] = False,
-    output: Told = Output.TEXT,
+    output: OutputFormat = Output.TEXT,
 ) -> None:
-    """Restore a backup into a data folder; the next start serves it.
+    """Restore a backup into a data folder; the next start of the server uses it.
 
-    All resource versions rise above any that a client can have seen, so every client lists again.
+    All resource versions are raised above any that a client may have seen, so that every client lists again.
 
     \b
     Examples:
@@ -117,12 +98,12 @@ def restore(
     from bramley.base.clock import SystemClock
 
     folder = data_dir.expanduser().absolute()
-    done = backups.restore(folder, source, force=force, now=SystemClock().now())
-    moved = "" if done.aside is None else f"\nWhat was there before is in {done.aside}."
-    facts = {"folder": str(folder), **_facts(done.manifest), "servedFrom": done.revision}
-    if done.aside is not None:
-        facts["before"] = str(done.aside)
-    _tell(output, facts, f"{folder} holds {_of(done.manifest)}.{moved}")
+    restored = backups.restore(folder, source, force=force, now=SystemClock().now())
+    moved = "" if restored.previous is None else f"\nThe previous data is in {restored.previous}."
+    facts = {"folder": str(folder), **_facts(restored.manifest), "servedFrom": restored.revision}
+    if restored.previous is not None:
+        facts["before"] = str(restored.previous)
+    _print(output, facts, f"Restored {_summary(restored.manifest)} into {folder}.{moved}")
 
 
 def _facts(manifest: Manifest) -> dict[str, Any]:
@@ -134,23 +115,21 @@ def _facts(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def _of(manifest: Manifest) -> str:
+def _summary(manifest: Manifest) -> str:
     facts = _facts(manifest)
     return f"{facts['objects']:,} objects at revision {facts['revision']:,}, made {facts['made']}"
 
 
-def _tell(output: Output, facts: dict[str, Any], sentence: str) -> None:
-    import msgspec
-
+def _print(output: Output, facts: dict[str, Any], sentence: str) -> None:
     if output is Output.JSON:
-        typer.echo(msgspec.json.format(msgspec.json.encode(facts)).decode())
+        typer.echo(to_json(facts))
     else:
         typer.echo(sentence)
 
 
 @contextmanager
 def _progress() -> Iterator[Callable[[int, int], None]]:
-    """Show how far the backup came, to people only."""
+    """Show a progress bar on a terminal."""
     if not sys.stderr.isatty():
         yield lambda _done, _total: None
         return

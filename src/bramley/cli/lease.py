@@ -1,7 +1,7 @@
-"""`tart-kubelet lease [--vm NAME]… -- CMD`: run a bake or a push while the collector keeps away.
+"""`tart-kubelet lease [--vm NAME]… -- CMD`: run a command while garbage collection on this host is suspended.
 
-The lease lasts as long as anything that CMD started still lives: they inherit the descriptor that holds it. We are gone by then:
-CMD takes our place, so signals, terminal and exit code are its own.
+CMD replaces this process, so signals, terminal and exit code are its own. It and its children inherit the file descriptor that
+holds the lease, which therefore ends with the last of them.
 """
 
 from __future__ import annotations
@@ -26,53 +26,53 @@ Examples:
   {agent.NAME} lease -- tart push my-vm ghcr.io/example/my-vm:latest
   {agent.NAME} lease --vm my-vm -- packer build my-vm.pkr.hcl
 
-The lease ends with the last process that the command started. The exit code is the command's own;
-without a command that can be run it is 1, 2, 126 or 127, as a shell's.
+The lease ends with the last process that the command started. The exit code is that of the command;
+if it cannot be run, 1, 2, 126 or 127, as in a shell.
 """
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Take a lease and become the command; return only if that fails."""
+    """Acquire a lease and execute the command; return only on failure."""
     given = _parser().parse_args(arguments)
     command = given.command[1:] if given.command[:1] == ["--"] else given.command
     if not command:
-        return _tell("name a command after --", code=2)
+        return _report("no command; add one after --", code=2)
     folders = Folders(state=Path(given.state_dir))
     if not folders.lock.exists():
-        _tell(_no_agent(folders.state), code=0)
+        _report(_no_agent(folders.state), code=0)
     lease = leases.Lease(vms=tuple(given.vm), command=command[0], pid=os.getpid())
     try:
         handle = leases.take(folders.leases, lease)
     except OSError as error:
-        why = f"no lease can be taken in {folders.leases}: {error.strerror}"
-        return _tell(
-            f"{why}; run this as the agent's user, or give its folder with {_FLAG}", code=_FAILED
+        reason = f"cannot acquire a lease in {folders.leases}: {error.strerror}"
+        return _report(
+            f"{reason}; run this as the agent's user, or set its folder with {_FLAG}", code=_FAILED
         )
     os.set_inheritable(handle, True)
-    return _become(command)
+    return _execute(command)
 
 
 def _no_agent(state: Path) -> str:
-    # Nobody would notice a wrong folder until the collector has deleted what was to stay.
-    return f"no agent has run with {state} yet; if yours has another folder, give it with {_FLAG}"
+    # A warning, since with a wrong folder the lease would have no effect on the collector.
+    return f"no agent has used {state} yet; if yours uses another folder, set it with {_FLAG}"
 
 
-def _become(command: list[str]) -> int:
+def _execute(command: list[str]) -> int:
     try:
         os.execvp(command[0], command)  # noqa: S606 - the user's own command, without a shell
     except FileNotFoundError:
-        return _tell(f"{command[0]}: there is no such command", code=_NOT_FOUND)
+        return _report(f"{command[0]}: command not found", code=_NOT_FOUND)
     except OSError as error:
-        return _tell(f"{command[0]}: {error}", code=_NOT_EXECUTABLE)
+        return _report(f"{command[0]}: {error}", code=_NOT_EXECUTABLE)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=f"{agent.NAME} lease",
-        description="Run a command while nothing that it needs is garbage collected on this host.",
+        description="Run a command while garbage collection of VMs and images on this host is suspended.",
         usage=f"{agent.NAME} lease [--vm NAME]... [--state-dir FOLDER] -- COMMAND",
         epilog=_EXAMPLES,
-        # One width everywhere, so that docs/reference/cli.md is what people see.
+        # A fixed width, so that docs/reference/cli.md is what users see.
         formatter_class=partial(argparse.RawDescriptionHelpFormatter, width=100),
     )
     parser.add_argument(
@@ -80,18 +80,18 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME",
-        help="a VM that must stay, and with it all images; without any, nothing at all is collected",
+        help="protect this VM and all images, repeatable (default: protect every VM and image)",
     )
     parser.add_argument(
         flags.STATE_DIR.name,
         default=os.environ.get(flags.STATE_DIR.env) or flags.STATE_DIR.default,
         metavar="FOLDER",
-        help="the agent's folder (default: %(default)s)",
+        help="state folder of the agent (default: %(default)s)",
     )
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser
 
 
-def _tell(message: str, *, code: int) -> int:
-    print(f"{agent.NAME} lease: {message}", file=sys.stderr)  # noqa: T201 - people asked for it
+def _report(message: str, *, code: int) -> int:
+    print(f"{agent.NAME} lease: {message}", file=sys.stderr)  # noqa: T201 - the output of the program
     return code

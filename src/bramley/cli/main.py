@@ -1,7 +1,7 @@
-"""`bramley`: one command line, run, and failures told in one line.
+"""`bramley`: runs one command line and reports a failure in one line.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage or unusable configuration, 70 a bug of ours, 130 stopped by Ctrl-C. Nothing is loaded
-before `run`: whoever presses Ctrl-C in the first moment would be shown where in the loading that was.
+Exit codes: 0 done, 1 failed, 2 wrong usage or unusable configuration, 70 a bug of ours, 130 stopped by Ctrl-C. Commands are
+imported by `command_line`, not by this module: Ctrl-C during the imports must not print a traceback.
 """
 
 from __future__ import annotations
@@ -10,6 +10,13 @@ import gc
 import io
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import typer
+
+WIDTH = 100
+STOPPED_BY_CTRL_C = 130
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -17,35 +24,60 @@ def run(arguments: Sequence[str]) -> int:
     try:
         return _run(arguments)
     except KeyboardInterrupt:
-        print("bramley: stopped by Ctrl-C", file=sys.stderr)  # noqa: T201 - this is where people look
-        return 130
+        print("bramley: stopped by Ctrl-C", file=sys.stderr)  # noqa: T201 - the output of the program
+        return STOPPED_BY_CTRL_C
 
 
 def _run(arguments: Sequence[str]) -> int:
-    from bramley.cli import commands, failing
+    from bramley.cli import failures
 
     try:
-        commands.app(args=list(arguments), prog_name="bramley")
-    except SystemExit as done:
-        if _is_by_ctrl_c(done):
+        command_line()(args=list(arguments), prog_name="bramley")
+    except SystemExit as exit_:
+        if _is_by_ctrl_c(exit_):
             raise KeyboardInterrupt from None
-        return done.code if isinstance(done.code, int) else failing.FAILED
-    except Exception as error:  # noqa: BLE001 - people get a sentence, not a traceback
-        return failing.tell("bramley", error)
+        return exit_.code if isinstance(exit_.code, int) else failures.FAILED
+    except Exception as error:  # noqa: BLE001 - reported as one line, not as a traceback
+        return failures.report("bramley", error)
     return 0
 
 
-def _is_by_ctrl_c(done: SystemExit) -> bool:
-    """Tell whether typer heard Ctrl-C, of which it says nothing; a command that heard it itself has told more."""
-    ended = done.__context__
-    return ended is not None and isinstance(ended.__cause__, KeyboardInterrupt)
+def _is_by_ctrl_c(exit_: SystemExit) -> bool:
+    """Return whether typer converted Ctrl-C, without a message, into this exit; commands that handle it print their own."""
+    context = exit_.__context__
+    return context is not None and isinstance(context.__cause__, KeyboardInterrupt)
+
+
+def command_line() -> typer.Typer:
+    """Import all commands and return the program that they form."""
+    import typer
+
+    from bramley.cli import agent_access, apiserver, crds, host, options, sim, up
+
+    program = typer.Typer(
+        name="bramley",
+        help=options.bramley.__doc__,
+        epilog="Exit codes: 0 done, 1 failed, 2 wrong usage or unusable configuration, 70 a bug of ours, 130 stopped by Ctrl-C.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        # A fixed width, so that docs/reference/cli.md is what users see.
+        context_settings={"help_option_names": ["-h", "--help"], "terminal_width": WIDTH},
+    )
+    program.callback()(options.bramley)
+    program.command("up")(up.up)
+    program.command("crds")(crds.crds)
+    for group in (apiserver.app, agent_access.app, host.app, sim.app):
+        program.add_typer(group)
+    return program
 
 
 def main() -> None:
     """Run the command line of this process."""
-    # Loading leaves hardly any garbage, and looking for it takes a tenth of a start; a server looks for it once it serves.
+    # Imports leave hardly any garbage, and collecting it takes a tenth of the start; a server enables it once it serves.
     gc.disable()
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # As standard error does by itself: a letter that a terminal has not got is no reason to fail.
+        # As on standard error: a character that the terminal cannot encode must not fail the command.
         sys.stdout.reconfigure(errors="backslashreplace")
     sys.exit(run(sys.argv[1:]))

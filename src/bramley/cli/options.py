@@ -1,4 +1,4 @@
-"""Options that several commands share, where their defaults are, and what `--show-settings` prints.
+"""Options that several commands share, their defaults, output formats, and what `--show-settings` prints.
 
 A flag wins over its environment variable, which wins over the default.
 """
@@ -6,8 +6,10 @@ A flag wins over its environment variable, which wins over the default.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping
+from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -15,18 +17,22 @@ from typing import Annotated
 import typer
 
 from bramley.base.errors import BadConfiguration
-from bramley.cli.failing import LEVEL
+from bramley.cli.failures import LOG_LEVEL_VARIABLE
 
 LISTEN = "127.0.0.1:6443"
 OFF = "off"
 DATA_DIR = "BRAMLEY_DATA_DIR"
 MACS = 3
-# Each has an agent, a real process of some 50 MB, and up to two VMs.
-MOST_MACS = 50
+# Each Mac has an agent, a process of about 50 MB, and up to two simulated VMs.
+MAX_MACS = 50
+
+
+_DURATION = re.compile(r"(\d+)(s|m|h|d)")
+_DURATION_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 class LogLevel(StrEnum):
-    """How much is logged."""
+    """Lowest severity that is logged."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -35,19 +41,35 @@ class LogLevel(StrEnum):
 
 
 class LogFormat(StrEnum):
-    """How it is logged."""
+    """Format of log lines."""
 
     AUTO = "auto"
     READABLE = "readable"
     JSON = "json"
 
 
+class Output(StrEnum):
+    """Format of results."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class ManifestOutput(StrEnum):
+    """Format of manifests."""
+
+    YAML = "yaml"
+    JSON = "json"
+
+
+OutputFormat = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
+ManifestFormat = Annotated[ManifestOutput, typer.Option("--output", "-o", help="Output format.")]
 DataDir = Annotated[
     Path | None,
     typer.Option(
         "--data-dir",
         envvar=DATA_DIR,
-        help="Folder for the database, certificates and token hashes; made if missing, closed to other users.",
+        help="Folder for the database, certificates and token hashes; created if missing, with access for its owner only.",
         show_default="~/.local/share/bramley, on macOS ~/Library/Application Support/Bramley",
         metavar="FOLDER",
     ),
@@ -57,7 +79,7 @@ Listen = Annotated[
     typer.Option(
         "--listen",
         envvar="BRAMLEY_LISTEN",
-        help="Address to serve on; port 0 takes a free one.",
+        help="Address to listen on; port 0 selects a free port.",
         metavar="HOST:PORT",
     ),
 ]
@@ -66,7 +88,7 @@ KubeconfigOut = Annotated[
     typer.Option(
         "--kubeconfig-out",
         envvar="BRAMLEY_KUBECONFIG_OUT",
-        help="File to write the administrator's kubeconfig to, readable by its owner only.",
+        help="File for the administrator's kubeconfig, readable by its owner only.",
         show_default="kubeconfig in the data folder",
         metavar="FILE",
     ),
@@ -76,7 +98,7 @@ Controllers = Annotated[
     typer.Option(
         "--controllers/--no-controllers",
         envvar="BRAMLEY_CONTROLLERS",
-        help="Run a cluster's controllers beside the API, such as scheduler and garbage collection, or serve the bare API.",
+        help="Run the controllers of a cluster, such as the scheduler and garbage collector, or serve the API alone.",
     ),
 ]
 AuditLog = Annotated[
@@ -84,7 +106,7 @@ AuditLog = Annotated[
     typer.Option(
         "--audit-log",
         envvar="BRAMLEY_AUDIT_LOG",
-        help="File for the audit log, or off; it never holds a body.",
+        help="File for the audit log, or off; request and response bodies are never logged.",
         show_default="audit.log in the data folder",
         metavar="FILE|off",
     ),
@@ -94,8 +116,8 @@ KubeletAuthority = Annotated[
     typer.Option(
         "--kubelet-certificate-authority",
         envvar="BRAMLEY_KUBELET_CERTIFICATE_AUTHORITY",
-        help="Authority (PEM) by which the certificates of agents are checked when their logs and figures are asked for.",
-        show_default="they are not checked",
+        help="Certificate authority (PEM) that verifies the serving certificates of agents when logs and stats are read from them.",
+        show_default="not verified",
         metavar="FILE",
     ),
 ]
@@ -105,8 +127,8 @@ Macs = Annotated[
         "--macs",
         envvar="BRAMLEY_MACS",
         min=0,
-        max=MOST_MACS,
-        help="How many simulated Macs join, each with a real agent; 0 is none.",
+        max=MAX_MACS,
+        help="Number of simulated Macs, each with a real agent; 0 starts none.",
         metavar="COUNT",
     ),
 ]
@@ -115,7 +137,7 @@ Bootstrap = Annotated[
     typer.Option(
         "--bootstrap",
         envvar="BRAMLEY_BOOTSTRAP",
-        help="Let the simulated Macs begin bare, each behind an SSH server, and make them Nodes over it; needs bubblewrap.",
+        help="Start bare simulated Macs, each behind an SSH server, and bootstrap them over SSH; needs bubblewrap.",
     ),
 ]
 Context = Annotated[
@@ -123,30 +145,43 @@ Context = Annotated[
     typer.Option(
         "--context",
         help="Context of the kubeconfig.",
-        show_default="its current one",
+        show_default="its current context",
         metavar="NAME",
     ),
 ]
+Kubeconfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--kubeconfig",
+        help="Administrator's kubeconfig.",
+        show_default="as kubectl: $KUBECONFIG, the Pod's own, ~/.kube/config",
+        metavar="FILE",
+    ),
+]
+StoppedFolder = Annotated[
+    Path | None,
+    typer.Option("--data-dir", help="Data folder of a stopped server.", metavar="FOLDER"),
+]
 Level = Annotated[
     LogLevel,
-    typer.Option("--log-level", envvar=LEVEL, help="How much is logged."),
+    typer.Option("--log-level", envvar=LOG_LEVEL_VARIABLE, help="Lowest severity that is logged."),
 ]
 Format = Annotated[
     LogFormat,
     typer.Option(
         "--log-format",
         envvar="BRAMLEY_LOG_FORMAT",
-        help="Readable lines or JSON; auto looks whether standard error is a terminal.",
+        help="Format of log lines; auto is readable on a terminal and json otherwise.",
     ),
 ]
 ShowSettings = Annotated[
     bool,
-    typer.Option("--show-settings", help="Print each setting, its value and its source, and exit."),
+    typer.Option("--show-settings", help="Print each setting with its value and source, and exit."),
 ]
 
 
 def default_data_dir() -> Path:
-    """Return where this user's data belongs on this platform."""
+    """Return the default data folder of this user on this platform."""
     if sys.platform == "darwin":
         return _home() / "Library" / "Application Support" / "Bramley"
     base = os.environ.get("XDG_DATA_HOME")
@@ -154,13 +189,13 @@ def default_data_dir() -> Path:
 
 
 def data_dir() -> Path:
-    """Return the data folder where a command has no flag for it."""
-    chosen = os.environ.get(DATA_DIR)
-    return Path(chosen).expanduser() if chosen else default_data_dir()
+    """Return the data folder for commands without a flag for it."""
+    configured = os.environ.get(DATA_DIR)
+    return Path(configured).expanduser() if configured else default_data_dir()
 
 
 def home() -> Path | None:
-    """Return this user's own folder; None for one who has none, as in many a container."""
+    """Return the home folder of this user; None without one, as in many containers."""
     try:
         return Path.home()
     except RuntimeError:
@@ -171,13 +206,43 @@ def _home() -> Path:
     found = home()
     if found is None:
         raise BadConfiguration(
-            f"this user has no home folder to keep data in; name a folder with {DATA_DIR}, or set HOME"
+            f"this user has no home folder for the data; set {DATA_DIR} to a folder, or set HOME"
         )
     return found
 
 
+def refuse_both_servers(
+    kubeconfig: Path | None, context: str | None, stopped_folder: Path | None
+) -> None:
+    """Refuse a command line that names a running server and the data folder of a stopped one."""
+    if stopped_folder is not None and (kubeconfig is not None or context is not None):
+        raise BadConfiguration(
+            "--data-dir is for a stopped server and --kubeconfig for a running one; use one of them"
+        )
+
+
+def to_json(value: object) -> str:
+    """Return a value as indented JSON."""
+    import msgspec
+
+    return msgspec.json.format(msgspec.json.encode(value)).decode()
+
+
+def duration(text: str, *, option: str) -> timedelta:
+    """Parse a duration such as 30s, 5m, 24h or 7d."""
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise BadConfiguration(
+            f"{option} {text!r} is not a duration; write it like 30s, 5m, 24h or 7d"
+        )
+    try:
+        return timedelta(**{_DURATION_UNITS[found[2]]: int(found[1])})
+    except OverflowError:
+        raise BadConfiguration(f"{option} {text!r} is too long; use at most a year") from None
+
+
 def show(context: typer.Context, effective: Mapping[str, object]) -> None:
-    """Print the effective settings of a command, one a line."""
+    """Print the effective settings of a command, one per line."""
     rows = [(name, str(value), _source(context, name)) for name, value in effective.items()]
     names = max(len(name) for name, _, _ in rows) + 2
     values = max(len(value) for _, value, _ in rows)
@@ -193,3 +258,23 @@ def _source(context: typer.Context, name: str) -> str:
     if source.name == "ENVIRONMENT":
         return f"environment BRAMLEY_{name.upper()}"
     return "flag"
+
+
+def _show_version(requested: bool) -> None:  # noqa: FBT001 - typer passes it by position
+    if requested:
+        from importlib.metadata import version
+
+        typer.echo(f"bramley {version('bramley')}")
+        raise typer.Exit
+
+
+def bramley(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Run fleets of Apple-silicon Macs on Kubernetes."""

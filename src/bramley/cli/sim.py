@@ -1,4 +1,4 @@
-"""`bramley sim`: the simulated peers as programs for people. `bramley sim tart` is the program that simulated Macs call."""
+"""`bramley sim`: run the simulated programs by hand. Simulated Macs call `bramley sim tart`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HOME = Path("~/.bramley/tart")
 
 app = typer.Typer(
     name="sim",
-    help="Try the simulated programs by hand.",
+    help="Run simulated programs by hand.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -22,12 +22,12 @@ app = typer.Typer(
 
 @app.callback()
 def sim() -> None:
-    """Try the simulated programs by hand."""
+    """Run simulated programs by hand."""
 
 
 @app.command(
     "tart",
-    # Everything after the first word is the simulated program's own.
+    # All further arguments are those of the simulated program.
     context_settings={
         "allow_extra_args": True,
         "ignore_unknown_options": True,
@@ -42,14 +42,14 @@ def tart(
         typer.Option(
             "--home",
             envvar="TART_HOME",
-            help="Folder of its VMs and images; never that of a real tart.",
+            help="Folder of simulated VMs and images; not that of a real tart.",
             metavar="FOLDER",
         ),
     ] = HOME,
 ) -> None:
-    """Answer as tart does, with VMs that are small processes.
+    """Run a simulated tart, whose VMs are small processes.
 
-    What images there are, how long things take and what goes wrong is said in sim.json in the folder.
+    The file sim.json in its folder configures images, timings and faults.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`bramley sim mac`: a simulated Mac behind a real SSH server, for people and for programs that shape Macs."""
+"""`bramley sim mac`: run a simulated Mac behind a real SSH server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Root = Annotated[
     Path,
     typer.Option(
         "--root",
-        help="Folder that is the Mac's disk: made as a bare Mac if empty, switched on again if not.",
+        help="Folder with the disk of the Mac; a bare Mac is created in an empty folder.",
         metavar="FOLDER",
     ),
 ]
@@ -27,19 +27,19 @@ Listen = Annotated[
     str,
     typer.Option(
         "--listen",
-        help="Address of its SSH server; port 0 takes a free one.",
+        help="Address of the SSH server; port 0 selects a free port.",
         metavar="HOST:PORT",
     ),
 ]
 User = Annotated[
-    str, typer.Option("--user", help="Name of its user, who may use sudo.", metavar="NAME")
+    str, typer.Option("--user", help="Name of the user, who may use sudo.", metavar="NAME")
 ]
 PasswordFile = Annotated[
     Path | None,
     typer.Option(
         "--password-file",
-        help="File with the user's password.",
-        show_default="a random one, told where it is kept",
+        help="File with the password of the user.",
+        show_default="a random password",
         metavar="FILE",
     ),
 ]
@@ -47,7 +47,7 @@ AuthorizedKey = Annotated[
     Path | None,
     typer.Option(
         "--authorized-key",
-        help="Public key that the user lets in from the start.",
+        help="Public key file for the user's authorized_keys.",
         show_default="none",
         metavar="FILE",
     ),
@@ -56,16 +56,16 @@ Ready = Annotated[
     bool,
     typer.Option(
         "--ready/--bare",
-        help="With sudo that asks for no password and the user logged in at the console, or as a provider hands it over.",
+        help="Start prepared, with passwordless sudo and the user logged in at the console, or bare as delivered by a provider.",
     ),
 ]
-Version = Annotated[str, typer.Option("--macos", help="Its version of macOS.", metavar="VERSION")]
+Version = Annotated[str, typer.Option("--macos", help="Version of macOS.", metavar="VERSION")]
 BootSeconds = Annotated[
-    float, typer.Option("--boot-seconds", help="How long it is gone when it restarts.", min=0.1)
+    float, typer.Option("--boot-seconds", help="Duration of a restart.", min=0.1)
 ]
 
 
-def mac(  # noqa: PLR0913 - one parameter a flag
+def mac(  # noqa: PLR0913 - one parameter per flag
     *,
     root: Root,
     listen: Listen = LISTEN,
@@ -78,9 +78,9 @@ def mac(  # noqa: PLR0913 - one parameter a flag
     log_level: Level = LogLevel.WARNING,
     log_format: Format = LogFormat.AUTO,
 ) -> None:
-    """Run a simulated Mac behind a real SSH server, with a folder for its disk.
+    """Run a simulated Mac behind a real SSH server, with its disk in a folder.
 
-    Shell runs for real in it, and macOS' own programs answer from a model. Everything that runs on it ends with it. Needs Linux with bubblewrap; as root its files have real owners.
+    Shell commands run for real; the programs of macOS are simulated. All processes on the Mac end with it. Needs Linux with bubblewrap; as root, its files have real owners.
 
     \b
     Examples:
@@ -90,7 +90,7 @@ def mac(  # noqa: PLR0913 - one parameter a flag
       echo '[{"do": "cut-after", "match": "*launchctl*", "times": 1}]' > ./mac-1/.mac/faults.json
     """  # noqa: D301 - click keeps the lines of a paragraph that starts so
     from bramley.app import sim_mac
-    from bramley.app.listening import Address
+    from bramley.app.listen_address import Address
     from bramley.base import log
 
     log.configure(level=log_level, form=log_format)
@@ -104,16 +104,16 @@ def mac(  # noqa: PLR0913 - one parameter a flag
         macos_version=macos,
         boot_seconds=boot_seconds,
     )
-    sim_mac.run(settings, _tell)
+    sim_mac.run(settings, _print)
 
 
-def _tell(served: Served) -> None:
+def _print(served: Served) -> None:
     address = served.address
     typer.echo(
-        f"A simulated Mac runs; its disk is {served.root}\n"
+        f"Simulated Mac is running; its disk is {served.root}\n"
         f"  log in     ssh -p {address.port} {served.user}@{address.host}\n"
         f"  password   in {served.password_file}\n"
         f"  host key   {served.fingerprint}\n"
-        f"  faults     write them to {served.faults}\n"
+        f"  faults     configured in {served.faults}\n"
         "Stop it with Ctrl-C."
     )

@@ -1,6 +1,6 @@
-"""`tart-kubelet`: the agent on a Mac. Nothing is imported that this command line does not need: the agent stays small by it.
+"""`tart-kubelet`: the agent on a Mac. To keep the agent small, each command line imports only what it needs.
 
-Exit codes: 0 stopped as asked, 1 failed, 2 wrong usage or unusable configuration, 70 a bug of ours.
+Exit codes: 0 stopped by a signal, 1 failed, 2 wrong usage or unusable configuration, 70 a bug of ours.
 """
 
 from __future__ import annotations
@@ -14,9 +14,14 @@ from bramley.api.names import agent, flags
 from bramley.cli import agent_flags
 
 if TYPE_CHECKING:
-    from bramley.cli.agent_flags import Given
+    from bramley.cli.agent_flags import FlagValues
 
 LEASE = "lease"
+_IMPORT_ENVIRONMENT = {
+    "SSL_CERT_FILE": os.devnull,
+    "SSL_CERT_DIR": os.devnull,
+    "FROZENLIST_NO_EXTENSIONS": "1",
+}
 
 
 def run(arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> int:
@@ -33,10 +38,10 @@ def run(arguments: Sequence[str], environment: Mapping[str, str] | None = None) 
         return _run(given, variables, only_show=parsed.show_settings)
     except BrokenPipeError:
         raise
-    except Exception as error:  # noqa: BLE001 - people get a sentence, not a traceback
-        from bramley.cli import failing
+    except Exception as error:  # noqa: BLE001 - reported as one line, not as a traceback
+        from bramley.cli import failures
 
-        return failing.tell(agent.NAME, error)
+        return failures.report(agent.NAME, error)
 
 
 def _show_version() -> int:
@@ -46,7 +51,7 @@ def _show_version() -> int:
     return 0
 
 
-def _run(given: Given, variables: Mapping[str, str], *, only_show: bool) -> int:
+def _run(given: FlagValues, variables: Mapping[str, str], *, only_show: bool) -> int:
     from bramley.base import log
     from bramley.cli import agent_settings
 
@@ -58,28 +63,43 @@ def _run(given: Given, variables: Mapping[str, str], *, only_show: bool) -> int:
     log.configure(
         level=given.text(flags.AGENT_LOG_LEVEL),
         form=given.text(flags.AGENT_LOG_FORMAT),
-        # Where the property lists of existing Macs collect it.
+        # The property lists of existing Macs write it to a file.
         stream=sys.stdout,
     )
-    for name in agent_flags.without_effect(given):
-        log.get(__name__).warning("Flag has no effect", flag=name)
-    from bramley.cli import lean
-
-    lean.load_http()
+    for name in agent_flags.ignored_flags(given):
+        log.get(__name__).warning("Ignoring flag without effect", flag=name)
+    _import_http_library()
     from bramley.app import agent as process
 
-    explicit = not given.is_default(flags.KUBECONFIG) and given.told(flags.KUBECONFIG).startswith(
-        "-"
-    )
+    explicit = not given.is_default(flags.KUBECONFIG) and given.source_name(
+        flags.KUBECONFIG
+    ).startswith("-")
     kubeconfig = given.text(flags.KUBECONFIG) if explicit else None
     process.run(settings, kubeconfig=kubeconfig, environment=variables)
     return 0
 
 
-def _show(given: Given, effective: Mapping[str, str]) -> None:
+def _import_http_library() -> None:
+    """Import the HTTP library without two of its parts, which cost the agent three megabytes at import.
+
+    It would load every certificate authority of the system, while the agent trusts only that of its cluster, and a C++ runtime
+    for a small list type that also exists in Python. The environment of the process is the same afterwards.
+    """
+    before = {name: os.environ.get(name) for name in _IMPORT_ENVIRONMENT}
+    os.environ.update(_IMPORT_ENVIRONMENT)
+    try:
+        import bramley.kube.http  # noqa: F401 - imported for its side effect
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
+
+
+def _show(given: FlagValues, effective: Mapping[str, str]) -> None:
     rows = [
         (name, effective.get(name) or given.text(known.flag) or known.default, given.sources[name])
-        for known in agent_flags.everything()
+        for known in agent_flags.all_flags()
         for name in (known.flag.name,)
     ]
     names = max(len(name) for name, _, _ in rows)
@@ -89,7 +109,7 @@ def _show(given: Given, effective: Mapping[str, str]) -> None:
 
 
 def _print(line: str) -> None:
-    print(line)  # noqa: T201 - people asked for it
+    print(line)  # noqa: T201 - the output of the program
 
 
 def main() -> None:
@@ -98,7 +118,7 @@ def main() -> None:
         code = run(sys.argv[1:])
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read has seen enough; Python must not complain about it at its end.
+        # The reader closed the pipe; without this, Python would fail again when it flushes standard output at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
     sys.exit(code)

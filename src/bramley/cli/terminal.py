@@ -1,4 +1,4 @@
-"""The terminal that people look at: coloured unless they want none, and with signs that it can show."""
+"""The terminal of the user: its colours and the characters that it can show."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from rich.console import Console
 
-# What turns while something is waited for; the first looks better, and the other one everything can show.
-_TURNING, _TURNING_PLAINLY = "dots", "line"
+# Names of rich's spinners; the second one is plain ASCII.
+_SPINNER, _ASCII_SPINNER = "dots", "line"
 
 
 def console() -> Console:
-    """Return the terminal to print on; whoever sets NO_COLOR gets neither colours nor faint or bold letters."""
+    """Return the terminal to print on; with NO_COLOR, without colours and without bold or dim text."""
     from rich.console import Console
 
-    # rich itself leaves out the colours and keeps the rest.
-    painted: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
-    return Console(highlight=False, color_system=painted)
+    # rich itself would omit colours only.
+    color_system: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
+    return Console(highlight=False, color_system=color_system)
 
 
-def turning(on: Console) -> str:
-    """Return the name of a sign that turns, of letters that this terminal has."""
-    return _TURNING_PLAINLY if on.options.ascii_only else _TURNING
+def spinner(console: Console) -> str:
+    """Return the name of a spinner that the terminal can show."""
+    return _ASCII_SPINNER if console.options.ascii_only else _SPINNER

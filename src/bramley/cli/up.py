@@ -1,17 +1,21 @@
-"""`bramley up`: everything on one machine: a cluster in one process, simulated Macs beside it, and what to try with them."""
+"""`bramley up`: a whole cluster on one machine, with simulated Macs.
+
+It prints one screen: what runs, where the kubeconfig is, how each Mac starts, and a few commands to try. On a terminal it is
+coloured. Commands are never wrapped, so that they can be copied.
+"""
 
 from __future__ import annotations
 
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from bramley.api.names import groups
+from bramley.cli import terminal
 from bramley.cli.apiserver import effective, shown
 from bramley.cli.options import (
     LISTEN,
@@ -29,45 +33,21 @@ from bramley.cli.options import (
     ShowSettings,
     show,
 )
-from bramley.cli.screen import Screen
 
 if TYPE_CHECKING:
     from bramley.app.apiserver import Settings
-    from bramley.app.up import MacSettings
+    from bramley.app.listen_address import Address
+    from bramley.app.up import MacSettings, Progress
 
 MACS_FOLDER = "macs"
 BARE_MACS_FOLDER = "bootstrapped-macs"
-# As `bramley up` calls the Pod that it starts.
+# The name of the Pod that runs on the simulated Macs, as `app.macs` starts it; that module is not loaded here.
 SAMPLE = "sample"
+TUTORIAL = "docs/tutorial/first-steps.md"
+GOOD, BAD, COMMAND, FAINT = "bold green", "bold red", "cyan", "dim"
 
-POOL = f"""\
-apiVersion: {groups.RUNNERS}/{groups.VERSION}
-kind: RunnerPool
-metadata:
-  name: demo
-spec:
-  replicas: 2
-  image: ghcr.io/example/macos-runner:latest
-  fleetSelector: demo
-  dispatchLabel: demo-macos
-  runnerLabels: [self-hosted, macOS, ARM64]
-"""
-
-# A machine that nobody runs anything on; enough for the scheduler.
-NODE = """\
-apiVersion: v1
-kind: Node
-metadata:
-  name: pretended-1
-  labels: {kubernetes.io/hostname: pretended-1, kubernetes.io/os: linux}
-status:
-  capacity: {cpu: "8", memory: 16Gi, pods: "10"}
-  allocatable: {cpu: "8", memory: 16Gi, pods: "10"}
-  conditions: [{type: Ready, status: "True"}]
-"""
-
-_SCHEDULED = "--for condition=PodScheduled"
-_RUNNING = "--for 'jsonpath={.status.phase}=Running' --timeout 2m"
+# A text and its style; several of them make a line.
+Part = tuple[str, str]
 
 
 def up(  # noqa: PLR0913 - one parameter a flag
@@ -83,9 +63,9 @@ def up(  # noqa: PLR0913 - one parameter a flag
     log_format: Format = LogFormat.AUTO,
     show_settings: ShowSettings = False,
 ) -> None:
-    """Start everything on this machine and print what to try next.
+    """Start a cluster with simulated Macs on this machine and print commands to try.
 
-    Simulated Macs join with real agents, and one of them runs a sample Pod; no Mac is needed, and none is touched.
+    Each simulated Mac joins with a real agent, and one of them runs a sample Pod. No real Mac is needed or changed.
 
     \b
     Examples:
@@ -104,93 +84,118 @@ def up(  # noqa: PLR0913 - one parameter a flag
     from bramley.base import log
 
     log.configure(level=log_level, form=log_format)
-    # Without any there is no kind of them, either.
-    chosen = mac_settings(settings.data_dir, macs, bootstrap=bootstrap and macs > 0)
-    if chosen.are_of_concern:
-        _with_macs(settings, chosen)
-    else:
-        _alone(settings)
-
-
-def _alone(settings: Settings) -> None:
-    from bramley.app import apiserver as process
-
-    process.run(settings, started=_screen(settings, 0).started)
-
-
-def _with_macs(settings: Settings, macs: MacSettings) -> None:
     from bramley.app import up as process
 
-    screen = _screen(settings, macs.count)
-    process.run(process.Settings(settings, macs), process.Teller(screen.started, screen.hear))
+    # Bare Macs have their own folder; without any Macs the kind does not matter.
+    chosen = mac_settings(settings.data_dir, macs, bootstrap=bootstrap and macs > 0)
+    commands = commands_to_try(settings.kubeconfig, _program(), macs=macs)
+    screen = Screen(settings, macs=macs, commands=commands)
+    process.run(
+        process.Settings(settings, chosen),
+        on_serving=screen.on_serving,
+        on_progress=screen.on_progress,
+    )
 
 
 def mac_settings(data: Path, count: int, *, bootstrap: bool) -> MacSettings:
-    """Return where the Macs are kept below the data folder, and where those of the other kind are."""
+    """Return the settings of the Macs, whose kind has its own folder below the data folder."""
     from bramley.app.up import MacSettings
 
     own, other = data / MACS_FOLDER, data / BARE_MACS_FOLDER
     if bootstrap:
         own, other = other, own
-    return MacSettings(own, count, bootstrap=bootstrap, elsewhere=other)
+    return MacSettings(own, count, bootstrap=bootstrap, other_folder=other)
 
 
-def _screen(settings: Settings, macs: int) -> Screen:
-    return Screen(settings, macs=macs, steps=next_steps(settings.kubeconfig, _program(), macs=macs))
-
-
-def next_steps(kubeconfig: Path, program: str, *, macs: int = MACS) -> Iterator[tuple[str, str]]:
-    """Yield what to try, as a sentence and the command for it; in this order each one works."""
-    yield (
-        "Use this server in a second terminal",
-        f"export KUBECONFIG={shlex.quote(str(kubeconfig))}",
-    )
-    yield "See what is there", "kubectl get namespaces"
+def commands_to_try(kubeconfig: Path, program: str, *, macs: int = MACS) -> Iterator[str]:
+    """Yield at most six commands; in this order each one works."""
+    yield f"export KUBECONFIG={shlex.quote(str(kubeconfig))}"
     if macs:
-        yield from _steps_with_macs()
-    yield from _steps_with_a_deployment()
-    yield "Teach it our kinds", f"{program} crds | kubectl apply -f -"
-    yield "Ask for a pool of runners", f"kubectl apply -f - <<'END'\n{POOL}END"
-    yield "Watch it in the background", "kubectl get runnerpools --watch &"
-    patch = """kubectl patch runnerpool demo --type merge --patch '{"spec":{"replicas":3}}'"""
-    yield "Change it, and see the watch tell", patch
-    yield "Let it go", "kubectl delete runnerpool demo"
-    yield "End the watch", "kill $!"
+        yield "kubectl get nodes"
+        yield f"kubectl wait pod {SAMPLE} --for 'jsonpath={{.status.phase}}=Running' --timeout 2m"
+        yield f"kubectl logs {SAMPLE}"
+    else:
+        yield "kubectl get namespaces"
+        yield "kubectl create deployment web --image nginx"
+        yield "kubectl get deployments,replicasets,pods"
+    yield f"{program} crds | kubectl apply -f -"
+    yield "kubectl explain runnerpool.spec"
 
 
-def _steps_with_macs() -> Iterator[tuple[str, str]]:
-    yield "See the Macs", "kubectl get nodes -o wide"
-    yield (
-        "Watch the sample Pod in the background: a virtual machine of its own",
-        "kubectl get pods -w &",
-    )
-    yield "Wait until it works", f"kubectl wait pod {SAMPLE} {_RUNNING}"
-    yield "Read what it says; -f follows it to its end", f"kubectl logs {SAMPLE}"
-    yield "See where it is and what became of it", f"kubectl describe pod {SAMPLE}"
-    top = f"for try in $(seq 90); do kubectl top pod {SAMPLE} 2>/dev/null && break; sleep 1; done"
-    yield "See what it uses, as soon as that was measured", top
-    yield "End the watch", "kill $!"
-    yield "End it early: its machine is shut down and deleted", f"kubectl delete pod {SAMPLE}"
+class Screen:
+    """Prints one start; the commands to try come when every Mac is Ready or has failed."""
+
+    def __init__(self, settings: Settings, *, macs: int, commands: Iterable[str]) -> None:
+        self._settings = settings
+        self._macs = macs
+        self._commands = commands
+        self._ready = 0
+        self._failed = 0
+        self._print = _rich_printer() if sys.stdout.isatty() else _print_plain
+
+    def on_serving(self, address: Address) -> None:
+        """Print where the server and its files are."""
+        settings = self._settings
+        self._print_row("API server", address.url)
+        self._print_row("Kubeconfig", f"{settings.kubeconfig} (administrator)")
+        self._print_row("Data", str(settings.data_dir))
+        if self._macs:
+            self._print_row("Macs", f"starting {self._macs} simulated, each with a real agent")
+        else:
+            self._print_commands()
+
+    def on_progress(self, progress: Progress) -> None:
+        """Print how the start of a Mac went, and after the last one the commands to try."""
+        from bramley.app.up import MacFailed, StepDone, Waiting
+
+        if isinstance(progress, Waiting):
+            self._print_row("Macs", progress.operation, FAINT)
+            return
+        if isinstance(progress, StepDone):
+            # Only steps with changes: a Mac that was bootstrapped before has sixteen without any.
+            if progress.changed:
+                self._print_row(progress.name, f"{progress.step}: {progress.changed} done", FAINT)
+            return
+        if isinstance(progress, MacFailed):
+            self._failed += 1
+            self._print_row(progress.name, f"failed to start: {progress.reason}", BAD)
+        else:
+            self._ready += 1
+            message = f"Ready after {progress.after.total_seconds():.1f} s"
+            self._print_row(progress.name, f"{message} ({self._ready} of {self._macs})")
+        if self._ready + self._failed == self._macs:
+            self._print_commands()
+
+    def _print_row(self, name: str, value: str, style: str = GOOD) -> None:
+        self._print((f"{name:<10}  ", style), (value, ""))
+
+    def _print_commands(self) -> None:
+        self._print()
+        self._print(("Try in a second terminal:", FAINT))
+        for command in self._commands:
+            self._print(("  ", ""), (command, COMMAND))
+        self._print()
+        self._print((f"More: {TUTORIAL}. Stop with Ctrl-C; the data is kept.", FAINT))
 
 
-def _steps_with_a_deployment() -> Iterator[tuple[str, str]]:
-    deployment = "kubectl create deployment web --image nginx --replicas 2"
-    yield "Ask for something by a Deployment", deployment
-    yield (
-        "Pretend that a machine joined that could run it",
-        f"kubectl apply -f - <<'END'\n{NODE}END",
-    )
-    yield "Wait until the scheduler has seen it", f"kubectl wait pod -l app=web {_SCHEDULED}"
-    yield "See where its Pods went", "kubectl get pods -o wide"
-    yield "Roll it over to another image", "kubectl set image deployment/web nginx=nginx:2"
-    drain = "kubectl drain pretended-1 --grace-period 0"
-    yield "Clear the Node, without waiting for Pods to stop", drain
-    yield "Ask what somebody may do", "kubectl auth can-i create pods"
-    yield "Let it all go", "kubectl delete deployment/web node/pretended-1"
+def _print_plain(*parts: Part) -> None:
+    typer.echo("".join(text for text, _ in parts))
+    sys.stdout.flush()
+
+
+def _rich_printer() -> Callable[..., None]:
+    from rich.text import Text
+
+    console = terminal.console()
+
+    def print_parts(*parts: Part) -> None:
+        console.print(Text.assemble(*parts), soft_wrap=True)
+
+    return print_parts
 
 
 def _program() -> str:
-    """Return how the person in front can call us: by name if it is on the PATH, else by its place."""
+    """Return the command that runs this program: its name if it is on the PATH, otherwise its path."""
     own = Path(sys.argv[0]).absolute()
     found = shutil.which("bramley")
     return "bramley" if found and Path(found).absolute() == own else shlex.quote(str(own))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from bramley.app import apiserver, cluster
-from bramley.app.listening import Address
+from bramley.app import apiserver, embedded
+from bramley.app.listen_address import Address
 from tests.contract.node_loss import timings
 
 
@@ -17,9 +17,9 @@ def main(folder: Path) -> None:
         listen=Address("127.0.0.1", 0),
         kubeconfig=folder / "kubeconfig",
         api=timings.API,
-        cluster=cluster.Settings(timings=timings.OURS),
+        controllers=embedded.ControllerSettings(timings=timings.OURS),
     )
-    apiserver.run(settings, started=lambda _: (folder / "ready").touch())
+    apiserver.run(settings, on_serving=lambda _: (folder / "ready").touch())
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from bramley.api.names import host
 from bramley.app.agent_bundle.archive import Archive
 from tools.agent_bundle.linux import AgentArchives
 
-PATIENCE_SECONDS = 300
+TIMEOUT_SECONDS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Installed:
         unfinished = folder.with_name(f"{folder.name}.new")
         unfinished.mkdir(parents=True)
         command = ["tar", "-xzf", str(archive.path), "-C", str(unfinished)]
-        subprocess.run(command, check=True, timeout=PATIENCE_SECONDS)
+        subprocess.run(command, check=True, timeout=TIMEOUT_SECONDS)
         unfinished.rename(folder)
 
 
@@ -67,6 +67,6 @@ def run(*command: Path | str, cwd: Path) -> subprocess.CompletedProcess[str]:
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=PATIENCE_SECONDS,
+        timeout=TIMEOUT_SECONDS,
         check=False,
     )

@@ -37,7 +37,7 @@ def installed(archives: AgentArchives, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture
 def in_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Build as somebody else would: another place, another habit of modes, other hashes of texts."""
+    """Build in another folder, with another umask and another hash seed."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONHASHSEED", "4711")
     before = os.umask(0o077)
@@ -81,17 +81,19 @@ def test_everything_the_agent_loads_lies_in_its_two_folders(installed: Installed
     library, root = installed.release / "lib", installed.of(host.AGENT_ROOT)
     before = list(file_names(root))
 
-    done = run(installed.python, "-I", "-S", "-B", HERE / "everything.py", library, cwd=Path("/"))
+    done = run(installed.python, "-I", "-S", "-B", HERE / "import_all.py", library, cwd=Path("/"))
 
     assert done.stderr == ""
-    told = json.loads(done.stdout)
-    assert [each for each in told["sources"] if not Path(each).is_relative_to(root)] == []
+    report = json.loads(done.stdout)
+    assert [each for each in report["sources"] if not Path(each).is_relative_to(root)] == []
     assert {f"{library}/bramley/{each}" for each in ("app/agent.py", "kube/http.py")} <= set(
-        told["sources"]
+        report["sources"]
     )
     elsewhere = [Path(sys.base_prefix, "lib"), Path(sys.prefix), ROOT]
     if sys.base_prefix != "/usr":
-        mapped = [each for each in told["mapped"] if any(map(Path(each).is_relative_to, elsewhere))]
+        mapped = [
+            each for each in report["mapped"] if any(map(Path(each).is_relative_to, elsewhere))
+        ]
         assert mapped == []
     # And it stays as it was unpacked.
     assert list(file_names(root)) == before
@@ -99,16 +101,16 @@ def test_everything_the_agent_loads_lies_in_its_two_folders(installed: Installed
 
 def test_modules_are_taken_compiled_as_they_came(installed: Installed) -> None:
     library = installed.release / "lib"
-    asked = f"import sys; sys.path.append({str(library)!r}); import bramley.agent.host as found; print(found.__cached__)"
+    command = f"import sys; sys.path.append({str(library)!r}); import bramley.agent.host as found; print(found.__cached__)"
 
-    done = run(installed.python, "-I", "-S", "-B", "-v", "-c", asked, cwd=Path("/"))
+    done = run(installed.python, "-I", "-S", "-B", "-v", "-c", command, cwd=Path("/"))
 
     compiled = done.stdout.strip()
     assert Path(compiled).is_file()
     assert f"# code object from {compiled!r}" in done.stderr or f"matches {compiled}" in done.stderr
 
 
-def test_no_note_tells_where_it_was_built(installed: Installed) -> None:
+def test_no_file_names_the_folder_of_the_build(installed: Installed) -> None:
     names = [Path(name).name for name in file_names(installed.release)]
 
     assert {"RECORD", "INSTALLER", "direct_url.json"}.isdisjoint(names)

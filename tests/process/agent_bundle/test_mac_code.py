@@ -45,15 +45,15 @@ def made(
 
 def test_every_native_file_is_for_apple_silicon_and_none_for_linux(made: Archive) -> None:
     with tarfile.open(made.path) as archive:
-        told = {one.name: _head(archive, one) for one in archive if one.isreg()}
+        heads = {one.name: _head(archive, one) for one in archive if one.isreg()}
 
-    found = {name: native_platforms(head) for name, head in told.items()}
+    found = {name: native_platforms(head) for name, head in heads.items()}
     machines = {name: machine for name, machine in found.items() if machine}
     assert all("macos-arm64" in machine for machine in machines.values())
-    # The parts that the agent would be slow without, or could not run without.
+    # Packages with native modules that the agent needs.
     libraries = {name.split("/")[1] for name in machines}
     assert {"msgspec", "aiohttp", "yaml"} <= libraries
-    assert not any("-linux-" in name for name in told)
+    assert not any("-linux-" in name for name in heads)
 
 
 def _head(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
@@ -78,9 +78,9 @@ def test_it_holds_what_the_agent_imports(made: Archive) -> None:
 def test_it_starts_with_the_interpreter_it_was_built_for(
     made: Archive, interpreter: Archive
 ) -> None:
-    told = agent_archive.read(made.path, Kind.CODE)
+    manifest = agent_archive.read(made.path, Kind.CODE)
 
-    told.require_interpreter(agent_archive.read(interpreter.path, Kind.INTERPRETER))
+    manifest.require_interpreter(agent_archive.read(interpreter.path, Kind.INTERPRETER))
     with tarfile.open(made.path) as archive:
         held = archive.extractfile("bin/tart-kubelet")
         assert held

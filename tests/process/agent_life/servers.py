@@ -46,7 +46,7 @@ def real(cluster: RealCluster, folder: Path) -> Iterator[Server]:
 def _keeping(server: Server, folder: Path) -> Iterator[None]:
     """Let agents have the tokens of the Pods on their Nodes, as long as those are there."""
     asyncio.run(_share(server))
-    command = [str(BRAMLEY), "agent-access", "keep", "--kubeconfig", str(server.kubeconfig)]
+    command = [str(BRAMLEY), "agent-access", "controller", "--kubeconfig", str(server.kubeconfig)]
     with (folder / "keep.log").open("wb") as log:
         keeper = subprocess.Popen(command, stdout=log, stderr=log)
     try:

@@ -82,7 +82,7 @@ def test_kill_at_any_step_of_a_restore_leaves_the_old_or_the_new_state(tmp_path:
     a_folder(tmp_path / "source", "new")
     a_folder(tmp_path / "pristine", "old")
     file = tmp_path / "backup"
-    backup.of_folder(tmp_path / "source", file)
+    backup.back_up_folder(tmp_path / "source", file)
     found, step, cut = [], 0, True
     while cut:
         step += 1
@@ -106,7 +106,7 @@ def test_kill_at_any_step_of_a_restore_leaves_the_old_or_the_new_state(tmp_path:
 def test_kill_at_any_step_of_a_backup_leaves_no_half_of_it(tmp_path: Path) -> None:
     a_folder(tmp_path / "source", "new")
     file, step = tmp_path / "backup", 1
-    while killed_at(step, lambda: backup.of_folder(tmp_path / "source", file)):
+    while killed_at(step, lambda: backup.back_up_folder(tmp_path / "source", file)):
         if file.exists():
             archives.check(file)
             file.unlink()

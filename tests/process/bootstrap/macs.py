@@ -18,11 +18,11 @@ from typing import Any
 from bramley.api.names import host as places
 from bramley.app import bootstrapped_macs, sim_mac
 from bramley.app.agent_bundle.agent_archives import AgentArchives
-from bramley.app.bootstrapped_macs import Brought, Fleet
+from bramley.app.bootstrapped_macs import AgentArtifacts, Fleet
 from bramley.app.listen_address import Address
 from bramley.app.up import Progress
 from bramley.base.clock import SystemClock
-from bramley.host.artifacts import Artifact, Depot
+from bramley.host.artifacts import Artifact, ArtifactStore
 from bramley.host.ssh import SshConnection
 from bramley.host.step import Step
 from bramley.kube import config_loader
@@ -75,16 +75,16 @@ class Place:
     """A server, and the archives that all its Macs get: made once, since sources may change while tests run."""
 
     kubeconfig: Path
-    pair: AgentArchives
+    archives: AgentArchives
 
-    async def bring(self, folder: Path) -> Brought:
-        depot, tart = Depot(), folder / "tart.tar.gz"
+    async def artifacts(self, folder: Path) -> AgentArtifacts:
+        store, tart = ArtifactStore(), folder / "tart.tar.gz"
         tart.write_bytes(tart_bundle.archive())
-        return Brought(
-            depot,
-            tart=await depot.take(tart, name="tart", version=tart_bundle.VERSION),
-            interpreter=await bootstrapped_macs._taken(depot, self.pair.interpreter),
-            agent=await bootstrapped_macs._taken(depot, self.pair.code),
+        return AgentArtifacts(
+            store,
+            tart=await store.load(tart, name="tart", version=tart_bundle.VERSION),
+            interpreter=await bootstrapped_macs._add(store, self.archives.interpreter),
+            agent=await bootstrapped_macs._add(store, self.archives.code),
         )
 
 
@@ -98,10 +98,10 @@ async def bare(place: Place, root: Path, tell: Callable[[Progress], None]) -> As
         root=root, listen=Address("127.0.0.1", 0), password_file=password, boot_seconds=2.0
     )
     async with Client(HttpTransport(found), clock=clock) as kube:
-        brought = await place.bring(root.parent)
-        fleet = Fleet(kube, found, brought, clock, tell)
+        artifacts = await place.artifacts(root.parent)
+        fleet = Fleet(kube, found, artifacts, clock, tell)
         async with sim_mac.host(settings) as served:
-            bootstrapped_macs._give_images(served)
+            bootstrapped_macs._write_tart_script(served)
             yield Mac(served, fleet, await fleet.steps(served, root.name), root.name)
 
 

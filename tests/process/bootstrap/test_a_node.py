@@ -18,7 +18,6 @@ import pytest
 from bramley.api.core import Node, Pod
 from bramley.api.names import host, labels
 from bramley.app import macs
-from bramley.app import macs
 from bramley.base import errors
 from bramley.host import converge
 from bramley.host.converge import CommandStarted, Progress, Report
@@ -168,10 +167,10 @@ def test_an_update_of_the_agent_leaves_its_vms_and_all_other_parts_alone(
 
     async def story() -> None:
         await start_pod(mac, survivor)
-        depot, before = mac.fleet.brought.depot, mac.stamps()
+        store, before = mac.fleet.artifacts.store, mac.stamps()
         vm, agent = vm_of(survivor), mac.agent()
-        path, version = newer_agent(mac.fleet.brought.agent, tmp_path)
-        artifact = await depot.take(path, name="tart-kubelet", version=version)
+        path, version = newer_agent(mac.fleet.artifacts.agent, tmp_path)
+        artifact = await store.load(path, name="tart-kubelet", version=version)
         since = moment(mac)
         async with mac.connected() as line:
             report = await converge.apply(line, mac.with_artifact("agent", artifact))
@@ -226,7 +225,7 @@ def test_tart_stays_whatever_is_brought(whole: Made, tmp_path: Path, *, is_runni
     async def story() -> None:
         if is_running:
             await start_pod(mac, "with-tart")
-        newer = await mac.fleet.brought.depot.take(tmp_path / "tart", name="tart", version="99.0.0")
+        newer = await mac.fleet.artifacts.store.load(tmp_path / "tart", name="tart", version="99.0.0")
         async with mac.connected() as line:
             report = await converge.apply(line, mac.with_artifact("tart", newer))
         assert not report.is_changed

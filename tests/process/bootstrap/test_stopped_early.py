@@ -1,4 +1,4 @@
-"""Whoever stops `bramley up --bootstrap` while the agent's archives are made does not wait for them, and nothing of them stays."""
+"""Stopping `bramley up --bootstrap` while it builds the agent's archives does not wait for them and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 
 from bramley.app.agent_bundle import agent_archives
 from bramley.app.bootstrapped_macs import ARCHIVES, BootstrappedMacs
-from bramley.app.up import MacSettings, News, Waiting
+from bramley.app.up import MacSettings, Progress, Waiting
 from bramley.base.clock import SystemClock
 from bramley.base.errors import BadConfiguration
 from tests.process.bootstrap.kept import until
 
 
-async def test_archives_that_nobody_waits_for_any_more_leave_nothing(
+async def test_stopped_build_of_archives_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scratch, cache = tmp_path / "scratch", tmp_path / "macs" / ARCHIVES
@@ -24,23 +24,23 @@ async def test_archives_that_nobody_waits_for_any_more_leave_nothing(
     cache.mkdir(parents=True)
     monkeypatch.setenv("TMPDIR", str(scratch))
     macs = BootstrappedMacs(MacSettings(tmp_path / "macs"), tmp_path / "none", clock=SystemClock())
-    news: list[News] = []
+    events: list[Progress] = []
 
     async def is_made() -> bool:
         return any(scratch.glob("agent-bundle-*/stage")) and any(cache.glob(".making-*"))
 
     async with asyncio.TaskGroup() as group:
-        bringing = group.create_task(macs._brought(news.append))
+        building = group.create_task(macs._artifacts(events.append))
         await until(is_made)
         macs.stop()
 
-    assert bringing.result() is None
-    # They are made, so it is told that this takes long.
-    assert [type(one) for one in news] == [Waiting]
+    assert building.result() is None
+    # The long build is reported.
+    assert [type(event) for event in events] == [Waiting]
     assert [*scratch.iterdir(), *cache.iterdir()] == []
 
 
-async def test_a_folder_that_cannot_hold_them_is_told_by_its_name(tmp_path: Path) -> None:
+async def test_unusable_cache_folder_is_named_in_the_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
 
     with pytest.raises(BadConfiguration, match="file"):

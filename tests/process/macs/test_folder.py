@@ -25,7 +25,7 @@ def mac(tmp_path: Path) -> MacFolder:
     return made
 
 
-def said(mac: MacFolder, *argv: str) -> subprocess.CompletedProcess[str]:
+def run(mac: MacFolder, *argv: str) -> subprocess.CompletedProcess[str]:
     environment = mac.environment()
     program = shutil.which(argv[0], path=environment["PATH"])
     assert program is not None
@@ -39,37 +39,37 @@ def said(mac: MacFolder, *argv: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_session_is_told_lost_and_brought_back_by_a_kick(mac: MacFolder) -> None:
-    assert "session = Aqua" in said(mac, *PRINT).stdout
+def test_a_lost_session_is_reported_and_restored_by_kickstart(mac: MacFolder) -> None:
+    assert "session = Aqua" in run(mac, *PRINT).stdout
     lost = mac.root / shim.NO_SESSION
     lost.parent.mkdir(parents=True, exist_ok=True)
     lost.touch()
-    assert said(mac, *PRINT).returncode == 113
+    assert run(mac, *PRINT).returncode == 113
 
-    assert said(mac, *KICK).returncode == 0
+    assert run(mac, *KICK).returncode == 0
 
-    assert said(mac, *PRINT).returncode == 0
+    assert run(mac, *PRINT).returncode == 0
     assert (mac.root / shim.KICKS).read_text() == " ".join(["launchctl", *KICK[3:]]) + "\n"
 
 
-def test_a_kick_brings_no_session_where_nobody_is_logged_in_by_itself(mac: MacFolder) -> None:
+def test_kickstart_restores_no_session_without_automatic_login(mac: MacFolder) -> None:
     (mac.root / shim.NO_LOGIN).touch()
 
-    assert said(mac, *KICK).returncode == 0
+    assert run(mac, *KICK).returncode == 0
 
-    assert said(mac, *PRINT).returncode == 113
+    assert run(mac, *PRINT).returncode == 113
 
 
 def test_a_hang_up_is_noted_and_changes_nothing(mac: MacFolder) -> None:
-    assert said(mac, "sudo", "-n", "killall", "-HUP", "loginwindow").returncode == 0
+    assert run(mac, "sudo", "-n", "killall", "-HUP", "loginwindow").returncode == 0
 
     assert (mac.root / shim.KICKS).read_text() == "killall -HUP loginwindow\n"
 
 
 def test_only_root_may_kick_and_root_has_only_this_mac_s_programs(mac: MacFolder) -> None:
-    assert said(mac, *KICK[2:]).returncode == 1
+    assert run(mac, *KICK[2:]).returncode == 1
 
-    refused = said(mac, "sudo", "-n", sys.executable, "-c", "print('reached')")
+    refused = run(mac, "sudo", "-n", sys.executable, "-c", "print('reached')")
 
     assert refused.returncode == 1
     assert "command not found" in refused.stderr
@@ -85,30 +85,30 @@ def test_its_programs_hide_those_of_the_machine_they_run_on(mac: MacFolder) -> N
     for name in ("launchctl", "sudo", "killall", "tailscale", "tart"):
         assert not (mac.programs / name).is_symlink()
     assert shutil.which("python3", path=path) is None
-    assert said(mac, "tailscale", "ip", "-4").stdout == "100.64.0.11\n"
+    assert run(mac, "tailscale", "ip", "-4").stdout == "100.64.0.11\n"
 
 
 def test_its_tart_keeps_to_its_own_home(mac: MacFolder) -> None:
-    assert said(mac, "tart", "create", "--linux", "vm").returncode == 0
+    assert run(mac, "tart", "create", "--linux", "vm").returncode == 0
 
-    assert said(mac, "tart", "list", "-q").stdout == "vm\n"
+    assert run(mac, "tart", "list", "-q").stdout == "vm\n"
     assert (mac.folders.tart_home / "vms" / "vm").is_dir()
 
 
-def test_its_processes_are_known_and_a_person_s_are_not(mac: MacFolder) -> None:
-    said(mac, "tart", "create", "--linux", "vm")
+def test_processes_of_the_mac_are_found_and_those_of_a_user_are_not(mac: MacFolder) -> None:
+    run(mac, "tart", "create", "--linux", "vm")
     environment = {**mac.environment(), "PATH": os.environ["PATH"]}
-    run = subprocess.Popen([mac.programs / "tart", "run", "vm"], env=environment)
+    vm = subprocess.Popen([mac.programs / "tart", "run", "vm"], env=environment)
     mac.log.touch()
     person = subprocess.Popen(["tail", "-f", str(mac.log)], stdout=subprocess.DEVNULL)
     try:
         until(lambda: len(mac.vms()) == 2)
 
-        assert run.pid in mac.vms()
+        assert vm.pid in mac.vms()
         assert person.pid not in mac.processes()
         assert mac.agents() == []
     finally:
-        for process in (run, person):
+        for process in (vm, person):
             process.kill()
             process.wait()
     until(lambda: mac.processes() == [])
@@ -131,9 +131,9 @@ def test_a_call_of_tart_that_ends_by_itself_holds_no_vm(mac: MacFolder) -> None:
 
 
 def test_a_mac_that_is_laid_out_again_keeps_its_disk(mac: MacFolder) -> None:
-    said(mac, "tart", "create", "--linux", "vm")
+    run(mac, "tart", "create", "--linux", "vm")
 
     mac.lay_out({"scale": 0.01, "version": "2.35.0"})
 
-    assert said(mac, "tart", "list", "-q").stdout == "vm\n"
-    assert said(mac, "tart", "--version").stdout == "2.35.0\n"
+    assert run(mac, "tart", "list", "-q").stdout == "vm\n"
+    assert run(mac, "tart", "--version").stdout == "2.35.0\n"

@@ -13,17 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from bramley.app import macs
-from bramley.app import macs
 from bramley.sim.mac.folder import MacFolder
-from tests.process.beside import in_a_thread
 from tests.process.serving.processes import PATIENCE, Bramley, running, until
+from tests.process.threaded import in_a_thread
 
 PODS = "/api/v1/namespaces/default/pods"
 
 
 @contextmanager
 def up(place: Path, *, macs: int) -> Iterator[Bramley]:
-    """Run it until the Macs have come up or failed."""
+    """Run it until the Macs are Ready or have failed."""
     try:
         with running(place, "--macs", str(macs), command="up") as server:
             until(lambda: "Ctrl-C" in server.out.read_text())
@@ -65,7 +64,11 @@ def test_macs_join_and_run_the_sample_and_other_pods_to_their_end(tmp_path: Path
         assert stat.S_IMODE(kubeconfig.stat().st_mode) == 0o600
 
         until(lambda: phase(server) == "Running")
-        mine = {**macs.SAMPLE_POD, "metadata": {"name": "mine"}, "spec": dict(macs.SAMPLE_POD["spec"])}
+        mine = {
+            **macs.SAMPLE_POD,
+            "metadata": {"name": "mine"},
+            "spec": dict(macs.SAMPLE_POD["spec"]),
+        }
         script = {"BRAMLEY_SIM_WORK": "1", "BRAMLEY_SIM_CODE": "3"}
         mine["spec"]["containers"] = [
             {
@@ -96,7 +99,7 @@ def test_a_signal_ends_macs_and_vms_before_the_server(tmp_path: Path) -> None:
 
 
 @in_a_thread
-def test_what_a_killed_start_left_does_not_hold_up_the_next_one(tmp_path: Path) -> None:
+def test_processes_of_a_killed_start_do_not_block_the_next_one(tmp_path: Path) -> None:
     with up(tmp_path, macs=1) as server:
         until(lambda: phase(server) == "Running")
         server.stop(signal.SIGKILL)
@@ -110,7 +113,7 @@ def test_what_a_killed_start_left_does_not_hold_up_the_next_one(tmp_path: Path) 
 
 
 @in_a_thread
-def test_a_mac_that_fails_is_told_and_the_others_come_up(tmp_path: Path) -> None:
+def test_a_failed_mac_is_reported_and_the_others_start(tmp_path: Path) -> None:
     place = tmp_path / "data" / "macs"
     place.mkdir(parents=True, mode=0o700)
     (tmp_path / "data").chmod(0o700)
@@ -119,20 +122,20 @@ def test_a_mac_that_fails_is_told_and_the_others_come_up(tmp_path: Path) -> None
     with up(tmp_path, macs=2) as server:
         printed = server.out.read_text()
 
-    assert "mac-1       did not come up: " in printed
+    assert "mac-1       failed to start: " in printed
     assert "mac-2       Ready after" in printed
     assert "kubectl get nodes" in printed
 
 
 @in_a_thread
-def test_an_agent_that_ends_is_told_and_started_again(tmp_path: Path) -> None:
+def test_an_agent_that_exits_is_logged_and_restarted(tmp_path: Path) -> None:
     with up(tmp_path, macs=1) as server:
         mac = MacFolder(tmp_path / "data" / "macs" / "mac-1")
         first = until(lambda: only(mac.agents()))
 
         os.kill(first, signal.SIGKILL)
 
-        until(lambda: "Agent ended" in server.err.read_text())
+        until(lambda: "Agent exited" in server.err.read_text())
         until(lambda: set(mac.agents()) - {first})
 
 
@@ -145,7 +148,11 @@ def only(pids: list[int]) -> int:
 def test_fewer_macs_than_before_leave_no_node_and_no_pod_behind(tmp_path: Path) -> None:
     with up(tmp_path, macs=2) as server:
         assert nodes(server) == ["mac-1", "mac-2"]
-        bound = {**macs.SAMPLE_POD, "metadata": {"name": "bound"}, "spec": dict(macs.SAMPLE_POD["spec"])}
+        bound = {
+            **macs.SAMPLE_POD,
+            "metadata": {"name": "bound"},
+            "spec": dict(macs.SAMPLE_POD["spec"]),
+        }
         bound["spec"]["nodeName"] = "mac-2"
         assert server.request("POST", PODS, bound)[0] == 201
         until(lambda: phase(server, "bound") == "Running")
@@ -157,7 +164,7 @@ def test_fewer_macs_than_before_leave_no_node_and_no_pod_behind(tmp_path: Path) 
 
 
 @in_a_thread
-def test_macs_that_begin_bare_take_the_place_of_those_before(tmp_path: Path) -> None:
+def test_bare_macs_replace_those_of_an_earlier_start(tmp_path: Path) -> None:
     folder = tmp_path / "data" / "macs"
     with up(tmp_path, macs=0) as server:
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "mac-9"}}
@@ -177,7 +184,7 @@ def test_macs_that_begin_bare_take_the_place_of_those_before(tmp_path: Path) -> 
 
 
 @in_a_thread
-def test_no_macs_are_made_where_none_are_wanted(tmp_path: Path) -> None:
+def test_zero_macs_create_no_folder(tmp_path: Path) -> None:
     with up(tmp_path, macs=0) as server:
         printed = server.out.read_text()
 
@@ -187,7 +194,7 @@ def test_no_macs_are_made_where_none_are_wanted(tmp_path: Path) -> None:
 
 
 @in_a_thread
-def test_an_agent_imports_nothing_from_the_folder_that_somebody_stands_in(tmp_path: Path) -> None:
+def test_an_agent_imports_nothing_from_the_current_folder(tmp_path: Path) -> None:
     (tmp_path / "argparse.py").write_text("raise SystemExit(9)")
 
     command = [*macs.agent_command(MacFolder(tmp_path / "mac-1")), "--version"]

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from bramley.apiserver.auth.signing import FILE
+from bramley.apiserver.auth.signing_keys import FILE
 from bramley.apiserver.pki.tls import Certificates, Identity
-from tests.process.beside import in_a_thread
+from tests.process.threaded import in_a_thread
 from tests.process.serving.processes import Bramley, running
 
 SELF = "/apis/authentication.k8s.io/v1/selfsubjectreviews"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tests.process.beside import in_a_thread
+from tests.process.threaded import in_a_thread
 from tests.process.serving.processes import Bramley, running, until
 
 SLOW = 150

@@ -15,7 +15,7 @@ import pytest
 from bramley.api.core import ConfigMap, Namespace
 from bramley.api.meta import ObjectMeta
 from bramley.kube.config_loader import connect
-from tests.process.beside import in_a_thread
+from tests.process.threaded import in_a_thread
 from tests.process.serving.processes import BRAMLEY, Bramley, running, until
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.beside import in_a_thread
+from tests.process.threaded import in_a_thread
 from tests.process.serving.processes import clean_environment, failed_run, running
 
 

@@ -65,6 +65,6 @@ def test_keys_rotate_while_the_server_runs_and_while_it_is_stopped(tmp_path: Pat
     with running(tmp_path) as server:
         assert is_good(server, first)
         assert is_good(server, second)
-        rotate("--kubeconfig", str(server.kubeconfig), "--void-old")
+        rotate("--kubeconfig", str(server.kubeconfig), "--revoke-old-keys")
         assert not is_good(server, first)
         assert not is_good(server, second)

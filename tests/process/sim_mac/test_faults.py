@@ -1,4 +1,4 @@
-"""What goes wrong on the way to a simulated Mac, when it is asked to."""
+"""Configured faults of a simulated Mac."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import asyncssh
 import pytest
 
 from bramley.sim.ssh.faults import Do, Fault
-from tests.process.sim_mac.served import served, until
+from tests.process.sim_mac.ssh_client import served, until
 
 
 async def test_a_line_is_cut_before_within_or_after_a_command(tmp_path: Path) -> None:
     home = tmp_path / "mac/Users/m1"
     async with served(tmp_path / "mac") as (host, mac):
         host.faults.put(Fault(do=Do.CUT_BEFORE, match="*before*", skip=1, times=1))
-        await mac.says("echo 1 > before-1")
+        await mac.output_of("echo 1 > before-1")
         assert (await mac.run("echo 2 > before-2")).exit_status is None
-        await mac.says("echo 3 > before-3")
+        await mac.output_of("echo 3 > before-3")
         assert sorted(each.name for each in home.glob("before-*")) == ["before-1", "before-3"]
 
         host.faults.put(Fault(do=Do.CUT_AFTER, times=1))
@@ -40,34 +40,34 @@ async def test_a_line_is_cut_before_within_or_after_a_command(tmp_path: Path) ->
 async def test_a_full_disk_is_full_for_root_as_well(tmp_path: Path) -> None:
     async with served(tmp_path / "mac", may_sudo=True) as (host, mac):
         host.faults.put(Fault(do=Do.DISK_FULL, bytes=1000))
-        assert "No space left on device" in await mac.fails("cat > big", b"x" * 5000)
-        told = await mac.fails("sudo sh -c 'cat > /opt/big'", b"x" * 5000)
-        assert "No space left on device" in told
+        assert "No space left on device" in await mac.error_of("cat > big", b"x" * 5000)
+        output = await mac.error_of("sudo sh -c 'cat > /opt/big'", b"x" * 5000)
+        assert "No space left on device" in output
 
         host.faults.clear()
-        await mac.says("cat > big", b"x" * 5000)
+        await mac.output_of("cat > big", b"x" * 5000)
 
 
-async def test_sudo_refuses_and_commands_hang_as_long_as_they_are_told_to(tmp_path: Path) -> None:
+async def test_sudo_refuses_and_commands_hang_as_long_as_configured(tmp_path: Path) -> None:
     async with served(tmp_path / "mac", may_sudo=True) as (host, mac):
         host.faults.put(
             Fault(do=Do.REFUSE_SUDO, times=1),
             Fault(do=Do.HANG, match="*launchctl*"),
         )
-        assert "not in the sudoers file" in await mac.fails("sudo true")
-        await mac.says("sudo true")
+        assert "not in the sudoers file" in await mac.error_of("sudo true")
+        await mac.output_of("sudo true")
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.5):
-                await (await mac.line()).run("launchctl list")
+                await (await mac.connection()).run("launchctl list")
         host.faults.clear()
-        await mac.says("launchctl list")
+        await mac.output_of("launchctl list")
 
 
 async def test_a_slow_line_carries_so_many_bytes_a_second(tmp_path: Path) -> None:
     async with served(tmp_path / "mac") as (host, mac):
         host.faults.put(Fault(do=Do.SLOW, bytes=10_000))
         begun = asyncio.get_running_loop().time()
-        assert (await mac.says("wc -c", b"x" * 5000)).strip() == "5000"
+        assert (await mac.output_of("wc -c", b"x" * 5000)).strip() == "5000"
         assert asyncio.get_running_loop().time() - begun >= 0.5
 
 
@@ -77,11 +77,11 @@ async def test_the_host_key_changes_and_changes_back(tmp_path: Path) -> None:
         known = asyncssh.import_known_hosts(f"[127.0.0.1]:{host.port} {first}\n")
 
         async def connect() -> None:
-            line = await asyncssh.connect(
+            connection = await asyncssh.connect(
                 "127.0.0.1", host.port, username="m1", password="wrong",
                 known_hosts=known, client_keys=None, agent_path=None, config=None,
             )  # fmt: skip
-            line.close()
+            connection.close()
 
         with pytest.raises(asyncssh.PermissionDenied):
             await connect()
@@ -100,10 +100,10 @@ async def test_faults_are_read_from_a_file_that_must_be_spelt_right(tmp_path: Pa
         path = tmp_path / "mac/.mac/faults.json"
         path.write_text(json.dumps([{"do": "cut-before", "match": "true", "times": 1}]))
         assert (await mac.run("true")).exit_status is None
-        await mac.says("true")
+        await mac.output_of("true")
 
         path.write_text(json.dumps([{"do": "cut-before", "tiems": 1}]))
-        assert "tiems" in await mac.fails("true")
+        assert "tiems" in await mac.error_of("true")
 
         path.unlink()
-        await mac.says("true")
+        await mac.output_of("true")

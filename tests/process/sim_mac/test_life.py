@@ -21,20 +21,20 @@ from bramley.agent import platform
 from bramley.app import sim_mac
 from bramley.app.listen_address import Address
 from bramley.base.errors import BadConfiguration
-from bramley.sim.macos.mac import Mac
 from bramley.sim.macos.fresh_install import Settings
+from bramley.sim.macos.mac import Mac
 from bramley.sim.ssh.server import SimulatedHost
-from tests.process.sim_mac.served import (
-    PATIENCE_SECONDS,
+from tests.process.sim_mac.ssh_client import (
     PROCESSES,
     SETTINGS,
+    TIMEOUT_SECONDS,
     Client,
     served,
-    shown,
     until,
+    wait_for_process,
 )
 
-# Tells who it is, and on its way out takes its time: a next one must wait for it.
+# Writes its pid, and exits slowly: the next start must wait for it.
 SCRIPT = "trap 'sleep 0.3; echo gone; exit 0' TERM; id -un; while :; do sleep 0.05; done"
 PLIST = "/Library/LaunchDaemons/a.job.plist"
 JOB = plistlib.dumps(
@@ -51,8 +51,8 @@ PID = "sudo launchctl print system/a.job | sed -n 's/.*pid = //p'"
 
 
 async def loaded(mac: Client) -> None:
-    await mac.says(f"sudo tee {PLIST}", JOB)
-    await mac.says(f"sudo launchctl bootstrap system {PLIST}")
+    await mac.output_of(f"sudo tee {PLIST}", JOB)
+    await mac.output_of(f"sudo launchctl bootstrap system {PLIST}")
 
 
 async def test_a_job_runs_as_its_user_is_kept_alive_and_ends_when_it_is_booted_out(
@@ -63,19 +63,19 @@ async def test_a_job_runs_as_its_user_is_kept_alive_and_ends_when_it_is_booted_o
         await loaded(mac)
         await until(lambda: log.read_text() == "m1\n")
 
-        first = await mac.says(PID)
-        await mac.says("sudo launchctl kickstart -k system/a.job")
+        first = await mac.output_of(PID)
+        await mac.output_of("sudo launchctl kickstart -k system/a.job")
         # The second begins when the first has gone.
         await until(lambda: log.read_text() == "m1\ngone\nm1\n")
-        assert first != await mac.says(PID)
+        assert first != await mac.output_of(PID)
 
-        await mac.says(f"sudo kill -9 $({PID})")
+        await mac.output_of(f"sudo kill -9 $({PID})")
         await until(lambda: log.read_text() == "m1\ngone\nm1\nm1\n")
 
-        last = await mac.says(PID)
-        await mac.says("sudo launchctl bootout system/a.job")
+        last = await mac.output_of(PID)
+        await mac.output_of("sudo launchctl bootout system/a.job")
         await until(lambda: log.read_text().endswith("gone\n"))
-        await mac.fails(f"while kill -0 {last.strip()}; do sleep 0.05; done; exit 1")
+        await mac.error_of(f"while kill -0 {last.strip()}; do sleep 0.05; done; exit 1")
 
 
 async def test_a_restart_breaks_the_line_ends_processes_and_starts_jobs_again(
@@ -84,26 +84,28 @@ async def test_a_restart_breaks_the_line_ends_processes_and_starts_jobs_again(
     async with served(tmp_path / "mac", may_sudo=True) as (_, mac):
         seconds = long()
         await loaded(mac)
-        await mac.says(f"nohup sleep {seconds} </dev/null >/dev/null 2>&1 & sudo touch /tmp/kept")
-        await shown(mac, seconds)
+        await mac.output_of(
+            f"nohup sleep {seconds} </dev/null >/dev/null 2>&1 & sudo touch /tmp/kept"
+        )
+        await wait_for_process(mac, seconds)
         before = await boot(mac)
 
         await mac.run("sudo shutdown -r now; sleep 1000")
 
         await another_boot(mac, before)
-        assert seconds not in await mac.says(PROCESSES)
+        assert seconds not in await mac.output_of(PROCESSES)
         # Jobs are started with the Mac, and are what they will be a moment later.
-        await shown(mac, "trap")
+        await wait_for_process(mac, "trap")
 
 
 async def boot(mac: Client) -> str:
-    return await mac.says("sysctl -n kern.bootsessionuuid")
+    return await mac.output_of("sysctl -n kern.bootsessionuuid")
 
 
 async def another_boot(mac: Client, before: str) -> None:
     """Wait until a Mac that restarts answers again."""
     after = before
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while after == before:
             with suppress(OSError, asyncssh.Error, AssertionError):
                 after = await boot(mac)
@@ -115,13 +117,13 @@ async def test_a_mac_that_was_switched_off_keeps_its_disk_and_its_key(tmp_path: 
     async with served(tmp_path / "mac", may_sudo=True) as (host, mac):
         await loaded(mac)
         await until(lambda: log.read_text() == "m1\n")
-        await mac.says("echo kept > file")
+        await mac.output_of("echo kept > file")
         key = host.host_key
 
     async with SimulatedHost(tmp_path / "mac", settings=SETTINGS) as again:
         client = Client(again)
         assert again.host_key == key
-        assert await client.says("cat file; sudo id -un") == "kept\nroot\n"
+        assert await client.output_of("cat file; sudo id -un") == "kept\nroot\n"
         await until(lambda: log.read_text() == "m1\nm1\n")
         await client.close()
 
@@ -132,7 +134,7 @@ async def test_a_mac_is_switched_on_once_and_on_a_port_of_its_own(tmp_path: Path
             await SimulatedHost(tmp_path / "mac").__aenter__()
         with pytest.raises(BadConfiguration, match="Address already in use"):
             await SimulatedHost(tmp_path / "other", port=host.port).__aenter__()
-        await mac.says("sw_vers")
+        await mac.output_of("sw_vers")
 
 
 @contextmanager
@@ -146,39 +148,39 @@ def command(root: Path, *flags: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def told(process: subprocess.Popen[str]) -> dict[str, str]:
-    """Read what it prints until it serves."""
+def printed_lines(process: subprocess.Popen[str]) -> dict[str, str]:
+    """Read the printed lines until it serves."""
     assert process.stdout is not None
     lines: dict[str, str] = {}
-    for line in process.stdout:
-        if "Ctrl-C" in line:
+    for connection in process.stdout:
+        if "Ctrl-C" in connection:
             return lines
-        name, _, rest = line.strip().partition("   ")
+        name, _, rest = connection.strip().partition("   ")
         lines[name] = rest.strip()
     raise AssertionError(lines)
 
 
 def private(path: Path) -> str:
-    """Return what stands in a file that nobody else can read, in a folder that nobody else can open."""
+    """Return the content of a file that only its owner can read."""
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     return path.read_text().strip()
 
 
-async def test_the_command_tells_how_to_get_in_and_nothing_survives_its_kill(
+async def test_the_command_prints_how_to_connect_and_no_process_survives_its_kill(
     tmp_path: Path,
 ) -> None:
     root, seconds = tmp_path / "mac", long()
     with command(root, "--ready") as process:
-        said = told(process)
-        password = private(Path(said["password"].removeprefix("in ")))
-        port = int(said["log in"].split()[2])
+        printed = printed_lines(process)
+        password = private(Path(printed["password"].removeprefix("in ")))
+        port = int(printed["log in"].split()[2])
         async with asyncssh.connect(
             "127.0.0.1", port, username="m1", password=password,
             known_hosts=None, client_keys=None, agent_path=None, config=None,
-        ) as line:  # fmt: skip
+        ) as connection:  # fmt: skip
             left = f"nohup sleep {seconds} </dev/null >/dev/null 2>&1 &"
-            done = await line.run(f"sudo id -un; {left}")
+            done = await connection.run(f"sudo id -un; {left}")
             assert done.stdout == "root\n"
             # The shell answers before what it left in the background is what it will be.
             await until(lambda: sleeping(seconds))
@@ -197,19 +199,19 @@ async def test_a_mac_whose_first_start_was_cut_short_comes_up_with_a_password_th
 
     async with sim_mac.host(sim_mac.Settings(root=root, listen=Address("127.0.0.1", 0))) as host:
         client = Client(host, private(root / ".mac/password"))
-        assert await client.says("id -un") == "m1\n"
+        assert await client.output_of("id -un") == "m1\n"
         await client.close()
 
 
 async def test_ctrl_c_ends_the_command_in_order(tmp_path: Path) -> None:
     with command(tmp_path / "mac") as process:
-        told(process)
+        printed_lines(process)
         process.send_signal(signal.SIGINT)
-        assert process.wait(PATIENCE_SECONDS) == 0
+        assert process.wait(TIMEOUT_SECONDS) == 0
 
 
 def long() -> str:
-    """Return a time that nobody else on this machine sleeps for: whoever does is ours."""
+    """Return a unique sleep duration, by which our process is found."""
     return str(10**8 + secrets.randbelow(9 * 10**8))
 
 

@@ -9,12 +9,13 @@ from typing import get_type_hints
 
 import pytest
 
-from bramley.app.hosts import Way
+from bramley.app.hosts import SshOptions
 from bramley.base import virtual_time
 from bramley.base.errors import UnsupportedHost
-from bramley.cli import failing as telling_people
+from bramley.cli import failures
 from bramley.cli import host_screen
-from bramley.host import ensuring, preparing
+from bramley.host import preparation
+from bramley.host import converge
 from bramley.host.spec import MacSpec, Tailnet
 from bramley.host.ssh import Credentials
 from tests.scenarios.host_secrets import failing
@@ -38,7 +39,7 @@ PLACES = {
     (Tailnet, "auth_key"): "auth_key",
     (Credentials, "private_keys"): "private_key",
     (Credentials, "password"): "password",
-    (Way, "password"): "password",
+    (SshOptions, "password"): "password",
 }
 
 
@@ -103,11 +104,11 @@ async def test_plans_and_progress_on_the_screen(
     screen = host_screen.Screen("m1@mac", as_json=as_json)
 
     with listening() as heard:
-        host_screen.tell_plan(await ensuring.plan(line_to(mac), wanted), as_json=as_json)
-        screen.tell(await ensuring.apply(line_to(mac), wanted, tell=screen.hear))
+        host_screen.tell_plan(await converge.plan(line_to(mac), wanted), as_json=as_json)
+        screen.tell(await converge.apply(line_to(mac), wanted, on_progress=screen.hear))
         # Now the Mac itself has secrets, which others are to replace.
         others = steps(tmp_path / "artifacts", Canaries())
-        host_screen.tell_plan(await ensuring.plan(line_to(mac), others), as_json=as_json)
+        host_screen.tell_plan(await converge.plan(line_to(mac), others), as_json=as_json)
 
     shown = capsys.readouterr().out
     assert "keep the password of automatic login" in shown
@@ -121,7 +122,7 @@ async def test_a_wrong_password(*, by_hand: bool, tmp_path: Path) -> None:
     wanted = steps(tmp_path / "artifacts", canaries, password=wrong)
 
     with listening() as heard:
-        run = preparing.prepare(line, "m1", wrong) if by_hand else ensuring.apply(line, wanted)
+        run = preparation.prepare(line, "m1", wrong) if by_hand else converge.apply(line, wanted)
         with pytest.raises(UnsupportedHost, match="password is wrong") as caught:
             await run
 
@@ -140,8 +141,8 @@ async def test_a_crash_that_tells_everything_it_knows(
 
     with listening() as heard:
         while not await line.becomes(wanted, heard):
-            code = telling_people.tell("bramley", line.bug)
-            assert code == telling_people.BUG
+            code = failures.report("bramley", line.bug)
+            assert code == failures.BUG
 
     told = "".join(capsys.readouterr())
     assert {"check the password of m1", "write the agent's kubeconfig"} <= line.struck

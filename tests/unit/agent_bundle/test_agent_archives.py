@@ -1,4 +1,4 @@
-"""An archive is made once per content, again when it is damaged, and dropped when nobody asks for it any more."""
+"""An archive is built once per content, again when it is damaged, and deleted after two weeks without use."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_what_another_process_made_meanwhile_is_taken(tmp_path: Path) -> None:
     assert len(list(cache.iterdir())) == 1
 
 
-def test_what_nobody_asked_for_in_two_weeks_is_dropped(tmp_path: Path) -> None:
+def test_entries_without_use_for_two_weeks_are_deleted(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     old, recent = (
         Maker(tmp_path / name, files={"lib/os.py": name.encode()}) for name in ("old", "recent")

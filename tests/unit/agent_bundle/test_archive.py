@@ -131,7 +131,7 @@ def test_bytecode_follows_from_sources_and_makes_no_version(tmp_path: Path) -> N
     assert other.sha256 != one.sha256
 
 
-def test_names_that_the_disk_of_a_mac_cannot_tell_apart_are_refused(tmp_path: Path) -> None:
+def test_names_that_differ_only_in_case_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BadConfiguration, match=r"lib/one\.py would overwrite lib/One\.py"):
         packed(tmp_path, {**FILES, "lib/One.py": b""})
 
@@ -195,7 +195,7 @@ def test_code_refuses_an_interpreter_that_it_was_not_built_for(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("head", "told"),
+    ("head", "platforms"),
     [
         (mach_o(ARM64), {"macos-arm64"}),
         (mach_o(X86_64), {"macos-x86_64"}),
@@ -209,8 +209,10 @@ def test_code_refuses_an_interpreter_that_it_was_not_built_for(tmp_path: Path) -
         (b"\xcf\xfa\xed\xfe", set()),
     ],
 )
-def test_the_machine_of_a_file_is_told_by_its_first_bytes(head: bytes, told: set[str]) -> None:
-    assert native_platforms(head) == told
+def test_platforms_of_a_native_file_are_read_from_its_first_bytes(
+    head: bytes, platforms: set[str]
+) -> None:
+    assert native_platforms(head) == platforms
 
 
 @pytest.mark.parametrize("wrong", [elf(None), mach_o(X86_64), b"\x7fELF\x01\x01" + bytes(60)])

@@ -159,7 +159,7 @@ def test_what_a_package_requires_comes_with_it() -> None:
     found = {code.normalized_name(one.name) for one in code.required_distributions({"aiohttp"})}
 
     assert {"aiohttp", "aiosignal", "attrs", "frozenlist", "idna", "multidict", "yarl"} <= found
-    # Asked for with an extra only.
+    # Required by an extra only.
     assert "brotli" not in found
 
 

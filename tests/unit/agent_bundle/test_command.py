@@ -11,20 +11,20 @@ from tests.unit.agent_bundle import standalone_builds
 from tools.agent_bundle import __main__ as command
 
 
-def test_what_was_made_is_told_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_result_is_printed_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = standalone_builds.give(tmp_path)
     words = [str(given.path), "--sha256", given.sha256, "--folder", str(tmp_path), "-o", "json"]
 
     code = command.main(["interpreter", *words])
 
-    (told,) = json.loads(capsys.readouterr().out)
-    path = Path(told["path"])
+    (output,) = json.loads(capsys.readouterr().out)
+    path = Path(output["path"])
     assert code == 0
     assert path.parent == tmp_path
-    assert told["size"] == path.stat().st_size
-    assert told["sha256"] == standalone_builds.written(tmp_path / "x", path.read_bytes()).sha256
-    assert told["kind"] == "interpreter"
-    assert told["folder"] == f"/opt/tart-kubelet/python/{told['version']}"
+    assert output["size"] == path.stat().st_size
+    assert output["sha256"] == standalone_builds.written(tmp_path / "x", path.read_bytes()).sha256
+    assert output["kind"] == "interpreter"
+    assert output["folder"] == f"/opt/tart-kubelet/python/{output['version']}"
 
 
 def test_people_get_the_path_the_hash_and_where_it_belongs(
@@ -35,10 +35,10 @@ def test_people_get_the_path_the_hash_and_where_it_belongs(
 
     assert command.main(["interpreter", *words]) == 0
 
-    told = capsys.readouterr()
-    assert "SHA-256" in told.out
-    assert "belongs in /opt/tart-kubelet/python/" in told.out
-    assert "Packing the interpreter: done" in told.err
+    output = capsys.readouterr()
+    assert "SHA-256" in output.out
+    assert "belongs in /opt/tart-kubelet/python/" in output.out
+    assert "Packing the interpreter: done" in output.err
 
 
 def test_what_is_wrong_is_one_line_and_exit_code_2(
@@ -76,6 +76,6 @@ def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         command.main(["--help"])
 
-    told = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert ended.value.code == 0
-    assert all(f"agent_bundle {name}" in told for name in ("interpreter", "code", "linux"))
+    assert all(f"agent_bundle {name}" in output for name in ("interpreter", "code", "linux"))

@@ -44,10 +44,10 @@ def test_another_hash_is_refused_before_anything_is_read(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("text", ["", "abc", "g" * 64, "0" * 63])
-def test_what_is_no_hash_is_refused(tmp_path: Path, text: str) -> None:
+def test_invalid_hash_is_refused(tmp_path: Path, text: str) -> None:
     given = standalone_builds.written(tmp_path, b"")
 
-    with pytest.raises(BadConfiguration, match="is no SHA-256"):
+    with pytest.raises(BadConfiguration, match="SHA-256"):
         standalone.build(given.path, text, tmp_path / "made")
 
 
@@ -81,11 +81,11 @@ def test_links_that_lead_out_or_may_are_refused(tmp_path: Path, name: str, leads
 
 
 def test_nothing_is_written_behind_a_link(tmp_path: Path) -> None:
-    told = refused(
+    message = refused(
         tmp_path, link("python/lib/x", "python3"), standalone_builds.member("python/lib/x/y")
     )
 
-    assert told == "lib/x/y lies behind a link"
+    assert message == "lib/x/y lies behind a link"
 
 
 @pytest.mark.parametrize("type", [tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE])

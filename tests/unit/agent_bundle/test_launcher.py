@@ -1,4 +1,4 @@
-"""The program of a release finds its interpreter from wherever it is called, and hands on nothing of its caller's."""
+"""The launcher of a release finds its interpreter from any folder and passes on no environment."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ FLAGS = "-I -S -B -X utf8"
 
 
 @dataclass(frozen=True, slots=True)
-class Laid:
-    """A release on disk, with an interpreter that only tells how it was called."""
+class ReleaseOnDisk:
+    """A release on disk, with a fake interpreter that prints its arguments."""
 
     root: Path
 
@@ -49,8 +49,8 @@ class Laid:
 
 
 @pytest.fixture
-def laid(tmp_path: Path) -> Laid:
-    made = Laid(tmp_path.resolve() / "some root")
+def release_on_disk(tmp_path: Path) -> ReleaseOnDisk:
+    made = ReleaseOnDisk(tmp_path.resolve() / "some root")
     write_tree(code.code_tree({}, INTERPRETER, modules=[]), made.release)
     made.program.chmod(0o755)
     made.python.parent.mkdir(parents=True)
@@ -59,58 +59,74 @@ def laid(tmp_path: Path) -> Laid:
     return made
 
 
-def told(laid: Laid, *words: str) -> str:
-    every = [*FLAGS.split(), f"{laid.release}/start", *words]
+def expected_arguments(release_on_disk: ReleaseOnDisk, *words: str) -> str:
+    every = [*FLAGS.split(), f"{release_on_disk.release}/start", *words]
     return "".join(f"<{word}>\n" for word in every)
 
 
-def test_it_starts_with_no_environment_and_hands_on_every_word(laid: Laid) -> None:
-    assert laid.run(str(laid.program), "--node-name", "a b", "", "*") == told(
-        laid, "--node-name", "a b", "", "*"
-    )
+def test_it_starts_with_no_environment_and_hands_on_every_word(
+    release_on_disk: ReleaseOnDisk,
+) -> None:
+    assert release_on_disk.run(
+        str(release_on_disk.program), "--node-name", "a b", "", "*"
+    ) == expected_arguments(release_on_disk, "--node-name", "a b", "", "*")
 
 
-def test_an_agent_loads_from_its_own_release_also_after_the_link_has_moved_on(laid: Laid) -> None:
-    (laid.root / "current").symlink_to("1.0.0")
+def test_an_agent_loads_from_its_own_release_also_after_the_link_has_moved_on(
+    release_on_disk: ReleaseOnDisk,
+) -> None:
+    (release_on_disk.root / "current").symlink_to("1.0.0")
 
     # Modules that are loaded later come from there, too.
-    assert laid.run(str(laid.root / "current/bin/tart-kubelet")) == told(laid)
+    assert release_on_disk.run(
+        str(release_on_disk.root / "current/bin/tart-kubelet")
+    ) == expected_arguments(release_on_disk)
 
 
-def test_links_are_followed_absolute_relative_and_one_behind_the_other(laid: Laid) -> None:
-    (laid.root / "current").symlink_to("1.0.0")
-    absolute, relative = laid.root / "absolute", laid.root / "relative"
-    absolute.symlink_to(laid.root / "current/bin/tart-kubelet")
-    relative.symlink_to(os.path.relpath(absolute, laid.root))
+def test_links_are_followed_absolute_relative_and_one_behind_the_other(
+    release_on_disk: ReleaseOnDisk,
+) -> None:
+    (release_on_disk.root / "current").symlink_to("1.0.0")
+    absolute, relative = release_on_disk.root / "absolute", release_on_disk.root / "relative"
+    absolute.symlink_to(release_on_disk.root / "current/bin/tart-kubelet")
+    relative.symlink_to(os.path.relpath(absolute, release_on_disk.root))
 
-    assert laid.run(str(relative)) == told(laid)
-
-
-def test_it_may_be_called_from_where_it_lies(laid: Laid) -> None:
-    folder = laid.program.parent
-
-    assert laid.run("./tart-kubelet", cwd=folder) == told(laid)
-    assert laid.run("/bin/sh", "tart-kubelet", cwd=folder) == told(laid)
-    assert laid.run("bin/tart-kubelet", cwd=laid.release) == told(laid)
+    assert release_on_disk.run(str(relative)) == expected_arguments(release_on_disk)
 
 
-def test_a_search_path_for_folders_leads_nowhere(laid: Laid, tmp_path: Path) -> None:
+def test_it_may_be_called_from_where_it_lies(release_on_disk: ReleaseOnDisk) -> None:
+    folder = release_on_disk.program.parent
+
+    assert release_on_disk.run("./tart-kubelet", cwd=folder) == expected_arguments(release_on_disk)
+    assert release_on_disk.run("/bin/sh", "tart-kubelet", cwd=folder) == expected_arguments(
+        release_on_disk
+    )
+    assert release_on_disk.run(
+        "bin/tart-kubelet", cwd=release_on_disk.release
+    ) == expected_arguments(release_on_disk)
+
+
+def test_a_search_path_for_folders_leads_nowhere(
+    release_on_disk: ReleaseOnDisk, tmp_path: Path
+) -> None:
     (tmp_path / "trap/bin").mkdir(parents=True)
 
-    found = laid.run("bin/tart-kubelet", cwd=laid.release, CDPATH=str(tmp_path / "trap"))
+    found = release_on_disk.run(
+        "bin/tart-kubelet", cwd=release_on_disk.release, CDPATH=str(tmp_path / "trap")
+    )
 
-    assert found == told(laid)
+    assert found == expected_arguments(release_on_disk)
 
 
-def test_a_missing_interpreter_is_said_with_what_to_do(laid: Laid) -> None:
-    laid.python.unlink()
+def test_a_missing_interpreter_is_reported_with_advice(release_on_disk: ReleaseOnDisk) -> None:
+    release_on_disk.python.unlink()
 
     done = subprocess.run(
-        [laid.program], env={}, capture_output=True, text=True, timeout=60, check=False
+        [release_on_disk.program], env={}, capture_output=True, text=True, timeout=60, check=False
     )
 
     assert done.returncode == 2
-    assert f"{laid.python} is missing; install the interpreter" in done.stderr
+    assert f"{release_on_disk.python} is missing; install the interpreter" in done.stderr
 
 
 def test_what_lies_beside_the_agents_modules_travels_with_them() -> None:

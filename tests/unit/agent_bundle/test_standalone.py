@@ -32,16 +32,16 @@ def test_the_archive_holds_what_an_agent_needs_as_it_was_given(tmp_path: Path) -
     assert links == {"bin/python3": f"python{SERIES}"}
 
 
-def test_the_archive_tells_what_it_is(tmp_path: Path) -> None:
+def test_the_manifest_describes_the_archive(tmp_path: Path) -> None:
     given = standalone_builds.give(tmp_path)
 
     made = standalone.build(given.path, given.sha256, tmp_path / "made")
 
-    told = agent_archive.read(made.path, Kind.INTERPRETER)
-    assert told.version.startswith(f"{RELEASE}+")
-    assert (told.platform, told.python) == (Platform.MACOS_ARM64, SERIES)
-    assert told.inputs == {standalone_builds.NAME: given.sha256}
-    assert told.folder == f"/opt/tart-kubelet/python/{told.version}"
+    manifest = agent_archive.read(made.path, Kind.INTERPRETER)
+    assert manifest.version.startswith(f"{RELEASE}+")
+    assert (manifest.platform, manifest.python) == (Platform.MACOS_ARM64, SERIES)
+    assert manifest.inputs == {standalone_builds.NAME: given.sha256}
+    assert manifest.folder == f"/opt/tart-kubelet/python/{manifest.version}"
 
 
 def test_the_same_file_gives_the_same_archive_in_every_folder(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The Macs of `bramley up --bootstrap`, in process: whoever works on one says so."""
+"""The Macs of `bramley up --bootstrap`, in process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bramley.app.bootstrapped_macs import Fleet, _endpoints, why
+from bramley.app.bootstrapped_macs import Fleet, _endpoints, describe
 from bramley.base import errors, virtual_time
 from bramley.host import claim
 from bramley.host.step import Step
@@ -36,7 +36,7 @@ class InProcess(Fleet):
 
 class NoNodes:
     async def get(self, *_: object) -> None:
-        raise errors.Forbidden("nobody is asked here")
+        raise errors.Forbidden("no requests are expected")
 
 
 async def test_a_mac_is_claimed_while_it_is_bootstrapped(tmp_path: Path) -> None:
@@ -54,21 +54,21 @@ async def test_a_mac_is_claimed_while_it_is_bootstrapped(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "message"),
     [
         (OSError(28, "No space left on device"), "No space left on device (/data)"),
         (OSError(13, "Permission denied", "/data/x"), "Permission denied (/data/x)"),
         (errors.TimedOut("too late"), "too late"),
     ],
 )
-def test_what_went_wrong_is_told_with_its_place(error: Exception, told: str) -> None:
-    assert why(error, Path("/data")) == told
+def test_error_is_described_with_a_path(error: Exception, message: str) -> None:
+    assert describe(error, Path("/data")) == message
 
 
-def test_an_agent_listens_where_nobody_is_put_by_chance_and_stays_there(tmp_path: Path) -> None:
-    chosen = _endpoints(tmp_path / "ports")
+def test_agent_ports_are_not_ephemeral_and_stay_the_same(tmp_path: Path) -> None:
+    endpoints = _endpoints(tmp_path / "ports")
 
-    # Linux hands out those from 32768 on, macOS those from 49152 on.
-    assert all(1024 < int(one.rpartition(":")[2]) < 32768 for one in chosen)
-    assert len(set(chosen)) == 3
-    assert _endpoints(tmp_path / "ports") == chosen
+    # Ephemeral ports start at 32768 on Linux and at 49152 on macOS.
+    assert all(1024 < int(one.rpartition(":")[2]) < 32768 for one in endpoints)
+    assert len(set(endpoints)) == 3
+    assert _endpoints(tmp_path / "ports") == endpoints

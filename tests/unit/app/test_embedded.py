@@ -1,4 +1,4 @@
-"""The embedded API in memory, under virtual time: the world that scenarios and demos are built on."""
+"""The embedded cluster in memory, under virtual time, as tests and scenarios use it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from bramley.app.embedded import Api
 from bramley.base import virtual_time
 from bramley.base.errors import BadConfiguration
 from bramley.base.secret import Secret
-from bramley.cli import up
 from bramley.kube.transport import Request, Response
+from tests.meta.documents import ROOT
 from tests.unit.apiserver.store.doubles import stepped_store
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
-async def ask(
+async def request(
     api: Api, token: Secret, method: str, path: str, body: Any = None
 ) -> tuple[int, dict[str, Any]]:
     payload = None if body is None else msgspec.json.encode(body)
@@ -38,19 +38,19 @@ async def ask(
     return answer.status, msgspec.json.decode(answer.body) if is_json else {}
 
 
-async def test_every_cluster_s_namespaces_are_there_from_the_start() -> None:
+async def test_system_namespaces_exist_from_the_start() -> None:
     async with embedded.running(clock=virtual_time.clock()) as (api, token):
-        _, listed = await ask(api, token, "GET", "/api/v1/namespaces")
+        _, listed = await request(api, token, "GET", "/api/v1/namespaces")
 
     names = [one["metadata"]["name"] for one in listed["items"]]
     assert names == ["default", "kube-node-lease", "kube-public", "kube-system"]
 
 
-async def test_a_disk_without_room_at_the_start_is_told_with_what_helps() -> None:
+async def test_a_full_disk_at_the_start_is_reported_with_advice() -> None:
     store, journal = stepped_store()
     tokens = Tokens.in_memory()
-    api = embedded.build(store, tokens, clock=virtual_time.clock(), chance=random.Random(0))
-    starting = asyncio.ensure_future(
+    api = embedded.build(store, tokens, clock=virtual_time.clock(), rng=random.Random(0)).api
+    preparation = asyncio.ensure_future(
         embedded.prepare(api, tokens.issue(ADMIN, ADMIN_GROUPS)),
     )
     async with asyncio.timeout(60):
@@ -58,13 +58,13 @@ async def test_a_disk_without_room_at_the_start_is_told_with_what_helps() -> Non
             await asyncio.sleep(0.01)
         journal.fail()
 
-    with pytest.raises(BadConfiguration, match=r"the disk is full; make room for the data folder"):
-        await starting
+    with pytest.raises(BadConfiguration, match=r"the disk is full; free some disk space"):
+        await preparation
 
 
-async def test_nobody_comes_in_without_a_token() -> None:
+async def test_a_request_without_a_valid_token_is_unauthorized() -> None:
     async with embedded.running(clock=virtual_time.clock()) as (api, _):
-        code, answer = await ask(api, Secret("guess"), "GET", "/api/v1/namespaces")
+        code, answer = await request(api, Secret("guess"), "GET", "/api/v1/namespaces")
 
     assert (code, answer["reason"]) == (401, "Unauthorized")
 
@@ -72,56 +72,57 @@ async def test_nobody_comes_in_without_a_token() -> None:
 async def test_installed_kind_is_defaulted_validated_and_served_at_once() -> None:
     async with embedded.running(clock=virtual_time.clock()) as (api, token):
         for manifest in our_kinds.manifests():
-            code, answer = await ask(api, token, "POST", DEFINITIONS, manifest)
+            code, answer = await request(api, token, "POST", DEFINITIONS, manifest)
             assert code == 201, answer
-        pool = yaml.safe_load(up.POOL)
+        pool = yaml.safe_load((ROOT / "examples/runnerpool.yaml").read_text())
         pool["spec"]["unknown"] = 1
+        del pool["spec"]["rollout"]
         pools = "/apis/tuist.dev/v1alpha1/namespaces/default/runnerpools"
         broken = {**pool, "spec": {"image": 3}}
 
-        code, made = await ask(api, token, "POST", pools, pool)
-        refused, told = await ask(api, token, "POST", pools, broken)
+        code, made = await request(api, token, "POST", pools, pool)
+        refused, error = await request(api, token, "POST", pools, broken)
 
     assert code == 201, made
     assert "unknown" not in made["spec"]
     assert made["spec"]["rollout"]["maxConcurrentPercent"] == 5
     assert refused == 422
-    assert "spec.image" in {cause["field"] for cause in told["details"]["causes"]}
+    assert "spec.image" in {cause["field"] for cause in error["details"]["causes"]}
 
 
-async def test_definition_s_times_come_from_the_clock_of_the_world() -> None:
+async def test_times_in_a_definition_come_from_the_given_clock() -> None:
     async with embedded.running(clock=virtual_time.clock()) as (api, token):
         await asyncio.sleep(timedelta(hours=5).total_seconds())
-        _, made = await ask(api, token, "POST", DEFINITIONS, our_kinds.manifests()[0])
+        _, made = await request(api, token, "POST", DEFINITIONS, our_kinds.manifests()[0])
 
     times = {one["lastTransitionTime"] for one in made["status"]["conditions"]}
     assert times == {"2026-01-01T05:00:00Z"}
 
 
-async def test_deleted_definition_takes_its_kind_along() -> None:
+async def test_kind_of_a_deleted_definition_is_no_longer_served() -> None:
     async with embedded.running(clock=virtual_time.clock()) as (api, token):
         manifest = our_kinds.manifests()[0]
-        await ask(api, token, "POST", DEFINITIONS, manifest)
+        await request(api, token, "POST", DEFINITIONS, manifest)
         name = manifest["metadata"]["name"]
         path = "/apis/tuist.dev/v1alpha1/runnerpools"
-        before, _ = await ask(api, token, "GET", path)
+        before, _ = await request(api, token, "GET", path)
 
-        await ask(api, token, "DELETE", f"{DEFINITIONS}/{name}")
+        await request(api, token, "DELETE", f"{DEFINITIONS}/{name}")
         for _ in range(100):
-            after, _ = await ask(api, token, "GET", f"{DEFINITIONS}/{name}")
+            after, _ = await request(api, token, "GET", f"{DEFINITIONS}/{name}")
             if after == 404:
                 break
             await asyncio.sleep(1)
 
-        gone, _ = await ask(api, token, "GET", path)
+        gone, _ = await request(api, token, "GET", path)
 
     assert (before, after, gone) == (200, 404, 404)
 
 
-def test_same_seed_gives_the_same_world() -> None:
+def test_same_seed_gives_the_same_uids() -> None:
     async def uids(seed: int) -> list[str]:
         async with embedded.running(clock=virtual_time.clock(), seed=seed) as (api, token):
-            _, listed = await ask(api, token, "GET", "/api/v1/namespaces")
+            _, listed = await request(api, token, "GET", "/api/v1/namespaces")
         return [one["metadata"]["uid"] for one in listed["items"]]
 
     assert virtual_time.run(uids(1)) == virtual_time.run(uids(1))

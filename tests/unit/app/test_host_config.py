@@ -12,12 +12,12 @@ import msgspec
 import pytest
 
 from bramley.app import host_config
-from bramley.app.host_config_errors import telling
+from bramley.app.host_config import telling
 from bramley.base.errors import BadConfiguration, InvalidSpec
 from bramley.base.secret import Secret
-from bramley.host import plist
+from bramley.host import agent_daemon
 from bramley.host.agent_archive import MANIFEST, Kind, Manifest, Platform
-from bramley.host.artifacts import Depot
+from bramley.host.artifacts import ArtifactStore
 from bramley.host.spec import MacSpec
 from bramley.host.steps import agent_job
 
@@ -42,7 +42,7 @@ tailnet: {authKeyFile: key, tags: [mac]}
 async def made_of(text: str, folder: Path) -> MacSpec:
     (folder / "mac.yaml").write_text(text)
     config = host_config.read(folder / "mac.yaml")
-    return await host_config.spec(config, folder, Depot(), password=Secret("canary"))
+    return await host_config.spec(config, folder, ArtifactStore(), password=Secret("canary"))
 
 
 async def test_a_whole_file_becomes_a_specification(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ async def test_the_agent_listens_where_the_file_says(tmp_path: Path) -> None:
     listen = "{kubelet: '127.0.0.1:10251', metrics: '127.0.0.1:8082', health: '127.0.0.1:8083'}"
     spec = await made_of(f"node: mac-1\nnodeIp: 127.0.0.2\nlisten: {listen}\n", tmp_path)
 
-    started = plistlib.loads(plist.render(spec.job))["ProgramArguments"]
+    started = plistlib.loads(agent_daemon.render_plist(spec.job))["ProgramArguments"]
 
     assert {
         "--node-ip=127.0.0.2",

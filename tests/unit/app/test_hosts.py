@@ -15,8 +15,8 @@ from bramley.app import agent_access, host_choices, hosts
 from bramley.base.errors import BadConfiguration, HostUnreachable, InvalidSpec
 from bramley.base.secret import Secret
 from bramley.host import sequence
+from bramley.host.agent_daemon import AgentJob
 from bramley.host.artifacts import Artifact
-from bramley.host.plist import AgentJob
 from bramley.host.spec import MacSpec, Tailnet
 from bramley.kube.tls import Trust
 
@@ -105,17 +105,17 @@ async def test_a_run_without_the_kubeconfig_asks_no_cluster_and_dials_as_the_fil
 ) -> None:
     file = tmp_path / "mac.yaml"
     file.write_text("node: mac-1\nuser: admin\n")
-    way = hosts.Way(
+    ssh_options = hosts.SshOptions(
         target="127.0.0.1:1",
         user="m1",
         known_hosts=tmp_path / "known_hosts",
         password=Secret("canary"),
-        patience=timedelta(0),
+        connect_timeout=timedelta(0),
     )
     nowhere = agent_access.Cluster(kubeconfig=tmp_path / "none")
-    wish = hosts.Wish(config=file, only=("firewall",), cluster=nowhere)
+    options = hosts.ApplyOptions(config=file, only=("firewall",), cluster=nowhere)
     with pytest.raises(HostUnreachable, match=r"^admin@127\.0\.0\.1:1: "):
-        await hosts.apply(way, wish, lambda _: None)
+        await hosts.apply(ssh_options, options, lambda _: None)
 
 
 @pytest.mark.parametrize(
@@ -135,30 +135,30 @@ async def test_a_cluster_is_asked_for_an_identity_when_all_else_is_right(
     more: str, password: str, why: str, tmp_path: Path
 ) -> None:
     (tmp_path / "mac.yaml").write_text(f"node: mac-1\n{more}\n")
-    way = hosts.Way(
+    ssh_options = hosts.SshOptions(
         target="127.0.0.1:1",
         user="m1",
         known_hosts=tmp_path / "known_hosts",
         password=Secret(password) if password else None,
     )
     nowhere = agent_access.Cluster(kubeconfig=tmp_path / "cluster")
-    wish = hosts.Wish(config=tmp_path / "mac.yaml", cluster=nowhere)
+    options = hosts.ApplyOptions(config=tmp_path / "mac.yaml", cluster=nowhere)
 
     with pytest.raises((BadConfiguration, InvalidSpec), match=why):
-        await hosts.apply(way, wish, lambda _: None)
+        await hosts.apply(ssh_options, options, lambda _: None)
 
 
 def test_another_host_key_has_one_remedy_which_is_of_the_mac_alone(tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_text("canary")
-    way = hosts.Way(
+    ssh_options = hosts.SshOptions(
         target="mac",
         user="m1",
         known_hosts=tmp_path / "known_hosts",
         identities=(key,),
         jump="between",
     )
-    target = hosts._target(way)
+    target = hosts._target(ssh_options)
     assert target.through
 
     assert target.host_keys.advice("mac", 22) == "give --trust-again once"
@@ -179,17 +179,17 @@ async def test_a_mac_that_is_out_of_reach_leaves_nothing_in_the_cluster(tmp_path
         content = kubeconfig.render("me", token, server=f"http://127.0.0.1:{port}", trust=Trust())
         (tmp_path / "cluster").write_text(content.reveal())
         (tmp_path / "mac.yaml").write_text("node: mac-1\n")
-        way = hosts.Way(
+        ssh_options = hosts.SshOptions(
             target="127.0.0.1:1",
             user="m1",
             known_hosts=tmp_path / "known_hosts",
             password=Secret("canary"),
-            patience=timedelta(0),
+            connect_timeout=timedelta(0),
         )
         cluster = agent_access.Cluster(kubeconfig=tmp_path / "cluster")
-        wish = hosts.Wish(config=tmp_path / "mac.yaml", cluster=cluster)
+        options = hosts.ApplyOptions(config=tmp_path / "mac.yaml", cluster=cluster)
         with pytest.raises(HostUnreachable):
-            await hosts.apply(way, wish, lambda _: None)
+            await hosts.apply(ssh_options, options, lambda _: None)
 
     assert asked == []
 
@@ -198,17 +198,17 @@ async def test_a_mac_that_is_out_of_reach_leaves_nothing_in_the_cluster(tmp_path
 async def test_the_known_key_of_a_mac_that_does_not_answer_is_kept(tmp_path: Path) -> None:
     known = tmp_path / "known_hosts"
     known.write_text("[127.0.0.1]:1 ssh-ed25519 AAAA\n")
-    way = hosts.Way(
+    ssh_options = hosts.SshOptions(
         target="m1@127.0.0.1:1",
         user="m1",
         known_hosts=known,
         password=Secret("canary"),
-        trust_again=True,
-        patience=timedelta(0),
+        accept_new_host_key=True,
+        connect_timeout=timedelta(0),
     )
 
     with pytest.raises(HostUnreachable):
-        await hosts.facts(way)
+        await hosts.facts(ssh_options)
 
     assert known.read_text() == "[127.0.0.1]:1 ssh-ed25519 AAAA\n"
 
@@ -217,17 +217,17 @@ def test_a_key_that_nobody_chose_may_be_unreadable(tmp_path: Path) -> None:
     good, bad = tmp_path / "good", tmp_path / "bad"
     good.write_text("a key")
     bad.write_bytes(b"\xff")
-    way = hosts.Way(
+    ssh_options = hosts.SshOptions(
         target="mac-1", user="m1", known_hosts=tmp_path / "known_hosts", identities=(bad, good)
     )
     with pytest.raises(BadConfiguration, match="no private key"):
-        hosts.keys(way)
-    assert hosts.keys(replace(way, are_chosen=False)) == (Secret("a key"),)
+        hosts.private_keys(ssh_options)
+    assert hosts.private_keys(replace(ssh_options, are_explicit=False)) == (Secret("a key"),)
 
 
 def test_what_is_taken_away_is_chosen_by_name_too() -> None:
     def names(**given: tuple[str, ...]) -> list[str]:
-        return [step.name for step in host_choices.Leaving(**given).steps("m1")]  # type: ignore[arg-type]
+        return [step.name for step in hosts.RemovalOptions(**given).steps("m1")]  # type: ignore[arg-type]
 
     assert names(only=("firewall", "stamps")) == ["firewall", "stamps"]
     assert names(skip=("tart", "sudo"))[-1] == "auto-login"
@@ -237,16 +237,16 @@ def test_what_is_taken_away_is_chosen_by_name_too() -> None:
 
 @pytest.mark.real_time
 async def test_the_password_of_a_mac_is_not_told_to_the_host_on_the_way(tmp_path: Path) -> None:
-    way = hosts.Way(
+    ssh_options = hosts.SshOptions(
         target="127.0.0.1:1",
         user="m1",
         known_hosts=tmp_path / "known_hosts",
         password=Secret("canary"),
         jump="127.0.0.1:1",
-        patience=timedelta(0),
+        connect_timeout=timedelta(0),
     )
     with pytest.raises(BadConfiguration, match="--jump needs a key"):
-        await hosts.facts(way)
+        await hosts.facts(ssh_options)
 
 
 @pytest.mark.parametrize(("only", "skip"), [(("sleep",), ("sleep",)), (("tailscale",), ())])
@@ -254,51 +254,51 @@ async def test_a_choice_that_leaves_no_step_is_refused_and_not_told_as_fine(
     only: tuple[str, ...], skip: tuple[str, ...], tmp_path: Path
 ) -> None:
     (tmp_path / "mac.yaml").write_text("node: mac-1\n")
-    way = hosts.Way(target="m1@127.0.0.1:1", user="m1", known_hosts=tmp_path / "known")
-    wish = hosts.Wish(config=tmp_path / "mac.yaml", only=only, skip=skip)
+    ssh_options = hosts.SshOptions(target="m1@127.0.0.1:1", user="m1", known_hosts=tmp_path / "known")
+    options = hosts.ApplyOptions(config=tmp_path / "mac.yaml", only=only, skip=skip)
 
     with pytest.raises(
         BadConfiguration, match=r"--only and --skip leave nothing of what .*mac.yaml"
     ):
-        await hosts.plan(way, wish)
+        await hosts.plan(ssh_options, options)
 
 
 async def test_who_has_nothing_to_log_in_with_is_told_what_to_give(tmp_path: Path) -> None:
-    way = hosts.Way(target="m1@127.0.0.1:1", user="m1", known_hosts=tmp_path / "known")
+    ssh_options = hosts.SshOptions(target="m1@127.0.0.1:1", user="m1", known_hosts=tmp_path / "known")
 
     with pytest.raises(BadConfiguration, match=r"m1@127.0.0.1:1: .*--identity.*--ask-password"):
-        await hosts.facts(way)
+        await hosts.facts(ssh_options)
 
 
 def test_a_preparation_has_two_steps_and_takes_no_other_name() -> None:
-    whole = host_choices.Preparation(password=Secret("canary"))
+    whole = hosts.PreparationOptions(password=Secret("canary"))
     assert [step.name for step in whole.steps("m1")] == ["sudo", "auto-login"]
-    one = host_choices.Preparation(password=Secret("canary"), skip=("sudo",))
+    one = hosts.PreparationOptions(password=Secret("canary"), skip=("sudo",))
     assert [step.name for step in one.steps("m1")] == ["auto-login"]
     assert "canary" not in repr(whole)
     with pytest.raises(BadConfiguration, match="there are sudo, auto-login"):
-        host_choices.Preparation(password=Secret("canary"), only=("firewall",)).steps("m1")
+        hosts.PreparationOptions(password=Secret("canary"), only=("firewall",)).steps("m1")
 
 
 def test_a_preparation_or_a_leave_of_nothing_is_refused_and_not_told_as_fine() -> None:
-    none = host_choices.Preparation(password=Secret("canary"), skip=("sudo", "auto-login"))
+    none = hosts.PreparationOptions(password=Secret("canary"), skip=("sudo", "auto-login"))
     with pytest.raises(BadConfiguration, match=r"leave nothing to do of sudo, auto-login$"):
         none.steps("m1")
     # It stays by default.
     with pytest.raises(BadConfiguration, match=r"leave nothing to do of agent-job, [\w, -]*stamps"):
-        host_choices.Leaving(only=("tart",)).steps("m1")
-    (tart,) = host_choices.Leaving(only=("tart",), keep_tart=False).steps("m1")
+        hosts.RemovalOptions(only=("tart",)).steps("m1")
+    (tart,) = hosts.RemovalOptions(only=("tart",), keep_tart=False).steps("m1")
     assert tart.name == "tart"
 
 
 async def test_artifacts_take_no_more_of_the_line_than_was_said(tmp_path: Path) -> None:
     (tmp_path / "tart").write_bytes(bytes(3_000_000))
-    depot = hosts.depot(hosts.Wish(config=tmp_path, megabytes_per_second=1))
-    brought = await depot.take(tmp_path / "tart", name="tart", version="1.0.0")
+    store = hosts.artifact_store(hosts.ApplyOptions(config=tmp_path, megabytes_per_second=1))
+    brought = await store.load(tmp_path / "tart", name="tart", version="1.0.0")
     loop = asyncio.get_running_loop()
     begun = loop.time()
 
-    async with depot.reading(brought) as reading:
+    async with store.open(brought) as reading:
         assert sum([len(block) async for block in reading.blocks()]) == 3_000_000
 
     assert loop.time() - begun > 2

@@ -10,9 +10,9 @@ import pytest
 
 from bramley.app import hosts
 from bramley.app.agent_access import Cluster
-from bramley.app.hosts import Wish
+from bramley.app.hosts import ApplyOptions
 from bramley.base.errors import BadConfiguration, UnsupportedHost
-from bramley.host import claiming, ensuring, sequence
+from bramley.host import claim, sequence
 from bramley.host.commands import Command, Probe
 from bramley.host.connection import Connection
 from bramley.host.facts import Facts
@@ -25,8 +25,8 @@ from tests.unit.host.steps import wanted
 WANTED: list[Step] = [Hostname("mac-01"), Sleep()]
 
 
-def wish(**given: tuple[str, ...]) -> Wish:
-    return Wish(config=Path("mac.yaml"), **given)  # type: ignore[arg-type]
+def options(**given: tuple[str, ...]) -> ApplyOptions:
+    return ApplyOptions(config=Path("mac.yaml"), **given)  # type: ignore[arg-type]
 
 
 async def test_a_plan_shows_the_steps_that_are_meant_and_what_is_wanted_no_more(
@@ -34,13 +34,13 @@ async def test_a_plan_shows_the_steps_that_are_meant_and_what_is_wanted_no_more(
 ) -> None:
     mac = await wanted.mac(tmp_path, LogRotation())
 
-    async def names(asked: Wish) -> list[str]:
-        return [one.step.name for one in (await hosts.planned(mac, WANTED, asked)).steps]
+    async def names(asked: ApplyOptions) -> list[str]:
+        return [one.step.name for one in (await hosts.plan_steps(mac, WANTED, asked)).steps]
 
-    assert await names(wish()) == ["hostname", "sleep", "without-log-rotation"]
-    assert await names(wish(skip=("sleep",))) == ["hostname", "without-log-rotation"]
-    assert await names(wish(skip=("log-rotation",))) == ["hostname", "sleep"]
-    assert await names(wish(only=("sleep",))) == ["sleep"]
+    assert await names(options()) == ["hostname", "sleep", "without-log-rotation"]
+    assert await names(options(skip=("sleep",))) == ["hostname", "without-log-rotation"]
+    assert await names(options(skip=("log-rotation",))) == ["hostname", "sleep"]
+    assert await names(options(only=("sleep",))) == ["sleep"]
     assert mac.done == []
 
 
@@ -48,7 +48,7 @@ async def test_an_identity_is_made_when_the_mac_refuses_nothing(tmp_path: Path) 
     mac = await wanted.mac(tmp_path)
     spec = replace(wanted.spec(tmp_path), kubeconfig=None)
     # Its clock is not of this time.
-    asked = replace(wish(skip=("preconditions",)), cluster=Cluster(tmp_path / "cluster"))
+    asked = replace(options(skip=("preconditions",)), cluster=Cluster(tmp_path / "cluster"))
     with mac.mac.change() as state:
         state["filevault"] = True
 
@@ -68,14 +68,14 @@ class Line:
     def __init__(self, mac: Connection) -> None:
         self._mac = mac
         self.host = mac.host
-        self.looks = 0
+        self.probes = 0
 
     async def do(self, command: Command) -> None:
         await self._mac.do(command)
 
-    async def look(self, probes: Collection[Probe]) -> Facts:
-        self.looks += 1
-        return await self._mac.look(probes)
+    async def probe(self, probes: Collection[Probe]) -> Facts:
+        self.probes += 1
+        return await self._mac.probe(probes)
 
 
 async def test_a_mac_that_is_as_wanted_is_asked_once_also_where_an_identity_was_made_meanwhile(
@@ -83,16 +83,16 @@ async def test_a_mac_that_is_as_wanted_is_asked_once_also_where_an_identity_was_
 ) -> None:
     mac = await wanted.mac(tmp_path)
     spec = wanted.spec(tmp_path, tailnet=None, node_exporter=None, agent=None, interpreter=None)
-    asked = wish(skip=("preconditions",))
-    await hosts.applied(mac, sequence.steps(spec), asked)
+    asked = options(skip=("preconditions",))
+    await hosts.apply_steps(mac, sequence.steps(spec), asked)
     mac.done.clear()
     line = Line(mac)
 
-    seen = await hosts.required(line, replace(spec, kubeconfig=None), asked)
+    facts = await hosts.check_steps(line, replace(spec, kubeconfig=None), asked)
     another = replace(spec, kubeconfig=wanted.identity(born=wanted.BORN + 60))
-    report = await hosts.applied(line, sequence.steps(another), asked, seen=seen)
+    report = await hosts.apply_steps(line, sequence.steps(another), asked, facts=facts)
 
-    assert (report.is_changed, mac.done, line.looks) == (False, [], 1)
+    assert (report.is_changed, mac.done, line.probes) == (False, [], 1)
 
 
 async def test_a_mac_that_changed_since_it_was_asked_is_asked_again_before_it_is_touched(
@@ -100,12 +100,12 @@ async def test_a_mac_that_changed_since_it_was_asked_is_asked_again_before_it_is
 ) -> None:
     mac = await wanted.mac(tmp_path)
     spec = replace(wanted.spec(tmp_path), kubeconfig=None)
-    asked = wish(only=("hostname", "sleep"))
-    seen = await hosts.required(mac, spec, asked)
-    await hosts.applied(mac, sequence.steps(spec), asked)
+    asked = options(only=("hostname", "sleep"))
+    facts = await hosts.check_steps(mac, spec, asked)
+    await hosts.apply_steps(mac, sequence.steps(spec), asked)
     mac.done.clear()
 
-    report = await hosts.applied(mac, sequence.steps(spec), asked, seen=seen)
+    report = await hosts.apply_steps(mac, sequence.steps(spec), asked, facts=facts)
 
     assert (report.is_changed, mac.done) == (False, [])
 
@@ -115,13 +115,13 @@ async def test_what_is_wanted_no_more_goes_last_and_a_second_run_changes_nothing
 ) -> None:
     mac = await wanted.mac(tmp_path, LogRotation())
 
-    report = await hosts.applied(mac, WANTED, wish())
+    report = await hosts.apply_steps(mac, WANTED, options())
 
     assert list(report.changed) == ["hostname", "sleep", "without-log-rotation"]
     assert all(report.changed.values())
-    assert mac.mac.files.exists(claiming.FILE.path)
+    assert mac.mac.files.exists(claim.CLAIM_FILE.path)
     mac.done.clear()
-    assert (await hosts.planned(mac, WANTED, wish())).is_empty
-    assert not (await hosts.applied(mac, WANTED, wish())).is_changed
+    assert (await hosts.plan_steps(mac, WANTED, options())).is_empty
+    assert not (await hosts.apply_steps(mac, WANTED, options())).is_changed
     assert mac.done == []
-    assert await ensuring.stamps_of(mac) == {}
+    assert drift.read_stamps(await mac.probe([drift.STAMPS_FILE])) == {}

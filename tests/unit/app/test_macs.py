@@ -1,4 +1,4 @@
-"""The Macs of `bramley up` from start to start: of whichever kind they were, those that are wanted no more go."""
+"""Simulated Macs of earlier starts of `bramley up` are removed from the cluster, whichever kind they were."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bramley.cli import up
 from bramley.kube.client import Client
 
 
-async def test_macs_of_an_earlier_start_go_whichever_kind_they_were(tmp_path: Path) -> None:
+async def test_surplus_macs_of_either_kind_are_retired(tmp_path: Path) -> None:
     clock = virtual_time.clock()
 
     for bootstrap in (True, False):
@@ -21,16 +21,16 @@ async def test_macs_of_an_earlier_start_go_whichever_kind_they_were(tmp_path: Pa
             (data / place).mkdir(parents=True)
         async with embedded.running(clock=clock) as (api, token):
             kube = Client(api.transport(token), clock=clock)
-            for name in ("mac-1", "mac-2", "mac-3", "somebody-s"):
+            for name in ("mac-1", "mac-2", "mac-3", "other-node"):
                 await kube.create(Node(metadata=ObjectMeta(name=name)))
 
-            await macs.retire_others(kube, up.mac_settings(data, 1, bootstrap=bootstrap))
+            await macs.retire_surplus(kube, up.mac_settings(data, 1, bootstrap=bootstrap))
 
             left = [node.name for node in (await kube.list(Node)).items]
-        assert left == ["mac-1", "somebody-s"]
+        assert left == ["mac-1", "other-node"]
 
 
-async def test_macs_that_were_taken_away_are_not_looked_for_again_until_they_are_wanted(
+async def test_a_retired_mac_is_retired_once_until_it_starts_again(
     tmp_path: Path,
 ) -> None:
     for place in ("macs/mac-1", "bootstrapped-macs/mac-1", "bootstrapped-macs/mac-2"):
@@ -40,25 +40,25 @@ async def test_macs_that_were_taken_away_are_not_looked_for_again_until_they_are
     clock = virtual_time.clock()
     async with embedded.running(clock=clock) as (api, token):
         kube = Client(api.transport(token), clock=clock)
-        found, concern = [none.unwanted], [none.are_of_concern, one.are_of_concern]
-        await macs.retire_others(kube, none)
-        found.append(none.unwanted)
-        concern.append(none.are_of_concern)
-        # By hand, from now on.
+        found, has_work = [none.surplus], [none.has_work, one.has_work]
+        await macs.retire_surplus(kube, none)
+        found.append(none.surplus)
+        has_work.append(none.has_work)
+        # This Node is not of a simulated Mac.
         await kube.create(Node(metadata=ObjectMeta(name="mac-1")))
-        await macs.retire_others(kube, none)
+        await macs.retire_surplus(kube, none)
         left = [node.name for node in (await kube.list(Node)).items]
-        await macs.retire_others(kube, one)
-        found.append(none.unwanted)
+        await macs.retire_surplus(kube, one)
+        found.append(none.surplus)
 
     assert found == [["mac-1", "mac-2"], [], ["mac-1"]]
-    assert concern == [True, True, False]
+    assert has_work == [True, True, False]
     assert left == ["mac-1"]
 
 
-def test_macs_of_both_kinds_are_kept_apart() -> None:
+def test_both_kinds_of_macs_have_their_own_folder() -> None:
     bare = up.mac_settings(Path("/data"), 1, bootstrap=True)
     others = up.mac_settings(Path("/data"), 1, bootstrap=False)
 
-    assert (bare.folder, bare.elsewhere) == (others.elsewhere, others.folder)
+    assert (bare.folder, bare.other_folder) == (others.other_folder, others.folder)
     assert bare.folder != others.folder

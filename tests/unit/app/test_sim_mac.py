@@ -1,4 +1,4 @@
-"""`bramley sim mac` before it serves: what was given wrongly is told, and spoils no folder."""
+"""`bramley sim mac` reports invalid settings before it writes anything."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_what_no_mac_can_be_is_refused_before_anything_is_made(tmp_path: P
     assert not root.exists()
 
 
-async def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+async def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
     letter = tmp_path / "letter.txt"
     letter.write_text("dear")
 
@@ -65,5 +65,5 @@ async def test_a_mac_that_is_there_takes_no_other_password(tmp_path: Path) -> No
     (tmp_path / "password").write_text("another")
 
     await refused(
-        tmp_path / "mac", "has its password and keys already", password_file=tmp_path / "password"
+        tmp_path / "mac", "already has its password and keys", password_file=tmp_path / "password"
     )

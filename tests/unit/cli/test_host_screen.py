@@ -12,8 +12,16 @@ import typer
 from bramley.base.errors import UnsupportedHost
 from bramley.cli import host_screen, main
 from bramley.host.commands import Remove, Run
-from bramley.host.ensuring import Began, Doing, Ended, LeftOut, Plan, PlannedStep, Report
-from bramley.host.overview import Overview
+from bramley.host.converge import (
+    CommandStarted,
+    Plan,
+    PlannedStep,
+    Report,
+    StepFinished,
+    StepSkipped,
+    StepStarted,
+)
+from bramley.host.report import Overview
 from bramley.host.steps.hostname import Hostname
 from bramley.host.steps.sleep import Sleep
 
@@ -96,7 +104,7 @@ def test_a_mac_that_only_people_could_make_better_is_as_wanted_and_told_so(
 ) -> None:
     old = Plan(MAC, (PlannedStep(STEP, advice="UpdateAdvised: this macOS is old"),))
 
-    assert old.is_as_wanted
+    assert old.is_converged
     host_screen.tell_plan(old, as_json=True)
     told = json.loads(capsys.readouterr().out)
     assert (told["asWanted"], told["steps"][0]["advice"]) == (
@@ -105,8 +113,8 @@ def test_a_mac_that_only_people_could_make_better_is_as_wanted_and_told_so(
     )
     host_screen.tell_plan(old, as_json=False)
     screen = host_screen.Screen(MAC, as_json=False)
-    screen.hear(Began(STEP, 0))
-    screen.hear(Ended(STEP, 0, advice="UpdateAdvised: this macOS is old"))
+    screen.hear(StepStarted(STEP, 0))
+    screen.hear(StepFinished(STEP, 0, advice="UpdateAdvised: this macOS is old"))
     screen.tell(Report(MAC, {"hostname": 1}, advice=old.advice))
     screen.tell(Report(MAC, {"hostname": 0}, advice=old.advice))
     said = [
@@ -141,8 +149,8 @@ def test_a_line_does_not_begin_behind_the_step_under_way(monkeypatch: pytest.Mon
     monkeypatch.setenv("TERM", "xterm")
     screen = host_screen.Screen(MAC, as_json=False)
     with screen.showing():
-        screen.hear(Ended(STEP, 0, ""))
-        screen.hear(Ended(STEP, 0, ""))
+        screen.hear(StepFinished(STEP, 0, ""))
+        screen.hear(StepFinished(STEP, 0, ""))
 
     between = terminal.getvalue().split("as wanted")[1]
     drawn, cleared, rest = between.rpartition("\x1b[2K")
@@ -186,8 +194,8 @@ def test_who_wants_no_colours_gets_no_faint_letters_either(
 
 def stop_in_the_middle(screen: host_screen.Screen) -> None:
     with screen.showing():
-        screen.hear(Began(STEP, 1))
-        screen.hear(Doing(STEP, Run(argv=("true",), purpose="do nothing")))
+        screen.hear(StepStarted(STEP, 1))
+        screen.hear(CommandStarted(STEP, Run(argv=("true",), purpose="do nothing")))
         raise KeyboardInterrupt
 
 
@@ -232,9 +240,9 @@ def test_a_step_that_was_left_out_is_told_with_what_was_done(
 
     def run() -> None:
         with screen.showing():
-            screen.hear(LeftOut(STEP, "turn FileVault off"))
-            screen.hear(Began(Sleep(), 1))
-            screen.hear(Ended(Sleep(), 1))
+            screen.hear(StepSkipped(STEP, "turn FileVault off"))
+            screen.hear(StepStarted(Sleep(), 1))
+            screen.hear(StepFinished(Sleep(), 1))
             raise UnsupportedHost("m1@mac: step hostname: turn FileVault off")
 
     with pytest.raises(UnsupportedHost):
@@ -258,7 +266,7 @@ def test_a_step_that_was_left_out_is_told_with_what_was_done(
 def test_a_password_is_not_asked_for_where_nobody_can_type_it(
     monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    monkeypatch.setattr("bramley.cli.host_way.TERMINAL", "/dev/null/no-terminal")
+    monkeypatch.setattr("bramley.cli.host_connection.TERMINAL", "/dev/null/no-terminal")
     monkeypatch.setattr(sys, "stdin", io.StringIO("guess\n"))
 
     assert main.run(["host", "prepare", "m1@mac", "-i", "/dev/null/no-key"]) == 2

@@ -24,13 +24,13 @@ from bramley.base.errors import (
     LoginRefused,
     NotConverged,
 )
-from bramley.cli import failing, host_way, main, options, up
+from bramley.cli import failures, host_connection, main, options
 
 Captured = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(autouse=True)
-def _same_logging_afterwards() -> Iterator[None]:
+def _restore_logging() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     yield
@@ -42,13 +42,13 @@ def run(*arguments: str) -> int:
     return main.run(arguments)
 
 
-def test_version_is_told(capsys: Captured) -> None:
+def test_version_is_printed(capsys: Captured) -> None:
     assert run("--version") == 0
     assert capsys.readouterr().out.startswith("bramley 0.")
 
 
 @pytest.mark.parametrize("arguments", [["-h"], ["--help"], ["up", "-h"], ["crds", "--help"]])
-def test_help_is_given_plainly(arguments: list[str], capsys: Captured) -> None:
+def test_help_is_plain_text(arguments: list[str], capsys: Captured) -> None:
     assert run(*arguments) == 0
     out = capsys.readouterr().out
     assert out.startswith("Usage: bramley")
@@ -56,7 +56,7 @@ def test_help_is_given_plainly(arguments: list[str], capsys: Captured) -> None:
 
 
 @pytest.mark.parametrize("count", ["-1", "51", "1000000"])
-def test_more_macs_than_a_machine_can_bear_are_refused(count: str, capsys: Captured) -> None:
+def test_number_of_macs_is_limited(count: str, capsys: Captured) -> None:
     assert run("up", "--macs", count) == 2
     assert f"{count} is not in the range 0<=x<=50" in capsys.readouterr().err
 
@@ -73,15 +73,15 @@ def test_more_macs_than_a_machine_can_bear_are_refused(count: str, capsys: Captu
         ["host", "facts", "m1@mac", "--patience", "x"],
     ],
 )
-def test_wrong_usage_is_told_on_standard_error_with_code_2(
+def test_wrong_usage_is_reported_on_standard_error_with_code_2(
     arguments: list[str], capsys: Captured
 ) -> None:
     assert run(*arguments) == 2
 
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert "Traceback" not in told.err
-    assert told.err.strip()
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert "Traceback" not in output.err
+    assert output.err.strip()
 
 
 @pytest.mark.parametrize("command", ["up", "apiserver"])
@@ -112,13 +112,13 @@ def test_data_belongs_where_the_platform_keeps_it(monkeypatch: pytest.MonkeyPatc
     assert options.default_data_dir() == Path("/data/bramley")
 
     monkeypatch.setattr("sys.platform", "darwin")
-    wanted = Path("/home/ada/Library/Application Support/Bramley")
-    assert wanted == options.default_data_dir()
+    expected = Path("/home/ada/Library/Application Support/Bramley")
+    assert expected == options.default_data_dir()
 
 
 @pytest.fixture
-def nobody(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Be a user of whom the system knows nothing but a number."""
+def user_without_home(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Run as a user without a passwd entry."""
 
     def unknown(uid: int) -> None:
         raise KeyError(uid)
@@ -132,19 +132,17 @@ def nobody(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 @pytest.mark.parametrize(
     "arguments", [["up", "--macs", "0", "--show-settings"], ["host", "facts", "m1@mac"]]
 )
-@pytest.mark.usefixtures("nobody")
-def test_who_has_no_home_is_told_to_name_a_folder(arguments: list[str], capsys: Captured) -> None:
+@pytest.mark.usefixtures("user_without_home")
+def test_user_without_home_is_asked_for_a_folder(arguments: list[str], capsys: Captured) -> None:
     assert run(*arguments) == 2
 
-    assert "no home folder to keep data in; name a folder with BRAMLEY_DATA_DIR" in (
-        capsys.readouterr().err
-    )
+    assert "BRAMLEY_DATA_DIR" in capsys.readouterr().err
 
 
-def test_host_keys_are_kept_in_the_data_folder(nobody: pytest.MonkeyPatch) -> None:
-    nobody.setenv("BRAMLEY_DATA_DIR", "/data")
+def test_host_keys_are_kept_in_the_data_folder(user_without_home: pytest.MonkeyPatch) -> None:
+    user_without_home.setenv("BRAMLEY_DATA_DIR", "/data")
 
-    way = host_way._way(target="m1@mac")
+    way = host_connection._way(target="m1@mac")
 
     assert (way.known_hosts, way.identities) == (Path("/data/known_hosts"), ())
 
@@ -165,12 +163,12 @@ def test_ctrl_c_is_one_line_and_a_code(capsys: Captured, monkeypatch: pytest.Mon
 LOADING = """
 import sys
 
-class Pressed:
+class InterruptedImport:
     def find_spec(self, name, *_):
         if name.startswith(("typer", "bramley.cli.")) and name != "bramley.cli.main":
             raise KeyboardInterrupt
 
-sys.meta_path.insert(0, Pressed())
+sys.meta_path.insert(0, InterruptedImport())
 from bramley.cli.main import main
 main()
 """
@@ -188,7 +186,7 @@ def test_ctrl_c_while_the_program_loads_is_no_traceback() -> None:
     assert (done.returncode, done.stderr) == (130, "bramley: stopped by Ctrl-C\n")
 
 
-def test_letters_that_a_terminal_has_not_got_are_no_failure() -> None:
+def test_characters_that_a_terminal_cannot_encode_are_escaped() -> None:
     code = "from bramley.cli.main import main; import sys; sys.argv = ['bramley', '--version']\n"
     code += "try: main()\nexcept SystemExit: print('\u280b')"
     done = subprocess.run(
@@ -203,7 +201,7 @@ def test_letters_that_a_terminal_has_not_got_are_no_failure() -> None:
     assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["\\u280b"])
 
 
-def test_a_time_is_written_as_the_help_writes_it(capsys: Captured) -> None:
+def test_invalid_duration_is_reported_with_examples(capsys: Captured) -> None:
     run("host", "facts", "m1@mac", "--patience", "x")
 
     assert "write it like 30s, 5m, 24h or 7d" in capsys.readouterr().err
@@ -233,42 +231,42 @@ def test_one_definition_is_printed_alone(kind: str, capsys: Captured) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "told"),
+    ("error", "code", "message"),
     [
         (BadConfiguration("the port is taken; choose another"), 2, "the port is taken"),
         (InvalidSpec("no"), 2, "no"),
         (ApiUnavailable("down"), 1, "down; try again once the server runs"),
-        (HostUnreachable("m1@mac: gone"), 1, "m1@mac: gone; see that this Mac is on"),
-        (CommandFailed("m1@mac: x"), 1, "m1@mac: x; mend that, and the same command takes it up"),
+        (HostUnreachable("m1@mac: gone"), 1, "m1@mac: gone; check that the Mac is on"),
+        (CommandFailed("m1@mac: x"), 1, "m1@mac: x; fix the cause"),
         (Conflict("m1@mac: wait for the other's end"), 1, "m1@mac: wait for the other's end\n"),
         (LoginRefused("m1@mac: no"), 2, "m1@mac: no\n"),
         (
             NotConverged("m1@mac: x"),
             1,
-            "m1@mac: x; mend that, and the same command takes it up again\n",
+            "m1@mac: x; fix the cause",
         ),
-        (Forbidden("no"), 2, "no; use the kubeconfig of somebody who may do this"),
+        (Forbidden("no"), 2, "no; use the kubeconfig of a user"),
         (OSError(28, "No space left on device", "/data"), 1, "No space left on device (/data)"),
         (KeyError("x"), 70, "this is a bug: KeyError: 'x'"),
         (ExceptionGroup("g", [ExceptionGroup("h", [BadConfiguration("deep")])]), 2, "deep"),
     ],
 )
 def test_failure_is_one_line_and_a_code(
-    error: Exception, code: int, told: str, capsys: Captured
+    error: Exception, code: int, message: str, capsys: Captured
 ) -> None:
     logging.getLogger().setLevel(logging.INFO)
 
-    assert code == failing.tell("bramley", error)
+    assert code == failures.report("bramley", error)
 
     line = capsys.readouterr().err
-    assert line.startswith(f"bramley: {told}")
+    assert line.startswith(f"bramley: {message}")
     assert line.count("\n") == 1
 
 
 def test_traceback_comes_with_debug_only(capsys: Captured) -> None:
     log.configure(level="debug")
 
-    failing.tell("bramley", RuntimeError("x"))
+    failures.report("bramley", RuntimeError("x"))
 
     assert "RuntimeError" in capsys.readouterr().err.splitlines()[-1]
 
@@ -279,14 +277,8 @@ def test_a_command_without_the_flag_gives_its_traceback_by_the_variable(
     logging.getLogger().setLevel(logging.WARNING)
     monkeypatch.setenv("BRAMLEY_LOG_LEVEL", "debug")
 
-    failing.tell("bramley", RuntimeError("x"))
+    failures.report("bramley", RuntimeError("x"))
 
-    told, *traceback = capsys.readouterr().err.splitlines()
-    assert told.endswith("BRAMLEY_LOG_LEVEL=debug")
+    message, *traceback = capsys.readouterr().err.splitlines()
+    assert message.endswith("BRAMLEY_LOG_LEVEL=debug")
     assert traceback[-1] == "RuntimeError: x"
-
-
-def test_next_steps_quote_the_path_of_the_kubeconfig() -> None:
-    steps = list(up.next_steps(Path("/a b/kubeconfig"), "bramley"))
-
-    assert steps[0][1] == "export KUBECONFIG='/a b/kubeconfig'"

@@ -15,13 +15,13 @@ from bramley.base.errors import BadConfiguration
 from bramley.cli import agent_flags, agent_settings, tart_kubelet
 
 Captured = pytest.CaptureFixture[str]
-# Everything that the agent must not load, because it would not fit into its footprint.
+# Libraries that the agent must not load, to keep its memory small.
 HEAVY = ("typer", "rich", "click", "cryptography", "starlette", "uvicorn", "uvloop", "sqlite3")
 HEAVY_TOO = ("jwt", "cel", "bramley.apiserver", "bramley.access", "bramley.sim")
 
 
 @pytest.fixture(autouse=True)
-def _same_logging_afterwards() -> Iterator[None]:
+def _restore_logging() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     yield
@@ -34,28 +34,28 @@ def settings(*arguments: str, **environment: str) -> Settings:
     return agent_settings.settings(given, environment)
 
 
-def test_without_a_word_the_agent_is_as_the_contract_says() -> None:
-    chosen = settings(HOME="/Users/m1")
+def test_defaults_are_those_of_the_contract() -> None:
+    parsed = settings(HOME="/Users/m1")
 
-    assert (chosen.node.cpu, chosen.node.memory_mb, chosen.node.max_pods) == (8, 16384, 2)
-    assert chosen.tart_binary == "/usr/local/bin/tart"
-    assert chosen.collects
-    assert chosen.folders.state == Path("/var/lib/tart-kubelet")
-    assert chosen.folders.user_data == Path("/var/lib/tart-userdata")
-    assert chosen.folders.vm_logs == Path("/var/log/tart-vms")
-    assert chosen.folders.tart_home == Path("/Users/m1/.tart")
-    assert chosen.metrics == Endpoint("", 8080, is_default=True)
-    assert chosen.health == Endpoint("", 8081, is_default=True)
-    assert chosen.session_of is None
+    assert (parsed.node.cpu, parsed.node.memory_mb, parsed.node.max_pods) == (8, 16384, 2)
+    assert parsed.tart_binary == "/usr/local/bin/tart"
+    assert parsed.collects
+    assert parsed.folders.state == Path("/var/lib/tart-kubelet")
+    assert parsed.folders.user_data == Path("/var/lib/tart-userdata")
+    assert parsed.folders.vm_logs == Path("/var/log/tart-vms")
+    assert parsed.folders.tart_home == Path("/Users/m1/.tart")
+    assert parsed.metrics == Endpoint("", 8080, is_default=True)
+    assert parsed.health == Endpoint("", 8081, is_default=True)
+    assert parsed.session_of is None
 
 
 def test_zeroes_mean_the_defaults() -> None:
-    chosen = settings("--host-cpu", "0", "--host-memory-mb=0", "--max-pods", "0")
+    parsed = settings("--host-cpu", "0", "--host-memory-mb=0", "--max-pods", "0")
 
-    assert (chosen.node.cpu, chosen.node.memory_mb, chosen.node.max_pods) == (8, 16384, 2)
+    assert (parsed.node.cpu, parsed.node.memory_mb, parsed.node.max_pods) == (8, 16384, 2)
 
 
-def test_the_hosts_name_is_made_one_that_a_node_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_host_name_is_lowercased_for_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socket.gethostname", lambda: "Mac-Mini.local")
 
     assert settings().node.name == "mac-mini.local"
@@ -68,31 +68,31 @@ def test_labels_are_read_and_blanks_skipped() -> None:
 def test_a_flag_wins_over_its_variable_and_that_over_the_default() -> None:
     variables = {"TART_KUBELET_NODE_NAME": "from-env", "TART_KUBELET_STATE_DIR": "/e"}
 
-    chosen = settings("--node-name", "from-flag", **variables)
+    parsed = settings("--node-name", "from-flag", **variables)
 
-    assert (chosen.node.name, chosen.folders.state) == ("from-flag", Path("/e"))
+    assert (parsed.node.name, parsed.folders.state) == ("from-flag", Path("/e"))
 
 
-@pytest.mark.parametrize("known", list(agent_flags.everything()), ids=lambda known: known.flag.name)
-def test_every_flag_has_its_variable_where_it_names_one(known: agent_flags.Known) -> None:
+@pytest.mark.parametrize("known", list(agent_flags.all_flags()), ids=lambda known: known.flag.name)
+def test_every_flag_has_its_variable_where_it_names_one(known: agent_flags.FlagHelp) -> None:
     if not known.flag.env:
         return
 
-    given, _ = agent_flags.read([], {known.flag.env: "said"})
+    given, _ = agent_flags.read([], {known.flag.env: "value"})
 
-    assert given.text(known.flag) == "said"
-    assert given.told(known.flag) == known.flag.env
+    assert given.text(known.flag) == "value"
+    assert given.source_name(known.flag) == known.flag.env
 
 
 def test_every_flag_of_the_names_is_one_of_the_program() -> None:
     named = {value.name for value in vars(flags).values() if isinstance(value, Flag)}
 
     # Of controllers, not of agents.
-    assert named - {known.flag.name for known in agent_flags.everything()} == {"--leader-elect"}
+    assert named - {known.flag.name for known in agent_flags.all_flags()} == {"--leader-elect"}
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["--max-pods", "two"], "--max-pods 'two'"),
         (["--host-cpu", "-1"], "--host-cpu '-1'"),
@@ -114,22 +114,22 @@ def test_every_flag_of_the_names_is_one_of_the_program() -> None:
         (["--client-ca-file", "/nowhere"], "--client-ca-file '/nowhere' cannot be read"),
         (["--registry-credentials-file", "/nowhere"], "--registry-credentials-file"),
         (["--stage-megabytes-per-second", "fast"], "--stage-megabytes-per-second"),
-        (["--scrape-allowed-cidr", "everybody"], "--scrape-allowed-cidr"),
+        (["--scrape-allowed-cidr", "anywhere"], "--scrape-allowed-cidr"),
         (["--log-level", "loud"], "--log-level"),
     ],
 )
-def test_what_is_unusable_is_told_in_one_line_by_its_flag(
-    arguments: list[str], told: str, capsys: Captured
+def test_invalid_value_is_reported_in_one_line_with_its_flag(
+    arguments: list[str], message: str, capsys: Captured
 ) -> None:
     assert tart_kubelet.run(arguments, {}) == 2
 
     line = capsys.readouterr().err
     assert line.startswith("tart-kubelet: ")
-    assert told in line
+    assert message in line
     assert line.count("\n") == 1
 
 
-def test_what_is_unusable_in_a_variable_is_told_by_the_variable(capsys: Captured) -> None:
+def test_invalid_variable_is_reported_by_its_name(capsys: Captured) -> None:
     assert tart_kubelet.run([], {"TART_KUBELET_NODE_IP": "here"}) == 2
 
     assert "TART_KUBELET_NODE_IP 'here'" in capsys.readouterr().err
@@ -144,7 +144,7 @@ def test_a_certificate_needs_its_key(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["--nope"], "'--nope' is unknown; tart-kubelet --help lists all flags"),
         (["--node-nme=x"], "'--node-nme=x' is unknown; did you mean --node-name?"),
@@ -153,13 +153,13 @@ def test_a_certificate_needs_its_key(tmp_path: Path) -> None:
         (["--max-pods"], "argument --max-pods: expected one argument; tart-kubelet --help lists"),
     ],
 )
-def test_a_wrong_command_line_is_told_in_one_line_with_what_helps(
-    arguments: list[str], told: str, capsys: Captured
+def test_wrong_command_line_is_reported_in_one_line_with_a_hint(
+    arguments: list[str], message: str, capsys: Captured
 ) -> None:
     assert tart_kubelet.run(arguments, {}) == 2
 
     printed = capsys.readouterr().err
-    assert printed.startswith(f"tart-kubelet: {told}")
+    assert printed.startswith(f"tart-kubelet: {message}")
     assert printed.count("\n") == 1
 
 
@@ -189,7 +189,7 @@ def test_addresses_to_listen_on(text: str, expected: Endpoint | None) -> None:
     assert settings("--metrics-bind-address", text).metrics == expected
 
 
-def test_the_session_is_looked_after_where_launchctl_is_on_the_path(tmp_path: Path) -> None:
+def test_session_is_checked_if_launchctl_is_on_the_path(tmp_path: Path) -> None:
     launchctl = tmp_path / "launchctl"
     launchctl.write_text("")
     launchctl.chmod(0o755)
@@ -200,14 +200,14 @@ def test_the_session_is_looked_after_where_launchctl_is_on_the_path(tmp_path: Pa
     assert settings("--gui-preflight", "on", PATH="/nowhere").session_of is not None
 
 
-def test_flags_of_older_agents_are_accepted_and_said_to_do_nothing() -> None:
+def test_flags_of_older_agents_are_accepted_and_reported_as_ignored() -> None:
     given, _ = agent_flags.read(
         ["--vnc-relay-port", "5900", "--zap-log-level=debug"],
         {"TART_KUBELET_RUNNER_CACHE_ROOT": "/c"},
     )
 
-    told = agent_flags.without_effect(given)
-    assert told == ["--vnc-relay-port", "TART_KUBELET_RUNNER_CACHE_ROOT", "--zap-log-level"]
+    ignored = agent_flags.ignored_flags(given)
+    assert ignored == ["--vnc-relay-port", "TART_KUBELET_RUNNER_CACHE_ROOT", "--zap-log-level"]
 
 
 def test_settings_are_shown_with_value_and_source(capsys: Captured) -> None:
@@ -222,7 +222,7 @@ def test_settings_are_shown_with_value_and_source(capsys: Captured) -> None:
     assert shown["--tart-home"] == ["/Users/m1/.tart", "default"]
 
 
-def test_a_kubeconfig_that_is_not_there_is_told(tmp_path: Path, capsys: Captured) -> None:
+def test_missing_kubeconfig_is_reported(tmp_path: Path, capsys: Captured) -> None:
     folders = [
         f"--{name}={tmp_path / name}" for name in ("state-dir", "userdata-dir", "vm-log-dir")
     ]
@@ -241,7 +241,7 @@ def test_version_and_help_are_given(capsys: Captured) -> None:
     assert ended.value.code == 0
     out = capsys.readouterr().out
     assert "Examples:" in out
-    assert all(known.flag.name in out for known in agent_flags.everything())
+    assert all(known.flag.name in out for known in agent_flags.all_flags())
 
 
 def test_the_agent_loads_nothing_that_it_does_not_need() -> None:

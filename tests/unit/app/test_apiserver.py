@@ -1,16 +1,16 @@
-"""Garbage is collected while a server serves, though not while it starts."""
+"""The process of `bramley apiserver`."""
 
 from __future__ import annotations
 
 import gc
 
-from bramley.app.apiserver import begin_collecting
+from bramley.app.apiserver import start_garbage_collector
 
 
 def test_serving_process_collects_its_garbage() -> None:
     gc.disable()
     try:
-        begin_collecting()
+        start_garbage_collector()
         assert gc.isenabled()
     finally:
         gc.unfreeze()

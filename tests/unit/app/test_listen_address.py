@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from bramley.app.listening import Address, bind, bound_address
+from bramley.app.listen_address import Address, bind, bound_address
 from bramley.base.errors import BadConfiguration
 
 
@@ -39,16 +39,16 @@ def test_what_is_no_address_is_refused_with_advice(text: str) -> None:
 
 
 def test_port_zero_takes_a_free_port() -> None:
-    wanted = Address("127.0.0.1", 0)
+    requested = Address("127.0.0.1", 0)
 
-    with closing(bind(wanted)) as bound:
-        found = bound_address(wanted, bound)
+    with closing(bind(requested)) as bound:
+        found = bound_address(requested, bound)
 
     assert found.port > 0
     assert found.host == "127.0.0.1"
 
 
-def test_taken_port_is_told_with_advice() -> None:
+def test_port_in_use_is_reported_with_advice() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as other:
         address = Address("127.0.0.1", other.getsockname()[1])
 

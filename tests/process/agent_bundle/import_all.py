@@ -1,4 +1,4 @@
-"""Loads every module of ours that an installed agent has, and tells where each loaded module and library came from."""
+"""Imports every module of ours in an installed agent, and prints where each module and library was loaded from."""
 
 from __future__ import annotations
 

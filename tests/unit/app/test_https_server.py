@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bramley.app.serving import Calls, Stop
+from bramley.app.https_server import InFlightRequests, Stop
 
 
 async def nothing(*_: Any) -> dict[str, Any]:
@@ -16,23 +16,23 @@ def scope(query: bytes = b"") -> dict[str, Any]:
     return {"type": "http", "query_string": query}
 
 
-async def settles(calls: Calls, *, within: float) -> bool:
+async def becomes_idle(requests: InFlightRequests, *, within: float) -> bool:
     try:
         async with asyncio.timeout(within):
-            await calls.settle()
+            await requests.wait_idle()
     except TimeoutError:
         return False
     return True
 
 
-def test_first_signal_asks_and_the_second_one_forces() -> None:
+def test_second_stop_request_forces_the_stop() -> None:
     stop = Stop()
 
-    stop.ask()
-    assert (stop.asked.is_set(), stop.forced.is_set()) == (True, False)
+    stop.request()
+    assert (stop.requested.is_set(), stop.forced.is_set()) == (True, False)
 
-    stop.ask()
-    assert (stop.asked.is_set(), stop.forced.is_set()) == (True, True)
+    stop.request()
+    assert (stop.requested.is_set(), stop.forced.is_set()) == (True, True)
 
 
 @pytest.mark.parametrize(
@@ -53,37 +53,37 @@ async def test_stop_waits_for_answers_but_not_for_streams(query: bytes, awaited:
     async def slow(*_: Any) -> None:
         await asyncio.sleep(60)
 
-    calls = Calls(slow)
+    requests = InFlightRequests(slow)
 
     async with asyncio.TaskGroup() as group:
-        group.create_task(calls(scope(query), nothing, nothing))  # type: ignore[arg-type]
+        group.create_task(requests(scope(query), nothing, nothing))  # type: ignore[arg-type]
         await asyncio.sleep(1)
-        assert awaited != await settles(calls, within=10)
-    assert await settles(calls, within=1)
+        assert awaited != await becomes_idle(requests, within=10)
+    assert await becomes_idle(requests, within=1)
 
 
-async def test_request_that_fails_is_not_waited_for_for_ever() -> None:
+async def test_failed_request_is_no_longer_in_flight() -> None:
     async def failing(*_: Any) -> None:
         raise RuntimeError("bug")
 
-    calls = Calls(failing)
+    requests = InFlightRequests(failing)
 
     with pytest.raises(RuntimeError):
-        await calls(scope(), nothing, nothing)  # type: ignore[arg-type]
+        await requests(scope(), nothing, nothing)  # type: ignore[arg-type]
 
-    assert await settles(calls, within=1)
+    assert await becomes_idle(requests, within=1)
 
 
-async def test_forced_stop_gives_up_waiting() -> None:
+async def test_forced_stop_cancels_the_wait() -> None:
     async def slow(*_: Any) -> None:
         await asyncio.sleep(3600)
 
-    calls = Calls(slow)
+    requests = InFlightRequests(slow)
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(calls(scope(), nothing, nothing))  # type: ignore[arg-type]
+        task = group.create_task(requests(scope(), nothing, nothing))  # type: ignore[arg-type]
         await asyncio.sleep(1)
 
-        calls.give_up()
+        requests.cancel_wait()
 
-        assert await settles(calls, within=1)
+        assert await becomes_idle(requests, within=1)
         task.cancel()
