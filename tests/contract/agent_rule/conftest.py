@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bramley.apiserver.auth.signing import Keys
+from bramley.apiserver.auth.signing_keys import SigningKeys
 from tests.contract.agent_rule import targets
 from tests.contract.agent_rule.targets import Target
 from tests.contract.kube_client.targets import serving
@@ -30,7 +30,7 @@ def target(request: pytest.FixtureRequest) -> Target:
         return Target(request.param, targets.in_process)
     if request.param == "over-http":
         folder: Path = request.getfixturevalue("own_folder")
-        keys = Keys.open(folder / "data")
+        keys = SigningKeys.open(folder / "data")
         kubeconfig = folder / "kubeconfig"
         return Target(request.param, lambda: targets.behind(kubeconfig, keys.sign, is_real=False))
     real = request.getfixturevalue("real_cluster").kubeconfig

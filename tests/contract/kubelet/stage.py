@@ -29,7 +29,7 @@ from bramley.api.meta import ObjectMeta
 from bramley.base import errors
 from bramley.kube import config_loader
 from bramley.kube.client import Client
-from tests.unit.access.serving import a_node, bind_pod
+from tests.unit.access.embedded_api import a_node, bind_pod
 
 AGENT = "tests.contract.kubelet.agent_process"
 VM = "vm-of-the-test"

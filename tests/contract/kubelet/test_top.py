@@ -8,7 +8,7 @@ import json
 import pytest
 
 from tests.contract.kubelet.stage import PATIENCE, Stage, Target, staged
-from tests.unit.access.serving import a_node
+from tests.unit.access.embedded_api import a_node
 
 RAW = "/apis/metrics.k8s.io/v1beta1"
 

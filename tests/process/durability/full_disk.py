@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from bramley.apiserver.store.errors import StorageUnavailable
-from bramley.apiserver.store.folder import DATABASE
+from bramley.apiserver.store.data_folder import DATABASE
 from bramley.apiserver.store.records import Draft, Key
 from bramley.apiserver.store.settings import Settings
 from bramley.apiserver.store.store import Store

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from bramley.apiserver.store.errors import Compacted
-from bramley.apiserver.store.folder import DATABASE
+from bramley.apiserver.store.data_folder import DATABASE
 from bramley.apiserver.store.settings import Settings
 from bramley.apiserver.store.store import Store
 from tests.process.durability.powerless import Disk, Image

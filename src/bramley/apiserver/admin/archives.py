@@ -1,7 +1,7 @@
-"""Backups as one tar: a manifest first, then the parts that it names, in its order and with its digests.
+"""Backups as one tar: a manifest first, then the parts that it lists, in its order and with its digests.
 
-Nothing is believed of a file that is read: only known names are taken, each part must have the announced size and
-SHA-256, and everything is written closed to other users.
+A file that is read is not trusted: only known names are accepted, each part must have the size and SHA-256 of the manifest,
+and all files are written readable by their owner only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import IO
 import msgspec
 
 from bramley.apiserver.admin import kubeconfigs
-from bramley.apiserver.auth import bearer_tokens, signing
+from bramley.apiserver.auth import bearer_tokens, signing_keys
 from bramley.apiserver.pki import tls
 from bramley.apiserver.store.data_folder import DATABASE
 from bramley.base.errors import BadConfiguration
@@ -28,9 +28,9 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 KUBECONFIG = "kubeconfig"
 TLS = tuple(f"{tls.FOLDER}/{name}" for name in ("ca.crt", "ca.key", "serving.crt", "serving.key"))
-NEEDED = (DATABASE, *TLS[:2], bearer_tokens.FILE)
-NAMES = (DATABASE, *TLS, bearer_tokens.FILE, signing.FILE, KUBECONFIG)
-"""All that a backup can hold, in this order; keys of ServiceAccounts are made when first needed, so they may be missing."""
+REQUIRED = (DATABASE, *TLS[:2], bearer_tokens.FILE)
+NAMES = (DATABASE, *TLS, bearer_tokens.FILE, signing_keys.FILE, KUBECONFIG)
+"""All parts of a backup, in this order; keys of ServiceAccounts are generated at first use, so they may be missing."""
 
 CHUNK_BYTES = 256 * 1024
 _LONGEST_MANIFEST_BYTES = 64 * 1024
@@ -38,7 +38,7 @@ _END = tarfile.NUL * (2 * tarfile.BLOCKSIZE)
 
 
 class Entry(msgspec.Struct, frozen=True, rename="camel"):
-    """One part, as the manifest announces it."""
+    """One part in the manifest."""
 
     name: str
     size_bytes: int
@@ -46,7 +46,7 @@ class Entry(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Manifest(msgspec.Struct, frozen=True, rename="camel"):
-    """What a backup is of, and what it holds."""
+    """The origin and the content of a backup."""
 
     format: int
     bramley: str
@@ -58,7 +58,7 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part and where its content is."""
+    """One part and its content, or the path of it."""
 
     name: str
     source: Path | bytes
@@ -72,7 +72,7 @@ class Part:
             yield from _chunks_of(file)
 
     def entry(self) -> Entry:
-        """Read the content once and return what the manifest says of it."""
+        """Read the content and return its entry in the manifest."""
         digest, size_bytes = hashlib.sha256(), 0
         for chunk in self.chunks():
             digest.update(chunk)
@@ -82,7 +82,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """A backup that is ready to be written."""
+    """A backup to write."""
 
     manifest: Manifest
     parts: tuple[Part, ...]
@@ -94,7 +94,7 @@ class Archive:
         return sum(tarfile.BLOCKSIZE + size + _padding(size) for size in sizes) + len(_END)
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield the tar in pieces."""
+        """Yield the tar in chunks."""
         encoded = self._encoded()
         yield _head(MANIFEST, len(encoded), self.manifest.made)
         yield encoded + tarfile.NUL * _padding(len(encoded))
@@ -108,14 +108,14 @@ class Archive:
         return msgspec.json.format(msgspec.json.encode(self.manifest)) + b"\n"
 
 
-def belongings(folder: Path, kubeconfig: Path) -> list[Part]:
-    """Return the small parts of a data folder, read now; the database is not among them."""
+def small_parts(folder: Path, kubeconfig: Path) -> list[Part]:
+    """Return all parts of a data folder except the database, read now."""
     places = {name: folder / name for name in NAMES if name != DATABASE}
     places[KUBECONFIG] = kubeconfig
     try:
         kubeconfigs.refuse_foreign(kubeconfig)
     except BadConfiguration:
-        # Somebody keeps other clusters in it by now: their credentials must not slip into a backup.
+        # The user has added other clusters to it: their credentials must not get into a backup.
         del places[KUBECONFIG]
     found = []
     for name, place in places.items():
@@ -125,22 +125,22 @@ def belongings(folder: Path, kubeconfig: Path) -> list[Part]:
 
 
 def check(path: Path) -> Manifest:
-    """Read a whole backup and return its manifest; raise BadConfiguration if anything in it is not as announced."""
+    """Read a whole backup and return its manifest; raise BadConfiguration if a part differs from the manifest."""
     return unpack(path, None)
 
 
 def unpack(path: Path, into: Path | None) -> Manifest:
-    """Check a backup while writing its parts below a folder, if one is given."""
+    """Check a backup, and write its parts below a folder if one is given."""
     try:
         with tarfile.open(path, "r:", errorlevel=2) as tar:
             manifest = _manifest(_next(tar), tar)
             for entry in manifest.parts:
-                _take(entry, tar, into)
+                _read_part(entry, tar, into)
     except FileNotFoundError:
         raise BadConfiguration(f"{path} does not exist") from None
     except (tarfile.TarError, EOFError, ValueError, msgspec.DecodeError) as error:
         raise BadConfiguration(
-            f"{path} is damaged or no backup of Bramley ({error}); use another backup"
+            f"{path} is damaged or not a backup of Bramley ({error}); use another backup"
         ) from error
     return manifest
 
@@ -154,14 +154,14 @@ def _manifest(member: tarfile.TarInfo, tar: tarfile.TarFile) -> Manifest:
         raise ValueError(f"format {known.get('format')!r} is not known to this release")
     manifest = msgspec.json.decode(encoded, type=Manifest)
     names = [entry.name for entry in manifest.parts]
-    if missing := set(NEEDED) - set(names):
+    if missing := set(REQUIRED) - set(names):
         raise ValueError(f"it lacks {', '.join(sorted(missing))}")
     if names != [name for name in NAMES if name in names]:
         raise ValueError("its parts are not those of a backup")
     return manifest
 
 
-def _take(entry: Entry, tar: tarfile.TarFile, into: Path | None) -> None:
+def _read_part(entry: Entry, tar: tarfile.TarFile, into: Path | None) -> None:
     member = _next(tar)
     if member.name != entry.name or not member.isreg() or member.size != entry.size_bytes:
         raise ValueError(f"{entry.name} is not where it should be")
@@ -172,7 +172,7 @@ def _take(entry: Entry, tar: tarfile.TarFile, into: Path | None) -> None:
             if out:
                 out.write(chunk)
     if digest.hexdigest() != entry.sha256:
-        raise ValueError(f"{entry.name} does not have the digest that the manifest tells")
+        raise ValueError(f"{entry.name} does not match the digest in the manifest")
 
 
 def _next(tar: tarfile.TarFile) -> tarfile.TarInfo:
@@ -185,7 +185,7 @@ def _next(tar: tarfile.TarFile) -> tarfile.TarInfo:
 def _content(member: tarfile.TarInfo, tar: tarfile.TarFile) -> IO[bytes]:
     content = tar.extractfile(member)
     if content is None:
-        raise ValueError(f"{member.name} is no file")
+        raise ValueError(f"{member.name} is not a file")
     return content
 
 

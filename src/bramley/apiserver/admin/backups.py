@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bramley.apiserver.admin.gate import Endpoint
+from bramley.apiserver.admin.endpoints import Endpoint
 from bramley.apiserver.apimachinery.settings import Settings
 from bramley.apiserver.apimachinery.status import ApiError
 from bramley.apiserver.http.exchange import Request, Send
@@ -57,7 +57,7 @@ class Backups:
 
     async def send(self, send: Send, settings: Settings) -> None:
         """Send one backup as the response."""
-        async with self._made() as archive:
+        async with self._archive() as archive:
             length = str(archive.size_bytes).encode()
             headers = [(b"content-type", b"application/x-tar"), (b"content-length", length)]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -70,7 +70,7 @@ class Backups:
             logger.info("Sent a backup", revision=archive.manifest.revision, bytes=length.decode())
 
     @contextlib.asynccontextmanager
-    async def _made(self) -> AsyncIterator[Archive]:
+    async def _archive(self) -> AsyncIterator[Archive]:
         if self._busy:
             message = "another backup is being made, please try again later"
             raise ApiError(429, "TooManyRequests", message, retry_after=_RETRY_AFTER_SECONDS)
@@ -80,20 +80,20 @@ class Backups:
         try:
             # No await between these two: objects, tokens and keys must be of the same moment.
             content = self._store.snapshot()
-            small = archives.belongings(self._folder, self._kubeconfig)
-            with scratch(self._folder) as place:
-                yield await asyncio.to_thread(packed, content, small, place, self._clock.now())
+            small = archives.small_parts(self._folder, self._kubeconfig)
+            with scratch(self._folder) as temporary:
+                yield await asyncio.to_thread(build, content, small, temporary, self._clock.now())
         finally:
             self._busy = False
 
 
-def packed(content: Snapshot, small: Sequence[Part], place: Path, now: datetime) -> Archive:
-    """Build the database in a scratch folder and return the backup that holds it and the small parts."""
+def build(content: Snapshot, small: Sequence[Part], temporary: Path, now: datetime) -> Archive:
+    """Write the database file into a temporary folder and return the backup with it and the other parts."""
     import importlib.metadata
 
     from bramley.apiserver.admin import archives
 
-    database = place / DATABASE
+    database = temporary / DATABASE
     backup.write(database, content)
     parts = (archives.Part(DATABASE, database), *small)
     manifest = archives.Manifest(

@@ -1,4 +1,4 @@
-"""The kubeconfig that leads an administrator to this server: address, authority and token in one private file."""
+"""The admin kubeconfig of this server: address, authority and token in one private file."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class _Named(msgspec.Struct):
 
 
 class _Document(msgspec.Struct):
-    """As much of a kubeconfig as tells whether it is ours, and holds our token."""
+    """The fields of a kubeconfig that identify it as ours and hold our token."""
 
     clusters: list[_Named] = []
     users: list[_Named] = []
 
 
 def refuse_foreign(path: Path) -> None:
-    """Raise when the file is there and leads elsewhere too: writing ours would lose what it holds."""
+    """Raise if the file exists and holds other clusters, which writing ours would lose."""
     content = private_files.read(path)
     if not content:
         return
@@ -44,7 +44,7 @@ def refuse_foreign(path: Path) -> None:
 
 
 def admin_token(path: Path, tokens: Tokens) -> Secret:
-    """Return the token that the kubeconfig holds if it still works, else a new one that voids the former."""
+    """Return the token in the kubeconfig if it is still valid, else a new one that replaces it."""
     found = _token_in(path)
     user = tokens.identify(found)
     if found is not None and user is not None and user.name == ADMIN:
@@ -58,7 +58,7 @@ def write(path: Path, *, server: str, authority: bytes, token: Secret) -> None:
 
 
 def _rendered(server: str, authority: bytes, token: Secret) -> str:
-    # JSON strings are YAML strings, so nothing in a path or address can break out of its place.
+    # JSON strings are YAML strings, so no value can inject YAML.
     return f"""\
 apiVersion: v1
 kind: Config
@@ -105,7 +105,7 @@ def _parsed(content: bytes) -> _Document | None:
 
 
 def _as_written(content: bytes) -> _Document | None:
-    """Read a file that still is as we wrote it, without the YAML library, whose loading would slow down every start."""
+    """Read a file that is unchanged since we wrote it, without the YAML library, which would slow down every start."""
     pairs = (line.strip().partition(": ") for line in content.decode(errors="replace").splitlines())
     values = {key: value for key, _, value in pairs}
     try:
@@ -114,7 +114,7 @@ def _as_written(content: bytes) -> _Document | None:
         authority = base64.b64decode(values["certificate-authority-data"])
     except (KeyError, ValueError, msgspec.DecodeError):
         return None
-    # Only if writing the same again gives the same bytes were the lines what they seemed to be.
+    # Only if rendering the values again gives the same bytes, the lines were parsed correctly.
     if _rendered(server, authority, Secret(token)).encode() != content:
         return None
     return _Document([_Named(NAME)], [_Named(ADMIN, _User(token))])

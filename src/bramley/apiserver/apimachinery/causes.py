@@ -1,6 +1,6 @@
-"""Broken rules as Kubernetes words them: one constructor per kind of breach.
+"""Validation errors with the messages of Kubernetes: one constructor per type of error.
 
-Each returns a `Cause` whose message is what a real server prints after the field's path. Nothing here decides what is wrong.
+Each returns a `Cause` whose message is what kube-apiserver prints after the field's path. Nothing here decides what is wrong.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ESCAPES = {
 
 
 def quoted(text: str) -> str:
-    """Return the text in double quotes, with what cannot be printed escaped."""
+    """Return the text in double quotes, with unprintable characters escaped."""
     return '"' + "".join(map(_escaped, text)) + '"'
 
 
@@ -37,43 +37,43 @@ def shown(value: object) -> str:
     try:
         encoded = msgspec.json.encode(value, order="sorted").decode()
     except UnicodeEncodeError:
-        # Half of a surrogate pair is no text that could be sent.
+        # msgspec refuses half of a surrogate pair, which is not valid UTF-8.
         encoded = json.dumps(value, sort_keys=True)
     return encoded.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def invalid(field: str, value: object, detail: str) -> Cause:
-    """Say that a value is malformed."""
+    """Return the cause for a malformed value."""
     return Cause(field, "FieldValueInvalid", _joined(f"Invalid value: {shown(value)}", detail))
 
 
 def wrong_type(field: str, value: object, detail: str) -> Cause:
-    """Say that a value has another type than the field."""
+    """Return the cause for a value of another type than its field."""
     return Cause(field, "FieldValueTypeInvalid", _joined(f"Invalid value: {shown(value)}", detail))
 
 
 def required(field: str, detail: str = "") -> Cause:
-    """Say that a value is missing."""
+    """Return the cause for a missing value."""
     return Cause(field, "FieldValueRequired", _joined("Required value", detail))
 
 
 def forbidden(field: str, detail: str) -> Cause:
-    """Say that a value may not be set here and now."""
+    """Return the cause for a value that may not be set."""
     return Cause(field, "FieldValueForbidden", _joined("Forbidden", detail))
 
 
 def duplicate(field: str, value: object) -> Cause:
-    """Say that a value occurs twice where it must be unique."""
+    """Return the cause for a value that is not unique."""
     return Cause(field, "FieldValueDuplicate", f"Duplicate value: {shown(value)}")
 
 
 def not_found(field: str, value: object) -> Cause:
-    """Say that what a value refers to does not exist."""
+    """Return the cause for a reference to something that does not exist."""
     return Cause(field, "FieldValueNotFound", f"Not found: {shown(value)}")
 
 
 def unsupported(field: str, value: object, supported: Iterable[str]) -> Cause:
-    """Say that a value is none of the allowed ones."""
+    """Return the cause for a value that is not one of the supported ones."""
     allowed = ", ".join(quoted(each) for each in supported)
     detail = f"supported values: {allowed}" if allowed else ""
     return Cause(
@@ -82,13 +82,13 @@ def unsupported(field: str, value: object, supported: Iterable[str]) -> Cause:
 
 
 def too_long(field: str, limit: int) -> Cause:
-    """Say that a text has more bytes than allowed; the text itself is not repeated."""
+    """Return the cause for a text with too many bytes, without the text."""
     unit = "byte" if limit == 1 else "bytes"
     return Cause(field, "FieldValueTooLong", f"Too long: may not be more than {limit} {unit}")
 
 
 def too_many(field: str, *, count: int, limit: int) -> Cause:
-    """Say that a list has more items than allowed."""
+    """Return the cause for a list with too many items."""
     unit = "item" if limit == 1 else "items"
     return Cause(field, "FieldValueTooMany", f"Too many: {count}: must have at most {limit} {unit}")
 

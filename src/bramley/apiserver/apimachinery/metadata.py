@@ -1,6 +1,6 @@
-"""The rules of `metadata`, the same for all kinds: what a new object must have and what an update may not touch.
+"""Validation of `metadata`, the same for all kinds: what a new object must have and what an update may not change.
 
-The shape is checked before this (see `shapes`), so every field here has its type. What did not change is not looked at again.
+Types are checked before this (see `kinds.shapes`). Fields that did not change are not validated again.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ _SYSTEM_FIELDS = (
 
 
 def timestamp(now: datetime) -> str:
-    """Return a time as metadata shows it, in whole seconds."""
+    """Return a time in the format of metadata, in whole seconds."""
     return now.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def stamped(metadata: Json, *, uid: UUID, now: datetime) -> Json:
-    """Return a new object's metadata with what only the server may set, and without what it may not bring."""
+    """Return a new object's metadata with the fields that only the server sets, and without those that a client may not set."""
     known = {key: value for key, value in metadata.items() if key not in _SYSTEM_FIELDS}
     return {**known, "uid": str(uid), "creationTimestamp": timestamp(now)}
 
 
 def carried_over(new: Json, old: Json) -> Json:
-    """Return an update's metadata with what an update cannot change taken from the object as it was."""
+    """Return an update's metadata with the fields that an update cannot change taken from the old object."""
     kept = dict(new)
     kept.pop("selfLink", None)
-    # Who manages which fields is settled after this, for objects that somebody applied to.
+    # Field ownership is computed later, for objects that have managed fields.
     if "managedFields" in kept or "managedFields" in old:
         kept.pop("managedFields", None)
         kept |= {"managedFields": old["managedFields"]} if "managedFields" in old else {}
@@ -75,7 +75,7 @@ def check_new(metadata: Json, *, namespaced: bool, name_check: names.Check) -> l
 
 
 def check_qualified_finalizers(finalizers: list[str]) -> list[Cause]:
-    """Return the finalizers that are neither Kubernetes' own nor carry the domain of their owner."""
+    """Return the causes for finalizers that are neither standard ones nor qualified with a domain."""
     detail = "name is neither a standard finalizer name nor is it fully qualified"
     return [
         causes.invalid(f"metadata.finalizers[{index}]", each, detail)
@@ -146,7 +146,7 @@ def _annotations(annotations: Mapping[str, str]) -> list[Cause]:
     field = "metadata.annotations"
     found = []
     for key in annotations:
-        # Only here the case does not matter.
+        # As in kube-apiserver, the case matters for labels but not for annotations.
         found += [causes.invalid(field, key, each) for each in names.qualified_name(key.lower())]
     size_bytes = sum(len(key.encode()) + len(text.encode()) for key, text in annotations.items())
     if size_bytes > ANNOTATIONS_LIMIT_BYTES:

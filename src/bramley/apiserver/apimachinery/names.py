@@ -1,6 +1,6 @@
-"""Grammars of names, label keys and values, and the sentences that refuse what does not fit them.
+"""Grammars of names, label keys and values, and the messages about what does not match them.
 
-The sentences and the patterns shown in them are part of the API: people and tools read them. Lengths count bytes.
+The messages and the patterns in them are part of the API: people and tools read them. Lengths count bytes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import random
 import re
 from collections.abc import Callable
 
-# A check gets a name and whether something will be appended to it, and returns what is wrong.
+# A check gets a name and whether it is a prefix for a generated name, and returns what is wrong.
 Check = Callable[[str, bool], list[str]]
 
 VERSION = re.compile(r"v([1-9][0-9]*)(?:(alpha|beta)([1-9][0-9]*))?")
@@ -30,7 +30,7 @@ _IS_CONFIG_KEY = re.compile(_CONFIG_KEY)
 _IS_PORT = re.compile("[-a-z0-9]+")
 _HAS_LETTER = re.compile("[a-z]")
 
-# No vowels and no digits that look like letters, so that no word comes out by chance.
+# No vowels and no digits that look like letters, so that no words are generated.
 GENERATED_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _GENERATED_LENGTH = 5
 _LONGEST_BASE = 63 - _GENERATED_LENGTH
@@ -40,14 +40,14 @@ _QUALIFIED_RULE = f"must consist of alphanumeric characters, '-', '_' or '.', {_
 _QUALIFIED_EXAMPLES = ("MyName", "my.name", "123-abc")
 
 
-def generate(base: str, chance: random.Random) -> str:
-    """Return the base, cut if need be, with five random characters behind it."""
-    suffix = "".join(chance.choices(GENERATED_ALPHABET, k=_GENERATED_LENGTH))
+def generate(base: str, rng: random.Random) -> str:
+    """Return the base, truncated if necessary, with five random characters appended."""
+    suffix = "".join(rng.choices(GENERATED_ALPHABET, k=_GENERATED_LENGTH))
     return base[:_LONGEST_BASE] + suffix
 
 
 def subdomain(name: str, is_prefix: bool = False) -> list[str]:  # noqa: FBT001, FBT002 - one grammar, two uses
-    """Return what keeps a name from being an RFC 1123 subdomain."""
+    """Return why a name is not an RFC 1123 subdomain."""
     text = _masked(name) if is_prefix else name
     wrong = _too_long(text, 253)
     if not _IS_SUBDOMAIN.fullmatch(text):
@@ -57,7 +57,7 @@ def subdomain(name: str, is_prefix: bool = False) -> list[str]:  # noqa: FBT001,
 
 
 def label(name: str, is_prefix: bool = False) -> list[str]:  # noqa: FBT001, FBT002 - one grammar, two uses
-    """Return what keeps a name from being an RFC 1123 label."""
+    """Return why a name is not an RFC 1123 label."""
     text = _masked(name) if is_prefix else name
     wrong = _too_long(text, 63)
     if _IS_LABEL.fullmatch(text):
@@ -69,7 +69,7 @@ def label(name: str, is_prefix: bool = False) -> list[str]:  # noqa: FBT001, FBT
 
 
 def dns1035_label(name: str, is_prefix: bool = False) -> list[str]:  # noqa: FBT001, FBT002 - one grammar, two uses
-    """Return what keeps a name from being an RFC 1035 label, as Services need."""
+    """Return why a name is not an RFC 1035 label, as Services need."""
     text = _masked(name) if is_prefix else name
     wrong = _too_long(text, 63)
     if not _IS_DNS1035.fullmatch(text):
@@ -79,14 +79,14 @@ def dns1035_label(name: str, is_prefix: bool = False) -> list[str]:  # noqa: FBT
 
 
 def path_segment(name: str, is_prefix: bool = False) -> list[str]:  # noqa: FBT001, FBT002 - one grammar, two uses
-    """Return what keeps a name from standing in a path, which is all that RBAC kinds ask."""
+    """Return why a name cannot be a path segment, which is the only rule of RBAC kinds."""
     if not is_prefix and name in {".", ".."}:
         return [f"may not be '{name}'"]
     return [f"may not contain '{each}'" for each in ("/", "%") if each in name]
 
 
 def qualified_name(key: str) -> list[str]:
-    """Return what keeps a key from being a label key, an annotation key or a finalizer."""
+    """Return why a key is not a valid label key, annotation key or finalizer."""
     parts = key.split("/")
     if len(parts) > 2:
         rule = _unmatched(_QUALIFIED_RULE, _QUALIFIED, *_QUALIFIED_EXAMPLES)
@@ -98,7 +98,7 @@ def qualified_name(key: str) -> list[str]:
 
 
 def label_value(value: str) -> list[str]:
-    """Return what keeps a text from being a label's value."""
+    """Return why a text is not a label's value."""
     wrong = _too_long(value, 63)
     if not _IS_VALUE.fullmatch(value):
         rule = f"a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', {_ALNUM_ENDS}"
@@ -107,7 +107,7 @@ def label_value(value: str) -> list[str]:
 
 
 def config_key(key: str) -> list[str]:
-    """Return what keeps a text from being a key of a ConfigMap or Secret."""
+    """Return why a text is not a key of a ConfigMap or Secret."""
     wrong = _too_long(key, 253)
     if not _IS_CONFIG_KEY.fullmatch(key):
         rule = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'"
@@ -120,7 +120,7 @@ def config_key(key: str) -> list[str]:
 
 
 def port(name: str) -> list[str]:
-    """Return what keeps a text from being the name of a port."""
+    """Return why a text is not the name of a port."""
     wrong = _too_long(name, 15)
     if not _IS_PORT.fullmatch(name):
         wrong.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
@@ -147,7 +147,7 @@ def _name_part(name: str) -> list[str]:
 
 
 def _masked(prefix: str) -> str:
-    # A dash at the end of a prefix is fine, because something follows it.
+    # A dash at the end of a prefix is valid, because characters are appended to it.
     return prefix[:-2] + "a" if len(prefix) > 1 and prefix.endswith("-") else prefix
 
 

@@ -1,6 +1,6 @@
 """Merge patches (RFC 7386) and JSON patches (RFC 6902) on plain JSON values; no object, no kind, no HTTP.
 
-A merge copies only what it changes, so what is untouched stays the same object in memory and is cheap to compare.
+A merge copies only what it changes, so unchanged values stay the same objects in memory and are cheap to compare.
 JSON patches follow the library that Kubernetes uses where it is more lenient than the RFC: `replace` and `copy` may name a
 key that is missing, negative indexes count from the end, and testing a missing key against null succeeds.
 """
@@ -22,7 +22,7 @@ class PatchFailed(ValueError):
 
 
 def merge(target: Any, patch: Any) -> Any:
-    """Return the target with a merge patch applied; neither is changed, and what is untouched is shared."""
+    """Return the target with a merge patch applied; neither is changed, and unchanged values are shared."""
     if not isinstance(patch, dict):
         return patch
     merged = dict(target) if isinstance(target, dict) else {}
@@ -37,12 +37,12 @@ def merge(target: Any, patch: Any) -> Any:
 
 
 def apply(document: Any, operations: list[Operation]) -> Any:
-    """Return the document after all operations; it is changed in place and of no use if this raises."""
+    """Return the document after all operations; it is changed in place and must not be used if this raises."""
     for operation in operations:
-        act = _ACTS.get(operation.get("op", ""))
-        if act is None:
+        apply_one = _OPERATIONS.get(operation.get("op", ""))
+        if apply_one is None:
             raise PatchFailed(f"unexpected kind: {operation.get('op', 'unknown')}")
-        document = act(document, operation)
+        document = apply_one(document, operation)
     return document
 
 
@@ -62,11 +62,11 @@ def _put(document: Any, pointer: str, value: Any) -> Any:
 
 
 def _remove(document: Any, operation: Operation) -> Any:
-    _take(document, _pointer(operation, "path"))
+    _pop(document, _pointer(operation, "path"))
     return document
 
 
-def _take(document: Any, pointer: str) -> Any:
+def _pop(document: Any, pointer: str) -> Any:
     holder, key = _holder(document, pointer)
     if isinstance(holder, list):
         return holder.pop(_index(key, len(holder)))
@@ -93,12 +93,12 @@ def _replace(document: Any, operation: Operation) -> Any:
 def _move(document: Any, operation: Operation) -> Any:
     origin = _pointer(operation, "from")
     destination = _pointer(operation, "path")
-    return _put(document, destination, _take(document, origin))
+    return _put(document, destination, _pop(document, origin))
 
 
 def _copy(document: Any, operation: Operation) -> Any:
-    value = _look(document, _pointer(operation, "from"))
-    # A value of its own: a later operation on one place must not show at the other.
+    value = _value_at(document, _pointer(operation, "from"))
+    # A copy: a later operation on one place must not change the other.
     return _put(
         document, _pointer(operation, "path"), msgspec.json.decode(msgspec.json.encode(value))
     )
@@ -106,14 +106,14 @@ def _copy(document: Any, operation: Operation) -> Any:
 
 def _test(document: Any, operation: Operation) -> Any:
     pointer = _pointer(operation, "path")
-    found = _look(document, pointer) if pointer else document
+    found = _value_at(document, pointer) if pointer else document
     if not same(found, operation.get("value")):
         raise PatchFailed(f"testing value {pointer} failed")
     return document
 
 
 def same(one: Any, other: Any) -> bool:
-    """Tell whether two JSON values are equal; unlike Python's, true is not 1."""
+    """Return whether two JSON values are equal; unlike in Python, true is not 1."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, dict) and isinstance(other, dict):
@@ -123,13 +123,13 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _look(document: Any, pointer: str) -> Any:
+def _value_at(document: Any, pointer: str) -> Any:
     holder, key = _holder(document, pointer)
     return holder[_index(key, len(holder))] if isinstance(holder, list) else holder.get(key)
 
 
 def _holder(document: Any, pointer: str) -> tuple[Any, str]:
-    """Return the object or list that holds what the pointer names, and the last part of the pointer."""
+    """Return the object or list that contains the value at the pointer, and the last part of the pointer."""
     if "/" not in pointer:
         raise PatchFailed(f"not a pointer: {pointer}")
     *parents, last = (_unescaped(part) for part in pointer.split("/")[1:])
@@ -171,7 +171,7 @@ def _unescaped(part: str) -> str:
     return part.replace("~1", "/").replace("~0", "~")
 
 
-_ACTS = {
+_OPERATIONS = {
     "add": _add,
     "remove": _remove,
     "replace": _replace,

@@ -1,6 +1,6 @@
-"""Label and field selectors: parsed once per request, then asked about many records.
+"""Label and field selectors: parsed once per request, then matched against many records.
 
-The grammar, its leniencies and its complaints are those of a real server, because people and tools read them.
+The grammar and the error messages are those of kube-apiserver, because people and tools read them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Requirement(NamedTuple):
     values: frozenset[str] = frozenset()
 
     def holds(self, labels: Mapping[str, str]) -> bool:
-        """Tell whether labels meet the condition."""
+        """Return whether labels meet the condition."""
         value = labels.get(self.key)
         match self.operator:
             case "in":
@@ -70,25 +70,25 @@ class FieldTerm(NamedTuple):
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """What a list or watch wants to see; nothing in it means everything."""
+    """The selectors of a list or watch; without any, everything is selected."""
 
     labels: tuple[Requirement, ...] = ()
     fields: tuple[FieldTerm, ...] = ()
 
     @property
-    def everything(self) -> bool:
-        """Tell whether nothing is left out."""
+    def is_everything(self) -> bool:
+        """Return whether every object is selected."""
         return not self.labels and not self.fields
 
-    def wants(self, record: Record) -> bool:
-        """Tell whether an object is wanted."""
+    def matches(self, record: Record) -> bool:
+        """Return whether an object is selected."""
         for term in self.fields:
             if (_field(record, term.field) == term.value) is not term.equal:
                 return False
         return all(each.holds(record.labels) for each in self.labels)
 
     def only(self, field: str) -> str | None:
-        """Return the one value that a field must have, if the selection says so."""
+        """Return the value that a field must have, if the selection requires one."""
         for term in self.fields:
             if term.field == field and term.equal:
                 return term.value
@@ -106,20 +106,20 @@ def _field(record: Record, field: str) -> str:
     return record.fields.get(field, "")
 
 
-class _Refused(ValueError):
-    """A part of a selector that makes no sense."""
+class _ParseError(ValueError):
+    """A part of a selector that cannot be parsed."""
 
 
 def parse_labels(text: str) -> tuple[Requirement, ...]:
-    """Parse a label selector; raise a 400 that says what was found and what was expected."""
+    """Parse a label selector; raise a 400 that names what was found and what was expected."""
     try:
         return tuple(_Parser(text).requirements())
-    except _Refused as refused:
-        raise bad_request(str(refused)) from None
+    except _ParseError as error:
+        raise bad_request(str(error)) from None
 
 
 class _Parser:
-    """Reads one label selector from left to right."""
+    """Parses one label selector from left to right."""
 
     def __init__(self, text: str) -> None:
         self._tokens: list[str] = [*_TOKEN.findall(text), ""]
@@ -128,20 +128,22 @@ class _Parser:
     def requirements(self) -> Iterable[Requirement]:
         """Yield the requirements in order."""
         if self._peek() and not self._starts():
-            raise _Refused(f"found '{self._peek()}', expected: !, identifier, or 'end of string'")
+            raise _ParseError(
+                f"found '{self._peek()}', expected: !, identifier, or 'end of string'"
+            )
         while self._peek():
             try:
                 yield self._requirement()
-            except _Refused as refused:
-                raise _Refused(f"unable to parse requirement: {refused}") from None
+            except _ParseError as error:
+                raise _ParseError(f"unable to parse requirement: {error}") from None
             self._separator()
 
     def _separator(self) -> None:
         found = self._next()
         if found and found != ",":
-            raise _Refused(f"found '{found}', expected: ',' or 'end of string'")
+            raise _ParseError(f"found '{found}', expected: ',' or 'end of string'")
         if found and not self._starts():
-            raise _Refused(f"found '{self._peek()}', expected: identifier after ','")
+            raise _ParseError(f"found '{self._peek()}', expected: identifier after ','")
 
     def _requirement(self) -> Requirement:
         key = self._next()
@@ -149,8 +151,8 @@ class _Parser:
         if negated:
             key = self._next()
         if not key or key in _SYMBOLS:
-            raise _Refused(f"found '{key}', expected: identifier")
-        _complain(causes.invalid("<nil>", key, each) for each in names.qualified_name(key))
+            raise _ParseError(f"found '{key}', expected: identifier")
+        _raise_if_any(causes.invalid("<nil>", key, each) for each in names.qualified_name(key))
         if negated or self._peek() in {"", ","}:
             return Requirement(key, "absent" if negated else "exists")
         return self._compared(key)
@@ -159,9 +161,9 @@ class _Parser:
         found = self._next()
         operator = _OPERATORS.get(found)
         if operator is None:
-            raise _Refused(f"found '{found}', expected: {_EXPECTED}")
+            raise _ParseError(f"found '{found}', expected: {_EXPECTED}")
         values = self._set() if found in {"in", "notin"} else [self._exact()]
-        _complain(_wrong_values(key, operator, sorted(values)))
+        _raise_if_any(_wrong_values(key, operator, sorted(values)))
         return Requirement(key, operator, frozenset(values))
 
     def _exact(self) -> str:
@@ -169,18 +171,18 @@ class _Parser:
             return ""
         found = self._next()
         if found in _SYMBOLS:
-            raise _Refused(f"found '{found}', expected: identifier")
+            raise _ParseError(f"found '{found}', expected: identifier")
         return found
 
     def _set(self) -> set[str]:
         found = self._next()
         if found != "(":
-            raise _Refused(f"found '{found}' expected: '('")
+            raise _ParseError(f"found '{found}' expected: '('")
         if self._peek() == ")":
             self._next()
             return {""}
         if not self._peek() or (self._peek() in _SYMBOLS and self._peek() != ","):
-            raise _Refused(f"found '{self._peek()}', expected: ',', ')' or identifier")
+            raise _ParseError(f"found '{self._peek()}', expected: ',', ')' or identifier")
         return self._listed()
 
     def _listed(self) -> set[str]:
@@ -194,9 +196,9 @@ class _Parser:
             elif found and found not in _SYMBOLS:
                 values.add(found)
                 if self._peek() not in {",", ")"}:
-                    raise _Refused(f"found '{self._peek()}', expected: ',' or ')'")
+                    raise _ParseError(f"found '{self._peek()}', expected: ',' or ')'")
             else:
-                raise _Refused(f"found '{found}', expected: ',', or identifier")
+                raise _ParseError(f"found '{found}', expected: ',', or identifier")
             if self._peek() == ")":
                 self._next()
                 return values
@@ -222,14 +224,14 @@ def _wrong_values(key: str, operator: str, values: list[str]) -> Iterable[Cause]
             yield causes.invalid(f"values[{index}][{key}]", value, each)
 
 
-def _complain(found: Iterable[Cause]) -> None:
-    said = [f"{each.field}: {each.message}" for each in found]
-    if said:
-        raise _Refused(said[0] if len(said) == 1 else f"[{', '.join(said)}]")
+def _raise_if_any(found: Iterable[Cause]) -> None:
+    messages = [f"{each.field}: {each.message}" for each in found]
+    if messages:
+        raise _ParseError(messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]")
 
 
 def parse_fields(text: str, resolve: Callable[[str], str]) -> tuple[FieldTerm, ...]:
-    """Parse a field selector; `resolve` turns a field's name into the stored one, or refuses it."""
+    """Parse a field selector; `resolve` turns a field's name into the stored one, or raises a 400."""
     terms = []
     for term in _split_terms(text):
         if term:

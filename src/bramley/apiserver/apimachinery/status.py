@@ -1,6 +1,6 @@
-"""Refusals as `metav1.Status`: what the server raises anywhere and renders at the HTTP boundary.
+"""Errors as `metav1.Status`: raised anywhere in the server and rendered at the HTTP boundary.
 
-One constructor per way of refusing, with the code, the reason and the sentence that a real kube-apiserver gives.
+One constructor per error, with the code, the reason and the message of kube-apiserver.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bramley.base.errors import Cause
 
 
 class Details(msgspec.Struct, frozen=True):
-    """What a refusal is about; `kind` is the plural, except where a kind's own rules were broken."""
+    """What an error is about; `kind` is the plural, except in validation errors."""
 
     group: str = ""
     kind: str = ""
@@ -32,7 +32,7 @@ NOTHING = Details()
 
 
 class ApiError(Exception):
-    """A request that is answered with a failure `Status`."""
+    """An error that becomes a `Status` response."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class ApiError(Exception):
         self.text = text
 
     def status(self) -> dict[str, Any]:
-        """Return the refusal as a `Status` object."""
+        """Return the error as a `Status` object."""
         body: dict[str, Any] = {"kind": "Status", "apiVersion": "v1"}
         body["metadata"] = {"continue": self.continue_token} if self.continue_token else {}
         body |= {"status": "Failure", "message": self.message}
@@ -82,7 +82,7 @@ class ApiError(Exception):
 
 
 def wire(details: Details) -> dict[str, Any]:
-    """Return details as JSON values, what is empty left out."""
+    """Return details as JSON values, without empty fields."""
     named = {
         "name": details.name,
         "group": details.group,
@@ -93,7 +93,7 @@ def wire(details: Details) -> dict[str, Any]:
 
 
 def success(details: Details) -> dict[str, Any]:
-    """Return the `Status` that says that something was done and there is nothing else to show."""
+    """Return the `Status` of a request that succeeded and has no object to return."""
     return {
         "kind": "Status",
         "apiVersion": "v1",
@@ -103,8 +103,8 @@ def success(details: Details) -> dict[str, Any]:
     }
 
 
-def carried_out() -> dict[str, Any]:
-    """Return the `Status` that answers an act which leaves no object of its own, such as an eviction."""
+def created() -> dict[str, Any]:
+    """Return the `Status` of a created subresource that is not an object, such as an eviction."""
     return {
         "kind": "Status",
         "apiVersion": "v1",
@@ -115,112 +115,114 @@ def carried_out() -> dict[str, Any]:
 
 
 def bad_request(message: str) -> ApiError:
-    """Refuse a request that makes no sense as it stands."""
+    """Return the 400 for a malformed request."""
     return ApiError(400, "BadRequest", message)
 
 
 def unauthorized() -> ApiError:
-    """Refuse somebody unknown."""
+    """Return the 401 for an unknown user."""
     return ApiError(401, "Unauthorized", "Unauthorized")
 
 
-def forbidden(details: Details, why: str) -> ApiError:
-    """Refuse what is understood but not allowed."""
+def forbidden(details: Details, reason: str) -> ApiError:
+    """Return the 403 for a request that is not allowed."""
     if not details.kind:
-        return ApiError(403, "Forbidden", f"forbidden: {why}", details=details)
+        return ApiError(403, "Forbidden", f"forbidden: {reason}", details=details)
     name = f" {quoted(details.name)}" if details.name else ""
-    message = f"{details.qualified}{name} is forbidden: {why}"
+    message = f"{details.qualified}{name} is forbidden: {reason}"
     return ApiError(403, "Forbidden", message, details=details)
 
 
 def not_found(details: Details) -> ApiError:
-    """Refuse because the object does not exist."""
+    """Return the 404 for an object that does not exist."""
     message = f"{details.qualified} {quoted(details.name)} not found"
     return ApiError(404, "NotFound", message, details=details)
 
 
 def no_such_path() -> ApiError:
-    """Refuse a path that nothing is served at."""
+    """Return the 404 for a path without a resource."""
     message = "the server could not find the requested resource"
     return ApiError(404, "NotFound", message, details=NOTHING)
 
 
 def no_such_page() -> ApiError:
-    """Refuse a path outside of everything that is served, in the plain text that clients know it by."""
+    """Return the 404 for a path outside of the API, as the plain text that clients expect."""
     text = "404 page not found\n"
     return ApiError(404, "NotFound", text.strip(), details=NOTHING, text=text)
 
 
 def method_not_allowed(details: Details | None = None) -> ApiError:
-    """Refuse a method that the path does not have."""
+    """Return the 405 for a method that the path does not support."""
     message = "the server does not allow this method on the requested resource"
     return ApiError(405, "MethodNotAllowed", message, details=details or NOTHING)
 
 
 def verb_not_supported(details: Details, verb: str) -> ApiError:
-    """Refuse a verb on a custom kind, which a real server words in its own way."""
+    """Return the 405 for a verb on a custom resource, which has another message."""
     message = f"{verb} is not supported on resources of kind {quoted(details.qualified)}"
     return ApiError(405, "MethodNotAllowed", message, details=details)
 
 
 def not_acceptable(types: Sequence[str]) -> ApiError:
-    """Refuse because the client accepts none of the forms that we can answer in."""
+    """Return the 406 for a client that accepts none of our media types."""
     message = f"only the following media types are accepted: {', '.join(types)}"
     return ApiError(406, "NotAcceptable", message)
 
 
 def already_exists(details: Details) -> ApiError:
-    """Refuse to create what exists."""
+    """Return the 409 for an object that already exists."""
     message = f"{details.qualified} {quoted(details.name)} already exists"
     return ApiError(409, "AlreadyExists", message, details=details)
 
 
-def conflict(details: Details, why: str) -> ApiError:
-    """Refuse a write that was based on something that is no longer so."""
-    message = f"Operation cannot be fulfilled on {details.qualified} {quoted(details.name)}: {why}"
+def conflict(details: Details, reason: str) -> ApiError:
+    """Return the 409 for a write that conflicts with the stored object."""
+    message = (
+        f"Operation cannot be fulfilled on {details.qualified} {quoted(details.name)}: {reason}"
+    )
     return ApiError(409, "Conflict", message, details=details)
 
 
 def expired(message: str, *, continue_token: str = "") -> ApiError:
-    """Refuse because the version asked for is no longer kept."""
+    """Return the 410 for a resource version that is no longer available."""
     return ApiError(410, "Expired", message, continue_token=continue_token)
 
 
 def too_large(message: str) -> ApiError:
-    """Refuse a body over the limit."""
+    """Return the 413 for a body over the limit."""
     return ApiError(413, "RequestEntityTooLarge", f"Request entity too large: {message}")
 
 
 def unsupported_media_type(types: Sequence[str]) -> ApiError:
-    """Refuse a body in a form that we cannot read."""
+    """Return the 415 for a body of an unknown media type."""
     message = f"the body of the request was in an unknown format - accepted media types include: {', '.join(types)}"
     return ApiError(415, "UnsupportedMediaType", message)
 
 
 def invalid(details: Details, causes: Sequence[Cause]) -> ApiError:
-    """Refuse an object that breaks rules of its kind; `details.kind` is the kind, not the plural."""
-    # The same sentence is said once, though each cause is listed.
-    said = dict.fromkeys(f"{each.field}: {each.message}" for each in causes)
-    text = next(iter(said)) if len(said) == 1 else f"[{', '.join(said)}]"
+    """Return the 422 for an object that fails validation; `details.kind` is the kind, not the plural."""
+    # Each message appears once, though every cause is listed.
+    messages = dict.fromkeys(f"{each.field}: {each.message}" for each in causes)
+    text = next(iter(messages)) if len(messages) == 1 else f"[{', '.join(messages)}]"
     message = f"{details.qualified} {quoted(details.name)} is invalid"
-    message = f"{message}: {text}" if said else message
+    message = f"{message}: {text}" if messages else message
     return ApiError(422, "Invalid", message, causes=causes, details=details)
 
 
 def internal(message: str) -> ApiError:
-    """Admit a fault of our own."""
+    """Return the 500 for an internal error."""
     causes = [Cause("", "", message)]
     return ApiError(500, "InternalError", f"Internal error occurred: {message}", causes=causes)
 
 
 def unavailable(message: str, *, retry_after: int = 1) -> ApiError:
-    """Refuse for now, because something that we need does not work."""
+    """Return the 503 for a temporary failure."""
     return ApiError(503, "ServiceUnavailable", message, retry_after=retry_after)
 
 
-def version_too_large(asked: int, current: int) -> ApiError:
-    """Refuse to read at a version that is not there yet."""
-    message = f"Timeout: Too large resource version: {asked}, current: {current}"
+def version_too_large(requested: int, current: int) -> ApiError:
+    """Return the 504 for a resource version that does not exist yet."""
+    message = f"Timeout: Too large resource version: {requested}, current: {current}"
     causes = [Cause("", "ResourceVersionTooLarge", "Too large resource version")]
     return ApiError(504, "Timeout", message, causes=causes, retry_after=1)
 

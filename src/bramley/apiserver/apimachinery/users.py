@@ -1,4 +1,4 @@
-"""Users: the names and groups that requests, bindings and tokens speak of."""
+"""Users: the names and groups in requests, bindings and tokens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ACCOUNT_PREFIX = "system:serviceaccount:"
 
 
 class User(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Who a request comes from."""
+    """The user of a request."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -25,12 +25,12 @@ class User(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_master(self) -> bool:
-        """Tell whether the user may do everything."""
+        """Return whether the user may do everything."""
         return MASTERS in self.groups
 
     @property
     def is_anonymous(self) -> bool:
-        """Tell whether nobody vouches for the user."""
+        """Return whether the user is not authenticated."""
         return self.name == ANONYMOUS_NAME or UNAUTHENTICATED in self.groups
 
 
@@ -38,7 +38,7 @@ ANONYMOUS = User(ANONYMOUS_NAME, (UNAUTHENTICATED,))
 
 
 def authenticated(user: User) -> User:
-    """Return a user with the group that everybody has who proved who they are."""
+    """Return a user with the group of all authenticated users."""
     if AUTHENTICATED in user.groups or user.is_anonymous:
         return user
     return msgspec.structs.replace(user, groups=(*user.groups, AUTHENTICATED))
@@ -55,7 +55,7 @@ def account_groups(namespace: str) -> tuple[str, ...]:
 
 
 def split_account(user_name: str) -> tuple[str, str] | None:
-    """Return the namespace and the name in a ServiceAccount's user name, None for another user's."""
+    """Return the namespace and the name of a ServiceAccount's user name, None for other users."""
     from bramley.apiserver.apimachinery import names
 
     if not user_name.startswith(ACCOUNT_PREFIX):

@@ -61,9 +61,9 @@ class FieldSet:
 
     def only(self, *elements: Element) -> FieldSet:
         """Return what is at and below these elements."""
-        wanted = set(elements)
-        children = {key: each for key, each in self.children.items() if key in wanted}
-        return FieldSet(self.members & wanted, children)
+        kept = set(elements)
+        children = {key: each for key, each in self.children.items() if key in kept}
+        return FieldSet(self.members & kept, children)
 
     def without(self, element: Element) -> FieldSet:
         """Return the set without an element and all below it."""

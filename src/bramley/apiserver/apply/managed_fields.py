@@ -91,7 +91,7 @@ def _fields(entry: Json) -> FieldSet:
 
 
 def is_reset(entries: Any) -> bool:
-    """Tell whether a client wants the managers forgotten: an empty list, or one empty entry."""
+    """Return whether a client wants the managers forgotten: an empty list, or one empty entry."""
     return entries in ([], [{}])
 
 

@@ -48,12 +48,12 @@ def _errors(value: Any, schema: Schema, path: str) -> Iterator[str]:
         yield from _list_errors(value, schema, path)
 
 
-def _scalar_error(value: Any, wanted: str) -> str | None:
-    if wanted == "string" and not isinstance(value, str):
+def _scalar_error(value: Any, expected: str) -> str | None:
+    if expected == "string" and not isinstance(value, str):
         return f"expected string, got &value.valueUnstructured{{Value:{_source(value)}}}"
-    if wanted == "numeric" and (isinstance(value, bool) or not isinstance(value, int | float)):
+    if expected == "numeric" and (isinstance(value, bool) or not isinstance(value, int | float)):
         return f"expected numeric (int or float), got {go_values.type_of(value)}"
-    if wanted == "boolean" and not isinstance(value, bool):
+    if expected == "boolean" and not isinstance(value, bool):
         return f"expected boolean, got &{{{go_values.printed(value)}}}"
     if isinstance(value, dict | list):
         return f"expected any scalar, got &{{{go_values.printed(value)}}}"

@@ -1,5 +1,5 @@
-"""Identity and rights of the embedded API: who asks, and whether they may.
+"""Authentication and authorization of the embedded API.
 
-`authenticator` finds the user, `authorizer` decides; both are asked once per request by `api`. The handlers of reviews and
-token requests stand here too. Nothing below logs or returns a token or a key.
+`access_control` applies both to a request: `authenticator` finds the user, `authorizer` decides. Nothing here knows a handler,
+and nothing logs or returns a token or a key.
 """

@@ -2,12 +2,108 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from urllib.parse import unquote
+
+from bramley.apiserver.apimachinery import status, users
 from bramley.apiserver.apimachinery.status import ApiError
-from bramley.apiserver.auth import impersonation
+from bramley.apiserver.apimachinery.users import User
 from bramley.apiserver.auth.attributes import Attributes
 from bramley.apiserver.auth.authenticator import Authenticator
 from bramley.apiserver.auth.authorizer import Authorizer, refusal
 from bramley.apiserver.http.exchange import Request
+
+Header = tuple[bytes, bytes]
+
+PREFIX = b"impersonate-"
+_EXTRA = "extra-"
+_AUTHENTICATION = "authentication.k8s.io"
+
+
+def impersonated(user: User, headers: Iterable[Header], authorizer: Authorizer) -> User:
+    """Return the user that a request acts as: its own, or the one in its `Impersonate-*` headers.
+
+    Each of these headers needs the permission to `impersonate` what it names.
+    """
+    named = [_decoded(header) for header in headers if header[0].startswith(PREFIX)]
+    if not named:
+        return user
+    name = next((value for key, value in named if key == "user"), "")
+    if not name:
+        raise _without_user()
+    for attributes in _required_permissions(user, name, named):
+        authorizer.check(attributes)
+    return _impersonated_user(name, named)
+
+
+def _decoded(header: Header) -> tuple[str, str]:
+    key = header[0].removeprefix(PREFIX).decode("latin-1")
+    return key.lower(), header[1].decode("utf-8", "replace")
+
+
+def _required_permissions(
+    user: User, name: str, headers: list[tuple[str, str]]
+) -> Iterator[Attributes]:
+    account = users.split_account(name)
+    if account is None:
+        yield _impersonation(user, "users", name)
+    else:
+        yield _impersonation(user, "serviceaccounts", account[1], namespace=account[0])
+    for key, value in headers:
+        if key == "group":
+            yield _impersonation(user, "groups", value)
+        elif key == "uid":
+            yield _impersonation(user, "uids", value, group=_AUTHENTICATION)
+        elif key.startswith(_EXTRA):
+            extra = unquote(key.removeprefix(_EXTRA))
+            yield _impersonation(user, "userextras", value, extra, group=_AUTHENTICATION)
+
+
+def _impersonation(
+    user: User,
+    resource: str,
+    name: str,
+    subresource: str = "",
+    *,
+    group: str = "",
+    namespace: str = "",
+) -> Attributes:
+    return Attributes(
+        user,
+        "impersonate",
+        group,
+        resource=resource,
+        subresource=subresource,
+        namespace=namespace,
+        name=name,
+    )
+
+
+def _impersonated_user(name: str, headers: list[tuple[str, str]]) -> User:
+    groups = [value for key, value in headers if key == "group"]
+    account = users.split_account(name)
+    if not groups and account is not None:
+        groups = list(users.account_groups(account[0]))
+    extra: dict[str, tuple[str, ...]] = {}
+    for key, value in headers:
+        if key.startswith(_EXTRA):
+            extra_key = unquote(key.removeprefix(_EXTRA))
+            extra[extra_key] = (*extra.get(extra_key, ()), value)
+    uid = next((value for key, value in headers if key == "uid"), "")
+    return User(name, _with_default(name, groups), uid, extra)
+
+
+def _with_default(name: str, groups: list[str]) -> tuple[str, ...]:
+    """Return the groups with `system:authenticated` or `system:unauthenticated` added where neither is named."""
+    if name == users.ANONYMOUS_NAME:
+        missing = users.UNAUTHENTICATED not in groups
+        return (*groups, users.UNAUTHENTICATED) if missing else tuple(groups)
+    is_stated = users.AUTHENTICATED in groups or users.UNAUTHENTICATED in groups
+    return tuple(groups) if is_stated else (*groups, users.AUTHENTICATED)
+
+
+def _without_user() -> ApiError:
+    return status.internal("requested groups, extras or a uid without impersonating a user")
 
 
 class AccessControl:
@@ -20,9 +116,7 @@ class AccessControl:
     def check(self, request: Request) -> Attributes | None:
         """Raise a 401 or 403; return the attributes that were authorized, None for `system:masters`, who may do everything."""
         request.sender = user = self._authenticator.identify(request)
-        request.caller = user = impersonation.acting(
-            user, request.scope["headers"], self._authorizer
-        )
+        request.caller = user = impersonated(user, request.scope["headers"], self._authorizer)
         if user.is_master:
             return None
         attributes = Attributes.of(user, request.info)

@@ -1,7 +1,7 @@
-"""Who sends a request: the owner of a token, else of the connection's client certificate, else nobody in particular.
+"""Authentication: the owner of a bearer token, else of the connection's client certificate, else the anonymous user.
 
-A credential that is there and wrong is a 401, however open the path is; none at all makes the user anonymous. Which token
-it is decides itself by its form: ours are random texts, those of ServiceAccounts are signed.
+A wrong credential is a 401, also for paths that are open to anonymous users. The form of a token says whose it is: those of
+users are random strings, those of ServiceAccounts are signed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import msgspec
 
 from bramley.apiserver.apimachinery import status, users
 from bramley.apiserver.apimachinery.users import ANONYMOUS, User
-from bramley.apiserver.auth.accounts import Accounts, BadToken
+from bramley.apiserver.auth.service_account_tokens import BadToken, ServiceAccountTokens
 from bramley.apiserver.http.exchange import Request
 from bramley.base.clock import Clock
 
@@ -22,8 +22,8 @@ _BEARER = "bearer "
 _BAD = "invalid bearer token"
 
 
-class Reviewed(msgspec.Struct, frozen=True):
-    """Whose a token is and for which audiences, or what is wrong with it."""
+class TokenReview(msgspec.Struct, frozen=True):
+    """The owner of a token and its audiences, or the reason why it is invalid."""
 
     user: User | None = None
     audiences: tuple[str, ...] = ()
@@ -33,17 +33,19 @@ class Reviewed(msgspec.Struct, frozen=True):
 class Authenticator:
     """Finds the user of a request."""
 
-    def __init__(self, known: Authenticate, accounts: Accounts, clock: Clock) -> None:
-        self._known = known
+    def __init__(
+        self, identify: Authenticate, accounts: ServiceAccountTokens, clock: Clock
+    ) -> None:
+        self._identify = identify
         self.accounts = accounts
         self._clock = clock
 
     def identify(self, request: Request) -> User:
-        """Return who asks; raise a 401 for a credential that is not good."""
+        """Return the user of a request; raise a 401 for an invalid credential."""
         header = request.header(b"authorization")
         if header:
             if request.repeats(b"authorization"):
-                # Which of two would be checked must not depend on who reads them, us or a proxy.
+                # A proxy in front of us might check another one of them than we do.
                 raise status.unauthorized()
             return users.authenticated(self._owner(header))
         peer = request.peer
@@ -53,28 +55,32 @@ class Authenticator:
             raise status.unauthorized()
         return users.authenticated(peer.user)
 
-    def review(self, token: str, audiences: Sequence[str]) -> Reviewed:
-        """Return whose token it is, if it is good for one of the audiences; none named are those of this API."""
+    def review(self, token: str, audiences: Sequence[str]) -> TokenReview:
+        """Return the owner of a token that is valid for one of the audiences; by default these are the API's own."""
         ours = self.accounts.settings.audiences
-        wanted = audiences or ours
-        user = self._known(token)
+        requested = audiences or ours
+        user = self._identify(token)
         if user is not None:
-            shared = tuple(each for each in wanted if each in ours)
-            # A token of ours lets into this API and nowhere else.
-            return Reviewed(users.authenticated(user), shared) if shared else Reviewed(error=_BAD)
+            shared = tuple(each for each in requested if each in ours)
+            # A user's token is valid for this API only.
+            return (
+                TokenReview(users.authenticated(user), shared)
+                if shared
+                else TokenReview(error=_BAD)
+            )
         if not self.accounts.is_ours(token):
-            return Reviewed(error=_BAD)
+            return TokenReview(error=_BAD)
         try:
-            owner, shared_by_token = self.accounts.review(token, wanted)
+            owner, shared_by_token = self.accounts.review(token, requested)
         except BadToken as bad:
-            return Reviewed(error=f"[{_BAD}, {bad}]")
-        return Reviewed(owner, tuple(shared_by_token))
+            return TokenReview(error=f"[{_BAD}, {bad}]")
+        return TokenReview(owner, tuple(shared_by_token))
 
     def _owner(self, header: str) -> User:
         if header[: len(_BEARER)].lower() != _BEARER:
             raise status.unauthorized()
         token = header[len(_BEARER) :].strip()
-        owner = self._known(token)
+        owner = self._identify(token)
         if owner is None and token.count(".") == 2:
             owner = self.accounts.owner(token)
         if owner is None:

@@ -1,7 +1,7 @@
-"""The one place that says yes or no: masters may do everything, nobody in particular nearly nothing, the rest by rule.
+"""Authorization of every request, in this order: `system:masters`, anonymous users, delegates, RBAC.
 
-Order: `system:masters`, then anonymous users, then further rules (the agent's rule is one), then RBAC. A rule may allow or
-deny for good, or have no opinion.
+Masters may do everything, anonymous users nearly nothing. A delegate, such as the node authorizer, allows, denies finally, or
+has no opinion.
 """
 
 from __future__ import annotations
@@ -16,89 +16,93 @@ from bramley.apiserver.auth.attributes import Attributes
 from bramley.apiserver.auth.rbac import Rbac
 
 
-class Verdict(msgspec.Struct, frozen=True, gc=False):
-    """An answer about rights; `denied` says that no other rule was asked."""
+class Decision(msgspec.Struct, frozen=True, gc=False):
+    """The result of an authorization; `denied` is final, without it no authorizer had an opinion."""
 
     allowed: bool
     reason: str = ""
     denied: bool = False
 
 
-Opinion = Callable[[Attributes], Verdict | None]
+Delegate = Callable[[Attributes], Decision | None]
 
-ALLOWED = Verdict(allowed=True)
-REFUSED = Verdict(allowed=False)
+ALLOWED = Decision(allowed=True)
+NO_OPINION = Decision(allowed=False)
 # Every user may read these, also an anonymous one.
 PROBES = ("healthz", "livez", "readyz")
 _VERSION = frozenset({"/version", "/version/"})
-_READING = frozenset({"get", "head"})
+_READ_VERBS = frozenset({"get", "head"})
 
 
 class Authorizer:
-    """Decides about every request."""
+    """Decides on every request."""
 
-    def __init__(self, rbac: Rbac, opinions: Sequence[Opinion] = ()) -> None:
+    def __init__(self, rbac: Rbac, delegates: Sequence[Delegate] = ()) -> None:
         self.rbac = rbac
-        self.opinions: list[Opinion] = list(opinions)
+        self.delegates: list[Delegate] = list(delegates)
 
-    def decide(self, asked: Attributes, *, told: bool = True) -> Verdict:
-        """Return whether it is allowed, and why; `told` is false where nobody will read what allowed it."""
-        if asked.user.is_master:
+    def decide(self, attributes: Attributes, *, with_reason: bool = True) -> Decision:
+        """Return whether it is allowed, and why; `with_reason` is false where the reason for allowing it is not needed."""
+        if attributes.user.is_master:
             return ALLOWED
-        # Whatever bindings say: data is for those who say who they are.
-        if asked.user.is_anonymous:
-            return ALLOWED if _is_open(asked) else REFUSED
-        for opinion in self.opinions:
-            verdict = opinion(asked)
-            if verdict is not None:
-                return verdict
-        return self._by_roles(asked, told=told)
+        # Before RBAC: a binding must never give data to unauthenticated users.
+        if attributes.user.is_anonymous:
+            return ALLOWED if _is_always_allowed(attributes) else NO_OPINION
+        for authorize in self.delegates:
+            decision = authorize(attributes)
+            if decision is not None:
+                return decision
+        return self._by_roles(attributes, with_reason=with_reason)
 
-    def check(self, asked: Attributes) -> None:
-        """Raise a 403 in a real server's words if it is not allowed."""
-        verdict = self.decide(asked, told=False)
-        if not verdict.allowed:
-            raise refusal(asked, verdict.reason)
+    def check(self, attributes: Attributes) -> None:
+        """Raise a 403 with kube-apiserver's message if it is not allowed."""
+        decision = self.decide(attributes, with_reason=False)
+        if not decision.allowed:
+            raise refusal(attributes, decision.reason)
 
-    def _by_roles(self, asked: Attributes, *, told: bool) -> Verdict:
-        grant = self.rbac.allows(asked)
-        if grant is not None and not told:
+    def _by_roles(self, attributes: Attributes, *, with_reason: bool) -> Decision:
+        grant = self.rbac.allows(attributes)
+        if grant is not None and not with_reason:
             return ALLOWED
         if grant is not None:
-            return Verdict(allowed=True, reason=f"RBAC: allowed by {grant}")
-        if _is_open(asked):
+            return Decision(allowed=True, reason=f"RBAC: allowed by {grant}")
+        if _is_always_allowed(attributes):
             return ALLOWED
-        missing = self.rbac.missing(asked.user, asked.namespace)
+        missing = self.rbac.missing(attributes.user, attributes.namespace)
         if not missing:
-            return REFUSED
-        gone = missing[0] if len(missing) == 1 else f"[{', '.join(missing)}]"
-        return Verdict(allowed=False, reason=f"RBAC: {gone}")
+            return NO_OPINION
+        reason = missing[0] if len(missing) == 1 else f"[{', '.join(missing)}]"
+        return Decision(allowed=False, reason=f"RBAC: {reason}")
 
 
-def _is_open(asked: Attributes) -> bool:
-    if asked.verb not in _READING:
+def _is_always_allowed(attributes: Attributes) -> bool:
+    if attributes.verb not in _READ_VERBS:
         return False
-    return asked.path in _VERSION or asked.path.removeprefix("/").partition("/")[0] in PROBES
+    return (
+        attributes.path in _VERSION or attributes.path.removeprefix("/").partition("/")[0] in PROBES
+    )
 
 
-def refusal(asked: Attributes, reason: str = "") -> ApiError:
+def refusal(attributes: Attributes, reason: str = "") -> ApiError:
     """Return the 403 for what is not allowed."""
-    told = _sanitized(_told(asked))
-    why = f"{told}: {reason}" if reason else told
-    return forbidden(Details(asked.group, asked.resource, asked.name), why)
+    message = _sanitized(_message(attributes))
+    details = Details(attributes.group, attributes.resource, attributes.name)
+    return forbidden(details, f"{message}: {reason}" if reason else message)
 
 
-def _told(asked: Attributes) -> str:
-    who = f"User {quoted(asked.user.name)} cannot {asked.verb}"
-    if asked.path:
-        return f"{who} path {quoted(asked.path)}"
-    what = f"resource {quoted(asked.whole_resource)} in API group {quoted(asked.group)}"
+def _message(attributes: Attributes) -> str:
+    who = f"User {quoted(attributes.user.name)} cannot {attributes.verb}"
+    if attributes.path:
+        return f"{who} path {quoted(attributes.path)}"
+    what = f"resource {quoted(attributes.whole_resource)} in API group {quoted(attributes.group)}"
     where = (
-        f"in the namespace {quoted(asked.namespace)}" if asked.namespace else "at the cluster scope"
+        f"in the namespace {quoted(attributes.namespace)}"
+        if attributes.namespace
+        else "at the cluster scope"
     )
     return f"{who} {what} {where}"
 
 
 def _sanitized(text: str) -> str:
-    # A refusal that repeats a path must not become a page.
+    # The message repeats the path; a browser must not render it as HTML.
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

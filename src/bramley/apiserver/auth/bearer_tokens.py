@@ -1,7 +1,7 @@
-"""Bearer tokens: 256 random bits each, of which only the SHA-256 is kept.
+"""Bearer tokens of users: 256 random bits each, of which only the SHA-256 is stored.
 
-Whoever reads the file learns who may come in, but no way in. A token leaves this module once, as a `Secret`, when it is
-made. The file belongs to the process that holds the data folder.
+The file names the users, but no token can be derived from it. A token leaves this module once, as a `Secret`, when it is
+issued. The file belongs to the process that has locked the data folder.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BYTES = 32
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    """One token as it is kept."""
+    """One token as it is stored."""
 
     sha256: str
     user: User
@@ -57,11 +57,11 @@ class Tokens:
 
     @classmethod
     def in_memory(cls) -> Tokens:
-        """Return tokens that are forgotten with the process."""
+        """Return tokens that live as long as the process."""
         return cls(None, {})
 
     def identify(self, token: str | None) -> User | None:
-        """Return who the token belongs to, in a time that does not depend on how close a guess came."""
+        """Return the owner of a token, in a time that does not depend on how close a guess is."""
         if not token:
             return None
         digest = _digest(token)
@@ -71,21 +71,21 @@ class Tokens:
         return None
 
     def issue(self, name: str, groups: tuple[str, ...] = ()) -> Secret:
-        """Make a token for a user; the tokens that the user had are void from now on."""
+        """Issue a token for a user; the user's previous tokens are invalid from now on."""
         token = secrets.token_urlsafe(_BYTES)
         kept = {digest: user for digest, user in self._entries.items() if user.name != name}
-        self._keep({**kept, _digest(token): User(name, groups, str(uuid.uuid4()))})
+        self._save({**kept, _digest(token): User(name, groups, str(uuid.uuid4()))})
         return Secret(token)
 
     def revoke(self, name: str) -> bool:
-        """Make every token of a user void; tell whether there was one."""
+        """Invalidate every token of a user; return whether there was one."""
         kept = {digest: user for digest, user in self._entries.items() if user.name != name}
         found = len(kept) < len(self._entries)
-        self._keep(kept)
+        self._save(kept)
         return found
 
-    def _keep(self, entries: dict[str, User]) -> None:
-        # Written first: a token that works now must also work after a restart, and a void one never again.
+    def _save(self, entries: dict[str, User]) -> None:
+        # Written before use: a token that works now must also work after a restart, and a revoked one never again.
         if self._path is not None:
             rows = [_Entry(digest, user) for digest, user in entries.items()]
             private_files.write(self._path, msgspec.json.format(msgspec.json.encode(_File(rows))))

@@ -1,8 +1,8 @@
-"""The roles and bindings that every cluster has, made at the first start and mended at each later one.
+"""The roles and bindings that every cluster has, created at the first start and reconciled at each later one.
 
-Mending only adds, like a real server's: rights and subjects that somebody took away come back, what was added stays, and
-an object whose annotation `rbac.authorization.kubernetes.io/autoupdate` is "false" is left alone. The data is cut from a
-real server by `tools/policy.py`; objects are put together from bytes and written as one group, so that a start stays quick.
+As in kube-apiserver, reconciliation only adds: permissions and subjects that were removed come back, additions stay, and an
+object whose annotation `rbac.authorization.kubernetes.io/autoupdate` is "false" is left alone. The data is extracted from a
+kube-apiserver by `tools/policy.py`; objects are assembled from bytes and written as one group, so that a start stays fast.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bramley.apiserver.store.store import Store
 from bramley.base.clock import Clock
 
 AUTOUPDATE = "rbac.authorization.kubernetes.io/autoupdate"
-# Who the API is to the agents on nodes; the policy gives it the rights to speak to them, and no others.
+# The user name of the API server to agents; the policy allows it to call them, and nothing else.
 KUBELET_CLIENT = "kube-apiserver-kubelet-client"
 _FILE = "policy.json"
 
@@ -36,7 +36,7 @@ class _Named(msgspec.Struct):
 
 
 class _Entry(msgspec.Struct):
-    """One object of the data file; what is written as it stands is left undecoded."""
+    """One object of the data file; the part that is written unchanged stays undecoded."""
 
     kind: str
     resource: str
@@ -51,24 +51,24 @@ class _Entry(msgspec.Struct):
 
     @property
     def tail(self) -> bytes:
-        """Return the end of the object's JSON: all that is not its name, and the last brace."""
+        """Return the end of the object's JSON: everything behind its metadata."""
         return bytes(self.rest)[1:]
 
 
 async def ensure(store: Store, clock: Clock, make_uid: Callable[[], UUID]) -> None:
-    """Create what is missing and mend what lacks something."""
+    """Create missing objects and complete those that lack something."""
     now = timestamp(clock.now())
-    due = [entry for entry in _entries() if not _is_whole(entry, store.get(entry.key))]
+    stale = [entry for entry in _entries() if not _is_unchanged(entry, store.get(entry.key))]
 
     def build(entry: _Entry, uid: UUID) -> Callable[[Record | None, int], Draft | None]:
         def decide(current: Record | None, rv: int) -> Draft | None:
             if current is None:
                 return _new(entry, str(uid), rv=rv, now=now)
-            return _mended(entry, current, rv)
+            return _reconciled(entry, current, rv)
 
         return decide
 
-    writes = (store.write(entry.key, build(entry, make_uid())) for entry in due)
+    writes = (store.write(entry.key, build(entry, make_uid())) for entry in stale)
     await asyncio.gather(*writes)
 
 
@@ -77,8 +77,8 @@ def _entries() -> list[_Entry]:
     return msgspec.json.decode(data, type=list[_Entry])
 
 
-def _is_whole(entry: _Entry, current: Record | None) -> bool:
-    """Tell at a glance that nothing changed; else a closer look decides."""
+def _is_unchanged(entry: _Entry, current: Record | None) -> bool:
+    """Return whether the object certainly lacks nothing; if not, its decoded form decides."""
     return current is not None and current.body.endswith(entry.tail)
 
 
@@ -96,42 +96,44 @@ def _new(entry: _Entry, uid: str, *, rv: int, now: str) -> Draft:
     return Draft(body, entry.metadata.labels)
 
 
-def _mended(entry: _Entry, current: Record, rv: int) -> Draft | None:
+def _reconciled(entry: _Entry, current: Record, rv: int) -> Draft | None:
     whole: Json = msgspec.json.decode(current.body)
     meta = whole["metadata"]
     if (meta.get("annotations") or {}).get(AUTOUPDATE) == "false":
         return None
-    wanted: Json = msgspec.json.decode(entry.rest)
-    mended = {**whole, **_with_rights(whole, wanted)}
-    if mended == whole:
+    desired: Json = msgspec.json.decode(entry.rest)
+    reconciled = {**whole, **_completed_fields(whole, desired)}
+    if reconciled == whole:
         return None
     named = msgspec.to_builtins(entry.metadata)
     for field, values in named.items():
         meta[field] = {**(meta.get(field) or {}), **values}
     meta["resourceVersion"] = str(rv)
-    return Draft(msgspec.json.encode(mended), meta.get("labels") or {})
+    return Draft(msgspec.json.encode(reconciled), meta.get("labels") or {})
 
 
-def _with_rights(whole: Json, wanted: Json) -> Json:
+def _completed_fields(whole: Json, desired: Json) -> Json:
     """Return the fields of an object that lack something, completed."""
-    if "roleRef" in wanted:
+    if "roleRef" in desired:
         subjects = _listed(whole.get("subjects"))
-        missing = [each for each in wanted.get("subjects", []) if each not in subjects]
-        found = {"roleRef": wanted["roleRef"]}
+        missing = [each for each in desired.get("subjects", []) if each not in subjects]
+        found = {"roleRef": desired["roleRef"]}
         return {**found, "subjects": [*subjects, *missing]} if missing else found
-    if "aggregationRule" in wanted:
-        # Its rules are the aggregation's business.
-        return {"aggregationRule": whole.get("aggregationRule") or wanted["aggregationRule"]}
+    if "aggregationRule" in desired:
+        # The aggregation controller owns its rules.
+        return {"aggregationRule": whole.get("aggregationRule") or desired["aggregationRule"]}
     owned = whole.get("rules") or []
     try:
         held = msgspec.convert(owned, list[Rule])
     except msgspec.ValidationError:
-        # It gives nobody anything as it stands.
-        return {"rules": wanted.get("rules") or []}
-    lacking = rules.uncovered(held, msgspec.convert(wanted.get("rules") or [], list[Rule]))
-    if not lacking:
+        # Rules that cannot be read grant nothing, so nothing is lost by replacing them.
+        return {"rules": desired.get("rules") or []}
+    missing_rules = rules.uncovered(held, msgspec.convert(desired.get("rules") or [], list[Rule]))
+    if not missing_rules:
         return {}
-    return {"rules": [*owned, *(msgspec.to_builtins(each) for each in rules.compacted(lacking))]}
+    return {
+        "rules": [*owned, *(msgspec.to_builtins(each) for each in rules.compacted(missing_rules))]
+    }
 
 
 def _listed(subjects: Any) -> list[Json]:

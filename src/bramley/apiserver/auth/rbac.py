@@ -1,7 +1,7 @@
-"""RBAC over the store: who is bound to which roles, and whether one of these allows what is asked.
+"""RBAC over the store: the roles that are bound to a user, and whether one of them allows a request.
 
-Bindings are indexed by subject whenever one of them changed, roles are compiled once per version; a question then costs a
-few look-ups per binding of its user, microseconds in all. Only durable objects count.
+Bindings are indexed by subject whenever one of them changed, roles are compiled once per version; a decision then costs a few
+look-ups per binding of its user, microseconds in all. Only durable objects count.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CLUSTER_BINDINGS = f"clusterrolebindings.{GROUP}"
 
 
 class RoleRef(msgspec.Struct, frozen=True, gc=False):
-    """Which role a binding gives."""
+    """The role of a binding."""
 
     kind: str = ""
     name: str = ""
@@ -55,7 +55,7 @@ class _Role(msgspec.Struct, frozen=True):
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """A role that a subject has, and the binding that gives it."""
+    """A role that a subject has, and the binding that grants it."""
 
     binding: _Binding
     subject: _Subject
@@ -67,34 +67,34 @@ class Grant(msgspec.Struct, frozen=True):
         reference = self.binding.role_ref
         return (
             f"{self.binding.kind} {quoted(name)} of {reference.kind} {quoted(reference.name)} "
-            f"to {_told(self.subject, named.namespace)}"
+            f"to {_subject_text(self.subject, named.namespace)}"
         )
 
 
-# Roles by who has them: the namespace ("" for everywhere) and the subject.
+# Grants by namespace ("" for all namespaces), kind and name of the subject.
 _Index = dict[tuple[str, str, str], list[Grant]]
 _USER, _GROUP = "User", "Group"
 
 
 class Rbac:
-    """Decides by the roles and bindings of a store."""
+    """Authorizes by the roles and bindings of a store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._index: _Index = {}
-        self._index_of = (-1, -1)
+        self._index_revisions = (-1, -1)
         self._decoded: dict[Key, tuple[Record, _Binding | None]] = {}
         self._compiled: dict[Key, tuple[Record, RuleSet]] = {}
 
-    def allows(self, asked: Attributes) -> Grant | None:
-        """Return what allows it, None if nothing does."""
-        for grant in self.grants(asked.user, asked.namespace):
-            if self._rules(grant.role).allow(asked):
+    def allows(self, attributes: Attributes) -> Grant | None:
+        """Return the grant that allows the request, None if there is none."""
+        for grant in self.grants(attributes.user, attributes.namespace):
+            if self._rules(grant.role).allow(attributes):
                 return grant
         return None
 
     def grants(self, user: User, namespace: str) -> Iterator[Grant]:
-        """Yield the roles that a user has everywhere, and those in a namespace."""
+        """Yield the grants of a user for all namespaces, and those in one namespace."""
         index = self._current()
         for scope in ("", namespace) if namespace else ("",):
             yield from index.get((scope, _USER, user.name), ())
@@ -102,7 +102,7 @@ class Rbac:
                 yield from index.get((scope, _GROUP, group), ())
 
     def rules_for(self, user: User, namespace: str) -> list[Rule]:
-        """Return all rules that a user has in a namespace, those of cluster-wide roles among them."""
+        """Return all rules that a user has in a namespace, including those of cluster roles."""
         # The same binding may name a user twice, by name and by group; its rules count once.
         found = {
             (grant.binding.metadata.namespace, grant.binding.metadata.name): grant
@@ -111,12 +111,12 @@ class Rbac:
         return [rule for grant in found.values() for rule in self._rules(grant.role).rules]
 
     def rules_of(self, role: Key) -> tuple[Rule, ...] | None:
-        """Return the rules of a role, None if there is none that can be read."""
+        """Return the rules of a role, None if it does not exist or cannot be read."""
         found = self._rules(role)
         return None if found is NO_RULES else found.rules
 
     def missing(self, user: User, namespace: str) -> list[str]:
-        """Return the complaints about roles that are bound to a user and do not exist."""
+        """Return the messages about roles that are bound to a user and do not exist."""
         gone = (
             grant.role
             for grant in self.grants(user, namespace)
@@ -140,11 +140,11 @@ class Rbac:
 
     def _current(self) -> _Index:
         latest = self._store.latest(BINDINGS), self._store.latest(CLUSTER_BINDINGS)
-        if latest != self._index_of:
-            self._index, self._index_of = self._built(), latest
+        if latest != self._index_revisions:
+            self._index, self._index_revisions = self._build_index(), latest
         return self._index
 
-    def _built(self) -> _Index:
+    def _build_index(self) -> _Index:
         index: _Index = {}
         known, self._decoded = self._decoded, {}
         for record in (*self._store.list(CLUSTER_BINDINGS), *self._store.list(BINDINGS)):
@@ -153,40 +153,40 @@ class Rbac:
             binding = before[1] if before and same else self._binding(record)
             self._decoded[record.key] = record, binding
             if binding is not None:
-                _enter(index, binding, record.key.namespace)
+                _add_grants(index, binding, record.key.namespace)
         return index
 
     def _binding(self, record: Record) -> _Binding | None:
-        """Return what a binding says; one that cannot be read gives nobody anything, and takes nothing from others."""
+        """Return a decoded binding; one that cannot be read grants nothing and does not affect others."""
         with self._store.damage.skip_unreadable(record):
             return msgspec.json.decode(record.body, type=_Binding)
         return None
 
 
 def role_key(reference: RoleRef, namespace: str) -> Key:
-    """Return the key of the role that a binding of a namespace gives."""
+    """Return the key of the role that a binding in a namespace refers to."""
     if reference.kind == "ClusterRole":
         return Key(CLUSTER_ROLES, "", reference.name)
     return Key(ROLES, namespace, reference.name)
 
 
 def not_found(role: Key) -> str:
-    """Return the complaint about a role that does not exist."""
+    """Return the message about a role that does not exist."""
     kind = "role" if role.resource == ROLES else "clusterrole"
     return f"{kind}.{GROUP} {quoted(role.name)} not found"
 
 
-def _enter(index: _Index, binding: _Binding, namespace: str) -> None:
+def _add_grants(index: _Index, binding: _Binding, namespace: str) -> None:
     role = role_key(binding.role_ref, namespace)
-    entered: set[tuple[str, str]] = set()
+    added: set[tuple[str, str]] = set()
     for subject in binding.subjects or ():
-        who = _who(subject, namespace)
-        if who is not None and who not in entered:
-            entered.add(who)
-            index.setdefault((namespace, *who), []).append(Grant(binding, subject, role))
+        key = _subject_key(subject, namespace)
+        if key is not None and key not in added:
+            added.add(key)
+            index.setdefault((namespace, *key), []).append(Grant(binding, subject, role))
 
 
-def _who(subject: _Subject, namespace: str) -> tuple[str, str] | None:
+def _subject_key(subject: _Subject, namespace: str) -> tuple[str, str] | None:
     if subject.kind in {_USER, _GROUP}:
         return subject.kind, subject.name
     home = subject.namespace or namespace
@@ -195,7 +195,7 @@ def _who(subject: _Subject, namespace: str) -> tuple[str, str] | None:
     return _USER, users.account_name(home, subject.name)
 
 
-def _told(subject: _Subject, namespace: str) -> str:
+def _subject_text(subject: _Subject, namespace: str) -> str:
     if subject.kind != "ServiceAccount":
         return f"{subject.kind} {quoted(subject.name)}"
     return f"{subject.kind} {quoted(f'{subject.name}/{subject.namespace or namespace}')}"

@@ -1,6 +1,6 @@
-"""Policy rules: what one allows, whether some rules hold all rights of others, and the words for rights that are missing.
+"""Policy rules: what a rule allows, whether rules cover others, and the messages about missing permissions.
 
-Pure; the words of `described` and `compacted` are those that a real server refuses an escalation with.
+Pure. `described` and `compacted` give the words with which kube-apiserver refuses an escalation.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ EVERYTHING = (
 
 
 class _Grant(msgspec.Struct, frozen=True, gc=False):
-    """The part of a rule that is left to compare once its resource was found."""
+    """The part of a rule that is compared once its resource matched."""
 
     verbs: frozenset[str]
     groups: frozenset[str]
     names: frozenset[str]
 
-    def allows(self, asked: Attributes) -> bool:
+    def allows(self, attributes: Attributes) -> bool:
         return (
-            (asked.verb in self.verbs or ALL in self.verbs)
-            and (asked.group in self.groups or ALL in self.groups)
-            and (not self.names or asked.name in self.names)
+            (attributes.verb in self.verbs or ALL in self.verbs)
+            and (attributes.group in self.groups or ALL in self.groups)
+            and (not self.names or attributes.name in self.names)
         )
 
 
 class RuleSet:
-    """The rules of one role, found by resource, so that a question costs a few look-ups however many rules there are."""
+    """The rules of one role, indexed by resource, so that a decision costs a few look-ups however many rules there are."""
 
     __slots__ = ("_by_path", "_by_resource", "rules")
 
@@ -63,22 +63,22 @@ class RuleSet:
                 self._by_resource.setdefault(resource, []).append(grant)
             self._by_path += ((verbs, path) for path in rule.non_resource_urls or ())
 
-    def allow(self, asked: Attributes) -> bool:
-        """Tell whether one of the rules allows it."""
-        if asked.path:
-            return self._allow_path(asked)
+    def allow(self, attributes: Attributes) -> bool:
+        """Return whether one of the rules allows the request."""
+        if attributes.path:
+            return self._allow_path(attributes)
         found = self._by_resource
-        if _any_allows(found.get(asked.whole_resource), asked) or _any_allows(
-            found.get(ALL), asked
+        if _any_allows(found.get(attributes.whole_resource), attributes) or _any_allows(
+            found.get(ALL), attributes
         ):
             return True
-        if not asked.subresource:
+        if not attributes.subresource:
             return False
-        return _any_allows(found.get(f"{ALL}/{asked.subresource}"), asked)
+        return _any_allows(found.get(f"{ALL}/{attributes.subresource}"), attributes)
 
-    def _allow_path(self, asked: Attributes) -> bool:
+    def _allow_path(self, attributes: Attributes) -> bool:
         return any(
-            (asked.verb in verbs or ALL in verbs) and path_covers(path, asked.path)
+            (attributes.verb in verbs or ALL in verbs) and path_covers(path, attributes.path)
             for verbs, path in self._by_path
         )
 
@@ -86,18 +86,18 @@ class RuleSet:
 NO_RULES = RuleSet(())
 
 
-def _any_allows(grants: list[_Grant] | None, asked: Attributes) -> bool:
-    return grants is not None and any(grant.allows(asked) for grant in grants)
+def _any_allows(grants: list[_Grant] | None, attributes: Attributes) -> bool:
+    return grants is not None and any(grant.allows(attributes) for grant in grants)
 
 
 def path_covers(pattern: str, path: str) -> bool:
-    """Tell whether a path, or every path of another pattern, is among those of a pattern; a star may stand at its end."""
+    """Return whether a pattern matches a path, or every path of another pattern; it may end with a star."""
     return pattern == path or (pattern.endswith(ALL) and path.startswith(pattern.rstrip(ALL)))
 
 
-def uncovered(owned: Sequence[Rule], wanted: Iterable[Rule]) -> list[Rule]:
-    """Return the single rights in the wanted rules that none of the owned ones holds."""
-    single = [part for rule in wanted for part in broken_down(rule)]
+def uncovered(owned: Sequence[Rule], requested: Iterable[Rule]) -> list[Rule]:
+    """Return the single permissions of the requested rules that none of the owned ones covers."""
+    single = [part for rule in requested for part in broken_down(rule)]
     return [part for part in single if not any(_covers(rule, part) for rule in owned)]
 
 
@@ -108,7 +108,7 @@ def broken_down(rule: Rule) -> list[Rule]:
         for group in rule.api_groups or ()
         for resource in rule.resources or ()
         for verb in rule.verbs or ()
-        for name in _one_by_one(rule.resource_names)
+        for name in _single_names(rule.resource_names)
     ]
     paths = rule.non_resource_urls or ()
     return single + [
@@ -116,12 +116,12 @@ def broken_down(rule: Rule) -> list[Rule]:
     ]
 
 
-def _one_by_one(names: Sequence[str] | None) -> list[tuple[str, ...]]:
+def _single_names(names: Sequence[str] | None) -> list[tuple[str, ...]]:
     return [(name,) for name in names] if names else [()]
 
 
 def _covers(owned: Rule, part: Rule) -> bool:
-    """Tell whether a rule holds a single right."""
+    """Return whether a rule covers a single permission."""
     if not _holds(owned.verbs, part.verbs):
         return False
     if part.non_resource_urls:
@@ -134,23 +134,23 @@ def _covers(owned: Rule, part: Rule) -> bool:
     )
 
 
-def _holds(owned: Sequence[str] | None, wanted: Sequence[str] | None) -> bool:
-    return ALL in (owned or ()) or (wanted or ("",))[0] in (owned or ())
+def _holds(owned: Sequence[str] | None, requested: Sequence[str] | None) -> bool:
+    return ALL in (owned or ()) or (requested or ("",))[0] in (owned or ())
 
 
-def _holds_resource(owned: Sequence[str], wanted: str) -> bool:
-    if ALL in owned or wanted in owned:
+def _holds_resource(owned: Sequence[str], requested: str) -> bool:
+    if ALL in owned or requested in owned:
         return True
-    _, slash, subresource = wanted.partition("/")
+    _, slash, subresource = requested.partition("/")
     return bool(slash) and f"{ALL}/{subresource}" in owned
 
 
-def _holds_name(owned: Sequence[str], wanted: Sequence[str] | None) -> bool:
-    return bool(wanted) and (wanted or ("",))[0] in owned
+def _holds_name(owned: Sequence[str], requested: Sequence[str] | None) -> bool:
+    return bool(requested) and (requested or ("",))[0] in owned
 
 
 def compacted(single: Iterable[Rule]) -> list[Rule]:
-    """Return single rights with those that differ by their verb only put together, in the order of the first of each."""
+    """Return single permissions with those that differ only by their verb merged, in the order of the first of each."""
     verbs: dict[tuple[object, ...], list[str]] = {}
     first: dict[tuple[object, ...], Rule] = {}
     for rule in single:
@@ -169,10 +169,10 @@ def described(rule: Rule) -> str:
         ("ResourceNames", rule.resource_names),
         ("Verbs", rule.verbs),
     )
-    told = (f"{name}:{texts(values)}" for name, values in parts if values)
-    return "{" + ", ".join(told) + "}"
+    listed = (f"{name}:{texts(values)}" for name, values in parts if values)
+    return "{" + ", ".join(listed) + "}"
 
 
 def texts(values: Sequence[str]) -> str:
-    """Return texts as a real server shows a list of them."""
+    """Return strings as Go prints a list of them."""
     return f"[{' '.join(quoted(value) for value in values)}]"

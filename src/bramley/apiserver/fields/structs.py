@@ -68,7 +68,7 @@ def of_kind(api_version: str, kind: str) -> str | None:
 
 
 def is_struct(type_name: str) -> bool:
-    """Tell whether a type is a struct of which the fields are known."""
+    """Return whether a type is a struct of which the fields are known."""
     return type_name in _data()
 
 

@@ -4,58 +4,7 @@ from __future__ import annotations
 
 from bramley.apiserver.registry.resources import Json, Rules, ServedResource
 
-SCALE = ServedResource(
-    group="autoscaling",
-    version="v1",
-    kind="Scale",
-    plural="scales",
-    namespaced=True,
-    is_custom=False,
-    rules=Rules(shape="autoscaling.v1.Scale"),
-)
-_AUTHENTICATION = "authentication.k8s.io"
-_AUTHORIZATION = "authorization.k8s.io"
-METRICS_GROUP = "metrics.k8s.io"
-_TIMES: Json = {
-    "timestamp": {
-        "description": "The end of the time in which this was used.",
-        "type": "string",
-        "format": "date-time",
-    },
-    "window": {
-        "description": "How long a time the figures are an average of, up to the timestamp.",
-        "type": "string",
-    },
-}
-_USAGE: Json = {
-    "description": "The amounts in use: cpu in cores, memory as the working set.",
-    "type": "object",
-    "additionalProperties": {"x-kubernetes-int-or-string": True},
-}
-_CONTAINERS: Json = {
-    "description": "What each container uses.",
-    "type": "array",
-    "items": {
-        "type": "object",
-        "required": ["name", "usage"],
-        "properties": {
-            "name": {"description": "The container's name in its Pod.", "type": "string"},
-            "usage": _USAGE,
-        },
-    },
-}
-
-
-def reviews() -> tuple[ServedResource, ...]:
-    """Return the reviews that are served; `rest.routes` names their handlers."""
-    return (
-        _review("TokenReview", _AUTHENTICATION),
-        _review("SelfSubjectReview", _AUTHENTICATION),
-        _review("LocalSubjectAccessReview", _AUTHORIZATION, namespaced=True),
-        _review("SelfSubjectAccessReview", _AUTHORIZATION),
-        _review("SelfSubjectRulesReview", _AUTHORIZATION),
-        _review("SubjectAccessReview", _AUTHORIZATION),
-    )
+SCALE = kind("Scale", group="autoscaling", rules=Rules(shape="autoscaling.v1.Scale"))
 
 
 def _review(kind: str, group: str, *, namespaced: bool = False) -> ServedResource:

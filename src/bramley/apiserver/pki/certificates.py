@@ -1,7 +1,6 @@
-"""Making and reading certificates: an authority of our own and the certificates it signs, all EC P-256.
+"""Creates and reads certificates: our own authority and the certificates that it signs, all EC P-256.
 
-The only module of the embedded API that knows the cryptography library, which is heavy and therefore imported inside
-the functions. Nothing here touches files.
+The cryptography library is large, so functions import it when they need it. Nothing here touches files.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 AUTHORITY_NAME = "bramley-ca"
 SERVING_NAME = "bramley-apiserver"
-# Clocks differ; a certificate that starts a little in the past is valid for everybody at once.
+# Clocks differ; a certificate that starts a little in the past is valid everywhere at once.
 SKEW = timedelta(minutes=5)
 
 
@@ -28,7 +27,7 @@ class BadCertificate(ValueError):
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What matters about a certificate."""
+    """The properties of a certificate that decide whether it is usable."""
 
     since: datetime
     until: datetime
@@ -36,13 +35,13 @@ class Facts(msgspec.Struct, frozen=True):
     key_matches: bool
     signed_by_authority: bool
 
-    def due(self, now: datetime) -> bool:
-        """Tell whether two thirds of its life are over, or it has not begun."""
+    def is_due(self, now: datetime) -> bool:
+        """Return whether two thirds of its lifetime are over, or it is not valid yet."""
         return now < self.since or now >= self.renewal
 
     @property
     def renewal(self) -> datetime:
-        """Return when it should be replaced."""
+        """Return when it should be renewed."""
         return self.until - (self.until - self.since) / 3
 
 
@@ -59,7 +58,7 @@ def new_key() -> bytes:
 
 
 def authority(key: bytes, *, now: datetime, lifetime: timedelta) -> bytes:
-    """Return a certificate for an authority; the same key gives one that older clients accept too."""
+    """Return a certificate for an authority; with the same key, clients of the old certificate accept it too."""
     from cryptography import x509
 
     private = private_key(key)
@@ -79,7 +78,7 @@ def serving(
     now: datetime,
     lifetime: timedelta,
 ) -> bytes:
-    """Return a certificate for a server, signed by an authority given as its certificate and key."""
+    """Return a certificate for a server; `signer` is the authority's certificate and key."""
     from cryptography import x509
     from cryptography.x509.oid import ExtendedKeyUsageOID
 
@@ -97,7 +96,7 @@ def client(
     now: datetime,
     lifetime: timedelta,
 ) -> bytes:
-    """Return a certificate for a user, given as a name and groups, signed by an authority."""
+    """Return a certificate for a user, given as name and groups; `signer` is the authority's certificate and key."""
     from cryptography.x509.oid import ExtendedKeyUsageOID
 
     name = _name(owner[0], owner[1])
@@ -133,7 +132,7 @@ def _leaf(
 
 
 def read(certificate: bytes, key: bytes, *, signer: bytes | None = None) -> Facts:
-    """Return the facts of a certificate and the key beside it; raise BadCertificate if one cannot be read."""
+    """Return the facts of a certificate and its key; raise BadCertificate if one cannot be read."""
     parsed, private = _certificate(certificate), private_key(key)
     issuer = parsed if signer is None else _certificate(signer)
     return Facts(
@@ -228,7 +227,7 @@ def _general_name(host: str) -> x509.GeneralName:
 
 
 def private_key(pem: bytes) -> EllipticCurvePrivateKey:
-    """Return the private key in a PEM text; raise BadCertificate if there is none that we use."""
+    """Return the private key in a PEM text; raise BadCertificate if it is not a usable one."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -236,7 +235,7 @@ def private_key(pem: bytes) -> EllipticCurvePrivateKey:
     try:
         key = serialization.load_pem_private_key(pem, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise BadCertificate("it holds no private key that can be read") from error
+        raise BadCertificate("it is not a private key") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise BadCertificate("its key is not an elliptic curve key")
     return key
@@ -248,4 +247,4 @@ def _certificate(pem: bytes) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(pem)
     except ValueError as error:
-        raise BadCertificate("it holds no certificate that can be read") from error
+        raise BadCertificate("it is not a certificate") from error

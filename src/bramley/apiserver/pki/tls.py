@@ -1,9 +1,9 @@
-"""TLS of the embedded API: an authority made on the first start, a serving certificate, and their renewal in time.
+"""TLS of the embedded API: an authority created at the first start, a serving certificate, and their renewal.
 
 The authority keeps its key when its certificate is renewed, so kubeconfigs written before stay valid until the old
-certificate ends. The serving certificate is renewed after two thirds of its life, in the running server: new connections
-see the new one, open ones go on. A damaged authority is an error, since making a new one would lock every client out; a
-damaged serving certificate is simply replaced.
+certificate expires. The running server renews the serving certificate after two thirds of its lifetime: new connections use
+the new one, open ones continue. A damaged authority is an error, since a new one would lock every client out; a damaged
+serving certificate is replaced.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ logger = log.get(__name__)
 
 FOLDER = "tls"
 _FILES = ("ca.crt", "ca.key", "serving.crt", "serving.key")
-_LOOKED_AT = "looked-at.json"
+_VERIFIED_FILE = "looked-at.json"
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
-_EVERYWHERE = frozenset({"", "0.0.0.0", "::"})
+_WILDCARDS = frozenset({"", "0.0.0.0", "::"})
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """How long certificates live, and how often the running server looks at their dates."""
+    """The lifetimes of certificates, and how often the running server checks them."""
 
     authority_lifetime: timedelta = timedelta(days=3650)
     serving_lifetime: timedelta = timedelta(days=365)
-    look_every: timedelta = timedelta(hours=6)
+    check_interval: timedelta = timedelta(hours=6)
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -48,8 +48,8 @@ class Identity(msgspec.Struct, frozen=True):
     key: Secret
 
 
-class _LookedAt(msgspec.Struct, frozen=True):
-    """Which files were found good, for which hosts, and for how long they need not be looked at."""
+class _Verified(msgspec.Struct, frozen=True):
+    """The digest of files that were verified, for which hosts, and until when they need no further check."""
 
     sha256: str
     hosts: frozenset[str]
@@ -69,79 +69,79 @@ class Certificates:
         clock: Clock | None = None,
     ) -> None:
         self._folder = folder / FOLDER
-        self._hosts = LOOPBACK | (frozenset(hosts) - _EVERYWHERE)
+        self._hosts = LOOPBACK | (frozenset(hosts) - _WILDCARDS)
         self._settings = settings or Settings()
         self._clock = clock or SystemClock()
         self._context: ssl.SSLContext | None = None
 
     @property
     def authority(self) -> bytes:
-        """Return the authority's certificate, which clients are to trust."""
+        """Return the authority's certificate, which clients trust."""
         return private_files.read(self._path("ca.crt")) or b""
 
     def ensure(self) -> bool:
-        """Make or renew what is missing, due or unusable; tell whether anything changed."""
-        if self._is_known_good():
+        """Create or renew what is missing, expiring or unusable; return whether anything changed."""
+        if self._is_verified():
             return False
         renewed = self._ensure_authority()
         changed = self._ensure_serving() or renewed
-        self._remember()
+        self._save_verified()
         return changed
 
     def context(self) -> ssl.SSLContext:
-        """Return the server's TLS context; renewals go into this one object."""
+        """Return the server's TLS context; renewals update this object."""
         if self._context is None:
             self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             self._context.minimum_version = ssl.TLSVersion.TLSv1_2
             self._context.set_alpn_protocols(["http/1.1"])
-            # Asked for, not insisted on: most clients have a token instead.
+            # Optional: most clients have a token instead.
             self._context.verify_mode = ssl.CERT_OPTIONAL
             self._load()
         return self._context
 
     def issue(self, name: str, groups: Iterable[str] = (), *, lifetime: timedelta) -> Identity:
-        """Make a client certificate: whoever holds it and its key is that user, in these groups, until it ends."""
+        """Issue a client certificate: its owner is authenticated as this user, in these groups, until it expires."""
         key = certificates.new_key()
         signer = self._read("ca.crt") or b"", self._read("ca.key") or b""
-        made = certificates.client(
+        certificate_pem = certificates.client(
             key, (name, tuple(groups)), signer=signer, now=self._now(), lifetime=lifetime
         )
-        return Identity(made, Secret(key.decode()))
+        return Identity(certificate_pem, Secret(key.decode()))
 
-    async def keep_fresh(self, renewed: Callable[[], None]) -> None:
-        """Renew in time for as long as the server runs, and tell whoever hands out the authority's certificate."""
+    async def run_renewal(self, on_renewal: Callable[[], None]) -> None:
+        """Renew certificates while the server runs; `on_renewal` publishes the authority's certificate."""
         while True:
-            await asyncio.sleep(self._settings.look_every.total_seconds())
+            await asyncio.sleep(self._settings.check_interval.total_seconds())
             try:
                 if self.ensure():
                     self._load()
-                    renewed()
+                    on_renewal()
             except BadConfiguration as error:
-                # The certificate in use is good for a third of its life; the next look may find the disk mended.
+                # The current certificate is valid for another third of its lifetime; the next check may succeed.
                 logger.error("Certificates cannot be renewed", reason=str(error))  # noqa: TRY400 - our logger
 
-    def _is_known_good(self) -> bool:
-        """Tell whether these very files were looked at before and are good still, without the heavy library for that."""
+    def _is_verified(self) -> bool:
+        """Return whether these files were verified before and are still valid, without loading the cryptography library."""
         try:
-            known = msgspec.json.decode(self._read(_LOOKED_AT) or b"", type=_LookedAt)
+            known = msgspec.json.decode(self._read(_VERIFIED_FILE) or b"", type=_Verified)
         except msgspec.DecodeError:
             return False
         is_same = known.sha256 == self._digest() and known.hosts >= self._hosts
         return is_same and known.since <= self._now() < known.until
 
-    def _remember(self) -> None:
+    def _save_verified(self) -> None:
         authority, serving = (
             self._facts("ca.crt", "ca.key"),
             self._facts("serving.crt", "serving.key"),
         )
-        known = _LookedAt(
+        known = _Verified(
             sha256=self._digest(),
             hosts=serving.hosts,
             since=max(authority.since, serving.since),
             until=min(authority.renewal, serving.renewal),
         )
-        # Not durable, unlike the files themselves: half of it, or none, only means to look again.
-        private_files.write_soon(self._path(_LOOKED_AT), msgspec.json.encode(known))
+        # Not durable: if it is lost or truncated, the certificates are verified again.
+        private_files.write_volatile(self._path(_VERIFIED_FILE), msgspec.json.encode(known))
 
     def _facts(self, certificate: str, key: str) -> Facts:
         return certificates.read(self._read(certificate) or b"", self._read(key) or b"")
@@ -155,7 +155,7 @@ class Certificates:
     def _load(self) -> None:
         if self._context is not None:
             self._context.load_cert_chain(self._path("serving.crt"), self._path("serving.key"))
-            # Clients prove themselves by certificates of our own authority and of nobody else.
+            # Only our own authority may issue client certificates.
             self._context.load_verify_locations(cadata=self.authority.decode())
 
     def _ensure_authority(self) -> bool:
@@ -164,9 +164,9 @@ class Certificates:
             raise self._damaged("ca.key", "it is missing")
         if certificate is not None and key is not None:
             facts = self._authority_facts(certificate, key)
-            if not facts.due(self._clock.now()):
+            if not facts.is_due(self._clock.now()):
                 return False
-        logger.info("Making the certificate authority", renewed=certificate is not None)
+        logger.info("Creating certificate authority", renewed=certificate is not None)
         self._make_authority(key or self._new_key("ca.key"))
         return True
 
@@ -182,34 +182,34 @@ class Certificates:
     def _make_authority(self, key: bytes) -> None:
         lifetime = self._settings.authority_lifetime
         try:
-            made = certificates.authority(key, now=self._now(), lifetime=lifetime)
+            certificate_pem = certificates.authority(key, now=self._now(), lifetime=lifetime)
         except BadCertificate as error:
             raise self._damaged("ca.key", str(error)) from error
-        self._write("ca.crt", made)
+        self._write("ca.crt", certificate_pem)
 
     def _ensure_serving(self) -> bool:
         reason = self._serving_problem()
         if not reason:
             return False
-        logger.info("Making the serving certificate", reason=reason)
+        logger.info("Creating serving certificate", reason=reason)
         signer = self._read("ca.crt") or b"", self._read("ca.key") or b""
-        # A new key each time: a stolen one is worth a year at most.
+        # A new key each time: a stolen one is usable for a year at most.
         key = certificates.new_key()
-        made = certificates.serving(
+        certificate_pem = certificates.serving(
             key,
             self._hosts,
             signer=signer,
             now=self._now(),
             lifetime=self._settings.serving_lifetime,
         )
-        self._write("serving.crt", made)
+        self._write("serving.crt", certificate_pem)
         self._write("serving.key", key)
         return True
 
     def _serving_problem(self) -> str:
         certificate, key = self._read("serving.crt"), self._read("serving.key")
         if certificate is None or key is None:
-            return "there is none"
+            return "it is missing"
         try:
             facts = certificates.read(certificate, key, signer=self._read("ca.crt"))
         except BadCertificate as error:
@@ -217,12 +217,12 @@ class Certificates:
         if not (facts.key_matches and facts.signed_by_authority):
             return "it does not belong to its key or to the authority"
         if not facts.hosts >= self._hosts:
-            return "it does not name the address that is listened on"
-        return "it ends soon" if facts.due(self._clock.now()) else ""
+            return "it lacks the address of the server"
+        return "it expires soon" if facts.is_due(self._clock.now()) else ""
 
     def _new_key(self, name: str) -> bytes:
         key = certificates.new_key()
-        # The key comes first: a key without a certificate is completed by the next start, the reverse is lost.
+        # The key before the certificate: the next start completes a key without a certificate, but not the reverse.
         self._write(name, key)
         return key
 
@@ -238,8 +238,8 @@ class Certificates:
     def _write(self, name: str, content: bytes) -> None:
         private_files.write(self._path(name), content)
 
-    def _damaged(self, name: str, why: str) -> BadConfiguration:
+    def _damaged(self, name: str, reason: str) -> BadConfiguration:
         return BadConfiguration(
-            f"{name} in {self._folder} cannot be used: {why}; restore that folder from a backup, or remove it to make a "
+            f"{name} in {self._folder} cannot be used: {reason}; restore that folder from a backup, or remove it to make a "
             "new authority (kubeconfigs written before stop working)"
         )

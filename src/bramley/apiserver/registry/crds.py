@@ -1,7 +1,7 @@
-"""The life of a CustomResourceDefinition: completed, checked, accepted, and turned into what is served.
+"""CustomResourceDefinitions: defaults, validation, names and status, and the resources that they define.
 
-The REST part calls `admit` on every write and `served` when a definition takes effect. On a cluster controllers set the
-status a moment later; here it is set with the write, so a definition is established when its creation is answered.
+The handlers call `admit` on every write, the catalog calls `served`. In a kube-apiserver controllers set the status later; here
+it is set with the write, so a definition is established when its creation is answered.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class _Accepted(msgspec.Struct, rename="camel"):
 
 
 class Named(msgspec.Struct):
-    """The part of a definition that others are compared with."""
+    """The part of a definition that other definitions are compared with."""
 
     spec: _Group
     status: _Accepted | None = None
@@ -62,19 +62,19 @@ class Named(msgspec.Struct):
 def admit(
     new: Json, old: Json | None, *, others: Iterable[Json] = (), clock: Clock = _SYSTEM
 ) -> None:
-    """Complete a definition in place, set its status and raise a 422 with every broken rule.
+    """Set the defaults and the status of a definition in place; raise a 422 with every validation error.
 
-    `others` are the definitions already there; names that one of them has in the same group are not accepted.
+    `others` are the existing definitions; names that one of them has in the same group are not accepted.
     """
-    # Schemas take a while to load, and a server without definitions starts without them.
-    from bramley.apiserver.schema.definitions import spec_causes
-    from bramley.apiserver.schema.shape import BadShape, shaped
+    # Imported here: the schema modules load slowly, and a server without definitions does not need them.
+    from bramley.apiserver.schema.crd_spec import BadShape, shaped
+    from bramley.apiserver.schema.crd_validation import spec_causes
 
     try:
         new["spec"] = shaped(new.get("spec"))
     except BadShape as error:
-        told = f'{KIND} in version "v1" cannot be handled as a {KIND}: {error}'
-        raise status.bad_request(told) from error
+        message = f'{KIND} in version "v1" cannot be handled as a {KIND}: {error}'
+        raise status.bad_request(message) from error
     _complete(new["spec"])
     broken = [*_name_causes(new), *spec_causes(new["spec"])]
     before = (old or {}).get("status") or {}
@@ -88,36 +88,36 @@ def admit(
 
 
 def is_established(crd: Mapping[str, Any]) -> bool:
-    """Tell whether the definition's kind is served."""
+    """Return whether the definition's kind is served."""
     return _condition(crd.get("status") or {}, "Established").get("status") == "True"
 
 
 def served(crd: Json) -> list[ServedResource]:
-    """Return what an established definition makes us serve: one resource per served version."""
+    """Return the resources of an established definition: one per served version."""
     if not is_established(crd):
         return []
     return [_resource(crd, version) for version in crd["spec"]["versions"] if version["served"]]
 
 
 def disabled(crd: Json, now: datetime) -> Json:
-    """Return a definition of a kind that is built in, as an older release took it: accepted and served no longer."""
+    """Return a stored definition of a kind that is built in by now, with a status that says that it is not served."""
     before = crd.get("status") or {}
     plural = crd["spec"]["names"]["plural"]
     naming = ("False", "PluralConflict", f"{causes.quoted(plural)} is built into this server")
-    told = [
+    conditions = [
         _as_condition("NamesAccepted", naming, before, now),
         _as_condition("Established", _NOT_ACCEPTED, before, now),
     ]
-    types = {each["type"] for each in told}
+    types = {each["type"] for each in conditions}
     kept = [each for each in before.get("conditions") or () if each.get("type") not in types]
-    return {**crd, "status": {**before, "conditions": [*told, *kept]}}
+    return {**crd, "status": {**before, "conditions": [*conditions, *kept]}}
 
 
 def _complete(spec: Json) -> None:
-    called = spec["names"]
-    called["singular"] = called.get("singular") or called["kind"].lower()
-    if called["kind"]:
-        called["listKind"] = called.get("listKind") or f"{called['kind']}List"
+    names = spec["names"]
+    names["singular"] = names.get("singular") or names["kind"].lower()
+    if names["kind"]:
+        names["listKind"] = names.get("listKind") or f"{names['kind']}List"
     spec.setdefault("conversion", {"strategy": "None"})
 
 
@@ -140,19 +140,19 @@ def _stored_causes(spec: Json, stored: list[str]) -> list[Cause]:
     if not stored:
         return [causes.invalid(field, stored, "must have at least one stored version")]
     known = {version["name"] for version in spec["versions"]}
-    told = (
+    message = (
         "missing from spec.versions; {0} was previously a storage version, and must remain in spec.versions until a storage"
         " migration ensures no data remains persisted in {0} and removes {0} from status.storedVersions"
     )
     return [
-        causes.invalid(f"{field}[{index}]", name, told.format(name))
+        causes.invalid(f"{field}[{index}]", name, message.format(name))
         for index, name in enumerate(stored)
         if name not in known
     ]
 
 
 def _changes(spec: Json, old: Json) -> list[Cause]:
-    watched = [
+    immutable = [
         ("spec.scope", spec["scope"], old["scope"]),
         ("spec.names.kind", spec["names"]["kind"], old["names"]["kind"]),
         ("spec.group", spec["group"], old["group"]),
@@ -160,7 +160,7 @@ def _changes(spec: Json, old: Json) -> list[Cause]:
     ]
     return [
         causes.invalid(field, value, "field is immutable")
-        for field, value, former in watched
+        for field, value, former in immutable
         if value != former
     ]
 
@@ -168,7 +168,7 @@ def _changes(spec: Json, old: Json) -> list[Cause]:
 def _status(
     crd: Json, before: Json, stored: list[str], *, others: Iterable[Json], now: datetime
 ) -> Json:
-    wanted = crd["spec"]["names"]
+    requested = crd["spec"]["names"]
     accepted, conflict = _accepted(crd, before.get("acceptedNames") or {}, others)
     if conflict is None:
         naming = ("True", "NoConflicts", "no conflicts found")
@@ -184,7 +184,7 @@ def _status(
             _as_condition("NamesAccepted", naming, before, now),
             _as_condition("Established", serving, before, now),
         ],
-        "acceptedNames": copied(wanted) if conflict is None else accepted,
+        "acceptedNames": copied(requested) if conflict is None else accepted,
         "storedVersions": stored,
     }
 
@@ -203,8 +203,8 @@ def _accepted(crd: Json, mine: Json, others: Iterable[Json]) -> tuple[Json, tupl
         ("listKind", "ListKindConflict", kinds),
     ):
         value = spec["names"].get(word)
-        wanted = value if isinstance(value, list) else [value]
-        clashes = [name for name in wanted if name in taken]
+        requested = value if isinstance(value, list) else [value]
+        clashes = [name for name in requested if name in taken]
         if clashes:
             conflict = (reason, _in_use(clashes))
         elif value is not None:
@@ -215,8 +215,8 @@ def _accepted(crd: Json, mine: Json, others: Iterable[Json]) -> tuple[Json, tupl
 
 
 def _in_use(clashes: list[str]) -> str:
-    told = [f"{causes.quoted(name)} is already in use" for name in clashes]
-    return told[0] if len(told) == 1 else f"[{', '.join(told)}]"
+    messages = [f"{causes.quoted(name)} is already in use" for name in clashes]
+    return messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]"
 
 
 def _taken(crd: Json, others: Iterable[Json]) -> tuple[set[str], set[str]]:
@@ -237,36 +237,36 @@ def _condition(state: Mapping[str, Any], type: str) -> Json:
     return found[0] if found else {}
 
 
-def _as_condition(type: str, said: tuple[str, str, str], before: Json, now: datetime) -> Json:
+def _as_condition(type: str, state: tuple[str, str, str], before: Json, now: datetime) -> Json:
     former = _condition(before, type)
-    unchanged = former.get("status") == said[0] and former.get("lastTransitionTime")
+    unchanged = former.get("status") == state[0] and former.get("lastTransitionTime")
     return {
         "type": type,
-        "status": said[0],
+        "status": state[0],
         "lastTransitionTime": unchanged or now.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "reason": said[1],
-        "message": said[2],
+        "reason": state[1],
+        "message": state[2],
     }
 
 
 def _resource(crd: Json, version: Json) -> ServedResource:
     from bramley.apiserver.schema import structural
-    from bramley.apiserver.schema.definitions import schema_of
+    from bramley.apiserver.schema.crd_validation import schema_of
 
-    spec, called = crd["spec"], crd["status"]["acceptedNames"]
+    spec, names = crd["spec"], crd["status"]["acceptedNames"]
     storage = next(one["name"] for one in spec["versions"] if one["storage"])
     subresources = version.get("subresources") or {}
     schema = schema_of(version)
     return ServedResource(
         group=spec["group"],
         version=version["name"],
-        kind=called["kind"],
-        plural=called["plural"],
+        kind=names["kind"],
+        plural=names["plural"],
         namespaced=spec["scope"] == "Namespaced",
-        list_kind=called.get("listKind") or "",
-        singular=called.get("singular") or "",
-        short_names=tuple(called.get("shortNames") or ()),
-        categories=tuple(called.get("categories") or ()),
+        list_kind=names.get("listKind") or "",
+        singular=names.get("singular") or "",
+        short_names=tuple(names.get("shortNames") or ()),
+        categories=tuple(names.get("categories") or ()),
         has_status="status" in subresources,
         scale=_scale(subresources.get("scale")),
         structural=None if schema is None else structural.compile(schema),
@@ -274,19 +274,19 @@ def _resource(crd: Json, version: Json) -> ServedResource:
         stored_version=storage,
         printer=cache(partial(_printer, version)),
         schema=schema,
-        rules=replace(CUSTOM, warning=_deprecation(spec["group"], called["kind"], version)),
+        rules=replace(CUSTOM, warning=_deprecation(spec["group"], names["kind"], version)),
     )
 
 
 def _deprecation(group: str, kind: str, version: Json) -> str:
-    """Return what users of a version that shall go are told."""
+    """Return the warning for users of a deprecated version."""
     if not version.get("deprecated"):
         return ""
     return version.get("deprecationWarning") or f"{group}/{version['name']} {kind} is deprecated"
 
 
 def _printer(version: Json) -> Printer:
-    # Compiling the columns' paths can wait for the first table.
+    # The columns' paths are compiled for the first table.
     from bramley.apiserver.tables import custom
 
     return custom.printer(version.get("additionalPrinterColumns"))

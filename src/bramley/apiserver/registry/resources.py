@@ -1,7 +1,7 @@
-"""What is served: one `ServedResource` per group, version and plural, and the catalog that finds them.
+"""The served resources: one `ServedResource` per group, version and plural, and the catalog that finds them.
 
-A kind is data plus a few hooks (`Rules`); the generic REST does the rest. The catalog holds the built-in kinds and follows
-the CustomResourceDefinitions that it is told about. Nothing here touches the store or HTTP.
+A kind is data plus a few hooks (`Rules`); the generic handlers do the rest. The catalog holds the built-in kinds and the
+installed CustomResourceDefinitions. Nothing here touches the store or HTTP.
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ class Structural(Protocol):
     """The compiled schema of a custom kind."""
 
     def apply_defaults(self, value: Json) -> None:
-        """Fill in place what is missing and has a default."""
+        """Set the defaults of missing fields, in place."""
         ...
 
     def prune(self, value: Json) -> list[str]:
-        """Drop in place what the schema does not know, and return the paths of what was dropped."""
+        """Drop unknown fields in place, and return their paths."""
         ...
 
     def validate(self, value: Json, old: Json | None) -> list[Cause]:
-        """Return every broken rule; `old` is the object before, for rules about changes."""
+        """Return every validation error; `old` is the previous object, for transition rules."""
         ...
 
 
 class Conversion(Protocol):
-    """Turns the stored form of an object into the served one and back."""
+    """Converts between the stored and the served version of an object."""
 
     def to_served(self, stored: Json) -> Json:
-        """Return the object as this version shows it."""
+        """Return the object in the served version."""
         ...
 
     def to_stored(self, served: Json) -> Json:
-        """Return the object as it is stored."""
+        """Return the object in the stored version."""
         ...
 
 
 class ScalePaths(msgspec.Struct, frozen=True):
-    """Where a kind keeps what its scale subresource shows, as JSON paths such as `.spec.replicas`."""
+    """The JSON paths of a kind's scale subresource, such as `.spec.replicas`."""
 
     spec_replicas: str
     status_replicas: str
@@ -65,9 +65,9 @@ class ScalePaths(msgspec.Struct, frozen=True):
 
 
 class SelectableField(msgspec.Struct, frozen=True):
-    """A field that field selectors may name: `spec.nodeName` is found at ("spec", "nodeName").
+    """A field that field selectors support: `spec.nodeName` is at ("spec", "nodeName").
 
-    `stored` is the name under which the stored form of the object keeps it, if that is another one.
+    `stored` is its name in the stored version, if that differs.
     """
 
     name: str
@@ -78,12 +78,12 @@ class SelectableField(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What a kind adds to the generic REST; every hook may be left out.
+    """What a kind adds to the generic handlers; every hook is optional.
 
-    `shape` names the built-in type whose fields the kind has. `complete` fills and wipes a new object in place, `default`
-    fills any written object, `keep` carries over from the old object what an update may not touch; `check` looks at one
-    object, `transition` at new and old, `check_status` at both when only the status is written; `admit` comes last and may do
-    both and complete the object in place. `is_held` tells that a deleted object must stay although it has no finalizers.
+    `shape` names the built-in type of the kind's fields. `complete` sets and clears fields of a new object in place, `default`
+    sets defaults of any written object, `keep` restores from the old object what an update may not change; `check` validates
+    one object, `transition` new and old, `check_status` both when only the status is written; `admit` runs last and may
+    validate and change the object. `is_held` returns whether a deleted object must stay although it has no finalizers.
     """
 
     shape: str = ""
@@ -119,9 +119,9 @@ CUSTOM = Rules(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedResource:
-    """One kind as one version of the API serves it.
+    """One kind in one served version.
 
-    Two sorts are never stored: a virtual one is answered when it is created, a computed one is made when it is read.
+    Two sorts are never stored: a virtual one is only created, such as a review; a computed one is built at each read.
     """
 
     group: str
@@ -145,7 +145,7 @@ class ServedResource:
     stored_version: str = ""
     stored_name: str = ""
     conversion: Conversion | None = None
-    # Of custom kinds: how they are shown in tables, made when somebody asks, and the schema as it was written.
+    # For custom resources: the printer columns, compiled at first use, and the schema as it was written.
     printer: Callable[[], Printer] | None = field(default=None, compare=False, repr=False)
     schema: Json | None = field(default=None, compare=False, repr=False)
     api_version: str = field(init=False)
@@ -157,7 +157,7 @@ class ServedResource:
         group = f"{self.group}/" if self.group else ""
         group_version = f"{group}{self.version}"
         qualified = f"{self.plural}.{self.group}" if self.group else self.plural
-        # Every stored object begins so; lists, other versions and watches rely on it to work on bytes.
+        # Every stored object begins with this; lists, watches and other versions rely on it to work on bytes.
         prefix = f'{{"kind":"{self.kind}","apiVersion":"{group_version}",'.encode()
         derived = {
             "api_version": group_version,
@@ -173,20 +173,20 @@ class ServedResource:
             object.__setattr__(self, name, value)
 
     def details(self, name: str = "", uid: str = "") -> Details:
-        """Return the details of a refusal about an object, or about the resource as a whole."""
+        """Return the details of an error about an object, or about the resource as a whole."""
         return Details(self.group, self.plural, name, uid)
 
     def kind_details(self, name: str = "") -> Details:
-        """Return the details of a refusal about the kind's own rules; a converted kind's are those of the stored one."""
+        """Return the details of a validation error; a converted kind has the group of the stored one."""
         group = "" if self.conversion is not None else self.group
         return Details(group, self.kind, name)
 
     def selected_fields(self, body: Mapping[str, Any]) -> dict[str, str]:
-        """Return the values that field selectors compare, of one object as it is stored."""
+        """Return the values that field selectors compare, of one stored object."""
         return {each.stored or each.name: _text_at(body, each) for each in self.selectable}
 
     def stored_field(self, name: str) -> str:
-        """Return the stored name of a field that a selector names; raise a 400 if there is none."""
+        """Return the stored name of a field in a selector; raise a 400 if it is not supported."""
         for each in self.selectable:
             if each.name == name:
                 return each.stored or name
@@ -202,7 +202,7 @@ class ServedResource:
 
 
 class Catalog:
-    """All that is served now; CustomResourceDefinitions come and go while it is in use, and `changes` counts that."""
+    """All served resources; `changes` counts the CustomResourceDefinitions that were installed and removed."""
 
     def __init__(
         self,
@@ -218,21 +218,21 @@ class Catalog:
         self._index()
 
     def find(self, group: str, version: str, plural: str) -> ServedResource | None:
-        """Return what is served there, if anything."""
+        """Return the served resource, None if there is none."""
         return self._found.get((group, version, plural))
 
     def is_builtin(self, group: str, version: str) -> bool:
-        """Tell whether this version of a group is served without any CustomResourceDefinition."""
+        """Return whether this version of a group has built-in kinds."""
         return any((each.group, each.version) == (group, version) for each in self._builtins)
 
     def has_builtin(self, group: str, plural: str) -> bool:
-        """Tell whether a resource of that name is built in, in whatever version."""
+        """Return whether a resource of this name is built in, in any version."""
         return any((each.group, each.plural) == (group, plural) for each in self._builtins)
 
     def install(self, crd: Json) -> None:
-        """Serve what a CustomResourceDefinition describes, in place of what its last version did.
+        """Serve the resources of a CustomResourceDefinition, in place of those of its previous state.
 
-        One over a built-in kind adds nothing, no other version either: its objects would lie among the built-in ones.
+        A definition of a built-in kind adds nothing, not even another version: its objects would be stored among the built-in ones.
         """
         if self._from_crd is None:
             raise RuntimeError("this catalog was made for built-in kinds only")
@@ -242,7 +242,7 @@ class Catalog:
         self._index()
 
     def remove(self, name: str) -> None:
-        """Stop serving what the CustomResourceDefinition of that name described."""
+        """Stop serving the resources of a CustomResourceDefinition."""
         self._custom.pop(name, None)
         self._index()
 
@@ -250,7 +250,7 @@ class Catalog:
         return iter(self._found.values())
 
     def of_crd(self, name: str) -> tuple[ServedResource, ...]:
-        """Return what the CustomResourceDefinition of that name makes us serve."""
+        """Return the resources of a CustomResourceDefinition."""
         return self._custom.get(name, ())
 
     def versions(self, group: str) -> list[str]:
@@ -259,7 +259,7 @@ class Catalog:
         return sorted(found, key=version_priority, reverse=True)
 
     def groups(self) -> list[str]:
-        """Return the served groups but the core one: the built-in ones in their order, then the others by name."""
+        """Return the served groups except the core one: the built-in ones in their order, then the others by name."""
         order = dict.fromkeys(each.group for each in self._builtins)
         custom = {each.group for each in self} - set(order)
         return [group for group in [*order, *sorted(custom)] if group]
@@ -268,7 +268,7 @@ class Catalog:
         served = [*self._builtins, *(each for group in self._custom.values() for each in group)]
         self._found = {}
         for each in served:
-            # A definition never takes the place of what is built in.
+            # A definition never replaces a built-in resource.
             self._found.setdefault((each.group, each.version, each.plural), each)
         self.changes += 1
 

@@ -1,4 +1,4 @@
-"""Bodies of requests: from bytes to an object of the right kind and shape, with the complaints of a real server.
+"""Bodies of requests: from bytes to an object of the right kind and shape, with the complaints of kube-apiserver.
 
 What the kind does not know is dropped; whether that is an error, a warning or nothing is the client's choice.
 """

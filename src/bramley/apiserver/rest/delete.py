@@ -19,7 +19,7 @@ from bramley.apiserver.rest.graceful_deletion import (
 )
 from bramley.apiserver.rest.objects import dict_field
 from bramley.apiserver.rest.request_options import DeleteOptions
-from bramley.apiserver.rest.server import CRDS, NAMESPACES, Server, check_whole, decoded, served
+from bramley.apiserver.rest.server import CRDS, NAMESPACES, Server, check_whole, decoded, existing, served
 from bramley.apiserver.rest.writes import Decide, Decision, Keep, Put, Remove, Written, write
 from bramley.apiserver.store.damage import DECODE_ERRORS
 from bramley.apiserver.store.records import Key, Record
@@ -57,8 +57,7 @@ def begin_deletion(server: Server, target: Target, options: DeleteOptions) -> De
         raise status.forbidden(resource.details(target.name), why)
 
     def decide(current: Record | None) -> Decision:
-        if current is None:
-            raise status.not_found(resource.details(target.name))
+        current = existing(current, resource, target.name)
         old = served(current, resource)
         check_preconditions(old, resource, options)
         if "deletionTimestamp" in old["metadata"]:
@@ -96,8 +95,9 @@ async def _disable_crd(server: Server, record: Record) -> None:
     resource = _crd_resource(server)
 
     def decide(current: Record | None) -> Decision:
-        old = _existing_object(current, resource, record.key.name)
-        return Put(crds.disabled(old, now)) if crds.is_established(old) else Keep(current or record)
+        current = existing(current, resource, record.key.name)
+        old = served(current, resource)
+        return Put(crds.disabled(old, now)) if crds.is_established(old) else Keep(current)
 
     if isinstance((await write(server, resource, record.key, decide)).decision, Put):
         logger.warning("Disabled a definition over a built-in kind", name=record.key.name)
@@ -109,7 +109,7 @@ def _is_builtin(server: Server, name: str) -> bool:
 
 
 def _has_objects(server: Server, name: str) -> bool:
-    """Tell whether objects keep a definition from going; those of a built-in kind are not its own."""
+    """Return whether objects keep a definition from going; those of a built-in kind are not its own."""
     return bool(server.store.list(name)) and not _is_builtin(server, name)
 
 
@@ -120,16 +120,9 @@ def _crd_resource(server: Server) -> ServedResource:
 async def delete_record(
     server: Server, resource: ServedResource, key: Key, options: DeleteOptions
 ) -> None:
-    """Delete one object, or begin to; it may be gone already."""
-    try:
-        decide = decide_deletion(server, resource, key.name, options)
-        written = await write(server, resource, key, decide, dry_run=options.dry_run)
-    except ApiError as error:
-        if error.code != 404:
-            raise
-    else:
-        if not options.dry_run:
-            await after_write(server, resource, key, written.decision)
+    """Delete one object, or begin to, unless it was deleted meanwhile."""
+    decide = decide_deletion(server, resource, key.name, options)
+    await _write_if_present(server, resource, key, decide, dry_run=options.dry_run)
 
 
 def check_crd_not_terminating(server: Server, resource: ServedResource) -> None:
@@ -173,7 +166,7 @@ def _terminate_crd(server: Server, old: Json, options: DeleteOptions) -> Json:
     now = metadata.timestamp(server.clock.now())
     meta = {**old["metadata"], "deletionTimestamp": now}
     meta["finalizers"] = [*meta.get("finalizers", []), CLEANUP_FINALIZER]
-    ending = {
+    terminating = {
         "type": "Terminating",
         "status": "True",
         "lastTransitionTime": now,
@@ -181,8 +174,8 @@ def _terminate_crd(server: Server, old: Json, options: DeleteOptions) -> Json:
         "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
     }
     state = dict_field(old, "status")
-    existing = state.get("conditions")
-    conditions = [*existing, ending] if isinstance(existing, list) else [ending]
+    known = state.get("conditions")
+    conditions = [*known, terminating] if isinstance(known, list) else [terminating]
     return {**old, "metadata": meta, "status": {**state, "conditions": conditions}}
 
 
@@ -201,7 +194,7 @@ async def _finish_crd_deletion(server: Server, name: str) -> None:
     resource = _crd_resource(server)
 
     def decide(current: Record | None) -> Decision:
-        old = _existing_object(current, resource, name)
+        old = served(existing(current, resource, name), resource)
         finalizers = [each for each in old["metadata"]["finalizers"] if each != CLEANUP_FINALIZER]
         new = {**old, "metadata": {**old["metadata"], "finalizers": finalizers}}
         return Put(new) if finalizers else Remove(new)
@@ -210,26 +203,21 @@ async def _finish_crd_deletion(server: Server, name: str) -> None:
 
 
 async def _write_if_present(
-    server: Server, resource: ServedResource, key: Key, decide: Decide
+    server: Server, resource: ServedResource, key: Key, decide: Decide, *, dry_run: bool = False
 ) -> None:
-    """Write, unless somebody else was quicker and the object is gone."""
+    """Write an object unless it was deleted meanwhile."""
     try:
-        written = await write(server, resource, key, decide)
+        written = await write(server, resource, key, decide, dry_run=dry_run)
     except ApiError as error:
         if error.code != 404:
             raise
     else:
-        await after_write(server, resource, key, written.decision)
-
-
-def _existing_object(current: Record | None, resource: ServedResource, name: str) -> Json:
-    if current is None:
-        raise status.not_found(resource.details(name))
-    return served(current, resource)
+        if not dry_run:
+            await after_write(server, resource, key, written.decision)
 
 
 def is_terminating(record: Record | None) -> bool:
-    """Tell whether an object's deletion was asked for."""
+    """Return whether an object's deletion was asked for."""
     # Definitions are large and asked about with every object of theirs, so most are told apart without decoding.
     if record is None or b'"deletionTimestamp"' not in record.body:
         return False
@@ -300,7 +288,7 @@ async def _read(request: Request) -> DeleteOptions:
         body: Any = bodies.read_options(data, media)
     except bodies.Unreadable as wrong:
         if media == bodies.PROTOBUF:
-            # A real server takes no blame off itself here.
+            # kube-apiserver takes no blame off itself here.
             raise ApiError(500, "", str(wrong)) from None
         message = f"couldn't get version/kind; json parse error: {wrong}"
         raise status.bad_request(message) from None

@@ -12,25 +12,18 @@ from bramley.apiserver.apimachinery.status import ApiError, Details
 from bramley.apiserver.http.exchange import Request, Response, json_response
 from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.kinds import label_selectors
+from bramley.apiserver.kinds.definitions import kind
 from bramley.apiserver.registry.resources import Json, Rules, ServedResource
 from bramley.apiserver.rest import bodies, delete, objects, request_options
 from bramley.apiserver.rest.graceful_deletion import check_preconditions, decide_deletion
 from bramley.apiserver.rest.objects import with_condition
 from bramley.apiserver.rest.request_options import DeleteOptions
-from bramley.apiserver.rest.server import Server, decoded, served
+from bramley.apiserver.rest.server import Server, decoded, existing, served
 from bramley.apiserver.rest.writes import Decision, Put, write
 from bramley.apiserver.store.records import Record
 from bramley.base.errors import Cause
 
-EVICTION = ServedResource(
-    group="policy",
-    version="v1",
-    kind="Eviction",
-    plural="evictions",
-    namespaced=True,
-    is_custom=False,
-    rules=Rules(shape="v1.Eviction"),
-)
+EVICTION = kind("Eviction", group="policy", rules=Rules(shape="v1.Eviction"))
 _BUDGETS = "poddisruptionbudgets.policy"
 _VIOLATED = "Cannot evict pod as it would violate the pod's disruption budget."
 _SEVERAL = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
@@ -54,7 +47,8 @@ async def create_eviction(server: Server, request: Request, target: Target) -> R
 
 async def _evict(server: Server, target: Target, options: DeleteOptions) -> None:
     for left in reversed(range(_TRIES)):
-        pod = _pod(server, target)
+        record = existing(server.store.get(target.key), target.resource, target.name)
+        pod = served(record, target.resource)
         is_free = _needs_no_budget(pod)
         budget = "" if is_free else await _consume_budget(server, pod, dry_run=options.dry_run)
         # A Pod that no budget was asked for may become one that counts; only the one we looked at may go.
@@ -75,13 +69,6 @@ async def _evict(server: Server, target: Target, options: DeleteOptions) -> None
 
 def _pinned(options: DeleteOptions, pod: Json) -> DeleteOptions:
     return replace(options, version=pod["metadata"]["resourceVersion"])
-
-
-def _pod(server: Server, target: Target) -> Json:
-    record = server.store.get(target.key)
-    if record is None:
-        raise status.not_found(target.resource.details(target.name))
-    return served(record, target.resource)
 
 
 def _has_ended(pod: Json) -> bool:
@@ -113,9 +100,8 @@ async def _consume_budget(server: Server, pod: Json, *, dry_run: bool) -> str:
     now = metadata.timestamp(server.clock.now())
 
     def decide(current: Record | None) -> Decision:
-        if current is None:
-            raise status.not_found(resource.details(found[0].key.name))
-        return Put(_decremented(served(current, resource), pod["metadata"]["name"], now))
+        stored = served(existing(current, resource, found[0].key.name), resource)
+        return Put(_decremented(stored, pod["metadata"]["name"], now))
 
     await write(server, resource, found[0].key, decide, dry_run=dry_run)
     return str(budget["metadata"]["name"])
@@ -125,7 +111,7 @@ def _budgets_of(server: Server, pod: Json) -> list[Record]:
     labels = pod["metadata"].get("labels", {})
     found = []
     for each in server.store.list(_BUDGETS, pod["metadata"]["namespace"]):
-        # A real server, too, passes over a budget whose selector makes no sense.
+        # kube-apiserver, too, passes over a budget whose selector makes no sense.
         with server.store.damage.skip_unreadable(each):
             if label_selectors.matches(decoded(each)["spec"].get("selector"), labels):
                 found.append(each)
@@ -133,7 +119,7 @@ def _budgets_of(server: Server, pod: Json) -> list[Record]:
 
 
 def _allows_unready(budget: Json) -> bool:
-    """Tell whether a Pod that is not ready may go without being counted."""
+    """Return whether a Pod that is not ready may go without being counted."""
     if budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
         return True
     desired = budget["status"]["desiredHealthy"]
@@ -174,9 +160,7 @@ async def _remove(server: Server, target: Target, options: DeleteOptions) -> Non
     versions: list[str] = []
 
     def note(current: Record | None) -> Decision:
-        if current is None:
-            raise status.not_found(resource.details(target.name))
-        pod = served(current, resource)
+        pod = served(existing(current, resource, target.name), resource)
         check_preconditions(pod, resource, options)
         message = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
         return Put(with_condition(pod, "DisruptionTarget", now, **message))

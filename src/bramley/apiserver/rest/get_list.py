@@ -94,7 +94,7 @@ def page(server: Server, target: Target, options: ListOptions) -> Page:
         if options.match == "Exact" or (options.limit > 0 and not options.match):
             version = given
     records = _records(server, target, options, version=version)
-    # A real server's cache answers version 0 whole, whatever the limit.
+    # kube-apiserver's cache answers version 0 whole, whatever the limit.
     limit = 0 if options.version == "0" else options.limit
     return _cut(records, options, version=version, limit=limit)
 
@@ -155,7 +155,7 @@ def _cut(records: list[Record], options: ListOptions, *, version: int, limit: in
     shown = records[:limit]
     last = shown[-1].key
     token = _encoded_token(version, f"{last.namespace}/{last.name}\0")
-    # What a selector would still find is not known to a real server, so it does not say.
+    # What a selector would still find is not known to kube-apiserver, so it does not say.
     remaining = len(records) - limit if options.selection.is_everything else None
     return Page(shown, version, token, remaining)
 
@@ -204,7 +204,7 @@ def _is_version(text: str) -> bool:
 
 
 def check_version_syntax(text: str) -> None:
-    """Raise what a real server raises for a version that is no number; an empty one is fine."""
+    """Raise what kube-apiserver raises for a version that is no number; an empty one is fine."""
     if text and not _is_version(text):
         detail = f"strconv.ParseUint: parsing {quoted(text)}: invalid syntax"
         wrong = causes.invalid("resourceVersion", text, detail)

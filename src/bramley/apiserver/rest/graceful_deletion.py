@@ -13,7 +13,7 @@ from bramley.apiserver.apimachinery import metadata, status
 from bramley.apiserver.registry.resources import Json, ServedResource
 from bramley.apiserver.rest.objects import dict_field
 from bramley.apiserver.rest.request_options import DeleteOptions
-from bramley.apiserver.rest.server import Server, served
+from bramley.apiserver.rest.server import Server, existing, served
 from bramley.apiserver.rest.writes import Decide, Decision, Keep, Put, Remove
 from bramley.apiserver.store.records import Record
 
@@ -30,8 +30,7 @@ def decide_deletion(
     now = server.clock.now()
 
     def decide(current: Record | None) -> Decision:
-        if current is None:
-            raise status.not_found(resource.details(name))
+        current = existing(current, resource, name)
         old = served(current, resource)
         check_preconditions(old, resource, options)
         return _decided(old, current, resource, options=options, now=now)

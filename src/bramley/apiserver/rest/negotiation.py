@@ -196,7 +196,7 @@ def check_accepts_json(request: Request) -> None:
 
 
 def prefers(request: Request, parameters: Mapping[str, str]) -> bool:
-    """Tell whether the first form of JSON that the client names, and that is plain or this one, is this one."""
+    """Return whether the first form of JSON that the client names, and that is plain or this one, is this one."""
     for media, given in map(_clause, request.header(b"accept").split(",")):
         if media in _JSON and not given.keys() & parameters.keys():
             return False

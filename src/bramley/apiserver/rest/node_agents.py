@@ -20,7 +20,7 @@ from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.nodes import kubelet_client
 from bramley.apiserver.nodes.kubelet_client import KubeletClient
 from bramley.apiserver.registry.resources import Json
-from bramley.apiserver.rest.server import Server, decoded, served
+from bramley.apiserver.rest.server import Server, decoded, existing, served
 from bramley.apiserver.store.records import Key
 from bramley.base import errors, log
 from bramley.kube.transport import Stream
@@ -34,7 +34,7 @@ _FLAGS = ("follow", "previous", "timestamps")
 _FORWARDED = ("tailLines", "sinceSeconds", "sinceTime", "limitBytes")
 _FALSE = frozenset({"", "0", "f", "false"})
 _RESOURCE = "pods/log"
-# What a real server says of an agent's answers; the text of the agent itself is shown for some only.
+# What kube-apiserver says of an agent's answers; the text of the agent itself is shown for some only.
 _ERROR_MESSAGES = {
     401: ("Unauthorized", "the server has asked for the client to provide credentials"),
     404: ("NotFound", "the server could not find the requested resource"),
@@ -63,7 +63,7 @@ class _LogChunks(msgspec.Struct):
         return self
 
     async def __anext__(self) -> bytes:
-        """Return the next piece; the log ends here when the agent goes away, as it does on a real server."""
+        """Return the next piece; the log ends here when the agent goes away, as it does on kube-apiserver."""
         try:
             async with asyncio.timeout(self.silence):
                 return await anext(self.chunks)
@@ -100,7 +100,7 @@ def _forwarded_options(query: Mapping[str, str]) -> dict[str, str]:
 
 
 def _agent_error(code: int, text: str, name: str) -> ApiError:
-    """Return what a real server makes of an agent's refusal."""
+    """Return what kube-apiserver makes of an agent's refusal."""
     if code == 500:
         return status.internal(text)
     if code == 400:
@@ -171,16 +171,13 @@ async def port_forward(server: Server, _request: Request, target: Target) -> Res
 
 async def proxy(server: Server, _request: Request, target: Target) -> Response:
     """Refuse to pass a request on to a Pod, Service or Node."""
-    if server.store.get(target.key) is None:
-        raise status.not_found(target.resource.details(target.name))
+    existing(server.store.get(target.key), target.resource, target.name)
     message = f"the embedded API does not pass requests on to {target.resource.plural}"
     raise status.unavailable(message)
 
 
 def _pod(server: Server, target: Target) -> Json:
-    record = server.store.get(target.key)
-    if record is None:
-        raise status.not_found(target.resource.details(target.name))
+    record = existing(server.store.get(target.key), target.resource, target.name)
     return served(record, target.resource)
 
 
@@ -232,7 +229,7 @@ def _agent(server: Server, pod: Json) -> str:
     name = pod["spec"]["nodeName"]
     record = server.store.get(Key("nodes", "", name))
     if record is None:
-        # A real server says so of a Node, too.
+        # kube-apiserver says so of a Node, too.
         raise status.not_found(Details(kind="pods", name=name))
     return kubelet_client.kubelet_url(decoded(record))
 

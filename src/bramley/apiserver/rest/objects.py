@@ -149,13 +149,13 @@ def check_version(new: Json, old: Json, resource: ServedResource) -> None:
 
 
 def is_unchanged(new: Json, old: Json) -> bool:
-    """Tell whether an update changes nothing, so that no version is used up for it."""
+    """Return whether an update changes nothing, so that no version is used up for it."""
     # Python's comparison is fast, but holds true for 1; the exact one runs only when that says "equal".
     return new == old and same(new, old)
 
 
 def is_deletion_complete(new: Json, old: Json, resource: ServedResource) -> bool:
-    """Tell whether an update takes away what kept a deleted object from going."""
+    """Return whether an update takes away what kept a deleted object from going."""
     was = old["metadata"]
     return (
         "deletionTimestamp" in was
@@ -219,7 +219,7 @@ def _count_generation(new: Json, old: Json, resource: ServedResource) -> None:
 
 
 def _differs(new: Json, old: Json, resource: ServedResource) -> bool:
-    """Tell whether more than metadata changed; a status that has a path of its own is no change here."""
+    """Return whether more than metadata changed; a status that has a path of its own is no change here."""
     apart = _IDENTITY | {"status"} if resource.has_status else _IDENTITY
     return any(new.get(key) != old.get(key) for key in (new.keys() | old.keys()) - apart)
 
@@ -261,7 +261,7 @@ def _wrong_status(new: Json, old: Json, resource: ServedResource) -> list[Cause]
 
 
 def _within_status(cause: Cause) -> Cause:
-    # Only the status is looked at here, so a real server names its fields from there on.
+    # Only the status is looked at here, so kube-apiserver names its fields from there on.
     inside = cause.field.removeprefix("status.")
     return Cause(
         cause.field,
@@ -305,5 +305,5 @@ def _refuse(new: Json, resource: ServedResource, found: Iterable[Cause]) -> None
 
 
 def version_on_create() -> ApiError:
-    """Refuse a new object that says which version it has; a real server answers with this code and no reason."""
+    """Refuse a new object that says which version it has; kube-apiserver answers with this code and no reason."""
     return ApiError(500, "", "resourceVersion should not be set on objects to be created")

@@ -17,7 +17,7 @@ from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.registry.resources import Json, ServedResource
 from bramley.apiserver.rest import bodies, objects, request_options, update
 from bramley.apiserver.rest.request_options import WriteOptions
-from bramley.apiserver.rest.server import Server, served
+from bramley.apiserver.rest.server import Server, existing, served
 from bramley.apiserver.rest.writes import Decision, write
 from bramley.apiserver.store.records import Record
 
@@ -37,11 +37,11 @@ class Patch(Protocol):
         """Return the fields that stand twice in one object of the patch."""
         ...
 
-    def __call__(self, old: Json, current: Record, /) -> Json:
+    def __call__(self, old: Json, /) -> Json:
         """Return the new object; the old one is left as it is."""
         ...
 
-    def error(self, old: Json, current: Record, why: str) -> ApiError:
+    def error(self, old: Json, why: str) -> ApiError:
         """Return the refusal of a patch whose result does not have its kind's shape."""
         ...
 
@@ -82,14 +82,14 @@ class MergePatch(msgspec.Struct, frozen=True):
     patch: Json
     repeated: tuple[str, ...] = ()
 
-    def __call__(self, old: Json, _current: Record, /) -> Json:
+    def __call__(self, old: Json, /) -> Json:
         """Return the object with the patch merged in."""
         merged: Json = patches.merge(old, self.patch)
         return merged
 
-    def error(self, old: Json, current: Record, why: str) -> ApiError:
+    def error(self, old: Json, why: str) -> ApiError:
         """Return a refusal that shows the patched object."""
-        return _invalid_patch(_sorted(self(old, current)), why)
+        return _invalid_patch(_sorted(self(old)), why)
 
 
 class JsonPatch(msgspec.Struct, frozen=True):
@@ -98,7 +98,7 @@ class JsonPatch(msgspec.Struct, frozen=True):
     operations: list[Json]
     repeated: tuple[str, ...] = ()
 
-    def __call__(self, old: Json, _current: Record, /) -> Json:
+    def __call__(self, old: Json, /) -> Json:
         """Return the object after all operations."""
         own = msgspec.json.decode(msgspec.json.encode(old))
         try:
@@ -109,9 +109,9 @@ class JsonPatch(msgspec.Struct, frozen=True):
             raise _not_a_patch(new, "map[string]interface {}")
         return new
 
-    def error(self, old: Json, current: Record, why: str) -> ApiError:
+    def error(self, old: Json, why: str) -> ApiError:
         """Return a refusal that shows the patched object."""
-        return _invalid_patch(_sorted(self(old, current)), why)
+        return _invalid_patch(_sorted(self(old)), why)
 
 
 class StrategicMergePatch(msgspec.Struct, frozen=True):
@@ -121,7 +121,7 @@ class StrategicMergePatch(msgspec.Struct, frozen=True):
     struct: str
     repeated: tuple[str, ...] = ()
 
-    def __call__(self, old: Json, _current: Record, /) -> Json:
+    def __call__(self, old: Json, /) -> Json:
         """Return the object with the patch merged in by the kind's keys and strategies."""
         merged = self._merged(old, msgspec.json.decode(self.patch))
         # What a patch says of the kind does not matter: the path has said it.
@@ -139,7 +139,7 @@ class StrategicMergePatch(msgspec.Struct, frozen=True):
         except (lists.Unmergeable, merge.NoSuchField) as wrong:
             raise ApiError(500, "", str(wrong)) from None
 
-    def error(self, old: Json, _current: Record, why: str) -> ApiError:
+    def error(self, old: Json, why: str) -> ApiError:
         """Return a refusal that shows what is left of the patch, as Go prints it."""
         from bramley.apiserver.strategic import go_values
 
@@ -214,9 +214,9 @@ async def patch(server: Server, request: Request, target: Target) -> Response:
     change = await read_patch(request, target.resource, media=media, validation=options.validation)
 
     def decide(current: Record | None) -> Decision:
-        current = update.existing(current, target)
+        current = existing(current, target.resource, target.name)
         old = served(current, target.resource)
-        new = change(old, current)
+        new = change(old)
         try:
             _check_shape(
                 new,
@@ -227,7 +227,7 @@ async def patch(server: Server, request: Request, target: Target) -> Response:
                 repeated=change.repeated,
             )
         except shapes.WrongShape as wrong:
-            raise change.error(old, current, str(wrong)) from None
+            raise change.error(old, str(wrong)) from None
         objects.check_name_and_namespace(new, name=target.name, namespace=target.namespace)
         track_managers = update.managers_tracker(
             server, request, target, new=new, old=old, options=options

@@ -1,6 +1,6 @@
 """What a request's parameters ask for, parsed and checked: lists, watches, writes and deletions.
 
-The complaints name the options' own kinds, as a real server does.
+The complaints name the options' own kinds, as kube-apiserver does.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class WriteOptions(msgspec.Struct, frozen=True):
 
     @property
     def strict(self) -> bool:
-        """Tell whether unknown fields are refused."""
+        """Return whether unknown fields are refused."""
         return self.validation == "Strict"
 
     @property
     def silent(self) -> bool:
-        """Tell whether unknown fields go without a word."""
+        """Return whether unknown fields go without a word."""
         return self.validation == "Ignore"
 
 
@@ -118,7 +118,7 @@ def apply_options(request: Request) -> WriteOptions:
 
 
 def parse_version(text: str) -> int:
-    """Return a version as a number; raise as a real server does for what is none."""
+    """Return a version as a number; raise as kube-apiserver does for what is none."""
     if text.isascii() and text.isdigit():
         return int(text)
     raise ApiError(500, "", f"strconv.ParseUint: parsing {quoted(text)}: invalid syntax")
@@ -268,7 +268,7 @@ def check_delete_body(body: Any) -> dict[str, Any]:
         raise status.bad_request("couldn't get version/kind; json parse error: not an object")
     given = {key: value for key, value in body.items() if value is not None}
     if given.get("kind", _DELETE_KIND) != _DELETE_KIND:
-        # What is meant for something else must not delete; a real server takes the blame for it.
+        # What is meant for something else must not delete; kube-apiserver takes the blame for it.
         version = quoted(str(given.get("apiVersion", "")))
         message = f"no kind {quoted(str(given['kind']))} is registered for version {version}"
         raise ApiError(500, "", message)

@@ -167,7 +167,7 @@ def handler_of(method: str, target: Target) -> Handler:
 
 
 def has_subresource(target: Target) -> bool:
-    """Tell whether what a target names behind an object's name exists."""
+    """Return whether what a target names behind an object's name exists."""
     try:
         _subresource(target)
     except ApiError:

@@ -128,6 +128,13 @@ def served(record: Record, resource: ServedResource) -> Json:
     return {**head, **stored, **head}
 
 
+def existing(record: Record | None, resource: ServedResource, name: str) -> Record:
+    """Return the record; raise a 404 if there is none."""
+    if record is None:
+        raise status.not_found(resource.details(name))
+    return record
+
+
 def served_bytes(record: Record, resource: ServedResource) -> bytes:
     """Return a record's JSON as the resource's version shows it; mostly that is what is stored."""
     if record.body.startswith(resource.prefix):

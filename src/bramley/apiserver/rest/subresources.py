@@ -12,6 +12,7 @@ from bramley.apiserver.apimachinery.status import ApiError, Details
 from bramley.apiserver.http.exchange import Request, Response, json_response
 from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.kinds import core, pods
+from bramley.apiserver.kinds.definitions import kind
 from bramley.apiserver.kinds.virtual import SCALE
 from bramley.apiserver.registry.resources import Json, Rules, ScalePaths, ServedResource, Transition
 from bramley.apiserver.rest import (
@@ -26,19 +27,11 @@ from bramley.apiserver.rest import (
 )
 from bramley.apiserver.rest.objects import with_condition
 from bramley.apiserver.rest.request_options import WriteOptions
-from bramley.apiserver.rest.server import Server, served
+from bramley.apiserver.rest.server import Server, existing, served
 from bramley.apiserver.rest.writes import Decision, Keep, Put, Remove, write
 from bramley.apiserver.store.records import Key, Record
 
-BINDING = ServedResource(
-    group="",
-    version="v1",
-    kind="Binding",
-    plural="bindings",
-    namespaced=True,
-    is_custom=False,
-    rules=Rules(shape="v1.Binding"),
-)
+BINDING = kind("Binding", rules=Rules(shape="v1.Binding"))
 _PODS = "pods"
 
 
@@ -51,57 +44,55 @@ async def create_binding(server: Server, request: Request, target: Target) -> Re
     if target.name and target.name != name:
         raise status.bad_request("name in URL does not match name in Binding object")
     _check_binding(body)
-    pods = target.resource if target.resource.plural == _PODS else _pods(server)
+    resource = target.resource if target.resource.plural == _PODS else _pod_resource(server)
     key = Key(_PODS, target.namespace, name)
     now = metadata.timestamp(server.clock.now())
 
     def decide(current: Record | None) -> Decision:
-        if current is None:
-            raise status.not_found(pods.details(name))
-        pod = served(current, pods)
-        _check_free(pod, body)
+        pod = served(existing(current, resource, name), resource)
+        _check_unbound(pod, body)
         return Put(_bound(pod, body, now))
 
-    await write(server, pods, key, decide, dry_run=options.dry_run)
+    await write(server, resource, key, decide, dry_run=options.dry_run)
     return json_response(status.created(), 201)
 
 
-def _pods(server: Server) -> ServedResource:
-    pods = server.catalog.find("", "v1", _PODS)
-    if pods is None:
+def _pod_resource(server: Server) -> ServedResource:
+    resource = server.catalog.find("", "v1", _PODS)
+    if resource is None:
         raise status.no_such_path()
-    return pods
+    return resource
 
 
 def _check_binding(body: Json) -> None:
-    """Raise what a real server raises for a binding to nothing: a plain failure, not a list of causes."""
-    goal = body.get("target", {})
-    if goal.get("kind", "Node") not in {"", "Node"}:
+    """Raise what kube-apiserver raises for a binding to nothing: a plain failure, not a list of causes."""
+    node = body.get("target", {})
+    if node.get("kind", "Node") not in {"", "Node"}:
         message = (
-            f'target.kind: Unsupported value: "{goal["kind"]}": supported values: "Node", "<empty>"'
+            f'target.kind: Unsupported value: "{node["kind"]}": supported values: "Node", "<empty>"'
         )
         raise ApiError(500, "", message)
-    if not goal.get("name"):
+    if not node.get("name"):
         raise ApiError(500, "", "target.name: Required value")
 
 
-def _check_free(pod: Json, body: Json) -> None:
+def _check_unbound(pod: Json, body: Json) -> None:
     meta, name = pod["metadata"], pod["metadata"]["name"]
-    for field, said in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
-        asked = body["metadata"].get(field)
-        if asked and asked != meta[field]:
-            why = f"Precondition failed: {said} in precondition: {asked}, {said} in object meta: {meta[field]}"
+    for field, label in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+        expected = body["metadata"].get(field)
+        if expected and expected != meta[field]:
+            why = f"Precondition failed: {label} in precondition: {expected}, {label} in object meta: {meta[field]}"
             raise status.conflict(Details(kind=_PODS, name=name), why)
     if "deletionTimestamp" in meta:
-        raise _taken(name, f"pod {name} is being deleted, cannot be assigned to a host")
+        raise _binding_conflict(name, f"pod {name} is being deleted, cannot be assigned to a host")
     node = pod["spec"].get("nodeName")
     if node:
-        raise _taken(name, f'pod {name} is already assigned to node "{node}"')
+        raise _binding_conflict(name, f'pod {name} is already assigned to node "{node}"')
     if pod["spec"].get("schedulingGates"):
-        raise _taken(name, f"pod {name} has non-empty .spec.schedulingGates")
+        raise _binding_conflict(name, f"pod {name} has non-empty .spec.schedulingGates")
 
 
-def _taken(name: str, why: str) -> ApiError:
+def _binding_conflict(name: str, why: str) -> ApiError:
     return status.conflict(Details(kind="pods/binding", name=name), why)
 
 
@@ -111,9 +102,11 @@ def _bound(pod: Json, body: Json, now: str) -> Json:
     for field in ("annotations", "labels"):
         if body["metadata"].get(field):
             meta[field] = {**meta.get(field, {}), **body["metadata"][field]}
-    said = {key: value for key, value in bound["status"].items() if key != "nominatedNodeName"}
+    pod_status = {
+        key: value for key, value in bound["status"].items() if key != "nominatedNodeName"
+    }
     spec = {**bound["spec"], "nodeName": body["target"]["name"]}
-    return {**bound, "metadata": meta, "spec": spec, "status": said}
+    return {**bound, "metadata": meta, "spec": spec, "status": pod_status}
 
 
 async def finalize_namespace(server: Server, request: Request, target: Target) -> Response:
@@ -124,8 +117,7 @@ async def finalize_namespace(server: Server, request: Request, target: Target) -
     objects.check_name_and_namespace(body, name=target.name, namespace="")
 
     def decide(current: Record | None) -> Decision:
-        if current is None:
-            raise status.not_found(resource.details(target.name))
+        current = existing(current, resource, target.name)
         old = served(current, resource)
         objects.check_version(body, old, resource)
         new = _finalized(body, old)
@@ -184,24 +176,24 @@ def keep_but_ephemeral(new: Json, old: Json) -> None:
     """Leave all of a Pod but its ephemeral containers as it is."""
     spec = dict(old["spec"])
     spec.pop("ephemeralContainers", None)
-    wanted = new.get("spec", {}).get("ephemeralContainers")
-    if wanted:
-        spec["ephemeralContainers"] = wanted
+    containers = new.get("spec", {}).get("ephemeralContainers")
+    if containers:
+        spec["ephemeralContainers"] = containers
     _keep(new, old, spec)
 
 
 def keep_but_resources(new: Json, old: Json) -> None:
     """Leave all of a Pod but the resources of its containers as it is."""
-    wanted = {each.get("name"): each for each in new.get("spec", {}).get("containers", [])}
+    by_name = {each.get("name"): each for each in new.get("spec", {}).get("containers", [])}
     containers = [
-        _resized(each, wanted.get(each["name"], each)) for each in old["spec"]["containers"]
+        _resized(each, by_name.get(each["name"], each)) for each in old["spec"]["containers"]
     ]
     _keep(new, old, {**old["spec"], "containers": containers})
 
 
-def _resized(container: Json, wanted: Json) -> Json:
+def _resized(container: Json, new: Json) -> Json:
     kept = {key: value for key, value in container.items() if key not in _RESIZED}
-    return {**kept, **{key: wanted[key] for key in _RESIZED if key in wanted}}
+    return {**kept, **{key: new[key] for key in _RESIZED if key in new}}
 
 
 def _keep(new: Json, old: Json, spec: Json) -> None:
@@ -227,9 +219,7 @@ def _narrowed(target: Target) -> Target:
 
 async def get_scale(server: Server, _request: Request, target: Target) -> Response:
     """Return an object's Scale."""
-    record = server.store.get(target.key)
-    if record is None:
-        raise status.not_found(target.resource.details(target.name))
+    record = existing(server.store.get(target.key), target.resource, target.name)
     return json_response(scales.of(served(record, target.resource), paths_of(target), reading=True))
 
 
@@ -239,7 +229,7 @@ async def replace_scale(server: Server, request: Request, target: Target) -> Res
     body = await bodies.read_object(request, SCALE, options)
     objects.check_name_and_namespace(body, name=target.name, namespace=target.namespace)
     return await _scaled(
-        server, request, target, options=options, change=lambda _old, _record: body
+        server, request, target, options=options, change=lambda _scale: body
     )
 
 
@@ -248,8 +238,8 @@ async def patch_scale(server: Server, request: Request, target: Target) -> Respo
     options = request_options.patch_options(request)
     change = await patch.read_patch(request, SCALE)
 
-    def patched(scale: Json, record: Record) -> Json:
-        new = change(scale, record)
+    def patched(scale: Json) -> Json:
+        new = change(scale)
         try:
             bodies.check_shape(new, SCALE, options=options, request=request)
         except shapes.WrongShape as wrong:
@@ -273,25 +263,22 @@ async def _scaled(
     target: Target,
     *,
     options: WriteOptions,
-    change: Callable[[Json, Record], Json],
+    change: Callable[[Json], Json],
 ) -> Response:
     resource, paths = target.resource, paths_of(target)
-    shown: list[Json] = []
 
     def decide(current: Record | None) -> Decision:
-        if current is None:
-            raise status.not_found(resource.details(target.name))
+        current = existing(current, resource, target.name)
         old = served(current, resource)
-        asked = change(scales.of(old, paths), current)
-        _check_scale_version(asked, old, target)
-        _check_count(asked, target)
-        new = scales.with_replicas(old, scales.desired_replicas(asked), paths)
+        scale = change(scales.of(old, paths))
+        _check_scale_version(scale, old, target)
+        _check_count(scale, target)
+        new = scales.with_replicas(old, scales.desired_replicas(scale), paths)
         track_managers = update.managers_tracker(
             server, request, target, new=new, old=old, options=options
         )
         new = objects.prepare_update(new, old, resource)
         new = new if track_managers is None else track_managers(new)
-        shown[:] = [new]
         return Keep(current) if objects.is_unchanged(new, old) else Put(new)
 
     written = await write(server, resource, target.key, decide, dry_run=options.dry_run)
@@ -299,15 +286,15 @@ async def _scaled(
     return json_response(scales.of(body, paths))
 
 
-def _check_scale_version(asked: Json, old: Json, target: Target) -> None:
-    version = asked["metadata"].get("resourceVersion", "")
+def _check_scale_version(scale: Json, old: Json, target: Target) -> None:
+    version = scale["metadata"].get("resourceVersion", "")
     if version and version != old["metadata"]["resourceVersion"]:
         request_options.parse_version(version)
         raise status.conflict(target.resource.details(target.name), objects.MODIFIED)
 
 
-def _check_count(asked: Json, target: Target) -> None:
-    replicas = scales.desired_replicas(asked)
+def _check_count(scale: Json, target: Target) -> None:
+    replicas = scales.desired_replicas(scale)
     if replicas < 0 and not target.resource.is_custom:
         wrong = causes.invalid("spec.replicas", replicas, "must be greater than or equal to 0")
         raise status.invalid(SCALE.kind_details(target.name), [wrong])

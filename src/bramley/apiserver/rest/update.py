@@ -11,7 +11,7 @@ from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.registry.resources import Json, ServedResource
 from bramley.apiserver.rest import bodies, create, delete, objects, request_options
 from bramley.apiserver.rest.request_options import WriteOptions
-from bramley.apiserver.rest.server import Server, served
+from bramley.apiserver.rest.server import Server, existing, served
 from bramley.apiserver.rest.writes import Decision, Keep, Put, Remove, Written, write
 from bramley.apiserver.store.records import Record
 
@@ -30,7 +30,7 @@ async def replace(server: Server, request: Request, target: Target) -> Response:
         if current is None and resource.rules.create_on_update and not target.subresource:
             create.check_can_create(server, resource, target.namespace, target.name)
             return create.decide_create(server, resource, body)(None)
-        current = existing(current, target)
+        current = existing(current, resource, target.name)
         old = served(current, resource)
         _check_uid(body, old, resource)
         track_managers = managers_tracker(
@@ -42,13 +42,6 @@ async def replace(server: Server, request: Request, target: Target) -> Response:
 
     written = await write(server, resource, target.key, decide, dry_run=options.dry_run)
     return await write_response(server, target, written, options)
-
-
-def existing(current: Record | None, target: Target) -> Record:
-    """Return the current record; raise a 404 if there is none."""
-    if current is None:
-        raise status.not_found(target.resource.details(target.name))
-    return current
 
 
 def decide_update(

@@ -189,7 +189,7 @@ class Watch(msgspec.Struct):
             await self._send_chunk(self._bookmark_line(revision))
 
     def is_stuck(self) -> bool:
-        """Tell whether the client has taken nothing of a chunk for longer than it may."""
+        """Return whether the client has taken nothing of a chunk for longer than it may."""
         waited = self.server.clock.monotonic() - self.sending_since
         return waited >= self.server.settings.send_deadline.total_seconds()
 

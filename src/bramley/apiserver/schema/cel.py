@@ -39,7 +39,7 @@ def load_cel() -> ModuleType:
     raise ImportError("common-expression-language is not installed; install Bramley's dependencies")
 
 
-_TEXT = re.compile(
+_STRING_LITERAL = re.compile(
     r"""r?("{3}.*?"{3}|'{3}.*?'{3}|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')""", re.DOTALL
 )
 _BOUND = re.compile(r"\.(?:all|exists|exists_one|existsOne|map|filter)\(\s*([A-Za-z_]\w*)\s*,")
@@ -124,7 +124,7 @@ _ADDED = frozenset(name.rpartition(".")[2] for name in FUNCTIONS)
 
 
 # The evaluator recurses on the machine's stack: a chain of tens of thousands of operators would end the process.
-LONGEST = 5_000
+MAX_LENGTH = 5_000
 
 
 class BadExpression(ValueError):
@@ -154,12 +154,12 @@ class Expression:
 
     def __init__(self, source: str) -> None:
         self.source = source
-        self._program = _parsed(source)
+        self._program = _parse(source)
         references = self._program.references()
         self.uses_old = "oldSelf" in references["variables"]
         named = set(references["functions"])
-        self._functions = {name: FUNCTIONS[name] for name in FUNCTIONS if _last(name) in named}
-        _refuse_unknown(source, references)
+        self._functions = {name: FUNCTIONS[name] for name in FUNCTIONS if _last_part(name) in named}
+        _reject_unknown_names(source, references)
 
     def evaluate(self, variables: Mapping[str, Any]) -> Any:
         """Return the value of the expression, or raise with the reason why there is none."""
@@ -169,7 +169,7 @@ class Expression:
             raise EvaluationFailed(_reason(error)) from error
 
 
-def refuse_unknown_fields(source: str, schema: Schema, *, root: bool) -> None:
+def reject_unknown_fields(source: str, schema: Schema, *, root: bool) -> None:
     """Raise when the expression reads a field of `self` that the schema does not have."""
     for match in _PATH.finditer(_blanked(source)):
         names = list(_NAME.finditer(source, match.start(2), match.end(2)))
@@ -209,20 +209,22 @@ def _undefined(source: str, name: re.Match[str]) -> None:
     raise BadExpression(_at(source, dot, f"undefined field '{name.group()}'"))
 
 
-def _parsed(source: str) -> Program:
-    if len(source) > LONGEST:
-        told = f"expression code point size exceeds limit: size: {len(source)}, limit {LONGEST}"
-        raise BadExpression(f"compilation failed: ERROR: <input>:-1:0: {told}")
+def _parse(source: str) -> Program:
+    if len(source) > MAX_LENGTH:
+        message = (
+            f"expression code point size exceeds limit: size: {len(source)}, limit {MAX_LENGTH}"
+        )
+        raise BadExpression(f"compilation failed: ERROR: <input>:-1:0: {message}")
     try:
         program: Program = load_cel().compile(source)
     except ValueError as error:
         found = re.search(r"ERROR: .*", str(error), re.DOTALL)
-        told = found.group().replace("\n|", "\n |") if found else str(error)
-        raise BadExpression(f"compilation failed: {told}") from error
+        message = found.group().replace("\n|", "\n |") if found else str(error)
+        raise BadExpression(f"compilation failed: {message}") from error
     return program
 
 
-def _refuse_unknown(source: str, references: Mapping[str, list[str]]) -> None:
+def _reject_unknown_names(source: str, references: Mapping[str, list[str]]) -> None:
     bound = {match.group(1) for match in _BOUND.finditer(source)}
     known = bound | _TYPES | _NAMESPACES | {"self", "oldSelf"}
     functions = [name for name in references["functions"] if not _is_operator(name)]
@@ -233,11 +235,11 @@ def _refuse_unknown(source: str, references: Mapping[str, list[str]]) -> None:
         where = re.search(
             rf"(?<!\w)(?={re.escape(name)}(?!\w))(?:{re.escape(name)}(?=\())?", _blanked(source)
         )
-        told = f"undeclared reference to '{name}' (in container '')"
-        raise BadExpression(_at(source, where.end() if where else 0, told))
+        message = f"undeclared reference to '{name}' (in container '')"
+        raise BadExpression(_at(source, where.end() if where else 0, message))
 
 
-def _last(name: str) -> str:
+def _last_part(name: str) -> str:
     return name.rpartition(".")[2]
 
 
@@ -245,17 +247,17 @@ def _is_operator(name: str) -> bool:
     return bool(_OPERATOR.search(name.replace("optional.", "")))
 
 
-def _at(source: str, index: int, told: str) -> str:
+def _at(source: str, index: int, message: str) -> str:
     line = source.count("\n", 0, index) + 1
     start = source.rfind("\n", 0, index) + 1
     column = index - start
     text = source[start:].partition("\n")[0]
-    return f"compilation failed: ERROR: <input>:{line}:{column + 1}: {told}\n | {text}\n | {'.' * column}^"
+    return f"compilation failed: ERROR: <input>:{line}:{column + 1}: {message}\n | {text}\n | {'.' * column}^"
 
 
 def _blanked(source: str) -> str:
     # Texts may hold anything; their places are kept so that columns stay true.
-    return _TEXT.sub(lambda match: "_" * len(match.group()), source)
+    return _STRING_LITERAL.sub(lambda match: "_" * len(match.group()), source)
 
 
 def _reason(error: Exception) -> str:

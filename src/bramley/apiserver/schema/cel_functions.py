@@ -20,18 +20,18 @@ def char_at(text: str, index: int) -> str:
     return text[index : index + 1]
 
 
-def index_of(where: Any, wanted: Any, start: int = 0) -> int:
+def index_of(where: Any, target: Any, start: int = 0) -> int:
     """Return the first place of a text in a text or of an item in a list, or -1."""
     if isinstance(where, str):
-        return where.find(wanted, start)
-    return next((place for place, item in enumerate(where) if item == wanted), -1)
+        return where.find(target, start)
+    return next((place for place, item in enumerate(where) if item == target), -1)
 
 
-def last_index_of(where: Any, wanted: Any) -> int:
+def last_index_of(where: Any, target: Any) -> int:
     """Return the last place of a text in a text or of an item in a list, or -1."""
     if isinstance(where, str):
-        return where.rfind(wanted)
-    return max((place for place, item in enumerate(where) if item == wanted), default=-1)
+        return where.rfind(target)
+    return max((place for place, item in enumerate(where) if item == target), default=-1)
 
 
 def substring(text: str, start: int, end: int | None = None) -> str:
@@ -73,7 +73,7 @@ def upper_ascii(text: str) -> str:
 
 
 def is_sorted(items: list[Any]) -> bool:
-    """Tell whether no item is smaller than the one before it."""
+    """Return whether no item is smaller than the one before it."""
     return all(one <= other for one, other in itertools.pairwise(items))
 
 
@@ -92,18 +92,18 @@ def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
     return list(itertools.islice(_matches(text, pattern), None if limit < 0 else limit))
 
 
-def contains_all(items: list[Any], wanted: list[Any]) -> bool:
-    """Tell whether every wanted item is in the list."""
-    return all(item in items for item in wanted)
+def contains_all(items: list[Any], target: list[Any]) -> bool:
+    """Return whether every wanted item is in the list."""
+    return all(item in items for item in target)
 
 
 def equivalent(items: list[Any], others: list[Any]) -> bool:
-    """Tell whether two lists hold the same items, whatever the order and number."""
+    """Return whether two lists hold the same items, whatever the order and number."""
     return contains_all(items, others) and contains_all(others, items)
 
 
 def intersects(items: list[Any], others: list[Any]) -> bool:
-    """Tell whether two lists have an item in common."""
+    """Return whether two lists have an item in common."""
     return any(item in others for item in items)
 
 

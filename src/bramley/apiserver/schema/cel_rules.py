@@ -39,7 +39,7 @@ def compile_conversion(schema: Any) -> Convert | None:
     if not isinstance(schema, Mapping):
         return None
     if schema.get("type") == "string":
-        return _TEXTS.get((schema.get("format") or "").replace("-", ""))
+        return _BY_FORMAT.get((schema.get("format") or "").replace("-", ""))
     if schema.get("type") == "number":
         return _double
     return _list(schema) or _object(schema)
@@ -55,9 +55,9 @@ def _list(schema: Schema) -> Convert | None:
 def _object(schema: Schema) -> Convert | None:
     known = schema.get("properties") or {}
     below = {name: one for name in known if (one := compile_conversion(known[name]))}
-    spelled = {name: escaped(name) or name for name in known}
+    escaped_names = {name: escaped(name) or name for name in known}
     extra = compile_conversion(schema.get("additionalProperties"))
-    renamed = any(name != new for name, new in spelled.items())
+    renamed = any(name != new for name, new in escaped_names.items())
     if not (below or renamed or extra):
         return None
 
@@ -67,7 +67,7 @@ def _object(schema: Schema) -> Convert | None:
         out: dict[str, Any] = {}
         for name, item in value.items():
             one = below.get(name) if name in known else extra
-            label = str(spelled.get(name, name))
+            label = str(escaped_names.get(name, name))
             out[label] = item if one is None or item is None else one(item)
         return out
 
@@ -100,7 +100,7 @@ def _bytes(value: Any) -> Any:
         return value
 
 
-_TEXTS: Mapping[str, Convert] = {
+_BY_FORMAT: Mapping[str, Convert] = {
     "datetime": _time,
     "date": _time,
     "duration": _duration,
@@ -113,7 +113,7 @@ _LONGEST_MESSAGE = 5 * 1024
 
 def compile_rules(schema: Schema) -> Visit | None:
     """Return a function that runs the rules of the schema; None when it has none."""
-    return compile_tree(schema, _rules_here)
+    return compile_tree(schema, _compile_node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,43 +128,43 @@ class _Rule:
     optional_old: bool
 
     @property
-    def told(self) -> str:
+    def detail(self) -> str:
         """Return the sentence for people when the rule has no computed one."""
         return self.message or f"failed rule: {self.expression.source.strip()}"
 
 
-def _rules_here(schema: Schema) -> Visit | None:
-    given = schema.get("x-kubernetes-validations") or ()
-    if not given:
+def _compile_node(schema: Schema) -> Visit | None:
+    declared = schema.get("x-kubernetes-validations") or ()
+    if not declared:
         return None
     try:
-        rules = [_compiled(rule, schema) for rule in given]
+        rules = [_compiled(rule, schema) for rule in declared]
     except BadExpression as error:
-        return _cannot_be_judged(schema, str(error))
+        return _reject_changes(schema, str(error))
     convert = compile_conversion(schema)
     kind = schema.get("type") or ""
-    about_changes = [rule for rule in rules if rule.expression.uses_old]
+    transition_rules = [rule for rule in rules if rule.expression.uses_old]
 
     def visit(value: Any, old: Any, path: str, out: list[Cause]) -> None:
         if value is None:
             return
         # What an unchanged value breaks is forgiven, so rules that look at nothing else need not run.
-        due = about_changes if old is not ABSENT and same(value, old) else rules
+        due = transition_rules if old is not ABSENT and same(value, old) else rules
         if due:
             variables = _variables(value, old, convert)
-            found = (_broken(rule, variables, path, kind) for rule in due)
+            found = (_violation(rule, variables, path, kind) for rule in due)
             out += (cause for cause in found if cause is not None)
 
     return visit
 
 
-def _cannot_be_judged(schema: Schema, why: str) -> Visit:
+def _reject_changes(schema: Schema, why: str) -> Visit:
     """Refuse what a rule should judge that cannot be compiled: it was accepted by another release of ours."""
-    told = f"rule compile error: {why}"
+    detail = f"rule compile error: {why}"
 
     def visit(value: Any, old: Any, path: str, out: list[Cause]) -> None:
         if value is not None and not (old is not ABSENT and same(value, old)):
-            out.append(causes.invalid(path or NO_FIELD, schema.get("type") or "", told))
+            out.append(causes.invalid(path or NO_FIELD, schema.get("type") or "", detail))
 
     return visit
 
@@ -188,7 +188,7 @@ def _variables(value: Any, old: Any, convert: Convert | None) -> dict[str, Any]:
     return variables
 
 
-def _broken(rule: _Rule, variables: Mapping[str, Any], path: str, kind: str) -> Cause | None:
+def _violation(rule: _Rule, variables: Mapping[str, Any], path: str, kind: str) -> Cause | None:
     if rule.optional_old:
         variables = _with_optional_old(variables)
     elif rule.expression.uses_old and "oldSelf" not in variables:
@@ -198,9 +198,9 @@ def _broken(rule: _Rule, variables: Mapping[str, Any], path: str, kind: str) -> 
         if rule.expression.evaluate(variables) is True:
             return None
     except EvaluationFailed as failure:
-        return causes.invalid(field, kind, _told_failure(rule, str(failure)))
+        return causes.invalid(field, kind, _failure_message(rule, str(failure)))
     where = child(path, rule.field_path) if rule.field_path else field
-    return _REASONS.get(rule.reason, causes.invalid)(where, kind, _sentence(rule, variables))
+    return _REASONS.get(rule.reason, causes.invalid)(where, kind, _message(rule, variables))
 
 
 def _with_optional_old(variables: Mapping[str, Any]) -> dict[str, Any]:
@@ -211,19 +211,19 @@ def _with_optional_old(variables: Mapping[str, Any]) -> dict[str, Any]:
     return {**variables, "oldSelf": old}
 
 
-def _sentence(rule: _Rule, variables: Mapping[str, Any]) -> str:
+def _message(rule: _Rule, variables: Mapping[str, Any]) -> str:
     if rule.message_expression is None:
-        return rule.told
+        return rule.detail
     try:
         computed = rule.message_expression.evaluate(variables)
     except EvaluationFailed:
-        return rule.told
+        return rule.detail
     text = computed.strip() if isinstance(computed, str) else ""
     usable = text and "\n" not in text and len(text.encode()) <= _LONGEST_MESSAGE
-    return text if usable else rule.told
+    return text if usable else rule.detail
 
 
-def _told_failure(rule: _Rule, failure: str) -> str:
+def _failure_message(rule: _Rule, failure: str) -> str:
     shown = rule.message or rule.expression.source.strip()
     if failure.startswith("no such overload"):
         return f"'{failure}': call arguments did not match a supported operator, function or macro signature for rule: {shown}"
@@ -231,7 +231,7 @@ def _told_failure(rule: _Rule, failure: str) -> str:
 
 
 _REASONS: Mapping[str, Callable[[str, Any, str], Cause]] = {
-    "FieldValueForbidden": lambda field, _, told: causes.forbidden(field, told),
-    "FieldValueRequired": lambda field, _, told: causes.required(field, told),
+    "FieldValueForbidden": lambda field, _, detail: causes.forbidden(field, detail),
+    "FieldValueRequired": lambda field, _, detail: causes.required(field, detail),
     "FieldValueDuplicate": lambda field, kind, _: causes.duplicate(field, kind),
 }

@@ -23,9 +23,9 @@ Json = Mapping[str, Any]
 _COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
 _COLUMN_FORMATS = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")
 _SELECTABLE = ("string", "boolean", "integer")
-_MOST_SELECTABLE = 8
+_MAX_SELECTABLE = 8
 # With a status subresource the status is cut out of the schema, so nothing else may stand at its root.
-_AT_ROOT_WITH_STATUS = frozenset(
+_ALLOWED_AT_ROOT = frozenset(
     {
         "description",
         "type",
@@ -55,7 +55,7 @@ _AT_ROOT_WITH_STATUS = frozenset(
         "x-kubernetes-validations",
     }
 )
-_AT_ROOT_TOLD = (
+_ALLOWED_AT_ROOT_DETAIL = (
     "only [Description Type Format Title Maximum ExclusiveMaximum Minimum ExclusiveMinimum MaxLength MinLength Pattern"
     " MaxItems MinItems UniqueItems MultipleOf Required Items Properties ExternalDocs Example XPreserveUnknownFields"
     " XValidations] fields are allowed at the root of the schema if the status subresource is enabled"
@@ -63,11 +63,11 @@ _AT_ROOT_TOLD = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _VersionPart:
     """A part that each version has for itself."""
 
-    word: str
-    at_top: str
+    key: str
+    shared_key: str
     check: Callable[[Json, str], Iterator[Cause]]
 
 
@@ -78,11 +78,11 @@ def spec_causes(spec: Json) -> list[Cause]:
 
 def _group(spec: Json) -> Iterator[Cause]:
     group = spec["group"]
-    wrong = names.subdomain(group)
+    problems = names.subdomain(group)
     if not group:
         yield causes.required("spec.group")
-    elif wrong:
-        yield causes.invalid("spec.group", group, ",".join(wrong))
+    elif problems:
+        yield causes.invalid("spec.group", group, ",".join(problems))
     elif "." not in group:
         yield causes.invalid("spec.group", group, "should be a domain with at least one dot")
 
@@ -100,7 +100,7 @@ def _versions(spec: Json) -> Iterator[Cause]:
     for index, version in enumerate(versions):
         yield from _version(version, f"spec.versions[{index}]")
     for part in _PARTS:
-        yield from _part(versions, part)
+        yield from _check_part(versions, part)
     found = [version["name"] for version in versions]
     if len(set(found)) < len(found):
         yield causes.invalid("spec.versions", versions, "must contain unique version names")
@@ -110,21 +110,21 @@ def _versions(spec: Json) -> Iterator[Cause]:
 
 
 def _version(version: Json, path: str) -> Iterator[Cause]:
-    wrong = names.dns1035_label(version["name"])
+    problems = names.dns1035_label(version["name"])
     if schema_of(version) is None:
         yield causes.required(f"{path}.schema.openAPIV3Schema")
-    if wrong:
-        yield causes.invalid(f"{path}.name", version["name"], ",".join(wrong))
+    if problems:
+        yield causes.invalid(f"{path}.name", version["name"], ",".join(problems))
     yield from _deprecation(version, path)
 
 
-def _part(versions: Sequence[Json], part: _Part) -> Iterator[Cause]:
+def _check_part(versions: Sequence[Json], part: _VersionPart) -> Iterator[Cause]:
     """Check one part of all versions; Kubernetes names it at the top when all versions have the same."""
-    given = [version.get(part.word) for version in versions]
-    shared = bool(given) and all(one is not None and same(one, given[0]) for one in given)
+    values = [version.get(part.key) for version in versions]
+    shared = bool(values) and all(one is not None and same(one, values[0]) for one in values)
     for index, version in enumerate(versions[:1] if shared else versions):
-        where = f"spec.{part.at_top}" if shared else f"spec.versions[{index}].{part.word}"
-        if version.get(part.word):
+        where = f"spec.{part.shared_key}" if shared else f"spec.versions[{index}].{part.key}"
+        if version.get(part.key):
             yield from part.check(version, where)
 
 
@@ -164,8 +164,8 @@ def _deprecation(version: Json, path: str) -> Iterator[Cause]:
 
 
 def _schema(schema: Json, path: str, *, has_status: bool) -> Iterator[Cause]:
-    if has_status and any(word not in _AT_ROOT_WITH_STATUS for word in schema if schema[word]):
-        yield causes.invalid(path, schema, _AT_ROOT_TOLD)
+    if has_status and any(key not in _ALLOWED_AT_ROOT for key in schema if schema[key]):
+        yield causes.invalid(path, schema, _ALLOWED_AT_ROOT_DETAIL)
     if schema.get("nullable"):
         yield causes.forbidden(f"{path}.nullable", "nullable cannot be true at the root")
     structural = structural_validation.structural_causes(schema, path)
@@ -204,29 +204,29 @@ def _default(schema: Json, default: Any, path: str, *, root: bool) -> Iterator[C
 def _selectable_part(version: Json, path: str) -> Iterator[Cause]:
     seen: set[str] = set()
     for index, entry in enumerate(version["selectableFields"]):
-        field, wanted = f"{path}[{index}].jsonPath", entry["jsonPath"]
-        yield from _selectable(wanted, schema_of(version) or {}, field)
-        if wanted in seen:
-            yield causes.duplicate(field, wanted)
-        seen.add(wanted)
-    if len(seen) > _MOST_SELECTABLE:
-        yield causes.too_many(path, count=len(seen), limit=_MOST_SELECTABLE)
+        field, json_path = f"{path}[{index}].jsonPath", entry["jsonPath"]
+        yield from _selectable(json_path, schema_of(version) or {}, field)
+        if json_path in seen:
+            yield causes.duplicate(field, json_path)
+        seen.add(json_path)
+    if len(seen) > _MAX_SELECTABLE:
+        yield causes.too_many(path, count=len(seen), limit=_MAX_SELECTABLE)
 
 
-def _selectable(wanted: str, schema: Json, field: str) -> Iterator[Cause]:
-    if not wanted:
+def _selectable(json_path: str, schema: Json, field: str) -> Iterator[Cause]:
+    if not json_path:
         yield causes.required(field)
         return
     try:
-        written, found = find(wanted, schema, brackets=False)
+        written, found = find(json_path, schema, brackets=False)
     except BadPath as error:
-        yield causes.invalid(field, wanted, f"is an invalid path: {error}")
+        yield causes.invalid(field, json_path, f"is an invalid path: {error}")
         return
     if written.split(".")[0] == "metadata":
-        yield causes.invalid(field, wanted, "must not point to fields in metadata")
+        yield causes.invalid(field, json_path, "must not point to fields in metadata")
     if found.get("type") not in _SELECTABLE:
         detail = "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed."
-        yield causes.invalid(field, wanted, detail)
+        yield causes.invalid(field, json_path, detail)
 
 
 def _scale(scale: Json | None, path: str) -> Iterator[Cause]:
@@ -271,33 +271,33 @@ def _column(column: Json, path: str) -> Iterator[Cause]:
 
 
 def _names(spec: Json) -> Iterator[Cause]:
-    called = spec["names"]
-    for word in ("plural", "singular", "kind", "listKind"):
-        if not called.get(word):
-            yield causes.required(f"spec.names.{word}")
-    for word in ("plural", "singular"):
-        yield from _name(called.get(word) or "", f"spec.names.{word}")
-    for word in ("kind", "listKind"):
-        yield from _kind(called.get(word) or "", f"spec.names.{word}")
-    for index, short in enumerate(called.get("shortNames") or ()):
+    crd_names = spec["names"]
+    for key in ("plural", "singular", "kind", "listKind"):
+        if not crd_names.get(key):
+            yield causes.required(f"spec.names.{key}")
+    for key in ("plural", "singular"):
+        yield from _name(crd_names.get(key) or "", f"spec.names.{key}")
+    for key in ("kind", "listKind"):
+        yield from _kind(crd_names.get(key) or "", f"spec.names.{key}")
+    for index, short in enumerate(crd_names.get("shortNames") or ()):
         yield from _name(short, f"spec.names.shortNames[{index}]", required=True)
-    if called["kind"] and called["kind"] == called.get("listKind"):
+    if crd_names["kind"] and crd_names["kind"] == crd_names.get("listKind"):
         detail = "kind and listKind may not be the same"
-        yield causes.invalid("spec.names.listKind", called["listKind"], detail)
-    for index, category in enumerate(called.get("categories") or ()):
+        yield causes.invalid("spec.names.listKind", crd_names["listKind"], detail)
+    for index, category in enumerate(crd_names.get("categories") or ()):
         yield from _name(category, f"spec.names.categories[{index}]", required=True)
 
 
 def _name(value: str, field: str, *, required: bool = False) -> Iterator[Cause]:
-    wrong = names.dns1035_label(value) if value or required else []
-    if wrong:
-        yield causes.invalid(field, value, ",".join(wrong))
+    problems = names.dns1035_label(value) if value or required else []
+    if problems:
+        yield causes.invalid(field, value, ",".join(problems))
 
 
 def _kind(value: str, field: str) -> Iterator[Cause]:
-    wrong = names.dns1035_label(value.lower()) if value else []
-    if wrong:
-        detail = f"may have mixed case, but should otherwise match: {','.join(wrong)}"
+    problems = names.dns1035_label(value.lower()) if value else []
+    if problems:
+        detail = f"may have mixed case, but should otherwise match: {','.join(problems)}"
         yield causes.invalid(field, value, detail)
 
 
@@ -318,8 +318,8 @@ def _others(spec: Json) -> Iterator[Cause]:
 
 
 _PARTS = (
-    _Part("schema", "validation", _schema_part),
-    _Part("subresources", "subresources", _subresources_part),
-    _Part("additionalPrinterColumns", "additionalPrinterColumns", _columns_part),
-    _Part("selectableFields", "selectableFields", _selectable_part),
+    _VersionPart("schema", "validation", _schema_part),
+    _VersionPart("subresources", "subresources", _subresources_part),
+    _VersionPart("additionalPrinterColumns", "additionalPrinterColumns", _columns_part),
+    _VersionPart("selectableFields", "selectableFields", _selectable_part),
 )

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from bramley.apiserver.apimachinery import causes
-from bramley.apiserver.schema.cel import BadExpression, Expression, refuse_unknown_fields
+from bramley.apiserver.schema.cel import BadExpression, Expression, reject_unknown_fields
 from bramley.apiserver.schema.field_paths import BadPath, find
 from bramley.apiserver.schema.values import META_FIELDS, Schema
 from bramley.base.errors import Cause
@@ -27,7 +27,7 @@ _UNSUPPORTED = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Context:
     """Where in the schema we are, as far as rules depend on it."""
 
     path: str
@@ -39,25 +39,25 @@ class _Place:
     no_default: str = ""
     uncorrelated: str = ""
 
-    def below(self, step: str) -> _Place:
+    def child(self, step: str) -> _Context:
         return replace(self, path=f"{self.path}.{step}", root=False, resource=False)
 
 
 def keyword_causes(schema: Schema, path: str) -> list[Cause]:
     """Return what is wrong with the keywords of a schema, at every level."""
-    return list(_node(schema, _Place(path, root=True, resource=True)))
+    return list(_node(schema, _Context(path, root=True, resource=True)))
 
 
-def _node(schema: Schema, at: _Place) -> Iterator[Cause]:
+def _node(schema: Schema, at: _Context) -> Iterator[Cause]:
     own = [*_plain(schema, at), *_list_type(schema, at.path), *_rule_texts(schema, at.path)]
-    below = list(_below(schema, at))
+    children = list(_children(schema, at))
     yield from own
-    yield from below
-    if not own and not below:
+    yield from children
+    if not own and not children:
         yield from _rules_compile(schema, at)
 
 
-def _plain(schema: Schema, at: _Place) -> Iterator[Cause]:
+def _plain(schema: Schema, at: _Context) -> Iterator[Cause]:
     path, kind = at.path, schema.get("type") or ""
     if kind and kind not in TYPES:
         yield causes.unsupported(f"{path}.type", kind, sorted(TYPES))
@@ -96,10 +96,10 @@ def _combinations(schema: Schema, path: str) -> Iterator[Cause]:
         yield causes.unsupported(field, map_type, ("atomic", "granular"))
 
 
-def _needs_type(schema: Schema, path: str, word: str, wanted: str) -> Iterator[Cause]:
+def _needs_type(schema: Schema, path: str, word: str, required_type: str) -> Iterator[Cause]:
     kind = schema.get("type") or ""
-    if schema.get(word) is not None and kind != wanted:
-        detail = f"must be {wanted} if {word} is specified"
+    if schema.get(word) is not None and kind != required_type:
+        detail = f"must be {required_type} if {word} is specified"
         field = f"{path}.type"
         yield causes.invalid(field, kind, detail) if kind else causes.required(field, detail)
 
@@ -176,29 +176,29 @@ def _map_key(items: Schema, key: str, path: str) -> Iterator[Cause]:
         yield causes.forbidden(f"{field}.nullable", f"{because} cannot be nullable")
 
 
-def _below(schema: Schema, at: _Place) -> Iterator[Cause]:
+def _children(schema: Schema, at: _Context) -> Iterator[Cause]:
     extra, items = schema.get("additionalProperties"), schema.get("items")
     if isinstance(extra, Mapping):
-        place = at.below("additionalProperties")
+        context = at.child("additionalProperties")
         reason = "inside additionalProperties applying to object metadata"
-        yield from _node(extra, replace(place, no_default=reason) if at.in_metadata else place)
+        yield from _node(extra, replace(context, no_default=reason) if at.in_metadata else context)
     for name, inner in (schema.get("properties") or {}).items():
-        yield from _node(inner, _field_place(schema, name, inner, at))
+        yield from _node(inner, _field_context(schema, name, inner, at))
     for step, inner in _junctors(schema):
-        yield from _node(inner, at.below(step))
+        yield from _node(inner, at.child(step))
     if isinstance(items, Mapping):
-        place = at.below("items")
+        context = at.child("items")
         if schema.get("x-kubernetes-list-type") != "map":
-            place = replace(place, uncorrelated=at.uncorrelated or at.path)
-        yield from _node(items, replace(place, resource=_embedded(items)))
+            context = replace(context, uncorrelated=at.uncorrelated or at.path)
+        yield from _node(items, replace(context, resource=_embedded(items)))
 
 
-def _field_place(schema: Schema, name: str, inner: Schema, at: _Place) -> _Place:
-    place = replace(at.below(f"properties[{name}]"), resource=_embedded(inner))
+def _field_context(schema: Schema, name: str, inner: Schema, at: _Context) -> _Context:
+    context = replace(at.child(f"properties[{name}]"), resource=_embedded(inner))
     if name not in META_FIELDS or not (at.root or _embedded(schema)):
-        return place
+        return context
     reason = f"in top-level {name}" if at.root else at.no_default
-    return replace(place, in_metadata=True, no_default=reason)
+    return replace(context, in_metadata=True, no_default=reason)
 
 
 def _embedded(schema: Schema) -> bool:
@@ -248,7 +248,7 @@ def _rule_path(path: str, schema: Schema, field: str) -> Iterator[Cause]:
         yield causes.invalid(field, path, "must be a valid path")
 
 
-def _rules_compile(schema: Schema, at: _Place) -> Iterator[Cause]:
+def _rules_compile(schema: Schema, at: _Context) -> Iterator[Cause]:
     for index, rule in enumerate(schema.get("x-kubernetes-validations") or ()):
         field = f"{at.path}.x-kubernetes-validations[{index}]"
         yield from _expression(rule, "messageExpression", schema, at, field)
@@ -256,20 +256,22 @@ def _rules_compile(schema: Schema, at: _Place) -> Iterator[Cause]:
         yield from _old_self(rule, at, field)
 
 
-def _expression(rule: Schema, word: str, schema: Schema, at: _Place, field: str) -> Iterator[Cause]:
+def _expression(
+    rule: Schema, word: str, schema: Schema, at: _Context, field: str
+) -> Iterator[Cause]:
     source = rule.get(word) or ""
     if not source.strip():
         return
     try:
         Expression(source)
         if not rule.get("optionalOldSelf"):
-            refuse_unknown_fields(source, schema, root=at.resource)
+            reject_unknown_fields(source, schema, root=at.resource)
     except BadExpression as error:
         prefix = "messageExpression " if word == "messageExpression" else ""
         yield causes.invalid(f"{field}.{word}", _as_go(rule), f"{prefix}{error}")
 
 
-def _old_self(rule: Schema, at: _Place, field: str) -> Iterator[Cause]:
+def _old_self(rule: Schema, at: _Context, field: str) -> Iterator[Cause]:
     try:
         uses_old = Expression(rule["rule"]).uses_old
     except BadExpression:

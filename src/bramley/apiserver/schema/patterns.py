@@ -33,7 +33,7 @@ _INSIDE = re.compile(
 )
 
 
-_TOLD = {
+_GO_MESSAGES = {
     "missing ), unterminated subpattern": "missing closing )",
     "unbalanced parenthesis": "unexpected )",
     "nothing to repeat": "missing argument to repetition operator",
@@ -49,20 +49,20 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
     """Compile a pattern so that it matches what Go's regexp would match."""
     refused = _REFUSED.search(_without_escapes_and_classes(pattern))
     if refused:
-        told = "invalid or unsupported Perl syntax"
-        raise BadPattern(f"error parsing regexp: {told}: `{refused.group()}`")
+        reason = "invalid or unsupported Perl syntax"
+        raise BadPattern(f"error parsing regexp: {reason}: `{refused.group()}`")
     try:
         with warnings.catch_warnings():
             # Python warns about sets it may read differently one day; Go's reading is the one that counts.
             warnings.simplefilter("ignore", FutureWarning)
             return re.compile(_translated(pattern), re.ASCII)
     except (re.error, OverflowError, RecursionError) as error:
-        raise BadPattern(f"error parsing regexp: {_told(error)}: `{pattern}`") from error
+        raise BadPattern(f"error parsing regexp: {_go_message(error)}: `{pattern}`") from error
 
 
-def _told(error: Exception) -> str:
+def _go_message(error: Exception) -> str:
     message = error.msg if isinstance(error, re.error) else str(error)
-    return _TOLD.get(message, message)
+    return _GO_MESSAGES.get(message, message)
 
 
 def _translated(pattern: str) -> str:
@@ -71,13 +71,13 @@ def _translated(pattern: str) -> str:
     at = 0
     while match := (_INSIDE if inside else _OUTSIDE).match(pattern, at):
         kind = match.lastgroup
-        out.append(_one(kind, match.group(), inside=inside, multiline="(?m" in pattern))
+        out.append(_translate_token(kind, match.group(), inside=inside, multiline="(?m" in pattern))
         inside = kind == "open" or (inside and kind != "close")
         at = match.end()
     return "".join(out)
 
 
-def _one(kind: str | None, text: str, *, inside: bool, multiline: bool) -> str:
+def _translate_token(kind: str | None, text: str, *, inside: bool, multiline: bool) -> str:
     if kind == "escape":
         return _escape(text)
     if kind == "posix":

@@ -29,22 +29,22 @@ _FORMAT_NAMES: Mapping[type, str] = MappingProxyType({int: "int64", float: "floa
 
 def type_check(schema: Schema, kind: type) -> Visit | None:
     """Return a check that a value of this Python type is what the schema wants; None when it always is."""
-    wanted = _wanted(schema)
+    types = _allowed_types(schema)
     name = TYPE_NAMES[kind]
-    if not wanted or name in wanted or (kind is int and "number" in wanted):
-        return _fits_int64(wanted) if kind is int and "integer" in wanted else None
+    if not types or name in types or (kind is int and "number" in types):
+        return _fits_int64(types) if kind is int and "integer" in types else None
     if kind is type(None) and schema.get("nullable"):
         return None
-    if kind is float and "integer" in wanted:
-        return _whole(wanted)
+    if kind is float and "integer" in types:
+        return _whole_number(types)
     if kind is type(None) or not _format(schema):
-        return _wrong_type(",".join(wanted), name)
+        return _wrong_type(",".join(types), name)
     return _wrong_type(schema["format"], _FORMAT_NAMES.get(kind, ""))
 
 
 def text_checks(schema: Schema) -> list[Visit | None]:
     """Return the checks of a text: its length and pattern, of which the first breach counts, and its format."""
-    rules = [_longest(schema), _shortest(schema), _pattern(schema)]
+    rules = [_max_length(schema), _min_length(schema), _pattern(schema)]
     found = [rule for rule in rules if rule is not None]
 
     def check(value: Any, _old: Any, path: str, out: list[Cause]) -> None:
@@ -90,7 +90,7 @@ def _same_number(value: Any, one: Any) -> bool:
     return {type(value), type(one)} == {int, float} and bool(value == one)
 
 
-def _wanted(schema: Schema) -> tuple[str, ...]:
+def _allowed_types(schema: Schema) -> tuple[str, ...]:
     if schema.get("x-kubernetes-int-or-string"):
         return ("integer", "string")
     return (schema["type"],) if schema.get("type") else ()
@@ -100,16 +100,16 @@ def _format(schema: Schema) -> Callable[[str], bool] | None:
     return string_formats.checker(schema.get("format") or "")
 
 
-def _wrong_type(wanted: str, got: str) -> Visit:
+def _wrong_type(types: str, got: str) -> Visit:
     def check(_value: Any, _old: Any, path: str, out: list[Cause]) -> None:
-        detail = f"{path} in body must be of type {wanted}: {causes.quoted(got)}"
+        detail = f"{path} in body must be of type {types}: {causes.quoted(got)}"
         out.append(causes.wrong_type(path or NO_FIELD, got, detail))
 
     return check
 
 
-def _whole(wanted: tuple[str, ...]) -> Visit:
-    wrong = _wrong_type(",".join(wanted), "number")
+def _whole_number(types: tuple[str, ...]) -> Visit:
+    wrong = _wrong_type(",".join(types), "number")
 
     def check(value: Any, old: Any, path: str, out: list[Cause]) -> None:
         if not value.is_integer() or abs(value) >= 2**53:
@@ -118,8 +118,8 @@ def _whole(wanted: tuple[str, ...]) -> Visit:
     return check
 
 
-def _fits_int64(wanted: tuple[str, ...]) -> Visit:
-    wrong = _wrong_type(",".join(wanted), "number")
+def _fits_int64(types: tuple[str, ...]) -> Visit:
+    wrong = _wrong_type(",".join(types), "number")
 
     def check(value: Any, old: Any, path: str, out: list[Cause]) -> None:
         if value not in INT64:
@@ -131,22 +131,24 @@ def _fits_int64(wanted: tuple[str, ...]) -> Visit:
 TextRule = Callable[[str, str], Cause | None]
 
 
-def _longest(schema: Schema) -> TextRule | None:
-    most = schema.get("maxLength")
-    if most is None:
+def _max_length(schema: Schema) -> TextRule | None:
+    maximum = schema.get("maxLength")
+    if maximum is None:
         return None
-    return lambda value, path: causes.too_long(path, most) if len(value) > most else None
+    return lambda value, path: causes.too_long(path, maximum) if len(value) > maximum else None
 
 
-def _shortest(schema: Schema) -> TextRule | None:
-    least = schema.get("minLength")
-    if least is None:
+def _min_length(schema: Schema) -> TextRule | None:
+    minimum = schema.get("minLength")
+    if minimum is None:
         return None
 
     def rule(value: str, path: str) -> Cause | None:
-        if len(value) >= least:
+        if len(value) >= minimum:
             return None
-        return causes.invalid(path, value, f"{path} in body should be at least {least} chars long")
+        return causes.invalid(
+            path, value, f"{path} in body should be at least {minimum} chars long"
+        )
 
     return rule
 
@@ -216,28 +218,28 @@ def _bound(schema: Schema, word: str) -> Visit | None:
     if bound is None:
         return None
     exclusive = bool(schema.get(f"exclusive{word.capitalize()}"))
-    told, holds = _BOUNDS[word, exclusive]
+    relation, holds = _BOUNDS[word, exclusive]
 
     def check(value: Any, _old: Any, path: str, out: list[Cause]) -> None:
         # An integer is compared with the bound cut to an integer, as Kubernetes does it.
         against = int(bound) if type(value) is int else bound
         if not holds(value, against):
-            detail = f"{path} in body should be {told} {causes.shown(printable(against))}"
+            detail = f"{path} in body should be {relation} {causes.shown(printable(against))}"
             out.append(causes.invalid(path, printable(value), detail))
 
     return check
 
 
-def _count(least: int | None, most: int | None, noun: str) -> Visit | None:
-    if least is None and most is None:
+def _count(minimum: int | None, maximum: int | None, noun: str) -> Visit | None:
+    if minimum is None and maximum is None:
         return None
 
     def check(value: Any, _old: Any, path: str, out: list[Cause]) -> None:
         count = len(value)
-        if least is not None and count < least:
-            detail = f"{path} in body should have at least {least} {noun}"
+        if minimum is not None and count < minimum:
+            detail = f"{path} in body should have at least {minimum} {noun}"
             out.append(causes.invalid(path, count, detail))
-        if most is not None and count > most:
-            out.append(causes.too_many(path, count=count, limit=most))
+        if maximum is not None and count > maximum:
+            out.append(causes.too_many(path, count=count, limit=maximum))
 
     return check

@@ -51,7 +51,7 @@ def _uuid(version: str, variant: str = "[0-9a-fA-F]") -> Callable[[str], bool]:
 
 
 def is_date(text: str) -> bool:
-    """Tell whether the text is a calendar day as RFC 3339 writes it."""
+    """Return whether the text is a calendar day as RFC 3339 writes it."""
     if not re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
         return False
     try:
@@ -62,7 +62,7 @@ def is_date(text: str) -> bool:
 
 
 def is_date_time(text: str) -> bool:
-    """Tell whether the text is a date-time; like Kubernetes, any one character may start the fraction."""
+    """Return whether the text is a date-time; like Kubernetes, any one character may start the fraction."""
     day, _, time = text.lower().partition("t")
     match = _DAY_TIME.fullmatch(time)
     if match is None or not is_date(day):
@@ -72,14 +72,14 @@ def is_date_time(text: str) -> bool:
 
 
 def is_duration(text: str) -> bool:
-    """Tell whether the text is a Go duration, or holds amounts with spelled-out units."""
+    """Return whether the text is a Go duration, or holds amounts with spelled-out units."""
     if _GO_DURATION.fullmatch(text):
         return True
     return any(_DURATION_UNIT.fullmatch(unit) for unit in _WORDED_DURATION.findall(text))
 
 
 def is_hostname(text: str) -> bool:
-    """Tell whether the text is an internet host name; letters of any script count."""
+    """Return whether the text is an internet host name; letters of any script count."""
     short = len(text.encode()) <= 255 and all(len(part.encode()) <= 63 for part in text.split("."))
     return short and bool(_HOSTNAME.fullmatch("".join(map(_host_class, text))))
 
@@ -95,7 +95,7 @@ def _host_class(char: str) -> str:
 
 
 def is_uri(text: str) -> bool:
-    """Tell whether the text is an absolute URI or an absolute path."""
+    """Return whether the text is an absolute URI or an absolute path."""
     try:
         parts = urlsplit(text)
     except ValueError:
@@ -105,7 +105,7 @@ def is_uri(text: str) -> bool:
 
 
 def is_ipv4(text: str) -> bool:
-    """Tell whether the text is an address with dots; leading zeros are tolerated."""
+    """Return whether the text is an address with dots; leading zeros are tolerated."""
     if ":" in text:
         return "." in text and is_ipv6(text)
     parts = text.split(".")
@@ -115,7 +115,7 @@ def is_ipv4(text: str) -> bool:
 
 
 def is_ipv6(text: str) -> bool:
-    """Tell whether the text is an IPv6 address."""
+    """Return whether the text is an IPv6 address."""
     try:
         ipaddress.IPv6Address(text)
     except ValueError:
@@ -124,7 +124,7 @@ def is_ipv6(text: str) -> bool:
 
 
 def is_cidr(text: str) -> bool:
-    """Tell whether the text is an address and a prefix length."""
+    """Return whether the text is an address and a prefix length."""
     address, slash, length = text.partition("/")
     if not (slash and length.isascii() and length.isdigit()):
         return False
@@ -134,7 +134,7 @@ def is_cidr(text: str) -> bool:
 
 
 def is_base64(text: str) -> bool:
-    """Tell whether the text is padded base64 that is not empty."""
+    """Return whether the text is padded base64 that is not empty."""
     try:
         return bool(base64.b64decode(text, validate=True))
     except binascii.Error:
@@ -142,7 +142,7 @@ def is_base64(text: str) -> bool:
 
 
 def is_isbn10(text: str) -> bool:
-    """Tell whether the text is an ISBN of ten characters with a right check digit."""
+    """Return whether the text is an ISBN of ten characters with a right check digit."""
     digits = text.replace("-", "").replace(" ", "")
     if not re.fullmatch(r"[0-9]{9}X|[0-9]{10}", digits):
         return False
@@ -151,7 +151,7 @@ def is_isbn10(text: str) -> bool:
 
 
 def is_isbn13(text: str) -> bool:
-    """Tell whether the text is an ISBN of thirteen digits with a right check digit."""
+    """Return whether the text is an ISBN of thirteen digits with a right check digit."""
     digits = text.replace("-", "").replace(" ", "")
     if not re.fullmatch(r"[0-9]{13}", digits):
         return False
@@ -159,7 +159,7 @@ def is_isbn13(text: str) -> bool:
 
 
 def is_credit_card(text: str) -> bool:
-    """Tell whether the digits of the text are a card number with a right check digit."""
+    """Return whether the digits of the text are a card number with a right check digit."""
     digits = re.sub(r"[^0-9]+", "", text)
     if not _CARD.fullmatch(digits):
         return False

@@ -38,19 +38,19 @@ _FORBIDDEN_IN_JUNCTORS = {
 
 def structural_causes(schema: Schema, path: str) -> list[Cause]:
     """Return what keeps a schema from being structural, sorted by field and sentence."""
-    found = [*_node(schema, path, "root"), *_complete(schema, schema, path, path)]
+    found = [*_node(schema, path, "root"), *_missing_fields(schema, schema, path, path)]
     return sorted(found, key=lambda cause: f"{cause.field}: {cause.message}")
 
 
 def _node(schema: Schema, path: str, level: str) -> Iterator[Cause]:
-    yield from _below(schema, path, level)
+    yield from _children(schema, path, level)
     yield from _int_or_string(schema, path)
     yield from _junctors(schema, path)
     yield from _type(schema, path, level)
     yield from _resource(schema, path, level)
 
 
-def _below(schema: Schema, path: str, level: str) -> Iterator[Cause]:
+def _children(schema: Schema, path: str, level: str) -> Iterator[Cause]:
     items, extra = schema.get("items"), schema.get("additionalProperties")
     if isinstance(items, Mapping):
         yield from _node(items, f"{path}.items", "item")
@@ -67,10 +67,10 @@ def _below(schema: Schema, path: str, level: str) -> Iterator[Cause]:
 def _int_or_string(schema: Schema, path: str) -> Iterator[Cause]:
     if not schema.get("x-kubernetes-int-or-string"):
         return
-    for word in ("x-kubernetes-preserve-unknown-fields", "x-kubernetes-embedded-resource"):
-        if schema.get(word):
+    for keyword in ("x-kubernetes-preserve-unknown-fields", "x-kubernetes-embedded-resource"):
+        if schema.get(keyword):
             detail = "must be false if x-kubernetes-int-or-string is true"
-            yield causes.invalid(f"{path}.{word}", value=True, detail=detail)
+            yield causes.invalid(f"{path}.{keyword}", value=True, detail=detail)
 
 
 def _type(schema: Schema, path: str, level: str) -> Iterator[Cause]:
@@ -99,10 +99,16 @@ def _resource(schema: Schema, path: str, level: str) -> Iterator[Cause]:
         detail = "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields"
         yield causes.required(f"{path}.properties", detail)
     if embedded or level == "root":
-        for name, wanted in (("kind", "string"), ("apiVersion", "string"), ("metadata", "object")):
-            if name in known and known[name].get("type") != wanted:
+        for name, required_type in (
+            ("kind", "string"),
+            ("apiVersion", "string"),
+            ("metadata", "object"),
+        ):
+            if name in known and known[name].get("type") != required_type:
                 field = f"{path}.properties[{name}].type"
-                yield causes.invalid(field, known[name].get("type") or "", f"must be {wanted}")
+                yield causes.invalid(
+                    field, known[name].get("type") or "", f"must be {required_type}"
+                )
     if level == "root" and "metadata" in known and not _only_names(known["metadata"]):
         detail = "must not specify anything other than name and generateName, but metadata is implicitly specified"
         yield causes.forbidden(f"{path}.properties[metadata]", detail)
@@ -117,12 +123,12 @@ def _only_names(metadata: Schema) -> bool:
 def _junctors(schema: Schema, path: str, *, skip: str = "") -> Iterator[Cause]:
     """Check what stands in anyOf, allOf, oneOf and not, and the pattern beside them."""
     skip_any = schema.get("anyOf") == _INT_OR_STRING or skip == "anyOf"
-    for word in ("anyOf", "allOf", "oneOf"):
-        for index, inner in enumerate(schema.get(word) or ()):
-            if word == "anyOf" and skip_any:
+    for keyword in ("anyOf", "allOf", "oneOf"):
+        for index, inner in enumerate(schema.get(keyword) or ()):
+            if keyword == "anyOf" and skip_any:
                 continue
-            first = word == "allOf" and index == 0 and inner.get("anyOf") == _INT_OR_STRING
-            yield from _nested(inner, f"{path}.{word}[{index}]", skip="anyOf" if first else "")
+            first = keyword == "allOf" and index == 0 and inner.get("anyOf") == _INT_OR_STRING
+            yield from _nested(inner, f"{path}.{keyword}[{index}]", skip="anyOf" if first else "")
     if isinstance(schema.get("not"), Mapping):
         yield from _nested(schema["not"], f"{path}.not")
     yield from _pattern(schema, path)
@@ -144,34 +150,34 @@ def _nested(schema: Schema, path: str, *, skip: str = "") -> Iterator[Cause]:
         yield from _nested(schema["items"], f"{path}.items")
     for name, inner in (schema.get("properties") or {}).items():
         yield from _nested(inner, f"{path}.properties[{name}]")
-    for word, detail in _FORBIDDEN_IN_JUNCTORS.items():
-        if schema.get(word):
-            yield causes.forbidden(f"{path}.{word}", detail)
+    for keyword, detail in _FORBIDDEN_IN_JUNCTORS.items():
+        if schema.get(keyword):
+            yield causes.forbidden(f"{path}.{keyword}", detail)
     if "metadata" in (schema.get("properties") or {}):
         detail = "must not be specified in a nested context"
         yield causes.forbidden(f"{path}.properties[metadata]", detail)
 
 
-def _complete(nested: Any, schema: Any, path: str, where: str) -> Iterator[Cause]:
+def _missing_fields(nested: Any, schema: Any, path: str, where: str) -> Iterator[Cause]:
     """Find fields that only a junctor names: they would be pruned before the junctor sees them."""
     if not isinstance(nested, Mapping):
         return
     if not isinstance(schema, Mapping):
         yield causes.required(path, f"because it is defined in {where}")
         return
-    yield from _complete_junctor(nested.get("not"), schema, path, f"{where}.not")
-    for word in ("allOf", "anyOf", "oneOf"):
-        for index, inner in enumerate(nested.get(word) or ()):
-            yield from _complete_junctor(inner, schema, path, f"{where}.{word}[{index}]")
+    yield from _missing_in_junctor(nested.get("not"), schema, path, f"{where}.not")
+    for keyword in ("allOf", "anyOf", "oneOf"):
+        for index, inner in enumerate(nested.get(keyword) or ()):
+            yield from _missing_in_junctor(inner, schema, path, f"{where}.{keyword}[{index}]")
 
 
-def _complete_junctor(nested: Any, schema: Any, path: str, where: str) -> Iterator[Cause]:
-    yield from _complete(nested, schema, path, where)
+def _missing_in_junctor(nested: Any, schema: Any, path: str, where: str) -> Iterator[Cause]:
+    yield from _missing_fields(nested, schema, path, where)
     if not isinstance(nested, Mapping) or not isinstance(schema, Mapping):
         return
     items = nested.get("items")
-    yield from _complete_junctor(items, schema.get("items"), f"{path}.items", f"{where}.items")
+    yield from _missing_in_junctor(items, schema.get("items"), f"{path}.items", f"{where}.items")
     known = schema.get("properties") or {}
     for name, inner in (nested.get("properties") or {}).items():
         step = f"properties[{name}]"
-        yield from _complete_junctor(inner, known.get(name), f"{path}.{step}", f"{where}.{step}")
+        yield from _missing_in_junctor(inner, known.get(name), f"{path}.{step}", f"{where}.{step}")

@@ -59,9 +59,9 @@ def _fields(schema: Schema) -> Visit | None:
     }
     extra = schema.get("additionalProperties")
     others = compile_validation(extra) if isinstance(extra, Mapping) else None
-    needed = tuple(schema.get("required") or ())
+    required = tuple(schema.get("required") or ())
     refuse_others = extra is False
-    if not (known or others or needed or refuse_others):
+    if not (known or others or required or refuse_others):
         return None
 
     def check(value: Any, old: Any, path: str, out: list[Cause]) -> None:
@@ -73,7 +73,7 @@ def _fields(schema: Schema) -> Visit | None:
             elif refuse_others:
                 detail = f"{path}.{name} in body is a forbidden property"
                 out.append(causes.invalid(path or NO_FIELD, name, detail))
-        out += (causes.required(child(path, name)) for name in needed if name not in value)
+        out += (causes.required(child(path, name)) for name in required if name not in value)
 
     return check
 
@@ -126,9 +126,9 @@ def _one_of(schema: Schema) -> Visit | None:
         valid = sum(not found for found in failures)
         if valid == 1:
             return
-        told = f"Found {valid} valid alternatives" if valid else "Found none valid"
+        detail = f"Found {valid} valid alternatives" if valid else "Found none valid"
         rule = "must validate one and only one schema (oneOf)"
-        out.append(_combined(f"{causes.quoted(path)} {rule}. {told}"))
+        out.append(_combined(f"{causes.quoted(path)} {rule}. {detail}"))
         if not valid:
             out += _closest(branches, failures, value)
 
@@ -145,9 +145,9 @@ def _all_of(schema: Schema) -> Visit | None:
         if any(failures):
             for found in failures:
                 out += found
-            told = ". None validated" if all(failures) else ""
+            detail = ". None validated" if all(failures) else ""
             rule = "must validate all the schemas (allOf)"
-            out.append(_combined(f"{causes.quoted(path)} {rule}{told}"))
+            out.append(_combined(f"{causes.quoted(path)} {rule}{detail}"))
 
     return check
 
@@ -182,20 +182,20 @@ def _closest(
     branches: Sequence[tuple[Schema, Visit]], failures: Sequence[list[Cause]], value: Any
 ) -> list[Cause]:
     """Return what the branch complained about that looked at most of the value; the first of equals."""
-    looked = [_looked_at(schema, value) for schema, _ in branches]
-    return failures[looked.index(max(looked))]
+    applied = [_applied_checks(schema, value) for schema, _ in branches]
+    return failures[applied.index(max(applied))]
 
 
-def _looked_at(schema: Schema, value: Any) -> int:
+def _applied_checks(schema: Schema, value: Any) -> int:
     # A count of the checks that applied, which is how Kubernetes decides which branch was meant.
     count = 2 if schema.get("type") else 0
     if type(value) is dict:
         known = schema.get("properties") or {}
         return count + sum(
-            4 + _looked_at(known[name], value[name]) for name in known if name in value
+            4 + _applied_checks(known[name], value[name]) for name in known if name in value
         )
     return count
 
 
-def _combined(told: str) -> Cause:
-    return causes.invalid(NO_FIELD, "", told)
+def _combined(detail: str) -> Cause:
+    return causes.invalid(NO_FIELD, "", detail)

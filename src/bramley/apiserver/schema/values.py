@@ -115,7 +115,7 @@ def copied(value: Any) -> Any:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Tell whether two values are equal also in type: 1, 1.0 and true are three values."""
+    """Return whether two values are equal also in type: 1, 1.0 and true are three values."""
     if type(one) is not type(other):
         return False
     if type(one) is dict:

@@ -31,11 +31,11 @@ def conversion_error(value: Any, type_name: str) -> str | None:
     return _struct_error(value, plain) if structs.is_struct(plain) else None
 
 
-def _scalar_error(value: Any, wanted: str) -> str:
+def _scalar_error(value: Any, expected: str) -> str:
     found = kind_of(value)
-    if (found, wanted) in _CONVERTIBLE:
-        return f"cannot convert {found} to {wanted}"
-    return f"unrecognized type: {wanted}"
+    if (found, expected) in _CONVERTIBLE:
+        return f"cannot convert {found} to {expected}"
+    return f"unrecognized type: {expected}"
 
 
 def _list_error(value: Any, item: str) -> str | None:

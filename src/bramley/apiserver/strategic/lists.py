@@ -25,7 +25,7 @@ class ListOfLists(Unmergeable):
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Tell whether two scalars are the same value of the same type."""
+    """Return whether two scalars are the same value of the same type."""
     return type(one) is type(other) and bool(one == other)
 
 
@@ -57,12 +57,12 @@ def key_of(item: Any, key: str) -> Any:
 
 def wrong_type(expected: Any, found: Any) -> Unmergeable:
     """Refuse a value of another type than its place has."""
-    wanted, given = go_values.type_of(expected), go_values.type_of(found)
-    return Unmergeable(f"expected a {wanted}, but received a {given}")
+    types = go_values.type_of(expected), go_values.type_of(found)
+    return Unmergeable("expected a {}, but received a {}".format(*types))
 
 
 def are_objects(*lists: list[Any]) -> bool:
-    """Tell whether the items are objects; raise unless all are of one type that can be merged."""
+    """Return whether the items are objects; raise unless all are of one type that can be merged."""
     types = {type(item) for each in lists for item in each}
     if not types:
         raise Unmergeable("no elements in any of the given slices")
@@ -76,10 +76,10 @@ def are_objects(*lists: list[Any]) -> bool:
 
 
 def ordered(
-    merged: list[Any], *, wanted: list[Any], current: list[Any], key: str, objects: bool
+    merged: list[Any], *, patch: list[Any], current: list[Any], key: str, objects: bool
 ) -> list[Any]:
     """Return a merged list with what the patch names in the patch's order, the rest in between where it stood."""
-    order = [key_of(each, key) for each in wanted] if key else wanted
+    order = [key_of(each, key) for each in patch] if key else patch
     before = [key_of(each, key) if objects else each for each in current]
     mine: list[tuple[Any, Any]] = []
     others: list[tuple[Any, Any]] = []

@@ -67,8 +67,8 @@ def _plain_kind(plain: str) -> str:
 
 
 def _find_ignoring_case(struct: structs.Struct, key: str) -> structs.Field | None:
-    wanted = key.casefold()
-    return next((each for name, each in struct.named.items() if name.casefold() == wanted), None)
+    folded = key.casefold()
+    return next((each for name, each in struct.named.items() if name.casefold() == folded), None)
 
 
 Json = dict[str, Any]
@@ -193,13 +193,13 @@ def _merged_list(
         if is_deletion:
             return [each for each in current if lists.position(patch, each) < 0]
         merged = list(_distinct([*current, *patch]))
-        return lists.ordered(merged, wanted=patch, current=current, key="", objects=False)
+        return lists.ordered(merged, patch=patch, current=current, key="", objects=False)
     if not found.merge_key:
         sort = go_kind(found.type)
         raise Unmergeable(f"cannot merge lists without merge key for {sort}")
     current, patch = _special(current, patch, found.merge_key)
     merged = _merged_objects(current, patch, found)
-    return lists.ordered(merged, wanted=patch, current=current, key=found.merge_key, objects=True)
+    return lists.ordered(merged, patch=patch, current=current, key=found.merge_key, objects=True)
 
 
 def _distinct(values: list[Any]) -> list[Any]:
@@ -256,7 +256,7 @@ def _merge_ordered(result: Json, patch: Json, directive: str, type_name: str) ->
     if objects and current and given and found.merge_key and found.strategy == "merge":
         before = lists.overwritten(current, given, found.merge_key)
     result[key] = lists.ordered(
-        merged, wanted=order, current=before, key=found.merge_key, objects=objects
+        merged, patch=order, current=before, key=found.merge_key, objects=objects
     )
     patch.pop(key, None)
 
@@ -289,8 +289,8 @@ def _check_order(given: list[Any], order: list[Any], key: str) -> None:
             at += 1
         if at == len(waiting):
             return
-        wanted, found = (lists.key_of(item, key) if key else item for item in (waiting[at], each))
-        at += lists.is_same(wanted, found)
+        pair = (lists.key_of(item, key) if key else item for item in (waiting[at], each))
+        at += lists.is_same(*pair)
     if at < len(waiting):
         raise Unmergeable(
             f"The order in patch list:\n{go_values.printed(given)}\n doesn't match {ORDER} list:\n{go_values.printed(order)}\n"

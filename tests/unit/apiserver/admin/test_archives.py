@@ -21,7 +21,7 @@ CONTENT = b"a database" * 1000
 
 
 def an_archive(**names: bytes) -> Archive:
-    needed = {name: name.encode() for name in archives.NEEDED} | {"bramley.db": CONTENT} | names
+    needed = {name: name.encode() for name in archives.REQUIRED} | {"bramley.db": CONTENT} | names
     parts = tuple(Part(name, needed[name]) for name in archives.NAMES if name in needed)
     entries = tuple(part.entry() for part in parts)
     return Archive(Manifest(1, "0.1.0", NOW, 7, 3, entries), parts)
@@ -43,7 +43,7 @@ def test_archive_is_read_back_private_and_any_tar_reads_it(tmp_path: Path) -> No
     assert (tmp_path / "into/bramley.db").read_bytes() == CONTENT
     assert (tmp_path / "into/tls/ca.key").stat().st_mode & 0o777 == 0o600
     with tarfile.open(tmp_path / "file") as tar:
-        assert tar.getnames() == ["manifest.json", *archives.NEEDED]
+        assert tar.getnames() == ["manifest.json", *archives.REQUIRED]
 
 
 @pytest.mark.parametrize("part", [0.02, 0.3, 0.6, 0.9])
@@ -106,7 +106,7 @@ def test_link_in_the_place_of_a_part_is_refused(tmp_path: Path) -> None:
 def test_file_that_is_no_tar_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(io.BytesIO(b"text" * 1000).getvalue())
 
-    with pytest.raises(BadConfiguration, match="no backup of Bramley"):
+    with pytest.raises(BadConfiguration, match="not a backup"):
         archives.check(tmp_path / "file")
 
 
@@ -115,8 +115,8 @@ def test_revisions_rise_above_all_that_a_server_can_have_made_since(passed: time
     content = Snapshot(1000, {}, {})
     most = int(max(passed, timedelta()).total_seconds()) * 20_000
 
-    step = backup.step_of(content, made=NOW, now=NOW + passed, before=None)
-    known = backup.step_of(content, made=NOW, now=NOW + passed, before=10**12)
+    step = backup.revision_step(content, made=NOW, now=NOW + passed, before=None)
+    known = backup.revision_step(content, made=NOW, now=NOW + passed, before=10**12)
 
     assert step > most
     assert content.revision + known > 10**12

@@ -65,7 +65,7 @@ def test_a_label_selector_means_what_its_parts_say(
 ) -> None:
     parsed = parse_labels(f"{space},{space}".join(text_of(part, space) for part in parts))
 
-    found = Selection(labels=parsed).wants(a_record("a", labels=labels))
+    found = Selection(labels=parsed).matches(a_record("a", labels=labels))
 
     assert found == all(holds(part, labels) for part in parts)
 
@@ -104,8 +104,8 @@ def test_escaped_field_values_come_back_as_they_were(terms: list[tuple[str, str,
 def test_name_and_namespace_are_fields_of_everything() -> None:
     record = a_record("a")
 
-    assert Selection(fields=(FieldTerm("metadata.name", "a", equal=True),)).wants(record)
-    assert not Selection(fields=(FieldTerm("metadata.namespace", "t", equal=False),)).wants(record)
+    assert Selection(fields=(FieldTerm("metadata.name", "a", equal=True),)).matches(record)
+    assert not Selection(fields=(FieldTerm("metadata.namespace", "t", equal=False),)).matches(record)
 
 
 def test_a_field_that_must_have_one_value_is_told() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from tests.unit import sampling
+from tests.unit import example_counts
 from tests.unit.apiserver.auth.matrix import Question, a_scene
 
 # Of so many questions one is asked in a fast run; a prime, so that all people and verbs have their turn.
@@ -37,7 +37,7 @@ def right(person: str, question: Question) -> Right:
 async def test_everybody_may_do_what_the_table_says_and_nothing_else() -> None:
     async with a_scene() as scene:
         served = {right(person, one): one for person in scene.people for one in scene.questions}
-        asked = dict(list(served.items())[:: 1 if sampling.share() == 1 else SOME])
+        asked = dict(list(served.items())[:: 1 if example_counts.share() == 1 else SOME])
         given = {key for key, one in asked.items() if await scene.allows(key[0], one)}
 
     wanted = expected()

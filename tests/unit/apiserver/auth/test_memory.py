@@ -7,8 +7,8 @@ import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from bramley.apiserver.auth.accounts import ISSUER
-from tests.unit.apiserver.auth.test_accounts import minted, owner
+from bramley.apiserver.auth.service_account_tokens import ISSUER
+from tests.unit.apiserver.auth.test_service_account_tokens import minted, owner
 from tests.unit.apiserver.world import PODS, a_world
 
 LONG = 30_000

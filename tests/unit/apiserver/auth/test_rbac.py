@@ -10,7 +10,7 @@ import pytest
 from bramley.apiserver.apimachinery import users
 from bramley.apiserver.apimachinery.users import User
 from bramley.apiserver.auth.attributes import Attributes
-from bramley.apiserver.auth.authorizer import Authorizer, Verdict
+from bramley.apiserver.auth.authorizer import Authorizer, Decision
 from bramley.apiserver.auth.rbac import BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, ROLES, Rbac
 from bramley.apiserver.store.records import Draft, Key, Record, Removal
 from bramley.apiserver.store.store import Store
@@ -117,7 +117,7 @@ async def test_every_change_counts_at_once() -> None:
         assert found == [False, True, False, True, False, True, False, True, False]
 
 
-async def decided(store: Store, user: User, asked: Attributes | None = None) -> Verdict:
+async def decided(store: Store, user: User, asked: Attributes | None = None) -> Decision:
     return Authorizer(Rbac(store)).decide(asked or reads_pods(user, "n"))
 
 
@@ -130,7 +130,7 @@ async def test_a_verdict_names_the_binding_that_gave_the_right() -> None:
         verdict = await decided(store, User("system:serviceaccount:n:robot"))
 
         expected = 'RBAC: allowed by RoleBinding "b/n" of Role "reader" to ServiceAccount "robot/n"'
-        assert verdict == Verdict(allowed=True, reason=expected)
+        assert verdict == Decision(allowed=True, reason=expected)
 
 
 async def test_roles_that_are_bound_and_missing_are_told() -> None:
@@ -143,7 +143,7 @@ async def test_roles_that_are_bound_and_missing_are_told() -> None:
 
         kind = "clusterrole.rbac.authorization.k8s.io"
         reason = f'RBAC: [{kind} "gone-a" not found, {kind} "gone-b" not found]'
-        assert verdict == Verdict(allowed=False, reason=reason)
+        assert verdict == Decision(allowed=False, reason=reason)
 
 
 async def test_nobody_in_particular_gets_nothing_by_any_binding() -> None:
@@ -202,7 +202,7 @@ async def test_a_further_rule_comes_before_roles_and_may_have_no_opinion() -> No
             Key(CLUSTER_BINDINGS, "", "b"),
             **bound("reader", {"kind": "Group", "name": "team"}),
         )
-        no = Verdict(allowed=False, reason="not you", denied=True)
+        no = Decision(allowed=False, reason="not you", denied=True)
         authorizer = Authorizer(
             Rbac(store), [lambda asked: no if asked.user.name == "eve" else None]
         )

@@ -32,7 +32,7 @@ from bramley.apiserver.controllers.garbage.graph_builder import (
     OwnerGraph,
 )
 from bramley.base import errors, virtual_time
-from tests.unit import sampling
+from tests.unit import example_counts
 from tests.unit.apiserver.controllers.a_cluster import a_cluster, a_config_map, owned_by, settled
 
 MAPS = Resource("", "v1", "ConfigMap", "configmaps", namespaced=True)
@@ -53,7 +53,7 @@ def survivors(owners: list[set[int]], dead: set[int]) -> set[int]:
     return alive
 
 
-@settings(max_examples=sampling.examples(8))
+@settings(max_examples=example_counts.examples(8))
 @given(family=families, killed=deaths)
 def test_exactly_those_stay_that_have_a_living_owner_or_never_had_one(
     family: list[list[int]], killed: dict[int, Propagation]

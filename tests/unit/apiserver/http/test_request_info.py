@@ -14,7 +14,7 @@ from bramley.apiserver.auth.attributes import Attributes
 from bramley.apiserver.http.exchange import parse_query
 from bramley.apiserver.http.request_info import RequestInfo, Target, is_watch, target_of
 from bramley.apiserver.kinds import builtin_kinds
-from bramley.apiserver.rest import options
+from bramley.apiserver.rest import request_options
 from tests.unit.apiserver.world import a_world
 
 BOB = User("bob")
@@ -222,4 +222,4 @@ def test_the_authorized_object_is_the_one_that_is_served(
 
 @given(st.sampled_from(["", "0", "1", "true", "True", "false", "False", "FALSE", "x"]))
 def test_a_watch_is_authorized_as_one_if_and_only_if_it_is_served_as_one(value: str) -> None:
-    assert is_watch({"watch": value}) is bool(options._flag({"watch": value}, "watch"))
+    assert is_watch({"watch": value}) is bool(request_options._flag({"watch": value}, "watch"))

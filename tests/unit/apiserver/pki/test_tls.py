@@ -171,7 +171,7 @@ def test_renewed_authority_keeps_its_key_so_that_old_kubeconfigs_go_on(tmp_path:
 async def test_running_server_shows_the_renewed_certificate_to_new_connections(
     tmp_path: Path,
 ) -> None:
-    lives = Settings(serving_lifetime=timedelta(days=3), look_every=timedelta(hours=1))
+    lives = Settings(serving_lifetime=timedelta(days=3), check_interval=timedelta(hours=1))
     # The real date counts in the handshake, so the run starts there.
     clock = virtual_time.VirtualClock(asyncio.get_running_loop(), epoch=datetime.now().astimezone())
     own = Certificates(tmp_path, settings=lives, clock=clock)
@@ -181,7 +181,7 @@ async def test_running_server_shows_the_renewed_certificate_to_new_connections(
     told: list[float] = []
 
     async with asyncio.TaskGroup() as group:
-        fresh = group.create_task(own.keep_fresh(lambda: told.append(clock.monotonic())))
+        fresh = group.create_task(own.run_renewal(lambda: told.append(clock.monotonic())))
         await asyncio.sleep(timedelta(hours=47).total_seconds())
         assert told == []
         await asyncio.sleep(timedelta(hours=2).total_seconds())
@@ -204,7 +204,7 @@ async def test_running_server_shows_the_renewed_certificate_to_new_connections(
 
 
 async def test_renewal_that_fails_is_tried_again(tmp_path: Path) -> None:
-    lives = Settings(serving_lifetime=timedelta(days=3), look_every=timedelta(hours=1))
+    lives = Settings(serving_lifetime=timedelta(days=3), check_interval=timedelta(hours=1))
     own = Certificates(tmp_path, settings=lives, clock=virtual_time.clock())
     own.ensure()
     own.context()
@@ -214,7 +214,7 @@ async def test_renewal_that_fails_is_tried_again(tmp_path: Path) -> None:
     told: list[int] = []
 
     async with asyncio.TaskGroup() as group:
-        fresh = group.create_task(own.keep_fresh(lambda: told.append(1)))
+        fresh = group.create_task(own.run_renewal(lambda: told.append(1)))
         await asyncio.sleep(timedelta(hours=60).total_seconds())
         assert told == []
         key.write_bytes(good)

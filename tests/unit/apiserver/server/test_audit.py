@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from bramley.apiserver.admin.backups import PATH, Backups
-from bramley.apiserver.admin.key_rotation import PATH as ROTATE
+from bramley.apiserver.admin.endpoints import ROTATE_KEYS_PATH as ROTATE
 from bramley.apiserver.auth.bearer_tokens import ADMIN, ADMIN_GROUPS, Tokens
-from bramley.apiserver.auth.signing import Keys
+from bramley.apiserver.auth.signing_keys import SigningKeys
 from bramley.apiserver.server.audit import AuditLog, Settings
 from bramley.apiserver.store.store import Store
 from bramley.app import embedded
@@ -42,7 +42,7 @@ class Audited:
             rng=random.Random(1),
             audit=log,
             backups=backups,
-            keys=Keys.open(folder / "keys", clock=clock),
+            keys=SigningKeys.open(folder / "keys", clock=clock),
         ).api
 
     async def ask(

@@ -18,9 +18,9 @@ from bramley.apiserver.server.request_metrics import RequestMetrics
 from bramley.apiserver.store import envelopes
 from bramley.apiserver.store.errors import StorageUnavailable
 from bramley.apiserver.store.journal import InlineJournal
-from bramley.apiserver.store.sqlite_file import MeasuredDisk
 from bramley.apiserver.store.records import Change, Draft, Key
 from bramley.apiserver.store.settings import Settings as StoreSettings
+from bramley.apiserver.store.sqlite_file import MeasuredDisk
 from bramley.apiserver.store.store import Store
 from bramley.app import embedded
 from bramley.base import virtual_time

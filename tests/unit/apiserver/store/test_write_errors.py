@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from bramley.apiserver.server import health
+from bramley.apiserver.auth import authorizer
+from bramley.apiserver.server import non_resource
 from bramley.apiserver.store.errors import StorageUnavailable
 from bramley.apiserver.store.store import Store
 from bramley.base import virtual_time
@@ -21,7 +22,7 @@ from tests.unit.apiserver.store.doubles import (
 
 
 def failing(store: Store) -> dict[str, dict[str, str]]:
-    return {probe: health.failing(store, probe) for probe in health.PROBES}
+    return {probe: non_resource.failing_checks(store, probe) for probe in authorizer.PROBES}
 
 
 async def fail(store: Store, journal: SteppedJournal) -> None:
@@ -57,7 +58,7 @@ async def test_the_error_says_when_a_restart_is_needed() -> None:
 
     store.failed(StorageUnavailable("the writer has stopped", cured_by_restart=True))
 
-    assert health.failing(store, "livez") == {"store": "the writer has stopped"}
+    assert non_resource.failing_checks(store, "livez") == {"store": "the writer has stopped"}
 
 
 async def test_a_disk_that_does_not_answer_is_trouble_until_it_does() -> None:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from bramley.api import conditions
 from bramley.api.core import Event, Node, Pod
 from bramley.apiserver.controllers import node_lifecycle
-from tests.unit import sampling
+from tests.unit import example_counts
 from tests.unit.apiserver.controllers.one_controller import World, a_world, a_world_with, running
 
 SILENT = {("unreachable", "NoSchedule"), ("unreachable", "NoExecute")}
@@ -30,7 +30,7 @@ async def test_a_node_that_renews_its_lease_stays_ready_for_hours() -> None:
     async with a_world_with(node_lifecycle.add) as world:
         await two_nodes(world)
 
-        await asyncio.sleep(7200 * sampling.share())
+        await asyncio.sleep(7200 * example_counts.share())
 
         assert await world.ready("mac-1") == ("True", "KubeletReady")
         assert await world.taints("mac-1") == set()

@@ -8,13 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from bramley.access import belongings, identity
-from bramley.access.rule import PodFacts
+from bramley.access import identity
+from bramley.access import agent_objects
+from bramley.access.authorization import PodFacts
 from bramley.api.core import Event, Namespace, Node, Pod, ServiceAccount
 from bramley.api.meta import ObjectMeta
 from bramley.api.rbac import GROUP, ClusterRoleBinding, RoleRef
 from bramley.apiserver.apimachinery.users import User
-from bramley.apiserver.auth.agent_world import Pods, StoredWorld
+from bramley.apiserver.auth.node_graph import Pods, NodeGraph
 from bramley.apiserver.auth.attributes import Attributes
 from bramley.apiserver.http.request_info import RequestInfo
 from bramley.apiserver.store.records import Draft, Key, Record, Removal
@@ -22,7 +23,12 @@ from bramley.apiserver.store.store import Store
 from bramley.base import errors, virtual_time
 from bramley.kube.client import Client
 from bramley.kube.transport import Request
-from tests.unit.access.serving import Served, a_node, bind_pod, served
+from tests.unit.access.embedded_api import (
+    Served,
+    a_node,
+    bind_pod,
+    served,
+)
 
 BINDINGS = "clusterrolebindings.rbac.authorization.k8s.io"
 
@@ -106,7 +112,7 @@ async def test_nothing_waits_in_the_inbox_of_the_index() -> None:
 
 async def test_pods_are_read_when_the_first_agent_asks_for_one() -> None:
     async with Store.in_memory() as store:
-        world = StoredWorld(store)
+        world = NodeGraph(store)
         await put_pod(store, "p", "mac-1")
         assert world._pods is None
 
@@ -138,7 +144,7 @@ FOREIGN = {"kind": "ServiceAccount", "namespace": "default", "name": "tart-kubel
 )
 async def test_only_the_right_binding_makes_an_agent(binding: dict[str, Any], enrols: bool) -> None:
     async with Store.in_memory() as store:
-        world = StoredWorld(store)
+        world = NodeGraph(store)
         key = Key(BINDINGS, "", "bramley-agent-enrolment:mac-1")
         assert not world.enrolled("mac-1")
 
@@ -150,7 +156,7 @@ async def test_only_the_right_binding_makes_an_agent(binding: dict[str, Any], en
 
 async def test_an_agent_is_none_once_its_binding_changed_or_went() -> None:
     async with Store.in_memory() as store:
-        world = StoredWorld(store)
+        world = NodeGraph(store)
         key = Key(BINDINGS, "", "bramley-agent-enrolment:mac-1")
         await put(store, key, a_binding())
         assert world.enrolled("mac-1")
@@ -201,11 +207,11 @@ async def test_an_agent_is_judged_by_the_rule_and_not_by_roles() -> None:
             ClusterRoleBinding(
                 metadata=ObjectMeta(name="too-much"),
                 role_ref=RoleRef(api_group=GROUP, kind="ClusterRole", name="cluster-admin"),
-                subjects=[belongings.subject("mac-1")],
+                subjects=[agent_objects.subject("mac-1")],
             )
         )
 
-        with pytest.raises(errors.Forbidden, match="an agent has no use for this"):
+        with pytest.raises(errors.Forbidden, match="the agent.s rule: "):
             await agent.list(Namespace)
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import jwt
 import pytest
 
-from bramley.apiserver.admin.endpoints import PATH as ROTATE
-from bramley.apiserver.auth.signing import FILE, Keys
+from bramley.apiserver.admin.endpoints import ROTATE_KEYS_PATH as ROTATE
+from bramley.apiserver.auth.signing_keys import FILE, SigningKeys
 from bramley.base import virtual_time
 from bramley.base.errors import BadConfiguration
-from tests.unit.apiserver.auth.test_accounts import ROBOT, minted, owner
+from tests.unit.apiserver.auth.test_service_account_tokens import ROBOT, minted, owner
 from tests.unit.apiserver.world import World, a_world
 
 LATER = datetime(9999, 1, 1, tzinfo=UTC)
@@ -21,23 +21,23 @@ LATER = datetime(9999, 1, 1, tzinfo=UTC)
 
 def test_keys_are_made_once_and_are_private(tmp_path: Path) -> None:
     assert not (tmp_path / FILE).exists()
-    first = Keys.open(tmp_path).published()
+    first = SigningKeys.open(tmp_path).published()
 
-    assert Keys.open(tmp_path).published() == first
+    assert SigningKeys.open(tmp_path).published() == first
     assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
 
 
 def test_a_new_key_signs_and_the_old_one_verifies_until_it_retires(tmp_path: Path) -> None:
-    keys = Keys.open(tmp_path)
+    keys = SigningKeys.open(tmp_path)
     old = jwt.get_unverified_header(keys.sign({}))["kid"]
     keys.rotate(until=LATER)
     new = jwt.get_unverified_header(keys.sign({}))["kid"]
 
     assert new != old
-    assert [key["kid"] for key in Keys.open(tmp_path).published()] == [new, old]
+    assert [key["kid"] for key in SigningKeys.open(tmp_path).published()] == [new, old]
     keys.retire()
     assert keys.find(old) is None
-    assert [key["kid"] for key in Keys.open(tmp_path).published()] == [new]
+    assert [key["kid"] for key in SigningKeys.open(tmp_path).published()] == [new]
 
 
 async def test_what_a_retired_key_signed_is_void_at_once() -> None:
@@ -119,11 +119,11 @@ async def test_only_masters_rotate_keys() -> None:
 
 
 def test_an_old_key_is_gone_from_the_file_when_its_time_is_over(tmp_path: Path) -> None:
-    keys = Keys.open(tmp_path)
+    keys = SigningKeys.open(tmp_path)
     keys.rotate(until=LATER)
     keys.rotate(until=datetime.now(UTC))
 
-    left = Keys.open(tmp_path).told()
+    left = SigningKeys.open(tmp_path).listed()
 
     assert [until for _, until in left] == [None, LATER]
     assert (tmp_path / FILE).read_bytes().count(b"BEGIN") == 2
@@ -134,7 +134,7 @@ def test_damaged_keys_are_told_and_not_replaced(tmp_path: Path, content: bytes) 
     (tmp_path / FILE).write_bytes(content)
 
     with pytest.raises(BadConfiguration, match="restore it from a backup") as told:
-        Keys.open(tmp_path).published()
+        SigningKeys.open(tmp_path).published()
 
     assert b"nonsense".decode() not in str(told.value)
     assert (tmp_path / FILE).read_bytes() == content

@@ -1,8 +1,8 @@
-"""The keys that ServiceAccount tokens are signed with: EC P-256, made on first need, several at a time so that they can change.
+"""The signing keys of ServiceAccount tokens: EC P-256, generated at first use, several at a time so that they can be rotated.
 
-The first key signs; all of them verify, an older one until all that it signed has ended, or until `retire` drops it. They stand
-in one private file of the data folder, each after a line that tells until when it verifies, or in memory only. Nobody outside of
-this module sees a private key.
+The first key signs; all of them verify, an older one until all its tokens have expired or until `retire` drops it. They are
+stored in one private file of the data folder, each after a line with the time until which it verifies, or only in memory. No
+private key leaves this module.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ _COORDINATE_BYTES = 32
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    """One key, and until when it verifies."""
+    """One key, and until when it verifies tokens."""
 
     pem: bytes
     until: datetime | None = None
 
-    def written(self) -> bytes:
-        """Return it as it stands in the file; text before a key is none of its own to all who read PEM."""
-        told = b"" if self.until is None else _UNTIL + self.until.isoformat().encode() + b"\n"
-        return told + self.pem
+    def encoded(self) -> bytes:
+        """Return its part of the file; PEM readers ignore text before a key."""
+        line = b"" if self.until is None else _UNTIL + self.until.isoformat().encode() + b"\n"
+        return line + self.pem
 
 
-class Keys:
+class SigningKeys:
     """The signing keys of one data folder, or of this process only."""
 
     def __init__(self, path: Path | None, clock: Clock | None = None) -> None:
@@ -57,13 +57,13 @@ class Keys:
         self.changes = 0
 
     @classmethod
-    def open(cls, folder: Path, *, clock: Clock | None = None) -> Keys:
-        """Use the keys of a data folder; they are read, or made, when the first one is needed."""
+    def open(cls, folder: Path, *, clock: Clock | None = None) -> SigningKeys:
+        """Use the keys of a data folder; they are read or generated at first use."""
         return cls(folder / FILE, clock)
 
     @classmethod
-    def in_memory(cls, *, clock: Clock | None = None) -> Keys:
-        """Return keys that are forgotten with the process."""
+    def in_memory(cls, *, clock: Clock | None = None) -> SigningKeys:
+        """Return keys that live as long as the process."""
         return cls(None, clock)
 
     def sign(self, claims: dict[str, Any]) -> str:
@@ -74,70 +74,70 @@ class Keys:
         return jwt.encode(claims, key, ALGORITHM, headers={"kid": name})
 
     def find(self, name: str) -> EllipticCurvePublicKey | None:
-        """Return the public key of a name; None if it is none of ours, or no longer."""
+        """Return the public key with a name; None if there is none, or not any more."""
         key = self._loaded().get(name)
         return None if key is None else key.public_key()
 
     def published(self) -> list[dict[str, str]]:
-        """Return the public keys as a JSON Web Key Set has them."""
+        """Return the public keys in the form of a JSON Web Key Set."""
         return [_web_key(name, key.public_key()) for name, key in self._loaded().items()]
 
     def rotate(self, *, until: datetime) -> None:
-        """Sign with a new key from now on; what the one before signed stays good until then."""
+        """Sign with a new key from now on; tokens of the previous one stay valid until the given time."""
         self._loaded()
-        newest, *older = self._alive()
+        newest, *older = self._unexpired()
         ended = _Entry(newest.pem, until)
-        self._keep((_Entry(certificates.new_key()), ended, *older))
+        self._save((_Entry(certificates.new_key()), ended, *older))
 
     def retire(self) -> None:
-        """Forget all keys but the newest: what they signed is void from now on."""
+        """Drop all keys but the newest: tokens that they signed are invalid from now on."""
         self._loaded()
-        self._keep(self._alive()[:1])
+        self._save(self._unexpired()[:1])
 
-    def told(self) -> list[tuple[str, datetime | None]]:
-        """Return the name of each key, the one that signs first, and until when it verifies, None for no end yet."""
+    def listed(self) -> list[tuple[str, datetime | None]]:
+        """Return the name of each key and until when it verifies, the signing key first, None for no end yet."""
         names = self._loaded()
-        return [(name, each.until) for name, each in zip(names, self._alive(), strict=True)]
+        return [(name, each.until) for name, each in zip(names, self._unexpired(), strict=True)]
 
     def _loaded(self) -> dict[str, EllipticCurvePrivateKey]:
         if self._entries is None:
             content = None if self._path is None else private_files.read(self._path)
             if content is None:
-                self._keep((_Entry(certificates.new_key()),))
+                self._save((_Entry(certificates.new_key()),))
             else:
-                self._take(self._split(content))
-        alive = self._alive()
+                self._use(self._split(content))
+        alive = self._unexpired()
         if alive != self._entries:
-            self._take(alive)
-            # Nothing that is good any more was signed by them, so a disk that is full may keep them for now.
+            self._use(alive)
+            # No valid token was signed by the expired keys, so a full disk may keep them for now.
             with contextlib.suppress(BadConfiguration):
                 self._write(alive)
         return self._private
 
-    def _alive(self) -> tuple[_Entry, ...]:
-        """Return the keys that are of use: the newest, and those whose tokens may still be about."""
+    def _unexpired(self) -> tuple[_Entry, ...]:
+        """Return the newest key, and those whose tokens may still be valid."""
         now = self._clock.now()
         entries = self._entries or ()
         return entries[:1] + tuple(
             each for each in entries[1:] if each.until is None or each.until > now
         )
 
-    def _keep(self, entries: tuple[_Entry, ...]) -> None:
-        # Written first: a token must never be signed with a key that the next start does not know.
+    def _save(self, entries: tuple[_Entry, ...]) -> None:
+        # Written before use: a token must never be signed with a key that the next start does not know.
         self._write(entries)
-        self._take(entries)
+        self._use(entries)
 
     def _write(self, entries: tuple[_Entry, ...]) -> None:
         if self._path is not None:
-            private_files.write(self._path, b"".join(each.written() for each in entries))
+            private_files.write(self._path, b"".join(each.encoded() for each in entries))
 
     def _split(self, content: bytes) -> tuple[_Entry, ...]:
         try:
             return tuple(_entry(part) for part in content.split(_END) if part.strip())
         except ValueError as error:
-            raise self._damaged("it holds something else than keys") from error
+            raise self._damaged("it does not hold only keys") from error
 
-    def _take(self, entries: tuple[_Entry, ...]) -> None:
+    def _use(self, entries: tuple[_Entry, ...]) -> None:
         try:
             keys = [certificates.private_key(each.pem) for each in entries]
         except certificates.BadCertificate as error:
@@ -148,17 +148,17 @@ class Keys:
         self._entries = entries
         self.changes += 1
 
-    def _damaged(self, why: str) -> BadConfiguration:
+    def _damaged(self, reason: str) -> BadConfiguration:
         return BadConfiguration(
-            f"{self._path} cannot be used: {why}; restore it from a backup, or remove it to make a new key "
+            f"{self._path} cannot be used: {reason}; restore it from a backup, or remove it to make a new key "
             "(tokens of ServiceAccounts made before stop working)"
         )
 
 
 def _entry(part: bytes) -> _Entry:
     before, begin, key = part.partition(_BEGIN)
-    told = before.strip().removeprefix(_UNTIL)
-    until = datetime.fromisoformat(told.decode()) if told else None
+    stated = before.strip().removeprefix(_UNTIL)
+    until = datetime.fromisoformat(stated.decode()) if stated else None
     return _Entry(begin + key + _END, until)
 
 

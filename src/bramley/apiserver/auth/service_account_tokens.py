@@ -1,7 +1,7 @@
-"""Tokens of ServiceAccounts: minted for a while and for audiences, bound to objects, and good only while these live.
+"""Tokens of ServiceAccounts: issued with a lifetime and audiences, bound to objects, and valid only while these exist.
 
-A signature is verified once per token and remembered; the times, the audiences, the account and the object that the token
-is bound to are looked at on every use. The words of `BadToken` are those of a real server and hold nothing of the token.
+A signature is verified once per token and cached; the times, the audiences, the account and the object that the token is
+bound to are checked on every use. The messages of `BadToken` are those of kube-apiserver and contain no part of the token.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bramley.apiserver.apimachinery import users
 from bramley.apiserver.apimachinery.causes import quoted
 from bramley.apiserver.apimachinery.users import User
 from bramley.apiserver.auth.rules import texts
-from bramley.apiserver.auth.signing import ALGORITHM, Keys
+from bramley.apiserver.auth.signing_keys import ALGORITHM, SigningKeys
 from bramley.apiserver.store.records import Key, Record
 from bramley.apiserver.store.store import Store
 from bramley.base.clock import Clock
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 EXTRA = "authentication.kubernetes.io/"
 INVALIDATED = "service account token has been invalidated"
-# Clocks differ, and who deletes an object gives its users a moment.
+# Clocks differ, and the users of a deleted object get a grace period.
 LEEWAY = timedelta(minutes=1)
-_REMEMBERED = 4096
-# Characters of a token; one with audiences without end is verified each time instead.
-_LONGEST_REMEMBERED = 4096
-_FORGED = "invalid signature"
-_CHECKED: Options = {
+_CACHED_TOKENS = 4096
+# Characters; a longer token, with very many audiences, is verified each time instead.
+_LONGEST_CACHED = 4096
+_BAD_SIGNATURE = "invalid signature"
+_DECODE_OPTIONS: Options = {
     "verify_signature": True,
     "verify_exp": False,
     "verify_nbf": False,
@@ -49,11 +49,11 @@ _CHECKED: Options = {
 
 
 class BadToken(Exception):
-    """A token that is not accepted; the text says why."""
+    """A token that is not accepted; the text is the reason."""
 
 
 class Reference(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """An object that a token speaks of."""
+    """An object in a token's claims."""
 
     name: str = ""
     uid: str = ""
@@ -68,7 +68,7 @@ class _Claim(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Claims(msgspec.Struct, frozen=True):
-    """What a token says."""
+    """The claims of a token."""
 
     iss: str
     sub: str
@@ -90,7 +90,7 @@ class _Object(msgspec.Struct, frozen=True, gc=False):
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """Who signs, for whom by default, and how long a token may live."""
+    """The issuer, the default audiences, and the longest lifetime of a token."""
 
     issuer: str = ISSUER
     audiences: tuple[str, ...] = (ISSUER,)
@@ -98,31 +98,31 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """What a token is to die with: a Pod, with the node it is on, or a Secret or a Node."""
+    """The object that a token is bound to: a Pod, with its Node, or a Secret or a Node."""
 
     pod: Reference | None = None
     secret: Reference | None = None
     node: Reference | None = None
 
 
-class _Known(msgspec.Struct):
-    """A token whose signature was verified, and the objects that it was last seen to live with."""
+class _VerifiedToken(msgspec.Struct):
+    """A token whose signature was verified, and the records of its objects that were last found valid."""
 
     claims: Claims
     user: User
-    alive: dict[Key, Record] = {}
+    valid_records: dict[Key, Record] = {}
 
 
-class Accounts:
-    """Mints tokens of ServiceAccounts and tells whose one is."""
+class ServiceAccountTokens:
+    """Issues tokens of ServiceAccounts and finds their owners."""
 
     def __init__(
-        self, store: Store, keys: Keys, *, clock: Clock, settings: Settings | None = None
+        self, store: Store, keys: SigningKeys, *, clock: Clock, settings: Settings | None = None
     ) -> None:
         self._store = store
         self._clock = clock
-        self._known: dict[bytes, _Known] = {}
-        self._known_of = 0
+        self._verified_tokens: dict[bytes, _VerifiedToken] = {}
+        self._cached_for_keys = 0
         self.keys = keys
         self.settings = settings or Settings()
 
@@ -151,69 +151,71 @@ class Accounts:
         return Secret(self.keys.sign(msgspec.to_builtins(claims)))
 
     def rotate_keys(self, *, void_old: bool = False) -> None:
-        """Sign with a new key from now on; the one before verifies until its last token can have ended, or no longer."""
+        """Sign with a new key from now on; the previous one verifies until its last token has expired, with `void_old` no longer."""
         self.keys.rotate(until=self._clock.now() + self.settings.longest + LEEWAY)
         if void_old:
             self.keys.retire()
 
     def owner(self, token: str) -> User | None:
-        """Return whose token it is, None if it does not let anybody into this API."""
+        """Return the owner of a token, None if it is not valid for this API."""
         try:
             return self.review(token, self.settings.audiences)[0]
         except BadToken:
             return None
 
     def is_ours(self, token: str) -> bool:
-        """Tell whether a text has the form of a token that claims to be from this issuer."""
+        """Return whether a string has the form of a token that claims to be from this issuer."""
         return _unverified_issuer(token) == self.settings.issuer
 
     def review(self, token: str, audiences: Sequence[str]) -> tuple[User, list[str]]:
-        """Return whose token it is and for which of the audiences; raise BadToken if it is not good for any."""
+        """Return the owner of a token and the audiences that it is valid for; raise BadToken if there are none."""
         known = self._verified(token)
         claims = known.claims
         shared = [each for each in audiences if each in claims.aud]
         if not shared:
-            told = f"token audiences {texts(claims.aud)} is invalid for the target audiences"
-            raise BadToken(f"{told} {texts(audiences)}")
+            message = f"token audiences {texts(claims.aud)} is invalid for the target audiences"
+            raise BadToken(f"{message} {texts(audiences)}")
         now = self._clock.now()
         _check_times(claims, now)
-        self._check_alive(known, now)
+        self._check_objects(known, now)
         return known.user, shared
 
-    def _verified(self, token: str) -> _Known:
-        if self._known_of != self.keys.changes:
-            self._known, self._known_of = {}, self.keys.changes
+    def _verified(self, token: str) -> _VerifiedToken:
+        if self._cached_for_keys != self.keys.changes:
+            self._verified_tokens, self._cached_for_keys = {}, self.keys.changes
         if not token.isascii():
-            raise BadToken(_FORGED)
+            raise BadToken(_BAD_SIGNATURE)
         digest = hashlib.sha256(token.encode()).digest()
-        known = self._known.get(digest)
+        known = self._verified_tokens.get(digest)
         if known is None:
             claims = _decoded(token, self.keys)
             if claims.iss != self.settings.issuer:
                 raise BadToken(f"token issuer {quoted(claims.iss)} is invalid")
-            known = _Known(claims, _user(claims))
-            self._known_of = self.keys.changes
-            if len(token) > _LONGEST_REMEMBERED:
+            known = _VerifiedToken(claims, _user(claims))
+            self._cached_for_keys = self.keys.changes
+            if len(token) > _LONGEST_CACHED:
                 return known
-            if len(self._known) >= _REMEMBERED:
-                del self._known[next(iter(self._known))]
-            self._known[digest] = known
+            if len(self._verified_tokens) >= _CACHED_TOKENS:
+                del self._verified_tokens[next(iter(self._verified_tokens))]
+            self._verified_tokens[digest] = known
         return known
 
-    def _check_alive(self, known: _Known, now: datetime) -> None:
-        claim = known.claims.kubernetes
+    def _check_objects(self, token: _VerifiedToken, now: datetime) -> None:
+        claim = token.claims.kubernetes
         home, account = claim.namespace, claim.serviceaccount
-        self._check_one(known, Key("serviceaccounts", home, account.name), account.uid, now)
+        self._check_object(token, Key("serviceaccounts", home, account.name), account.uid, now)
         if claim.secret is not None:
-            self._check_one(known, Key("secrets", home, claim.secret.name), claim.secret.uid, now)
+            self._check_object(
+                token, Key("secrets", home, claim.secret.name), claim.secret.uid, now
+            )
         if claim.pod is not None:
-            self._check_one(known, Key("pods", home, claim.pod.name), claim.pod.uid, now)
+            self._check_object(token, Key("pods", home, claim.pod.name), claim.pod.uid, now)
         elif claim.node is not None:
-            self._check_one(known, Key("nodes", "", claim.node.name), claim.node.uid, now)
+            self._check_object(token, Key("nodes", "", claim.node.name), claim.node.uid, now)
 
-    def _check_one(self, known: _Known, key: Key, uid: str, now: datetime) -> None:
+    def _check_object(self, token: _VerifiedToken, key: Key, uid: str, now: datetime) -> None:
         record = self._store.get(key)
-        if record is not None and known.alive.get(key) is record:
+        if record is not None and token.valid_records.get(key) is record:
             return
         if record is None:
             raise BadToken(_gone(key))
@@ -225,7 +227,7 @@ class Accounts:
         if meta.uid != uid:
             raise BadToken(_other(key, meta.uid, uid))
         if meta.deletion_timestamp is None:
-            known.alive[key] = record
+            token.valid_records[key] = record
         elif meta.deletion_timestamp < now - LEEWAY:
             raise BadToken(_deleted(key))
 
@@ -253,20 +255,20 @@ def _user(claims: Claims) -> User:
     return User(users.account_name(claim.namespace, account.name), groups, account.uid, extra)
 
 
-def _decoded(token: str, keys: Keys) -> Claims:
-    """Return what a token says if one of our keys signed it."""
+def _decoded(token: str, keys: SigningKeys) -> Claims:
+    """Return the claims of a token that one of our keys signed."""
     import jwt
 
     try:
         key = keys.find(str(jwt.get_unverified_header(token).get("kid", "")))
         if key is None:
             raise BadToken("invalid signature, no keys found")
-        # Only this algorithm: a token must not choose how it is verified. The times are ours to check.
-        raw = jwt.decode(token, key, [ALGORITHM], options=_CHECKED)
+        # Only this algorithm: a token must not choose how it is verified. `_check_times` checks the times.
+        raw = jwt.decode(token, key, [ALGORITHM], options=_DECODE_OPTIONS)
         return msgspec.convert(raw, Claims)
     except (jwt.InvalidTokenError, msgspec.ValidationError):
-        # Not chained: the cause could repeat a part of the token.
-        raise BadToken(_FORGED) from None
+        # Not chained: the cause could contain a part of the token.
+        raise BadToken(_BAD_SIGNATURE) from None
 
 
 def _unverified_issuer(token: str) -> str:

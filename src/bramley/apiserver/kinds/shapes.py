@@ -1,8 +1,7 @@
-"""The shapes of built-in kinds: which fields there are and of which type, as data beside this package's kinds.
+"""The shapes of built-in kinds: their fields and types, from `shapes.json`.
 
-A checker looks through one object: a value of a wrong type is refused as Go's decoder words it; what the kind does not know
-is dropped and reported; empty maps and lists, and texts, numbers and truth values that are as good as absent, are dropped,
-because the typed kinds of a real server leave them out.
+A checker walks one object: a value of a wrong type raises the error of Go's decoder; unknown fields are dropped and reported;
+empty maps, lists, strings, numbers and booleans of fields with `omitempty` are dropped, as kube-apiserver does.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import msgspec
 
 from bramley.api import quantities
 
-# Checks a value at a path, adds the paths of unknown fields to the list, and returns what shall stand there instead.
+# Checks a value at a path, adds the paths of unknown fields to the list, and returns the value to store.
 Checker = Callable[[Any, str, list[str]], Any]
 
 _SECONDS = (
@@ -46,8 +45,8 @@ _JSON_NAMES: dict[type, str] = {
     dict: "object",
     list: "array",
 }
-# What stands for a null in a list or a map.
-_NAMES_OF_ZERO: dict[str, Any] = {
+# The replacement of a null in a list or a map.
+_ZERO_VALUES: dict[str, Any] = {
     "string": "",
     "bool": False,
     "int32": 0,
@@ -59,37 +58,37 @@ _SCALARS: dict[str, type] = {"string?": str, "bool?": bool, "int32?": int, "int6
 
 
 class WrongShape(ValueError):
-    """A value does not fit its field; the text is what a real server's decoder says."""
+    """A value does not fit its field; the text is that of Go's decoder."""
 
 
 class _Mismatch(Exception):
     """A value of a wrong type, before the field that holds it is known."""
 
-    def __init__(self, value: Any, wanted: str) -> None:
+    def __init__(self, value: Any, expected: str) -> None:
         super().__init__()
         self.value = value
-        self.wanted = wanted
+        self.expected = expected
 
     def named(self, struct: str, path: str) -> WrongShape:
-        """Return the refusal that names the struct and the field."""
+        """Return the error that names the struct and the field."""
         found = _JSON_NAMES.get(type(self.value), "value")
-        if found == "number" and self.wanted.startswith("int"):
+        if found == "number" and self.expected.startswith("int"):
             found = f"number {msgspec.json.encode(self.value).decode()}"
         plain = _INDEX.sub("", path)
         return WrongShape(
-            f"json: cannot unmarshal {found} into Go struct field {struct}.{plain} of type {self.wanted}"
+            f"json: cannot unmarshal {found} into Go struct field {struct}.{plain} of type {self.expected}"
         )
 
 
 @cache
 def _shapes() -> dict[str, dict[str, str]]:
-    data = resources.files("bramley.apiserver.kinds").joinpath("shapes.json").read_bytes()
+    data = resources.files(__package__).joinpath("shapes.json").read_bytes()
     return msgspec.json.decode(data, type=dict[str, dict[str, str]])
 
 
 @cache
 def checker(type_name: str) -> Checker:
-    """Return the checker of a type, made on first use."""
+    """Return the checker of a type, built at first use."""
     if type_name in _LEAVES:
         return _LEAVES[type_name]
     if type_name.startswith("[]"):
@@ -107,23 +106,23 @@ class _Struct:
         self._name = ".".join(type_name.split(".")[-2:])
         self._types = {name: each.rstrip("!?") for name, each in shape.items()}
         self._droppable = _droppable(shape)
-        # Made when first met, because types may refer to themselves.
+        # Built at first use, because types may refer to themselves.
         self._checkers: dict[str, Checker] = {}
 
     def __call__(self, value: Any, path: str, unknown: list[str]) -> Any:
         if type(value) is not dict:
             raise _Mismatch(value, self._name)
-        gone = []
+        dropped = []
         for name, each in value.items():
-            wanted = self._types.get(name)
-            if wanted is None:
+            expected = self._types.get(name)
+            if expected is None:
                 unknown.append(_below(path, name))
-                gone.append(name)
+                dropped.append(name)
             elif each is None or (not each and type(each) is self._droppable.get(name)):
-                gone.append(name)
-            elif wanted != "string" or type(each) is not str:
+                dropped.append(name)
+            elif expected != "string" or type(each) is not str:
                 value[name] = self._field(name, each, _below(path, name), unknown)
-        for name in gone:
+        for name in dropped:
             del value[name]
         return value
 
@@ -142,12 +141,12 @@ def _below(path: str, name: str) -> str:
 
 
 def _droppable(shape: dict[str, str]) -> dict[str, type]:
-    """Return the fields of a struct that are left out when they are empty, each with the type that an empty one has."""
-    found = ((name, _left_out(each)) for name, each in shape.items())
+    """Return the fields of a struct that are dropped when empty, each with the type of its empty value."""
+    found = ((name, _empty_type(each)) for name, each in shape.items())
     return {name: each for name, each in found if each is not None}
 
 
-def _left_out(marked: str) -> type | None:
+def _empty_type(marked: str) -> type | None:
     if marked.endswith("!"):
         return None
     if marked.startswith("map["):
@@ -167,7 +166,7 @@ def _list(type_name: str) -> Checker:
         check_each = check_item or checker(item)
         for index, each in enumerate(value):
             if each is None:
-                value[index] = _NAMES_OF_ZERO.get(item, {})
+                value[index] = _ZERO_VALUES.get(item, {})
             else:
                 value[index] = check_each(each, f"{path}[{index}]", unknown)
         return value
@@ -184,7 +183,7 @@ def _map(type_name: str) -> Checker:
         check_each = checker(item)
         for key, each in value.items():
             if each is None:
-                value[key] = _NAMES_OF_ZERO.get(item, {})
+                value[key] = _ZERO_VALUES.get(item, {})
             else:
                 value[key] = check_each(each, f"{path}.{key}", unknown)
         return value
@@ -217,7 +216,7 @@ def _int_or_string(value: Any, path: str, unknown: list[str]) -> Any:
 
 
 def _time(layout: str, *elements: tuple[str, str]) -> Checker:
-    """Return a checker of times; the elements are parts of the layout and the patterns of what may stand there."""
+    """Return a checker of times; the elements are parts of Go's layout with the patterns that they accept."""
     whole = re.compile("".join(pattern for _, pattern in elements))
 
     def check(value: Any, _path: str, _unknown: list[str]) -> Any:
@@ -264,7 +263,7 @@ def _bytes(value: Any, _path: str, _unknown: list[str]) -> Any:
 def _first_illegal(text: str) -> int:
     legal = re.match(r"[A-Za-z0-9+/]*={0,2}", text)
     end = legal.end() if legal else 0
-    # Four characters make three bytes: a text that ends too early is wrong from the last whole four on.
+    # Four characters encode three bytes: a truncated text is wrong from the end of its last whole group of four.
     return end if end < len(text) else end - end % 4
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bramley.apiserver.apimachinery.shapes import WrongShape, checker
+from bramley.apiserver.kinds.shapes import WrongShape, checker
 from bramley.apiserver.kinds import builtin_kinds
 
 POD = checker("v1.Pod")

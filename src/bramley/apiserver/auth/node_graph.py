@@ -1,6 +1,6 @@
-"""What the agent's rule has to know of a store: which Pods are on which Node, what they refer to, and who is an agent.
+"""The objects that the agent's rule looks up: the Pods of each Node, what they refer to, and the enrolled agents.
 
-The Pods are indexed when the first agent asks for one, and from then on with each commit, so a question costs no list.
+The Pods are indexed at the first request of an agent and updated at each commit, so a decision needs no list.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from bramley.access import references
-from bramley.access.references import References
-from bramley.access.rule import PodFacts
+from bramley.access import pod_references
+from bramley.access.authorization import PodFacts
+from bramley.access.pod_references import References
 from bramley.api.names import access, agent
 from bramley.apiserver.store.records import Change, Key, Record
 from bramley.apiserver.store.store import Store
@@ -53,12 +53,12 @@ class Pods:
         self._by_node: dict[str, dict[Key, Record]] = {}
         self._facts: dict[Key, tuple[Record, PodFacts]] = {}
         for record in store.list(_PODS):
-            self._enter(record)
-        # Asked at every commit, and never interested: the question itself is the news.
-        store.watch(_PODS, since=store.revision, accepts=self._follow)
+            self._add(record)
+        # The filter runs at every commit and accepts nothing: it is used as a callback, without a queue of changes.
+        store.watch(_PODS, since=store.revision, accepts=self._apply)
 
     def find(self, namespace: str, name: str) -> PodFacts | None:
-        """Return what is known of a Pod, None when there is none."""
+        """Return the facts about a Pod, None if it does not exist."""
         record = self._store.get(Key(_PODS, namespace, name))
         return None if record is None else self._facts_of(record)
 
@@ -67,19 +67,19 @@ class Pods:
         bound = self._by_node.get(node, {}).values()
         return [self._facts_of(record) for record in bound if record.key.namespace == namespace]
 
-    def _follow(self, change: Change) -> bool:
+    def _apply(self, change: Change) -> bool:
         if change.previous is not None:
-            self._drop(change.previous)
+            self._remove(change.previous)
         if change.after is not None:
-            self._enter(change.after)
+            self._add(change.after)
         return False
 
-    def _enter(self, record: Record) -> None:
+    def _add(self, record: Record) -> None:
         node = record.fields.get(_NODE_NAME)
         if node:
             self._by_node.setdefault(node, {})[record.key] = record
 
-    def _drop(self, record: Record) -> None:
+    def _remove(self, record: Record) -> None:
         self._facts.pop(record.key, None)
         node = record.fields.get(_NODE_NAME, "")
         bound = self._by_node.get(node)
@@ -96,13 +96,13 @@ class Pods:
         with self._store.damage.skip_unreadable(record):
             pod = msgspec.json.decode(record.body, type=_Pod)
             node = str(pod.spec.get("nodeName") or "")
-            facts = PodFacts(node, pod.metadata.uid, references.of_spec(pod.spec))
+            facts = PodFacts(node, pod.metadata.uid, pod_references.of_spec(pod.spec))
         self._facts[record.key] = record, facts
         return facts
 
 
-class StoredWorld:
-    """What the rule looks up, answered from a store."""
+class NodeGraph:
+    """Implements the rule's lookups over a store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -110,25 +110,25 @@ class StoredWorld:
         self._enrolments: dict[str, tuple[Record, bool]] = {}
 
     def enrolled(self, node: str) -> bool:
-        """Tell whether the binding is there that only somebody who may give rights could make."""
+        """Return whether the Node's agent has its binding, which only a user with the right to grant roles could create."""
         record = self._store.get(Key(_CLUSTER_BINDINGS, "", access.enrolment(node)))
         if record is None:
             self._enrolments.pop(node, None)
             return False
         known = self._enrolments.get(node)
         if known is None or known[0] is not record:
-            enrols = False
+            is_enrolled = False
             with self._store.damage.skip_unreadable(record):
-                enrols = _enrols(record, node)
-            known = self._enrolments[node] = record, enrols
+                is_enrolled = _is_enrolment(record, node)
+            known = self._enrolments[node] = record, is_enrolled
         return known[1]
 
     def pod(self, namespace: str, name: str) -> PodFacts | None:
-        """Return a Pod, or None when there is none."""
+        """Return the facts about a Pod, None if it does not exist."""
         return self._indexed().find(namespace, name)
 
     def uses(self, node: str, resource: str, namespace: str, name: str) -> bool:
-        """Tell whether a Pod on the Node refers to this Secret, ConfigMap or ServiceAccount."""
+        """Return whether a Pod on the Node refers to this Secret, ConfigMap or ServiceAccount."""
         found = (pod.references for pod in self._indexed().on(node, namespace))
         if resource == "secrets":
             return any(name in each.secrets for each in found)
@@ -142,7 +142,7 @@ class StoredWorld:
         return self._pods
 
 
-def _enrols(record: Record, node: str) -> bool:
+def _is_enrolment(record: Record, node: str) -> bool:
     binding = msgspec.json.decode(record.body, type=_Binding)
     own = _Reference("ServiceAccount", agent.service_account(node), access.NAMESPACE)
     is_agent = (binding.role_ref.kind, binding.role_ref.name) == (

@@ -13,7 +13,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from bramley.apiserver.auth.accounts import ISSUER
+from bramley.apiserver.auth.service_account_tokens import ISSUER
 from tests.unit.apiserver.world import PODS, World, a_pod, a_world
 
 ACCOUNTS = "/api/v1/namespaces/t/serviceaccounts"
@@ -291,7 +291,7 @@ async def test_a_known_signature_is_not_verified_again_and_little_is_kept() -> N
         first = accounts._verified(tokens[0])
 
         assert accounts._verified(tokens[0]) is first
-        assert not any(token in repr(accounts._known) for token in tokens)
+        assert not any(token in repr(accounts._verified_tokens) for token in tokens)
 
 
 async def test_static_tokens_are_reviewed_for_this_api_only() -> None:
