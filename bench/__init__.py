@@ -1,1 +1,1 @@
-"""Benchmarks against the rivals of the field, each in one run: `python -m bench NAME`. None of it ships in the package."""
+"""Benchmarks against comparable projects: `python -m bench NAME`. Not part of the package."""

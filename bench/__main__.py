@@ -11,7 +11,7 @@ from pathlib import Path
 from bench import results
 from bench.report import Report
 
-# Each module has `run(arguments) -> Report | None`; None says that it printed something else that was asked for.
+# Each module has `run(arguments) -> Report | None`; None if it printed something else, such as a profile.
 BENCHES: Mapping[str, str] = {
     "agent": "bench.agent.run",
     "apiserver": "bench.apiserver.run",
@@ -22,7 +22,7 @@ RESULTS = Path(__file__).parent / "RESULTS.md"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one benchmark, or all, and print what came out."""
+    """Run one benchmark, or all, and print the reports."""
     name, *rest = arguments or [""]
     if name == "all":
         return run_all(rest)
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     report = run(name, rest)
     if report is not None:
-        tell(report)
+        print_report(report)
     return 0
 
 
@@ -42,17 +42,17 @@ def run(name: str, arguments: Sequence[str]) -> Report | None:
 
 
 def run_all(arguments: Sequence[str]) -> int:
-    """Run every benchmark and write down what came out."""
+    """Run every benchmark and write the results page."""
     reports = [report for name in BENCHES if (report := run(name, arguments)) is not None]
     today = datetime.now(UTC).date()
     RESULTS.write_text(results.document(reports, today, results.versions()))
     for report in reports:
-        tell(report)
+        print_report(report)
     return 0
 
 
-def tell(report: Report) -> None:
-    """Print a table for people and, as the last line, JSON for programs."""
+def print_report(report: Report) -> None:
+    """Print a table and, as the last line, JSON."""
     for line in report.table():
         print(line)
     print(report.line())

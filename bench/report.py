@@ -1,4 +1,4 @@
-"""What every benchmark hands back, told in two ways: a table for people, and one line of JSON for programs."""
+"""The report of a benchmark, as a table and as one line of JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One run of one benchmark; `met` says of each goal whether the ratio of the same name reaches it."""
+    """One run of one benchmark; `met` is, by goal, whether the ratio of the same name reaches it."""
 
     bench: str
     columns: Sequence[str]
@@ -28,7 +28,7 @@ class Report:
         return json.dumps({**line, "missed": missed, "met": not missed}, ensure_ascii=False)
 
     def table(self) -> Iterator[str]:
-        """Return the lines of a table that is Markdown and reads well as plain text."""
+        """Return the lines of an aligned Markdown table."""
         shown = [tuple(self.columns), *map(tuple, self.rows)]
         widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
         for number, row in enumerate(shown):

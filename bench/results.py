@@ -1,4 +1,4 @@
-"""What `make bench` leaves behind: ratios and goals with the day and the versions; no absolute times, which promise nothing."""
+"""The results page of `make bench`: ratios and goals with date and versions; no absolute times, which depend on the machine."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ LOCK = Path(__file__).parents[1] / "requirements" / "bench.txt"
 OURS = ("bramley", "msgspec", "aiohttp", "uvicorn", "asyncssh")
 RIVALS = ("kopf", "lightkube")
 SERVERS = ("kube-apiserver", "etcd")
-# What the numbers of each table are, for people who meet them without the code.
-COMPARED: Mapping[str, str] = {
+# Explanation of the numbers in each table.
+EXPLANATIONS: Mapping[str, str] = {
     "agent": "Absolute figures of one `tart-kubelet` on a simulated Mac, and its size beside that of the Go agent. Less is better.",
     "apiserver": "Ours divided by kube-apiserver on etcd, under the same load. More is better for requests and watches, less for "
     "memory (RSS) and the time of a start.",
@@ -28,7 +28,7 @@ COMPARED: Mapping[str, str] = {
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of everything that was measured."""
+    """Return the versions of all measured programs and libraries."""
     lock = LOCK.read_text()
     found = {"python": platform.python_version()}
     found |= {name: metadata.version(name) for name in OURS}
@@ -46,10 +46,10 @@ def pinned(lock: str, name: str) -> str:
 
 def document(reports: Sequence[Report], day: date, used: Mapping[str, str]) -> str:
     """Return the page."""
-    told = ", ".join(f"{name} {version}" for name, version in used.items())
-    lines = ["# Results of the last `make bench`", "", f"{day:%Y-%m-%d}; {told}.", ""]
+    used_versions = ", ".join(f"{name} {version}" for name, version in used.items())
+    lines = ["# Results of the last `make bench`", "", f"{day:%Y-%m-%d}; {used_versions}.", ""]
     for report in reports:
-        lines += [f"## {report.bench}", "", COMPARED[report.bench], "", *ratios(report), ""]
+        lines += [f"## {report.bench}", "", EXPLANATIONS[report.bench], "", *ratios(report), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 

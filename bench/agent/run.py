@@ -14,7 +14,7 @@ from typing import Any
 from bench.agent import measuring
 from bench.agent.measuring import Idle, Life
 from bench.agent.stage import BRIEF, LONG, Stage, staged
-from bench.apiserver.servers import Pen, pen
+from bench.apiserver.servers import ProcessFolder, process_folder
 from bench.report import Report
 
 # The agent in Go that this one takes the place of, on the Macs of its fleet.
@@ -97,28 +97,28 @@ def run(arguments: Sequence[str]) -> Report:
         action="store_true",
         help="let everything here go before all else on this machine, as if that were idle; needs root",
     )
-    chosen = options.parse_args(arguments)
-    if chosen.undisturbed:
+    options = options.parse_args(arguments)
+    if options.undisturbed:
         # Whatever is started inherits it: server, agent, tart and VMs.
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
-    with pen("agent") as folder:
-        return asyncio.run(_measure(folder, chosen)).report()
+    with process_folder("agent") as folder:
+        return asyncio.run(_measure(folder, options)).report()
 
 
-async def _measure(folder: Pen, chosen: argparse.Namespace) -> Found:
+async def _measure(folder: ProcessFolder, options: argparse.Namespace) -> Found:
     async with staged(folder) as on:
         say("starting the agent")
-        starts = [await _start(on) for _ in range(chosen.starts)]
+        starts = [await _start(on) for _ in range(options.starts)]
         say("fetching images")
         for image in (BRIEF, LONG):
             await _warm_up(on, image)
         lives = []
-        for number in range(chosen.rounds):
-            say(f"measuring Pod {number + 1} of {chosen.rounds}")
+        for number in range(options.rounds):
+            say(f"measuring Pod {number + 1} of {options.rounds}")
             lives.append(await measuring.live(on, f"pod-{number}", BRIEF))
-        say(f"measuring {chosen.seconds:g} s at rest")
-        idle = await measuring.rest(on, seconds=chosen.seconds)
-        return Found(starts, lives, idle, os.getloadavg()[0], chosen.undisturbed)
+        say(f"measuring {options.seconds:g} s at rest")
+        idle = await measuring.rest(on, seconds=options.seconds)
+        return Found(starts, lives, idle, os.getloadavg()[0], options.undisturbed)
 
 
 async def _start(on: Stage) -> float:

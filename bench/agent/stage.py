@@ -17,7 +17,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from bench.apiserver.servers import Bramley, Pen, StartFailed
+from bench.apiserver.servers import Bramley, ProcessFolder, StartFailed
 from bramley.access import identity, kubeconfig
 from bramley.agent import vm_names
 from bramley.agent.pods import status
@@ -59,7 +59,7 @@ def script() -> dict[str, Any]:
 class Stage:
     """The Mac, its agent and the server's client."""
 
-    pen: Pen
+    process_folder: ProcessFolder
     mac: MacFolder
     kube: Client
     agent: ProcessRecord | None = None
@@ -76,7 +76,7 @@ class Stage:
         began, before = time.perf_counter(), await self.heard()
         # The Mac's environment is all that the agent gets, as from launchd.
         given = [f"{name}={value}" for name, value in self.mac.environment().items()]
-        self.agent = self.pen.run("agent", ["env", "-i", *given, *macs.agent_command(self.mac)])
+        self.agent = self.process_folder.run("agent", ["env", "-i", *given, *macs.agent_command(self.mac)])
 
         async def is_ready() -> bool:
             heard = await self.heard()
@@ -151,21 +151,21 @@ class Stage:
 
 
 @asynccontextmanager
-async def staged(pen: Pen) -> AsyncIterator[Stage]:
+async def staged(process_folder: ProcessFolder) -> AsyncIterator[Stage]:
     """Give a server and a Mac whose agent has not begun; nothing of it runs when the block has ended."""
-    server = Bramley(pen, has_controllers=True)
+    server = Bramley(process_folder, has_controllers=True)
     server.start()
-    found = config_loader.load(pen.folder / "kubeconfig", environment={})
-    mac = MacFolder(pen.folder / "mac-1")
+    found = config_loader.load(process_folder.folder / "kubeconfig", environment={})
+    mac = MacFolder(process_folder.folder / "mac-1")
     mac.root.mkdir()
     mac.lay_out(script())
-    async with config_loader.connect(pen.folder / "kubeconfig", environment={}) as kube:
+    async with config_loader.connect(process_folder.folder / "kubeconfig", environment={}) as kube:
         made = await identity.create(kube, mac.name, expires=timedelta(hours=1))
         way_in = kubeconfig.render(mac.name, made.token, server=found.server, trust=found.trust)
         mac.kubeconfig.touch(mode=0o600)
         mac.kubeconfig.write_text(way_in.reveal())
         mac.authority.write_text(found.trust.authorities or "")
-        stage = Stage(pen, mac, kube)
+        stage = Stage(process_folder, mac, kube)
         try:
             yield stage
         finally:

@@ -1,4 +1,4 @@
-"""Measuring both servers in turns, so that the machine's moods hit both, and taking the median of the rounds."""
+"""Measures both servers in turns, so that fluctuations of the machine affect both, and takes the median of the rounds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bench.apiserver.servers import Server
 
 SETTLING_SECONDS = 3.0
 
-Say = Callable[[str], None]
+PrintProgress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class Rates:
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
-    """What a server costs apart from load."""
+class Footprint:
+    """Start-up time and idle memory of a server."""
 
     first_start_seconds: float
     next_start_seconds: float
@@ -72,15 +72,15 @@ def compare(
 
 
 def measured(measure: Measure, server: Server, *, protocol: str, seconds: float) -> Outcome:
-    """Run one measure on one server; a failure says on which."""
+    """Run one measure on one server; a failure names the server."""
     try:
         return measure.run(server.access(), protocol=protocol, seconds=seconds)
     except LoadFailed as failure:
         raise LoadFailed(f"{server.name} over {protocol}: {failure}") from failure
 
 
-def live(fresh: Sequence[Server], kept: Server, *, rounds: int) -> Life:
-    """Start a server on empty folders and again on the kept one, and leave that one running, idle and filled later."""
+def measure_footprint(fresh: Sequence[Server], kept: Server, *, rounds: int) -> Footprint:
+    """Measure starts on empty folders and on the data of `kept`, which is left running."""
     first = [timed_start_and_stop(server) for server in fresh]
     first.append(kept.start())
     again = []
@@ -88,7 +88,7 @@ def live(fresh: Sequence[Server], kept: Server, *, rounds: int) -> Life:
         kept.stop()
         again.append(kept.start())
     time.sleep(SETTLING_SECONDS)
-    return Life(statistics.median(first), statistics.median(again), kept.resident_bytes())
+    return Footprint(statistics.median(first), statistics.median(again), kept.resident_bytes())
 
 
 def timed_start_and_stop(server: Server) -> float:
@@ -99,22 +99,22 @@ def timed_start_and_stop(server: Server) -> float:
 
 
 def disk_sync_ms(folder: Path, *, tries: int = 50) -> float:
-    """Return how long this disk takes to make a small append durable: no durable write is faster."""
+    """Return the time of a small durable append on this disk, a lower bound of any durable write."""
     took = []
     descriptor = os.open(folder / "sync-probe", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         for _ in range(tries):
-            began = time.perf_counter()
+            started = time.perf_counter()
             os.write(descriptor, bytes(4096))
             os.fsync(descriptor)
-            took.append((time.perf_counter() - began) * 1000)
+            took.append((time.perf_counter() - started) * 1000)
     finally:
         os.close(descriptor)
     return statistics.median(took)
 
 
-def fill(servers: Sequence[Server], say: Say) -> None:
-    """Give every server the same objects."""
+def fill(servers: Sequence[Server], print_progress: PrintProgress) -> None:
+    """Create the same objects on every server."""
     for server in servers:
-        say(f"filling {server.name}")
+        print_progress(f"filling {server.name}")
         load.fill(server.access())

@@ -1,6 +1,6 @@
-"""Calling the load generator: one measure against one server, as numbers.
+"""Runs the load generator: one measure against one server.
 
-A measure with a single failed request is no measure: it raises.
+A single failed request invalidates a measure and raises.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ CONFIG_MAPS = 64
 
 
 class LoadFailed(Exception):
-    """The load generator or the server refused; the message says what."""
+    """The load generator or the server refused; the message contains the reason."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What one measure gave: rate per second, and latencies in milliseconds."""
+    """The result of one measure: rate per second, and latencies in milliseconds."""
 
     rate: float
     p50_ms: float
@@ -45,14 +45,14 @@ class Measure:
     longer: float = 1
 
     def run(self, access: Sequence[str], *, protocol: str, seconds: float) -> Outcome:
-        """Put the load on a server and return what came out; slow work takes longer to be counted."""
+        """Put the load on a server and return the result; slow work is measured longer."""
         seconds *= self.longer
         load = ["-clients", str(self.clients), "-protocol", protocol, "-duration", f"{seconds}s"]
         objects = ["-objects", str(CONFIG_MAPS)]
-        told = generate(self.work, [*access, *load, *objects, *self.flags], seconds=seconds)
-        outcome = msgspec.json.decode(told, type=Outcome)
+        output = generate(self.work, [*access, *load, *objects, *self.flags], seconds=seconds)
+        outcome = msgspec.json.decode(output, type=Outcome)
         if outcome.errors or not outcome.count:
-            problem = outcome.first_error or "nothing was done"
+            problem = outcome.first_error or "no request completed"
             raise LoadFailed(f"{self.title}: {outcome.errors} errors: {problem}")
         return outcome
 

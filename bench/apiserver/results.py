@@ -1,4 +1,4 @@
-"""What the benchmark found: figures, ratios of ours to theirs, and the goals these are held to."""
+"""The measurements of the benchmark, the ratios of ours to theirs, and the goals."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bench.apiserver.comparison import Life, Rates
+from bench.apiserver.comparison import Footprint, Rates
 from bench.report import Report
 
 OURS, THEIRS = "bramley", "kubernetes"
-# Our server as it starts by default; it is not put under load, because the rival has no controllers beside it either.
+# Our server with its default of controllers; not put under load, because the other server runs without controllers.
 WHOLE = "bramley with controllers"
 _WHOLE = ", with controllers"
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A ratio of ours to theirs that we want at least, or at most."""
+    """A lower or upper bound of a ratio of ours to theirs."""
 
     ratio: str
     at_least: float | None = None
     at_most: float | None = None
 
     def met_by(self, value: float) -> bool:
-        """Tell whether a ratio meets the goal."""
+        """Return whether a ratio meets the goal."""
         above = self.at_least is None or value >= self.at_least
         return above and (self.at_most is None or value <= self.at_most)
 
@@ -46,11 +46,11 @@ GOALS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """All figures of one run, by server's name."""
+class Measurements:
+    """All measurements of one run, by server name."""
 
     rates: Mapping[str, Mapping[str, Rates]]
-    lives: Mapping[str, Life]
+    footprints: Mapping[str, Footprint]
     loaded_bytes: Mapping[str, int]
     disk_sync_ms: float
 
@@ -62,22 +62,22 @@ class Found:
         return {title: round(ours / theirs, 3) for title, (ours, theirs) in pairs.items()}
 
     def costs(self) -> dict[str, dict[str, float]]:
-        """Return what is better when smaller: memory in MB and seconds, by title and server."""
+        """Return memory in MB and seconds, which are better when smaller, by title and server."""
         loaded = {name: size / 1e6 for name, size in self.loaded_bytes.items()}
-        bare, whole = self._lives_of(OURS), self._lives_of(WHOLE)
+        bare, whole = self._footprints_of(OURS), self._footprints_of(WHOLE)
         also = {f"{title}{_WHOLE}": costs for title, costs in whole.items()}
         return {**bare, "RSS after load": loaded, **also}
 
-    def _lives_of(self, name: str) -> dict[str, dict[str, float]]:
-        pair = {OURS: self.lives[name], THEIRS: self.lives[THEIRS]}.items()
+    def _footprints_of(self, name: str) -> dict[str, dict[str, float]]:
+        pair = {OURS: self.footprints[name], THEIRS: self.footprints[THEIRS]}.items()
         return {
-            "RSS idle": {server: life.idle_bytes / 1e6 for server, life in pair},
-            "first start": {server: life.first_start_seconds for server, life in pair},
-            "next start": {server: life.next_start_seconds for server, life in pair},
+            "RSS idle": {server: footprint.idle_bytes / 1e6 for server, footprint in pair},
+            "first start": {server: footprint.first_start_seconds for server, footprint in pair},
+            "next start": {server: footprint.next_start_seconds for server, footprint in pair},
         }
 
     def report(self) -> Report:
-        """Return the figures with the goals and what became of them."""
+        """Return the report with ratios and goals."""
         ratios = self.ratios()
         return Report(
             bench="apiserver",
@@ -101,27 +101,27 @@ class Found:
     def rows(self) -> Iterator[tuple[str, ...]]:
         """Return the table's rows: what, ours, theirs, ratio, goal, met."""
         ratios, goals = self.ratios(), {goal.ratio: goal for goal in GOALS}
-        told = {
-            title: (told_rates(by[OURS]), told_rates(by[THEIRS]))
+        texts = {
+            title: (format_rates(by[OURS]), format_rates(by[THEIRS]))
             for title, by in self.rates.items()
         }
         for title, costs in self.costs().items():
-            told[title] = (told_cost(title, costs[OURS]), told_cost(title, costs[THEIRS]))
-        for title, (ours, theirs) in told.items():
+            texts[title] = (format_cost(title, costs[OURS]), format_cost(title, costs[THEIRS]))
+        for title, (ours, theirs) in texts.items():
             goal = goals.get(title)
             verdict = "" if goal is None else "met" if goal.met_by(ratios[title]) else "MISSED"
             yield title, ours, theirs, f"{ratios[title]:.2f}", str(goal or ""), verdict
 
 
 def rates_of(rates: Rates) -> dict[str, Any]:
-    """Return one measure as numbers, rounded to what they can mean."""
+    """Return one measure as rounded numbers."""
     numbers = {"rate": rates.rate, "p50_ms": rates.p50_ms, "p99_ms": rates.p99_ms}
     rounded = {name: round(value, 2) for name, value in numbers.items()}
     return {**rounded, "protocol": rates.protocol, "restarts": rates.restarts}
 
 
-def told_rates(rates: Rates) -> str:
-    """Return one measure in words."""
+def format_rates(rates: Rates) -> str:
+    """Return one measure as text."""
     protocol = {"http1": "HTTP/1.1", "http2": "HTTP/2"}[rates.protocol]
     digits = 0 if rates.rate >= 100 else 1
     latencies = f"p50 {rates.p50_ms:.1f} ms, p99 {rates.p99_ms:.1f} ms"
@@ -129,6 +129,6 @@ def told_rates(rates: Rates) -> str:
     return f"{rates.rate:,.{digits}f}/s, {latencies} ({protocol}{ended})"
 
 
-def told_cost(title: str, cost: float) -> str:
+def format_cost(title: str, cost: float) -> str:
     """Return a cost with its unit."""
     return f"{cost:.0f} MB" if title.startswith("RSS") else f"{cost:.2f} s"

@@ -10,17 +10,24 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from bench.apiserver import comparison, load, profiling, shortfalls
-from bench.apiserver.comparison import Life
+from bench.apiserver import comparison, load, missed_goals, profiler
+from bench.apiserver.comparison import Footprint
 from bench.apiserver.load import MEASURES, LoadFailed, Measure
-from bench.apiserver.results import Found
-from bench.apiserver.servers import Bramley, Kubernetes, Pen, Server, StartFailed, pen
+from bench.apiserver.results import Measurements
+from bench.apiserver.servers import (
+    Bramley,
+    Kubernetes,
+    ProcessFolder,
+    Server,
+    StartFailed,
+    process_folder,
+)
 from bench.report import Report
 from tools.kube import building
 
 
-def say(line: str) -> None:
-    """Tell how far it is, beside the results."""
+def print_progress(line: str) -> None:
+    """Print progress on standard error."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -39,41 +46,46 @@ def parser() -> argparse.ArgumentParser:
     return options
 
 
-def measure_all(stack: ExitStack, *, rounds: int, seconds: float) -> Found:
-    """Start both servers, measure everything in turns; ours also once more with its controllers, at rest."""
+def measure_all(stack: ExitStack, *, rounds: int, seconds: float) -> Measurements:
+    """Start both servers and measure everything in turns; ours also idle with its controllers."""
     building.ensure(["etcd", "kube-apiserver", "load"])
-    ours, theirs = Bramley(new_pen(stack, "ours")), Kubernetes(new_pen(stack, "theirs"))
+    ours, theirs = (
+        Bramley(new_process_folder(stack, "ours")),
+        Kubernetes(new_process_folder(stack, "theirs")),
+    )
     whole = partial(Bramley, has_controllers=True)
-    beside = whole(new_pen(stack, "whole"))
-    lives: dict[str, Life] = {}
-    for server, spare in ((beside, whole), (ours, Bramley), (theirs, Kubernetes)):
-        say(f"starting {server.name}")
-        fresh: list[Server] = [spare(new_pen(stack, "fresh")) for _ in range(rounds - 1)]
-        lives[server.name] = comparison.live(fresh, server, rounds=rounds)
-    beside.stop()
+    with_controllers = whole(new_process_folder(stack, "whole"))
+    footprints: dict[str, Footprint] = {}
+    for server, spare in ((with_controllers, whole), (ours, Bramley), (theirs, Kubernetes)):
+        print_progress(f"starting {server.name}")
+        fresh: list[Server] = [spare(new_process_folder(stack, "fresh")) for _ in range(rounds - 1)]
+        footprints[server.name] = comparison.measure_footprint(fresh, server, rounds=rounds)
+    with_controllers.stop()
     servers: list[Server] = [ours, theirs]
-    comparison.fill(servers, say)
+    comparison.fill(servers, print_progress)
     rates = {}
     for measure in MEASURES:
-        say(f"measuring {measure.title}")
+        print_progress(f"measuring {measure.title}")
         rates[measure.title] = comparison.compare(measure, servers, rounds=rounds, seconds=seconds)
     loaded = {server.name: server.resident_bytes() for server in servers}
-    return Found(rates, lives, loaded, comparison.disk_sync_ms(ours.pen.folder))
+    return Measurements(
+        rates, footprints, loaded, comparison.disk_sync_ms(ours.process_folder.folder)
+    )
 
 
-def new_pen(stack: ExitStack, purpose: str) -> Pen:
+def new_process_folder(stack: ExitStack, purpose: str) -> ProcessFolder:
     """Return a folder for one server that lasts as long as the run."""
-    return stack.enter_context(pen(purpose))
+    return stack.enter_context(process_folder(purpose))
 
 
 def profile(work: str, *, seconds: float) -> list[str]:
-    """Run one load against our server under the profiler and return the costliest functions."""
+    """Run one load against our server under the profiler and return the most expensive functions."""
     building.ensure(["load"])
     # Without a warm-up, so that every request the profiler sees is counted.
     measure = replace(busiest(work), flags=(*busiest(work).flags, "-warmup", "0s"))
-    with pen("profile") as folder:
+    with process_folder("profile") as folder:
         figures = folder.folder / "profile"
-        wrapper = ["-P", str(Path(profiling.__file__)), str(figures)]
+        wrapper = ["-P", str(Path(profiler.__file__)), str(figures)]
         idle = Bramley(folder)
         idle.start()
         load.fill(idle.access())
@@ -83,7 +95,7 @@ def profile(work: str, *, seconds: float) -> list[str]:
         outcome = measure.run(profiled.access(), protocol="http1", seconds=seconds)
         profiled.stop()
         title = f"{measure.title}: {outcome.rate:,.0f}/s under the profiler"
-        return [title, *profiling.lines(profiling.top(figures, requests=outcome.count))]
+        return [title, *profiler.lines(profiler.top(figures, requests=outcome.count))]
 
 
 def busiest(work: str) -> Measure:
@@ -92,25 +104,25 @@ def busiest(work: str) -> Measure:
 
 
 def run(arguments: Sequence[str]) -> Report | None:
-    """Run the benchmark and return what it found, or print a profile and return nothing."""
-    chosen = parser().parse_args(arguments)
-    if chosen.profile:
-        print("\n".join(profile(chosen.profile, seconds=chosen.seconds)))
+    """Run the benchmark and return its report, or print a profile and return None."""
+    options = parser().parse_args(arguments)
+    if options.profile:
+        print("\n".join(profile(options.profile, seconds=options.seconds)))
         return None
     with ExitStack() as stack:
-        report = measure_all(stack, rounds=chosen.rounds, seconds=chosen.seconds).report()
-    explain(report, seconds=chosen.seconds)
+        report = measure_all(stack, rounds=options.rounds, seconds=options.seconds).report()
+    explain(report, seconds=options.seconds)
     return report
 
 
 def explain(report: Report, *, seconds: float) -> None:
-    """Print the profiles of what fell short."""
+    """Print the profiles of missed goals."""
     missed = [title for title, met in report.met.items() if not met]
     works = {measure.title: measure.work for measure in MEASURES}
     take = partial(profile, seconds=seconds)
     try:
-        for line in shortfalls.explain(missed, works=works, profile=take):
+        for line in missed_goals.explain(missed, works=works, profile=take):
             print(line)
     except (LoadFailed, StartFailed, OSError) as failure:
-        # The figures were found and must not be lost with their explanation.
-        print(f"What fell short cannot be explained: {failure}")
+        # A failed profile must not lose the report.
+        print(f"Cannot profile the missed goals: {failure}")

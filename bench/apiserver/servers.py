@@ -1,6 +1,6 @@
-"""The two servers under test, started, watched over and stopped alike: Bramley's, and kube-apiserver on etcd.
+"""The two servers under test: Bramley's, and kube-apiserver on etcd.
 
-Each lives in an instance folder of `tools.kube`, whose watchdog stops it if the benchmark is killed. The folder is in the
+Each runs in an instance folder of `tools.kube`, whose watchdog stops it if the benchmark is killed. The folder is in the
 user's cache: under /tmp, which is often memory, durable writes would cost nothing.
 """
 
@@ -26,7 +26,7 @@ from tools.kube.flags import Options, Ports
 from tools.kube.instance import Instance, Written, fresh_name
 from tools.kube.processes import ProcessRecord
 
-PATIENCE = 120.0
+START_TIMEOUT_SECONDS = 120.0
 BARE = Options(controller_manager=False, scheduler=False)
 NO_PORTS = Ports(0, 0, 0)
 
@@ -40,7 +40,7 @@ class Server(Protocol):
 
     @property
     def name(self) -> str:
-        """Return what it is called in the figures."""
+        """Return its name in the results."""
         ...
 
     @property
@@ -66,8 +66,8 @@ class Server(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Pen:
-    """A folder and the processes that run in it, written down for the watchdog."""
+class ProcessFolder:
+    """A folder and the processes that run in it, recorded for the watchdog."""
 
     instance: Instance
 
@@ -87,7 +87,7 @@ class Pen:
         return record
 
     def records(self) -> tuple[ProcessRecord, ...]:
-        """Return what was started."""
+        """Return the started processes."""
         written = self.instance.read()
         return written.processes if written else ()
 
@@ -101,65 +101,74 @@ class Pen:
 
 
 @contextmanager
-def pen(purpose: str) -> Iterator[Pen]:
-    """Make a pen that is gone when the block ends, and also when this process is killed."""
+def process_folder(purpose: str) -> Iterator[ProcessFolder]:
+    """Create a folder for processes; both are gone when the context ends, also when this process is killed."""
     instance = Instance.named(fresh_name(f"bench-{purpose}"))
     instance.folder.mkdir(mode=0o700, parents=True)
     with control_plane.watched(instance):
         try:
-            yield Pen(instance)
+            yield ProcessFolder(instance)
         finally:
             control_plane.down(instance)
 
 
 class Bramley:
-    """The embedded server: one process, HTTP/1.1, a bearer token; without controllers, because the rival has none either."""
+    """The embedded server: one process, HTTP/1.1, a bearer token; without controllers, because the other server has none either."""
 
     protocols = ("http1",)
 
     def __init__(
-        self, pen: Pen, *, wrapped_by: Sequence[str] = (), has_controllers: bool = False
+        self,
+        process_folder: ProcessFolder,
+        *,
+        wrapped_by: Sequence[str] = (),
+        has_controllers: bool = False,
     ) -> None:
         self.name = "bramley with controllers" if has_controllers else "bramley"
         self.flags = () if has_controllers else ("--no-controllers",)
-        self.pen = pen
+        self.process_folder = process_folder
         self.wrapped_by = wrapped_by
         self.port = 0
 
     def start(self) -> float:
         """Start `bramley apiserver` and wait for it."""
         (self.port,) = control_plane.free_ports(1)
-        began = time.perf_counter()
-        record = self.pen.run("bramley", [*self.command(), *self.arguments()], env=quiet())
+        started = time.perf_counter()
+        record = self.process_folder.run(
+            "bramley", [*self.command(), *self.arguments()], env=quiet()
+        )
         ready = responds(self.port, probe.serving_only_context())
         wait_for(ready, record)
-        return time.perf_counter() - began
+        return time.perf_counter() - started
 
     def command(self) -> list[str]:
-        """Return what runs the command line: the installed script, or a profiler around it."""
+        """Return the command: the installed script, or a profiler around it."""
         script = str(Path(sys.executable).parent / "bramley")
         return [sys.executable, *self.wrapped_by] if self.wrapped_by else [script]
 
     def arguments(self) -> list[str]:
         """Return the arguments after the program."""
-        folder = self.pen.folder
+        folder = self.process_folder.folder
         listen = ["--listen", f"127.0.0.1:{self.port}"]
         kubeconfig = ["--kubeconfig-out", str(folder / "kubeconfig")]
         return ["apiserver", "--data-dir", str(folder / "data"), *listen, *kubeconfig, *self.flags]
 
     def stop(self) -> None:
         """Stop it."""
-        self.pen.stop()
+        self.process_folder.stop()
 
     def resident_bytes(self) -> int:
         """Return its memory."""
-        return self.pen.resident_bytes()
+        return self.process_folder.resident_bytes()
 
     def access(self) -> list[str]:
-        """Take authority and token from the kubeconfig that it wrote."""
-        config: Any = yaml.safe_load((self.pen.folder / "kubeconfig").read_text())
+        """Return the flags with authority and token of the kubeconfig that it wrote."""
+        config: Any = yaml.safe_load((self.process_folder.folder / "kubeconfig").read_text())
         cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
-        authority, token = self.pen.folder / "ca.crt", self.pen.folder / "token"
+        authority, token = (
+            self.process_folder.folder / "ca.crt",
+            self.process_folder.folder / "token",
+        )
         authority.write_bytes(base64.b64decode(cluster["certificate-authority-data"]))
         write_private(token, user["token"].encode())
         return ["-server", cluster["server"], "-ca", str(authority), "-token-file", str(token)]
@@ -171,38 +180,38 @@ class Kubernetes:
     name = "kubernetes"
     protocols = ("http1", "http2")
 
-    def __init__(self, pen: Pen) -> None:
-        self.pen = pen
+    def __init__(self, process_folder: ProcessFolder) -> None:
+        self.process_folder = process_folder
         self.ports = NO_PORTS
 
     def start(self) -> float:
         """Start etcd and, as soon as it listens, kube-apiserver, and wait for it."""
-        folder = self.pen.folder
+        folder = self.process_folder.folder
         certificates.ensure(folder / "pki")
         context = probe.admin_context(folder / "pki")
         self.ports = Ports(*control_plane.free_ports(3))
         (folder / flags.ETCD_SOCKET).unlink(missing_ok=True)
-        began = time.perf_counter()
+        started = time.perf_counter()
         wait_for((folder / flags.ETCD_SOCKET).is_socket, self.run("etcd"))
         wait_for(responds(self.ports.apiserver, context), self.run("kube-apiserver"))
-        return time.perf_counter() - began
+        return time.perf_counter() - started
 
     def run(self, server: str) -> ProcessRecord:
         """Start one of its servers."""
         arguments = flags.command_line(server, BARE, self.ports)
-        return self.pen.run(server, [str(programs.path_of(server)), *arguments])
+        return self.process_folder.run(server, [str(programs.path_of(server)), *arguments])
 
     def stop(self) -> None:
         """Stop both."""
-        self.pen.stop()
+        self.process_folder.stop()
 
     def resident_bytes(self) -> int:
         """Return the memory of both."""
-        return self.pen.resident_bytes()
+        return self.process_folder.resident_bytes()
 
     def access(self) -> list[str]:
-        """Use the admin's certificate."""
-        pki = self.pen.folder / "pki"
+        """Return the flags with the admin certificate."""
+        pki = self.process_folder.folder / "pki"
         files = ["-ca", str(pki / "ca.crt"), "-cert", str(pki / "admin.crt")]
         server = f"https://127.0.0.1:{self.ports.apiserver}"
         return ["-server", server, *files, "-key", str(pki / "admin.key")]
@@ -214,13 +223,13 @@ def quiet() -> dict[str, str]:
 
 
 def responds(port: int, context: ssl.SSLContext) -> Callable[[], bool]:
-    """Return the question whether the server on a port says that it is ready."""
+    """Return a predicate: whether the server on a port is ready."""
     return lambda: probe.get(port, "/readyz", context)[0] == 200
 
 
 def wait_for(ready: Callable[[], bool], record: ProcessRecord) -> None:
-    """Ask every few milliseconds until the answer is yes."""
-    deadline = time.monotonic() + PATIENCE
+    """Poll every few milliseconds until a predicate holds."""
+    deadline = time.monotonic() + START_TIMEOUT_SECONDS
     while not ready():
         if not processes.is_running(record) or time.monotonic() > deadline:
             raise StartFailed(f"{record.name} did not start:\n{processes.tail(record.log)}")

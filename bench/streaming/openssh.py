@@ -12,7 +12,7 @@ from pathlib import Path
 
 import asyncssh
 
-from bench.apiserver.servers import Pen, StartFailed
+from bench.apiserver.servers import ProcessFolder, StartFailed
 from bench.streaming.artifacts import Staged
 from tools.kube import control_plane
 
@@ -76,15 +76,15 @@ async def _timed(*argv: str) -> float:
     return time.perf_counter() - began
 
 
-async def serve(pen: Pen, staged: Staged) -> Sshd:
+async def serve(process_folder: ProcessFolder, staged: Staged) -> Sshd:
     """Start a server that ends with the pen."""
     (port,) = control_plane.free_ports(1)
-    home = pen.folder / "sshd"
+    home = process_folder.folder / "sshd"
     _lay_out(home, staged, port)
     program = shutil.which("sshd", path=_PATH)
     if program is None:
         raise StartFailed("sshd is not there; on Debian: apt-get install openssh-server")
-    record = pen.run("sshd", [*_alone(), program, "-D", "-e", "-f", str(home / "sshd_config")])
+    record = process_folder.run("sshd", [*_alone(), program, "-D", "-e", "-f", str(home / "sshd_config")])
     await _until_it_answers(port, record.log)
     return Sshd(staged, port, home)
 

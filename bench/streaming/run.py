@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from bench.apiserver.servers import Pen, pen
+from bench.apiserver.servers import ProcessFolder, process_folder
 from bench.report import Report
 from bench.streaming import measuring, memory, openssh
 from bench.streaming.artifacts import MEGABYTE, SIZES, Staged, stage
@@ -122,24 +122,24 @@ def run(arguments: Sequence[str]) -> Report:
         action="store_true",
         help="let everything here go before all else on this machine, as if that were idle; needs root",
     )
-    chosen = options.parse_args(arguments)
+    options = options.parse_args(arguments)
     if not memory.is_told():
         options.error("it reads memory from Linux's /proc, which is not here")
-    if chosen.undisturbed:
+    if options.undisturbed:
         # Whatever is started inherits it: managers, receivers, sshd and scp.
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
-    with pen("streaming") as folder:
-        return asyncio.run(_measure(folder, chosen)).report()
+    with process_folder("streaming") as folder:
+        return asyncio.run(_measure(folder, options)).report()
 
 
-async def _measure(folder: Pen, chosen: argparse.Namespace) -> Found:
-    shrunk = QUICK if chosen.quick else 1
+async def _measure(folder: ProcessFolder, options: argparse.Namespace) -> Found:
+    shrunk = QUICK if options.quick else 1
     staged = stage(folder.folder, shrunk=shrunk)
     held_at = max(SIZES.values()) // shrunk // HELD_SHARE
     ours = []
-    for hosts in QUICK_HOSTS if chosen.quick else HOSTS:
+    for hosts in QUICK_HOSTS if options.quick else HOSTS:
         say(f"bringing {staged.size / MEGABYTE:.0f} MB to {_hosts(hosts)}")
-        is_whole = chosen.whole or hosts <= FEW
+        is_whole = options.whole or hosts <= FEW
         ours.append(await measuring.hold(staged, hosts, held_at=held_at, is_whole=is_whole))
     old = []
     for hosts in (1, FEW):
@@ -147,12 +147,12 @@ async def _measure(folder: Pen, chosen: argparse.Namespace) -> Found:
         old.append(
             await measuring.hold(staged, hosts, held_at=held_at, is_whole=False, the_old_way=True)
         )
-    races = await _race(folder, staged, chosen.rounds)
-    load, undisturbed = os.getloadavg()[0], chosen.undisturbed
+    races = await _race(folder, staged, options.rounds)
+    load, undisturbed = os.getloadavg()[0], options.undisturbed
     return Found(ours, old, races, staged.size, load, is_undisturbed=undisturbed)
 
 
-async def _race(folder: Pen, staged: Staged, rounds: int) -> list[Race]:
+async def _race(folder: ProcessFolder, staged: Staged, rounds: int) -> list[Race]:
     sshd = await openssh.serve(folder, staged)
     races = []
     for number in range(rounds):

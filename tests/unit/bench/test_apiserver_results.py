@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from bench.apiserver import profiling, shortfalls
-from bench.apiserver.comparison import Life, Rates, better, compare, median_of
+from bench.apiserver import missed_goals, profiler
+from bench.apiserver.comparison import Footprint, Rates, better, compare, median_of
 from bench.apiserver.load import Measure, Outcome
-from bench.apiserver.results import GOALS, Found, Goal, told_rates
+from bench.apiserver.results import GOALS, Goal, Measurements, format_rates
 from bench.apiserver.run import busiest
 from bench.report import Report
 
@@ -16,7 +16,9 @@ def an_outcome(rate: float) -> Outcome:
     return Outcome(rate=rate, p50_ms=1000 / rate, p99_ms=2000 / rate, count=1)
 
 
-def a_find(*, patch: float = 30, get: float = 20, memory: int = 10, start: float = 0.1) -> Found:
+def a_find(
+    *, patch: float = 30, get: float = 20, memory: int = 10, start: float = 0.1
+) -> Measurements:
     def rates(ours: float) -> dict[str, Rates]:
         return {
             "bramley": Rates(ours, 1.0, 2.0, "http1"),
@@ -24,11 +26,11 @@ def a_find(*, patch: float = 30, get: float = 20, memory: int = 10, start: float
         }
 
     measured = {"PATCH, 1 client": patch, "PATCH, 64 clients": patch, "GET, 64 clients": get}
-    ours, theirs = Life(start, start, memory * 10**6), Life(1.0, 1.0, 40 * 10**6)
-    whole = Life(2 * start, 2 * start, memory * 10**6)
-    return Found(
+    ours, theirs = Footprint(start, start, memory * 10**6), Footprint(1.0, 1.0, 40 * 10**6)
+    whole = Footprint(2 * start, 2 * start, memory * 10**6)
+    return Measurements(
         rates={title: rates(rate) for title, rate in measured.items()},
-        lives={"bramley": ours, "bramley with controllers": whole, "kubernetes": theirs},
+        footprints={"bramley": ours, "bramley with controllers": whole, "kubernetes": theirs},
         loaded_bytes={"bramley": 20 * 10**6, "kubernetes": 80 * 10**6},
         disk_sync_ms=0.5,
     )
@@ -47,7 +49,7 @@ def test_a_server_is_measured_by_its_better_protocol() -> None:
 
 
 class Recorder:
-    """A server that only says who it is."""
+    """A fake server with a name and protocols."""
 
     def __init__(self, name: str, *protocols: str) -> None:
         self.name = name
@@ -66,10 +68,10 @@ class Recorder:
 
 
 def test_rounds_take_turns_and_change_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, str]] = []
+    runs: list[tuple[str, str]] = []
 
     def run(_measure: Measure, access: list[str], *, protocol: str, seconds: float) -> Outcome:
-        asked.append((access[0], protocol))
+        runs.append((access[0], protocol))
         return an_outcome(seconds)
 
     monkeypatch.setattr(Measure, "run", run)
@@ -78,7 +80,7 @@ def test_rounds_take_turns_and_change_their_order(monkeypatch: pytest.MonkeyPatc
     compare(Measure("m", "get", 1), servers, rounds=2, seconds=1)
 
     first = [("a", "http1"), ("b", "http1"), ("b", "http2")]
-    assert asked == [*first, *first[::-1]]
+    assert runs == [*first, *first[::-1]]
 
 
 def test_goals_are_met_at_their_bound_and_missed_beyond() -> None:
@@ -88,7 +90,7 @@ def test_goals_are_met_at_their_bound_and_missed_beyond() -> None:
     assert not Goal("x", at_most=0.25).met_by(0.26)
 
 
-def test_the_report_says_ratios_goals_and_whether_each_is_met() -> None:
+def test_the_report_has_ratios_goals_and_whether_each_is_met() -> None:
     report = a_find(get=19).report()
 
     assert report.ratios["PATCH, 64 clients"] == 3.0
@@ -107,7 +109,7 @@ def test_memory_and_start_are_held_to_the_goals_with_controllers_too() -> None:
     assert report.met["first start, with controllers"] is False
 
 
-def test_the_table_tells_the_protocol_the_unit_and_the_verdict() -> None:
+def test_the_table_shows_the_protocol_the_unit_and_the_verdict() -> None:
     rows = {row[0]: row[1:] for row in a_find(memory=11).rows()}
 
     assert rows["PATCH, 1 client"] == (
@@ -125,9 +127,9 @@ def test_a_profile_is_taken_under_the_heaviest_load_of_its_kind() -> None:
     assert busiest("patch").clients == 64
 
 
-def test_profiled_functions_are_told_with_module_and_package() -> None:
+def test_profiled_functions_are_listed_with_module_and_package() -> None:
     assert (
-        profiling.short("/x/site-packages/uvicorn/protocols/http.py") == "uvicorn/protocols/http.py"
+        profiler.short("/x/site-packages/uvicorn/protocols/http.py") == "uvicorn/protocols/http.py"
     )
 
 
@@ -143,32 +145,32 @@ def test_the_last_line_is_json_and_the_table_is_markdown() -> None:
     assert line["met"] is False
 
 
-def test_watches_that_a_server_ended_are_told() -> None:
+def test_watches_that_a_server_ended_are_counted() -> None:
     ended = Outcome(rate=10, p50_ms=1, p99_ms=2, count=1, restarts=3)
 
     rates = median_of([ended, ended, an_outcome(10)], "http2")
 
     assert rates.restarts == 6
-    assert told_rates(rates).endswith("(HTTP/2, 6 watches ended)")
+    assert format_rates(rates).endswith("(HTTP/2, 6 watches ended)")
 
 
 def test_every_missed_load_is_profiled_once_and_a_slow_start_by_its_imports() -> None:
     works = {"PATCH, 1 client": "patch", "PATCH, 64 clients": "patch", "GET, 64 clients": "get"}
 
-    told = list(
-        shortfalls.explain(
+    lines = list(
+        missed_goals.explain(
             ["PATCH, 1 client", "PATCH, 64 clients", "next start"],
             works=works,
             profile=lambda work: [f"profile of {work}"],
         )
     )
 
-    assert told[0] == "profile of patch"
-    assert told[1].startswith("Modules that take longest")
-    assert any("bramley.app.apiserver" in line for line in told[2:])
+    assert lines[0] == "profile of patch"
+    assert lines[1].startswith("Modules that take longest")
+    assert any("bramley.app.apiserver" in line for line in lines[2:])
 
 
 def test_the_slowest_imports_come_first() -> None:
-    told = "import time: self [us] | cumulative | x\nimport time:  1 |  20 | a\nimport time:  5 |  3000 |   b.c\n"
+    lines = "import time: self [us] | cumulative | x\nimport time:  1 |  20 | a\nimport time:  5 |  3000 |   b.c\n"
 
-    assert list(shortfalls.slowest_imports(told)) == ["     3.0 ms  b.c", "     0.0 ms  a"]
+    assert list(missed_goals.slowest_imports(lines)) == ["     3.0 ms  b.c", "     0.0 ms  a"]

@@ -9,7 +9,7 @@ from bench.__main__ import BENCHES
 from bench.report import Report
 
 
-def test_page_tells_ratios_goals_verdicts_day_and_versions() -> None:
+def test_page_has_ratios_goals_verdicts_day_and_versions() -> None:
     goals = {"fast": "≥ 2", "small": "≤ 1"}
     met = {"fast": True, "small": False}
     ratios = {"fast": 3.0, "small": 1.5, "other": 0.125}
@@ -24,20 +24,20 @@ def test_page_tells_ratios_goals_verdicts_day_and_versions() -> None:
     assert "9.87" not in page
 
 
-def test_every_table_says_what_its_numbers_are() -> None:
+def test_every_table_has_an_explanation() -> None:
     reports = [Report(name, (), [], {}, {}, {}, {}) for name in BENCHES]
 
     page = results.document(reports, date(2026, 11, 15), {})
 
-    assert all(f"## {name}\n\n{results.COMPARED[name]}\n\n| what" in page for name in BENCHES)
+    assert all(f"## {name}\n\n{results.EXPLANATIONS[name]}\n\n| what" in page for name in BENCHES)
 
 
-def test_versions_name_us_and_every_rival() -> None:
+def test_versions_include_ours_and_every_competitor() -> None:
     assert {"python", "bramley", "kopf", "lightkube", "kube-apiserver", "etcd"} <= set(
         results.versions()
     )
 
 
-def test_a_rival_that_is_not_pinned_is_an_error() -> None:
+def test_an_unpinned_package_is_an_error() -> None:
     with pytest.raises(LookupError, match="kopf"):
         results.pinned("lightkube==1.0\n", "kopf")

@@ -1,7 +1,7 @@
-"""Where Bramley's server spends its time under a load: the server run under cProfile, and the list of the costliest functions.
+"""Profiles Bramley's server under load with cProfile, and lists the most expensive functions.
 
-Run as a program it is the wrapper around `bramley`: the first argument is the file for the figures, the rest is Bramley's.
-The profiler makes small Python functions look dearer than they are: read the order and the counts, not the sums.
+Run as a program, it wraps `bramley`: the first argument is the file for the profile, the others are those of `bramley`. cProfile
+overestimates small Python functions: trust the order and the counts, not the sums.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SHOWN = 30
 
 
 def top(file: Path, *, requests: int, shown: int = SHOWN) -> Iterator[Row]:
-    """Return the costliest functions: name, calls, own and total microseconds, each per request."""
+    """Return the most expensive functions: name, calls, own and total microseconds, each per request."""
     # pstats keeps (file, line, name) -> (primitive calls, calls, own seconds, total seconds, callers).
     stats = pstats.Stats(str(file)).stats  # type: ignore[attr-defined]
     costliest = sorted(stats.items(), key=lambda item: -item[1][2])[:shown]
@@ -28,7 +28,7 @@ def top(file: Path, *, requests: int, shown: int = SHOWN) -> Iterator[Row]:
 
 
 def short(path: str) -> str:
-    """Return the end of a path that tells a package's module."""
+    """Return the last parts of a path, with package and module."""
     return "/".join(Path(path).parts[-3:])
 
 
@@ -40,11 +40,11 @@ def lines(rows: Iterator[Row]) -> Iterator[str]:
 
 
 def main() -> None:
-    """Run Bramley's command line under the profiler until it is asked to stop."""
+    """Run Bramley's command line under the profiler until SIGTERM."""
     from bramley.cli.main import main as bramley
 
     file, sys.argv = Path(sys.argv[1]), ["bramley", *sys.argv[2:]]
-    # uvicorn raises the signal again once it has stopped; by default that would end us before the figures are written.
+    # uvicorn raises the signal again after it has stopped; its default action would end the process without a profile.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     profile = cProfile.Profile()
     try:

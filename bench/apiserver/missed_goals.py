@@ -1,4 +1,4 @@
-"""Why a goal was missed: for each, where our server's time goes, so that a figure never stands alone."""
+"""Profiles for missed goals: where our server spends its time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-START = "import bramley.cli.main, bramley.app.apiserver"
+START = "import bramley.app.apiserver; from bramley.cli import main; main.command_line()"
 SHOWN = 20
 
 Profile = Callable[[str], Iterable[str]]
@@ -19,7 +19,7 @@ def works_of(missed: Iterable[str], works: Mapping[str, str]) -> list[str]:
 
 
 def explain(missed: Iterable[str], *, works: Mapping[str, str], profile: Profile) -> Iterator[str]:
-    """Return the lines that explain the missed goals."""
+    """Return the profiles of the missed goals."""
     missed = list(missed)
     for work in works_of(missed, works):
         yield from profile(work)
@@ -29,14 +29,14 @@ def explain(missed: Iterable[str], *, works: Mapping[str, str], profile: Profile
 
 
 def import_times() -> str:
-    """Return what Python tells about the loading of the server's modules."""
+    """Return Python's report of the import times of the server's modules."""
     command = [sys.executable, "-X", "importtime", "-c", START]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stderr
 
 
-def slowest_imports(told: str) -> Iterator[str]:
+def slowest_imports(report: str) -> Iterator[str]:
     """Return the modules that take longest, in milliseconds."""
-    found = re.findall(r"^import time:\s+\d+ \|\s+(\d+) \|\s+(\S+)$", told, re.MULTILINE)
+    found = re.findall(r"^import time:\s+\d+ \|\s+(\d+) \|\s+(\S+)$", report, re.MULTILINE)
     slowest = sorted(((int(micros), name) for micros, name in found), reverse=True)
     for micros, name in slowest[:SHOWN]:
         yield f"{micros / 1000:8.1f} ms  {name}"
