@@ -1,4 +1,4 @@
-"""The kubeconfig that an agent starts with: server, authority and token in one text that must be kept secret."""
+"""The kubeconfig of an agent: server, authority and token in one secret text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bramley.kube.tls import Trust
 
 
 def render(node: str, token: Secret, *, server: str, trust: Trust) -> Secret:
-    """Return the file's content; without an authority the system's own are trusted."""
+    """Return the file's content; without an authority the system's are trusted."""
     user = agent.service_account(node)
     cluster = {"server": server}
     if trust.authorities:
@@ -30,25 +30,25 @@ def render(node: str, token: Secret, *, server: str, trust: Trust) -> Secret:
         "contexts": [{"name": agent.NAME, "context": {"cluster": agent.NAME, "user": user}}],
         "users": [{"name": user, "user": {"token": token.reveal()}}],
     }
-    # JSON is YAML, and no value can break out of its place.
+    # JSON is YAML, and escapes every value.
     return Secret(msgspec.json.format(msgspec.json.encode(document)).decode() + "\n")
 
 
-def reachable(access: ClientConfig, server: str | None) -> str:
-    """Return the address that the agent shall use: the one given, or the administrator's own."""
-    if not access.trust.verify:
+def server_for_agent(config: ClientConfig, server: str | None) -> str:
+    """Return the server URL for the agent: the given one, or the administrator's own."""
+    if not config.trust.verify:
         raise errors.BadConfiguration(
-            "the kubeconfig trusts any server (insecure-skip-tls-verify); an agent must know its server's authority"
+            "the kubeconfig trusts any server (insecure-skip-tls-verify); use one with a certificate authority"
         )
-    return checked_url(server, "--server") if server else access.server
+    return checked_url(server, "--server") if server else config.server
 
 
 class _Document(msgspec.Struct, rename="kebab"):
     current_context: str = ""
 
 
-def is_ours(content: bytes) -> bool:
-    """Tell whether a file is as `render` writes them, so that replacing it loses nothing of somebody else's."""
+def is_agent_kubeconfig(content: bytes) -> bool:
+    """Return whether a file was written by `render`, so that it may be replaced."""
     try:
         return msgspec.json.decode(content, type=_Document).current_context == agent.NAME
     except msgspec.MsgspecError:

@@ -1,8 +1,8 @@
-"""The agent's rule for writes in the words of a real cluster: a ValidatingAdmissionPolicy and its binding.
+"""The write restrictions of agents for a real cluster: a ValidatingAdmissionPolicy and its binding.
 
-It looks at every write of an agent and refuses what it does not know, so that a right given by mistake changes nothing. It
-knows of other objects only what the caller may do with them: `represent` on a Pod is a right that the agent's own Roles
-give for exactly the Pods on its Node.
+It checks every write of an agent and refuses what it does not list, so that a permission granted by mistake changes nothing.
+A policy cannot read other objects, only the caller's permissions: `represent` on a Pod is a permission that the agent's own
+Roles grant for exactly the Pods on its Node.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from bramley.api.admission import ValidatingAdmissionPolicy, ValidatingAdmission
 from bramley.api.meta import ObjectMeta
 from bramley.api.names import access, agent, finalizers, groups
 
-# What an agent writes at all, as `group/resource/subresource operation`.
+# All writes of an agent, as `group/resource/subresource operation`.
 _WRITES = (
     "/nodes CREATE",
     "/nodes UPDATE",
@@ -81,36 +81,36 @@ def _may_represent(name: str) -> str:
 
 
 def _validations() -> list[tuple[str, str]]:
-    """Return each expression with what is said to an agent that breaks it."""
-    return [*_of_caller(), *_of_names(), *_of_pods(), *_of_events(), *_of_tokens()]
+    """Return each expression with the message for an agent that violates it."""
+    return [*_caller_rules(), *_name_rules(), *_pod_rules(), *_event_rules(), *_token_rules()]
 
 
-def _of_caller() -> list[tuple[str, str]]:
+def _caller_rules() -> list[tuple[str, str]]:
     key, listed = access.TOKEN_NODE, ", ".join(f"'{write}'" for write in _WRITES)
     own = f"request.userInfo.extra['{key}'].all(n, n == variables.node)"
     return [
         (
             f"!('{key}' in request.userInfo.?extra.orValue({{}})) || {own}",
-            "its token is of another node",
+            "its token is bound to another node",
         ),
-        (f"variables.what + ' ' + request.operation in [{listed}]", "an agent has no use for this"),
+        (f"variables.what + ' ' + request.operation in [{listed}]", "agents may not do this"),
     ]
 
 
-def _of_names() -> list[tuple[str, str]]:
+def _name_rules() -> list[tuple[str, str]]:
     return [
         (
             "!variables.named || object != null && object.metadata.name == variables.node",
-            "only the one with the name of its node is its own",
+            "it may access only the one with the name of its node",
         ),
         (
             f"variables.what != 'coordination.k8s.io/leases' || request.namespace == '{_LEASES}'",
-            f"only a lease in {_LEASES} is its own",
+            f"it may access only a lease in {_LEASES}",
         ),
     ]
 
 
-def _of_pods() -> list[tuple[str, str]]:
+def _pod_rules() -> list[tuple[str, str]]:
     kept = {"labels": "{}", "annotations": "{}", "ownerReferences": "[]"}
     return [
         (
@@ -119,20 +119,20 @@ def _of_pods() -> list[tuple[str, str]]:
         ),
         (
             "!variables.isPodChange || object.spec == oldObject.spec",
-            "an agent does not change the spec of a pod",
+            "an agent may not change the spec of a pod",
         ),
         *(
-            (_unchanged(field, empty), f"an agent does not change the {field} of a pod")
+            (_unchanged(field, empty), f"an agent may not change the {field} of a pod")
             for field, empty in kept.items()
         ),
         (
             f"!variables.isPodChange || {_others('object')} == {_others('oldObject')}",
-            "an agent changes no finalizer but its own",
+            "an agent may change only its own finalizer",
         ),
     ]
 
 
-def _of_events() -> list[tuple[str, str]]:
+def _event_rules() -> list[tuple[str, str]]:
     kind, name, place = (_SUBJECT.format(field) for field in ("kind", "name", "namespace"))
     is_inside = f"{place} == request.namespace"
     subjects = [
@@ -143,17 +143,20 @@ def _of_events() -> list[tuple[str, str]]:
     return [
         (
             "!variables.isEvent || oldObject == null || variables.subject == variables.oldSubject",
-            "an event does not change what it is about",
+            "the involved object of an event may not change",
         ),
-        *((_held(field), "an agent's event holds nothing back") for field in _HOLDING),
+        *(
+            (_held(field), "an agent's event may not have finalizers or owners")
+            for field in _HOLDING
+        ),
         (
             " || ".join(["!variables.isEvent", *subjects]),
-            "an agent tells of its own node, lease and pods only",
+            "an agent may record events only about its own node, lease and pods",
         ),
     ]
 
 
-def _of_tokens() -> list[tuple[str, str]]:
+def _token_rules() -> list[tuple[str, str]]:
     version, kind, name, uid = (
         _BOUND.format(field) for field in ("apiVersion", "kind", "name", "uid")
     )
@@ -165,17 +168,17 @@ def _of_tokens() -> list[tuple[str, str]]:
     return [
         (
             f"!variables.isOwnToken || {' && '.join(own)}",
-            "an agent renews its token bound to its own node only",
+            "an agent may renew its token only bound to its own node",
         ),
         (
             f"!variables.isPodToken || {' && '.join(of_pod)}",
-            "an agent mints tokens bound to a pod on its node and its uid only",
+            "an agent may request tokens only bound to a pod on its node and its uid",
         ),
     ]
 
 
 def objects() -> tuple[ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding]:
-    """Return the policy and what puts it in force."""
+    """Return the policy and its binding."""
     metadata = ObjectMeta(name=access.POLICY, labels={access.LABEL: access.LABEL_VALUE})
     binding = {"policyName": access.POLICY, "validationActions": ["Deny"]}
     return (
@@ -208,7 +211,7 @@ def _spec() -> dict[str, Any]:
             {"name": name, "expression": expression} for name, expression in _VARIABLES.items()
         ],
         "validations": [
-            {"expression": expression, "message": told, "reason": "Forbidden"}
-            for expression, told in _validations()
+            {"expression": expression, "message": message, "reason": "Forbidden"}
+            for expression, message in _validations()
         ],
     }

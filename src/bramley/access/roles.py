@@ -1,6 +1,6 @@
-"""The agent's rule for reads in the words of RBAC: one ClusterRole for all agents, and Roles of each agent's own.
+"""The permissions of agents as RBAC rules: one ClusterRole for all agents, and Roles of each agent.
 
-Pure. A right that cannot be tied to a name here (writing Pods, creating things) is tied to the Node by `policy`.
+Pure. What RBAC cannot restrict to a name (writing Pods, creating objects) is restricted to the Node by `policy`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from bramley.access.references import References
+from bramley.access.pod_references import References
 from bramley.api import auth
 from bramley.api.coordination import Lease
 from bramley.api.names import access, agent, groups
@@ -20,7 +20,7 @@ _CHANGE = ["patch", "update"]
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What the Pods of one Node need from one namespace."""
+    """What the Pods of one Node refer to in one namespace."""
 
     pods: frozenset[str] = frozenset()
     accounts: frozenset[str] = frozenset()
@@ -28,7 +28,7 @@ class Needs:
     config_maps: frozenset[str] = frozenset()
 
     def with_pod(self, name: str, references: References) -> Needs:
-        """Return the needs with one Pod more."""
+        """Return the needs including one more Pod."""
         return Needs(
             self.pods | {name},
             self.accounts | {references.service_account},
@@ -38,7 +38,7 @@ class Needs:
 
 
 def needs(pods: Iterable[tuple[str, str, References]]) -> dict[str, Needs]:
-    """Return by namespace what Pods, given as namespace, name and references, need."""
+    """Return the needs of Pods, given as namespace, name and references, by namespace."""
     found: dict[str, Needs] = {}
     for namespace, name, references in pods:
         found[namespace] = found.get(namespace, Needs()).with_pod(name, references)
@@ -69,10 +69,10 @@ def own_node(node: str) -> list[PolicyRule]:
 def in_namespace(node: str, namespace: str, needed: Needs) -> list[PolicyRule]:
     """Return what an agent may do in one namespace."""
     if namespace == access.NAMESPACE:
-        # Only to renew its own token: a Pod there that runs as an agent lends that identity to nobody.
+        # Only to renew its own token: a Pod there must not give its agent the identity of another one.
         own = [agent.service_account(node)]
         return [_rule("", ["serviceaccounts/token"], ["create"], own)]
-    rules = _of_pods(needed)
+    rules = _pod_rules(needed)
     if namespace == groups.NODE_LEASE_NAMESPACE:
         rules.append(_rule(Lease.resource.group, ["leases"], ["get", *_CHANGE], [node]))
         rules.append(_rule(Lease.resource.group, ["leases"], ["create"]))
@@ -80,20 +80,20 @@ def in_namespace(node: str, namespace: str, needed: Needs) -> list[PolicyRule]:
 
 
 def namespaces(needed: Mapping[str, Needs]) -> dict[str, Needs]:
-    """Return the needs by namespace with the two namespaces in which an agent always has rights."""
+    """Return the needs by namespace, with the two namespaces in which an agent always has permissions."""
     always = {access.NAMESPACE: Needs(), groups.NODE_LEASE_NAMESPACE: Needs()}
     return {**always, **needed}
 
 
-def _of_pods(needed: Needs) -> list[PolicyRule]:
-    wanted = [
+def _pod_rules(needed: Needs) -> list[PolicyRule]:
+    desired = [
         ("pods", [access.REPRESENT], needed.pods),
         ("secrets", _READ, needed.secrets),
         ("configmaps", _READ, needed.config_maps),
         ("serviceaccounts/token", ["create"], needed.accounts),
     ]
-    # A rule without names would be one for all names.
-    return [_rule("", [what], verbs, sorted(names)) for what, verbs, names in wanted if names]
+    # A rule without names would apply to all names.
+    return [_rule("", [what], verbs, sorted(names)) for what, verbs, names in desired if names]
 
 
 def _rule(

@@ -11,9 +11,9 @@ from typing import cast
 import pytest
 from prometheus_client import CollectorRegistry
 
-from bramley.access import belongings, controller, identity
-from bramley.access.controller import Caches, RoleKeeper
-from bramley.access.pods import BoundPod
+from bramley.access import agent_objects, controller, identity
+from bramley.access.controller import RoleReconciler
+from bramley.access.pod_references import BoundPod
 from bramley.api.core import Pod, ServiceAccount
 from bramley.api.meta import K, ObjectMeta
 from bramley.api.names import access
@@ -25,7 +25,7 @@ from bramley.runtime.keys import Key
 from bramley.runtime.manager import Manager, ManagerSettings
 from bramley.runtime.outcome import Settled
 from bramley.runtime.writes import FencedKube
-from tests.unit.access.serving import Served, bind_pod, served
+from tests.unit.access.embedded_api import Served, bind_pod, served
 
 HOUR = timedelta(hours=1)
 NAME = access.role("mac-1")
@@ -110,7 +110,7 @@ async def test_pods_of_a_node_without_an_agent_make_no_roles() -> None:
         assert await granted(server.kube, "ns") == {}
 
 
-async def test_a_role_that_somebody_widened_or_removed_comes_back() -> None:
+async def test_changed_or_deleted_role_is_restored() -> None:
     async with kept("ns") as server:
         await bind_pod(server.kube, "p", "mac-1")
         await asyncio.sleep(1)
@@ -137,27 +137,31 @@ async def test_a_revoked_agent_gets_nothing_back() -> None:
         await asyncio.sleep(5)
 
         assert await granted(server.kube, "ns") == {}
-        assert (await server.kube.list(RoleBinding, labels=belongings.MARK)).items == []
+        assert (await server.kube.list(RoleBinding, labels=agent_objects.LABELS)).items == []
 
 
 def a_pod(name: str, namespace: str) -> BoundPod:
     return BoundPod(metadata=ObjectMeta(name=name, namespace=namespace), spec={"nodeName": "mac-1"})
 
 
-def test_what_is_too_much_goes_binding_first() -> None:
+def test_surplus_objects_are_deleted_binding_first() -> None:
     owner = ClusterRole(metadata=ObjectMeta(name=NAME, uid="u"))
     place = ObjectMeta(name=NAME, namespace="old")
     role = Role(metadata=place)
-    binding = belongings.binding(role)
+    binding = agent_objects.binding(role)
 
-    decision = controller.decide(owner, [a_pod("p", "ns")], has=[role], bindings=[binding])
+    decision = controller.decide(owner, [a_pod("p", "ns")], current=[role], bindings=[binding])
 
-    assert [one.namespace for one in decision.wanted] == ["bramley-agents", "kube-node-lease", "ns"]
+    assert [one.namespace for one in decision.desired] == [
+        "bramley-agents",
+        "kube-node-lease",
+        "ns",
+    ]
     assert decision.surplus == [binding, role]
-    assert {one.metadata.owner_references[0].uid for one in decision.wanted} == {"u"}
+    assert {one.metadata.owner_references[0].uid for one in decision.desired} == {"u"}
 
 
-def test_changes_wake_the_agent_that_they_concern() -> None:
+def test_changes_enqueue_the_agent_that_they_concern() -> None:
     key = ("bramley-agents", "tart-kubelet-mac-1")
 
     assert controller.agent_of_pod(a_pod("p", "ns")) == [key]
@@ -183,12 +187,18 @@ class Terminating:
         return thing
 
 
-def empty_caches() -> Caches:
-    caches = Caches(Cache(BoundPod), Cache(ClusterRole), Cache(Role), Cache(RoleBinding))
-    caches.pods.index("node", lambda pod: [pod.node])
-    caches.roles.index("name", lambda role: [role.name])
-    caches.bindings.index("name", lambda binding: [binding.name])
-    return caches
+def a_reconciler(server: Terminating) -> RoleReconciler:
+    reconciler = RoleReconciler(
+        cast("FencedKube", server),
+        pods=Cache(BoundPod),
+        owners=Cache(ClusterRole),
+        roles=Cache(Role),
+        bindings=Cache(RoleBinding),
+    )
+    reconciler.pods.index("node", lambda pod: [pod.node])
+    reconciler.roles.index("name", lambda role: [role.name])
+    reconciler.bindings.index("name", lambda binding: [binding.name])
+    return reconciler
 
 
 def an_account(node: str) -> ServiceAccount:
@@ -200,22 +210,21 @@ def an_account(node: str) -> ServiceAccount:
 async def test_an_account_without_its_cluster_role_is_left_alone() -> None:
     server = Terminating("")
 
-    outcome = await RoleKeeper(cast("FencedKube", server), empty_caches()).reconcile(
-        an_account("mac-1")
-    )
+    outcome = await a_reconciler(server).reconcile(an_account("mac-1"))
 
     assert outcome == Settled()
     assert server.created == []
 
 
-async def test_a_namespace_that_is_going_does_not_keep_the_others_waiting() -> None:
-    server, caches = Terminating("a-going"), empty_caches()
-    caches.owners.put(Key("", NAME), ClusterRole(metadata=ObjectMeta(name=NAME, uid="u")))
+async def test_terminating_namespace_does_not_delay_the_others() -> None:
+    server = Terminating("a-going")
+    reconciler = a_reconciler(server)
+    reconciler.owners.put(Key("", NAME), ClusterRole(metadata=ObjectMeta(name=NAME, uid="u")))
     for place in ("a-going", "ns"):
-        caches.pods.put(Key(place, "p"), a_pod("p", place))
+        reconciler.pods.put(Key(place, "p"), a_pod("p", place))
 
     with pytest.raises(errors.Forbidden):
-        await RoleKeeper(cast("FencedKube", server), caches).reconcile(an_account("mac-1"))
+        await reconciler.reconcile(an_account("mac-1"))
 
     assert "Role ns" in server.created
     assert "RoleBinding ns" in server.created

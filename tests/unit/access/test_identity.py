@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from bramley.access import belongings, identity
+from bramley.access import agent_objects, identity
 from bramley.api.admission import ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding
 from bramley.api.core import Namespace, Node, ServiceAccount
 from bramley.api.meta import Object
@@ -15,7 +15,7 @@ from bramley.api.names import access
 from bramley.api.rbac import ClusterRole, ClusterRoleBinding, Role, RoleBinding
 from bramley.base import errors
 from bramley.kube.client import Client
-from tests.unit.access.serving import a_node, bind_pod, served
+from tests.unit.access.embedded_api import a_node, bind_pod, served
 
 HOUR = timedelta(hours=1)
 OWN: Sequence[type[Object]] = (ServiceAccount, ClusterRole, ClusterRoleBinding, Role, RoleBinding)
@@ -30,7 +30,7 @@ async def belongings_of(kube: Client, kinds: Sequence[type[Object]] = OWN) -> di
     """Return what bears our mark, without what differs from one making to the next."""
     found = {}
     for kind in kinds:
-        for thing in (await kube.list(kind, labels=belongings.MARK)).items:
+        for thing in (await kube.list(kind, labels=agent_objects.LABELS)).items:
             body = msgspec.to_builtins(thing)
             body["metadata"] = {
                 key: body["metadata"][key]
@@ -89,7 +89,7 @@ async def writes_of_a_whole_creation() -> int:
     raise AssertionError
 
 
-async def test_a_creation_that_was_cut_anywhere_is_finished_by_the_next() -> None:
+async def test_interrupted_creation_is_finished_by_the_next() -> None:
     async with served() as server:
         await identity.create(server.kube, "mac-1", expires=HOUR)
         whole = await belongings_of(server.kube, (*SHARED, *OWN))
@@ -112,7 +112,7 @@ async def test_a_second_creation_writes_nothing_but_a_token() -> None:
         await identity.create(server.cut_after(1), "mac-1", expires=HOUR)
 
 
-async def test_a_revocation_that_was_cut_anywhere_is_finished_by_the_next() -> None:
+async def test_interrupted_revocation_is_finished_by_the_next() -> None:
     for writes in range(20):
         async with served() as server:
             await identity.create(server.kube, "mac-1", expires=HOUR)
@@ -127,7 +127,7 @@ async def test_a_revocation_that_was_cut_anywhere_is_finished_by_the_next() -> N
                 return
 
 
-async def test_the_first_thing_that_a_revocation_takes_are_the_tokens() -> None:
+async def test_revocation_deletes_the_service_account_first() -> None:
     async with served() as server:
         await a_node(server.kube, "mac-1")
         made = await identity.create(server.kube, "mac-1", expires=HOUR)
@@ -166,7 +166,7 @@ async def test_a_token_is_bound_to_the_node_once_that_exists() -> None:
         assert (first.is_bound, second.is_bound) == (False, True)
 
 
-async def test_rights_that_somebody_widened_are_mended() -> None:
+async def test_changed_permissions_are_restored() -> None:
     async with served() as server:
         await identity.create(server.kube, "mac-1", expires=HOUR)
         rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]

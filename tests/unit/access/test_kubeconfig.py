@@ -36,27 +36,29 @@ def test_the_content_does_not_show_itself() -> None:
 
 
 def test_our_own_file_may_be_replaced_and_others_not() -> None:
-    assert kubeconfig.is_ours(rendered(Trust()).reveal().encode())
-    assert not kubeconfig.is_ours(b"apiVersion: v1\nkind: Config\n")
-    assert not kubeconfig.is_ours(b'{"current-context": "bramley"}')
-    assert not kubeconfig.is_ours(b"[]")
+    assert kubeconfig.is_agent_kubeconfig(rendered(Trust()).reveal().encode())
+    assert not kubeconfig.is_agent_kubeconfig(b"apiVersion: v1\nkind: Config\n")
+    assert not kubeconfig.is_agent_kubeconfig(b'{"current-context": "bramley"}')
+    assert not kubeconfig.is_agent_kubeconfig(b"[]")
 
 
 def test_an_agent_gets_the_administrators_address_unless_another_is_given() -> None:
     access = ClientConfig("https://127.0.0.1:6443")
 
-    assert kubeconfig.reachable(access, None) == "https://127.0.0.1:6443"
-    assert kubeconfig.reachable(access, "https://api.example.com/") == "https://api.example.com"
+    assert kubeconfig.server_for_agent(access, None) == "https://127.0.0.1:6443"
+    assert (
+        kubeconfig.server_for_agent(access, "https://api.example.com/") == "https://api.example.com"
+    )
 
 
 @pytest.mark.parametrize("server", ["api.example.com", "https://me:secret@api", "ftp://api"])
 def test_an_address_that_is_none_is_refused(server: str) -> None:
     with pytest.raises(errors.BadConfiguration, match="--server"):
-        kubeconfig.reachable(ClientConfig("https://a"), server)
+        kubeconfig.server_for_agent(ClientConfig("https://a"), server)
 
 
 def test_an_agent_never_trusts_just_any_server() -> None:
     blind = ClientConfig("https://a", trust=Trust(verify=False))
 
     with pytest.raises(errors.BadConfiguration, match="insecure-skip-tls-verify"):
-        kubeconfig.reachable(blind, None)
+        kubeconfig.server_for_agent(blind, None)

@@ -20,8 +20,8 @@ from bramley.agent.guest.folders import UserData
 from bramley.agent.guest.guests import Guests
 from bramley.agent.guest.tokens import Tokens
 from bramley.agent.metrics import AgentMetrics
-from bramley.agent.node.controller import NodeKeeper
-from bramley.agent.node.lease import Heartbeat
+from bramley.agent.node.controller import NodeController
+from bramley.agent.node.lease import LeaseController
 from bramley.agent.node.status import Facts
 from bramley.agent.pods import status
 from bramley.agent.settings import NodeSettings
@@ -37,7 +37,7 @@ from bramley.kube.client import Client
 from bramley.runtime.events import Recorder
 from bramley.runtime.metrics import RuntimeMetrics
 from bramley.runtime.writes import FencedKube, ReadYourWrites
-from tests.unit.access.serving import a_node, bind_pod, served
+from tests.unit.access.embedded_api import a_node, bind_pod, served
 
 HOUR = timedelta(hours=1)
 VM = "ns-build-0123456789ab"
@@ -94,8 +94,8 @@ def chance() -> random.Random:
     return random.Random(1)
 
 
-def keeper(kube: Client, node: str) -> NodeKeeper:
-    return NodeKeeper(
+def node_controller(kube: Client, node: str) -> NodeController:
+    return NodeController(
         NodeSettings(name=node, provider_id="scw-applesilicon://fr-par-1/1"),
         kube,
         facts=Facts,
@@ -108,8 +108,8 @@ def fenced(kube: Client) -> FencedKube:
     return FencedKube(kube, writes=ReadYourWrites(), check=lambda: None)
 
 
-def heartbeat(kube: Client, node: str, uid: str = "") -> Heartbeat:
-    return Heartbeat(node, kube, uid=lambda: uid, clock=virtual_time.clock(), rng=chance())
+def lease_controller(kube: Client, node: str, uid: str = "") -> LeaseController:
+    return LeaseController(node, kube, uid=lambda: uid, clock=virtual_time.clock(), rng=chance())
 
 
 def guests(kube: Client, root: Path) -> Guests:
@@ -121,7 +121,7 @@ def guests(kube: Client, root: Path) -> Guests:
         rng=chance(),
         counted=AgentMetrics(CollectorRegistry()),
     )
-    return Guests(kube, folders, tokens, place=environment.Place(node="mac-a"))
+    return Guests(kube, folders, tokens, node_facts=environment.NodeFacts(node="mac-a"))
 
 
 async def tell(kube: Client, about: Pod | Node, times: int) -> None:
@@ -142,9 +142,9 @@ async def tell(kube: Client, about: Pod | Node, times: int) -> None:
 
 async def test_the_node_is_registered_mended_and_told() -> None:
     async with a_world() as world:
-        await keeper(world.agent, "mac-a").beat()
+        await node_controller(world.agent, "mac-a").sync()
         await world.admin.merge_patch(Node, "mac-a", {"metadata": {"labels": {"tuist.dev/x": "1"}}})
-        await keeper(world.agent, "mac-a").beat()
+        await node_controller(world.agent, "mac-a").sync()
         staged = {"metadata": {"annotations": {names.annotations.STAGED_IMAGES: "{}"}}}
         node = await world.agent.merge_patch(Node, "mac-a", staged)
 
@@ -155,9 +155,9 @@ async def test_the_node_is_registered_mended_and_told() -> None:
 async def test_the_lease_is_made_and_renewed() -> None:
     async with a_world() as world:
         node = await a_node(world.admin, "mac-a")
-        beating = heartbeat(world.agent, "mac-a", node.uid)
+        lease = lease_controller(world.agent, "mac-a", node.uid)
         for _ in range(3):
-            await beating.beat()
+            await lease.renew()
 
         lease = await world.agent.get(Lease, "mac-a", namespace="kube-node-lease")
         assert lease.spec.holder_identity == "mac-a"
@@ -221,11 +221,11 @@ async def test_events_of_pods_and_of_the_node_are_told_and_counted() -> None:
 async def test_callers_of_the_agent_are_looked_up() -> None:
     async with a_world() as world:
         review = await world.agent.create(TokenReview(spec=TokenReviewSpec(token="nobodys")))
-        wish = {"verb": "get", "resource": "nodes", "subresource": "proxy", "name": "mac-a"}
+        attributes = {"verb": "get", "resource": "nodes", "subresource": "proxy", "name": "mac-a"}
         body = {
             "apiVersion": SUBJECT_ACCESS_REVIEWS.api_version,
             "kind": SUBJECT_ACCESS_REVIEWS.kind,
-            "spec": {"user": "somebody", "resourceAttributes": wish},
+            "spec": {"user": "somebody", "resourceAttributes": attributes},
         }
         answer = await world.agent.create_wire(SUBJECT_ACCESS_REVIEWS, body)
 
@@ -247,13 +247,13 @@ async def test_pods_and_the_node_are_followed_by_what_selects_them() -> None:
 async def test_another_agent_may_do_none_of_it() -> None:
     async with a_world() as world:
         pod, stranger = await world.pod(), world.stranger
-        await keeper(world.agent, "mac-a").beat()
-        await heartbeat(world.agent, "mac-a").beat()
+        await node_controller(world.agent, "mac-a").sync()
+        await lease_controller(world.agent, "mac-a").renew()
         said = status.rejected(pod, facts(), message="mine now")
 
         for act in (
-            lambda: keeper(stranger, "mac-a").beat(),
-            lambda: heartbeat(stranger, "mac-a").beat(),
+            lambda: node_controller(stranger, "mac-a").sync(),
+            lambda: lease_controller(stranger, "mac-a").renew(),
             lambda: fenced(stranger).add_finalizer(pod, finalizers.VM_CLEANUP),
             lambda: status.publish(stranger, pod, said),
             lambda: stranger.delete(Pod, "build", namespace="ns", grace=timedelta()),

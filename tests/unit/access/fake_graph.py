@@ -1,18 +1,18 @@
-"""A world for the rule that is a few dictionaries, and the requests of agents in it."""
+"""A graph of Pods for the authorization of agents, and their requests."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from bramley.access.references import References
-from bramley.access.rule import Asked, PodFacts
+from bramley.access.authorization import AgentRequest, PodFacts
+from bramley.access.pod_references import References
 
 NODE = "mac-1"
 OTHER = "mac-2"
 
 
 @dataclass
-class Dictionaries:
+class FakeGraph:
     """Pods by namespace and name, and the Nodes that have an agent."""
 
     pods: dict[tuple[str, str], PodFacts] = field(default_factory=dict)
@@ -38,10 +38,10 @@ class Dictionaries:
         return name in named.get(resource, set())
 
 
-def a_world() -> Dictionaries:
+def a_graph() -> FakeGraph:
     mine = References("robot", frozenset({"s"}), frozenset({"c"}))
     theirs = References("ghost", frozenset({"s2"}), frozenset({"c2"}))
-    return Dictionaries(
+    return FakeGraph(
         {
             ("ns", "mine"): PodFacts(NODE, "uid-mine", mine),
             ("ns", "theirs"): PodFacts(OTHER, "uid-theirs", theirs),
@@ -50,11 +50,11 @@ def a_world() -> Dictionaries:
     )
 
 
-def asked(verb: str, what: str, place: str = "", name: str = "", **more: str) -> Asked:
+def a_request(verb: str, what: str, place: str = "", name: str = "", **more: str) -> AgentRequest:
     """Return a request of NODE's agent; `what` is `resource`, `resource/sub` or `group:resource/sub`."""
     group, _, whole = what.rpartition(":")
     resource, _, subresource = whole.partition("/")
-    return Asked(
+    return AgentRequest(
         node=more.pop("node", NODE),
         verb=verb,
         group=group,

@@ -1,4 +1,4 @@
-"""Whatever an agent asks for, in whatever world: what the rule lets pass is the agent's own."""
+"""Whatever an agent requests, in whatever graph: what authorization allows is the agent's own."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bramley.access import rule
-from bramley.access.references import References
-from bramley.access.rule import Asked, PodFacts
+from bramley.access import authorization
+from bramley.access.authorization import AgentRequest, PodFacts
+from bramley.access.pod_references import References
 from bramley.api.names import access, finalizers
-from tests.unit import sampling
-from tests.unit.access.worlds import NODE, OTHER, Dictionaries, asked
+from tests.unit import example_counts
+from tests.unit.access.fake_graph import (
+    NODE,
+    OTHER,
+    FakeGraph,
+    a_request,
+)
 
 PODS = ("mine", "theirs", "free")
 NODES = st.sampled_from([NODE, OTHER, ""])
@@ -33,16 +38,16 @@ WHAT = st.sampled_from(
     ]
 )
 OF_PODS = st.builds(
-    asked, VERBS, st.sampled_from(["pods", "pods/status"]), st.just("ns"), st.sampled_from(PODS)
+    a_request, VERBS, st.sampled_from(["pods", "pods/status"]), st.just("ns"), st.sampled_from(PODS)
 )
-WISHES = st.one_of(OF_PODS, st.builds(asked, VERBS, WHAT, PLACES, NAMES))
+REQUESTS = st.one_of(OF_PODS, st.builds(a_request, VERBS, WHAT, PLACES, NAMES))
 LABELS = st.sampled_from([{}, {"a": "b"}])
 FINALIZERS = st.sampled_from([[], [finalizers.VM_CLEANUP], ["x"]])
 
 
-def a_world(bound: tuple[str, ...], agents: set[str]) -> Dictionaries:
+def a_graph(bound: tuple[str, ...], agents: set[str]) -> FakeGraph:
     pods = zip(PODS, bound, strict=True)
-    return Dictionaries(
+    return FakeGraph(
         {("ns", name): PodFacts(node, "u", References()) for name, node in pods}, agents
     )
 
@@ -52,31 +57,34 @@ def an_object(name: str, node: str, labels: Any, held: Any) -> dict[str, Any]:
     return {"metadata": metadata, "spec": {"nodeName": node}}
 
 
-WORLDS = st.builds(
-    a_world, st.tuples(NODES, NODES, NODES), st.sampled_from([{NODE}, {NODE, OTHER}, {OTHER, ""}])
+GRAPHS = st.builds(
+    a_graph, st.tuples(NODES, NODES, NODES), st.sampled_from([{NODE}, {NODE, OTHER}, {OTHER, ""}])
 )
 OBJECTS = st.builds(an_object, NAMES, NODES, LABELS, FINALIZERS)
 # New and old: the same, gone, come, or any two.
 CHANGES = st.one_of(
-    OBJECTS.map(lambda one: (one, one)),
-    OBJECTS.map(lambda one: (None, one)),
-    OBJECTS.map(lambda one: (one, None)),
+    OBJECTS.map(lambda request: (request, request)),
+    OBJECTS.map(lambda request: (None, request)),
+    OBJECTS.map(lambda request: (request, None)),
     st.tuples(OBJECTS, OBJECTS),
 )
 
 
-@settings(max_examples=sampling.examples(300))
-@given(WISHES, WORLDS, CHANGES)
+@settings(max_examples=example_counts.examples(300))
+@given(REQUESTS, GRAPHS, CHANGES)
 def test_no_agent_ever_writes_an_object_of_another_node(
-    one: Asked, world: Dictionaries, change: tuple[Any, Any]
+    request: AgentRequest, graph: FakeGraph, change: tuple[Any, Any]
 ) -> None:
     new, old = change
-    if not rule.judge(one, world).allowed or rule.admit(one, new, old, world) is not None:
+    if (
+        not authorization.authorize(request, graph).allowed
+        or authorization.admit(request, new, old, graph) is not None
+    ):
         return
 
-    assert NODE in world.agents
-    assert one.resource in {"nodes", "leases", "pods"}
-    if one.resource == "pods":
+    assert NODE in graph.agents
+    assert request.resource in {"nodes", "leases", "pods"}
+    if request.resource == "pods":
         assert old is not None
         assert old["spec"]["nodeName"] == NODE
         if new is not None:
@@ -85,4 +93,4 @@ def test_no_agent_ever_writes_an_object_of_another_node(
     else:
         assert new is not None
         assert new["metadata"]["name"] == NODE
-        assert one.name == NODE or one.verb == "create"
+        assert request.name == NODE or request.verb == "create"

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bramley.access import ensuring
+from bramley.access import upsert
 from bramley.api.core import ConfigMap
 from bramley.api.meta import ObjectMeta, OwnerReference
 from bramley.api.rbac import PolicyRule, Role
@@ -21,7 +21,7 @@ def an_owned(uid: str) -> Role:
 
 
 @pytest.mark.parametrize(
-    ("current", "wanted", "fields"),
+    ("current", "desired", "fields"),
     [
         (a_role("a"), a_role("a"), set()),
         (a_role("a"), a_role("b"), {"rules"}),
@@ -34,12 +34,12 @@ def an_owned(uid: str) -> Role:
     ],
 )
 def test_only_what_is_missing_or_differs_is_written(
-    current: Role, wanted: Role, fields: set[str]
+    current: Role, desired: Role, fields: set[str]
 ) -> None:
-    assert set(ensuring.difference(current, wanted)) == fields
+    assert set(upsert.difference(current, desired)) == fields
 
 
 def test_what_others_added_beside_it_stays() -> None:
     current: Any = ConfigMap(data={"a": "1", "b": "2"})
 
-    assert ensuring.difference(current, ConfigMap(data={"a": "1"})) == {}
+    assert upsert.difference(current, ConfigMap(data={"a": "1"})) == {}

@@ -1,7 +1,7 @@
 """What an agent may change in an object: pure comparisons of the old and the new state.
 
-Each function returns why a write must not happen, or None. Bodies are plain JSON as clients sent them, so a part may have
-any shape; what is not understood is refused.
+Each function returns why a write is refused, or None. Bodies are plain JSON as clients sent them, so a part may have any
+shape; what is invalid is refused.
 """
 
 from __future__ import annotations
@@ -13,18 +13,20 @@ from bramley.api.names import finalizers, groups
 
 Json = Mapping[str, Any]
 
-# In a Pod's metadata an agent changes its finalizer and nothing else; the server itself writes the rest of it.
-_METADATA_OF_OTHERS = ("labels", "annotations", "ownerReferences")
-# By these an object stays, or keeps its namespace or its owner from going.
-_HOLDING = ("finalizers", "ownerReferences")
-# Core events and those of events.k8s.io name their subject differently.
-_SUBJECTS = ("involvedObject", "regarding")
+# In a Pod's metadata an agent may change only its finalizer; the server writes the rest.
+_PROTECTED_METADATA = ("labels", "annotations", "ownerReferences")
+# These can block the deletion of the object, its namespace or its owner.
+_BLOCKS_DELETION = ("finalizers", "ownerReferences")
+# Core events and those of events.k8s.io have different fields for the involved object.
+_INVOLVED_OBJECT_FIELDS = ("involvedObject", "regarding")
 _NODE_EVENTS_NAMESPACE = "default"
 
 
-def named(node: str, new: Json | None) -> str | None:
-    """Check that an object bears the Node's name."""
-    return None if _metadata(new).get("name") == node else f"only the one named {node!r} is its own"
+def name(node: str, new: Json | None) -> str | None:
+    """Check that an object has the Node's name."""
+    return (
+        None if _metadata(new).get("name") == node else f"it may access only the one named {node!r}"
+    )
 
 
 def pod(node: str, new: Json | None, old: Json | None) -> str | None:
@@ -34,13 +36,13 @@ def pod(node: str, new: Json | None, old: Json | None) -> str | None:
     if new is None:
         return None
     if _part(new, "spec") != _part(old, "spec"):
-        return "an agent does not change the spec of a pod"
+        return "an agent may not change the spec of a pod"
     before, after = _metadata(old), _metadata(new)
-    for field in _METADATA_OF_OTHERS:
+    for field in _PROTECTED_METADATA:
         if (after.get(field) or None) != (before.get(field) or None):
-            return f"an agent does not change the {field} of a pod"
+            return f"an agent may not change the {field} of a pod"
     if _foreign_finalizers(after) != _foreign_finalizers(before):
-        return "an agent changes no finalizer but its own"
+        return "an agent may change only its own finalizer"
     return None
 
 
@@ -53,24 +55,24 @@ def event(
     is_own_pod: Callable[[str, str], bool],
 ) -> str | None:
     """Check an event: it is about the Node, its Lease or a Pod on it, and stays so."""
-    subject = _subject(new)
-    if old is not None and _subject(old) != subject:
-        return "an event does not change what it is about"
+    involved = _involved_object(new)
+    if old is not None and _involved_object(old) != involved:
+        return "the involved object of an event may not change"
     before, after = _metadata(old), _metadata(new)
-    if any((after.get(field) or None) != (before.get(field) or None) for field in _HOLDING):
-        return "an agent's event holds nothing back"
-    about = (subject.get("kind"), subject.get("name"))
+    if any((after.get(field) or None) != (before.get(field) or None) for field in _BLOCKS_DELETION):
+        return "an agent's event may not have finalizers or owners"
+    about = (involved.get("kind"), involved.get("name"))
     if about == ("Node", node) and namespace == _NODE_EVENTS_NAMESPACE:
         return None
     if (
         about == ("Lease", node)
-        and subject.get("namespace") == namespace == groups.NODE_LEASE_NAMESPACE
+        and involved.get("namespace") == namespace == groups.NODE_LEASE_NAMESPACE
     ):
         return None
     kind, name = about
-    if kind == "Pod" and isinstance(name, str) and subject.get("namespace") == namespace:
+    if kind == "Pod" and isinstance(name, str) and involved.get("namespace") == namespace:
         return None if is_own_pod(namespace, name) else "the event's pod is not bound to its node"
-    return "an agent tells of its own node, lease and pods only"
+    return "an agent may record events only about its own node, lease and pods"
 
 
 def own_token(node: str, new: Json | None) -> str | None:
@@ -78,7 +80,7 @@ def own_token(node: str, new: Json | None) -> str | None:
     bound = _bound(new)
     if (bound.get("apiVersion"), bound.get("kind"), bound.get("name")) == ("v1", "Node", node):
         return None
-    return "an agent renews its token bound to its own node only"
+    return "an agent may renew its token only bound to its own node"
 
 
 def pod_token(new: Json | None, *, is_own_pod: Callable[[str], bool]) -> str | None:
@@ -86,7 +88,7 @@ def pod_token(new: Json | None, *, is_own_pod: Callable[[str], bool]) -> str | N
     bound = _bound(new)
     name = bound.get("name")
     if (bound.get("apiVersion"), bound.get("kind")) != ("v1", "Pod") or not bound.get("uid"):
-        return "an agent mints tokens bound to a pod and its uid only"
+        return "an agent may request tokens only bound to a pod and its uid"
     if not isinstance(name, str) or not is_own_pod(name):
         return "the token's pod is not bound to its node"
     return None
@@ -97,9 +99,9 @@ def _foreign_finalizers(metadata: Json) -> list[Any]:
     return [one for one in found or () if one != finalizers.VM_CLEANUP]
 
 
-def _subject(body: Json | None) -> Json:
-    """Return what an event is about, in the words of its API group; one that says both says nothing."""
-    found = [_part(body or {}, field) for field in _SUBJECTS if field in (body or {})]
+def _involved_object(body: Json | None) -> Json:
+    """Return the involved object of an event; empty when the fields of both API groups are set."""
+    found = [_part(body or {}, field) for field in _INVOLVED_OBJECT_FIELDS if field in (body or {})]
     return found[0] if len(found) == 1 else {}
 
 

@@ -1,22 +1,46 @@
-"""Which Secrets, ConfigMaps and ServiceAccount a Pod refers to, from its spec as plain JSON.
+"""The Secrets, ConfigMaps and ServiceAccount that a Pod refers to, from its spec as plain JSON.
 
-The spec comes from whoever may create Pods, and on some paths unchecked, so nothing here trusts its shape: what cannot be
-read refers to nothing.
+A reference can stand anywhere in a spec, so specs are kept whole. A spec may be unvalidated: invalid parts refer to nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
+
+from bramley.api.core import Pod
+from bramley.api.meta import Object, Resource
+
+# The field selector of Pods that are bound to a Node.
+BOUND = "spec.nodeName!="
+
+
+class BoundPod(Object, frozen=True, kw_only=True):
+    """A Pod with its spec as plain JSON."""
+
+    resource: ClassVar[Resource] = Pod.resource
+
+    spec: dict[str, Any] = {}
+
+    @property
+    def node(self) -> str:
+        """Return the Node that the Pod is bound to, or an empty string."""
+        return str(self.spec.get("nodeName") or "")
+
+    @property
+    def needed(self) -> tuple[str, str, References]:
+        """Return namespace, name and references, for `roles.needs`."""
+        return self.namespace or "", self.name, of_spec(self.spec)
+
 
 Spec = Mapping[str, Any]
 
 DEFAULT_ACCOUNT = "default"
 
 _CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
-# Volume sources that name a Secret, and where in them the name stands.
+# The paths of Secret names in volume sources.
 _SECRET_VOLUMES = (
     ("secret", "secretName"),
     ("azureFile", "secretName"),
@@ -32,7 +56,7 @@ _SECRET_VOLUMES = (
 
 
 class References(msgspec.Struct, frozen=True):
-    """What one Pod needs from its namespace."""
+    """What one Pod refers to in its namespace."""
 
     service_account: str = DEFAULT_ACCOUNT
     secrets: frozenset[str] = frozenset()
@@ -73,7 +97,7 @@ def _config_maps(spec: Spec) -> Iterator[Any]:
 
 
 def _environment(spec: Spec) -> Iterator[tuple[Spec, Spec]]:
-    """Yield where each variable's value comes from, and each object that is taken whole."""
+    """Yield the `valueFrom` of each variable and each `envFrom`."""
     for field in _CONTAINERS:
         for container in _items(spec, field):
             for variable in _items(container, "env"):

@@ -1,7 +1,7 @@
-"""The objects that make an agent: its ServiceAccount, roles and bindings, as they shall be.
+"""The desired objects of an agent: its ServiceAccount, roles and bindings.
 
-Pure. All of them belong to the agent's own ClusterRole by owner reference, so a cluster's garbage collector ends what a cut
-revocation left, and what was made for an earlier agent of the same name.
+Pure. The agent's own ClusterRole owns all the others by owner reference, so the cluster's garbage collector deletes what an
+interrupted revocation left, and what belonged to an earlier agent of the same name.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from bramley.api.rbac import (
     Subject,
 )
 
-MARK = {access.LABEL: access.LABEL_VALUE}
+LABELS = {access.LABEL: access.LABEL_VALUE}
 
 
 def namespace() -> Namespace:
-    """Return the namespace in which all agents' identities live."""
-    return Namespace(metadata=ObjectMeta(name=access.NAMESPACE, labels=MARK))
+    """Return the namespace of all agents' ServiceAccounts."""
+    return Namespace(metadata=ObjectMeta(name=access.NAMESPACE, labels=LABELS))
 
 
 def shared_role() -> ClusterRole:
     """Return the ClusterRole that all agents have."""
     return ClusterRole(
-        metadata=ObjectMeta(name=access.CLUSTER_ROLE, labels=MARK), rules=roles.shared()
+        metadata=ObjectMeta(name=access.CLUSTER_ROLE, labels=LABELS), rules=roles.shared()
     )
 
 
 def own_role(node: str) -> ClusterRole:
-    """Return the agent's own ClusterRole, which everything else of it belongs to."""
+    """Return the agent's own ClusterRole, the owner of its other objects."""
     return ClusterRole(metadata=_metadata(node, access.role(node)), rules=roles.own_node(node))
 
 
 def cluster_bindings(owner: ClusterRole) -> list[ClusterRoleBinding]:
-    """Return what gives the agent its two ClusterRoles."""
+    """Return the bindings to the agent's two ClusterRoles."""
     node = node_of(owner)
     own, shared = access.role(node), access.enrolment(node)
     return [
@@ -69,10 +69,12 @@ def account(owner: ClusterRole) -> ServiceAccount:
 
 
 def namespaced_roles(owner: ClusterRole, needed: Mapping[str, Needs]) -> list[Role]:
-    """Return the agent's Roles: in the namespaces of its Pods, and where its Lease and its identity are."""
+    """Return the agent's Roles: in the namespaces of its Pods, of its Lease and of its ServiceAccount."""
     node = node_of(owner)
-    every = roles.namespaces(needed)
-    return [_role(owner, place, roles.in_namespace(node, place, every[place])) for place in every]
+    return [
+        _role(owner, namespace, roles.in_namespace(node, namespace, needs))
+        for namespace, needs in roles.namespaces(needed).items()
+    ]
 
 
 def _role(owner: ClusterRole, namespace: str, rules: list[PolicyRule]) -> Role:
@@ -82,7 +84,7 @@ def _role(owner: ClusterRole, namespace: str, rules: list[PolicyRule]) -> Role:
 
 
 def binding(role: Role) -> RoleBinding:
-    """Return what gives the agent one of its Roles."""
+    """Return the binding to one of the agent's Roles."""
     return RoleBinding(
         metadata=role.metadata,
         role_ref=RoleRef(api_group=rbac.GROUP, kind="Role", name=role.name),
@@ -91,14 +93,14 @@ def binding(role: Role) -> RoleBinding:
 
 
 def subject(node: str) -> Subject:
-    """Return the agent as bindings name it."""
+    """Return the agent as the subject of a binding."""
     return Subject(
         kind="ServiceAccount", name=agent.service_account(node), namespace=access.NAMESPACE
     )
 
 
 def node_of(thing: ClusterRole | Role | RoleBinding) -> str:
-    """Return whose agent a role or binding is for; empty if it is for none."""
+    """Return the Node whose agent a role or binding is for, or an empty string."""
     prefix = access.role("")
     return thing.name.removeprefix(prefix) if thing.name.startswith(prefix) else ""
 
@@ -106,17 +108,17 @@ def node_of(thing: ClusterRole | Role | RoleBinding) -> str:
 def _metadata(
     node: str, name: str, *, namespace: str | None = None, owner: ClusterRole | None = None
 ) -> ObjectMeta:
-    references = [] if owner is None else [_belonging_to(owner)]
+    references = [] if owner is None else [_owner_reference(owner)]
     return ObjectMeta(
         name=name,
         namespace=namespace,
-        labels=MARK,
+        labels=LABELS,
         annotations={access.NODE: node},
         owner_references=references,
     )
 
 
-def _belonging_to(owner: ClusterRole) -> OwnerReference:
+def _owner_reference(owner: ClusterRole) -> OwnerReference:
     return OwnerReference(
         api_version=owner.resource.api_version,
         kind=owner.resource.kind,

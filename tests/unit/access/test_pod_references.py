@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bramley.access.references import References, of_spec
+from bramley.access.pod_references import References, of_spec
 
 SECRET_IN_VOLUME = [
     {"secret": {"secretName": "x"}},

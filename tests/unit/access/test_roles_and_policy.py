@@ -1,19 +1,19 @@
-"""The rule, the roles and the policy say the same: what one of them knows, the others know."""
+"""The authorization, the roles and the policy allow the same."""
 
 from __future__ import annotations
 
 import re
 
-from bramley.access import policy, roles, rule
-from bramley.access.references import References
+from bramley.access import authorization, policy, roles
+from bramley.access.pod_references import References
 from bramley.access.roles import Needs
 from bramley.api.names import access, groups
 from bramley.api.rbac import PolicyRule
 
 Right = tuple[str, str, str]
 
-# What everybody may ask about themselves, by a role that every cluster has.
-EVERYBODYS = {"selfsubjectreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews"}
+# What every user may review about itself, by a role that every cluster has.
+SELF_REVIEWS = {"selfsubjectreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews"}
 NEEDS = Needs(frozenset({"p"}), frozenset({"a"}), frozenset({"s"}), frozenset({"c"}))
 OPERATIONS = {"create": "CREATE", "update": "UPDATE", "patch": "UPDATE", "delete": "DELETE"}
 
@@ -32,32 +32,32 @@ def granted() -> set[Right]:
     }
 
 
-def ruled() -> set[Right]:
+def authorized() -> set[Right]:
     """Return the same of everything that the rule lets pass in some case."""
     return {
         (group, f"{resource}/{subresource}" if subresource else resource, verb)
-        for (group, resource, subresource), right in rule._RIGHTS.items()
-        for verb in right.verbs
-        if resource not in EVERYBODYS
+        for (group, resource, subresource), permission in authorization._PERMISSIONS.items()
+        for verb in permission.verbs
+        if resource not in SELF_REVIEWS
     }
 
 
-def test_the_roles_give_what_the_rule_allows() -> None:
-    assert granted() - {("", "pods", access.REPRESENT)} == ruled()
+def test_roles_grant_what_authorization_allows() -> None:
+    assert granted() - {("", "pods", access.REPRESENT)} == authorized()
 
 
-def test_the_policy_lets_pass_the_writes_that_the_rule_allows() -> None:
+def test_policy_admits_the_writes_that_authorization_allows() -> None:
     reviews = {"tokenreviews", "subjectaccessreviews"}
     expected = {
         f"{group}/{resource} {OPERATIONS[verb]}"
-        for group, resource, verb in ruled()
+        for group, resource, verb in authorized()
         if verb in OPERATIONS and resource not in reviews
     }
 
     assert set(policy._WRITES) == expected
 
 
-def test_the_policy_looks_at_every_write_of_every_agent_and_fails_closed() -> None:
+def test_policy_checks_every_write_of_every_agent_and_fails_closed() -> None:
     spec = policy.objects()[0].spec
     (rules,) = spec["matchConstraints"]["resourceRules"]
     (condition,) = spec["matchConditions"]

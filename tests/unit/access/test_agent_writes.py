@@ -19,8 +19,13 @@ from bramley.apiserver.store.records import Record
 from bramley.apiserver.store.store import Store
 from bramley.base import secret, virtual_time
 from bramley.kube.transport import Request
-from tests.unit import sampling
-from tests.unit.access.serving import Served, a_node, bind_pod, served
+from tests.unit import example_counts
+from tests.unit.access.embedded_api import (
+    Served,
+    a_node,
+    bind_pod,
+    served,
+)
 
 NODE, OTHER = "mac-1", "mac-2"
 IN_NS = "/api/v1/namespaces/ns"
@@ -162,7 +167,7 @@ def is_own(record: Record) -> bool:
 
 def of_others(store: Store) -> dict[Any, bytes]:
     """Return every object that is not the agent's own, whole."""
-    records = itertools.chain.from_iterable(store.list(resource) for resource in store._kinds)
+    records = itertools.chain.from_iterable(store.list(resource) for resource in store._caches)
     return {record.key: record.body for record in records if not is_own(record)}
 
 
@@ -177,17 +182,17 @@ def of_own_pods(store: Store) -> dict[Any, Any]:
     return found
 
 
-@settings(max_examples=sampling.examples(25))
+@settings(max_examples=example_counts.examples(25))
 @given(st.lists(requests, min_size=5, max_size=40))
-def test_no_sequence_of_writes_moves_what_is_not_the_agents(
-    asked: list[tuple[str, str, Any, str]],
+def test_no_sequence_of_writes_changes_objects_of_others(
+    requests: list[tuple[str, str, Any, str]],
 ) -> None:
     async def story() -> None:
         async with served("ns") as server:
             token = await a_scene(server)
             store = server.api.store
             others, pods = of_others(store), of_own_pods(store)
-            for method, path, body, media in asked:
+            for method, path, body, media in requests:
                 whole = {"apiVersion": "v1", "kind": "Thing", **body} if "apply" in media else body
                 query = {"fieldManager": "agent"} if "apply" in media else {}
                 data = msgspec.json.encode(whole)
