@@ -2,22 +2,63 @@
 
 from __future__ import annotations
 
+from bramley.apiserver.kinds.definitions import kind
 from bramley.apiserver.registry.resources import Json, Rules, ServedResource
 
 SCALE = kind("Scale", group="autoscaling", rules=Rules(shape="autoscaling.v1.Scale"))
+_AUTHENTICATION = "authentication.k8s.io"
+_AUTHORIZATION = "authorization.k8s.io"
+METRICS_GROUP = "metrics.k8s.io"
+_TIMES: Json = {
+    "timestamp": {
+        "description": "The end of the time in which this was used.",
+        "type": "string",
+        "format": "date-time",
+    },
+    "window": {
+        "description": "How long a time the figures are an average of, up to the timestamp.",
+        "type": "string",
+    },
+}
+_USAGE: Json = {
+    "description": "The amounts in use: cpu in cores, memory as the working set.",
+    "type": "object",
+    "additionalProperties": {"x-kubernetes-int-or-string": True},
+}
+_CONTAINERS: Json = {
+    "description": "What each container uses.",
+    "type": "array",
+    "items": {
+        "type": "object",
+        "required": ["name", "usage"],
+        "properties": {
+            "name": {"description": "The container's name in its Pod.", "type": "string"},
+            "usage": _USAGE,
+        },
+    },
+}
 
 
-def _review(kind: str, group: str, *, namespaced: bool = False) -> ServedResource:
-    return ServedResource(
+def reviews() -> tuple[ServedResource, ...]:
+    """Return the reviews that are served; `rest.routes` names their handlers."""
+    return (
+        _review("TokenReview", _AUTHENTICATION),
+        _review("SelfSubjectReview", _AUTHENTICATION),
+        _review("LocalSubjectAccessReview", _AUTHORIZATION, namespaced=True),
+        _review("SelfSubjectAccessReview", _AUTHORIZATION),
+        _review("SelfSubjectRulesReview", _AUTHORIZATION),
+        _review("SubjectAccessReview", _AUTHORIZATION),
+    )
+
+
+def _review(name: str, group: str, *, namespaced: bool = False) -> ServedResource:
+    return kind(
+        name,
         group=group,
-        version="v1",
-        kind=kind,
-        plural=f"{kind.lower()}s",
         namespaced=namespaced,
         verbs=("create",),
-        is_custom=False,
         is_virtual=True,
-        rules=Rules(shape=f"v1.{kind}"),
+        rules=Rules(shape=f"v1.{name}"),
     )
 
 
@@ -29,16 +70,15 @@ def metrics_kinds() -> tuple[ServedResource, ...]:
     )
 
 
-def _metrics_kind(kind: str, plural: str, *, namespaced: bool, fields: Json) -> ServedResource:
-    return ServedResource(
+def _metrics_kind(name: str, plural: str, *, namespaced: bool, fields: Json) -> ServedResource:
+    return kind(
+        name,
         group=METRICS_GROUP,
         version="v1beta1",
-        kind=kind,
         plural=plural,
         singular=plural.removesuffix("s"),
         namespaced=namespaced,
         verbs=("get", "list"),
-        is_custom=False,
         is_computed=True,
         rules=Rules(),
         schema={

@@ -8,7 +8,7 @@ from bramley.apiserver.apimachinery import status
 from bramley.apiserver.apimachinery.metadata import timestamp
 from bramley.apiserver.apimachinery.status import ApiError, Details
 from bramley.apiserver.apply import managed_fields, merge, schema, typed
-from bramley.apiserver.apply.managed_fields import Manager, Owned
+from bramley.apiserver.apply.managed_fields import Manager, VersionedSet
 from bramley.apiserver.apply.merge import Applied, Conflicts, Kind
 from bramley.apiserver.fields import structs
 from bramley.apiserver.http.exchange import Request, Response
@@ -64,7 +64,7 @@ def track_update(new: Json, old: Json, *, given: Any, name: str, kind: Kind, now
     return with_managers(bare, left)
 
 
-def _known(given: Any, old: Json, kind: Kind) -> dict[Manager, Owned]:
+def _known(given: Any, old: Json, kind: Kind) -> dict[Manager, VersionedSet]:
     """Return the managers that count: those that the client wrote if they make sense, else those that there were."""
     if not kind.subresource:
         if managed_fields.is_reset(given):
@@ -74,10 +74,10 @@ def _known(given: Any, old: Json, kind: Kind) -> dict[Manager, Owned]:
     return _readable(old["metadata"].get(MANAGED_FIELDS))
 
 
-def _readable(entries: Any) -> dict[Manager, Owned]:
+def _readable(entries: Any) -> dict[Manager, VersionedSet]:
     try:
-        return managed_fields.read(entries)
-    except managed_fields.Unreadable:
+        return managed_fields.decode(entries)
+    except managed_fields.InvalidManagedFields:
         return {}
 
 
@@ -89,11 +89,11 @@ def without_managers(body: Json) -> Json:
     return {**body, "metadata": metadata}
 
 
-def with_managers(body: Json, left: dict[Manager, Owned]) -> Json:
+def with_managers(body: Json, left: dict[Manager, VersionedSet]) -> Json:
     """Return an object with its managers."""
     if not left:
         return without_managers(body)
-    return {**body, "metadata": {**body["metadata"], MANAGED_FIELDS: managed_fields.written(left)}}
+    return {**body, "metadata": {**body["metadata"], MANAGED_FIELDS: managed_fields.encode(left)}}
 
 
 async def apply(server: Server, request: Request, target: Target) -> Response:
@@ -197,8 +197,8 @@ def _change(
 ) -> Decision:
     old = served(current, target.resource)
     try:
-        known = managed_fields.read(old["metadata"].get(MANAGED_FIELDS))
-    except managed_fields.Unreadable as wrong:
+        known = managed_fields.decode(old["metadata"].get(MANAGED_FIELDS))
+    except managed_fields.InvalidManagedFields as wrong:
         raise ApiError(500, "", f"failed to decode managed fields: {wrong}") from None
     done = _applied(server, without_managers(old), config, known, options=options, kind=kind)
     renewed = merge.with_last_applied(done.new, config, options.manager)
@@ -216,7 +216,7 @@ def _applied(
     server: Server,
     live: Json,
     config: Json,
-    known: dict[Manager, Owned],
+    known: dict[Manager, VersionedSet],
     *,
     options: WriteOptions,
     kind: Kind,
@@ -252,8 +252,8 @@ def _conflict(conflicts: Conflicts) -> ApiError:
 
     found: list[tuple[str, str]] = []
     for who, fields in sorted(conflicts.found.items()):
-        named = who.shown(conflicts.managers[who].version)
-        found += [(named, fieldpath.shown(path)) for path in fields.paths()]
+        named = who.describe(conflicts.managers[who].version)
+        found += [(named, fieldpath.format_path(path)) for path in fields.paths()]
     causes = [Cause(path, "FieldManagerConflict", f"conflict with {who}") for who, path in found]
     return ApiError(409, "Conflict", _sentence(found), causes=causes, details=Details())
 

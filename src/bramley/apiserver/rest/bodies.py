@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from bramley.apiserver.apimachinery import causes, status
-from bramley.apiserver.kinds import shapes
 from bramley.apiserver.apimachinery.causes import quoted
 from bramley.apiserver.apimachinery.status import ApiError
 from bramley.apiserver.http.exchange import Request
+from bramley.apiserver.kinds import shapes
 from bramley.apiserver.registry.resources import Json, ServedResource
 from bramley.apiserver.rest.request_options import WriteOptions
 

@@ -19,7 +19,15 @@ from bramley.apiserver.rest.graceful_deletion import (
 )
 from bramley.apiserver.rest.objects import dict_field
 from bramley.apiserver.rest.request_options import DeleteOptions
-from bramley.apiserver.rest.server import CRDS, NAMESPACES, Server, check_whole, decoded, existing, served
+from bramley.apiserver.rest.server import (
+    CRDS,
+    NAMESPACES,
+    Server,
+    check_whole,
+    decoded,
+    existing,
+    served,
+)
 from bramley.apiserver.rest.writes import Decide, Decision, Keep, Put, Remove, Written, write
 from bramley.apiserver.store.damage import DECODE_ERRORS
 from bramley.apiserver.store.records import Key, Record

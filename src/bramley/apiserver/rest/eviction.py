@@ -13,7 +13,7 @@ from bramley.apiserver.http.exchange import Request, Response, json_response
 from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.kinds import label_selectors
 from bramley.apiserver.kinds.definitions import kind
-from bramley.apiserver.registry.resources import Json, Rules, ServedResource
+from bramley.apiserver.registry.resources import Json, Rules
 from bramley.apiserver.rest import bodies, delete, objects, request_options
 from bramley.apiserver.rest.graceful_deletion import check_preconditions, decide_deletion
 from bramley.apiserver.rest.objects import with_condition

@@ -10,10 +10,10 @@ from typing import Any, Protocol
 import msgspec
 
 from bramley.apiserver.apimachinery import causes, patches, status
-from bramley.apiserver.kinds import shapes
 from bramley.apiserver.apimachinery.status import ApiError, Details
 from bramley.apiserver.http.exchange import Request, Response
 from bramley.apiserver.http.request_info import Target
+from bramley.apiserver.kinds import shapes
 from bramley.apiserver.registry.resources import Json, ServedResource
 from bramley.apiserver.rest import bodies, objects, request_options, update
 from bramley.apiserver.rest.request_options import WriteOptions

@@ -7,11 +7,10 @@ from dataclasses import replace as replaced
 from types import MappingProxyType
 
 from bramley.apiserver.apimachinery import causes, metadata, status
-from bramley.apiserver.kinds import shapes
 from bramley.apiserver.apimachinery.status import ApiError, Details
 from bramley.apiserver.http.exchange import Request, Response, json_response
 from bramley.apiserver.http.request_info import Target
-from bramley.apiserver.kinds import core, pods
+from bramley.apiserver.kinds import core, pods, shapes
 from bramley.apiserver.kinds.definitions import kind
 from bramley.apiserver.kinds.virtual import SCALE
 from bramley.apiserver.registry.resources import Json, Rules, ScalePaths, ServedResource, Transition
@@ -228,9 +227,7 @@ async def replace_scale(server: Server, request: Request, target: Target) -> Res
     options = request_options.write_options(request, "UpdateOptions")
     body = await bodies.read_object(request, SCALE, options)
     objects.check_name_and_namespace(body, name=target.name, namespace=target.namespace)
-    return await _scaled(
-        server, request, target, options=options, change=lambda _scale: body
-    )
+    return await _scaled(server, request, target, options=options, change=lambda _scale: body)
 
 
 async def patch_scale(server: Server, request: Request, target: Target) -> Response:
