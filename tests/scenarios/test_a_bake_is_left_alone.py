@@ -23,7 +23,7 @@ from bramley.agent.images.image_requests import ImageRequest, Ready
 from bramley.agent.ledger import VmRecord, VmState
 from bramley.api.core import Node
 from bramley.api.names import annotations as names
-from bramley.app.agent_parts import Parts
+from bramley.app.agent_components import AgentComponents
 from bramley.sim.mac.processes import Call
 from tests.scenarios.agent_life.world import IMAGE, NODE, World, a_world, is_ready
 
@@ -50,8 +50,8 @@ class Hand:
 async def a_builder(tmp_path: Path, *, collects: bool) -> AsyncIterator[tuple[World, Hand]]:
     """Give a Mac with an agent, and a VM that was made by hand and takes twelve minutes to push."""
     async with a_world(tmp_path, collects=collects) as world:
-        world.mac.script.image("ghcr.io/example/base:1", size_bytes=20 * GB)
-        world.mac.script.timings(push_bytes_per_second=10 * GB / TWELVE_MINUTES)
+        world.mac.settings.image("ghcr.io/example/base:1", size_bytes=20 * GB)
+        world.mac.settings.timings(push_bytes_per_second=10 * GB / TWELVE_MINUTES)
         hand = Hand(world)
         assert await hand.run("tart", "clone", "ghcr.io/example/base:1", BAKED) == 0
         world.start()
@@ -81,7 +81,7 @@ async def test_bake_is_left_alone_by_a_collector_that_has_work(tmp_path: Path) -
         await world.pod("job", image=IMAGE)
         assert await hand.run("tart", "clone", "ghcr.io/example/base:1", "orphan") == 0
         orphaned(world, "orphan")
-        world.mac.script.host(other_bytes=400 * GB)
+        world.mac.settings.host(other_bytes=400 * GB)
         push = world.group.create_task(pushed(world, hand))
         collector = parts_of(world).collector
         assert collector is not None
@@ -147,10 +147,10 @@ async def test_leased_bake_keeps_the_images_that_it_was_made_of(tmp_path: Path) 
         assert (world.mac.folders.tart_home / "vms" / BAKED).exists()
 
 
-def parts_of(world: World) -> Parts:
+def parts_of(world: World) -> AgentComponents:
     assert world.agent is not None
-    assert world.agent.parts is not None
-    return world.agent.parts
+    assert world.agent.components is not None
+    return world.agent.components
 
 
 async def stage(world: World, images: list[str]) -> None:
@@ -168,11 +168,11 @@ async def test_full_disk_costs_nothing_where_nothing_is_collected(
 
         async def is_here() -> bool:
             request = ImageRequest("ghcr.io/example/base:1", "nobody")
-            return isinstance(parts.images.want(request, on_change=lambda: None), Ready)
+            return isinstance(parts.images.request(request, on_change=lambda: None), Ready)
 
         await world.until(is_here, within=timedelta(minutes=5), what="an image that nobody needs")
         await asyncio.sleep(600)
-        world.mac.script.fault("pull", "no_space", times=1)
+        world.mac.settings.fault("pull", "no_space", times=1)
         await world.pod("job", image=IMAGE)
         await asyncio.sleep(60)
 

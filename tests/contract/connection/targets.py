@@ -16,14 +16,14 @@ from bramley.base import virtual_time
 from bramley.base.clock import SystemClock
 from bramley.base.secret import Secret
 from bramley.host import ssh
-from bramley.host.artifacts import Depot
+from bramley.host.artifacts import ArtifactStore
 from bramley.host.commands import ROOT, Folder, Write
 from bramley.host.connection import Connection
 from bramley.host.ssh import Credentials, Target
-from bramley.sim.macos.faults import Cut, Moment
 from bramley.sim.macos.connection import ModelConnection
-from bramley.sim.macos.mac import Mac
+from bramley.sim.macos.faults import Cut, Moment
 from bramley.sim.macos.fresh_install import Settings
+from bramley.sim.macos.mac import Mac
 from bramley.sim.ssh.faults import Do, Fault
 from bramley.sim.ssh.server import SimulatedHost
 from tests.process.host_ssh import openssh
@@ -38,7 +38,7 @@ class Stage:
     """One Mac, and how to see its files from here and to break its line."""
 
     mac: Connection
-    depot: Depot
+    store: ArtifactStore
     # A folder that may be changed, as the Mac calls it, and where it is on this machine.
     folder: str
     real: Path
@@ -53,20 +53,20 @@ async def model(folder: Path) -> AsyncIterator[Stage]:
     """Answer from the model, under virtual time."""
     clock = virtual_time.clock()
     mac = Mac.make(folder / "mac", settings=SETTINGS, clock=clock)
-    depot = Depot()
-    connection = ModelConnection(mac, clock=clock, artifacts=depot)
+    store = ArtifactStore()
+    connection = ModelConnection(mac, clock=clock, artifacts=store)
 
     def lose_answer() -> None:
         connection.faults.at(lambda _: True, Cut(Moment.UNANSWERED))
 
     real = mac.files.at("/opt") / "stage"
-    yield Stage(connection, depot, "/opt/stage", real, ROOT, _write_rule, lose_answer)
+    yield Stage(connection, store, "/opt/stage", real, ROOT, _write_rule, lose_answer)
 
 
 @asynccontextmanager
 async def simulated(folder: Path) -> AsyncIterator[Stage]:
     """Run rendered shell for real in a simulated Mac's own root."""
-    depot = Depot()
+    store = ArtifactStore()
     async with SimulatedHost(folder / "mac", settings=SETTINGS) as host:
         target = Target(
             host="127.0.0.1",
@@ -76,25 +76,25 @@ async def simulated(folder: Path) -> AsyncIterator[Stage]:
             name="mac",
         )
         async with ssh.open(
-            target, clock=SystemClock(), artifacts=depot, patience=CLOSED
+            target, clock=SystemClock(), artifacts=store, connect_timeout=CLOSED
         ) as connection:
 
             def lose_answer() -> None:
                 host.faults.put(Fault(do=Do.CUT_AFTER, times=1))
 
             real = host.mac.files.at("/opt") / "stage"
-            yield Stage(connection, depot, "/opt/stage", real, ROOT, _write_rule, lose_answer)
+            yield Stage(connection, store, "/opt/stage", real, ROOT, _write_rule, lose_answer)
 
 
 @asynccontextmanager
 async def by_openssh(folder: Path) -> AsyncIterator[Stage]:
     """Run rendered shell for real on this machine, in a folder of it."""
-    depot = Depot()
+    store = ArtifactStore()
     async with openssh.serving(folder / "sshd") as server:
         (folder / "sshd" / "password").write_text(PASSWORD.reveal())
         (folder / "sshd" / "sudo-password").write_text(PASSWORD.reveal())
         async with ssh.open(
-            server.target(), clock=SystemClock(), artifacts=depot, patience=CLOSED
+            server.target(), clock=SystemClock(), artifacts=store, connect_timeout=CLOSED
         ) as connection:
 
             async def let_sudo_be(_: Connection) -> None:
@@ -102,7 +102,7 @@ async def by_openssh(folder: Path) -> AsyncIterator[Stage]:
 
             real = folder / "stage"
             yield Stage(
-                connection, depot, str(real), real, server.owner, let_sudo_be, _cannot_lose_answers
+                connection, store, str(real), real, server.owner, let_sudo_be, _cannot_lose_answers
             )
 
 

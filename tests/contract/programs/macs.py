@@ -22,7 +22,7 @@ from bramley.agent.tart.driver import Deadlines, Tart
 from bramley.base.clock import SystemClock
 from bramley.sim.mac.folder import MacFolder
 from bramley.sim.mac.mac import SimulatedMac
-from bramley.sim.mac.settings_file import Script
+from bramley.sim.mac.settings_file import SettingsFile
 from tests.contract.programs.stage import PATIENCE, REAL
 from tests.unit.agent.tart.fakes import Metrics
 
@@ -52,7 +52,7 @@ class Mac:
     tart: Tart
     runs: Runs
     host: Host
-    script: Script
+    script: SettingsFile
     metrics: Metrics
 
 
@@ -89,8 +89,8 @@ async def _real(root: Path) -> AsyncIterator[Mac]:
 async def _simulated(root: Path) -> AsyncIterator[Mac]:
     async with asyncio.TaskGroup() as group:
         mac = SimulatedMac(root, clock=SystemClock(), rng=random.Random(0), group=group)
-        script = Script(mac.folders.tart_home / "sim.json", dict(CONTENT))
-        side = mac.agent_side()
+        script = SettingsFile(mac.folders.tart_home / "sim.json", dict(CONTENT))
+        side = mac.start_agent()
         metrics = Metrics()
         tart = Tart(
             side.programs,

@@ -142,12 +142,12 @@ class SimulatedStage:
         self.mac = SimulatedMac(folder, clock=SystemClock(), rng=random.Random(0), group=group)
         self._plays: list[Play] = []
         self.mac._programs["play"] = self._play
-        self._side = self.mac.agent_side()
+        self._side = self.mac.start_agent()
         self.next_agent()
 
     def next_agent(self) -> None:
-        self._side.die()
-        self._side = self.mac.agent_side()
+        self._side.kill()
+        self._side = self.mac.start_agent()
         self.programs: Programs = self._side.programs
         self.runs: Runs = self._side.runs
 

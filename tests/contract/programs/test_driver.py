@@ -101,18 +101,18 @@ async def test_a_third_vm_is_refused_by_a_name_that_we_know(target: str, tmp_pat
         ended = await asyncio.wait_for(mac.runs.wait("three"), timeout=PATIENCE)
 
         assert ended.code == 1
-        why = failures.start_failure(ended.code, mac.runs.said("three"))
+        why = failures.start_failure(ended.code, mac.runs.output_tail("three"))
         assert isinstance(why, failures.LimitReached)
 
 
 async def test_the_end_of_a_guest_is_the_end_of_its_run(target: str, tmp_path: Path) -> None:
     async with macs.on(target, tmp_path) as mac:
-        mac.script.guest(VM, then="halt", code=0)
+        mac.settings.guest(VM, then="halt", code=0)
         await mac.tart.clone(IMAGE, VM)
         await mac.tart.start(mac.runs, VM)
 
         assert (await asyncio.wait_for(mac.runs.wait(VM), timeout=PATIENCE)).code == 0
-        assert "guest has stopped the virtual machine" in mac.runs.said(VM)
+        assert "guest has stopped the virtual machine" in mac.runs.output_tail(VM)
 
 
 @pytest.mark.parametrize(
@@ -123,32 +123,32 @@ async def test_a_start_that_fails_is_known_by_what_tart_said(
     fault: str, kind: type[failures.TartFailed], target: str, tmp_path: Path
 ) -> None:
     async with macs.on(target, tmp_path) as mac:
-        mac.script.fault("run", fault)
+        mac.settings.fault("run", fault)
         await mac.tart.clone(IMAGE, VM)
         await mac.tart.start(mac.runs, VM)
 
         ended = await asyncio.wait_for(mac.runs.wait(VM), timeout=PATIENCE)
 
         assert ended.code is not None
-        assert isinstance(failures.start_failure(ended.code, mac.runs.said(VM)), kind)
+        assert isinstance(failures.start_failure(ended.code, mac.runs.output_tail(VM)), kind)
 
 
 async def test_a_full_disk_is_known_as_one(target: str, tmp_path: Path) -> None:
     async with macs.on(target, tmp_path) as mac:
         await mac.tart.clone(IMAGE, "golden")
-        mac.script.fault("clone", "no_space")
-        mac.script.fault("pull", "no_space")
+        mac.settings.fault("clone", "no_space")
+        mac.settings.fault("pull", "no_space")
 
         with pytest.raises(failures.NoSpace):
             await mac.tart.clone("golden", VM)
-        mac.script.image("ghcr.io/tuist/other:1", size_bytes=1_000_000_000)
+        mac.settings.image("ghcr.io/tuist/other:1", size_bytes=1_000_000_000)
         with pytest.raises(failures.NoSpace):
             await mac.tart.pull("ghcr.io/tuist/other:1")
 
 
 async def test_a_registry_that_wants_less_is_known_as_one(target: str, tmp_path: Path) -> None:
     async with macs.on(target, tmp_path) as mac:
-        mac.script.fault("pull", "status", code=429)
+        mac.settings.fault("pull", "status", code=429)
 
         with pytest.raises(failures.Throttled):
             await mac.tart.pull(IMAGE)
@@ -171,7 +171,7 @@ async def test_a_command_that_hangs_is_killed_and_counted(
     operation: str, target: str, tmp_path: Path
 ) -> None:
     async with macs.on(target, tmp_path) as mac:
-        mac.script.fault(operation, "hang")
+        mac.settings.fault(operation, "hang")
         tart = macs.impatient(mac, 0.3)
         calls: dict[str, Callable[[], Awaitable[object]]] = {
             "list": tart.list,

@@ -53,7 +53,7 @@ class Started(Protocol):
         ...
 
     def catches_signals(self) -> bool:
-        """Tell whether it is so far that it handles the signals that tart handles."""
+        """Return whether it is so far that it handles the signals that tart handles."""
         ...
 
     def send(self, number: signal.Signals) -> None: ...
@@ -134,7 +134,7 @@ class Tart:
         return started
 
     def has_more_guests_than(self, before: Sequence[int]) -> bool:
-        """Tell whether a guest has come; not by their number, for one of before may just be going."""
+        """Return whether a guest has come; not by their number, for one of before may just be going."""
         return not set(self.face.guests()) <= set(before)
 
     @contextlib.contextmanager
@@ -295,7 +295,7 @@ class VirtualTime:
         return VirtualCall(self.mac, self.mac.start(call, parent=1), out, err)
 
     def holder(self, vm: str) -> int | None:
-        process = self.mac.world.run_locks.holder(str(self.home / "vms" / vm / "config.json"))
+        process = self.mac.tart.run_locks.holder(str(self.home / "vms" / vm / "config.json"))
         return process.pid if process else None
 
     def guests(self) -> list[int]:

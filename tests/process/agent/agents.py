@@ -156,10 +156,10 @@ class Agent:
 
 
 @contextmanager
-def an_agent(place: Path, *more: str, script: dict[str, Any] | None = None) -> Iterator[Agent]:
+def an_agent(folder: Path, *more: str, script: dict[str, Any] | None = None) -> Iterator[Agent]:
     """Give a server and a simulated Mac whose agent runs when the block begins; nothing of either is left afterwards."""
-    with running(place / "api") as server:
-        mac = MacFolder(place / NODE)
+    with running(folder / "api") as server:
+        mac = MacFolder(folder / NODE)
         mac.root.mkdir()
         mac.lay_out(script or SCRIPT)
         made = ["agent-access", "create", NODE, "--out", str(mac.kubeconfig)]

@@ -31,7 +31,7 @@ from bramley.kube import config_loader
 from bramley.kube.client import Client
 from bramley.kube.tls import Trust
 from bramley.sim.mac.folder import MacFolder
-from bramley.sim.mac.settings_file import Script
+from bramley.sim.mac.settings_file import SettingsFile
 from tests.process.agent_life.servers import Server
 from tests.process.agent_life.witness import NUMBER_VARIABLE, Meet, Witness
 
@@ -89,7 +89,7 @@ class Stage:
     kube: Client
     namespace: str
     mac: MacFolder
-    script: Script
+    script: SettingsFile
     token: Secret
     more: tuple[str, ...] = ()
     witness: Witness | None = None

@@ -225,7 +225,9 @@ def test_tart_stays_whatever_is_brought(whole: Made, tmp_path: Path, *, is_runni
     async def story() -> None:
         if is_running:
             await start_pod(mac, "with-tart")
-        newer = await mac.fleet.artifacts.store.load(tmp_path / "tart", name="tart", version="99.0.0")
+        newer = await mac.fleet.artifacts.store.load(
+            tmp_path / "tart", name="tart", version="99.0.0"
+        )
         async with mac.connected() as line:
             report = await converge.apply(line, mac.with_artifact("tart", newer))
         assert not report.is_changed
@@ -281,7 +283,11 @@ def breaking(mac: Mac, one: Break) -> Callable[[Progress], None]:
         mac.served.faults.put(one.fault)
 
     def hear(news: Progress) -> None:
-        if one.where and isinstance(news, CommandStarted) and news.command.purpose.startswith(one.where):
+        if (
+            one.where
+            and isinstance(news, CommandStarted)
+            and news.command.purpose.startswith(one.where)
+        ):
             mac.served.faults.put(one.fault)
 
     return hear

@@ -20,7 +20,8 @@ import yaml
 
 from bramley.api.names import host as names
 from bramley.app import hosts
-from bramley.app.hosts import Way, Wish
+from bramley.app.hosts import ApplyOptions
+from bramley.app.ssh_options import SshOptions
 from bramley.base.errors import BramleyError, CommandFailed, UnsupportedHost
 from bramley.base.secret import Secret
 from bramley.sim.macos.fresh_install import Settings
@@ -48,8 +49,8 @@ class Stage:
     canaries: Canaries
 
     @property
-    def way(self) -> Way:
-        return Way(
+    def ssh_options(self) -> SshOptions:
+        return SshOptions(
             target=f"m1@127.0.0.1:{self.mac.port}",
             user="m1",
             known_hosts=self.desk / "known_hosts",
@@ -58,16 +59,16 @@ class Stage:
         )
 
     @property
-    def wish(self) -> Wish:
-        return Wish(config=self.desk / "mac.yaml", only=STEPS)
+    def options(self) -> ApplyOptions:
+        return ApplyOptions(config=self.desk / "mac.yaml", only=STEPS)
 
     async def bramley(self, command: str, *more: str) -> tuple[int, str]:
         """Run `bramley host` as people do; returns its exit code and all that it printed."""
         only = [word for step in STEPS for word in ("--only", step)]
         process = await asyncio.create_subprocess_exec(
-            str(Path(sys.executable).parent / "bramley"), "host", command, self.way.target, *only, *more,
-            "-c", str(self.wish.config), "-i", str(self.desk / "key"), "--password-file", str(self.desk / "password"),
-            "--known-hosts", str(self.way.known_hosts),
+            str(Path(sys.executable).parent / "bramley"), "host", command, self.ssh_options.target, *only, *more,
+            "-c", str(self.options.config), "-i", str(self.desk / "key"), "--password-file", str(self.desk / "password"),
+            "--known-hosts", str(self.ssh_options.known_hosts),
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
         )  # fmt: skip
         async with asyncio.timeout(WITHIN):
@@ -78,10 +79,10 @@ class Stage:
         self, heard: Heard, expected: type[BramleyError], step: str, password: Secret
     ) -> None:
         """Try a step in this process, where an error can be looked into."""
-        way = dataclasses.replace(self.way, password=password)
-        wish = dataclasses.replace(self.wish, only=(step,))
+        ssh_options = dataclasses.replace(self.ssh_options, password=password)
+        options = dataclasses.replace(self.options, only=(step,))
         with pytest.raises(expected) as caught:
-            await hosts.apply(way, wish, heard.progress)
+            await hosts.apply(ssh_options, options, heard.progress)
         heard.error(caught.value)
 
     def let_out(self, heard: Heard, seen: Seen, *printed: str) -> list[str]:

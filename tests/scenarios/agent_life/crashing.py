@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bramley.sim.mac.agent_process import AgentSide
+from bramley.sim.mac.agent_process import AgentProcess
 from tests.scenarios.agent_life.lives import LIVES, Life, Point
 from tests.scenarios.agent_life.world import World, a_world
 
@@ -36,7 +36,7 @@ class Fate:
     life: Life
     death: Death | None
     passed: list[Point] = field(default_factory=list)
-    dead: list[AgentSide] = field(default_factory=list)
+    dead: list[AgentProcess] = field(default_factory=list)
     _seen: Counter[str] = field(default_factory=Counter)
     _since: int = 0
     _struck: asyncio.Event = field(default_factory=asyncio.Event)
@@ -51,7 +51,7 @@ class Fate:
         if self.death is not None and self._is_due(self.death, point):
             self._strike()
 
-    async def bury(self) -> None:
+    async def reap(self) -> None:
         """Wait for deaths, and start the next agent as launchd does."""
         while True:
             await self._struck.wait()
@@ -72,7 +72,7 @@ class Fate:
         if self.world.side is not None:
             self._since = 0
             self.dead.append(self.world.side)
-            self.world.side.die()
+            self.world.side.kill()
             self._struck.set()
 
 
@@ -90,8 +90,8 @@ async def _tell(life: Life, folder: Path, death: Death | None) -> list[Point]:
     async with a_world(folder) as world:
         await life.set_up(world)
         fate = Fate(world, life, death)
-        world.on_moment = fate.meet
-        undertaker = world.group.create_task(fate.bury())
+        world.on_checkpoint = fate.meet
+        undertaker = world.group.create_task(fate.reap())
         world.ensure_started()
         await life.tell(world)
         await world.until_rest()

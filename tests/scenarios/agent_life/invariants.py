@@ -85,12 +85,12 @@ class Invariants:
 
     def left_behind(self) -> set[str]:
         """Return the VMs whose guests go on though their tart is gone; no agent can tell whose they are."""
-        locks, home = self.mac.world.run_locks, self.mac.folders.tart_home
-        files = {vm: home / "vms" / vm / "config.json" for vm in self.mac.world.guests}
+        locks, home = self.mac.tart.run_locks, self.mac.folders.tart_home
+        files = {vm: home / "vms" / vm / "config.json" for vm in self.mac.tart.guests}
         return {vm for vm, file in files.items() if locks.holder(str(file)) is None}
 
     def _running(self) -> set[str]:
-        return self.mac.world.guests.keys() - self.left_behind()
+        return self.mac.tart.guests.keys() - self.left_behind()
 
     def _hear_guests(self) -> None:
         folder = self.mac.folders.user_data
@@ -101,16 +101,16 @@ class Invariants:
 
     def _look_at_starts(self) -> None:
         """S1, S2, S3: one start for each VM's name, which carries the Pod's uid and is known as used before; two guests at once."""
-        world = self.mac.world
-        if len(world.switched_on) != len(self.started):
-            self.started = set(world.switched_on)
+        world = self.mac.tart
+        if len(world.started_vms) != len(self.started):
+            self.started = set(world.started_vms)
             for vm in self.started:
-                self._must(world.switched_on.count(vm) == 1, f"S2: {vm} was booted again")
+                self._must(world.started_vms.count(vm) == 1, f"S2: {vm} was booted again")
         for vm in self.mac.supervised.keys() - self.begun:
             state = _state(self.mac.folders.ledger / "vms" / f"{vm}.json")
             self._must(state in USED, f"S2: {vm} is begun and its record says {state}")
         self.begun = set(self.mac.supervised)
-        self._must(world.most_at_once <= MOST_GUESTS, f"S3: {world.most_at_once} guests at once")
+        self._must(world.max_guests <= MOST_GUESTS, f"S3: {world.max_guests} guests at once")
 
     def _look_at_end(self, uid: str, pod: Pod) -> None:
         """Check that the first terminal status has the guest's code, comes after the guest's end and is the last."""
@@ -152,7 +152,7 @@ class Invariants:
         grace = timedelta(seconds=pod.metadata.deletion_grace_period_seconds or 0)
         latest = max(due, self.up_since + grace) + BOUND
         # By the true time: the Mac's own may have been set.
-        self._must(self.mac.world.clock.now() <= latest, f"L2: {pod.name} is still there")
+        self._must(self.mac.tart.clock.now() <= latest, f"L2: {pod.name} is still there")
 
     def _must(self, holds: bool, what: str) -> None:
         if not holds:
@@ -168,7 +168,7 @@ class Invariants:
             "record": ledger.vms().keys(),
             "unreadable record": {each.name for each in ledger.unreadable()},
             "run": self.mac.supervised.keys(),
-            "guest": self.mac.world.guests.keys(),
+            "guest": self.mac.tart.guests.keys(),
             "unfinished work": _names(folders.tart_home / "tmp"),
             "held Pod": {pod.name for pod in self.current().values() if _is_held(pod)},
         }

@@ -51,9 +51,9 @@ class Life:
         await world.kube.create(
             ServiceAccount(metadata=ObjectMeta(name=ACCOUNT, namespace=NAMESPACE))
         )
-        world.mac.script.timings(**TIMINGS)
+        world.mac.settings.timings(**TIMINGS)
         script = {"code": CODE, "work": WORK, **self.guest}
-        world.mac.script.image(TAGGED, size_bytes=SIZE, guest=script)
+        world.mac.settings.image(TAGGED, size_bytes=SIZE, guest=script)
         for program, do, details in self.faults:
             world.mac.faults.add(program, do, **details)
 
@@ -163,7 +163,7 @@ async def refused(world: World) -> None:
     more: dict[str, Any] = {"initContainers": [{"name": "before", "image": IMAGE}]}
     await job(world, **more)
     assert (await ended(world)).status.reason == agent.UNSUPPORTED
-    assert not world.mac.world.switched_on
+    assert not world.mac.tart.started_vms
     await leave(world)
 
 
@@ -179,7 +179,7 @@ async def reboots(world: World) -> None:
     """Tell of a Pod whose Mac is rebooted under it."""
     await job(world)
     await until_running(world)
-    was_running = bool(world.mac.world.guests)
+    was_running = bool(world.mac.tart.guests)
     await world.reboot()
     await asyncio.sleep(5)
     world.ensure_started()

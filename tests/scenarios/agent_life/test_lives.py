@@ -10,7 +10,7 @@ from tests.scenarios.agent_life.world import IMAGE, TAGGED, a_world, is_ready
 
 async def test_a_pod_boots_works_and_ends_with_the_code_of_its_guest(tmp_path: Path) -> None:
     async with a_world(tmp_path) as world:
-        world.mac.script.image(TAGGED, guest={"code": 3, "work": 60.0})
+        world.mac.settings.image(TAGGED, guest={"code": 3, "work": 60.0})
         world.start()
         await world.until(lambda: is_ready(world.kube), within=timedelta(seconds=30), what="Ready")
 

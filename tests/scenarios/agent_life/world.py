@@ -22,7 +22,7 @@ from bramley.agent.ledger import ImageRecord, Ledger, VmRecord
 from bramley.agent.settings import NodeSettings, Settings
 from bramley.agent.tart.driver import Deadlines
 from bramley.api.core import Node, Pod
-from bramley.apiserver.auth.signing import Keys
+from bramley.apiserver.auth.signing_keys import SigningKeys
 from bramley.app import agent as agents
 from bramley.app import embedded
 from bramley.base import errors, virtual_time
@@ -30,8 +30,8 @@ from bramley.base.clock import Clock
 from bramley.base.secret import Secret
 from bramley.kube.client import Client
 from bramley.kube.transport import Transport
+from bramley.sim.mac.agent_process import AgentProcess
 from bramley.sim.mac.mac import SimulatedMac
-from bramley.sim.mac.agent_process import AgentSide
 from tests.scenarios.agent_life.invariants import Invariants
 
 NODE = "mac-1"
@@ -57,8 +57,8 @@ class World:
     invariants: Invariants
     collects: bool = True
     # Hears of every point at which a death would be a different one, in all lives of the agent.
-    on_moment: Callable[[str], None] | None = None
-    side: AgentSide | None = None
+    on_checkpoint: Callable[[str], None] | None = None
+    side: AgentProcess | None = None
     agent: agents.Agent | None = None
     task: asyncio.Task[None] | None = None
     lives: int = 0
@@ -71,11 +71,11 @@ class World:
 
     def start(self) -> None:
         """Start the agent, as launchd does."""
-        side = self.side = self.mac.agent_side()
-        side.on_moment = self._pass
+        side = self.side = self.mac.start_agent()
+        side.on_checkpoint = self._pass
         self.invariants.up_since = self.clock.now()
         registry = CollectorRegistry()
-        around = agents.Surroundings(
+        deps = agents.AgentDeps(
             kube=Client(side.transport(self.transport()), clock=self.clock),
             programs=side.programs,
             runs=side.runs,
@@ -96,13 +96,13 @@ class World:
         )
         self.registries.append(registry)
         self.lives += 1
-        self.agent = agents.build(settings, around)
+        self.agent = agents.Agent(settings, deps)
         self.task = self.group.create_task(self.agent.run())
 
     async def kill(self) -> None:
         """Kill the agent with -9, wherever it is."""
         if self.side is not None and self.task is not None:
-            await self.side.bury(self.task)
+            await self.side.reap(self.task)
         self.side = self.agent = self.task = None
         self.invariants.up_since = None
 
@@ -154,32 +154,32 @@ class World:
 
     def _pass(self, moment: str) -> None:
         self.invariants.look()
-        if self.on_moment is not None:
-            self.on_moment(moment)
+        if self.on_checkpoint is not None:
+            self.on_checkpoint(moment)
 
 
 class _ToldLedger(Ledger):
     """A ledger whose every write is a moment of the agent's life; nothing is synced, for no power is lost."""
 
-    def __init__(self, side: AgentSide, folder: Path) -> None:
+    def __init__(self, side: AgentProcess, folder: Path) -> None:
         super().__init__(folder, durable=False)
         self._side = side
 
     def put(self, record: VmRecord) -> None:
         super().put(record)
-        self._side.pass_by(f"after writing {record.state}")
+        self._side.notify_checkpoint(f"after writing {record.state}")
 
     def drop(self, vm: str) -> None:
         super().drop(vm)
-        self._side.pass_by("after dropping a record")
+        self._side.notify_checkpoint("after dropping a record")
 
     def put_image(self, record: ImageRecord) -> None:
         super().put_image(record)
-        self._side.pass_by("after writing an image")
+        self._side.notify_checkpoint("after writing an image")
 
     def drop_image(self, digest: str) -> None:
         super().drop_image(digest)
-        self._side.pass_by("after dropping an image")
+        self._side.notify_checkpoint("after dropping an image")
 
 
 def pod_wire(
@@ -205,12 +205,12 @@ async def a_world(root: Path, *, seed: int = 0, collects: bool = True) -> AsyncI
     """Give a world with an image in its registry and an agent that has not started."""
     clock = virtual_time.clock()
     rng = random.Random(seed)
-    async with embedded.running(clock=clock, keys=Keys.in_memory()) as (api, token):
+    async with embedded.running(clock=clock, keys=SigningKeys.in_memory()) as (api, token):
         kube = Client(api.transport(token), clock=clock)
         secret = await _enrol(kube)
         async with asyncio.TaskGroup() as group:
             mac = SimulatedMac(root, clock=clock, rng=rng, group=group)
-            mac.script.image(TAGGED, digest=IMAGE.partition("@")[2], size_bytes=2_000_000_000)
+            mac.settings.image(TAGGED, digest=IMAGE.partition("@")[2], size_bytes=2_000_000_000)
             world = World(
                 kube=kube,
                 mac=mac,

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 
 from bramley.agent.gc import leases
 from bramley.agent.gc.leases import Lease
-from bramley.sim.mac.processes import Call
 from bramley.sim.mac.mac import SimulatedMac
-from bramley.sim.mac.processes import Process
+from bramley.sim.mac.processes import Call, Process
 from tests.scenarios.agent_life.world import TAGGED
 
 PREFIX = "hand-"

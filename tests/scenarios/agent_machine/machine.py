@@ -16,7 +16,7 @@ from typing import Protocol
 
 from bramley.api.names import finalizers
 from bramley.base import virtual_time
-from bramley.sim.mac.agent_process import AgentSide
+from bramley.sim.mac.agent_process import AgentProcess
 from tests.scenarios.agent_life.invariants import FINISHED, vm_of
 from tests.scenarios.agent_life.world import REST, TAGGED, World, a_world, is_ready
 from tests.scenarios.agent_machine.hand import PREFIX, Hand
@@ -56,7 +56,7 @@ class Machine:
     dies_in: int | None = None
     down: float = 1.0
     kicked: list[str] = field(default_factory=list)
-    _dead: AgentSide | None = None
+    _dead: AgentProcess | None = None
     # The pids of all dead agents.
     _graves: set[int] = field(default_factory=set)
     _struck: asyncio.Event = field(default_factory=asyncio.Event)
@@ -76,7 +76,7 @@ class Machine:
         side, task = self.world.side, self.world.task
         if side is None or task is None or side is self._dead:
             return
-        side.die()
+        side.kill()
         # At once, for what is dead must not go on in no time at all.
         task.cancel()
         self._dead = side
@@ -100,7 +100,7 @@ class Machine:
         self.hand.lose()
         self.world.mac.reboot()
 
-    async def bury(self) -> None:
+    async def reap(self) -> None:
         """Bury each dead agent and start the next one, as launchd does."""
         while True:
             await self._struck.wait()
@@ -122,7 +122,7 @@ class Machine:
 
     def watch_kicks(self) -> None:
         """Note each VM that a restart of loginwindow takes down."""
-        session, guests = self.world.mac.session, self.world.mac.world.guests
+        session, guests = self.world.mac.session, self.world.mac.tart.guests
         end_guests = session.kicked
 
         def kicked() -> None:
@@ -148,7 +148,7 @@ class Machine:
         self.dies_in = None
         self.line.mend()
         mac.faults.heal()
-        mac.script.host(leaked_slots=0, other_bytes=0)
+        mac.settings.host(leaked_slots=0, other_bytes=0)
         mac.session.logs_in = True
         mac.session.log_in()
         self.hand.leave()
@@ -164,7 +164,7 @@ class Machine:
 
     def end_leaked(self) -> None:
         """Kill the guests whose tart is gone."""
-        world = self.world.mac.world
+        world = self.world.mac.tart
         for vm in self.world.invariants.left_behind():
             world.table.kill(world.guests[vm].process.pid)
 
@@ -226,13 +226,13 @@ async def a_machine(folder: Path, seed: int) -> AsyncIterator[Machine]:
         line, reach = Line(), world.transport
         world.transport = lambda: Wire(line, reach())
         world.invariants.has_bounds = False
-        world.mac.script.timings(**TIMINGS, push_bytes_per_second=PUSHED_PER_SECOND)
-        world.mac.script.image(TAGGED, size_bytes=SIZE, guest={"work": 5.0})
+        world.mac.settings.timings(**TIMINGS, push_bytes_per_second=PUSHED_PER_SECOND)
+        world.mac.settings.image(TAGGED, size_bytes=SIZE, guest={"work": 5.0})
         world.mac.clock = clock = SetClock(world.clock)
         machine = Machine(world, line, Hand(world.mac), clock)
-        world.on_moment = machine.meet
+        world.on_checkpoint = machine.meet
         machine.watch_kicks()
-        undertaker = world.group.create_task(machine.bury())
+        undertaker = world.group.create_task(machine.reap())
         world.ensure_started()
         yield machine
         undertaker.cancel()

@@ -250,7 +250,7 @@ class KillProcess:
     async def take(self, machine: Machine) -> None:
         mac = machine.world.mac
         for run in list(mac.supervised.values())[:1]:
-            guest = mac.world.guests.get(run.run.vm)
+            guest = mac.tart.guests.get(run.run.vm)
             found = {
                 "supervisor": run.supervisor,
                 "tart": run.tart,
@@ -346,7 +346,7 @@ class LeakSlot:
     """The system counts a guest that nobody can see."""
 
     async def take(self, machine: Machine) -> None:
-        machine.world.mac.script.host(leaked_slots=1)
+        machine.world.mac.settings.host(leaked_slots=1)
 
 
 @dataclass(frozen=True)
@@ -356,7 +356,7 @@ class FillDisk:
     gigabytes: int
 
     async def take(self, machine: Machine) -> None:
-        machine.world.mac.script.host(other_bytes=self.gigabytes * 10**9)
+        machine.world.mac.settings.host(other_bytes=self.gigabytes * 10**9)
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,7 @@ async def test_a_hung_tart_is_told_while_the_node_goes_on_beating(tmp_path: Path
 
 async def test_a_dead_session_is_told_and_never_revived_over_a_running_vm(tmp_path: Path) -> None:
     async with a_world(tmp_path) as world:
-        world.mac.script.image(TAGGED, guest={"work": 400.0})
+        world.mac.settings.image(TAGGED, guest={"work": 400.0})
         await started(world)
         await world.pod("job", image=IMAGE)
         await until(world, phase(world, "Running"), "Running")
@@ -108,11 +108,11 @@ async def test_a_dead_session_is_told_and_never_revived_over_a_running_vm(tmp_pa
 
 async def test_a_deleted_node_is_back_at_once_and_its_vm_lives_on(tmp_path: Path) -> None:
     async with a_world(tmp_path) as world:
-        world.mac.script.image(TAGGED, guest={"work": 100.0})
+        world.mac.settings.image(TAGGED, guest={"work": 100.0})
         await started(world)
         await world.pod("job", image=IMAGE)
         await until(world, phase(world, "Running"), "Running")
-        old, guests = await node(world), set(world.mac.world.guests)
+        old, guests = await node(world), set(world.mac.tart.guests)
 
         await world.kube.delete(Node, NODE)
 
@@ -123,13 +123,13 @@ async def test_a_deleted_node_is_back_at_once_and_its_vm_lives_on(tmp_path: Path
                 return False
 
         await world.until(is_back, within=timedelta(seconds=1), what="registered again")
-        assert set(world.mac.world.guests) == guests
+        assert set(world.mac.tart.guests) == guests
         await until(world, phase(world, "Succeeded"), "the Pod ends as if nothing had been")
 
 
 async def test_what_is_on_disk_is_told_by_labels_and_images(tmp_path: Path) -> None:
     async with a_world(tmp_path) as world:
-        world.mac.script.image(TAGGED, guest={"work": 100.0})
+        world.mac.settings.image(TAGGED, guest={"work": 100.0})
         await started(world)
         await world.pod("job", image=IMAGE)
         await until(world, phase(world, "Running"), "Running")
@@ -162,14 +162,14 @@ async def test_a_full_disk_makes_room_only_where_there_is_a_collector(
     tmp_path: Path, *, collects: bool
 ) -> None:
     async with a_world(tmp_path, collects=collects) as world:
-        world.mac.script.image(OTHER, size_bytes=2_000_000_000)
+        world.mac.settings.image(OTHER, size_bytes=2_000_000_000)
         await started(world)
         await world.pod("first", image=IMAGE)
         await until(world, phase(world, "Succeeded", "first"), "first is over")
         await world.delete("first")
         golden = (
-            world.agent.parts.images.present()[0].golden
-            if world.agent and world.agent.parts
+            world.agent.components.images.present()[0].golden
+            if world.agent and world.agent.components
             else ""
         )
         assert golden
@@ -190,7 +190,7 @@ async def test_an_agent_that_is_asked_to_stop_leaves_its_vms_and_loses_no_event(
     tmp_path: Path,
 ) -> None:
     async with a_world(tmp_path) as world:
-        world.mac.script.image(TAGGED, guest={"work": 400.0})
+        world.mac.settings.image(TAGGED, guest={"work": 400.0})
         await started(world)
         await world.pod("job", image=IMAGE)
         await until(world, phase(world, "Running"), "Running")
@@ -202,6 +202,6 @@ async def test_an_agent_that_is_asked_to_stop_leaves_its_vms_and_loses_no_event(
         await asyncio.wait((world.task,))
 
         assert world.clock.monotonic() - began < 10
-        assert len(world.mac.world.guests) == 1
+        assert len(world.mac.tart.guests) == 1
         told = {event.reason for event in (await world.kube.list(Event)).items}
         assert {"CreatingVM", "StartedVM"} <= told

@@ -25,8 +25,8 @@ IN_TIME = timedelta(seconds=90)
 async def a_job(folder: Path, **guest: object) -> AsyncIterator[World]:
     """Give a world with a Pod whose guest works for an hour."""
     async with a_world(folder) as world:
-        world.mac.script.timings(**TIMINGS)
-        world.mac.script.image(TAGGED, size_bytes=250_000_000, guest={"work": 3600.0, **guest})
+        world.mac.settings.timings(**TIMINGS)
+        world.mac.settings.image(TAGGED, size_bytes=250_000_000, guest={"work": 3600.0, **guest})
         world.start()
         await world.pod("job", image=IMAGE)
         await until(world, "True")
@@ -79,7 +79,7 @@ async def test_dead_guest_makes_its_pod_unready_in_time_until_it_answers_again(
         assert world.clock.monotonic() - began > 500
         await asyncio.sleep(1)
         assert await counted(world) == {events.GUEST_SILENT: 1, events.GUEST_ANSWERS: 1}
-        assert len(world.mac.world.switched_on) == 1
+        assert len(world.mac.tart.started_vms) == 1
 
 
 async def test_guest_that_dies_just_after_it_answered_is_told_in_time(tmp_path: Path) -> None:

@@ -11,15 +11,13 @@ import pytest
 from bramley.api.names import host
 from bramley.base.errors import CommandFailed, UnsupportedHost
 from bramley.base.secret import Secret
-from bramley.host import kcpassword
-from bramley.host.steps import firewall
-from bramley.host import agent_daemon
-from bramley.host import converge
+from bramley.host import agent_daemon, converge, kcpassword
 from bramley.host.spec import Egress
+from bramley.host.steps import firewall
 from bramley.host.steps.firewall import Firewall
 from bramley.sim.macos.connection import ModelConnection
-from bramley.sim.macos.mac import Mac
 from bramley.sim.macos.fresh_install import Settings
+from bramley.sim.macos.mac import Mac
 from tests.scenarios.host_bootstrap.macs import steps
 from tests.scenarios.host_steps.macs import kicks, sealed, session
 from tests.unit.host.steps import wanted

@@ -13,8 +13,8 @@ from bramley.host import converge
 from bramley.host.commands import Command, Run, Write
 from bramley.host.converge import Progress
 from bramley.host.step import Step
-from bramley.sim.macos.faults import Cut, Fail, Fault, Hang, Moment
 from bramley.sim.macos.connection import ModelConnection
+from bramley.sim.macos.faults import Cut, Fail, Fault, Hang, Moment
 from bramley.sim.macos.mac import Mac
 from tests.scenarios.host_secrets.canaries import Canaries, given_to
 from tests.scenarios.host_secrets.macs import Heard, leaks_of
@@ -58,7 +58,7 @@ class Failing(ModelConnection):
     async def become(self, wanted: list[Step], heard: Heard) -> None:
         """Run again and again, until nothing more goes wrong; nothing lies open in between."""
 
-        def hear(news: Progress) -> None:
+        def on_progress(news: Progress) -> None:
             self._step = news.step.name
             heard.progress(news)
 

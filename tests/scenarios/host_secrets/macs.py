@@ -19,8 +19,8 @@ from bramley.host.spec import MacSpec, Tailnet
 from bramley.host.step import Step
 from bramley.sim.macos import state
 from bramley.sim.macos.connection import ModelConnection
-from bramley.sim.macos.mac import Mac
 from bramley.sim.macos.fresh_install import Settings
+from bramley.sim.macos.mac import Mac
 from tests.scenarios.host_secrets.canaries import Canaries
 from tests.unit.host.steps import wanted
 

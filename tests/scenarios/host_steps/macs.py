@@ -14,8 +14,8 @@ from bramley.host.step import Step
 from bramley.host.steps.auto_login import AutoLogin
 from bramley.host.steps.sudo import Sudo
 from bramley.sim.macos.connection import ModelConnection
-from bramley.sim.macos.mac import Mac
 from bramley.sim.macos.fresh_install import Settings
+from bramley.sim.macos.mac import Mac
 from tests.unit.host.steps.cutting import PASSWORD, Scene
 
 VM = {"pid": 4711, "command": "/usr/local/lib/tart.app/Contents/MacOS/tart run vm-1 --no-graphics"}

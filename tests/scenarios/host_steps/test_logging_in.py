@@ -11,18 +11,17 @@ import pytest
 from bramley.api.names import host, launchd
 from bramley.base.errors import HostUnreachable, NotConverged, TimedOut, UnsupportedHost
 from bramley.base.secret import Secret
-from bramley.host import kcpassword
-from bramley.host import converge
+from bramley.host import converge, kcpassword
 from bramley.host.commands import Command, Probe, Write
 from bramley.host.facts import Facts
 from bramley.host.step import Step
 from bramley.host.steps.auto_login import AutoLogin
 from bramley.host.steps.local_network import LocalNetwork
 from bramley.sim.macos import faults
-from bramley.sim.macos.faults import Cut, Moment
 from bramley.sim.macos.connection import ModelConnection
-from bramley.sim.macos.mac import Mac
+from bramley.sim.macos.faults import Cut, Moment
 from bramley.sim.macos.fresh_install import Settings
+from bramley.sim.macos.mac import Mac
 from tests.scenarios.host_steps.macs import (
     SEALED,
     VM,

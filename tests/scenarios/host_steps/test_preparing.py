@@ -9,8 +9,7 @@ import pytest
 from bramley.api.names import host
 from bramley.base.errors import BadConfiguration, UnsupportedHost
 from bramley.base.secret import Secret
-from bramley.host import kcpassword
-from bramley.host import preparation
+from bramley.host import kcpassword, preparation
 from bramley.host.commands import Command
 from bramley.host.preparation import prepare
 from bramley.sim.macos.connection import ModelConnection

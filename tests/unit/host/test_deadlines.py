@@ -13,9 +13,9 @@ import pytest
 from bramley.base import virtual_time
 from bramley.base.errors import TimedOut
 from bramley.host import connection
-from bramley.host.artifacts import BLOCK, Artifact, Budget, Depot
+from bramley.host.artifacts import BLOCK, Artifact, ArtifactStore, BandwidthLimit
 from bramley.host.commands import Stream
-from bramley.host.rendering import commands
+from bramley.host.rendering import command_scripts
 from bramley.host.ssh import connection
 from bramley.host.ssh.process import Heard
 from bramley.sim.macos.connection import ModelConnection
@@ -24,9 +24,9 @@ from tests.unit.host.steps import wanted
 STILL = timedelta(seconds=10)
 
 
-async def brought(folder: Path, depot: Depot) -> Artifact:
+async def brought(folder: Path, store: ArtifactStore) -> Artifact:
     (folder / "file").write_bytes(os.urandom(20 * BLOCK))
-    return await depot.take(folder / "file", name="tart", version="1")
+    return await store.load(folder / "file", name="tart", version="1")
 
 
 class SlowTalk:
@@ -47,12 +47,14 @@ class SlowTalk:
 
 
 async def say(folder: Path, *, seconds: float) -> bytes:
-    depot = Depot()
-    artifact = await brought(folder, depot)
-    script = commands.render(Stream(artifact=artifact, path="/x", purpose="bring"), token="token")
+    store = ArtifactStore()
+    artifact = await brought(folder, store)
+    script = command_scripts.render(
+        Stream(artifact=artifact, path="/x", purpose="bring"), token="token"
+    )
     talk: Any = SlowTalk(script.token, seconds)
     async with (
-        depot.reading(artifact) as reading,
+        store.open(artifact) as reading,
         connection.stall_deadline(STILL, "mac: bring") as renew,
     ):
         await connection.stream(talk, script, reading, renew=renew)
@@ -65,16 +67,18 @@ async def test_a_slow_stream_ends_however_long_it_takes(tmp_path: Path) -> None:
 
 
 async def test_a_stream_that_stands_still_is_stopped(tmp_path: Path) -> None:
-    with pytest.raises(TimedOut, match="mac: bring: no data was accepted within 10 s; it was stopped"):
+    with pytest.raises(
+        TimedOut, match="mac: bring: no data was accepted within 10 s; it was stopped"
+    ):
         await say(tmp_path, seconds=11)
 
 
 async def test_a_model_of_a_mac_takes_its_time_too(tmp_path: Path) -> None:
     mac = (await wanted.mac(tmp_path)).mac
-    depot = Depot(budget=Budget(BLOCK / 9, clock=virtual_time.clock()))
-    line = ModelConnection(mac, clock=virtual_time.clock(), artifacts=depot)
+    store = ArtifactStore(limit=BandwidthLimit(BLOCK / 9, clock=virtual_time.clock()))
+    line = ModelConnection(mac, clock=virtual_time.clock(), artifacts=store)
     stream = Stream(
-        artifact=await brought(tmp_path, depot), path="/opt/x", purpose="bring", timeout=STILL
+        artifact=await brought(tmp_path, store), path="/opt/x", purpose="bring", timeout=STILL
     )
 
     await line.do(stream)

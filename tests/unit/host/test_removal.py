@@ -48,7 +48,9 @@ async def test_all_of_ours_goes_and_the_rest_stays(tmp_path: Path) -> None:
         line.mac.files.write(path, content)
     theirs = b'# of somebody \xff\r\nanchor "theirs"\n'
     conf = line.mac.files.read("/etc/pf.conf") or b""
-    line.mac.files.write("/etc/pf.conf", conf.replace(firewall.PF_BLOCK, theirs + firewall.PF_BLOCK))
+    line.mac.files.write(
+        "/etc/pf.conf", conf.replace(firewall.PF_BLOCK, theirs + firewall.PF_BLOCK)
+    )
 
     await converge.apply(line, removal.steps("m1", keep_tart=False))
 

@@ -10,7 +10,7 @@ import pytest
 from bramley.base import virtual_time
 from bramley.base.errors import BadConfiguration
 from bramley.base.secret import Secret
-from bramley.host import converge, report, sequence
+from bramley.host import converge, drift, report, sequence
 from bramley.host.commands import Run
 from bramley.host.drift import Part
 from bramley.host.spec import MacSpec

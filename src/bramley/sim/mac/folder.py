@@ -1,7 +1,7 @@
 """A simulated Mac for real processes: a folder with programs that answer like a Mac's, and the folders of its agent.
 
-An agent whose PATH is `programs` finds these and a few harmless tools of the real machine, and none that could reach its
-sessions, its loginwindow or its root.
+An agent whose PATH is `programs` finds these and a few harmless tools of the real machine, and none that could affect its sessions,
+loginwindow or root.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,10 @@ from bramley.agent import platform
 from bramley.agent.platform import system
 from bramley.agent.settings import Folders
 from bramley.sim.mac import shim
-from bramley.sim.mac.settings_file import Script
+from bramley.sim.mac.settings_file import SettingsFile
 from bramley.sim.tart import process as tart_process
 
-# What the agent's supervisor and its certificate need, and a person who looks around.
+# What the agent's supervisor and its certificate need, and people who look around.
 TOOLS = ("sh", "cat", "date", "head", "mkdir", "mv", "openssl", "rm", "sleep", "tail", "wc", "ps")
 INTERPRETERS = ("python", "sh", "dash", "bash", "zsh")
 
@@ -37,44 +36,22 @@ def folders(root: Path) -> Folders:
     )
 
 
-@dataclass(frozen=True, slots=True)
 class MacFolder:
-    """One simulated Mac on this machine; it is called as its folder."""
+    """One simulated Mac on this machine; its name is that of its folder."""
 
-    root: Path
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.name = root.name
+        self.folders = folders(root)
+        # The only folder in its PATH.
+        self.programs = root / "bin"
+        self.kubeconfig = root / "kubeconfig"
+        # The certificate authority of the clients that its agent accepts.
+        self.authority = root / "ca.crt"
+        self.log = root / "agent.log"
 
-    @property
-    def name(self) -> str:
-        """Return the name of the Mac."""
-        return self.root.name
-
-    @property
-    def folders(self) -> Folders:
-        """Return where its agent and its tart keep things."""
-        return folders(self.root)
-
-    @property
-    def programs(self) -> Path:
-        """Return the folder that is all of its PATH."""
-        return self.root / "bin"
-
-    @property
-    def kubeconfig(self) -> Path:
-        """Return where its agent's way into the cluster is kept."""
-        return self.root / "kubeconfig"
-
-    @property
-    def authority(self) -> Path:
-        """Return the certificate of those whom its agent lets in."""
-        return self.root / "ca.crt"
-
-    @property
-    def log(self) -> Path:
-        """Return where its agent writes."""
-        return self.root / "agent.log"
-
-    def lay_out(self, content: Mapping[str, Any]) -> Script:
-        """Make the folder, or bring its programs and its script up to date; what is on its disk stays."""
+    def lay_out(self, content: Mapping[str, Any]) -> SettingsFile:
+        """Make the folder, or update its programs and settings; what is on its disk stays."""
         for folder in (self.programs, self.folders.tart_home, self.folders.vm_logs):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         tart_process.install_program(
@@ -84,10 +61,10 @@ class MacFolder:
             _install(self.programs / name, self._shim(name))
         for tool in TOOLS:
             _link(self.programs / tool)
-        return Script(self.folders.tart_home / "sim.json", dict(content))
+        return SettingsFile(self.folders.tart_home / "sim.json", dict(content))
 
     def environment(self) -> dict[str, str]:
-        """Return the whole environment of its agent: its own programs, its own home, and where our package is."""
+        """Return the whole environment of its agent: its own programs and home, and where the package is."""
         package = Path(bramley.__file__).parents[1]
         return {
             "PATH": str(self.programs),
@@ -115,7 +92,7 @@ class MacFolder:
         return [pid for pid, _ in self._running()]
 
     def _running(self) -> list[tuple[int, tuple[str, ...]]]:
-        """Return what runs with a file of this Mac among its arguments; a person's pager or editor is not meant."""
+        """Return the processes of interpreters that have a file of this Mac among their arguments; pagers and editors do not count."""
         inside = f"{self.root}/"
         return [
             (each.pid, each.argv)
@@ -133,7 +110,7 @@ def _is_ours(argv: tuple[str, ...]) -> bool:
 
 
 def _script(argv: tuple[str, ...]) -> str:
-    """Return what an interpreter was told to run."""
+    """Return the script that an interpreter runs."""
     return next((word for word in argv[1:] if not word.startswith("-")), "")
 
 
@@ -142,7 +119,7 @@ def _holds_vm(argv: tuple[str, ...]) -> bool:
 
 
 def _install(path: Path, content: str) -> None:
-    """Write a program whole: another process may be about to start it."""
+    """Write a program by a rename: another process may be about to start it."""
     written = path.with_name(f".{path.name}.new")
     written.write_text(content)
     written.chmod(0o700)

@@ -1,4 +1,4 @@
-"""The processes of a simulated Mac: a table of tasks that die as processes do.
+"""The processes of a simulated Mac, as asyncio tasks in a table, and the locks that they hold on files.
 
 `kill` takes effect before it returns: the process is off the table, what it held is free, and not one more line of it runs.
 A process leaves nothing to its parent but its exit code, and its children go on as orphans unless somebody kills them too.
@@ -25,7 +25,7 @@ Main = Callable[["Process"], Coroutine[Any, Any, int]]
 
 @dataclass(slots=True, eq=False)
 class Process:
-    """One process; `ended` has its exit code, or minus the signal that killed it."""
+    """One process; `ended` holds its exit code, or minus the signal that killed it."""
 
     pid: int
     argv: tuple[str, ...]
@@ -33,19 +33,19 @@ class Process:
     group: int
     started_at: datetime
     ended: asyncio.Future[int]
-    # Called once when it is gone, in this order: whoever held something for it lets go.
-    leaving: list[Callable[[], None]] = field(default_factory=list)
-    # Signals that it handles; those it has not looked at yet; and whether it stands where one would wake it.
+    # Called once at its end, in this order; locks are released here.
+    on_exit: list[Callable[[], None]] = field(default_factory=list)
+    # Signals that it handles; those not handled yet; and whether it waits where a signal interrupts it.
     catches: frozenset[signal.Signals] = frozenset()
-    caught: list[signal.Signals] = field(default_factory=list)
+    pending_signals: list[signal.Signals] = field(default_factory=list)
     is_interruptible: bool = False
-    # It is stopped while this is not set.
+    # The process is stopped (SIGSTOP) while this is not set.
     gate: asyncio.Event | None = None
     task: asyncio.Task[None] | None = None
 
     @property
-    def lives(self) -> bool:
-        """Tell whether it is still there."""
+    def is_alive(self) -> bool:
+        """Return whether the process has not ended."""
         return not self.ended.done()
 
 
@@ -82,7 +82,7 @@ class Table:
         return list(self._processes.values())
 
     def kill(self, pid: int, number: signal.Signals = signal.SIGKILL) -> None:
-        """Send a signal; one that is not caught ends the process at once, and a dead one hears nothing."""
+        """Send a signal; one that is not caught ends the process at once, and a dead process is ignored."""
         process = self._processes.get(pid)
         if process is None:
             return
@@ -90,7 +90,7 @@ class Table:
             self._end(process, -number)
             _cancel(process)
             return
-        process.caught.append(number)
+        process.pending_signals.append(number)
         if process.is_interruptible:
             process.is_interruptible = False
             _cancel(process)
@@ -102,7 +102,7 @@ class Table:
                 self.kill(process.pid, number)
 
     def clear(self) -> None:
-        """End everything, as a reboot does."""
+        """Kill all processes, as a reboot does."""
         for process in self.living():
             self.kill(process.pid)
 
@@ -119,24 +119,24 @@ class Table:
         try:
             code = await main(process)
         except asyncio.CancelledError:
-            if process.lives:
-                # Nobody killed it: the world it lives in is being taken down.
+            if process.is_alive:
+                # Not killed: the task group is being cancelled.
                 self._end(process, -signal.SIGKILL)
                 raise
             return
         self._end(process, code)
 
     def _end(self, process: Process, code: int) -> None:
-        if not process.lives:
+        if not process.is_alive:
             return
         process.ended.set_result(code)
         del self._processes[process.pid]
         for child in self._processes.values():
             if child.parent == process.pid:
                 child.parent = LAUNCHD
-        for let_go in process.leaving:
-            let_go()
-        process.leaving.clear()
+        for release in process.on_exit:
+            release()
+        process.on_exit.clear()
 
 
 def _cancel(process: Process) -> None:
@@ -146,7 +146,7 @@ def _cancel(process: Process) -> None:
 
 @dataclass(slots=True)
 class Call:
-    """What a program was started with; `out` and `err` take whole lines."""
+    """How a program was started; `out` and `err` receive whole lines."""
 
     argv: Sequence[str]
     out: Callable[[str], None]
@@ -163,8 +163,8 @@ Inode = tuple[int, int]
 
 
 @dataclass(slots=True, eq=False)
-class _Line:
-    """Who holds one file, and who waits for it."""
+class _LockQueue:
+    """The holder of one file's lock, and those who wait for it."""
 
     descriptor: int
     holder: Process
@@ -175,71 +175,71 @@ class Locks:
     """One kind of lock over all files of one machine."""
 
     def __init__(self) -> None:
-        self._lines: dict[Inode, _Line] = {}
-        # Under which name a process took it; by now the file may be called otherwise.
+        self._queues: dict[Inode, _LockQueue] = {}
+        # The path under which a process acquired it; the file may have been renamed since.
         self._taken: dict[tuple[int, str], Inode] = {}
 
     def holder(self, path: str) -> Process | None:
-        """Return who holds the file; nobody if it does not exist."""
+        """Return the holder of the file's lock; None if it is free or the file does not exist."""
         try:
-            line = self._lines.get(_inode(path))
+            queue = self._queues.get(_inode(path))
         except FileNotFoundError:
             return None
-        return line.holder if line else None
+        return queue.holder if queue else None
 
     def take(self, path: str, process: Process) -> bool:
-        """Take the lock if it is free or the process has it already; tell whether it has it now."""
+        """Acquire the lock if it is free; return whether the process holds it now."""
         inode = _inode(path)
-        line = self._lines.get(inode)
-        if line is None:
-            self._lines[inode] = _Line(os.open(path, os.O_RDONLY), process)
-            self._note(path, inode, process)
+        queue = self._queues.get(inode)
+        if queue is None:
+            self._queues[inode] = _LockQueue(os.open(path, os.O_RDONLY), process)
+            self._record(path, inode, process)
             return True
-        return line.holder is process
+        return queue.holder is process
 
     async def wait(self, path: str, process: Process) -> None:
-        """Take the lock after all that came before."""
+        """Acquire the lock in order of arrival."""
         if self.take(path, process):
             return
         inode = _inode(path)
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._lines[inode].waiting.append((process, turn))
-        self._note(path, inode, process)
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queues[inode].waiting.append((process, granted))
+        self._record(path, inode, process)
         try:
-            await turn
+            await granted
         except asyncio.CancelledError:
-            self._let_go(inode, process)
+            self._release(inode, process)
             raise
 
     def release(self, path: str, process: Process) -> None:
-        """Give the lock to the next in line, if this process has it."""
+        """Release the lock to the next waiter, if this process holds it."""
         inode = self._taken.pop((process.pid, path), None)
         if inode is not None:
-            self._let_go(inode, process)
+            self._release(inode, process)
 
     def hand_over(self, path: str, giver: Process, taker: Process) -> None:
-        """Let another process hold the lock from now on, as a child does that inherits the open file."""
+        """Transfer the lock to another process, as when a child inherits the open file."""
         inode = self._taken.pop((giver.pid, path))
-        self._lines[inode].holder = taker
-        self._note(path, inode, taker)
+        self._queues[inode].holder = taker
+        self._record(path, inode, taker)
 
-    def _note(self, path: str, inode: Inode, process: Process) -> None:
+    def _record(self, path: str, inode: Inode, process: Process) -> None:
         self._taken[process.pid, path] = inode
-        process.leaving.append(lambda: self.release(path, process))
+        process.on_exit.append(lambda: self.release(path, process))
 
-    def _let_go(self, inode: Inode, process: Process) -> None:
-        line = self._lines.get(inode)
-        if line is None:
+    def _release(self, inode: Inode, process: Process) -> None:
+        queue = self._queues.get(inode)
+        if queue is None:
             return
-        line.waiting = deque(place for place in line.waiting if place[0] is not process)
-        if line.holder is not process:
+        queue.waiting = deque(place for place in queue.waiting if place[0] is not process)
+        if queue.holder is not process:
             return
-        if line.waiting:
-            line.holder, turn = line.waiting.popleft()
-            turn.set_result(None)
+        if queue.waiting:
+            queue.holder, granted = queue.waiting.popleft()
+            granted.set_result(None)
         else:
-            del self._lines[inode]
-            os.close(line.descriptor)
+            del self._queues[inode]
+            os.close(queue.descriptor)
 
 
 def _inode(path: str) -> Inode:

@@ -1,4 +1,4 @@
-"""`tart run` under supervisors on a simulated Mac: they outlive the agent, and a reboot ends them without a word."""
+"""`tart run` under supervisors on a simulated Mac: they survive the agent, and a reboot kills them without a trace."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bramley.base import errors
 from bramley.sim.mac.processes import Call, Process
 
 if TYPE_CHECKING:
-    from bramley.sim.mac.agent_process import AgentSide
+    from bramley.sim.mac.agent_process import AgentProcess
     from bramley.sim.mac.mac import SimulatedMac
 
 SUPERVISOR = "supervisor.sh"
@@ -22,7 +22,7 @@ _LINES = 20
 
 @dataclass(slots=True, eq=False)
 class Supervised:
-    """The folder of one run on disk, kept in memory; the supervisor is lost when it died without writing the end down."""
+    """One run, in memory instead of a folder on disk; a supervisor killed before it recorded the end is lost."""
 
     run: Run
     supervisor: Process | None = None
@@ -31,41 +31,41 @@ class Supervised:
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES))
 
     @property
-    def lives(self) -> bool:
-        """Tell whether the supervisor or its tart lives."""
-        return any(each is not None and each.lives for each in (self.supervisor, self.tart))
+    def is_alive(self) -> bool:
+        """Return whether the supervisor or its tart is running."""
+        return any(each is not None and each.is_alive for each in (self.supervisor, self.tart))
 
 
 class SimulatedRuns:
     """Starts and follows `tart run` for one agent."""
 
-    def __init__(self, side: AgentSide) -> None:
-        self._side = side
-        self._runs = side.mac.supervised
+    def __init__(self, agent: AgentProcess) -> None:
+        self._agent = agent
+        self._runs = agent.mac.supervised
 
     async def start(self, run: Run) -> None:
-        """Begin a run."""
-        side = self._side
-        await side.reach("before run")
+        """Start a run."""
+        agent = self._agent
+        await agent.checkpoint("before run")
         if run.vm in self._runs:
             raise errors.AlreadyExists(f"a run of {run.vm} was begun before")
         supervised = self._runs[run.vm] = Supervised(run)
-        await side.reach("within run")
-        supervise(side.mac, supervised)
-        await side.reach("after run")
+        await agent.checkpoint("within run")
+        supervise(agent.mac, supervised)
+        await agent.checkpoint("after run")
 
     def is_begun(self, vm: str) -> bool:
-        """Tell whether a run of this name was begun and not forgotten."""
+        """Return whether a run of this name was started and not forgotten."""
         return vm in self._runs
 
     def is_alive(self, vm: str) -> bool:
-        """Tell whether the run lives."""
-        return vm in self._runs and self._runs[vm].lives
+        """Return whether the run is alive."""
+        return vm in self._runs and self._runs[vm].is_alive
 
     def ended(self, vm: str) -> Ended | None:
-        """Return how the run ended; without a code if its supervisor is lost."""
+        """Return how the run ended; without an exit code if its supervisor is lost."""
         supervised = self._runs.get(vm)
-        if supervised is None or supervised.lives:
+        if supervised is None or supervised.is_alive:
             return None
         return supervised.ended or Ended(None, None)
 
@@ -77,29 +77,29 @@ class SimulatedRuns:
         for process in (supervised.supervisor, supervised.tart):
             if process is not None:
                 await asyncio.shield(process.ended)
-        await self._side.outlive()
+        await self._agent.block_if_dead()
         return supervised.ended or Ended(None, None)
 
     def kill(self, vm: str) -> None:
-        """Kill tart; its supervisor writes that down."""
+        """Kill tart; its supervisor records the end."""
         supervised = self._runs.get(vm)
-        if self._side.lives and supervised is not None and supervised.tart is not None:
-            self._side.mac.table.kill(supervised.tart.pid)
-            self._side.pass_by("after kill")
+        if self._agent.is_alive and supervised is not None and supervised.tart is not None:
+            self._agent.mac.table.kill(supervised.tart.pid)
+            self._agent.notify_checkpoint("after kill")
 
-    def said(self, vm: str) -> str:
+    def output_tail(self, vm: str) -> str:
         """Return the last lines of tart."""
         supervised = self._runs.get(vm)
         return redacted("\n".join(supervised.lines)) if supervised else ""
 
     def forget(self, vm: str) -> None:
-        """Drop the folder of a run; Conflict while it lives."""
-        if not self._side.lives:
+        """Remove a run; Conflict while it is alive."""
+        if not self._agent.is_alive:
             return
         if self.is_alive(vm):
             raise errors.Conflict(f"the run of {vm} has not ended")
         self._runs.pop(vm, None)
-        self._side.pass_by("after forgetting a run")
+        self._agent.notify_checkpoint("after forgetting a run")
 
 
 def supervise(mac: SimulatedMac, supervised: Supervised) -> None:
@@ -120,11 +120,11 @@ async def _supervise(mac: SimulatedMac, supervised: Supervised) -> int:
 def _tart(mac: SimulatedMac, supervised: Supervised, parent: int) -> Process:
     log = mac.folders.vm_logs / f"{supervised.run.vm}.log"
 
-    def hear(line: str) -> None:
+    def log_line(line: str) -> None:
         supervised.lines.append(line)
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("a") as out:
             out.write(f"{line}\n")
 
     run = supervised.run
-    return mac.start(Call(run.argv, hear, hear, dict(run.environment)), parent=parent)
+    return mac.start(Call(run.argv, log_line, log_line, dict(run.environment)), parent=parent)

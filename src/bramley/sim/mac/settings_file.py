@@ -1,6 +1,6 @@
-"""What a simulated Mac is like, written to the file that its tart reads with every call: images, guests, timings, faults.
+"""The settings file that the simulated tart reads at every call: images, guests, timings, faults; and faults of other programs.
 
-Both faces of the simulation read the same file, so a test can change a Mac while its agent runs.
+The in-process and the real-process simulation read the same file, so a test can change a Mac while its agent runs.
 """
 
 from __future__ import annotations
@@ -13,50 +13,7 @@ from typing import Any
 TART = "tart"
 
 
-@dataclass(slots=True)
-class Fault:
-    """One program that hangs, is slow or fails; `left` counts how often still, None is for ever."""
-
-    program: str
-    do: str
-    seconds: float = 0.0
-    code: int = 1
-    stderr: str = ""
-    left: int | None = None
-
-
-class Faults:
-    """All faults of one Mac; `add("tart clone", "hang")`, `add("launchctl", "fail", code=1, times=2)`."""
-
-    def __init__(self, script: Script) -> None:
-        self._script = script
-        self._others: list[Fault] = []
-
-    def add(self, program: str, do: str, *, times: int | None = None, **details: Any) -> None:
-        """Let a program go wrong: `hang`, `slow` (seconds), `fail` (code, stderr), or what the simulated tart knows besides."""
-        name, _, verb = program.partition(" ")
-        if name == TART:
-            self._script.fault(verb, do, times=times, **details)
-        elif do in {"hang", "slow", "fail"}:
-            self._others.append(Fault(program, do, left=times, **details))
-        else:
-            raise ValueError(f"{program} cannot {do}")
-
-    def heal(self) -> None:
-        """Take all faults back; what hangs already goes on hanging."""
-        self._others.clear()
-        self._script.mend()
-
-    def striking(self, program: str) -> Fault | None:
-        """Return the fault that meets this call, and count it."""
-        for fault in self._others:
-            if fault.program == program and fault.left != 0:
-                fault.left = None if fault.left is None else fault.left - 1
-                return fault
-        return None
-
-
-class Script:
+class SettingsFile:
     """The settings of one simulated Mac; every change is on disk when the call returns."""
 
     def __init__(self, file: Path, content: dict[str, Any] | None = None) -> None:
@@ -66,11 +23,11 @@ class Script:
         self.save()
 
     def image(self, name: str, **facts: Any) -> None:
-        """Put an image into the registry, or change one; `guest` says what its VMs do."""
+        """Add an image to the registry, or change one; `guest` is the script of its VMs."""
         self._update("images", name, facts)
 
     def guest(self, pattern: str, **script: Any) -> None:
-        """Let the guests of certain VMs do something else than their image says."""
+        """Override the guest script of the VMs that match a pattern."""
         self._update("guests", pattern, script)
 
     def host(self, **facts: Any) -> None:
@@ -84,12 +41,12 @@ class Script:
         self.save()
 
     def set(self, **values: Any) -> None:
-        """Change what stands at the top: version, scale, registry."""
+        """Change top-level settings: version, scale, registry."""
         self._content.update(values)
         self.save()
 
     def fault(self, on: str, do: str, **details: Any) -> str:
-        """Let a tart command go wrong; return the fault's id, for `mend`."""
+        """Add a fault to a tart command; return its id, for `mend`."""
         self._faults += 1
         name = f"{self._faults}-{on}-{do}"
         faults = self._content.setdefault("faults", [])
@@ -98,13 +55,13 @@ class Script:
         return name
 
     def mend(self, fault: str | None = None) -> None:
-        """Take back one fault, or all."""
+        """Remove one fault, or all."""
         faults = self._content.get("faults", [])
         self._content["faults"] = [each for each in faults if fault and each["id"] != fault]
         self.save()
 
     def save(self) -> None:
-        """Write the file whole, so that no call sees half of it."""
+        """Write the file by a rename, so that no call reads half of it."""
         self._file.parent.mkdir(parents=True, exist_ok=True)
         written = self._file.with_suffix(".new")
         written.write_text(json.dumps(self._content))
@@ -113,3 +70,46 @@ class Script:
     def _update(self, part: str, key: str, more: dict[str, Any]) -> None:
         self._content.setdefault(part, {}).setdefault(key, {}).update(more)
         self.save()
+
+
+@dataclass(slots=True)
+class Fault:
+    """A program that hangs, is slow or fails; `left` is how many times more, None for always."""
+
+    program: str
+    do: str
+    seconds: float = 0.0
+    code: int = 1
+    stderr: str = ""
+    left: int | None = None
+
+
+class Faults:
+    """All faults of one Mac; `add("tart clone", "hang")`, `add("launchctl", "fail", code=1, times=2)`."""
+
+    def __init__(self, settings: SettingsFile) -> None:
+        self._settings = settings
+        self._others: list[Fault] = []
+
+    def add(self, program: str, do: str, *, times: int | None = None, **details: Any) -> None:
+        """Add a fault: `hang`, `slow` (seconds), `fail` (code, stderr), or one of the simulated tart's own."""
+        name, _, verb = program.partition(" ")
+        if name == TART:
+            self._settings.fault(verb, do, times=times, **details)
+        elif do in {"hang", "slow", "fail"}:
+            self._others.append(Fault(program, do, left=times, **details))
+        else:
+            raise ValueError(f"{program} cannot {do}")
+
+    def heal(self) -> None:
+        """Remove all faults; calls that hang already keep hanging."""
+        self._others.clear()
+        self._settings.mend()
+
+    def striking(self, program: str) -> Fault | None:
+        """Return the fault that applies to this call, and count it."""
+        for fault in self._others:
+            if fault.program == program and fault.left != 0:
+                fault.left = None if fault.left is None else fault.left - 1
+                return fault
+        return None

@@ -38,8 +38,8 @@ def answer_launchctl(arguments: Sequence[str], *, is_alive: bool, as_root: bool)
         case ["print", domain] if is_alive:
             return LaunchctlAnswer(0, (f"{domain} = {{", "\ttype = login", "\tsession = Aqua", "}"))
         case ["print", domain]:
-            told = f"Could not find domain for user gui: {domain.partition('/')[2]}"
-            return LaunchctlAnswer(_NO_DOMAIN, err=(told,))
+            message = f"Could not find domain for user gui: {domain.partition('/')[2]}"
+            return LaunchctlAnswer(_NO_DOMAIN, err=(message,))
         case ["kickstart", "-k", target] if target == LOGINWINDOW and as_root:
             return LaunchctlAnswer(0, kicks=True)
         case ["kickstart", *_]:
@@ -50,15 +50,15 @@ def answer_launchctl(arguments: Sequence[str], *, is_alive: bool, as_root: bool)
 
 
 def launchctl(root: str, arguments: Sequence[str]) -> int:
-    """Tell whether there is a session, or restart loginwindow."""
+    """Print whether there is a session, or restart loginwindow."""
     is_alive = not os.path.exists(os.path.join(root, NO_SESSION))
-    said = answer_launchctl(arguments, is_alive=is_alive, as_root=_AS_ROOT in os.environ)
-    if said.kicks:
+    answer = answer_launchctl(arguments, is_alive=is_alive, as_root=_AS_ROOT in os.environ)
+    if answer.kicks:
         _note_kick(root, ["launchctl", *arguments])
         _restart_session(root)
-    sys.stdout.writelines(f"{line}\n" for line in said.out)
-    sys.stderr.writelines(f"{line}\n" for line in said.err)
-    return said.code
+    sys.stdout.writelines(f"{line}\n" for line in answer.out)
+    sys.stderr.writelines(f"{line}\n" for line in answer.err)
+    return answer.code
 
 
 def sudo(root: str, arguments: Sequence[str]) -> int:
@@ -77,13 +77,13 @@ def sudo(root: str, arguments: Sequence[str]) -> int:
 
 
 def killall(root: str, arguments: Sequence[str]) -> int:
-    """Take the signal and do nothing: loginwindow ignores a hang-up."""
+    """Ignore the signal: loginwindow survives SIGHUP."""
     _note_kick(root, ["killall", *arguments])
     return 0
 
 
 def tailscale(_root: str, _arguments: Sequence[str]) -> int:
-    """Tell this Mac's address in the tailnet."""
+    """Print this Mac's address in the tailnet."""
     sys.stdout.write(f"{TAILNET_ADDRESS}\n")
     return 0
 

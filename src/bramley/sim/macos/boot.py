@@ -23,7 +23,7 @@ _NEVER = 1e12
 
 
 def is_up(state: Mapping[str, Any]) -> bool:
-    """Tell whether the Mac runs."""
+    """Return whether the Mac runs."""
     return "back_at" not in state["boot"]
 
 

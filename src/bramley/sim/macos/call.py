@@ -24,7 +24,7 @@ class Call:
 
     @property
     def is_root(self) -> bool:
-        """Tell whether it runs as root."""
+        """Return whether it runs as root."""
         return self.user == "root"
 
 

@@ -15,7 +15,7 @@ from bramley.base import errors
 from bramley.base.clock import Clock
 from bramley.base.secret import Secret
 from bramley.host import connection
-from bramley.host.artifacts import Depot
+from bramley.host.artifacts import ArtifactStore
 from bramley.host.commands import (
     DEFAULT_TIMEOUT,
     Command,
@@ -51,7 +51,7 @@ class ModelConnection:
         clock: Clock,
         user: str = "m1",
         faults: Faults | None = None,
-        artifacts: Depot | None = None,
+        artifacts: ArtifactStore | None = None,
     ) -> None:
         self.mac = mac
         self.done: list[Command] = []
@@ -59,7 +59,7 @@ class ModelConnection:
         self.faults = faults or Faults()
         self._clock = clock
         self._user = user
-        self._artifacts = artifacts or Depot()
+        self._artifacts = artifacts or ArtifactStore()
         self._wrong_passwords: set[Secret] = set()
         self._is_cut = False
         self._pin = mac.state["host_key_id"]
@@ -168,7 +168,7 @@ class ModelConnection:
         line = _Line(self.host, fault)
         told = f"{self.host}: {command.purpose}"
         async with (
-            self._artifacts.reading(command.artifact) as reading,
+            self._artifacts.open(command.artifact) as reading,
             connection.stall_deadline(command.timeout, told) as renew,
             aclosing(line.through(reading.blocks(), renew)) as blocks,
         ):
@@ -190,7 +190,7 @@ class ModelConnection:
     async def _wait(self, command: Wait) -> None:
         async def ask() -> RunResult:
             self._require_up(command.purpose)
-            return host_commands.said(self.mac, self._user, command.probe)
+            return host_commands.run_probe(self.mac, self._user, command.probe)
 
         await connection.wait_until(command, ask, clock=self._clock, host=self.host)
 

@@ -82,19 +82,19 @@ class Files:
             return None
 
     def exists(self, path: str) -> bool:
-        """Tell whether something is there; a link that leads nowhere is nothing."""
+        """Return whether something is there; a link that leads nowhere is nothing."""
         return os.path.lexists(self._at(path))
 
     def is_file(self, path: str) -> bool:
-        """Tell whether a file is there, also behind links."""
+        """Return whether a file is there, also behind links."""
         return os.path.isfile(self._at(path))
 
     def is_folder(self, path: str) -> bool:
-        """Tell whether a folder is there, also behind links."""
+        """Return whether a folder is there, also behind links."""
         return os.path.isdir(self._at(path))
 
     def is_executable(self, path: str) -> bool:
-        """Tell whether a file is there that somebody may execute."""
+        """Return whether a file is there that somebody may execute."""
         try:
             mode = os.stat(self._at(path)).st_mode
         except OSError:
@@ -271,7 +271,7 @@ class Files:
                 state["owners"][real] = owner
 
     def _is_of_others(self, old: str, new: str) -> bool:
-        """Tell whether files of which no owner is kept belong to somebody else there."""
+        """Return whether files of which no owner is kept belong to somebody else there."""
         state = self._store.read()
         here, there = (users.owner_by_place(state, path) for path in (old, new))
         return not self._gives_away and here != there
@@ -303,7 +303,7 @@ class Files:
 
 
 def _is_folder(place: str) -> bool:
-    """Tell whether a folder is there itself; a link is not followed, which here would lead out of the root."""
+    """Return whether a folder is there itself; a link is not followed, which here would lead out of the root."""
     try:
         return stats.S_ISDIR(os.lstat(place).st_mode)
     except (FileNotFoundError, NotADirectoryError):

@@ -34,103 +34,6 @@ from bramley.sim.macos.call import Call, Result, read_file
 from bramley.sim.macos.mac import Mac
 from bramley.sim.macos.programs import sudo, sudoers
 
-
-def folder_digest(folder: Path) -> str:
-    """Return the SHA-256 of what a folder holds."""
-    seal = folder / host.SEAL
-    sealed_at = seal.lstat().st_mtime_ns if seal.exists() else None
-    lines = sorted(os.fsencode(line) + b"\n" for line in _lines(str(folder), sealed_at))
-    return hashlib.sha256(b"".join(lines)).hexdigest()
-
-
-def _lines(folder: str, sealed_at: int | None) -> Iterator[str]:
-    for place, folders, files in os.walk(folder):
-        yield from _told_of_folder(place, folder)
-        links = [name for name in folders if Path(place, name).is_symlink()]
-        for name in (*files, *links):
-            yield from _told(f"{place}/{name}", f".{place[len(folder) :]}/{name}", sealed_at)
-
-
-def _told_of_folder(place: str, folder: str) -> Iterator[str]:
-    if os.lstat(place).st_mode & 0o555 != 0o555:
-        yield f"closed .{place[len(folder) :]}"
-
-
-def _told(path: str, name: str, sealed_at: int | None) -> Iterator[str]:
-    seen = os.lstat(path)
-    if stats.S_ISLNK(seen.st_mode):
-        yield f"link {name}"
-        yield f"end {Path(path).readlink()}"
-    if not stats.S_ISREG(seen.st_mode):
-        return
-    if name.rpartition("/")[2] != host.SEAL:
-        yield f"size {seen.st_size} {name}"
-    if seen.st_mode & 0o111 == 0o111:
-        yield f"run {name}"
-    if seen.st_mode & 0o444 != 0o444:
-        yield f"closed {name}"
-    if sealed_at is not None and seen.st_mtime_ns > sealed_at:
-        yield f"written {name}"
-
-
-def facts(mac: Mac, user: str, probes: Collection[Probe]) -> Facts:
-    """Answer all questions."""
-    may = not isinstance(sudo.decide(mac, Call(("sudo", "-n", "true"), user)), Result)
-    return Facts({probe: _answer(mac, user, probe, as_root=may) for probe in probes})
-
-
-def _answer(mac: Mac, user: str, probe: Probe, *, as_root: bool) -> Answer:
-    match probe:
-        case RunProbe():
-            return said(mac, user, probe)
-        case ReadFile():
-            return _held(mac, "root" if as_root and probe.as_root else user, probe)
-        case Stat():
-            return _found(mac, "root" if as_root else user, probe)
-
-
-def said(mac: Mac, user: str, probe: RunProbe) -> RunResult:
-    """Answer with what a program prints, and its code."""
-    argv = ("sudo", "-n", "--", *probe.argv) if probe.as_root else probe.argv
-    answer = mac.run(Call(argv, user))
-    return RunResult(answer.code, (answer.out + answer.err).encode()[: probe.max_bytes])
-
-
-def _held(mac: Mac, user: str, probe: ReadFile) -> bytes | None:
-    try:
-        content = read_file(mac, Call(("head",), user), probe.path)
-    except PermissionError:
-        return None
-    if content is None:
-        return None
-    return content[: probe.max_bytes] if content.startswith(probe.prefix) else b""
-
-
-def _found(mac: Mac, user: str, probe: Stat) -> FileStat | None:
-    found = mac.files.find(probe.path)
-    if found is None:
-        return None
-    owner = mac.files.owner(probe.path, follow=False)
-    if stats.S_ISLNK(found.st_mode):
-        return FileStat(LINK, owner=owner, target=mac.files.target(probe.path))
-    mode = stats.S_IMODE(found.st_mode)
-    if stats.S_ISDIR(found.st_mode):
-        digest = folder_digest(mac.files.at(probe.path)) if probe.digest else ""
-        return FileStat(FOLDER, mode=mode, owner=owner, digest=digest)
-    if not stats.S_ISREG(found.st_mode):
-        return FileStat(OTHER, mode=mode, owner=owner)
-    digest = _digest(mac, user, probe.path) if probe.digest else ""
-    return FileStat(FILE, mode=mode, owner=owner, size=found.st_size, digest=digest)
-
-
-def _digest(mac: Mac, user: str, path: str) -> str:
-    try:
-        read_file(mac, Call(("shasum",), user), path)
-    except PermissionError:
-        return ""
-    return mac.files.digest(path)
-
-
 # The exit code of scripts that did nothing, as rendered shell has it.
 UNDONE = 125
 # How a new file is called until it is in its place; the digits stand for a token of each call.
@@ -160,9 +63,9 @@ def run(mac: Mac, user: str, command: Run) -> None:
     _accept(mac.run(call), command.accepted_codes)
 
 
-def _accept(said: Result, accepted_codes: tuple[int, ...] = (0,)) -> None:
-    if said.code not in accepted_codes:
-        raise Failed(said.code, (said.err or said.out).strip())
+def _accept(result: Result, accepted_codes: tuple[int, ...] = (0,)) -> None:
+    if result.code not in accepted_codes:
+        raise Failed(result.code, (result.err or result.out).strip())
 
 
 def become_root(mac: Mac, user: str, password: Secret | None = None) -> None:
@@ -191,10 +94,10 @@ def write(mac: Mac, user: str, command: Write) -> None:
         mac.files.own(new, command.owner, follow=False)
         if command.check:
             argv = tuple(new if word == "{}" else word for word in command.check)
-            said = mac.run(Call(argv, "root"))
-            if said.code:
-                told = f"{said.err or said.out}{argv[0]} does not accept the new file"
-                raise Failed(UNDONE, told)
+            result = mac.run(Call(argv, "root"))
+            if result.code:
+                message = f"{result.err or result.out}{argv[0]} does not accept the new file"
+                raise Failed(UNDONE, message)
         mac.files.rename(new, command.path)
 
 
@@ -295,5 +198,101 @@ def seal(mac: Mac, user: str, command: Seal) -> None:
         raise Failed(UNDONE, f"the folder {command.path} is not there")
     with _failing():
         mac.files.write(f"{command.path}/{host.SEAL}", b"")
-        told = f"{folder_digest(mac.files.at(command.path))}\n"
-        mac.files.write(f"{command.path}/{host.SEAL}", told.encode())
+        message = f"{folder_digest(mac.files.at(command.path))}\n"
+        mac.files.write(f"{command.path}/{host.SEAL}", message.encode())
+
+
+def facts(mac: Mac, user: str, probes: Collection[Probe]) -> Facts:
+    """Answer all questions."""
+    may = not isinstance(sudo.decide(mac, Call(("sudo", "-n", "true"), user)), Result)
+    return Facts({probe: _answer(mac, user, probe, as_root=may) for probe in probes})
+
+
+def _answer(mac: Mac, user: str, probe: Probe, *, as_root: bool) -> Answer:
+    match probe:
+        case RunProbe():
+            return run_probe(mac, user, probe)
+        case ReadFile():
+            return _held(mac, "root" if as_root and probe.as_root else user, probe)
+        case Stat():
+            return _found(mac, "root" if as_root else user, probe)
+
+
+def run_probe(mac: Mac, user: str, probe: RunProbe) -> RunResult:
+    """Answer with what a program prints, and its code."""
+    argv = ("sudo", "-n", "--", *probe.argv) if probe.as_root else probe.argv
+    answer = mac.run(Call(argv, user))
+    return RunResult(answer.code, (answer.out + answer.err).encode()[: probe.max_bytes])
+
+
+def _held(mac: Mac, user: str, probe: ReadFile) -> bytes | None:
+    try:
+        content = read_file(mac, Call(("head",), user), probe.path)
+    except PermissionError:
+        return None
+    if content is None:
+        return None
+    return content[: probe.max_bytes] if content.startswith(probe.prefix) else b""
+
+
+def _found(mac: Mac, user: str, probe: Stat) -> FileStat | None:
+    found = mac.files.find(probe.path)
+    if found is None:
+        return None
+    owner = mac.files.owner(probe.path, follow=False)
+    if stats.S_ISLNK(found.st_mode):
+        return FileStat(LINK, owner=owner, target=mac.files.target(probe.path))
+    mode = stats.S_IMODE(found.st_mode)
+    if stats.S_ISDIR(found.st_mode):
+        digest = folder_digest(mac.files.at(probe.path)) if probe.digest else ""
+        return FileStat(FOLDER, mode=mode, owner=owner, digest=digest)
+    if not stats.S_ISREG(found.st_mode):
+        return FileStat(OTHER, mode=mode, owner=owner)
+    digest = _digest(mac, user, probe.path) if probe.digest else ""
+    return FileStat(FILE, mode=mode, owner=owner, size=found.st_size, digest=digest)
+
+
+def _digest(mac: Mac, user: str, path: str) -> str:
+    try:
+        read_file(mac, Call(("shasum",), user), path)
+    except PermissionError:
+        return ""
+    return mac.files.digest(path)
+
+
+def folder_digest(folder: Path) -> str:
+    """Return the SHA-256 of what a folder holds."""
+    seal = folder / host.SEAL
+    sealed_at = seal.lstat().st_mtime_ns if seal.exists() else None
+    lines = sorted(os.fsencode(line) + b"\n" for line in _lines(str(folder), sealed_at))
+    return hashlib.sha256(b"".join(lines)).hexdigest()
+
+
+def _lines(folder: str, sealed_at: int | None) -> Iterator[str]:
+    for place, folders, files in os.walk(folder):
+        yield from _folder_lines(place, folder)
+        links = [name for name in folders if Path(place, name).is_symlink()]
+        for name in (*files, *links):
+            yield from _file_lines(f"{place}/{name}", f".{place[len(folder) :]}/{name}", sealed_at)
+
+
+def _folder_lines(place: str, folder: str) -> Iterator[str]:
+    if os.lstat(place).st_mode & 0o555 != 0o555:
+        yield f"closed .{place[len(folder) :]}"
+
+
+def _file_lines(path: str, name: str, sealed_at: int | None) -> Iterator[str]:
+    seen = os.lstat(path)
+    if stats.S_ISLNK(seen.st_mode):
+        yield f"link {name}"
+        yield f"end {Path(path).readlink()}"
+    if not stats.S_ISREG(seen.st_mode):
+        return
+    if name.rpartition("/")[2] != host.SEAL:
+        yield f"size {seen.st_size} {name}"
+    if seen.st_mode & 0o111 == 0o111:
+        yield f"run {name}"
+    if seen.st_mode & 0o444 != 0o444:
+        yield f"closed {name}"
+    if sealed_at is not None and seen.st_mtime_ns > sealed_at:
+        yield f"written {name}"

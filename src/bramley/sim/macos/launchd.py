@@ -7,70 +7,21 @@ logged in at the console. Processes are a `Spawner`'s matter. Calendars, watched
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from bramley.sim.macos import users
+from bramley.sim.macos import programs, users
+from bramley.sim.macos.call import Call
 from bramley.sim.macos.programs import plutil
 
 if TYPE_CHECKING:
     from bramley.sim.macos.mac import Mac
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
 
-from bramley.sim.macos import programs
-from bramley.sim.macos.call import Call
 
-if TYPE_CHECKING:
-    from bramley.sim.macos.mac import Mac
-
-# As launchd keeps it in the state, see launchd.read_job.
-Job = dict[str, Any]
 # EX_CONFIG, which launchd tells of a job whose program is not there.
 NO_PROGRAM = 78
 WITH_MACOS = ("/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/", "/usr/libexec/", "/System/")
-
-
-@dataclass(frozen=True, slots=True)
-class Exited:
-    """A program that has ended already."""
-
-    code: int
-
-
-class Spawner(Protocol):
-    """Runs programs of jobs; both are called within a change of the Mac's state."""
-
-    def start(self, mac: Mac, state: dict[str, Any], target: str) -> int | Exited:
-        """Start a job's program and return its process id; of its end, launchd.ended is told later."""
-        ...
-
-    def stop(self, mac: Mac, pid: int) -> None:
-        """End a process; launchd.ended is not told of that."""
-        ...
-
-
-class Pretending:
-    """Gives jobs that are kept alive a process id; what others start, if it is a program of the Mac, runs to its end at once."""
-
-    def start(self, mac: Mac, state: dict[str, Any], target: str) -> int | Exited:
-        """Pretend that a program runs, or run it."""
-        job = state["launchd"]["jobs"][target]
-        if job["label"] in state["launchd"]["crashing"]:
-            return Exited(state["launchd"]["crashing"][job["label"]])
-        program = job["program"] or job["arguments"][0]
-        if not program.startswith(WITH_MACOS) and not mac.files.is_executable(program):
-            return Exited(NO_PROGRAM)
-        if job["keep_alive"] or programs.find(program.rpartition("/")[2]) is None:
-            state["launchd"]["last_pid_count"] += 1
-            return int(state["launchd"]["last_pid_count"])
-        return Exited(mac.run(Call(tuple(job["arguments"]), job["user"] or "root")).code)
-
-    def stop(self, mac: Mac, pid: int) -> None:
-        """Pretend no longer."""
-        del mac, pid
-
-
 SYSTEM = "system"
 LOGINWINDOW = "com.apple.loginwindow"
 DAEMONS = ("/System/Library/LaunchDaemons", "/Library/LaunchDaemons")
@@ -78,7 +29,7 @@ THROTTLE_SECONDS = 10
 # What launchctl names them, by its own numbers.
 NOT_PERMITTED, NO_PROCESS, INPUT_OUTPUT, NOT_A_LIST = 1, 3, 5, 109
 NO_DOMAIN, NO_SERVICE, DISABLED, BAD_OWNER, UNSUPPORTED = 112, 113, 119, 122, 125
-TOLD = {
+MESSAGES = {
     NOT_PERMITTED: "Operation not permitted",
     NO_PROCESS: "No such process",
     INPUT_OUTPUT: "Input/output error",
@@ -91,11 +42,15 @@ TOLD = {
 }
 
 
+# As launchd keeps it in the state, see launchd.read_job.
+Job = dict[str, Any]
+
+
 class RefusedByLaunchd(Exception):
     """What launchd answers instead of doing it."""
 
     def __init__(self, code: int) -> None:
-        super().__init__(f"{code}: {TOLD[code]}")
+        super().__init__(f"{code}: {MESSAGES[code]}")
         self.code = code
 
 
@@ -124,7 +79,7 @@ def pid_of(state: Mapping[str, Any], label: str, domain: str = SYSTEM) -> int | 
 
 
 def has_domain(state: Mapping[str, Any], domain: str) -> bool:
-    """Tell whether there is such a domain now: a user's graphical one comes and goes with the session at the console."""
+    """Return whether there is such a domain now: a user's graphical one comes and goes with the session at the console."""
     kind, _, uid = domain.partition("/")
     if kind == SYSTEM:
         return not uid
@@ -243,10 +198,10 @@ def ended(mac: Mac, state: dict[str, Any], target: str, code: int) -> None:
 
 
 def _comes_back(job: Job, code: int) -> bool:
-    wanted = job["keep_alive"]
-    if isinstance(wanted, dict) and "SuccessfulExit" in wanted:
-        return bool(wanted["SuccessfulExit"]) == (code == 0)
-    return bool(wanted)
+    condition = job["keep_alive"]
+    if isinstance(condition, dict) and "SuccessfulExit" in condition:
+        return bool(condition["SuccessfulExit"]) == (code == 0)
+    return bool(condition)
 
 
 def hang_up(mac: Mac, state: dict[str, Any], target: str) -> None:
@@ -294,3 +249,43 @@ def settle(mac: Mac, state: dict[str, Any]) -> None:
             del state["launchd"]["jobs"][target]
         elif job.get("start_at", inf) <= now and "pid" not in job:
             start(mac, state, target)
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """A program that has ended already."""
+
+    code: int
+
+
+class Spawner(Protocol):
+    """Runs programs of jobs; both are called within a change of the Mac's state."""
+
+    def start(self, mac: Mac, state: dict[str, Any], target: str) -> int | Exited:
+        """Start a job's program and return its process id; of its end, launchd.ended is told later."""
+        ...
+
+    def stop(self, mac: Mac, pid: int) -> None:
+        """End a process; launchd.ended is not told of that."""
+        ...
+
+
+class FakeSpawner:
+    """Gives jobs that are kept alive a process id; what others start, if it is a program of the Mac, runs to its end at once."""
+
+    def start(self, mac: Mac, state: dict[str, Any], target: str) -> int | Exited:
+        """Pretend that a program runs, or run it."""
+        job = state["launchd"]["jobs"][target]
+        if job["label"] in state["launchd"]["crashing"]:
+            return Exited(state["launchd"]["crashing"][job["label"]])
+        program = job["program"] or job["arguments"][0]
+        if not program.startswith(WITH_MACOS) and not mac.files.is_executable(program):
+            return Exited(NO_PROGRAM)
+        if job["keep_alive"] or programs.find(program.rpartition("/")[2]) is None:
+            state["launchd"]["last_pid_count"] += 1
+            return int(state["launchd"]["last_pid_count"])
+        return Exited(mac.run(Call(tuple(job["arguments"]), job["user"] or "root")).code)
+
+    def stop(self, mac: Mac, pid: int) -> None:
+        """Pretend no longer."""
+        del mac, pid

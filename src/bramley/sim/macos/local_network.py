@@ -41,12 +41,12 @@ def grant(mac: Mac, path: str) -> None:
 
 
 def reaches(mac: Mac, path: str, address: str) -> bool:
-    """Tell whether a program reaches an address of a local network."""
+    """Return whether a program reaches an address of a local network."""
     state = mac.state
     if _version(state) < ASKS:
         return True
-    wanted = ipaddress.ip_address(address)
-    if any(wanted in ipaddress.ip_network(each) for each in state["local_network"]["active"]):
+    target = ipaddress.ip_address(address)
+    if any(target in ipaddress.ip_network(each) for each in state["local_network"]["active"]):
         return True
     granted = state["local_network"]["granted"].get(path)
     return bool(granted) and granted == signature(mac, path)

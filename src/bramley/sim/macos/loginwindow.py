@@ -90,7 +90,7 @@ def _password(mac: Mac) -> str | None:
     content = mac.files.read(host.KCPASSWORD)
     if content is None or kcpassword.is_rejected(content):
         return None
-    return kcpassword.decode(content[: kcpassword.LONGEST_FILE]).reveal()
+    return kcpassword.decode(content[: kcpassword.MAX_FILE_BYTES]).reveal()
 
 
 def _seal(mac: Mac) -> None:

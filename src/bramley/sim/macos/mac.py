@@ -20,7 +20,7 @@ from bramley.sim.macos import boot, fresh_install, launchd, loginwindow, program
 from bramley.sim.macos.call import Call, Result
 from bramley.sim.macos.files import Files, copy_tree
 from bramley.sim.macos.fresh_install import Settings
-from bramley.sim.macos.launchd import Pretending, Spawner
+from bramley.sim.macos.launchd import FakeSpawner, Spawner
 from bramley.sim.macos.state import FOLDER, STATE, Store, lasting
 
 NOT_FOUND = 127
@@ -45,7 +45,7 @@ class Mac:
         self.root = root
         self.store = Store(root)
         self._files = Files(root, self.store, gives_away=gives_away)
-        self.spawner = spawner or Pretending()
+        self.spawner = spawner or FakeSpawner()
         self._clock = clock or SystemClock()
         self._gives_away = gives_away
         self._judged: tuple[Mapping[str, Any], float] | None = None
@@ -66,13 +66,13 @@ class Mac:
 
     @staticmethod
     def is_made(root: Path) -> bool:
-        """Tell whether a folder holds a whole Mac."""
+        """Return whether a folder holds a whole Mac."""
         kept = root / FOLDER
         return (kept / STATE).exists() and not (kept / _BEGUN).exists()
 
     @staticmethod
     def may_be_made(root: Path) -> bool:
-        """Tell whether a folder holds nothing of anybody's: it is not there, is empty, or making a Mac in it was cut short."""
+        """Return whether a folder holds nothing of anybody's: it is not there, is empty, or making a Mac in it was cut short."""
         if not root.is_dir() or (root / FOLDER / _BEGUN).exists():
             return True
         return all(one.name == FOLDER for one in root.iterdir()) and not Mac.is_made(root)
@@ -136,7 +136,7 @@ class Mac:
 
     @property
     def is_up(self) -> bool:
-        """Tell whether it runs, and is not just restarting."""
+        """Return whether it runs, and is not just restarting."""
         return boot.is_up(self.state)
 
     def run(self, call: Call) -> Result:

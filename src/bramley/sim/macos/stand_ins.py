@@ -28,8 +28,8 @@ def daemon(name: str, version: str) -> bytes:
 
 
 def _script(name: str, version: str, last: str) -> bytes:
-    told = f"{name}, version {version}" if name == "node_exporter" else version
-    answers = f'case "${{1-}}" in version | --version) echo "{told}" && exit ;; esac'
+    version_line = f"{name}, version {version}" if name == "node_exporter" else version
+    answers = f'case "${{1-}}" in version | --version) echo "{version_line}" && exit ;; esac'
     return f"#!/bin/sh\n# simulated {name} {version}\n{answers}\n{last}\n".encode()
 
 

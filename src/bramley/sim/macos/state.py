@@ -25,7 +25,7 @@ class Moment:
 
     @property
     def lasts(self) -> bool:
-        """Tell whether a block is under way, so that what is found out now may be kept."""
+        """Return whether a block is under way, so that what is found out now may be kept."""
         return self._depth > 0
 
     def when_over(self, forget: Callable[[], object]) -> None:
@@ -66,7 +66,7 @@ class Store:
 
     @property
     def is_open(self) -> bool:
-        """Tell whether a change is under way here."""
+        """Return whether a change is under way here."""
         return self._open is not None
 
     def make(self, state: Mapping[str, Any]) -> None:

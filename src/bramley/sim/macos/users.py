@@ -71,7 +71,7 @@ def owner_by_place(state: Mapping[str, Any], path: str) -> str:
 
 
 def is_password(state: Mapping[str, Any], name: str, password: str) -> bool:
-    """Tell whether this is a user's password, without counting; a star is no password, and lets nobody in."""
+    """Return whether this is a user's password, without counting; a star is no password, and lets nobody in."""
     if state["users"][name]["password"] == "*":  # noqa: S105 - it stands for none
         return False
     return hmac.compare_digest(state["users"][name]["password"].encode(), password.encode())

@@ -111,7 +111,7 @@ class Faults:
         return struck[0] if struck else None
 
     def has(self, do: Do) -> bool:
-        """Tell whether there is such a fault, without counting."""
+        """Return whether there is such a fault, without counting."""
         self._look()
         return bool(self._all(do))
 

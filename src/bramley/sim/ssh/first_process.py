@@ -61,8 +61,8 @@ def _reap(events: socket.socket) -> None:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 return
-            told = {"pid": pid, "code": os.waitstatus_to_exitcode(status)}
-            events.sendall(json.dumps(told).encode() + b"\n")
+            event = {"pid": pid, "code": os.waitstatus_to_exitcode(status)}
+            events.sendall(json.dumps(event).encode() + b"\n")
 
 
 def _answer(requests: socket.socket) -> bool:
@@ -70,48 +70,48 @@ def _answer(requests: socket.socket) -> bool:
     message, files, _, _ = socket.recv_fds(requests, LONGEST, STANDARD_FILES)
     if not message:
         return False
-    asked = json.loads(message)
+    request = json.loads(message)
     try:
-        said = _kill(asked) if "kill" in asked else {"pid": _spawn(asked, files)}
+        reply = _kill(request) if "kill" in request else {"pid": _spawn(request, files)}
     except OSError as error:
-        said = {"errno": error.errno}
+        reply = {"errno": error.errno}
     finally:
         for file in files:
             os.close(file)
-    requests.send(json.dumps(said).encode())
+    requests.send(json.dumps(reply).encode())
     return True
 
 
-def _kill(asked: dict[str, Any]) -> dict[str, Any]:
+def _kill(request: dict[str, Any]) -> dict[str, Any]:
     """Send a signal to a process, or to the group that it leads."""
-    send = os.killpg if asked["group"] else os.kill
+    send = os.killpg if request["group"] else os.kill
     try:
-        send(asked["kill"], asked["signal"])
+        send(request["kill"], request["signal"])
     except ProcessLookupError:
         return {"found": False}
     return {"found": True}
 
 
-def _spawn(asked: dict[str, Any], files: list[int]) -> int:
+def _spawn(request: dict[str, Any], files: list[int]) -> int:
     """Start a program and return its pid once it runs; OSError if it cannot be started."""
     hears, tells = os.pipe2(os.O_CLOEXEC)
     pid = os.fork()
     if pid == 0:
-        _become(asked, files, tells)
+        _become(request, files, tells)
     os.close(tells)
     # One that waits for another to end cannot tell yet.
-    failed = b"" if asked["after"] else os.read(hears, 16)
+    failed = b"" if request["after"] else os.read(hears, 16)
     os.close(hears)
     if failed:
         raise OSError(int(failed), os.strerror(int(failed)))
     return pid
 
 
-def _become(asked: dict[str, Any], files: list[int], tells: int) -> None:
+def _become(request: dict[str, Any], files: list[int], tells: int) -> None:
     """Turn this new process into the program; never returns."""
     try:
-        _shed(asked, files)
-        os.execvpe(asked["argv"][0], asked["argv"], asked["env"])  # noqa: S606 - what a person or launchd asked for
+        _shed(request, files)
+        os.execvpe(request["argv"][0], request["argv"], request["env"])  # noqa: S606 - what a person or launchd asked for
     except OSError as error:
         os.write(tells, str(error.errno or errno.EIO).encode())
     finally:
@@ -127,40 +127,40 @@ def _make_standard(files: list[int]) -> None:
             os.close(file)
 
 
-def _shed(asked: dict[str, Any], files: list[int]) -> None:
+def _shed(request: dict[str, Any], files: list[int]) -> None:
     """Take on everything that is the new process's own: session, files, limits, folder, and last its user."""
     signal.set_wakeup_fd(-1)
     for number in (*_WITH_SIGNALS_OF_OTHERS, signal.SIGCHLD, signal.SIGPIPE):
         signal.signal(number, signal.SIG_DFL)
     os.setsid()
-    _wait_for_end_of(asked["after"])
+    _wait_for_end_of(request["after"])
     _make_standard(files)
-    if asked["terminal"]:
+    if request["terminal"]:
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-    if asked["largest_file"] is not None:
+    if request["largest_file"] is not None:
         # Writing fails instead of killing: the program is to tell that the disk is full.
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (asked["largest_file"],) * 2)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (request["largest_file"],) * 2)
     os.umask(0o022)
-    _take_user(asked)
+    _take_user(request)
     try:
-        os.chdir(asked["cwd"])
+        os.chdir(request["cwd"])
     except OSError:
         os.chdir("/")
 
 
-def _take_user(asked: dict[str, Any]) -> None:
+def _take_user(request: dict[str, Any]) -> None:
     """Become the user, or, where there is only one, stand for them: with their number, and without root's folders."""
-    if asked["plain"] is None:
-        os.setgroups(asked["groups"])
-        os.setgid(asked["gid"])
-        os.setuid(asked["uid"])
-    elif asked["uid"] != 0:
+    if request["plain"] is None:
+        os.setgroups(request["groups"])
+        os.setgid(request["gid"])
+        os.setuid(request["uid"])
+    elif request["uid"] != 0:
         _call("unshare", _NEW_USERS | _NEW_MOUNTS)
         Path("/proc/self/setgroups").write_text("deny")
-        Path("/proc/self/uid_map").write_text(f"{asked['uid']} 0 1")
-        Path("/proc/self/gid_map").write_text(f"{asked['gid']} 0 1")
-        _close_folders(asked["plain"])
+        Path("/proc/self/uid_map").write_text(f"{request['uid']} 0 1")
+        Path("/proc/self/gid_map").write_text(f"{request['gid']} 0 1")
+        _close_folders(request["plain"])
 
 
 def _close_folders(plain: dict[str, Any]) -> None:

@@ -25,7 +25,7 @@ _SEARCH_PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
 _OF_MACOS = ("/System/", "/usr/libexec/")
 
 
-class Launching:
+class ProcessSpawner:
     """Runs the jobs of one Mac."""
 
     def __init__(self) -> None:

@@ -20,37 +20,14 @@ from bramley.base import log
 from bramley.base.errors import BadConfiguration, TimedOut
 from bramley.sim.macos import users
 from bramley.sim.ssh import sandbox
-from bramley.sim.ssh.sandbox import Bubble
-
-
-def identity_of(state: Mapping[str, Any], name: str) -> Identity:
-    """Return a user of the Mac; LookupError if there is none of this name."""
-    uid = users.uid_of(state, name)
-    if uid is None:
-        raise LookupError(name)
-    groups = tuple(users.GROUPS[group] for group in users.groups_of(state, name))
-    return Identity(name, uid, groups[0], groups)
-
-
-def account_files(state: Mapping[str, Any]) -> dict[str, str]:
-    """Return the files from which ordinary programs know users and groups by name."""
-    accounts = [
-        f"{name}:*:{identity_of(state, name).uid}:{identity_of(state, name).gid}:{name}:{user['home']}:/bin/zsh\n"
-        for name, user in state["users"].items()
-    ]
-    members = {
-        group: ",".join(name for name in state["users"] if group in users.groups_of(state, name))
-        for group in users.GROUPS
-    }
-    groups = [f"{group}:*:{gid}:{members[group]}\n" for group, gid in users.GROUPS.items()]
-    return {"/etc/passwd": "".join(accounts), "/etc/group": "".join(groups)}
-
-
-logger = log.get(__name__)
+from bramley.sim.ssh.sandbox import Sandbox
 
 # Of a machine that is busy with something else: waited for in full only when something is wrong.
 _ANSWERS_WITHIN = 120.0
 _ENDS_WITHIN = 120.0
+
+
+logger = log.get(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +57,7 @@ class Start:
 
 
 Ended = Callable[[int], None]
+
 Owned = Callable[[str], tuple[str, ...]]
 
 
@@ -88,7 +66,7 @@ class Processes:
 
     def __init__(
         self,
-        home: Bubble,
+        home: Sandbox,
         process: subprocess.Popen[bytes],
         requests: socket.socket,
         events: socket.socket,
@@ -103,7 +81,7 @@ class Processes:
         self._waiting: dict[int, Ended] = {}
 
     @classmethod
-    def boot(cls, home: Bubble, owned: Owned = lambda _: ()) -> Processes:
+    def boot(cls, home: Sandbox, owned: Owned = lambda _: ()) -> Processes:
         """Start the Mac's first process; `owned` tells what a user owns, where the kernel does not."""
         if why := sandbox.missing():
             raise BadConfiguration(why)
@@ -134,10 +112,10 @@ class Processes:
         events, closing = await asyncio.open_connection(sock=self._events)
         try:
             while line := await events.readline():
-                told = json.loads(line)
-                ended = self._waiting.pop(told["pid"], None)
+                event = json.loads(line)
+                ended = self._waiting.pop(event["pid"], None)
                 if ended is not None:
-                    ended(told["code"])
+                    ended(event["code"])
         finally:
             closing.close()
 
@@ -149,8 +127,8 @@ class Processes:
 
     def signal(self, pid: int, number: signal.Signals, *, group: bool = False) -> bool:
         """Send a signal; false if there is no such process any more."""
-        asked = {"kill": pid, "signal": int(number), "group": group}
-        return bool(self._ask(asked, ())["found"])
+        request = {"kill": pid, "signal": int(number), "group": group}
+        return bool(self._ask(request, ())["found"])
 
     def end(self) -> None:
         """End every process of the Mac at once."""
@@ -181,15 +159,38 @@ class Processes:
         opened = [path for path in self._owned(who.name) if path.startswith(inside)]
         return {"closed": closed, "opened": opened, "run": f"{sandbox.RUN}/{who.name}"}
 
-    def _ask(self, asked: dict[str, Any], files: tuple[int, ...]) -> dict[str, Any]:
+    def _ask(self, request: dict[str, Any], files: tuple[int, ...]) -> dict[str, Any]:
         try:
-            socket.send_fds(self._requests, [json.dumps(asked).encode()], list(files))
+            socket.send_fds(self._requests, [json.dumps(request).encode()], list(files))
             answer = self._requests.recv(4096)
         except TimeoutError as error:
             raise TimedOut("the first process of a simulated Mac does not answer") from error
         if not answer:
             raise ProcessLookupError("the simulated Mac is going down")
-        said: dict[str, Any] = json.loads(answer)
-        if "errno" in said:
-            raise OSError(said["errno"], os.strerror(said["errno"]))
-        return said
+        reply: dict[str, Any] = json.loads(answer)
+        if "errno" in reply:
+            raise OSError(reply["errno"], os.strerror(reply["errno"]))
+        return reply
+
+
+def identity_of(state: Mapping[str, Any], name: str) -> Identity:
+    """Return a user of the Mac; LookupError if there is none of this name."""
+    uid = users.uid_of(state, name)
+    if uid is None:
+        raise LookupError(name)
+    groups = tuple(users.GROUPS[group] for group in users.groups_of(state, name))
+    return Identity(name, uid, groups[0], groups)
+
+
+def account_files(state: Mapping[str, Any]) -> dict[str, str]:
+    """Return the files from which ordinary programs know users and groups by name."""
+    accounts = [
+        f"{name}:*:{identity_of(state, name).uid}:{identity_of(state, name).gid}:{name}:{user['home']}:/bin/zsh\n"
+        for name, user in state["users"].items()
+    ]
+    members = {
+        group: ",".join(name for name in state["users"] if group in users.groups_of(state, name))
+        for group in users.GROUPS
+    }
+    groups = [f"{group}:*:{gid}:{members[group]}\n" for group, gid in users.GROUPS.items()]
+    return {"/etc/passwd": "".join(accounts), "/etc/group": "".join(groups)}

@@ -30,48 +30,6 @@ TOOLS = (
     "test", "top", "touch", "tr", "true", "tty", "uniq", "unlink", "uptime", "vi", "wc", "which", "whoami", "xargs", "yes",
     "zcat", "zsh", "[",
 )  # fmt: skip
-
-
-def lay_out(folder: Path, names: Iterable[str], owner_programs: Iterable[str]) -> None:
-    """Make the folder anew, with shims of these names; `owner_programs` are shims only where the kernel keeps no owners."""
-    shutil.rmtree(folder, ignore_errors=True)
-    for part in ("bin", "programs", "run"):
-        (folder / part).mkdir(parents=True)
-    # Whatever the server's umask is, users of the Mac come through.
-    for made in (folder, *folder.iterdir()):
-        made.chmod(0o755)
-    _install(folder / "bin" / "python", interpreter())
-    # Compiled once, and not by every call.
-    py_compile.compile(shim.__file__, cfile=str(folder / "bin" / "shim"), doraise=True)
-    for tool in TOOLS:
-        if found := machine_program(tool):
-            (folder / "programs" / tool).symlink_to(found)
-    for name in names:
-        path = folder / "programs" / name
-        path.unlink(missing_ok=True)
-        _install(path, f'#!/bin/sh\nexec {PYTHON} -ISE {SHIM} {name} "$@"\n')
-    if not is_root():
-        _keep_owners(folder / "programs", owner_programs)
-    if not (folder / "programs" / "zsh").is_symlink():
-        # Login shells are zsh on a Mac, and commands keep to what every shell knows.
-        (folder / "programs" / "zsh").symlink_to(machine_program("sh") or "/bin/sh")
-
-
-def _keep_owners(programs: Path, names: Iterable[str]) -> None:
-    """Let the Mac's state tell owners; everything else about files the machine's own ls tells."""
-    ask = f"exec {PYTHON} -ISE {SHIM}"
-    for name in names:
-        (programs / name).unlink(missing_ok=True)
-        _install(programs / name, f'#!/bin/sh\n{ask} {name} "$@"\n')
-    other = f'exec {machine_program("ls")} "$@"'
-    _install(programs / "ls", f'#!/bin/sh\n[ "${{1-}}" = -ld ] && {ask} ls "$@"\n{other}\n')
-
-
-def _install(path: Path, text: str) -> None:
-    path.write_text(text)
-    path.chmod(0o755)
-
-
 # Everything of ours that a bubble holds, and what hides the Mac's state from those within.
 OURS = "/.mac"
 PYTHON = f"{OURS}/bin/python"
@@ -107,7 +65,7 @@ _ALLOW = (
 
 
 def is_root() -> bool:
-    """Tell whether processes here can have the users of a Mac."""
+    """Return whether processes here can have the users of a Mac."""
     return os.geteuid() == 0
 
 
@@ -128,12 +86,12 @@ def missing() -> str:
         )
     except subprocess.TimeoutExpired:
         return f"bwrap does not answer within {_TRIED_WITHIN:g} s"
-    said = tried.stderr.decode(errors="replace").strip()
-    return f"bwrap cannot make a root of its own: {said}; {_ALLOW}" if tried.returncode else ""
+    error = tried.stderr.decode(errors="replace").strip()
+    return f"bwrap cannot make a root of its own: {error}; {_ALLOW}" if tried.returncode else ""
 
 
 @dataclass(frozen=True, slots=True)
-class Bubble:
+class Sandbox:
     """One Mac's bubble; `lent` is a folder with what this machine lends to it."""
 
     root: Path
@@ -210,3 +168,43 @@ def machine_program(name: str) -> str | None:
     folder, _, real = os.path.realpath(found).rpartition("/")
     inside = {"/usr/bin": "bin", "/bin": "bin", "/usr/sbin": "sbin", "/sbin": "sbin"}.get(folder)
     return f"{_MACHINE}/{inside}/{real}" if inside else None
+
+
+def lay_out(folder: Path, names: Iterable[str], owner_programs: Iterable[str]) -> None:
+    """Make the folder anew, with shims of these names; `owner_programs` are shims only where the kernel keeps no owners."""
+    shutil.rmtree(folder, ignore_errors=True)
+    for part in ("bin", "programs", "run"):
+        (folder / part).mkdir(parents=True)
+    # Whatever the server's umask is, users of the Mac come through.
+    for made in (folder, *folder.iterdir()):
+        made.chmod(0o755)
+    _install(folder / "bin" / "python", interpreter())
+    # Compiled once, and not by every call.
+    py_compile.compile(shim.__file__, cfile=str(folder / "bin" / "shim"), doraise=True)
+    for tool in TOOLS:
+        if found := machine_program(tool):
+            (folder / "programs" / tool).symlink_to(found)
+    for name in names:
+        path = folder / "programs" / name
+        path.unlink(missing_ok=True)
+        _install(path, f'#!/bin/sh\nexec {PYTHON} -ISE {SHIM} {name} "$@"\n')
+    if not is_root():
+        _keep_owners(folder / "programs", owner_programs)
+    if not (folder / "programs" / "zsh").is_symlink():
+        # Login shells are zsh on a Mac, and commands keep to what every shell knows.
+        (folder / "programs" / "zsh").symlink_to(machine_program("sh") or "/bin/sh")
+
+
+def _keep_owners(programs: Path, names: Iterable[str]) -> None:
+    """Let the Mac's state tell owners; everything else about files the machine's own ls tells."""
+    ask = f"exec {PYTHON} -ISE {SHIM}"
+    for name in names:
+        (programs / name).unlink(missing_ok=True)
+        _install(programs / name, f'#!/bin/sh\n{ask} {name} "$@"\n')
+    other = f'exec {machine_program("ls")} "$@"'
+    _install(programs / "ls", f'#!/bin/sh\n[ "${{1-}}" = -ld ] && {ask} ls "$@"\n{other}\n')
+
+
+def _install(path: Path, text: str) -> None:
+    path.write_text(text)
+    path.chmod(0o755)

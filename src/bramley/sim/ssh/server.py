@@ -31,30 +31,11 @@ from bramley.sim.macos.mac import Mac
 from bramley.sim.macos.state import FOLDER
 from bramley.sim.ssh import processes, sandbox, shim_server, tart_bundle
 from bramley.sim.ssh.faults import FILE, Do, Faults
-from bramley.sim.ssh.launchd_jobs import Launching
+from bramley.sim.ssh.launchd_jobs import ProcessSpawner
 from bramley.sim.ssh.processes import Processes
-from bramley.sim.ssh.sandbox import Bubble
+from bramley.sim.ssh.sandbox import Sandbox
 from bramley.sim.ssh.shim_server import Door
 from bramley.sim.ssh.sshd import CIPHERS, Sshd
-
-
-def make_ready(mac: Mac) -> None:
-    """Do by hand what preparing a Mac does; done twice it changes nothing more."""
-    user, password = mac.state["settings"]["user"], mac.state["settings"]["password"]
-    line = f"{user} ALL=(ALL) NOPASSWD: ALL\n"
-    mac.files.write(host.sudoers(user), line.encode(), mode=0o440)
-    mac.files.write(host.KCPASSWORD, kcpassword.encode(Secret(password)), mode=0o600)
-    preferences = host.LOGINWINDOW_DEFAULTS
-    for words in (
-        ("defaults", "write", preferences, "autoLoginUser", user),
-        ("launchctl", "kickstart", "-k", "system/com.apple.loginwindow"),
-    ):
-        said = mac.run(Call(words, "root"))
-        if said.code:
-            raise RuntimeError(f"{' '.join(words)}: {said.err}")
-
-
-logger = log.get(__name__)
 
 HOST_KEY = "/etc/ssh/ssh_host_ed25519_key"
 _MACHINE_FILES = ("/etc/ssl/openssl.cnf",)
@@ -63,6 +44,9 @@ _LOGS_IN_WITHIN = 60.0
 _WAITING = 100
 _HELD = "served"
 _KEY_KIND = "ssh-ed25519"
+
+
+logger = log.get(__name__)
 
 
 class SimulatedHost:
@@ -83,7 +67,7 @@ class SimulatedHost:
         self.port = port
         self._settings = settings or Settings()
         self._clock = clock or SystemClock()
-        self._launching = Launching()
+        self._launching = ProcessSpawner()
         self._exits = AsyncExitStack()
         self._lent = self.root / FOLDER / "lent"
         self._other_key: asyncssh.SSHKey | None = None
@@ -220,7 +204,7 @@ class SimulatedHost:
 
     @asynccontextmanager
     async def _listening(self, bound: socket.socket) -> AsyncIterator[None]:
-        self._shown = self._wanted_key()
+        self._shown = self._desired_key()
         self._acceptor = await asyncssh.listen(
             sock=bound,
             server_factory=self.sshd.server,
@@ -248,7 +232,7 @@ class SimulatedHost:
                 hearing = (self._processes, group.create_task(self._processes.run()))
             # Whatever is due happens when somebody looks.
             _ = self.mac.state
-            tart_bundle.tell(self.mac)
+            tart_bundle.mark_session(self.mac)
             await asyncio.sleep(_LOOK_EVERY)
 
     def _notice(self) -> None:
@@ -260,7 +244,7 @@ class SimulatedHost:
                 self.sshd.drop()
                 self._processes.end()
                 self._boot()
-        key = self._wanted_key()
+        key = self._desired_key()
         if key is not self._shown:
             self._shown = key
             self._acceptor.update(server_host_keys=[key])
@@ -271,7 +255,7 @@ class SimulatedHost:
         return None if "back_at" in boot else str(boot["boot_id"])
 
     def _boot(self) -> None:
-        home = Bubble(self.root, self._lent, self.mac.store.read()["host_name"])
+        home = Sandbox(self.root, self._lent, self.mac.store.read()["host_name"])
         self._processes = Processes.boot(home, self._owned)
         self._launching.booted(self._processes)
 
@@ -279,7 +263,7 @@ class SimulatedHost:
         kept = self.mac.store.read()["owners"].items()
         return tuple(path for path, owner in kept if owner.partition(":")[0] == user)
 
-    def _wanted_key(self) -> asyncssh.SSHKey:
+    def _desired_key(self) -> asyncssh.SSHKey:
         if not self.faults.has(Do.OTHER_HOST_KEY):
             return self._own_key
         if self._other_key is None:
@@ -324,3 +308,19 @@ def _complete(mac: Mac) -> None:
         if not mac.files.exists(path) and Path(path).is_file():
             mac.files.make_folder(posixpath.dirname(path))
             mac.files.write(path, Path(path).read_bytes())
+
+
+def make_ready(mac: Mac) -> None:
+    """Do by hand what preparing a Mac does; done twice it changes nothing more."""
+    user, password = mac.state["settings"]["user"], mac.state["settings"]["password"]
+    line = f"{user} ALL=(ALL) NOPASSWD: ALL\n"
+    mac.files.write(host.sudoers(user), line.encode(), mode=0o440)
+    mac.files.write(host.KCPASSWORD, kcpassword.encode(Secret(password)), mode=0o600)
+    preferences = host.LOGINWINDOW_DEFAULTS
+    for words in (
+        ("defaults", "write", preferences, "autoLoginUser", user),
+        ("launchctl", "kickstart", "-k", "system/com.apple.loginwindow"),
+    ):
+        result = mac.run(Call(words, "root"))
+        if result.code:
+            raise RuntimeError(f"{' '.join(words)}: {result.err}")

@@ -26,6 +26,20 @@ if TYPE_CHECKING:
     Channel = asyncssh.SSHServerProcess[bytes]
 
 BLOCK = 64 * 1024
+# Modes of the client that we follow: where each stands in a terminal's settings.
+_LOCAL = 3
+_MODES = (
+    (asyncssh.PTY_ECHO, termios.ECHO),
+    (asyncssh.PTY_ICANON, termios.ICANON),
+    (asyncssh.PTY_ISIG, termios.ISIG),
+)
+SEARCH_PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
+_SHELL = "/bin/zsh"
+_END_OF_INPUT = b"\x04"
+_FULL, _TOO_LARGE = b"No space left on device", b"File too large"
+_NOT_STARTED = 126
+_ON_ITS_WAY = 0.05
+_LINE_BROKEN = (ConnectionError, asyncssh.Error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,38 +127,6 @@ async def bring(file: File, put: Callable[[bytes], Awaitable[None]], line: Line)
         file.close()
 
 
-# Modes of the client that we follow: where each stands in a terminal's settings.
-_LOCAL = 3
-_MODES = (
-    (asyncssh.PTY_ECHO, termios.ECHO),
-    (asyncssh.PTY_ICANON, termios.ICANON),
-    (asyncssh.PTY_ISIG, termios.ISIG),
-)
-
-
-def open_for(channel: Channel) -> tuple[tuple[int, ...], tuple[int, int, int]]:
-    """Return our side of a new terminal, once to write and once to read, and the command's three files."""
-    ours, theirs = os.openpty()
-    columns, rows, width, height = channel.term_size
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, width, height))
-    settings = termios.tcgetattr(theirs)
-    for mode, bit in _MODES:
-        wanted = channel.term_modes.get(mode)
-        if wanted is not None:
-            settings[_LOCAL] = settings[_LOCAL] | bit if wanted else settings[_LOCAL] & ~bit
-    termios.tcsetattr(theirs, termios.TCSANOW, settings)
-    return (os.dup(ours), ours), (theirs, theirs, theirs)
-
-
-SEARCH_PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
-_SHELL = "/bin/zsh"
-_END_OF_INPUT = b"\x04"
-_FULL, _TOO_LARGE = b"No space left on device", b"File too large"
-_NOT_STARTED = 126
-_ON_ITS_WAY = 0.05
-_LINE_BROKEN = (ConnectionError, asyncssh.Error)
-
-
 @dataclass(frozen=True, slots=True)
 class Login:
     """Whose session it is, where it begins and where it comes from."""
@@ -230,9 +212,9 @@ class Session:
             on_terminal=on_terminal,
             largest_file=self._full_at,
         )
-        self._pid = self.processes.start(start, self._tell_end)
+        self._pid = self.processes.start(start, self._set_ended)
 
-    def _tell_end(self, code: int) -> None:
+    def _set_ended(self, code: int) -> None:
         if not self._ended.done():
             self._ended.set_result(code)
 
@@ -310,8 +292,8 @@ class Session:
 
     async def _to_error(self, block: bytes) -> None:
         # The disk is full by a limit on files, and programs tell the limit.
-        told = block if self._full_at is None else block.replace(_TOO_LARGE, _FULL)
-        await self._to(self.channel.stderr)(told)
+        shown = block if self._full_at is None else block.replace(_TOO_LARGE, _FULL)
+        await self._to(self.channel.stderr)(shown)
 
     def _cut(self) -> None:
         """Break the line, without a word."""
@@ -328,6 +310,20 @@ class Session:
                 self.channel.exit(code)
             else:
                 self.channel.exit_with_signal(signal.Signals(-code).name.removeprefix("SIG"))
+
+
+def open_for(channel: Channel) -> tuple[tuple[int, ...], tuple[int, int, int]]:
+    """Return our side of a new terminal, once to write and once to read, and the command's three files."""
+    ours, theirs = os.openpty()
+    columns, rows, width, height = channel.term_size
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, width, height))
+    settings = termios.tcgetattr(theirs)
+    for mode, bit in _MODES:
+        requested = channel.term_modes.get(mode)
+        if requested is not None:
+            settings[_LOCAL] = settings[_LOCAL] | bit if requested else settings[_LOCAL] & ~bit
+    termios.tcsetattr(theirs, termios.TCSANOW, settings)
+    return (os.dup(ours), ours), (theirs, theirs, theirs)
 
 
 def _pipes() -> tuple[tuple[int, ...], tuple[int, int, int]]:

@@ -29,169 +29,15 @@ from bramley.sim.ssh import sandbox
 from bramley.sim.ssh.faults import Faults
 from bramley.sim.ssh.processes import Processes
 from bramley.sim.ssh.shim import DOOR, END, INPUT, PROMPT
-from bramley.sim.ssh.sudo import Elevating
-
-
-def chown(mac: Mac, call: Call) -> Result:
-    """Note a file's owner."""
-    if not call.is_root:
-        return Result(1, err=f"chown: {call.argv[-1]}: Operation not permitted\n")
-    return unix_tools.chown(mac, call)
-
-
-def mv(mac: Mac, call: Call) -> Result:
-    """Give a file another name, and let its owner go with it."""
-    paths = [word for word in call.argv[1:] if word not in {"-f", "--"}]
-    if len(paths) != 2 or any(path.startswith("-") for path in paths):
-        return not_modelled(call)
-    old, new = (path.rstrip("/") for path in paths)
-    if mac.files.is_folder(new) and (paths[1].endswith("/") or not _is_link(mac, new)):
-        new = posixpath.join(new, posixpath.basename(old))
-    if mac.files.find(old) is None:
-        return Result(1, err=f"mv: {old}: No such file or directory\n")
-    if not all(may_replace(mac, call, path) for path in (old, new)):
-        return Result(1, err=f"mv: rename {old} to {new}: Permission denied\n")
-    try:
-        mac.files.rename(old, new)
-    except OSError as error:
-        return Result(1, err=f"mv: rename {old} to {new}: {error.strerror}\n")
-    return Result()
-
-
-def ls(mac: Mac, call: Call) -> Result:
-    """Describe each path on a line."""
-    said, wrong = [], []
-    for path in call.argv[2:]:
-        found = mac.files.find(path)
-        if found is None:
-            wrong.append(f"ls: {path}: No such file or directory\n")
-            continue
-        user, _, group = mac.files.owner(path, follow=False).partition(":")
-        when = time.strftime("%b %e %H:%M", time.localtime(found.st_mtime))
-        to = f" -> {mac.files.target(path)}" if stat.S_ISLNK(found.st_mode) else ""
-        said.append(
-            f"{stat.filemode(found.st_mode)}  {found.st_nlink} {user}  {group}  {found.st_size} {when} {path}{to}\n"
-        )
-    return Result(1 if wrong else 0, "".join(said), "".join(wrong))
-
-
-OWNER_PROGRAMS: Mapping[str, Program] = {"chown": chown, "mv": mv, "ls": ls}
-
-
-def _is_link(mac: Mac, path: str) -> bool:
-    found = mac.files.find(path)
-    return found is not None and stat.S_ISLNK(found.st_mode)
-
+from bramley.sim.ssh.sudo import Sudo
 
 LONGEST = 16 * 1024 * 1024
 _STANDARD_FILES = 3
 _CREDENTIALS = struct.Struct("3i")
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A call as it came from a shim."""
-
-    argv: tuple[str, ...]
-    folder: str
-    environment: Mapping[str, str]
-    on_terminal: bool
-    largest_file: int | None
-    files: tuple[int, int, int]
-
-    def close(self) -> None:
-        """Let go of its files."""
-        for file in self.files:
-            os.close(file)
-
-
-@dataclass(frozen=True, slots=True)
-class Talk:
-    """One shim's connection."""
-
-    line: socket.socket
-
-    def uid(self) -> int:
-        """Return the number of the user at the other end."""
-        found = self.line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        uid: int = _CREDENTIALS.unpack(found)[1]
-        return uid
-
-    async def hear(self) -> Asked:
-        """Return what was called; ConnectionError if the shim does not say it."""
-        loop = asyncio.get_running_loop()
-        readable = asyncio.Event()
-        loop.add_reader(self.line, readable.set)
-        try:
-            await readable.wait()
-        finally:
-            loop.remove_reader(self.line)
-        header, files, _, _ = socket.recv_fds(self.line, 4, _STANDARD_FILES)
-        if len(header) < 4 or len(files) != _STANDARD_FILES:
-            for file in files:
-                os.close(file)
-            raise ConnectionError("no call")
-        words = (await self._sized(header)).split(b"\0")[:-1]
-        return _asked([os.fsdecode(word) for word in words], (files[0], files[1], files[2]))
-
-    async def input(self) -> bytes:
-        """Return all of its standard input."""
-        await self._say(INPUT)
-        return await self._given()
-
-    async def typed(self, prompt: str, *, before: str = "") -> bytes:
-        """Return one line with its end, typed at a prompt or sent on a pipe."""
-        await self._say(PROMPT, "", prompt, before)
-        return await self._given()
-
-    async def tell(self, said: Result) -> None:
-        """Tell how the call ended and what it prints."""
-        await self._say(END, str(said.code), said.out, said.err)
-
-    async def until_gone(self) -> None:
-        """Wait until nobody is at the other end."""
-        await asyncio.get_running_loop().sock_recv(self.line, 1)
-
-    async def _say(self, kind: bytes, *texts: str) -> None:
-        parts = [text.encode("utf-8", "surrogateescape") for text in (*texts, "", "", "")[:3]]
-        content = kind + b"".join(len(part).to_bytes(4, "big") + part for part in parts)
-        await asyncio.get_running_loop().sock_sendall(self.line, content)
-
-    async def _given(self) -> bytes:
-        return await self._sized(await self._exactly(4))
-
-    async def _sized(self, header: bytes) -> bytes:
-        size = int.from_bytes(header, "big")
-        if size > LONGEST:
-            raise ConnectionError("too long a call")
-        return await self._exactly(size)
-
-    async def _exactly(self, size: int) -> bytes:
-        loop, parts = asyncio.get_running_loop(), bytearray()
-        while len(parts) < size:
-            part = await loop.sock_recv(self.line, size - len(parts))
-            if not part:
-                raise ConnectionError("the program was killed")
-            parts += part
-        return bytes(parts)
-
-
-def _asked(words: list[str], files: tuple[int, int, int]) -> Asked:
-    on_terminal, largest_file, folder, count, *rest = words
-    limit = int(largest_file)
-    return Asked(
-        argv=tuple(rest[: int(count)]),
-        folder=folder,
-        environment=dict(word.split("=", 1) for word in rest[int(count) :]),
-        on_terminal=on_terminal == "1",
-        largest_file=None if limit == resource.RLIM_INFINITY else limit,
-        files=files,
-    )
+_WAITING = 128
 
 
 logger = log.get(__name__)
-
-_WAITING = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,44 +64,44 @@ class Door:
     async def _answer(self, line: socket.socket, owner: str | None) -> None:
         with line, contextlib.suppress(ConnectionError):
             line.setblocking(False)
-            talk = Talk(line)
-            asked = await talk.hear()
+            connection = ShimConnection(line)
+            shim_call = await connection.hear()
             try:
-                user = owner or users.name_of(self.mac.state, talk.uid()) or "nobody"
-                said = await self._said(talk, asked, user)
+                user = owner or users.name_of(self.mac.state, connection.uid()) or "nobody"
+                result = await self._result(connection, shim_call, user)
             finally:
-                asked.close()
-            await talk.tell(said)
+                shim_call.close()
+            await connection.finish(result)
 
-    async def _said(self, talk: Talk, asked: Asked, user: str) -> Result:
-        if asked.argv[0] == "sudo":
-            elevating = Elevating(self.mac, self.faults, self.processes())
-            return await elevating.answer(talk, asked, user)
-        if asked.argv[0] == "dscl" and asked.argv[2:-1] in {("-authonly",), ("authonly",)}:
-            return await self._authonly(talk, asked, user)
-        stdin = await talk.input() if "-" in asked.argv[1:] else b""
-        return self._run(asked, user, stdin)
+    async def _result(self, connection: ShimConnection, shim_call: ShimCall, user: str) -> Result:
+        if shim_call.argv[0] == "sudo":
+            sudo = Sudo(self.mac, self.faults, self.processes())
+            return await sudo.answer(connection, shim_call, user)
+        if shim_call.argv[0] == "dscl" and shim_call.argv[2:-1] in {("-authonly",), ("authonly",)}:
+            return await self._authonly(connection, shim_call, user)
+        stdin = await connection.input() if "-" in shim_call.argv[1:] else b""
+        return self._run(shim_call, user, stdin)
 
-    async def _authonly(self, talk: Talk, asked: Asked, user: str) -> Result:
+    async def _authonly(self, connection: ShimConnection, shim_call: ShimCall, user: str) -> Result:
         """Ask for the password where it is not shown; the model tells prompt and answer at once, we have asked before."""
-        line = await talk.typed(dscl.PROMPT)
-        said = self._run(asked, user, line)
-        out = said.out.removeprefix(f"{dscl.PROMPT}\n")
-        return Result(said.code, out, said.err.removeprefix(dscl.PROMPT))
+        line = await connection.typed(dscl.PROMPT)
+        result = self._run(shim_call, user, line)
+        out = result.out.removeprefix(f"{dscl.PROMPT}\n")
+        return Result(result.code, out, result.err.removeprefix(dscl.PROMPT))
 
-    def _run(self, asked: Asked, user: str, stdin: bytes) -> Result:
-        call = Call(_placed(asked), user, stdin, on_terminal=asked.on_terminal)
+    def _run(self, shim_call: ShimCall, user: str, stdin: bytes) -> Result:
+        call = Call(_placed(shim_call), user, stdin, on_terminal=shim_call.on_terminal)
         try:
-            said = self._program(asked.argv[0])(self.mac, call)
+            result = self._program(shim_call.argv[0])(self.mac, call)
         except OSError as error:
-            told = f"{asked.argv[0]}: {error.strerror}: {error.filename or ''}".rstrip(": ")
-            said = Result(1, err=f"{told}\n")
+            message = f"{shim_call.argv[0]}: {error.strerror}: {error.filename or ''}".rstrip(": ")
+            result = Result(1, err=f"{message}\n")
         except LookupError as error:
             # A user or a group that the Mac does not have.
-            said = Result(1, err=f"{asked.argv[0]}: {error}\n")
+            result = Result(1, err=f"{shim_call.argv[0]}: {error}\n")
         # At once: nothing that is due may come between a restart and what it ends.
         self.done()
-        return said
+        return result
 
     def _program(self, name: str) -> Program:
         own = None if sandbox.is_root() else OWNER_PROGRAMS.get(name)
@@ -293,16 +139,16 @@ def _close(line: socket.socket, _: asyncio.Task[None]) -> None:
     line.close()
 
 
-def _placed(asked: Asked) -> tuple[str, ...]:
+def _placed(shim_call: ShimCall) -> tuple[str, ...]:
     """Return the words of a call, with paths that begin in its folder where only paths are meant."""
-    if sandbox.is_root() or asked.argv[0] not in OWNER_PROGRAMS:
-        return asked.argv
-    first = 2 if asked.argv[0] == "chown" else 1
+    if sandbox.is_root() or shim_call.argv[0] not in OWNER_PROGRAMS:
+        return shim_call.argv
+    first = 2 if shim_call.argv[0] == "chown" else 1
     words = (
-        word if word.startswith(("-", "/")) else f"{asked.folder}/{word}"
-        for word in asked.argv[first:]
+        word if word.startswith(("-", "/")) else f"{shim_call.folder}/{word}"
+        for word in shim_call.argv[first:]
     )
-    return (*asked.argv[:first], *words)
+    return (*shim_call.argv[:first], *words)
 
 
 def _listen(folder: Path) -> socket.socket:
@@ -320,3 +166,155 @@ def _listen(folder: Path) -> socket.socket:
     finally:
         os.close(place)
     return line
+
+
+@dataclass(frozen=True, slots=True)
+class ShimCall:
+    """A call as it came from a shim."""
+
+    argv: tuple[str, ...]
+    folder: str
+    environment: Mapping[str, str]
+    on_terminal: bool
+    largest_file: int | None
+    files: tuple[int, int, int]
+
+    def close(self) -> None:
+        """Let go of its files."""
+        for file in self.files:
+            os.close(file)
+
+
+@dataclass(frozen=True, slots=True)
+class ShimConnection:
+    """One shim's connection."""
+
+    line: socket.socket
+
+    def uid(self) -> int:
+        """Return the number of the user at the other end."""
+        found = self.line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        uid: int = _CREDENTIALS.unpack(found)[1]
+        return uid
+
+    async def hear(self) -> ShimCall:
+        """Return what was called; ConnectionError if the shim does not say it."""
+        loop = asyncio.get_running_loop()
+        readable = asyncio.Event()
+        loop.add_reader(self.line, readable.set)
+        try:
+            await readable.wait()
+        finally:
+            loop.remove_reader(self.line)
+        header, files, _, _ = socket.recv_fds(self.line, 4, _STANDARD_FILES)
+        if len(header) < 4 or len(files) != _STANDARD_FILES:
+            for file in files:
+                os.close(file)
+            raise ConnectionError("no call")
+        words = (await self._sized(header)).split(b"\0")[:-1]
+        return _parse_call([os.fsdecode(word) for word in words], (files[0], files[1], files[2]))
+
+    async def input(self) -> bytes:
+        """Return all of its standard input."""
+        await self._send(INPUT)
+        return await self._given()
+
+    async def typed(self, prompt: str, *, before: str = "") -> bytes:
+        """Return one line with its end, typed at a prompt or sent on a pipe."""
+        await self._send(PROMPT, "", prompt, before)
+        return await self._given()
+
+    async def finish(self, result: Result) -> None:
+        """Tell how the call ended and what it prints."""
+        await self._send(END, str(result.code), result.out, result.err)
+
+    async def until_gone(self) -> None:
+        """Wait until nobody is at the other end."""
+        await asyncio.get_running_loop().sock_recv(self.line, 1)
+
+    async def _send(self, kind: bytes, *texts: str) -> None:
+        parts = [text.encode("utf-8", "surrogateescape") for text in (*texts, "", "", "")[:3]]
+        content = kind + b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+        await asyncio.get_running_loop().sock_sendall(self.line, content)
+
+    async def _given(self) -> bytes:
+        return await self._sized(await self._exactly(4))
+
+    async def _sized(self, header: bytes) -> bytes:
+        size = int.from_bytes(header, "big")
+        if size > LONGEST:
+            raise ConnectionError("too long a call")
+        return await self._exactly(size)
+
+    async def _exactly(self, size: int) -> bytes:
+        loop, parts = asyncio.get_running_loop(), bytearray()
+        while len(parts) < size:
+            part = await loop.sock_recv(self.line, size - len(parts))
+            if not part:
+                raise ConnectionError("the program was killed")
+            parts += part
+        return bytes(parts)
+
+
+def _parse_call(words: list[str], files: tuple[int, int, int]) -> ShimCall:
+    on_terminal, largest_file, folder, count, *rest = words
+    limit = int(largest_file)
+    return ShimCall(
+        argv=tuple(rest[: int(count)]),
+        folder=folder,
+        environment=dict(word.split("=", 1) for word in rest[int(count) :]),
+        on_terminal=on_terminal == "1",
+        largest_file=None if limit == resource.RLIM_INFINITY else limit,
+        files=files,
+    )
+
+
+def chown(mac: Mac, call: Call) -> Result:
+    """Note a file's owner."""
+    if not call.is_root:
+        return Result(1, err=f"chown: {call.argv[-1]}: Operation not permitted\n")
+    return unix_tools.chown(mac, call)
+
+
+def mv(mac: Mac, call: Call) -> Result:
+    """Give a file another name, and let its owner go with it."""
+    paths = [word for word in call.argv[1:] if word not in {"-f", "--"}]
+    if len(paths) != 2 or any(path.startswith("-") for path in paths):
+        return not_modelled(call)
+    old, new = (path.rstrip("/") for path in paths)
+    if mac.files.is_folder(new) and (paths[1].endswith("/") or not _is_link(mac, new)):
+        new = posixpath.join(new, posixpath.basename(old))
+    if mac.files.find(old) is None:
+        return Result(1, err=f"mv: {old}: No such file or directory\n")
+    if not all(may_replace(mac, call, path) for path in (old, new)):
+        return Result(1, err=f"mv: rename {old} to {new}: Permission denied\n")
+    try:
+        mac.files.rename(old, new)
+    except OSError as error:
+        return Result(1, err=f"mv: rename {old} to {new}: {error.strerror}\n")
+    return Result()
+
+
+def ls(mac: Mac, call: Call) -> Result:
+    """Describe each path on a line."""
+    result, wrong = [], []
+    for path in call.argv[2:]:
+        found = mac.files.find(path)
+        if found is None:
+            wrong.append(f"ls: {path}: No such file or directory\n")
+            continue
+        user, _, group = mac.files.owner(path, follow=False).partition(":")
+        when = time.strftime("%b %e %H:%M", time.localtime(found.st_mtime))
+        to = f" -> {mac.files.target(path)}" if stat.S_ISLNK(found.st_mode) else ""
+        result.append(
+            f"{stat.filemode(found.st_mode)}  {found.st_nlink} {user}  {group}  {found.st_size} {when} {path}{to}\n"
+        )
+    return Result(1 if wrong else 0, "".join(result), "".join(wrong))
+
+
+OWNER_PROGRAMS: Mapping[str, Program] = {"chown": chown, "mv": mv, "ls": ls}
+
+
+def _is_link(mac: Mac, path: str) -> bool:
+    found = mac.files.find(path)
+    return found is not None and stat.S_ISLNK(found.st_mode)

@@ -23,7 +23,7 @@ from bramley.sim.ssh.faults import Do, Faults
 from bramley.sim.ssh.processes import Processes, Start
 
 if TYPE_CHECKING:
-    from bramley.sim.ssh.shim_server import Asked, Talk
+    from bramley.sim.ssh.shim_server import ShimCall, ShimConnection
 
 # What goes through although the environment is made anew; HOME is a Mac's own habit.
 _KEPT = ("HOME", "LANG", "LC_ALL", "PATH", "SSH_CONNECTION", "TERM", "TZ")
@@ -32,42 +32,46 @@ _BY_SIGNAL = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Elevating:
+class Sudo:
     """sudo of one Mac."""
 
     mac: Mac
     faults: Faults
     processes: Processes
 
-    async def answer(self, talk: Talk, asked: Asked, user: str) -> Result:
+    async def answer(self, connection: ShimConnection, shim_call: ShimCall, user: str) -> Result:
         """Run a program as another user, if that is allowed, and return how it ended."""
-        if self.faults.strike(Do.REFUSE_SUDO, " ".join(asked.argv)):
+        if self.faults.strike(Do.REFUSE_SUDO, " ".join(shim_call.argv)):
             return Result(1, err=f"{user} is not in the sudoers file.\n")
-        decision = await self._decide(talk, asked, user)
+        decision = await self._decide(connection, shim_call, user)
         if isinstance(decision, Result):
             return decision
         try:
-            return Result(await self._run(talk, asked, decision, user))
+            return Result(await self._run(connection, shim_call, decision, user))
         except FileNotFoundError:
             return Result(1, err=f"sudo: {decision.argv[0]}: command not found\n")
         except OSError as error:
             return Result(1, err=f"sudo: unable to execute {decision.argv[0]}: {error.strerror}\n")
 
-    async def _decide(self, talk: Talk, asked: Asked, user: str) -> sudo.Granted | Result:
-        call = Call(asked.argv, user, on_terminal=asked.on_terminal)
-        wish = sudo.parse(asked.argv[1:])
+    async def _decide(
+        self, connection: ShimConnection, shim_call: ShimCall, user: str
+    ) -> sudo.Granted | Result:
+        call = Call(shim_call.argv, user, on_terminal=shim_call.on_terminal)
+        wish = sudo.parse(shim_call.argv[1:])
         rules = sudoers.rules_for(self.mac, user)
         is_free = call.is_root or not rules.may or rules.without_password
-        may_ask = wish is not None and (wish.reads_stdin or asked.on_terminal)
+        may_ask = wish is not None and (wish.reads_stdin or shim_call.on_terminal)
         if wish is None or is_free or wish.is_silent or not may_ask:
             return sudo.decide(self.mac, call)
-        return await self._authenticate(talk, call, wish.prompt)
+        return await self._authenticate(connection, call, wish.prompt)
 
-    async def _authenticate(self, talk: Talk, call: Call, prompt: str) -> sudo.Granted | Result:
+    async def _authenticate(
+        self, connection: ShimConnection, call: Call, prompt: str
+    ) -> sudo.Granted | Result:
         """Ask for the password, one line at a time: what follows it on a pipe is the program's."""
-        told = ""
+        before = ""
         for wrong in range(sudo.TRIES):
-            line = await talk.typed(prompt, before=told)
+            line = await connection.typed(prompt, before=before)
             if not line:
                 counted = f"sudo: {wrong} incorrect password attempts\n" if wrong else ""
                 return Result(1, err=f"\nsudo: no password was provided\n{counted}")
@@ -75,29 +79,33 @@ class Elevating:
             decision = sudo.decide(self.mac, given)
             if isinstance(decision, sudo.Granted) or decision.code == 0:
                 return decision
-            told = "Sorry, try again.\n"
+            before = "Sorry, try again.\n"
         return Result(1, err=f"sudo: {sudo.TRIES} incorrect password attempts\n")
 
-    async def _run(self, talk: Talk, asked: Asked, granted: sudo.Granted, user: str) -> int:
+    async def _run(
+        self, connection: ShimConnection, shim_call: ShimCall, granted: sudo.Granted, user: str
+    ) -> int:
         ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         start = Start(
             argv=granted.argv,
             who=processes.identity_of(self.mac.state, granted.user),
-            files=asked.files,
-            environment=_environment(self.mac, asked, granted, user),
-            folder=asked.folder,
-            largest_file=asked.largest_file,
+            files=shim_call.files,
+            environment=_environment(self.mac, shim_call, granted, user),
+            folder=shim_call.folder,
+            largest_file=shim_call.largest_file,
         )
         pid = self.processes.start(start, functools.partial(_settle, ended))
         async with asyncio.TaskGroup() as group:
-            watching = group.create_task(self._end_with(talk, pid, ended))
+            watching = group.create_task(self._end_with(connection, pid, ended))
             code = await ended
             watching.cancel()
         return code if code >= 0 else _BY_SIGNAL - code
 
-    async def _end_with(self, talk: Talk, pid: int, ended: asyncio.Future[int]) -> None:
+    async def _end_with(
+        self, connection: ShimConnection, pid: int, ended: asyncio.Future[int]
+    ) -> None:
         """End the program when nobody waits for it any more."""
-        await talk.until_gone()
+        await connection.until_gone()
         with contextlib.suppress(OSError):
             self.processes.signal(pid, signal.SIGTERM, group=True)
         _settle(ended, -signal.SIGTERM)
@@ -108,11 +116,11 @@ def _settle(ended: asyncio.Future[int], code: int) -> None:
         ended.set_result(code)
 
 
-def _environment(mac: Mac, asked: Asked, granted: sudo.Granted, user: str) -> dict[str, str]:
+def _environment(mac: Mac, shim_call: ShimCall, granted: sudo.Granted, user: str) -> dict[str, str]:
     """Return the environment that sudo makes: little of the caller's, unless it is asked to keep all."""
-    options = asked.argv[1 : len(asked.argv) - len(granted.argv)]
+    options = shim_call.argv[1 : len(shim_call.argv) - len(granted.argv)]
     keeps_all = any(re.fullmatch(r"-[nSHk]*E[nSHk]*", word) for word in options)
-    inherited: Mapping[str, str] = asked.environment
+    inherited: Mapping[str, str] = shim_call.environment
     kept = {key: inherited[key] for key in inherited if keeps_all or key in _KEPT}
     uid = users.uid_of(mac.state, user)
     made = {"USER": granted.user, "LOGNAME": granted.user, "SUDO_USER": user, "SUDO_UID": str(uid)}

@@ -13,26 +13,7 @@ from bramley.sim.tart.run import DEAD_SESSION
 from bramley.sim.tart.settings import TOP
 
 _FOLDER = ".tart/.sim"
-
-
-def tell(mac: Mac) -> None:
-    """Mark the user's tart, once there is one, as without a session, or take the mark away."""
-    user = str(mac.state["settings"]["user"])
-    home = users.home_of(mac.state, user)
-    if not mac.files.is_folder(f"{home}/.tart"):
-        return
-    mark = f"{home}/{_FOLDER}/{DEAD_SESSION}"
-    has_session = mac.state["console"]["user"] == user
-    if has_session and mac.files.exists(mark):
-        mac.files.remove(mark)
-    elif not (has_session or mac.files.exists(mark)):
-        if not mac.files.is_folder(f"{home}/{_FOLDER}"):
-            mac.files.make_folder(f"{home}/{_FOLDER}", owner=f"{user}:staff")
-        mac.files.write(mark, b"", owner=f"{user}:staff")
-
-
 VERSION = str(TOP["version"])
-
 # The third line is a command for the shell and a text for Python; tart is seen by its own path in the process table.
 _EXECUTABLE = f"""\
 #!/bin/sh
@@ -49,3 +30,19 @@ process.main(os.path.join(os.environ.get("HOME", "/var/root"), ".tart"))
 def archive() -> bytes:
     """Return the artifact: a compressed archive, the same to the byte each time."""
     return stand_ins.tart(VERSION, executable=_EXECUTABLE.encode())
+
+
+def mark_session(mac: Mac) -> None:
+    """Mark the user's tart, once there is one, as without a session, or take the mark away."""
+    user = str(mac.state["settings"]["user"])
+    home = users.home_of(mac.state, user)
+    if not mac.files.is_folder(f"{home}/.tart"):
+        return
+    mark = f"{home}/{_FOLDER}/{DEAD_SESSION}"
+    has_session = mac.state["console"]["user"] == user
+    if has_session and mac.files.exists(mark):
+        mac.files.remove(mark)
+    elif not (has_session or mac.files.exists(mark)):
+        if not mac.files.is_folder(f"{home}/{_FOLDER}"):
+            mac.files.make_folder(f"{home}/{_FOLDER}", owner=f"{user}:staff")
+        mac.files.write(mark, b"", owner=f"{user}:staff")

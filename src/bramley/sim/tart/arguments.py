@@ -1,6 +1,6 @@
-"""Arguments as tart's parser reads them: `--name value` or `--name=value`, in any order, wrong ones answered with code 64.
+"""Arguments as tart's parser reads them: `--name value` or `--name=value`, in any order; usage errors exit with code 64.
 
-The standard parser is left out: it speaks otherwise, and would cost a call a quarter of its time.
+argparse is not used: its messages differ, and it would add a quarter to the time of a call.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from bramley.sim.tart.failures import WrongUsage
 
 
 class Syntax(NamedTuple):
-    """What one command takes; `takes_rest` keeps everything after the positionals, unread, for the guest."""
+    """The syntax of one command; `takes_rest` passes everything after the positionals to the guest."""
 
     positionals: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class Arguments:
         return self.values.get(option, [])
 
     def has(self, flag: str) -> bool:
-        """Tell whether a flag was given."""
+        """Return whether a flag was given."""
         return flag in self.present
 
     def integer(self, option: str, default: int | None = None) -> int | None:
@@ -103,8 +103,8 @@ def _next(word: str, left: list[str]) -> str:
 
 
 def _check_count(found: Arguments) -> None:
-    wanted, given = found.syntax.positionals, found.positionals
-    if len(given) < len(wanted):
-        raise WrongUsage(f"Missing expected argument '<{wanted[len(given)]}>'")
-    if len(given) > len(wanted) and not (found.syntax.repeats_last or found.syntax.takes_rest):
-        raise WrongUsage(f"Unexpected argument '{given[len(wanted)]}'")
+    expected, given = found.syntax.positionals, found.positionals
+    if len(given) < len(expected):
+        raise WrongUsage(f"Missing expected argument '<{expected[len(given)]}>'")
+    if len(given) > len(expected) and not (found.syntax.repeats_last or found.syntax.takes_rest):
+        raise WrongUsage(f"Unexpected argument '{given[len(expected)]}'")

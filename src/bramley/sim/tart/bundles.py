@@ -1,6 +1,8 @@
-"""The files of one VM: its config.json, copies of bundles, and their removal.
+"""The files of one VM: its config.json, its disk, copies of bundles, and their removal.
 
-A process that runs a VM must not open that VM's config.json: closing it would drop the lock that says so.
+A process that runs a VM must not open that VM's config.json: closing it would drop the lock that marks it as running. A disk is a
+sparse file of the size that the guest sees; its first line is JSON with its image, script, boots and blocks, and is copied with it. A
+clone shares its source's blocks: they are free when the last disk that has them is gone.
 """
 
 import json
@@ -14,57 +16,6 @@ from bramley.sim.tart.layout import DISK
 from bramley.sim.tart.settings import Context
 
 _LONGEST = 1 << 20
-
-
-def write_disk(bundle: str, content: Mapping[str, Any], *, virtual_size: int) -> None:
-    """Make a disk, or replace what is on it."""
-    line = json.dumps(content, sort_keys=True).encode() + b"\n"
-    # Opened without truncation, so that a reader never sees an empty disk.
-    descriptor = os.open(os.path.join(bundle, DISK), os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        os.pwrite(descriptor, line + b"\0", 0)
-        os.ftruncate(descriptor, max(virtual_size, len(line)))
-    finally:
-        os.close(descriptor)
-
-
-def disk_content(bundle: str) -> dict[str, Any]:
-    """Return what is on the disk; an image made by other means is empty."""
-    with open(os.path.join(bundle, DISK), "rb") as file:
-        line = file.read(1 << 12)
-        if b"\n" not in line:
-            line += file.read(_LONGEST)
-    try:
-        found = json.loads(line.split(b"\n", 1)[0])
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def virtual_size(bundle: str) -> int:
-    """Return the size that the guest sees."""
-    return os.stat(os.path.join(bundle, DISK)).st_size
-
-
-def change_disk(bundle: str, **changes: Any) -> None:
-    """Change some of what is on a disk."""
-    write_disk(bundle, {**disk_content(bundle), **changes}, virtual_size=virtual_size(bundle))
-
-
-def disk_blocks(bundle: str) -> dict[str, int]:
-    """Return the bytes of a disk by where they were written; a folder without a disk has none."""
-    try:
-        found: dict[str, int] = disk_content(bundle).get("blocks", {})
-    except FileNotFoundError:
-        return {}
-    return found
-
-
-def allocated_size(bundle: str) -> int:
-    """Return the allocated bytes, shared blocks included."""
-    return sum(disk_blocks(bundle).values())
-
-
 MIB = 1 << 20
 
 
@@ -76,7 +27,7 @@ def read_config(bundle: str) -> dict[str, Any]:
     except FileNotFoundError:
         raise no_file(layout.CONFIG) from None
     except ValueError:
-        # Another process writes it in place right now.
+        # Another process is writing it in place.
         raise Failed(
             1,
             "Error: The data couldn’t be read because it isn’t in the correct format.",
@@ -123,7 +74,7 @@ def new_serial(context: Context) -> str:
 
 
 def new_staging(context: Context, name: str | None = None) -> str:
-    """Make a folder for unfinished work; with a name it may be there already."""
+    """Make a staging folder; with a name it may exist already."""
     name = name or context.entropy(16).hex()
     folder = os.path.join(layout.staging(context.home), name)
     os.makedirs(folder, exist_ok=True)
@@ -151,7 +102,7 @@ def copy_disk(source: str, target: str) -> None:
 
 
 def remove(path: str) -> None:
-    """Remove a folder with everything in it, a file or a link; what is gone is no error."""
+    """Remove a folder with its content, a file or a link; a missing one is no error."""
     if os.path.islink(path) or not os.path.isdir(path):
         _unlink(path)
         return
@@ -173,7 +124,7 @@ def _unlink(path: str) -> None:
 
 
 def touch(bundle: str, context: Context) -> None:
-    """Note that a bundle was used; pruning goes by it."""
+    """Record that a bundle was used; pruning depends on it."""
     now = context.now()
     change_disk(bundle, accessed=now)
     os.utime(bundle, (now, os.stat(bundle).st_mtime))
@@ -182,3 +133,52 @@ def touch(bundle: str, context: Context) -> None:
 def accessed(bundle: str) -> float:
     """Return when a bundle was last used."""
     return float(disk_content(bundle).get("accessed", 0.0))
+
+
+def write_disk(bundle: str, content: Mapping[str, Any], *, virtual_size: int) -> None:
+    """Create a disk, or replace its content."""
+    line = json.dumps(content, sort_keys=True).encode() + b"\n"
+    # Without truncation first: another process must never read an empty disk.
+    descriptor = os.open(os.path.join(bundle, DISK), os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        os.pwrite(descriptor, line + b"\0", 0)
+        os.ftruncate(descriptor, max(virtual_size, len(line)))
+    finally:
+        os.close(descriptor)
+
+
+def disk_content(bundle: str) -> dict[str, Any]:
+    """Return the content of a disk; one made by other means is empty."""
+    with open(os.path.join(bundle, DISK), "rb") as file:
+        line = file.read(1 << 12)
+        if b"\n" not in line:
+            line += file.read(_LONGEST)
+    try:
+        found = json.loads(line.split(b"\n", 1)[0])
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def virtual_size(bundle: str) -> int:
+    """Return the size that the guest sees."""
+    return os.stat(os.path.join(bundle, DISK)).st_size
+
+
+def change_disk(bundle: str, **changes: Any) -> None:
+    """Change some fields of a disk's content."""
+    write_disk(bundle, {**disk_content(bundle), **changes}, virtual_size=virtual_size(bundle))
+
+
+def disk_blocks(bundle: str) -> dict[str, int]:
+    """Return the bytes of a disk by block id; a folder without a disk has none."""
+    try:
+        found: dict[str, int] = disk_content(bundle).get("blocks", {})
+    except FileNotFoundError:
+        return {}
+    return found
+
+
+def allocated_size(bundle: str) -> int:
+    """Return the allocated bytes, shared blocks included."""
+    return sum(disk_blocks(bundle).values())

@@ -1,7 +1,7 @@
-"""The command line: which command takes what, help, and how every end is told.
+"""The command line: the syntax of each command, help, and error messages.
 
-Before each command but `pull` and `clone` the folder of unfinished work is swept of what nobody holds a lock on; so a killed pull
-can be resumed only if no other command came between.
+Before each command but `pull` and `clone`, staging folders that are not locked are removed; so a killed pull can be resumed only if
+no other command ran in between.
 """
 
 import os
@@ -28,7 +28,7 @@ BAD_SETTINGS = 78
 
 
 class Verb(NamedTuple):
-    """One command: where its code is, loaded only when it is called, what it takes, and a line for people."""
+    """One command: its module, imported only when it is called, its function, its syntax, and a line of help."""
 
     module: str
     function: str
@@ -182,7 +182,7 @@ def _help(word: str) -> Steps:
 
 
 def usage(word: str) -> str:
-    """Return what a command takes."""
+    """Return the usage of a command."""
     syntax = VERBS[word].syntax
     parts = [f"<{name}>" for name in syntax.positionals]
     parts += [f"[--{name} <{name}>]" for name in syntax.options]
@@ -191,7 +191,7 @@ def usage(word: str) -> str:
 
 
 def _report_failures(word: str, words: Sequence[str], context: Context) -> Steps:
-    """Run a command and print how it failed."""
+    """Run a command and print its failure."""
     try:
         return (yield from _run(word, words, context))
     except WrongUsage as wrong:
@@ -203,7 +203,7 @@ def _report_failures(word: str, words: Sequence[str], context: Context) -> Steps
         yield Err(failed.message)
         return failed.code
     except OSError as error:
-        # Another process took a file away, or the real volume is full: told as the system tells it.
+        # Another process removed a file, or the real volume is full: print the system's message.
         yield Err(f"Error: {error.strerror}: {error.filename}")
         return 1
     except Interrupted:
@@ -227,14 +227,14 @@ def _run(word: str, words: Sequence[str], context: Context) -> Steps:
 
 
 def target_of(word: str, arguments: Arguments) -> str:
-    """Return the name by which faults find a call: what it makes or changes."""
+    """Return the target by which faults match a call: what it makes or changes."""
     if word == "clone":
         return arguments["new-name"]
     return arguments.positionals[0] if arguments.positionals else ""
 
 
 def _strike_faults(context: Context, word: str, target: str, at: str) -> Substeps:
-    """Be slow, hang or fail as the settings say, before the work or after it was done."""
+    """Delay, hang or fail according to the faults, before the work or after it was done."""
     if slow := context.fault(word, target, "slow", at=at):
         yield Sleep(slow.seconds)
     if context.fault(word, target, "hang", at=at):

@@ -1,12 +1,12 @@
-"""What the simulated tart asks of the world it runs in: each command, and each guest, is a generator of these effects.
+"""The effects of the simulated tart: each command, and each guest, is a generator that yields them to a driver.
 
-Files under TART_HOME are read and written by the model itself; time, output, locks, signals and processes are the driver's.
-`process` drives with real processes and real locks, `in_process` under virtual time with a table of locks.
+The model reads and writes files under TART_HOME itself; time, output, locks, signals and processes are the driver's part. `process`
+is the driver with real processes and locks, `in_process` the one under virtual time with locks in memory.
 
 Rules for a driver:
 - A signal is delivered by throwing `Interrupted` at the next effect that waits (`Sleep`, `Flock`, `AwaitGuest`, `Ask`, `Listen`), or at the one now waiting.
-- Death by SIGKILL or SIGTERM is dropping the generator. The model cleans up in no `finally`, so closing it is harmless.
-- When a process ends, however it ends, its locks go with it; a guest whose tart is gone dies too, unless it `outlives`.
+- SIGKILL and SIGTERM drop the generator. The model has no cleanup in `finally`, so closing it is harmless.
+- When a process ends, its locks are released; its guest dies, too, unless it `outlives`.
 - Paths are `str`: `pathlib` alone would cost a call of the shim a third of its time.
 """
 
@@ -50,7 +50,7 @@ class Err(NamedTuple):
 
 
 class Write(NamedTuple):
-    """Write text without adding a line's end, to stdout or stderr; what `exec` passes on."""
+    """Write text without adding a newline to stdout or stderr, for the output of `exec`."""
 
     text: str
     is_error: bool
@@ -61,14 +61,14 @@ class ReadStdin(NamedTuple):
 
 
 class Flock(NamedTuple):
-    """Take the exclusive `flock` of a file or folder; return whether we have it. With `wait`, wait for it without limit."""
+    """Acquire the exclusive `flock` of a file or folder; return whether we hold it. With `wait`, wait without limit."""
 
     path: str
     wait: bool
 
 
 class Unflock(NamedTuple):
-    """Give an `flock` back."""
+    """Release an `flock`."""
 
     path: str
 
@@ -80,13 +80,13 @@ class IsFlocked(NamedTuple):
 
 
 class RunLock(NamedTuple):
-    """Try the POSIX write lock of a file, tart's sign of a running VM; return whether we have it."""
+    """Try to acquire the POSIX write lock of a file, which marks a running VM; return whether we hold it."""
 
     path: str
 
 
 class RunUnlock(NamedTuple):
-    """Lose the POSIX lock: with real locks this happens by closing any descriptor of the file, so the model never reopens it."""
+    """Release the POSIX lock; with real locks, closing any descriptor of the file does so, so the model never reopens it."""
 
     path: str
 
@@ -105,7 +105,7 @@ class Signal(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """All that a guest is told when it is switched on; plain values only, so that it can travel to another process."""
+    """All that a guest gets at power on; plain values only, since it is sent to another process."""
 
     vm: str
     mac: str
@@ -114,7 +114,7 @@ class Plan(NamedTuple):
 
 
 class Boot(NamedTuple):
-    """Start the guest as a process outside our process group; it takes over our `flock` of `slot`. Return its pid."""
+    """Start the guest as a process outside our process group; it inherits our `flock` of `slot`. Return its pid."""
 
     plan: Plan
     slot: str
@@ -125,11 +125,11 @@ class AwaitGuest(NamedTuple):
 
 
 class PowerOff(NamedTuple):
-    """Cut our guest's power and wait until its process is gone."""
+    """Kill our guest and wait until its process is gone."""
 
 
-class Answer(NamedTuple):
-    """What a command in the guest said; it takes `seconds`, which the asking side waits."""
+class CommandResult(NamedTuple):
+    """The result of a command in the guest; the caller waits for the `seconds` that it takes."""
 
     code: int
     stdout: str
@@ -137,8 +137,8 @@ class Answer(NamedTuple):
     seconds: float
 
 
-class Ask(NamedTuple):
-    """Have the agent of a VM's guest run a command; return its Answer, or None if there is none within `seconds`."""
+class RunInGuest(NamedTuple):
+    """Run a command by the agent of a VM's guest; return its CommandResult, or None if there is none within `seconds`."""
 
     vm: str
     argv: tuple[str, ...]
@@ -164,7 +164,7 @@ class Reply(NamedTuple):
     """In a guest: answer a Request."""
 
     request: Request
-    answer: Answer
+    answer: CommandResult
 
 
 HALTED, CRASHED, DISCONNECTED = 0, 1, 2
@@ -185,11 +185,11 @@ Effect = (
     | Boot
     | AwaitGuest
     | PowerOff
-    | Ask
+    | RunInGuest
     | Listen
     | Reply
 )
 
-# A command returns its exit code, a guest how it ended. What comes back at a `yield` is said by each effect.
+# A command returns its exit code, a guest how it ended. The docstring of each effect describes what its `yield` returns.
 Steps = Generator[Effect, Any, int]
 Substeps = Generator[Effect, Any, None]

@@ -1,4 +1,4 @@
-"""How the simulated tart fails: exit code and text, as drivers have to tell them apart.
+"""The failures of the simulated tart: exit codes and messages, which clients have to distinguish.
 
 Tart's own errors are bare lines; what it passes on from the system or the registry starts with `Error: `; wrong usage ends
 with 64 and a hint. Apple's texts have typographic quotes.
@@ -18,7 +18,7 @@ class Failed(Exception):
 
 
 class WrongUsage(Failed):
-    """The arguments cannot be meant."""
+    """The arguments are invalid."""
 
     def __init__(self, message: str) -> None:
         super().__init__(USAGE, f"Error: {message}")
@@ -64,7 +64,7 @@ def no_file(file: str) -> Failed:
 
 
 def http_status(when: str, code: int) -> Failed:
-    """Return the failure for a registry's refusal, which tart does not retry."""
+    """Return the failure for an HTTP error of the registry, which tart does not retry."""
     return Failed(
         OTHER, f'Error: UnexpectedHTTPStatusCode(when: "{when}", code: {code}, details: "")'
     )

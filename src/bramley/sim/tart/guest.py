@@ -1,7 +1,8 @@
-"""A guest: it gets an address, its agent answers, its script waits, works, reports into the status share and ends.
+"""A guest: it gets an address, its agent runs commands, its script waits, works, reports into the status share and ends.
 
-It runs in a process of its own, or as a generator beside its tart. Whoever writes its script may make it hostile: it can leave
-links and pipes where the host expects files.
+It runs in a process of its own, or as a generator beside its tart. Its script comes from its image, its VM's name and its Pod:
+`BRAMLEY_SIM_<FIELD>=<JSON or text>` in the environment file of the env share changes a field. A script may make it hostile: it can
+leave links and pipes where the host expects files.
 """
 
 import fnmatch
@@ -16,7 +17,7 @@ from bramley.sim.tart.effects import (
     CRASHED,
     DISCONNECTED,
     HALTED,
-    Answer,
+    CommandResult,
     Listen,
     Plan,
     ProcessEnvironment,
@@ -30,141 +31,15 @@ from bramley.sim.tart.settings import GUEST, Context, read_context
 
 VARIABLE_PREFIX = "BRAMLEY_SIM_"
 _ESCAPES: Mapping[str, str] = {"n": "\n", "r": "\r", "\\": "\\"}
-
-
-def initial_script(settings: Context, plan: Plan, disk: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the script that a guest starts with."""
-    script = {**GUEST, **disk.get("facts", {}).get("guest", {})}
-    for pattern, fields in settings.settings.guests.items():
-        if fnmatch.fnmatchcase(plan.vm, pattern):
-            script |= fields
-    return script
-
-
-def read_environment(plan: Plan) -> dict[str, str]:
-    """Return what the host wrote into the env share; nothing without one."""
-    share = plan.shares.get(names.ENV_SHARE)
-    if share is None:
-        return {}
-    try:
-        with open(os.path.join(share["path"], names.ENV_FILE), encoding="utf-8") as file:
-            lines = file.read(_MAX_FILE_BYTES).splitlines()
-    except OSError:
-        return {}
-    pairs = (line.partition("=") for line in lines if "=" in line)
-    return {key: _unescaped(value) for key, _, value in pairs}
-
-
-def _unescaped(text: str) -> str:
-    """Undo the two-character escapes of the environment file."""
-    read, rest = "", text
-    while "\\" in rest:
-        before, _, rest = rest.partition("\\")
-        read += before + _ESCAPES.get(rest[:1], "\\" + rest[:1])
-        rest = rest[1:]
-    return read + rest
-
-
-def apply_environment(script: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
-    """Return the script as the environment changes it; fields that no script has are left alone."""
-    changed = dict(script)
-    for field in script:
-        text = variables.get(VARIABLE_PREFIX + field.upper())
-        if text is not None:
-            changed[field] = _value(text)
-    return changed
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
-
-
 _KIB_OF_DISK = 100_000_000
 _MAX_FILE_BYTES = 1 << 20
-
-
-def is_shutdown(argv: tuple[str, ...]) -> bool:
-    """Tell whether a command ends the guest."""
-    return any(_program_name(each) in {"shutdown", "halt", "poweroff"} for each in argv[:3])
-
-
-def _program_name(path: str) -> str:
-    return path.rpartition("/")[2]
-
-
-def run_command(
-    script: Mapping[str, Any], request: Request, address: str | None, plan: Plan
-) -> Answer:
-    """Run a command."""
-    argv = request.argv
-    if (known := script["commands"].get(" ".join(argv))) is not None:
-        return Answer(**{"code": 0, "stdout": "", "stderr": "", "seconds": 0.0, **known})
-    if is_shutdown(argv):
-        return _ok("")
-    match _program_name(argv[0]), list(argv[1:]):
-        case "df", _:
-            return _ok(_df(script["disk_percent"]))
-        case "address", []:
-            return _ok(address or "")
-        case "hostname", []:
-            return _ok(f"{plan.vm}\n")
-        case "cat", [path]:
-            return _cat(path, plan)
-        case _:
-            return _of_shell(request)
-
-
-def _of_shell(request: Request) -> Answer:
-    match _program_name(request.argv[0]), list(request.argv[1:]):
-        case ("true" | "false") as word, _:
-            return Answer(0 if word == "true" else 1, "", "", 0.0)
-        case "echo", words:
-            return _ok(" ".join(words) + "\n")
-        case "cat", []:
-            return _ok(request.stdin)
-        case "sleep", [seconds]:
-            return Answer(0, "", "", float(seconds))
-        case "sh", ["-c", command] if command.startswith("exit "):
-            return Answer(int(command.split()[1]), "", "", 0.0)
-        case name, _:
-            return Answer(127, "", f"{name}: command not found\n", 0.0)
-
-
-def _ok(stdout: str) -> Answer:
-    return Answer(0, stdout, "", 0.0)
-
-
-def _df(percent: float) -> str:
-    """Return macOS' table: the capacity column comes before that of inodes."""
-    used = int(_KIB_OF_DISK * percent / 100)
-    return (
-        "Filesystem 1024-blocks     Used Available Capacity iused ifree %iused  Mounted on\n"
-        f"/dev/disk3s1s1 {_KIB_OF_DISK} {used} {_KIB_OF_DISK - used} {percent:g}% 425798 9999999 4% /\n"
-    )
-
-
-def _cat(path: str, plan: Plan) -> Answer:
-    """Read a file of a share, the only ones that a simulated guest has."""
-    share, _, file = path.removeprefix(names.SHARES_ROOT + "/").partition("/")
-    if path.startswith(names.SHARES_ROOT) and share in plan.shares:
-        try:
-            with open(os.path.join(plan.shares[share]["path"], file), encoding="utf-8") as opened:
-                return _ok(opened.read(_MAX_FILE_BYTES))
-        except OSError:
-            return Answer(1, "", f"cat: {path}: No such file or directory\n", 0.0)
-    return Answer(1, "", f"cat: {path}: No such file or directory\n", 0.0)
-
-
 TERMINATED = 143
 FOREVER = float("inf")
 _ENDS: Mapping[str, int] = {"halt": HALTED, "crash": CRASHED, "disconnect": DISCONNECTED}
 
 
 class ShutDown(Exception):
-    """Somebody in the guest asked for a shutdown."""
+    """A command in the guest requested a shutdown."""
 
 
 class Guest:
@@ -174,106 +49,106 @@ class Guest:
         self.plan = plan
         self.context = context
         self.bundle = layout.vm(context.home, plan.vm)
-        self.began = context.now()
+        self.started_at = context.now()
         disk = bundles.disk_content(self.bundle)
         self.script = initial_script(context, plan, disk)
         self.variables: dict[str, str] = {}
         self.address: str | None = None
-        self.works = False
+        self.is_working = False
         bundles.change_disk(self.bundle, boots=int(disk.get("boots", 0)) + 1)
 
-    def moment(self, stage: str) -> float:
-        """Return when a stage of booting is reached."""
+    def stage_time(self, stage: str) -> float:
+        """Return the time at which a stage of booting is reached."""
         seconds = self.script[stage]
         scale = self.context.settings.scale
         after = self.context.settings.timings[stage] if seconds is None else seconds
-        return self.began + after * scale
+        return self.started_at + after * scale
 
-    def lasts(self, field: str) -> float:
-        """Return how long a part of the script takes."""
+    def duration(self, field: str) -> float:
+        """Return the duration of a part of the script."""
         seconds = self.script[field]
         if seconds is None:
             return self.context.settings.seconds(field)
         return float(seconds) * self.context.settings.scale
 
-    def until(self, moment: float) -> Substeps:
-        """Pass the time, answering those who ask once the agent is up."""
-        while (left := moment - self.context.now()) > 0:
-            deaf = self._answers_from() - self.context.now()
-            if deaf > 0:
-                yield Sleep(min(left, deaf))
+    def serve_until(self, stage_time: float) -> Substeps:
+        """Wait until a point in time, and serve requests once the agent is up."""
+        while (left := stage_time - self.context.now()) > 0:
+            silent_for = self._answers_at() - self.context.now()
+            if silent_for > 0:
+                yield Sleep(min(left, silent_for))
                 continue
-            request = yield Listen(min(left, self._silence_in()))
+            request = yield Listen(min(left, self._seconds_to_silence()))
             if request is not None:
                 answer = run_command(self.script, request, self.address, self.plan)
                 yield Reply(request, answer)
                 if is_shutdown(request.argv) and not self.script["ignores_shutdown"]:
                     raise ShutDown
 
-    def _answers_from(self) -> float:
-        """Return the moment from which on the agent answers; it may have passed."""
-        up = self.moment("agent") if self.script["has_agent"] else FOREVER
+    def _answers_at(self) -> float:
+        """Return the time from which the agent answers; it may be past."""
+        up = self.stage_time("agent") if self.script["has_agent"] else FOREVER
         begins, ends = self._silence()
         return max(up, ends) if begins <= self.context.now() else up
 
-    def _silence_in(self) -> float:
+    def _seconds_to_silence(self) -> float:
         left = self._silence()[0] - self.context.now()
         return left if left > 0 else FOREVER
 
     def _silence(self) -> tuple[float, float]:
-        """Return when the agent falls silent, and when it is heard again."""
-        after, lasts = self.script["falls_silent"], self.script["silent_for"]
+        """Return when the agent stops answering, and when it answers again."""
+        after, duration = self.script["falls_silent"], self.script["silent_for"]
         if after is None:
             return FOREVER, FOREVER
-        begins = self.began + after * self.context.settings.scale
-        return begins, FOREVER if lasts is None else begins + self.lasts("silent_for")
+        begins = self.started_at + after * self.context.settings.scale
+        return begins, FOREVER if duration is None else begins + self.duration("silent_for")
 
     def pause(self, seconds: float) -> Substeps:
-        """Pass some time."""
-        yield from self.until(self.context.now() + seconds)
+        """Wait for some seconds, and serve requests."""
+        yield from self.serve_until(self.context.now() + seconds)
 
 
-def live(plan: Plan, process: ProcessEnvironment) -> Steps:
-    """Live from power on to the end."""
+def run_guest(plan: Plan, process: ProcessEnvironment) -> Steps:
+    """Run a guest from power on to its end."""
     guest = Guest(plan, read_context(process))
     try:
         yield from _boot(guest)
         yield from _work(guest)
     except ShutDown:
-        if guest.works:
+        if guest.is_working:
             _report(guest, TERMINATED)
-        yield Sleep(guest.lasts("halt"))
+        yield Sleep(guest.duration("halt"))
         return HALTED
     if guest.script["then"] == "halt":
-        yield Sleep(guest.lasts("halt"))
+        yield Sleep(guest.duration("halt"))
     return _ENDS[guest.script["then"]]
 
 
 def _boot(guest: Guest) -> Substeps:
-    yield from guest.until(guest.moment("address"))
+    yield from guest.serve_until(guest.stage_time("address"))
     if guest.script["has_address"]:
         guest.address = yield from leases.grant(guest.context, guest.plan.mac)
-    yield from guest.until(guest.moment("ready"))
-    # The runner starts only now, so it sees what the host wrote meanwhile.
+    yield from guest.serve_until(guest.stage_time("ready"))
+    # The environment is read only now: the runner sees what the host wrote during the boot.
     guest.variables = read_environment(guest.plan)
     guest.script = apply_environment(guest.script, guest.variables)
 
 
 def _work(guest: Guest) -> Substeps:
-    yield from guest.pause(guest.lasts("wait"))
-    guest.works = True
+    yield from guest.pause(guest.duration("wait"))
+    guest.is_working = True
     lines = guest.script["lines"]
     for line in lines:
         _write(guest, names.LOG_FILE, _filled(line, guest) + "\n", mode="a")
-        yield from guest.pause(guest.lasts("work") / len(lines))
+        yield from guest.pause(guest.duration("work") / len(lines))
     if not lines:
-        yield from guest.pause(guest.lasts("work"))
-    _grow(guest)
+        yield from guest.pause(guest.duration("work"))
+    _grow_disk(guest)
     if guest.script["code"] is not None:
         _report(guest, guest.script["code"])
-    guest.works = False
+    guest.is_working = False
     if guest.script["then"] == "stay":
-        yield from guest.until(FOREVER)
+        yield from guest.serve_until(FOREVER)
 
 
 def _filled(line: str, guest: Guest) -> str:
@@ -283,7 +158,7 @@ def _filled(line: str, guest: Guest) -> str:
     return line
 
 
-def _grow(guest: Guest) -> None:
+def _grow_disk(guest: Guest) -> None:
     more = int(guest.script["writes_bytes"])
     if more:
         written = {guest.context.entropy(8).hex(): more}
@@ -326,3 +201,125 @@ def _plant(guest: Guest, file: str, kind: str) -> None:
     else:
         with open(path, "wb") as opened:
             opened.write(b"x" * int(detail))
+
+
+def initial_script(settings: Context, plan: Plan, disk: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the script that a guest starts with."""
+    script = {**GUEST, **disk.get("facts", {}).get("guest", {})}
+    for pattern, fields in settings.settings.guests.items():
+        if fnmatch.fnmatchcase(plan.vm, pattern):
+            script |= fields
+    return script
+
+
+def read_environment(plan: Plan) -> dict[str, str]:
+    """Return the variables that the host wrote into the env share; empty without one."""
+    share = plan.shares.get(names.ENV_SHARE)
+    if share is None:
+        return {}
+    try:
+        with open(os.path.join(share["path"], names.ENV_FILE), encoding="utf-8") as file:
+            lines = file.read(_MAX_FILE_BYTES).splitlines()
+    except OSError:
+        return {}
+    pairs = (line.partition("=") for line in lines if "=" in line)
+    return {key: _unescaped(value) for key, _, value in pairs}
+
+
+def _unescaped(text: str) -> str:
+    """Undo the two-character escapes of the environment file."""
+    read, rest = "", text
+    while "\\" in rest:
+        before, _, rest = rest.partition("\\")
+        read += before + _ESCAPES.get(rest[:1], "\\" + rest[:1])
+        rest = rest[1:]
+    return read + rest
+
+
+def apply_environment(script: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
+    """Return the script with the changes of the environment; unknown fields are ignored."""
+    changed = dict(script)
+    for field in script:
+        text = variables.get(VARIABLE_PREFIX + field.upper())
+        if text is not None:
+            changed[field] = _value(text)
+    return changed
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def is_shutdown(argv: tuple[str, ...]) -> bool:
+    """Return whether a command shuts the guest down."""
+    return any(_program_name(each) in {"shutdown", "halt", "poweroff"} for each in argv[:3])
+
+
+def _program_name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def run_command(
+    script: Mapping[str, Any], request: Request, address: str | None, plan: Plan
+) -> CommandResult:
+    """Run a command."""
+    argv = request.argv
+    if (known := script["commands"].get(" ".join(argv))) is not None:
+        return CommandResult(**{"code": 0, "stdout": "", "stderr": "", "seconds": 0.0, **known})
+    if is_shutdown(argv):
+        return _ok("")
+    match _program_name(argv[0]), list(argv[1:]):
+        case "df", _:
+            return _ok(_df(script["disk_percent"]))
+        case "address", []:
+            return _ok(address or "")
+        case "hostname", []:
+            return _ok(f"{plan.vm}\n")
+        case "cat", [path]:
+            return _cat(path, plan)
+        case _:
+            return _run_shell_command(request)
+
+
+def _run_shell_command(request: Request) -> CommandResult:
+    match _program_name(request.argv[0]), list(request.argv[1:]):
+        case ("true" | "false") as word, _:
+            return CommandResult(0 if word == "true" else 1, "", "", 0.0)
+        case "echo", words:
+            return _ok(" ".join(words) + "\n")
+        case "cat", []:
+            return _ok(request.stdin)
+        case "sleep", [seconds]:
+            return CommandResult(0, "", "", float(seconds))
+        case "sh", ["-c", command] if command.startswith("exit "):
+            return CommandResult(int(command.split()[1]), "", "", 0.0)
+        case name, _:
+            return CommandResult(127, "", f"{name}: command not found\n", 0.0)
+
+
+def _ok(stdout: str) -> CommandResult:
+    return CommandResult(0, stdout, "", 0.0)
+
+
+def _df(percent: float) -> str:
+    """Return macOS' table: the capacity column comes before that of inodes."""
+    used = int(_KIB_OF_DISK * percent / 100)
+    return (
+        "Filesystem 1024-blocks     Used Available Capacity iused ifree %iused  Mounted on\n"
+        f"/dev/disk3s1s1 {_KIB_OF_DISK} {used} {_KIB_OF_DISK - used} {percent:g}% 425798 9999999 4% /\n"
+    )
+
+
+def _cat(path: str, plan: Plan) -> CommandResult:
+    """Read a file of a share; a simulated guest has no others."""
+    share, _, file = path.removeprefix(names.SHARES_ROOT + "/").partition("/")
+    if path.startswith(names.SHARES_ROOT) and share in plan.shares:
+        try:
+            with open(os.path.join(plan.shares[share]["path"], file), encoding="utf-8") as opened:
+                return _ok(opened.read(_MAX_FILE_BYTES))
+        except OSError:
+            return CommandResult(1, "", f"cat: {path}: No such file or directory\n", 0.0)
+    return CommandResult(1, "", f"cat: {path}: No such file or directory\n", 0.0)

@@ -34,7 +34,7 @@ class GuestDriver:
         self.is_watching = not plan.outlives
         self.listener: socket.socket | None = None
         self.connections: dict[int, socket.socket] = {}
-        driver.performers |= {
+        driver.handlers |= {
             effects.Sleep: lambda effect: self.sleep(effect.seconds),
             effects.Listen: self.listen,
             effects.Reply: self.reply,
@@ -131,7 +131,7 @@ def main() -> None:
     plan = Plan(**json.loads(line))
     driver = process.Driver(home, environment)
     GuestDriver(plan, home, driver)
-    os._exit(driver.drive(guest.live(plan, process.process_environment(home, environment))))
+    os._exit(driver.drive(guest.run_guest(plan, process.process_environment(home, environment))))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Where tart keeps things under TART_HOME, and what counts as a VM there.
+"""The layout of TART_HOME, and names of images: `host[:port]/namespace…/repository[:tag|@sha256:hex]`.
 
 Bundles are folders with config.json, disk.img and nvram.bin; anything less is invisible. A tag is an absolute link to the
 folder of a digest.
@@ -12,6 +12,16 @@ from bramley.sim.tart.failures import Failed, does_not_exist, lacks_files
 
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 _HEX = frozenset("0123456789abcdef")
+CONFIG, NVRAM, STATE, SOCKET, MANIFEST = (
+    "config.json",
+    "nvram.bin",
+    "state.vzvmsave",
+    "control.sock",
+    "manifest.json",
+)
+DISK = "disk.img"
+MARKER = ".explicitly-pulled"
+FILES = (CONFIG, DISK, NVRAM)
 
 
 class Reference(NamedTuple):
@@ -36,7 +46,7 @@ class Reference(NamedTuple):
 
 
 def find_reference(name: str) -> Reference | None:
-    """Return the remote name, or None for what can only be a local one."""
+    """Return the image reference, or None for what can only be a local name."""
     host, slash, rest = name.partition("/")
     rest, _, digest = rest.partition("@")
     repository, colon, tag = rest.partition(":")
@@ -48,27 +58,6 @@ def find_reference(name: str) -> Reference | None:
     words = [*parts, host.replace(":", "", 1), *([] if digest else [tag])]
     is_remote = bool(slash) and all(_is_word(word) for word in words)
     return Reference(host, repository, tag, digest) if is_remote else None
-
-
-def _is_word(word: str) -> bool:
-    return bool(word) and set(word) <= _LETTERS and ".." not in word
-
-
-def _is_digest(text: str) -> bool:
-    kind, _, digits = text.partition(":")
-    return kind == "sha256" and len(digits) == 64 and set(digits) <= _HEX
-
-
-CONFIG, NVRAM, STATE, SOCKET, MANIFEST = (
-    "config.json",
-    "nvram.bin",
-    "state.vzvmsave",
-    "control.sock",
-    "manifest.json",
-)
-DISK = "disk.img"
-MARKER = ".explicitly-pulled"
-FILES = (CONFIG, DISK, NVRAM)
 
 
 class Cached(NamedTuple):
@@ -90,7 +79,7 @@ def vm(home: str, name: str) -> str:
 
 
 def staging(home: str) -> str:
-    """Return the folder of unfinished work."""
+    """Return the folder of staged work."""
     return os.path.join(home, "tmp")
 
 
@@ -111,7 +100,7 @@ def image(home: str, reference: Reference) -> str:
 
 
 def prepare(home: str) -> None:
-    """Make the folders; a home that cannot be made is said to be invalid."""
+    """Make the folders; fail if TART_HOME cannot be made."""
     try:
         for folder in (vms(home), staging(home), images(home)):
             os.makedirs(folder, exist_ok=True)
@@ -120,12 +109,12 @@ def prepare(home: str) -> None:
 
 
 def is_whole(bundle: str) -> bool:
-    """Tell whether a folder is a VM."""
+    """Return whether a folder is a VM."""
     return all(os.path.exists(os.path.join(bundle, file)) for file in FILES)
 
 
 def existing(home: str, name: str) -> str:
-    """Return the folder of a local VM that is there; half a VM is told from none."""
+    """Return the folder of an existing local VM; an incomplete one fails differently from a missing one."""
     bundle = vm(home, name)
     if "/" in name or not os.path.exists(os.path.join(bundle, CONFIG)):
         raise does_not_exist(name)
@@ -185,3 +174,12 @@ def _entries(folder: str) -> list[str]:
         return sorted(os.listdir(folder))
     except (FileNotFoundError, NotADirectoryError):
         return []
+
+
+def _is_word(word: str) -> bool:
+    return bool(word) and set(word) <= _LETTERS and ".." not in word
+
+
+def _is_digest(text: str) -> bool:
+    kind, _, digits = text.partition(":")
+    return kind == "sha256" and len(digits) == 64 and set(digits) <= _HEX

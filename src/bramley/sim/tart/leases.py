@@ -1,4 +1,4 @@
-"""The DHCP server of the virtual network: one address per MAC, kept for a day whether or not the guest still lives.
+"""The DHCP server of the virtual network: one address per MAC, kept for a day whether or not the guest still runs.
 
 The file has the form of macOS' own, in which octets of a MAC have no leading zero.
 """
@@ -59,7 +59,7 @@ def address(context: Context, mac: str, *, only_valid: bool = True) -> str | Non
 
 
 def grant(context: Context, mac: str) -> Generator[Effect, Any, str | None]:
-    """Give a guest an address; None when the pool is used up."""
+    """Lease an address to a guest; None if the pool is exhausted."""
     file = path(context)
     os.makedirs(os.path.dirname(file), exist_ok=True)
     with open(file, "ab"):
@@ -84,7 +84,7 @@ def _unused(context: Context, valid: list[Lease]) -> str | None:
 
 
 def _write(file: str, found: list[Lease]) -> None:
-    """Write in place: the lock is on this very file."""
+    """Write in place: a rename would leave the lock on the old file."""
     blocks = []
     for lease in found:
         mac = _unpadded(lease.mac)

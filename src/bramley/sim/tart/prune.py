@@ -1,6 +1,6 @@
-"""Making room: the volume's free space, tart's automatic pruning, `tart prune`, and the collection of untagged images.
+"""The volume's free space, tart's automatic pruning, `tart prune`, and the garbage collection of untagged images.
 
-Automatic pruning deletes nothing unless the whole cache would be enough, never touches local VMs, and takes no locks.
+Automatic pruning deletes nothing unless the whole cache would be enough, never deletes local VMs, and takes no locks.
 """
 
 import os
@@ -27,7 +27,7 @@ def free(context: Context) -> int:
 
 
 def taken(home: str) -> int:
-    """Return the bytes of all disks under TART_HOME, unfinished ones too; shared blocks count once."""
+    """Return the bytes of all disks under TART_HOME, staged ones included; shared blocks count once."""
     distinct: dict[str, int] = {}
     for bundle in _bundles(home):
         distinct |= bundles.disk_blocks(bundle)
@@ -43,7 +43,7 @@ def _bundles(home: str) -> list[str]:
 
 
 def make_room(context: Context, need: int, *, keep: str = "") -> None:
-    """Prune before a pull or a clone, as tart does of its own accord."""
+    """Prune before a pull or a clone, as tart does automatically."""
     if "TART_NO_AUTO_PRUNE" in context.environment:
         return
     available = free(context)
@@ -83,7 +83,7 @@ def collect(home: str) -> None:
 
 
 def prune(arguments: Arguments, context: Context) -> Steps:
-    """Delete by age or to keep within a budget."""
+    """Delete by age, or until the rest is within a budget."""
     older, budget = arguments.integer("older-than"), arguments.integer("space-budget")
     if budget is None:  # by its old name
         budget = arguments.integer("cache-budget")

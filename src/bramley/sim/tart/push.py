@@ -1,4 +1,4 @@
-"""`tart push`: configuration, disk, NVRAM, in this order, and the lock of the VM lost after the first.
+"""`tart push`: uploads configuration, disk and NVRAM in this order, and loses the lock of the VM after the first.
 
 Tart reads config.json while it holds the lock on it; closing that file drops the lock. So through the long disk phase the VM
 counts as stopped, `tart delete` succeeds, and the push fails only when it comes to open nvram.bin.
@@ -14,8 +14,8 @@ from bramley.sim.tart.failures import Failed, WrongUsage, is_running, no_file
 from bramley.sim.tart.layout import Reference, find_reference
 from bramley.sim.tart.pull import (
     Transfer,
-    ask_manifest,
     move,
+    request_manifest,
 )
 from bramley.sim.tart.registry import Remote
 from bramley.sim.tart.settings import IMAGE, Context
@@ -39,17 +39,17 @@ def push(arguments: Arguments, context: Context) -> Steps:
     config = bundles.read_config(bundle)
     yield RunUnlock(path)
     disk, virtual = bundles.disk_content(bundle), bundles.virtual_size(bundle)
-    remote = _described(context, name, config, disk, virtual=virtual, labels=labels)
+    remote = _image_of(context, name, config, disk, virtual=virtual, labels=labels)
     yield from _send(context, name, remote, references[0], arguments.whole("concurrency", 4))
     yield Out("pushing NVRAM...")
     if not os.path.exists(os.path.join(bundle, layout.NVRAM)):
         raise no_file(layout.NVRAM)
     yield Sleep(context.settings.seconds("manifest"))
-    yield from _name(context, name, remote, references)
+    yield from _push_manifests(context, name, remote, references)
     if arguments.has("populate-cache"):
         for reference in references:
-            wanted = pull.Wanted("push", reference, 4)
-            yield from pull.into_cache(context, wanted)
+            request = pull.PullRequest("push", reference, 4)
+            yield from pull.into_cache(context, request)
     return 0
 
 
@@ -67,7 +67,7 @@ def _label(text: str) -> tuple[str, str]:
     return key, value
 
 
-def _described(
+def _image_of(
     context: Context,
     name: str,
     config: dict[str, Any],
@@ -76,7 +76,7 @@ def _described(
     virtual: int,
     labels: dict[str, str],
 ) -> Remote:
-    """Return the image that a VM makes; unchanged parts of the disk are those of the image it came from."""
+    """Return the image that a VM becomes; unchanged chunks of the disk are those of the image it came from."""
     facts = {
         **IMAGE,
         **disk.get("facts", {}),
@@ -96,7 +96,7 @@ def _described(
 def _send(
     context: Context, name: str, remote: Remote, reference: Reference, concurrency: int
 ) -> Substeps:
-    yield from ask_manifest(context, "push", name, "checking blob")
+    yield from request_manifest(context, "push", name, "checking blob")
     registry.check_login(context, reference, remote.facts)
     yield Out("pushing disk... this will take a while...")
     total = registry.compressed(remote.facts)
@@ -105,10 +105,12 @@ def _send(
     yield from move(context, transfer, lambda _: None, "pushing blob")
 
 
-def _name(context: Context, name: str, remote: Remote, references: list[Reference]) -> Substeps:
+def _push_manifests(
+    context: Context, name: str, remote: Remote, references: list[Reference]
+) -> Substeps:
     for reference in references:
         yield Out(f"pushing manifest for {reference}...")
-        yield from ask_manifest(context, "push", name, "pushing manifest")
+        yield from request_manifest(context, "push", name, "pushing manifest")
         registry.store(context, reference, remote)
 
 
@@ -117,4 +119,4 @@ def _retag(context: Context, source: Reference, references: list[Reference]) -> 
     remote = registry.look_up(context, source)
     if remote is None:
         raise Failed(1, "Error: the image is not in its registry any more")
-    yield from _name(context, str(source), remote, references)
+    yield from _push_manifests(context, str(source), remote, references)

@@ -1,4 +1,7 @@
-"""Questions: `list`, `get` and `ip`, with fields that come and go by release and sizes in two types."""
+"""`list`, `get` and `ip`, with fields that depend on the release and sizes in two types.
+
+JSON is printed as Swift does: keys in no order, ` : ` between key and value, slashes escaped.
+"""
 
 import json
 import os
@@ -8,50 +11,9 @@ from typing import Any
 
 from bramley.sim.tart import bundles, layout
 from bramley.sim.tart.arguments import Arguments
-from bramley.sim.tart.effects import Answer, Ask, Effect, Out, RunHolder, Sleep, Steps
+from bramley.sim.tart.effects import CommandResult, Effect, Out, RunHolder, RunInGuest, Sleep, Steps
 from bramley.sim.tart.failures import Failed, WrongUsage
 from bramley.sim.tart.settings import Context
-
-
-def as_json(context: Context, value: Any) -> str:
-    """Return the text that Swift's encoder makes."""
-    return _encode(context, value, "")
-
-
-def _encode(context: Context, value: Any, indent: str) -> str:
-    deeper = indent + "  "
-    if isinstance(value, Mapping):
-        lines = [
-            f'{deeper}"{key}" : {_encode(context, each, deeper)}'
-            for key, each in _shuffled(context, value)
-        ]
-        return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
-    if isinstance(value, list):
-        lines = [deeper + _encode(context, each, deeper) for each in value]
-        return "[\n" + ",\n".join(lines) + f"\n{indent}]"
-    return json.dumps(value, ensure_ascii=False).replace("/", "\\/")
-
-
-def _shuffled(context: Context, value: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return the items in an order that changes from object to object, so that nobody relies on one."""
-    marks = context.entropy(len(value))
-    order = sorted(range(len(value)), key=lambda index: marks[index])
-    items = list(value.items())
-    return [items[index] for index in order]
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Return aligned columns; nothing but an empty line without rows."""
-    if not rows:
-        return ""
-    texts = [list(header), *([str(cell) for cell in row] for row in rows)]
-    widths = [max(len(row[column]) for row in texts) for column in range(len(header))]
-    lines = (
-        " ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        for row in texts
-    )
-    return "\n".join(lines)
-
 
 GB = 1_000_000_000
 
@@ -166,7 +128,7 @@ def _display(display: Mapping[str, Any]) -> str:
 
 
 def ip(arguments: Arguments, context: Context) -> Steps:
-    """Print a VM's address, be it running or not: an unexpired lease is answer enough."""
+    """Print a VM's address, whether or not it runs: an unexpired lease is enough."""
     name = arguments["name"]
     wait = arguments.whole("wait", 0)
     resolver = arguments.find("resolver") or "dhcp"
@@ -188,8 +150,48 @@ def _address(
     context: Context, name: str, mac: str, resolver: str
 ) -> Generator[Effect, Any, str | None]:
     if resolver == "agent":
-        answer: Answer | None = yield Ask(name, ("address",), "", 1.0)
+        answer: CommandResult | None = yield RunInGuest(name, ("address",), "", 1.0)
         return answer.stdout.strip() or None if answer else None
     from bramley.sim.tart import leases
 
     return leases.address(context, mac, only_valid=resolver == "dhcp")
+
+
+def as_json(context: Context, value: Any) -> str:
+    """Return the text that Swift's encoder makes."""
+    return _encode(context, value, "")
+
+
+def _encode(context: Context, value: Any, indent: str) -> str:
+    deeper = indent + "  "
+    if isinstance(value, Mapping):
+        lines = [
+            f'{deeper}"{key}" : {_encode(context, each, deeper)}'
+            for key, each in _shuffled(context, value)
+        ]
+        return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
+    if isinstance(value, list):
+        lines = [deeper + _encode(context, each, deeper) for each in value]
+        return "[\n" + ",\n".join(lines) + f"\n{indent}]"
+    return json.dumps(value, ensure_ascii=False).replace("/", "\\/")
+
+
+def _shuffled(context: Context, value: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return the items in an order that differs from object to object, so that no reader relies on one."""
+    marks = context.entropy(len(value))
+    order = sorted(range(len(value)), key=lambda index: marks[index])
+    items = list(value.items())
+    return [items[index] for index in order]
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Return aligned columns; an empty text without rows."""
+    if not rows:
+        return ""
+    texts = [list(header), *([str(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[column]) for row in texts) for column in range(len(header))]
+    lines = (
+        " ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        for row in texts
+    )
+    return "\n".join(lines)

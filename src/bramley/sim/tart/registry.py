@@ -1,7 +1,7 @@
-"""The registry as tart sees it: images that the settings describe, and images that somebody pushed.
+"""The registry: images of the settings and pushed images; its credentials, with `login` and `logout`.
 
-A manifest is real JSON of the real shape, and its hash is the image's digest unless the settings give one. Pushed images lie in
-a folder that several simulated Macs may share.
+A manifest is JSON of the real shape, and its hash is the image's digest unless the settings give one. Pushed images are in a folder
+that several simulated Macs may share. Credentials are looked up as tart does: environment, Docker's file, keychain.
 """
 
 import hashlib
@@ -17,83 +17,6 @@ from bramley.sim.tart.failures import Failed, WrongUsage
 from bramley.sim.tart.layout import Reference, find_reference
 from bramley.sim.tart.settings import IMAGE, Context
 
-
-def find_credentials(context: Context, host: str) -> str | None:
-    """Return `user:password` for a registry, or None."""
-    return (
-        _of_environment(context, host) or _of_docker(context, host) or _keychain(context).get(host)
-    )
-
-
-def _of_environment(context: Context, host: str) -> str | None:
-    given = context.environment
-    user, password = given.get("TART_REGISTRY_USERNAME"), given.get("TART_REGISTRY_PASSWORD")
-    if user is None or password is None or given.get("TART_REGISTRY_HOSTNAME", host) != host:
-        return None
-    return f"{user}:{password}"
-
-
-def _of_docker(context: Context, host: str) -> str | None:
-    path = os.path.join(context.environment.get("HOME", ""), ".docker", "config.json")
-    try:
-        with open(path, encoding="utf-8") as file:
-            inline = json.load(file).get("auths", {}).get(host, {}).get("auth", "")
-    except (OSError, ValueError):
-        return None
-    pair = b64decode(inline).decode()
-    # The real decoder wants exactly two parts: a password with a colon counts as none.
-    return pair if pair.count(":") == 1 else None
-
-
-def _keychain_file(context: Context) -> str:
-    return os.path.join(context.hidden, "keychain.json")
-
-
-def _keychain(context: Context) -> dict[str, str]:
-    try:
-        with open(_keychain_file(context), encoding="utf-8") as file:
-            kept: dict[str, str] = json.load(file)
-    except FileNotFoundError:
-        return {}
-    return kept
-
-
-def _keep(context: Context, items: dict[str, str]) -> None:
-    if not context.settings.host["has_session"]:
-        raise Failed(
-            1,
-            "Keychain returned unsuccessful status -25308: User interaction is not allowed.",
-        )
-    os.makedirs(context.hidden, exist_ok=True)
-    descriptor = os.open(_keychain_file(context), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with open(descriptor, "w", encoding="utf-8") as file:
-        json.dump(items, file)
-
-
-def login(arguments: Arguments, context: Context) -> Steps:
-    """Keep credentials in the keychain, which needs a session."""
-    user = arguments.find("username")
-    if (user is None) == arguments.has("password-stdin"):
-        raise WrongUsage("either both or none of --username and --password-stdin must be provided")
-    if user is None:
-        raise Failed(1, "Error: there is no terminal to ask for a password")
-    password: bytes = yield ReadStdin()
-    yield Sleep(context.settings.seconds("manifest"))
-    pair = f"{user}:{password.decode().strip()}"
-    _keep(context, {**_keychain(context), arguments["host"]: pair})
-    return 0
-
-
-def logout(arguments: Arguments, context: Context) -> Steps:
-    """Forget credentials; none to forget is no error."""
-    items = _keychain(context)
-    if items.pop(arguments["host"], None) is not None:
-        _keep(context, items)
-    else:
-        yield Out(f"no credentials for {arguments['host']} to remove")
-    return 0
-
-
 CHUNK = 512 << 20
 PREFIX = "org.cirruslabs.tart."
 MEDIA = "application/vnd.cirruslabs.tart."
@@ -101,7 +24,7 @@ OCI = "application/vnd.oci.image."
 
 
 class Remote(NamedTuple):
-    """An image as the registry has it; `facts` are what the settings say, or said when it was pushed."""
+    """An image in the registry; `facts` are its settings, now or when it was pushed."""
 
     digest: str
     manifest: Mapping[str, Any]
@@ -109,19 +32,19 @@ class Remote(NamedTuple):
 
 
 def look_up(context: Context, reference: Reference) -> Remote | None:
-    """Return the image that a name means now."""
+    """Return the image that a name refers to now."""
     return _pushed(context, reference) or next(_described(context, reference), None)
 
 
-def _described(context: Context, wanted: Reference) -> Iterator[Remote]:
+def _described(context: Context, requested: Reference) -> Iterator[Remote]:
     for name, facts in context.settings.images.items():
         reference = find_reference(name)
-        if reference is None or reference.base != wanted.base:
+        if reference is None or reference.base != requested.base:
             continue
-        if wanted.tag and reference.tag != wanted.tag:
+        if requested.tag and reference.tag != requested.tag:
             continue
         remote = _from_facts(context, name, facts, reference.digest)
-        if wanted.tag or remote.digest == wanted.digest:
+        if requested.tag or remote.digest == requested.digest:
             yield remote
 
 
@@ -131,7 +54,7 @@ def _from_facts(context: Context, name: str, facts: Mapping[str, Any], digest: s
 
 
 def chunks(context: Context, name: str, facts: Mapping[str, Any]) -> list[tuple[str, int]]:
-    """Return digest and compressed size of each part of the disk; images with a common base share the first ones."""
+    """Return digest and compressed size of each chunk of the disk; images with a common base share the first ones."""
     count = max(1, -(-int(facts["disk_bytes"]) // CHUNK))
     each = compressed(facts) // count
     own = [(_hash(f"{name}#{index}".encode()), each) for index in range(count)]
@@ -143,7 +66,7 @@ def chunks(context: Context, name: str, facts: Mapping[str, Any]) -> list[tuple[
 
 
 def compressed(facts: Mapping[str, Any]) -> int:
-    """Return how many bytes of disk travel."""
+    """Return the compressed size of the disk."""
     return int(facts["compressed_bytes"] or facts["size_bytes"] // 2)
 
 
@@ -181,7 +104,7 @@ def manifest_of(
 
 
 def _config(facts: Mapping[str, Any]) -> str:
-    """Return what else makes two images differ; another script of the guest is another image."""
+    """Return what else distinguishes two images; another guest script is another image."""
     return json.dumps([facts["cpu"], facts["memory_mb"], facts["guest"]], sort_keys=True)
 
 
@@ -243,11 +166,87 @@ def _folder(context: Context, reference: Reference) -> str:
 
 
 def check_login(context: Context, reference: Reference, facts: Mapping[str, Any]) -> None:
-    """Refuse who has no credentials, or wrong ones, for an image that needs them."""
-    wanted = facts["needs_login"]
-    if not wanted:
+    """Fail without the right credentials for an image that needs them."""
+    requested = facts["needs_login"]
+    if not requested:
         return
 
     given = find_credentials(context, reference.host)
-    if given is None or (isinstance(wanted, str) and given != wanted):
+    if given is None or (isinstance(requested, str) and given != requested):
         raise Failed(1, 'Error: AuthFailed(why: "received unexpected HTTP 401", details: "")')
+
+
+def find_credentials(context: Context, host: str) -> str | None:
+    """Return `user:password` for a registry, or None."""
+    return (
+        _of_environment(context, host) or _of_docker(context, host) or _keychain(context).get(host)
+    )
+
+
+def _of_environment(context: Context, host: str) -> str | None:
+    given = context.environment
+    user, password = given.get("TART_REGISTRY_USERNAME"), given.get("TART_REGISTRY_PASSWORD")
+    if user is None or password is None or given.get("TART_REGISTRY_HOSTNAME", host) != host:
+        return None
+    return f"{user}:{password}"
+
+
+def _of_docker(context: Context, host: str) -> str | None:
+    path = os.path.join(context.environment.get("HOME", ""), ".docker", "config.json")
+    try:
+        with open(path, encoding="utf-8") as file:
+            inline = json.load(file).get("auths", {}).get(host, {}).get("auth", "")
+    except (OSError, ValueError):
+        return None
+    pair = b64decode(inline).decode()
+    # The real decoder requires exactly two parts: a password with a colon counts as none.
+    return pair if pair.count(":") == 1 else None
+
+
+def _keychain_file(context: Context) -> str:
+    return os.path.join(context.hidden, "keychain.json")
+
+
+def _keychain(context: Context) -> dict[str, str]:
+    try:
+        with open(_keychain_file(context), encoding="utf-8") as file:
+            kept: dict[str, str] = json.load(file)
+    except FileNotFoundError:
+        return {}
+    return kept
+
+
+def _keep(context: Context, items: dict[str, str]) -> None:
+    if not context.settings.host["has_session"]:
+        raise Failed(
+            1,
+            "Keychain returned unsuccessful status -25308: User interaction is not allowed.",
+        )
+    os.makedirs(context.hidden, exist_ok=True)
+    descriptor = os.open(_keychain_file(context), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as file:
+        json.dump(items, file)
+
+
+def login(arguments: Arguments, context: Context) -> Steps:
+    """Store credentials in the keychain, which needs a session."""
+    user = arguments.find("username")
+    if (user is None) == arguments.has("password-stdin"):
+        raise WrongUsage("either both or none of --username and --password-stdin must be provided")
+    if user is None:
+        raise Failed(1, "Error: there is no terminal to ask for a password")
+    password: bytes = yield ReadStdin()
+    yield Sleep(context.settings.seconds("manifest"))
+    pair = f"{user}:{password.decode().strip()}"
+    _keep(context, {**_keychain(context), arguments["host"]: pair})
+    return 0
+
+
+def logout(arguments: Arguments, context: Context) -> Steps:
+    """Remove credentials; having none is no error."""
+    items = _keychain(context)
+    if items.pop(arguments["host"], None) is not None:
+        _keep(context, items)
+    else:
+        yield Out(f"no credentials for {arguments['host']} to remove")
+    return 0

@@ -1,7 +1,8 @@
-"""`tart run`: from the validation, which opens the VM, to the end of its guest; and `stop` and `suspend`, which signal it.
+"""`tart run`, `stop`, `suspend` and `exec`; and Apple's limit of two macOS guests per Mac.
 
-The POSIX lock on config.json says that a VM runs and who runs it, so nothing here opens that file while it is held.
-Exit code 0 is no proof of a clean end: a crash of the guest has it too.
+The POSIX lock on config.json marks a running VM and names its process, so nothing here opens that file while the lock is held. Exit
+code 0 does not prove a clean end: a crash of the guest has it, too. A slot of the limit is a file whose `flock` the guest's process
+holds, so it is free when that process is gone. A leaked slot of the settings has no process; it goes with a reboot.
 """
 
 import json
@@ -14,10 +15,9 @@ from bramley.sim.tart.arguments import Arguments
 from bramley.sim.tart.effects import (
     CRASHED,
     HALTED,
-    Answer,
-    Ask,
     AwaitGuest,
     Boot,
+    CommandResult,
     Effect,
     Flock,
     Interrupted,
@@ -27,6 +27,7 @@ from bramley.sim.tart.effects import (
     PowerOff,
     ReadStdin,
     RunHolder,
+    RunInGuest,
     RunLock,
     Signal,
     Sleep,
@@ -44,96 +45,7 @@ from bramley.sim.tart.failures import (
 from bramley.sim.tart.settings import Context
 
 PATIENCE = 10.0
-
-
-def execute(arguments: Arguments, context: Context) -> Steps:
-    """Run a command in a running VM."""
-    name, *argv = arguments.positionals
-    path = os.path.join(layout.existing(context.home, name), layout.CONFIG)
-    holder: int | None = yield RunHolder(path)
-    if holder is None:
-        raise is_not_running(name)
-    stdin: bytes = b""
-    if arguments.has("interactive"):
-        stdin = yield ReadStdin()
-    answer: Answer | None = None
-    if context.fault("exec", name, "no_agent"):
-        yield Sleep(PATIENCE)
-    else:
-        answer = yield Ask(name, tuple(argv), stdin.decode(), PATIENCE)
-    if answer is None:
-        raise Failed(
-            1, "Error: unavailable (14): failed to connect to the VM, is the guest agent running?"
-        )
-    yield Sleep(answer.seconds)
-    if answer.stdout:
-        yield Write(answer.stdout, is_error=False)
-    if answer.stderr:
-        yield Write(answer.stderr, is_error=True)
-    return answer.code
-
-
 DEAD_SESSION = "no-session"
-
-
-def has_session(context: Context) -> bool:
-    """Tell whether somebody is logged in at the screen; the file lets another program end and renew the session."""
-    is_dead = os.path.exists(os.path.join(context.hidden, DEAD_SESSION))
-    return bool(context.settings.host["has_session"]) and not is_dead
-
-
-def slots_folder(context: Context) -> str:
-    """Return the folder of slots in use."""
-    return os.path.join(context.hidden, "slots")
-
-
-def take_slot(context: Context, name: str, *, is_macos: bool) -> Generator[Effect, Any, str]:
-    """Return a slot that we hold, for the guest to take over; a third macOS guest is refused."""
-    place = slots_folder(context)
-    os.makedirs(place, exist_ok=True)
-    # Two processes must not count at the same time.
-    yield Flock(place, wait=True)
-    used = yield from _used(context)
-    allowed = int(context.settings.host["macos_guests"])
-    if is_macos and used + int(context.settings.host["leaked_slots"]) >= allowed:
-        raise (yield from limit_failure(context))
-    slot = os.path.join(place, context.entropy(8).hex())
-    with open(slot, "w", encoding="utf-8") as file:
-        json.dump({"vm": name, "is_macos": is_macos}, file)
-    yield Flock(slot, wait=True)
-    yield Unflock(place)
-    return slot
-
-
-def _used(context: Context) -> Generator[Effect, Any, int]:
-    used = 0
-    for entry in os.listdir(slots_folder(context)):
-        slot = os.path.join(slots_folder(context), entry)
-        is_held: bool = yield IsFlocked(slot)
-        if not is_held:
-            os.unlink(slot)
-            continue
-        with open(slot, encoding="utf-8") as file:
-            used += bool(json.load(file)["is_macos"])
-    return used
-
-
-def limit_failure(context: Context) -> Generator[Effect, Any, Failed]:
-    """Return the refusal of a third VM; it names those that tart can see, which a leaked one is not."""
-    if not context.settings.is_at_least("2.18.1"):
-        return virtualization(
-            6, "The maximum supported number of active virtual machines has been reached."
-        )
-    seen = []
-    for other in layout.names(context.home):
-        config = os.path.join(layout.vm(context.home, other), layout.CONFIG)
-        holder: int | None = yield RunHolder(config)
-        if holder is not None:
-            seen.append(other)
-    hint = f" (other running VMs: {', '.join(seen)})" if seen else ""
-    return Failed(1, f"The number of VMs exceeds the system limit{hint}")
-
-
 ENDINGS: Mapping[int, str] = {
     HALTED: "guest has stopped the virtual machine",
     CRASHED: "guest has stopped the virtual machine due to error: "
@@ -148,7 +60,7 @@ POLL = 0.1
 
 
 def run(arguments: Arguments, context: Context) -> Steps:
-    """Run a VM until its guest or somebody ends it."""
+    """Run a VM until its guest ends or a signal stops it."""
     name = arguments["name"]
     bundle = _validated(arguments, context, name)
     shares = [_share(text) for text in arguments.every("dir")]
@@ -169,12 +81,12 @@ def run(arguments: Arguments, context: Context) -> Steps:
     _restore(bundle)
     plan = Plan(name, config["macAddress"], dict(shares), outlives)
     yield Boot(plan, slot)
-    yield from _tell_screen(arguments, context)
+    yield from _print_vnc_address(arguments, context)
     return (yield from _follow(context, name, bundle, outlives=outlives))
 
 
 def _validated(arguments: Arguments, context: Context, name: str) -> str:
-    """Open the VM during validation: for that reason a missing one has code 1 and a prefix here."""
+    """Validate the arguments and open the VM, as tart does: a missing one has code 1 and a prefix here."""
     chosen = [word for word in NETWORKS if arguments.has(word) or arguments.find(word)]
     if len(chosen) > 1:
         raise WrongUsage(f"--{chosen[0]} and --{chosen[1]} are mutually exclusive")
@@ -201,7 +113,7 @@ def _check_disk_options(arguments: Arguments) -> None:
 
 
 def _check_disks(arguments: Arguments) -> None:
-    """Refuse further disks that are not there; what is on them is nothing to the simulated guest."""
+    """Fail if a further disk does not exist; the simulated guest does not read them."""
     for text in arguments.every("disk"):
         path = text.partition(",")[0].removesuffix(":ro")
         if not os.path.exists(path):
@@ -239,7 +151,7 @@ def _separate_macs(
 def _check_start(
     context: Context, name: str, shares: list[tuple[str, dict[str, Any]]]
 ) -> Generator[Effect, Any, None]:
-    """Fail as Apple's framework does when something is amiss."""
+    """Fail as Apple's framework does when the VM cannot start."""
     if context.fault("run", name, "no_session") or not has_session(context):
         raise virtualization(-9, "The virtual machine failed to start: HostKey is not available.")
     if context.fault("run", name, "nvram_locked"):
@@ -255,13 +167,13 @@ def _check_start(
 
 
 def _restore(bundle: str) -> None:
-    """Take a saved state away, once it runs again; and a socket that an earlier run left."""
+    """Remove a saved state once the VM runs again, and the socket of an earlier run."""
     for file in (layout.STATE, layout.SOCKET):
         bundles.remove(os.path.join(bundle, file))
 
 
-def _tell_screen(arguments: Arguments, context: Context) -> Generator[Effect, Any, None]:
-    """Print where the screen can be seen, if nobody is there to open it for."""
+def _print_vnc_address(arguments: Arguments, context: Context) -> Generator[Effect, Any, None]:
+    """Print the VNC address, unless a screen is shown."""
     is_shown = arguments.has("vnc") or arguments.has("vnc-experimental")
     if not is_shown or not (context.is_plain or arguments.has("no-graphics")):
         return
@@ -281,7 +193,7 @@ def _follow(context: Context, name: str, bundle: str, *, outlives: bool) -> Step
             ending: int = yield AwaitGuest()
         except Interrupted as interrupted:
             if interrupted.signal == "USR1":
-                return (yield from _save(context, bundle))
+                return (yield from _suspend_guest(context, bundle))
             if interrupted.signal == "USR2" or is_stuck:
                 continue
             yield Out("Stopping VM...")
@@ -296,7 +208,7 @@ def _follow(context: Context, name: str, bundle: str, *, outlives: bool) -> Step
         return 0
 
 
-def _save(context: Context, bundle: str) -> Steps:
+def _suspend_guest(context: Context, bundle: str) -> Steps:
     yield Out("pausing VM to take a snapshot...")
     yield Out("creating a snapshot...")
     yield Sleep(context.settings.seconds("snapshot"))
@@ -308,7 +220,7 @@ def _save(context: Context, bundle: str) -> Steps:
 
 
 def stop(arguments: Arguments, context: Context) -> Steps:
-    """Have the process that runs a VM cut its power, by force after the timeout."""
+    """Signal the process that runs a VM to power it off, and kill it after the timeout."""
     name = arguments["name"]
     limit = arguments.whole("timeout", 30)
     bundle = layout.existing(context.home, name)
@@ -332,12 +244,97 @@ def stop(arguments: Arguments, context: Context) -> Steps:
 
 
 def suspend(arguments: Arguments, context: Context) -> Steps:
-    """Have the process that runs a VM save its state, without waiting for it."""
+    """Signal the process that runs a VM to save its state; do not wait for it."""
     name = arguments["name"]
     path = os.path.join(layout.existing(context.home, name), layout.CONFIG)
     holder: int | None = yield RunHolder(path)
     if holder is None:
-        # Tart nests the sentence in itself here.
+        # Tart puts the message into itself here.
         raise is_not_running(is_not_running(name).message)
     yield Signal(holder, "USR1")
     return 0
+
+
+def execute(arguments: Arguments, context: Context) -> Steps:
+    """Run a command in a running VM."""
+    name, *argv = arguments.positionals
+    path = os.path.join(layout.existing(context.home, name), layout.CONFIG)
+    holder: int | None = yield RunHolder(path)
+    if holder is None:
+        raise is_not_running(name)
+    stdin: bytes = b""
+    if arguments.has("interactive"):
+        stdin = yield ReadStdin()
+    answer: CommandResult | None = None
+    if context.fault("exec", name, "no_agent"):
+        yield Sleep(PATIENCE)
+    else:
+        answer = yield RunInGuest(name, tuple(argv), stdin.decode(), PATIENCE)
+    if answer is None:
+        raise Failed(
+            1, "Error: unavailable (14): failed to connect to the VM, is the guest agent running?"
+        )
+    yield Sleep(answer.seconds)
+    if answer.stdout:
+        yield Write(answer.stdout, is_error=False)
+    if answer.stderr:
+        yield Write(answer.stderr, is_error=True)
+    return answer.code
+
+
+def has_session(context: Context) -> bool:
+    """Return whether a user is logged in at the console; other programs create and remove the file."""
+    is_dead = os.path.exists(os.path.join(context.hidden, DEAD_SESSION))
+    return bool(context.settings.host["has_session"]) and not is_dead
+
+
+def slots_folder(context: Context) -> str:
+    """Return the folder of slots in use."""
+    return os.path.join(context.hidden, "slots")
+
+
+def take_slot(context: Context, name: str, *, is_macos: bool) -> Generator[Effect, Any, str]:
+    """Return a slot with its lock, for the guest to inherit; a third macOS guest fails."""
+    place = slots_folder(context)
+    os.makedirs(place, exist_ok=True)
+    # The lock on the folder must be held until the slot exists: two processes must not count at the same time.
+    yield Flock(place, wait=True)
+    used = yield from _used(context)
+    allowed = int(context.settings.host["macos_guests"])
+    if is_macos and used + int(context.settings.host["leaked_slots"]) >= allowed:
+        raise (yield from limit_failure(context))
+    slot = os.path.join(place, context.entropy(8).hex())
+    with open(slot, "w", encoding="utf-8") as file:
+        json.dump({"vm": name, "is_macos": is_macos}, file)
+    yield Flock(slot, wait=True)
+    yield Unflock(place)
+    return slot
+
+
+def _used(context: Context) -> Generator[Effect, Any, int]:
+    used = 0
+    for entry in os.listdir(slots_folder(context)):
+        slot = os.path.join(slots_folder(context), entry)
+        is_held: bool = yield IsFlocked(slot)
+        if not is_held:
+            os.unlink(slot)
+            continue
+        with open(slot, encoding="utf-8") as file:
+            used += bool(json.load(file)["is_macos"])
+    return used
+
+
+def limit_failure(context: Context) -> Generator[Effect, Any, Failed]:
+    """Return the failure of a third VM; it names the running VMs, which a leaked slot is not."""
+    if not context.settings.is_at_least("2.18.1"):
+        return virtualization(
+            6, "The maximum supported number of active virtual machines has been reached."
+        )
+    seen = []
+    for other in layout.names(context.home):
+        config = os.path.join(layout.vm(context.home, other), layout.CONFIG)
+        holder: int | None = yield RunHolder(config)
+        if holder is not None:
+            seen.append(other)
+    hint = f" (other running VMs: {', '.join(seen)})" if seen else ""
+    return Failed(1, f"The number of VMs exceeds the system limit{hint}")

@@ -1,7 +1,7 @@
-"""What a simulated Mac is like: version, timings, disk, registry, guests and faults, read anew by every call.
+"""The settings of the simulated tart: version, timings, disk, registry, guests and faults, read by every call.
 
 The file is `$BRAMLEY_SIM_TART` or `$TART_HOME/sim.json`; it may change at any time, and without it everything has its default.
-A misspelt key is an error: a fault that nobody reads would make a test pass for nothing.
+An unknown key is an error: a misspelt fault would let a test pass for no reason.
 """
 
 import fnmatch
@@ -75,7 +75,7 @@ GUEST: Mapping[str, Any] = {
     "has_agent": True,
     "has_address": True,
     "ignores_shutdown": False,
-    "falls_silent": None,  # seconds from power on; from then on its agent answers nobody, though it works on
+    "falls_silent": None,  # seconds from power on; from then on its agent does not answer, though it works on
     "silent_for": None,  # seconds; None: for ever
     "commands": {},  # command line -> {"code": …, "stdout": …, "stderr": …, "seconds": …}
     "plants": {},  # file in the status share -> "link:<to>", "fifo", "folder" or "bytes:<count>": what a hostile guest leaves
@@ -122,11 +122,11 @@ PLACES = frozenset({"start", "end"})
 
 
 class BadSettings(Exception):
-    """The file of the simulation cannot be meant."""
+    """The settings file is invalid."""
 
 
 class Fault(NamedTuple):
-    """One thing that goes wrong: `do` it when command `on` meets a `target`, at most `times` times."""
+    """One fault: `do` it when command `on` handles a `target`, at most `times` times."""
 
     on: str
     do: str
@@ -156,11 +156,11 @@ class Settings(NamedTuple):
     faults: tuple[Fault, ...]
 
     def seconds(self, timing: str) -> float:
-        """Return how long something takes here."""
+        """Return the scaled duration of a timing."""
         return self.timings[timing] * self.scale
 
     def is_at_least(self, version: str) -> bool:
-        """Tell whether the simulated release is this one or newer."""
+        """Return whether the simulated release is this one or newer."""
         return _numbers(self.version) >= _numbers(version)
 
 
@@ -181,7 +181,7 @@ def load(home: str, environment: Mapping[str, str]) -> Settings:
 
 
 def read(content: Any, home: str) -> Settings:
-    """Fill in the defaults and refuse what nobody would read."""
+    """Fill in the defaults and reject unknown keys."""
     top = _filled(content, TOP, "the whole")
     images = {name: _filled(facts, IMAGE, f"image {name}") for name, facts in top["images"].items()}
     for name, image in images.items():

@@ -1,7 +1,7 @@
-"""Making and changing VMs: `clone`, `create`, `set`, `rename`, `delete`.
+"""Commands that make, change and delete VMs: `clone`, `create`, `set`, `rename`, `delete`; and `fqn`.
 
-A clone copies MAC and serial number, and replaces a VM of the same name without a word, even a running one: until a release
-that refuses it. None but `delete` looks whether the VM runs.
+A clone copies MAC and serial number, and replaces a VM of the same name, even a running one, in releases that do not refuse it. Only
+`delete` checks whether the VM runs.
 """
 
 import os
@@ -26,11 +26,11 @@ def clone(arguments: Arguments, context: Context) -> Steps:
     _check_target(arguments, context, name)
     reference = find_reference(source)
     if reference is not None and not layout.is_whole(layout.image(context.home, reference)):
-        # Loaded only here: it brings the hashes of registries, which cost more than all else of a clone.
-        from bramley.sim.tart.pull import Wanted, into_cache
+        # Imported only here: hashlib would cost more than the rest of a clone.
+        from bramley.sim.tart.pull import PullRequest, into_cache
 
-        wanted = Wanted("clone", reference, arguments.whole("concurrency", 4))
-        yield from into_cache(context, wanted)
+        requested = PullRequest("clone", reference, arguments.whole("concurrency", 4))
+        yield from into_cache(context, requested)
     bundle = layout.found(context.home, source)
     bundles.touch(bundle, context)
     _make_room(context, bundle, arguments.whole("prune-limit", 100))
@@ -46,7 +46,7 @@ def _check_local(name: str) -> None:
 
 
 def _check_target(arguments: Arguments, context: Context, name: str) -> None:
-    """Refuse an existing target where the release does so; older ones do not know the option that allows it."""
+    """Fail for an existing target where the release does so; older ones do not have the option that allows it."""
     if context.settings.clone_overwrites:
         if arguments.has("overwrite"):
             raise WrongUsage("Unknown option '--overwrite'")
@@ -60,7 +60,7 @@ def _make_room(context: Context, bundle: str, limit_gib: int) -> None:
 
 
 def _copy(context: Context, bundle: str, staged: str, name: str) -> Substeps:
-    """Copy under the lock of the whole home; a process that dies between two files leaves its staging behind."""
+    """Copy under the lock of TART_HOME; a process that is killed between two files leaves its staging."""
     yield Flock(context.home, wait=True)
     pause = context.settings.seconds("clone") / 2
     config = bundles.read_config(bundle)
@@ -84,13 +84,13 @@ def _copy(context: Context, bundle: str, staged: str, name: str) -> Substeps:
 
 
 def _macs(context: Context) -> set[str]:
-    """Return every MAC in use here; it fails when another process takes a VM away meanwhile, as the real scan does."""
+    """Return every MAC in use; fail if another process removes a VM meanwhile, as the real scan does."""
     home = context.home
     return {bundles.read_config(layout.vm(home, each))["macAddress"] for each in layout.names(home)}
 
 
 def _leave_half(context: Context, staged: str, name: str, *, lacking: str) -> None:
-    """Do what a crash in the middle of the move leaves: a folder that tart does not list."""
+    """Leave what a crash during the move leaves: a folder that tart does not list."""
     os.unlink(os.path.join(staged, lacking))
     _move(staged, layout.vm(context.home, name))
     raise Failed(1, f"Error: The file “{lacking}” couldn’t be copied.")
@@ -161,12 +161,12 @@ def _set_size(arguments: Arguments, config: dict[str, Any]) -> None:
             )
         config["cpuCount"] = cpu
     if memory is not None:
-        least, asked = config["memorySizeMin"], memory * bundles.MIB
-        if config["os"] == "darwin" and asked < least:
+        least, requested = config["memorySizeMin"], memory * bundles.MIB
+        if config["os"] == "darwin" and requested < least:
             raise Failed(
-                1, f"VM should have {least} bytes of memory at minimum (requested {asked})"
+                1, f"VM should have {least} bytes of memory at minimum (requested {requested})"
             )
-        config["memorySize"] = asked
+        config["memorySize"] = requested
 
 
 def _display(text: str) -> dict[str, Any]:
@@ -187,12 +187,12 @@ def _resize(arguments: Arguments, bundle: str) -> None:
     gigabytes = arguments.integer("disk-size")
     if gigabytes is None:
         return
-    now, wanted = bundles.virtual_size(bundle), gigabytes * GB
-    if wanted < now:
+    now, requested = bundles.virtual_size(bundle), gigabytes * GB
+    if requested < now:
         raise Failed(
-            1, f"new disk size of {wanted} bytes should be larger than the current one of {now}"
+            1, f"new disk size of {requested} bytes should be larger than the current one of {now}"
         )
-    bundles.write_disk(bundle, bundles.disk_content(bundle), virtual_size=wanted)
+    bundles.write_disk(bundle, bundles.disk_content(bundle), virtual_size=requested)
 
 
 def rename(arguments: Arguments, context: Context) -> Steps:

@@ -19,19 +19,26 @@ from bramley.agent.ledger import ImageRecord, LedgerUnavailable
 from bramley.api.core import Pod
 from bramley.base import errors
 from tests.unit.agent.clocks import a_clock
-from tests.unit.agent.gc.houses import DAY, A, B, C, a_pod, house
-from tests.unit.agent.images.shelves import GB, assemble, digest
+from tests.unit.agent.gc.collector_world import (
+    DAY,
+    A,
+    B,
+    C,
+    a_pod,
+    house,
+)
+from tests.unit.agent.images.image_world import GB, assemble, digest
 
 
 async def test_orphan_of_ours_goes_and_a_vm_made_by_hand_stays(tmp_path: Path) -> None:
     async with house(tmp_path) as here:
-        golden = (await here.shelves.ready(A)).golden
+        golden = (await here.image_world.ready(A)).golden
         await here.a_vm("mine", golden)
-        await here.shelves.tart.clone(golden, "tuist-runner")
+        await here.image_world.tart.clone(golden, "tuist-runner")
         assert await here.collector.collect()
 
         assert here.removed == ["mine"]
-        assert here.shelves.vms() == {golden, "tuist-runner"}
+        assert here.image_world.vms() == {golden, "tuist-runner"}
 
 
 @pytest.mark.parametrize("pods", [errors.ApiUnavailable("away"), []], ids=["no answer", "empty"])
@@ -39,7 +46,7 @@ async def test_nothing_goes_while_the_pods_are_unknown(
     tmp_path: Path, pods: list[Pod] | errors.BramleyError
 ) -> None:
     async with house(tmp_path) as here:
-        await here.a_vm("mine", (await here.shelves.ready(A)).golden)
+        await here.a_vm("mine", (await here.image_world.ready(A)).golden)
         here.pods = pods
         await asyncio.sleep(2 * DAY)
 
@@ -51,7 +58,7 @@ async def test_nothing_goes_while_the_pods_are_unknown(
 
 async def test_no_image_goes_while_the_pods_are_unknown(tmp_path: Path) -> None:
     async with house(tmp_path) as here:
-        await here.shelves.ready(A)
+        await here.image_world.ready(A)
         here.pods = errors.ApiUnavailable("away")
         await asyncio.sleep(2 * DAY)
 
@@ -60,8 +67,8 @@ async def test_no_image_goes_while_the_pods_are_unknown(tmp_path: Path) -> None:
 
 async def test_nothing_goes_while_tart_cannot_list(tmp_path: Path) -> None:
     async with house(tmp_path) as here:
-        await here.a_vm("mine", (await here.shelves.ready(A)).golden)
-        here.shelves.mac.script.fault("list", "fail", times=2)
+        await here.a_vm("mine", (await here.image_world.ready(A)).golden)
+        here.image_world.mac.settings.fault("list", "fail", times=2)
 
         assert not await here.collector.collect()
         assert await here.collector.collect()
@@ -70,7 +77,7 @@ async def test_nothing_goes_while_tart_cannot_list(tmp_path: Path) -> None:
 @pytest.mark.parametrize("vms", [(), ("mine",)])
 async def test_lease_is_honoured_until_it_ends(tmp_path: Path, vms: tuple[str, ...]) -> None:
     async with house(tmp_path) as here:
-        await here.a_vm("mine", (await here.shelves.ready(A)).golden)
+        await here.a_vm("mine", (await here.image_world.ready(A)).golden)
         await asyncio.sleep(2 * DAY)
         handle = leases.take(here.leases, Lease(vms=vms))
         assert not await here.collector.reclaim()
@@ -83,14 +90,14 @@ async def test_lease_is_honoured_until_it_ends(tmp_path: Path, vms: tuple[str, .
 async def test_every_step_is_planned_anew(tmp_path: Path) -> None:
     """What was leased while the first VM went is not deleted after it."""
     async with house(tmp_path) as here:
-        golden = (await here.shelves.ready(A)).golden
+        golden = (await here.image_world.ready(A)).golden
         for vm in ("mine-1", "mine-2"):
             await here.a_vm(vm, golden)
         handles: list[int] = []
 
         async def lease_the_other(vm: str) -> None:
             here.removed.append(vm)
-            here.shelves.ledger.drop(vm)
+            here.image_world.ledger.drop(vm)
             handles.append(a_lease_on_disk(here.leases, Lease(vms=("mine-2",))))
 
         here.remove_vm = lease_the_other  # type: ignore[method-assign]
@@ -111,8 +118,8 @@ def a_lease_on_disk(folder: Path, lease: Lease) -> int:
 
 async def test_pass_waits_for_whoever_takes_a_lease(tmp_path: Path) -> None:
     async with house(tmp_path) as here:
-        await here.a_vm("mine", (await here.shelves.ready(A)).golden)
-        with leases.guarding(here.leases):
+        await here.a_vm("mine", (await here.image_world.ready(A)).golden)
+        with leases.guard(here.leases):
             assert not await here.collector.collect()
 
         assert await here.collector.collect()
@@ -120,12 +127,12 @@ async def test_pass_waits_for_whoever_takes_a_lease(tmp_path: Path) -> None:
 
 async def test_nobody_leases_while_something_is_deleted(tmp_path: Path) -> None:
     async with house(tmp_path) as here:
-        await here.a_vm("mine", (await here.shelves.ready(A)).golden)
+        await here.a_vm("mine", (await here.image_world.ready(A)).golden)
         seen: list[bool] = []
 
         async def look_at_the_guard(vm: str) -> None:
-            here.shelves.ledger.drop(vm)
-            with leases.guarding(here.leases) as is_quiet:
+            here.image_world.ledger.drop(vm)
+            with leases.guard(here.leases) as is_quiet:
                 seen.append(is_quiet)
 
         here.remove_vm = look_at_the_guard  # type: ignore[method-assign]
@@ -136,11 +143,11 @@ async def test_nobody_leases_while_something_is_deleted(tmp_path: Path) -> None:
 
 async def test_open_push_holds_all_images_and_its_vm(tmp_path: Path) -> None:
     async with house(tmp_path) as here:
-        golden = (await here.shelves.ready(A)).golden
+        golden = (await here.image_world.ready(A)).golden
         await here.a_vm("mine", golden)
         await asyncio.sleep(2 * DAY)
         push = asyncio.create_task(
-            here.shelves.side.programs.run(["tart", "push", "mine", "ghcr.io/tuist/new:1"])
+            here.image_world.side.programs.run(["tart", "push", "mine", "ghcr.io/tuist/new:1"])
         )
         await asyncio.sleep(10)
         assert not await here.collector.reclaim()
@@ -151,12 +158,12 @@ async def test_open_push_holds_all_images_and_its_vm(tmp_path: Path) -> None:
 
 async def test_process_table_that_cannot_be_read_holds_everything(tmp_path: Path) -> None:
     async with house(tmp_path) as here:
-        await here.a_vm("mine", (await here.shelves.ready(A)).golden)
+        await here.a_vm("mine", (await here.image_world.ready(A)).golden)
 
         def fail() -> list[HostProcess]:
             raise OSError("no table")
 
-        here.shelves.side.host.processes = fail  # type: ignore[method-assign]
+        here.image_world.side.host.processes = fail  # type: ignore[method-assign]
         assert not await here.collector.reclaim()
 
 
@@ -165,33 +172,33 @@ async def test_live_vm_is_spared_and_so_is_one_that_cannot_be_asked(
     tmp_path: Path, probe: str
 ) -> None:
     async with house(tmp_path) as here:
-        await here.a_vm("mine", (await here.shelves.ready(A)).golden)
+        await here.a_vm("mine", (await here.image_world.ready(A)).golden)
 
         def holder(path: Path) -> int | None:
             if probe == "error":
                 raise PermissionError("no answer")
             return 99
 
-        here.shelves.side.host.lock_holder = holder  # type: ignore[method-assign]
+        here.image_world.side.host.lock_holder = holder  # type: ignore[method-assign]
         assert not await here.collector.collect()
 
 
 async def test_unused_image_goes_after_a_day_with_all_that_we_pulled(tmp_path: Path) -> None:
     async with house(tmp_path) as here:
-        await here.shelves.ready(A)
+        await here.image_world.ready(A)
         assert not await here.collector.collect()
         await asyncio.sleep(DAY)
         assert await here.collector.collect()
 
-        assert here.shelves.vms() == set()
-        assert await here.shelves.tart.list() == []
-        assert here.shelves.ledger.images() == {}
+        assert here.image_world.vms() == set()
+        assert await here.image_world.tart.list() == []
+        assert here.image_world.ledger.images() == {}
 
 
 async def test_clock_that_jumps_by_days_makes_no_image_old(tmp_path: Path) -> None:
     clock = a_clock()
     async with house(tmp_path, clock) as here:
-        await here.shelves.ready(A)
+        await here.image_world.ready(A)
         await asyncio.sleep(3600)
         clock.jump(timedelta(days=3))
         assert not await here.collector.collect()
@@ -204,14 +211,14 @@ async def test_clock_that_jumps_by_days_makes_no_image_old(tmp_path: Path) -> No
 async def test_image_that_is_asked_for_again_is_used_again(tmp_path: Path) -> None:
     async with house(tmp_path) as here:
         for _ in range(3):
-            await here.shelves.ready(A)
+            await here.image_world.ready(A)
             await asyncio.sleep(DAY - 60)
             assert not await here.collector.collect()
 
 
 async def test_day_of_an_image_begins_when_its_last_pod_is_gone(tmp_path: Path) -> None:
     async with house(tmp_path) as here:
-        await here.shelves.ready(A)
+        await here.image_world.ready(A)
         here.pods = [a_pod("u", A)]
         await asyncio.sleep(3 * DAY)
         assert not await here.collector.collect()
@@ -224,24 +231,24 @@ async def test_day_of_an_image_begins_when_its_last_pod_is_gone(tmp_path: Path) 
 
 async def test_age_of_an_image_survives_the_agent(tmp_path: Path) -> None:
     async with house(tmp_path) as here:
-        await here.shelves.ready(A)
+        await here.image_world.ready(A)
         await asyncio.sleep(DAY)
-        successor = assemble(here.shelves.mac)
+        successor = assemble(here.image_world.mac)
 
-        assert successor.ledger.images() == here.shelves.ledger.images()
+        assert successor.ledger.images() == here.image_world.ledger.images()
         assert await here.collector.collect()
 
 
 async def test_collecting_is_idempotent_at_rest(tmp_path: Path) -> None:
     async with house(tmp_path) as here:
         here.pods = [a_pod("u", A)]
-        await here.shelves.ready(A)
+        await here.image_world.ready(A)
         for _ in range(24):
             await asyncio.sleep(DAY / 4)
             assert not await here.collector.collect()
 
-        assert len(here.shelves.called("pull")) == 1
-        assert here.shelves.called("delete") == []
+        assert len(here.image_world.called("pull")) == 1
+        assert here.image_world.called("delete") == []
 
 
 async def test_low_disk_is_relieved_until_it_is_above_the_floor_and_no_further(
@@ -249,54 +256,54 @@ async def test_low_disk_is_relieved_until_it_is_above_the_floor_and_no_further(
 ) -> None:
     async with house(tmp_path) as here:
         for image in (A, B, C):
-            await here.shelves.ready(image)
+            await here.image_world.ready(image)
             await asyncio.sleep(3600)
         # Each image takes 20 GB, 69 GB must stay free: two images too much.
-        here.shelves.mac.script.host(other_bytes=(460 - 69 - 30) * GB)
+        here.image_world.mac.settings.host(other_bytes=(460 - 69 - 30) * GB)
         assert await here.collector.collect()
 
-        left = {record.digest for record in here.shelves.images.present()}
+        left = {record.digest for record in here.image_world.images.present()}
         assert left == {digest("d")}
-        assert here.shelves.mac.space().free_share >= 0.15
+        assert here.image_world.mac.space().free_share >= 0.15
 
 
 async def test_base_that_is_being_cloned_is_not_taken(tmp_path: Path) -> None:
     async with house(tmp_path) as here:
-        golden = (await here.shelves.ready(A)).golden
+        golden = (await here.image_world.ready(A)).golden
         await asyncio.sleep(2 * DAY)
-        here.shelves.mac.script.timings(clone=60)
-        cloning = asyncio.create_task(here.shelves.images.clone(golden, "vm-1"))
+        here.image_world.mac.settings.timings(clone=60)
+        cloning = asyncio.create_task(here.image_world.images.clone(golden, "vm-1"))
         await asyncio.sleep(5)
         assert not await here.collector.reclaim()
 
         await cloning
-        assert here.shelves.stock.is_whole(golden)
+        assert here.image_world.store.is_complete(golden)
 
 
 async def test_base_that_somebody_has_in_hand_is_not_taken(tmp_path: Path) -> None:
     async with house(tmp_path) as here:
-        golden = (await here.shelves.ready(A)).golden
+        golden = (await here.image_world.ready(A)).golden
         await asyncio.sleep(2 * DAY)
-        async with here.shelves.stock.lock(golden), asyncio.timeout(60):
+        async with here.image_world.store.lock(golden), asyncio.timeout(60):
             assert not await here.collector.reclaim()
 
 
 async def test_image_on_its_way_is_not_taken(tmp_path: Path) -> None:
     async with house(tmp_path) as here:
-        golden = (await here.shelves.ready(A)).golden
-        await here.shelves.tart.delete(golden)
+        golden = (await here.image_world.ready(A)).golden
+        await here.image_world.tart.delete(golden)
         await asyncio.sleep(2 * DAY)
-        here.shelves.mac.script.timings(clone=60)
-        here.shelves.ask(A, "pod-2")
+        here.image_world.mac.settings.timings(clone=60)
+        here.image_world.ask(A, "pod-2")
         await asyncio.sleep(1)
         assert not await here.collector.reclaim()
 
-        await here.shelves.ready(A, "pod-2")
+        await here.image_world.ready(A, "pod-2")
 
 
 async def test_collector_runs_at_once_and_every_five_minutes(tmp_path: Path) -> None:
     async with house(tmp_path) as here, asyncio.TaskGroup() as group:
-        golden = (await here.shelves.ready(A)).golden
+        golden = (await here.image_world.ready(A)).golden
         running = group.create_task(here.collector.run())
         await asyncio.sleep(10)
         await here.a_vm("mine", golden)
@@ -313,22 +320,22 @@ async def test_full_disk_that_takes_no_record_is_still_cleared(tmp_path: Path) -
 
     async with house(tmp_path) as here:
         here.pods = [a_pod("u", A)]
-        await here.shelves.ready(A)
-        await here.shelves.ready(B)
+        await here.image_world.ready(A)
+        await here.image_world.ready(B)
         await asyncio.sleep(3600)
-        here.shelves.ledger.put_image = refuse  # type: ignore[method-assign]
+        here.image_world.ledger.put_image = refuse  # type: ignore[method-assign]
         assert await here.collector.reclaim()
 
-        assert [each.digest for each in here.shelves.images.present()] == [digest("b")]
+        assert [each.digest for each in here.image_world.images.present()] == [digest("b")]
 
 
 async def test_deletion_that_fails_ends_the_pass_and_not_the_collector(tmp_path: Path) -> None:
     async with house(tmp_path) as here, asyncio.TaskGroup() as group:
-        await here.shelves.ready(A)
+        await here.image_world.ready(A)
         await asyncio.sleep(DAY)
-        here.shelves.mac.script.fault("delete", "fail", times=1)
+        here.image_world.mac.settings.fault("delete", "fail", times=1)
         running = group.create_task(here.collector.run())
         await asyncio.sleep(400)
 
-        assert here.shelves.vms() == set()
+        assert here.image_world.vms() == set()
         running.cancel()

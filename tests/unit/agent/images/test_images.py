@@ -29,13 +29,21 @@ from bramley.agent.tart.failures import NoSpace, TartFailed
 from bramley.api.names import agent
 from bramley.base import errors
 from bramley.base.secret import Secret
-from tests.unit.agent.images.shelves import GB, TAGGED, assemble, digest, pinned, shelves, until
+from tests.unit.agent.images.image_world import (
+    GB,
+    TAGGED,
+    assemble,
+    digest,
+    image_world,
+    pinned,
+    until,
+)
 
 B = pinned("b")
 
 
 async def test_image_is_pulled_made_a_golden_base_and_then_warm(tmp_path: Path) -> None:
-    async with shelves(tmp_path) as world:
+    async with image_world(tmp_path) as world:
         first = world.ask(B)
         assert isinstance(first, Pulling)
         answer = await world.ready(B)
@@ -47,7 +55,7 @@ async def test_image_is_pulled_made_a_golden_base_and_then_warm(tmp_path: Path) 
 
 
 async def test_asking_never_waits_and_tells_progress(tmp_path: Path) -> None:
-    async with shelves(tmp_path) as world:
+    async with image_world(tmp_path) as world:
         began = asyncio.get_running_loop().time()
         world.ask(B)
         assert asyncio.get_running_loop().time() == began
@@ -61,7 +69,7 @@ async def test_asking_never_waits_and_tells_progress(tmp_path: Path) -> None:
 
 
 async def test_two_pods_that_want_one_image_cause_one_pull(tmp_path: Path) -> None:
-    async with shelves(tmp_path) as world:
+    async with image_world(tmp_path) as world:
         world.ask(B, "pod-1")
         world.ask(B, "pod-2")
         await asyncio.gather(world.ready(B, "pod-1"), world.ready(B, "pod-2"))
@@ -72,8 +80,8 @@ async def test_two_pods_that_want_one_image_cause_one_pull(tmp_path: Path) -> No
 
 async def test_second_registry_is_not_kept_waiting_by_the_first(tmp_path: Path) -> None:
     other = pinned("c", "quay.io/tuist/runner")
-    async with shelves(tmp_path) as world:
-        world.mac.script.image(other, size_bytes=GB)
+    async with image_world(tmp_path) as world:
+        world.mac.settings.image(other, size_bytes=GB)
         world.ask(B)
         await asyncio.sleep(1)
         await world.ready(other, "pod-2")
@@ -82,7 +90,7 @@ async def test_second_registry_is_not_kept_waiting_by_the_first(tmp_path: Path) 
 
 
 async def test_tag_is_one_name_of_its_digest(tmp_path: Path) -> None:
-    async with shelves(tmp_path) as world:
+    async with image_world(tmp_path) as world:
         by_tag = await world.ready(TAGGED)
         by_digest = await world.ready(pinned("a"), "pod-2")
 
@@ -95,9 +103,9 @@ async def test_tag_is_one_name_of_its_digest(tmp_path: Path) -> None:
 
 
 async def test_moved_tag_is_looked_at_again_under_always_and_only_then(tmp_path: Path) -> None:
-    async with shelves(tmp_path) as world:
+    async with image_world(tmp_path) as world:
         old = await world.ready(TAGGED)
-        world.mac.script.image(TAGGED, digest=digest("e"))
+        world.mac.settings.image(TAGGED, digest=digest("e"))
 
         kept = await world.ready(TAGGED, "pod-2")
         fresh = await world.ready(TAGGED, "pod-3", policy=PullPolicy.ALWAYS)
@@ -109,7 +117,7 @@ async def test_moved_tag_is_looked_at_again_under_always_and_only_then(tmp_path:
 
 
 async def test_always_asks_the_registry_once_for_each_pod(tmp_path: Path) -> None:
-    async with shelves(tmp_path) as world:
+    async with image_world(tmp_path) as world:
         for owner in ("pod-1", "pod-1", "pod-2"):
             await world.ready(TAGGED, owner, policy=PullPolicy.ALWAYS)
 
@@ -118,9 +126,9 @@ async def test_always_asks_the_registry_once_for_each_pod(tmp_path: Path) -> Non
 
 
 async def test_look_at_a_tag_that_is_here_waits_for_no_pull(tmp_path: Path) -> None:
-    async with shelves(tmp_path) as world:
+    async with image_world(tmp_path) as world:
         await world.ready(TAGGED)
-        world.mac.script.image(B, size_bytes=2000 * GB)
+        world.mac.settings.image(B, size_bytes=2000 * GB)
         assert isinstance(world.ask(B, "pod-2"), Pulling)
         await asyncio.sleep(60)
         async with asyncio.timeout(30):
@@ -130,11 +138,11 @@ async def test_look_at_a_tag_that_is_here_waits_for_no_pull(tmp_path: Path) -> N
 
 
 async def test_tag_that_has_moved_waits_for_its_turn_and_comes(tmp_path: Path) -> None:
-    async with shelves(tmp_path) as world:
+    async with image_world(tmp_path) as world:
         await world.ready(TAGGED)
         assert isinstance(world.ask(B, "pod-2"), Pulling)
         await asyncio.sleep(1)
-        world.mac.script.image(TAGGED, digest=digest("e"))
+        world.mac.settings.image(TAGGED, digest=digest("e"))
         fresh = await world.ready(TAGGED, "pod-3", policy=PullPolicy.ALWAYS)
         await world.ready(B, "pod-2")
 
@@ -143,7 +151,7 @@ async def test_tag_that_has_moved_waits_for_its_turn_and_comes(tmp_path: Path) -
 
 
 async def test_always_does_not_look_again_at_a_digest(tmp_path: Path) -> None:
-    async with shelves(tmp_path) as world:
+    async with image_world(tmp_path) as world:
         await world.ready(B, policy=PullPolicy.ALWAYS)
         await world.ready(B, "pod-2", policy=PullPolicy.ALWAYS)
 
@@ -151,7 +159,7 @@ async def test_always_does_not_look_again_at_a_digest(tmp_path: Path) -> None:
 
 
 async def test_never_takes_what_is_here_and_fails_otherwise(tmp_path: Path) -> None:
-    async with shelves(tmp_path) as world:
+    async with image_world(tmp_path) as world:
         answer = world.ask(B, policy=PullPolicy.NEVER)
         assert isinstance(answer, Failed)
         assert isinstance(answer.error, NotPresent)
@@ -178,7 +186,7 @@ def test_policy_that_is_not_given_follows_the_tag(
 
 
 async def test_local_name_is_no_image(tmp_path: Path) -> None:
-    async with shelves(tmp_path) as world:
+    async with image_world(tmp_path) as world:
         answer = world.ask("my-vm")
 
         assert isinstance(answer, Failed)
@@ -191,7 +199,7 @@ async def test_image_that_meets_a_bug_of_ours_fails_and_ends_nothing_else(
     async def broken(*_: object, **__: object) -> None:
         raise ValueError("embedded null byte")
 
-    async with shelves(tmp_path) as world:
+    async with image_world(tmp_path) as world:
         with monkeypatch.context() as patch:
             patch.setattr(world.keys, "find", broken)
             answer = await world.failed(B)
@@ -201,20 +209,20 @@ async def test_image_that_meets_a_bug_of_ours_fails_and_ends_nothing_else(
 
 
 async def test_credentials_reach_tart_by_environment_only(tmp_path: Path) -> None:
-    async with shelves(tmp_path) as world:
-        world.mac.script.image(B, needs_login=True)
+    async with image_world(tmp_path) as world:
+        world.mac.settings.image(B, needs_login=True)
         world.keys.found = Credentials("ghcr.io", "robot", Secret("hunter2"))
         await world.ready(B, namespace="team", pull_secrets=("one", "two"))
 
-        assert world.keys.asked == [("team", ("one", "two"))]
+        assert world.keys.queries == [("team", ("one", "two"))]
         assert not any("hunter2" in call for call in world.calls)
 
 
 async def test_another_pods_credentials_are_tried_although_the_first_ones_failed(
     tmp_path: Path,
 ) -> None:
-    async with shelves(tmp_path) as world:
-        world.mac.script.image(B, needs_login=True)
+    async with image_world(tmp_path) as world:
+        world.mac.settings.image(B, needs_login=True)
         await world.failed(B, namespace="poor")
         world.keys.found = Credentials("ghcr.io", "robot", Secret("hunter2"))
 
@@ -223,7 +231,7 @@ async def test_another_pods_credentials_are_tried_although_the_first_ones_failed
 
 
 async def test_failure_is_not_tried_again_too_soon(tmp_path: Path) -> None:
-    async with shelves(tmp_path) as world:
+    async with image_world(tmp_path) as world:
         answer = await world.failed("ghcr.io/tuist/none:1")
         assert timedelta() < answer.retry_after <= timedelta(seconds=10)
         pulls = len(world.called("pull"))
@@ -237,7 +245,7 @@ async def test_failure_is_not_tried_again_too_soon(tmp_path: Path) -> None:
 async def test_golden_base_that_was_deleted_by_hand_is_made_again_without_a_pull(
     tmp_path: Path,
 ) -> None:
-    async with shelves(tmp_path) as world:
+    async with image_world(tmp_path) as world:
         answer = await world.ready(B)
         shutil.rmtree(world.mac.folders.tart_home / "vms" / answer.golden)
 
@@ -247,8 +255,8 @@ async def test_golden_base_that_was_deleted_by_hand_is_made_again_without_a_pull
 
 
 async def test_half_made_golden_base_is_removed_and_made_again(tmp_path: Path) -> None:
-    async with shelves(tmp_path) as world:
-        world.mac.script.fault("clone", "half", times=1)
+    async with image_world(tmp_path) as world:
+        world.mac.settings.fault("clone", "half", times=1)
         failed = await world.failed(B)
         assert isinstance(failed.error, TartFailed)
         assert world.vms() == set()
@@ -258,7 +266,7 @@ async def test_half_made_golden_base_is_removed_and_made_again(tmp_path: Path) -
 
 
 async def test_base_of_an_agent_without_a_ledger_is_taken_over(tmp_path: Path) -> None:
-    async with shelves(tmp_path) as world:
+    async with image_world(tmp_path) as world:
         await world.tart.pull(B)
         await world.tart.clone(B, agent.golden_vm(B))
         world.calls.clear()
@@ -268,7 +276,7 @@ async def test_base_of_an_agent_without_a_ledger_is_taken_over(tmp_path: Path) -
 
 
 async def test_image_that_somebody_else_pulled_is_used_and_not_ours(tmp_path: Path) -> None:
-    async with shelves(tmp_path) as world:
+    async with image_world(tmp_path) as world:
         await world.tart.pull(B)
         await world.tart.pull(TAGGED)
         world.calls.clear()
@@ -284,27 +292,27 @@ async def test_pull_by_tag_that_an_agent_did_not_survive_is_still_known_as_ours(
 ) -> None:
     def die_after_the_pull(moment: str) -> None:
         if moment == "after tart pull":
-            world.side.die()
+            world.side.kill()
 
-    async with shelves(tmp_path) as world:
-        world.side.on_moment = die_after_the_pull
+    async with image_world(tmp_path) as world:
+        world.side.on_checkpoint = die_after_the_pull
         world.ask(TAGGED)
-        await until(lambda: not world.side.lives)
+        await until(lambda: not world.side.is_alive)
         successor = assemble(world.mac)
         assert successor.ledger.image(digest("a")) is None
-        successor.images._settle_unfinished()
+        successor.images._finish_interrupted_pulls()
 
         record = successor.ledger.image(digest("a"))
         assert record is not None
         assert record.is_pulled
-        assert successor.stock.unfinished() == []
+        assert successor.store.interrupted_pulls() == []
 
 
 async def test_disk_that_takes_no_record_of_its_use_spoils_no_warm_image(tmp_path: Path) -> None:
     def refuse(record: ImageRecord) -> None:
         raise LedgerUnavailable("no space left on device")
 
-    async with shelves(tmp_path) as world:
+    async with image_world(tmp_path) as world:
         await world.ready(B)
         await asyncio.sleep(3600)
         world.ledger.put_image = refuse  # type: ignore[method-assign]
@@ -315,7 +323,7 @@ async def test_disk_that_takes_no_record_of_its_use_spoils_no_warm_image(tmp_pat
 
 
 async def test_clone_makes_a_vm(tmp_path: Path) -> None:
-    async with shelves(tmp_path) as world:
+    async with image_world(tmp_path) as world:
         answer = await world.ready(B)
         await world.images.clone(answer.golden, "vm-1")
 
@@ -324,36 +332,36 @@ async def test_clone_makes_a_vm(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("do", ["fail", "no_space", "half"])
 async def test_error_of_a_clone_leaves_the_golden_base_alone(tmp_path: Path, do: str) -> None:
-    async with shelves(tmp_path) as world:
+    async with image_world(tmp_path) as world:
         answer = await world.ready(B)
-        world.mac.script.fault("clone", do)
+        world.mac.settings.fault("clone", do)
         with pytest.raises(TartFailed):
             await world.images.clone(answer.golden, "vm-1")
 
-        assert world.stock.is_whole(answer.golden)
+        assert world.store.is_complete(answer.golden)
         assert isinstance(world.ask(B), Ready)
 
 
 async def test_clone_without_space_makes_room_and_tries_once_more(tmp_path: Path) -> None:
-    asked: list[str] = []
+    queries: list[str] = []
 
     async def reclaim() -> bool:
-        asked.append("room")
+        queries.append("room")
         return True
 
-    async with shelves(tmp_path, reclaim=reclaim) as world:
+    async with image_world(tmp_path, reclaim=reclaim) as world:
         answer = await world.ready(B)
-        world.mac.script.fault("clone", "no_space", times=1)
+        world.mac.settings.fault("clone", "no_space", times=1)
         await world.images.clone(answer.golden, "vm-1")
-        assert asked == ["room"]
+        assert queries == ["room"]
 
-        world.mac.script.fault("clone", "no_space", times=2)
+        world.mac.settings.fault("clone", "no_space", times=2)
         with pytest.raises(NoSpace):
             await world.images.clone(answer.golden, "vm-2")
 
 
 async def test_clone_replaces_only_a_clone_of_ours_that_never_ran(tmp_path: Path) -> None:
-    async with shelves(tmp_path) as world:
+    async with image_world(tmp_path) as world:
         answer = await world.ready(B)
         golden = answer.golden
         for vm, state in (("claimed", VmState.CLAIMED), ("used", VmState.STARTED)):
@@ -368,9 +376,9 @@ async def test_clone_replaces_only_a_clone_of_ours_that_never_ran(tmp_path: Path
 
 
 async def test_request_joins_before_its_flight_has_begun(tmp_path: Path) -> None:
-    async with shelves(tmp_path) as world:
+    async with image_world(tmp_path) as world:
         request = ImageRequest(B, "pod-1")
-        answers = [world.images.want(request, on_change=lambda: None) for _ in range(3)]
+        answers = [world.images.request(request, on_change=lambda: None) for _ in range(3)]
         await world.ready(B)
 
         assert all(isinstance(answer, Pulling) for answer in answers)

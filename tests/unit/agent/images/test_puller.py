@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from bramley.agent.images.image_requests import ImageRequest, Pulling, Ready
-from bramley.agent.images.pull_watch import Stalled, Watched
+from bramley.agent.images.pull_watch import PullControl, Stalled
 from bramley.agent.images.puller import PullSettings
 from bramley.agent.tart.failures import NoSpace, Throttled
-from tests.unit.agent.images.shelves import Shelves, pinned, shelves, until
+from tests.unit.agent.images.image_world import ImageWorld, image_world, pinned, until
 
 B, C = pinned("b"), pinned("c")
 
@@ -21,8 +21,8 @@ B, C = pinned("b"), pinned("c")
 async def test_registry_that_refuses_for_a_moment_is_asked_again_by_us(
     tmp_path: Path, code: int
 ) -> None:
-    async with shelves(tmp_path) as world:
-        world.mac.script.fault("pull", "status", code=code, percent=30, times=2)
+    async with image_world(tmp_path) as world:
+        world.mac.settings.fault("pull", "status", code=code, percent=30, times=2)
         await world.ready(B)
 
         pulls = world.called("pull")
@@ -31,8 +31,8 @@ async def test_registry_that_refuses_for_a_moment_is_asked_again_by_us(
 
 
 async def test_registry_that_refuses_for_long_is_a_failure(tmp_path: Path) -> None:
-    async with shelves(tmp_path) as world:
-        world.mac.script.fault("pull", "status", code=429, percent=0)
+    async with image_world(tmp_path) as world:
+        world.mac.settings.fault("pull", "status", code=429, percent=0)
         answer = await world.failed(B)
 
         assert isinstance(answer.error, Throttled)
@@ -40,15 +40,15 @@ async def test_registry_that_refuses_for_long_is_a_failure(tmp_path: Path) -> No
 
 
 async def test_missing_image_is_not_asked_for_again_and_again(tmp_path: Path) -> None:
-    async with shelves(tmp_path) as world:
+    async with image_world(tmp_path) as world:
         await world.failed("ghcr.io/tuist/none:1")
 
         assert len(world.called("pull")) == 1
 
 
 async def test_stalled_pull_is_killed_and_goes_on_from_where_it_was(tmp_path: Path) -> None:
-    async with shelves(tmp_path) as world:
-        world.mac.script.fault("pull", "stall", percent=90, times=1)
+    async with image_world(tmp_path) as world:
+        world.mac.settings.fault("pull", "stall", percent=90, times=1)
         began = asyncio.get_running_loop().time()
         await world.ready(B)
         took = asyncio.get_running_loop().time() - began
@@ -62,8 +62,8 @@ async def test_stalled_pull_is_killed_and_goes_on_from_where_it_was(tmp_path: Pa
 async def test_pull_that_stalls_every_time_is_a_failure_and_leaves_no_process(
     tmp_path: Path,
 ) -> None:
-    async with shelves(tmp_path) as world:
-        world.mac.script.fault("pull", "stall", percent=10)
+    async with image_world(tmp_path) as world:
+        world.mac.settings.fault("pull", "stall", percent=10)
         answer = await world.failed(B)
 
         assert isinstance(answer.error, Stalled)
@@ -71,16 +71,16 @@ async def test_pull_that_stalls_every_time_is_a_failure_and_leaves_no_process(
 
 
 async def test_slow_pull_is_no_stalled_one(tmp_path: Path) -> None:
-    async with shelves(tmp_path) as world:
-        world.mac.script.timings(bytes_per_second=4e6)
+    async with image_world(tmp_path) as world:
+        world.mac.settings.timings(bytes_per_second=4e6)
         await world.ready(B)
 
         assert len(world.called("pull")) == 1
 
 
 async def test_pull_has_a_deadline_even_while_it_goes_on(tmp_path: Path) -> None:
-    settings = PullSettings(longest=timedelta(minutes=1))
-    async with shelves(tmp_path, settings=settings) as world:
+    settings = PullSettings(max_duration=timedelta(minutes=1))
+    async with image_world(tmp_path, settings=settings) as world:
         answer = await world.failed(B)
 
         assert answer.error.reason == "TimedOut"
@@ -88,23 +88,23 @@ async def test_pull_has_a_deadline_even_while_it_goes_on(tmp_path: Path) -> None
 
 
 async def test_full_disk_is_cleared_once_and_the_pull_tried_again(tmp_path: Path) -> None:
-    asked: list[str] = []
+    queries: list[str] = []
 
     async def reclaim() -> bool:
-        asked.append("room")
+        queries.append("room")
         return True
 
-    async with shelves(tmp_path, reclaim=reclaim) as world:
-        world.mac.script.fault("pull", "no_space", times=1)
+    async with image_world(tmp_path, reclaim=reclaim) as world:
+        world.mac.settings.fault("pull", "no_space", times=1)
         await world.ready(B)
 
-        assert asked == ["room"]
+        assert queries == ["room"]
         assert len(world.called("pull")) == 2
 
 
 async def test_full_disk_is_a_failure_where_nobody_may_clear_it(tmp_path: Path) -> None:
-    async with shelves(tmp_path, reclaim=None) as world:
-        world.mac.script.fault("pull", "no_space", times=1)
+    async with image_world(tmp_path, reclaim=None) as world:
+        world.mac.settings.fault("pull", "no_space", times=1)
         answer = await world.failed(B)
 
         assert isinstance(answer.error, NoSpace)
@@ -113,7 +113,7 @@ async def test_full_disk_is_a_failure_where_nobody_may_clear_it(tmp_path: Path) 
 
 
 async def test_pulls_from_one_registry_take_turns(tmp_path: Path) -> None:
-    async with shelves(tmp_path) as world:
+    async with image_world(tmp_path) as world:
         world.ask(B, "pod-1")
         world.ask(C, "pod-2")
         await asyncio.sleep(5)
@@ -122,9 +122,9 @@ async def test_pulls_from_one_registry_take_turns(tmp_path: Path) -> None:
         await asyncio.gather(world.ready(B, "pod-1"), world.ready(C, "pod-2"))
 
 
-def stage(world: Shelves, image: str, limit: float) -> Ready | Pulling:
+def stage(world: ImageWorld, image: str, limit: float) -> Ready | Pulling:
     request = ImageRequest(image, "staging")
-    answer = world.images.stage(request, on_change=lambda: None, watched=Watched(limit=limit))
+    answer = world.images.stage(request, on_change=lambda: None, control=PullControl(limit=limit))
     assert isinstance(answer, Ready | Pulling)
     return answer
 
@@ -132,7 +132,7 @@ def stage(world: Shelves, image: str, limit: float) -> Ready | Pulling:
 @pytest.mark.parametrize("megabytes", [10, 60])
 async def test_limit_of_a_staged_pull_is_kept_and_used(tmp_path: Path, megabytes: int) -> None:
     settings = PullSettings(staging_concurrency=8)
-    async with shelves(tmp_path, settings=settings) as world:
+    async with image_world(tmp_path, settings=settings) as world:
         loop = asyncio.get_running_loop()
         began = loop.time()
         stage(world, B, megabytes * 1e6)
@@ -153,8 +153,8 @@ async def test_limit_of_a_staged_pull_is_kept_and_used(tmp_path: Path, megabytes
 
 
 async def test_paced_pull_that_stalled_goes_on_without_a_debt(tmp_path: Path) -> None:
-    async with shelves(tmp_path) as world:
-        world.mac.script.fault("pull", "stall", percent=90, times=1)
+    async with image_world(tmp_path) as world:
+        world.mac.settings.fault("pull", "stall", percent=90, times=1)
         began = asyncio.get_running_loop().time()
         stage(world, B, 20e6)
         await until(lambda: isinstance(stage(world, B, 20e6), Ready), seconds=20_000)
@@ -164,7 +164,7 @@ async def test_paced_pull_that_stalled_goes_on_without_a_debt(tmp_path: Path) ->
 
 
 async def test_new_limit_counts_from_now_on(tmp_path: Path) -> None:
-    async with shelves(tmp_path) as world:
+    async with image_world(tmp_path) as world:
         stage(world, B, 20e6)
         await asyncio.sleep(250)
         halfway = stage(world, B, 5e6)
@@ -178,7 +178,7 @@ async def test_new_limit_counts_from_now_on(tmp_path: Path) -> None:
 
 
 async def test_pod_that_wants_a_staged_image_lifts_its_limit(tmp_path: Path) -> None:
-    async with shelves(tmp_path) as world:
+    async with image_world(tmp_path) as world:
         stage(world, B, 1e6)
         await asyncio.sleep(300)
         began = asyncio.get_running_loop().time()
@@ -190,7 +190,7 @@ async def test_pod_that_wants_a_staged_image_lifts_its_limit(tmp_path: Path) -> 
 
 
 async def test_pod_does_not_wait_behind_an_image_that_is_only_staged(tmp_path: Path) -> None:
-    async with shelves(tmp_path) as world:
+    async with image_world(tmp_path) as world:
         stage(world, B, 15e6)
         await asyncio.sleep(60)
         began = asyncio.get_running_loop().time()
@@ -202,7 +202,7 @@ async def test_pod_does_not_wait_behind_an_image_that_is_only_staged(tmp_path: P
 
 
 async def test_cancelled_stage_leaves_no_process_and_no_debris(tmp_path: Path) -> None:
-    async with shelves(tmp_path) as world:
+    async with image_world(tmp_path) as world:
         stage(world, B, 20e6)
         await asyncio.sleep(60)
         assert world.left_in_tmp()
@@ -214,7 +214,7 @@ async def test_cancelled_stage_leaves_no_process_and_no_debris(tmp_path: Path) -
 
 
 async def test_stage_that_a_pod_waits_for_is_not_cancelled(tmp_path: Path) -> None:
-    async with shelves(tmp_path) as world:
+    async with image_world(tmp_path) as world:
         stage(world, B, 20e6)
         await asyncio.sleep(10)
         world.ask(B, "pod-1")
@@ -225,7 +225,7 @@ async def test_stage_that_a_pod_waits_for_is_not_cancelled(tmp_path: Path) -> No
 
 
 async def test_stage_is_cancelled_before_it_has_begun(tmp_path: Path) -> None:
-    async with shelves(tmp_path) as world:
+    async with image_world(tmp_path) as world:
         stage(world, B, 20e6)
         await world.images.cancel(B)
         await asyncio.sleep(10)

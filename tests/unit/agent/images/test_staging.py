@@ -14,7 +14,7 @@ import pytest
 
 from bramley.agent.images import staging
 from bramley.agent.images.image_requests import Ready
-from bramley.agent.images.staging import Staging, StagingSettings, Surroundings
+from bramley.agent.images.staging import Staging, StagingSettings
 from bramley.api import names
 from bramley.api.core import Node
 from bramley.api.meta import ObjectMeta, to_wire
@@ -22,7 +22,7 @@ from bramley.app import embedded
 from bramley.base import errors, virtual_time
 from bramley.kube.client import Client
 from bramley.runtime.keys import Key
-from tests.unit.agent.images.shelves import GB, Shelves, digest, pinned, shelves, until
+from tests.unit.agent.images.image_world import GB, ImageWorld, digest, image_world, pinned, until
 
 NODE = "mac-1"
 B, C = pinned("b"), pinned("c")
@@ -30,12 +30,12 @@ B, C = pinned("b"), pinned("c")
 
 @dataclass
 class Stage:
-    shelves: Shelves
+    image_world: ImageWorld
     kube: Client
     staging: Staging
     writes: int = 0
 
-    async def wish(self, value: Any) -> None:
+    async def stage(self, value: Any) -> None:
         """Write the wish and let the agent hear of it, as its watch would."""
         text = value if isinstance(value, str | None) else json.dumps(value)
         noted = {names.annotations.STAGE_IMAGES: text}
@@ -65,22 +65,22 @@ class Stage:
 async def stage(tmp_path: Path, **settings: Any) -> AsyncIterator[Stage]:
     clock = virtual_time.clock()
     async with (
-        shelves(tmp_path) as world,
+        image_world(tmp_path) as world,
         embedded.running(clock=clock) as (api, token),
         Client(api.transport(token), clock=clock) as kube,
         asyncio.TaskGroup() as group,
     ):
         node = Node(metadata=ObjectMeta(name=NODE))
         await kube.create_wire(Node.resource, to_wire(node))
-        around = Surroundings(
-            node=NODE,
-            kube=kube,
+        staging = Staging(
+            NODE,
+            kube,
             images=world.images,
-            stock=world.stock,
+            store=world.store,
             host=world.side.host,
             clock=clock,
+            settings=StagingSettings(**settings),
         )
-        staging = Staging(around, StagingSettings(**settings))
         running = group.create_task(staging.run())
         yield Stage(world, kube, staging)
         running.cancel()
@@ -89,7 +89,7 @@ async def stage(tmp_path: Path, **settings: Any) -> AsyncIterator[Stage]:
 async def test_wished_images_are_staged_one_after_the_other_with_progress(tmp_path: Path) -> None:
     async with stage(tmp_path) as world:
         text = json.dumps({"images": [B, C]})
-        await world.wish(text)
+        await world.stage(text)
         await asyncio.sleep(30)
 
         told = await world.report()
@@ -102,8 +102,8 @@ async def test_wished_images_are_staged_one_after_the_other_with_progress(tmp_pa
             digest("b"),
             digest("c"),
         ]
-        assert all(record.is_staged for record in world.shelves.images.present())
-        assert isinstance(world.shelves.ask(B), Ready)
+        assert all(record.is_staged for record in world.image_world.images.present())
+        assert isinstance(world.image_world.ask(B), Ready)
 
 
 @pytest.mark.parametrize(("own", "wished", "rate"), [(20, None, 20), (None, 10, 10), (10, 40, 10)])
@@ -111,9 +111,9 @@ async def test_smaller_of_both_limits_counts(
     tmp_path: Path, own: float | None, wished: float | None, rate: float
 ) -> None:
     async with stage(tmp_path, megabytes_per_second=own) as world:
-        world.shelves.mac.script.image(B, size_bytes=4 * GB)
+        world.image_world.mac.settings.image(B, size_bytes=4 * GB)
         began = asyncio.get_running_loop().time()
-        await world.wish({"images": [B], "megabytesPerSecond": wished})
+        await world.stage({"images": [B], "megabytesPerSecond": wished})
         await world.staged(1)
 
         took = asyncio.get_running_loop().time() - began
@@ -122,38 +122,38 @@ async def test_smaller_of_both_limits_counts(
 
 async def test_withdrawn_wish_ends_its_pull_and_leaves_nothing(tmp_path: Path) -> None:
     async with stage(tmp_path, megabytes_per_second=20) as world:
-        await world.wish({"images": [B]})
+        await world.stage({"images": [B]})
         await asyncio.sleep(60)
-        assert world.shelves.left_in_tmp()
-        await world.wish(None)
+        assert world.image_world.left_in_tmp()
+        await world.stage(None)
         await asyncio.sleep(15)
 
-        assert world.shelves.mac.table.living() == []
-        assert world.shelves.left_in_tmp() == []
+        assert world.image_world.mac.table.living() == []
+        assert world.image_world.left_in_tmp() == []
         assert await world.report() == {}
 
 
 async def test_image_that_is_not_wished_any_more_loses_its_protection(tmp_path: Path) -> None:
     async with stage(tmp_path) as world:
-        await world.wish({"images": [B, C]})
+        await world.stage({"images": [B, C]})
         await world.staged(2)
-        await world.wish({"images": [C]})
+        await world.stage({"images": [C]})
         await asyncio.sleep(15)
 
-        staged = {record.digest: record.is_staged for record in world.shelves.images.present()}
+        staged = {record.digest: record.is_staged for record in world.image_world.images.present()}
         assert staged == {digest("b"): False, digest("c"): True}
 
 
 async def test_nothing_is_staged_below_the_floor(tmp_path: Path) -> None:
     async with stage(tmp_path) as world:
-        world.shelves.mac.script.host(other_bytes=400 * GB)
-        await world.wish({"images": [B]})
+        world.image_world.mac.settings.host(other_bytes=400 * GB)
+        await world.stage({"images": [B]})
         await asyncio.sleep(60)
 
         told = (await world.report())["images"][0]
         assert told["state"] == "Failed"
         assert told["message"].startswith("BelowFloor: ")
-        assert world.shelves.called("pull") == []
+        assert world.image_world.called("pull") == []
 
 
 async def test_stage_that_reaches_the_floor_ends_for_good_and_leaves_no_debris(
@@ -161,43 +161,43 @@ async def test_stage_that_reaches_the_floor_ends_for_good_and_leaves_no_debris(
 ) -> None:
     async with stage(tmp_path) as world:
         # 75 GB are free and 69 must stay so.
-        world.shelves.mac.script.host(other_bytes=385 * GB)
-        await world.wish({"images": [B]})
+        world.image_world.mac.settings.host(other_bytes=385 * GB)
+        await world.stage({"images": [B]})
         await asyncio.sleep(3600)
 
         assert await world.states() == ["Failed"]
-        assert len(world.shelves.called("pull")) == 1
-        assert world.shelves.left_in_tmp() == []
-        assert world.shelves.mac.table.living() == []
+        assert len(world.image_world.called("pull")) == 1
+        assert world.image_world.left_in_tmp() == []
+        assert world.image_world.mac.table.living() == []
 
 
 async def test_registry_that_fails_for_a_while_is_asked_again(tmp_path: Path) -> None:
     async with stage(tmp_path) as world:
-        world.shelves.mac.script.fault("pull", "status", code=503, percent=0, times=7)
-        await world.wish({"images": [B]})
+        world.image_world.mac.settings.fault("pull", "status", code=503, percent=0, times=7)
+        await world.stage({"images": [B]})
 
         await world.staged(1)
 
 
 async def test_failed_image_does_not_hold_up_the_next(tmp_path: Path) -> None:
     async with stage(tmp_path) as world:
-        await world.wish({"images": ["ghcr.io/tuist/none:1", C]})
-        await until(lambda: world.shelves.stock.is_whole(names.agent.golden_vm(C)))
+        await world.stage({"images": ["ghcr.io/tuist/none:1", C]})
+        await until(lambda: world.image_world.store.is_complete(names.agent.golden_vm(C)))
 
 
 async def test_staged_image_that_the_collector_took_is_not_fetched_again(tmp_path: Path) -> None:
     async with stage(tmp_path) as world:
-        await world.wish({"images": [B]})
+        await world.stage({"images": [B]})
         await world.staged(1)
-        await world.shelves.tart.delete(names.agent.golden_vm(B))
+        await world.image_world.tart.delete(names.agent.golden_vm(B))
         await asyncio.sleep(3600)
 
-        assert len(world.shelves.called("pull")) == 1
+        assert len(world.image_world.called("pull")) == 1
 
 
 async def test_rest_is_quiet(tmp_path: Path) -> None:
     async with stage(tmp_path) as world:
-        await world.wish({"images": [B]})
+        await world.stage({"images": [B]})
         await world.staged(1)
         version = (await world.kube.get(Node, NODE)).metadata.resource_version
         await world.hear()
@@ -208,13 +208,13 @@ async def test_rest_is_quiet(tmp_path: Path) -> None:
 
 async def test_nothing_is_unstaged_before_the_node_was_seen(tmp_path: Path) -> None:
     async with stage(tmp_path) as world:
-        await world.shelves.ready(B)
-        record = world.shelves.ledger.image(digest("b"))
+        await world.image_world.ready(B)
+        record = world.image_world.ledger.image(digest("b"))
         assert record is not None
-        world.shelves.stock.stage(record, is_staged=True)
+        world.image_world.store.set_staged(record, is_staged=True)
         await asyncio.sleep(600)
 
-        assert world.shelves.images.present()[0].is_staged
+        assert world.image_world.images.present()[0].is_staged
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ async def test_nothing_is_unstaged_before_the_node_was_seen(tmp_path: Path) -> N
 )
 async def test_wish_that_cannot_be_read_is_answered(tmp_path: Path, text: str) -> None:
     async with stage(tmp_path) as world:
-        await world.wish(text)
+        await world.stage(text)
         await asyncio.sleep(15)
 
         assert (await world.report())["message"]

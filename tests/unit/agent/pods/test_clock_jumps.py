@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bramley.base import virtual_time
-from tests.unit import sampling
+from tests.unit import example_counts
 from tests.unit.agent.clocks import SetClock
 from tests.unit.agent.pods.world import World, a_world
 
@@ -54,7 +54,7 @@ async def _live(folder: Path, life: str, deeds: Sequence[Deed]) -> End:
     guest, spec, deleted_after = LIVES[life]
     async with a_world(folder, starts=False, **guest) as world:
         world.mac.clock = clock = SetClock(world.mac.clock)
-        world.mac.script.timings(address=2.0, agent=2.5, ready=3.0)
+        world.mac.settings.timings(address=2.0, agent=2.5, ready=3.0)
         world.start()
         await world.pod(termination_grace_period_seconds=30, **spec)
         async with asyncio.TaskGroup() as group:
@@ -67,7 +67,7 @@ async def _happen(world: World, clock: SetClock, deeds: Sequence[Deed]) -> None:
     for deed in deeds:
         await asyncio.sleep(deed.after)
         clock.jump(timedelta(seconds=deed.by))
-        if deed.restarts and world.life.side.lives:
+        if deed.restarts and world.life.side.is_alive:
             await world.kill()
             world.start()
 
@@ -93,7 +93,7 @@ def live(life: str, deeds: Sequence[Deed]) -> End:
 def test_life_with_jumps_ends_as_one_without(life: str) -> None:
     expected = live(life, ())
 
-    @settings(max_examples=sampling.examples(6))
+    @settings(max_examples=example_counts.examples(6))
     @example([Deed(20.0, HOUR)])
     @example([Deed(20.0, 5 * HOUR, restarts=True)])
     @given(DEEDS)

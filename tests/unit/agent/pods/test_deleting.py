@@ -94,7 +94,7 @@ async def test_deletion_does_not_wait_for_a_pull(tmp_path: Path) -> None:
     async with a_world(tmp_path) as world:
         world.mac.faults.add("tart pull", "hang")
         await world.pod()
-        await world.until(lambda: world.means.ledger.vms())
+        await world.until(lambda: world.deps.ledger.vms())
         await world.delete()
         took = await seconds_until_gone(world)
 
@@ -118,9 +118,9 @@ async def test_pull_of_one_pod_delays_neither_deletion_nor_boot_of_another(tmp_p
         await world.pod("here")
         await world.until_phase("Running", name="here")
         slow = "registry.example/slow@sha256:" + "b" * 64
-        world.mac.script.image(slow, size_bytes=100_000_000_000)
+        world.mac.settings.image(slow, size_bytes=100_000_000_000)
         await world.pod("pulls", image=slow)
-        await world.until(lambda: len(world.means.ledger.vms()) == 2)
+        await world.until(lambda: len(world.deps.ledger.vms()) == 2)
 
         await world.delete("here")
         await world.until_gone("here", within=60)
@@ -148,8 +148,8 @@ async def test_504_pods_finished_and_deleted_are_gone(tmp_path: Path) -> None:
 
 
 def with_finalizers(pod: Pod, *names: str) -> Pod:
-    place = ObjectMeta(name=pod.name, namespace=pod.namespace, finalizers=list(names))
-    return Pod(metadata=place, spec=pod.spec)
+    metadata = ObjectMeta(name=pod.name, namespace=pod.namespace, finalizers=list(names))
+    return Pod(metadata=metadata, spec=pod.spec)
 
 
 async def test_deleted_pod_without_a_record_leaves_neither_vm_nor_user_data(tmp_path: Path) -> None:
@@ -188,8 +188,8 @@ async def test_daemon_set_pod_that_tolerates_everything_is_refused_and_goes(tmp_
         owner = OwnerReference(
             api_version="apps/v1", kind="DaemonSet", name="csi", uid="u-1", controller=True
         )
-        place = ObjectMeta(name=pod.name, namespace=pod.namespace, owner_references=[owner])
-        await world.kube.create(Pod(metadata=place, spec=pod.spec))
+        metadata = ObjectMeta(name=pod.name, namespace=pod.namespace, owner_references=[owner])
+        await world.kube.create(Pod(metadata=metadata, spec=pod.spec))
         failed = await world.until_phase("Failed", name="daemon")
         await world.delete("daemon", grace=timedelta(seconds=30))
         await world.until_gone("daemon", within=5)

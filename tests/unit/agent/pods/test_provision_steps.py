@@ -8,44 +8,46 @@ from pathlib import Path
 
 from bramley.agent.ledger import VmRecord, VmState
 from bramley.agent.pods import context, provision_steps
-from bramley.agent.pods.context import Turn
+from bramley.agent.pods.context import PodContext
 from bramley.api.pod import Container, ResourceRequirements
 from tests.unit.agent.pods.world import IMAGE, World, a_world
 
 
-async def until_cloned(world: World) -> Turn:
+async def until_cloned(world: World) -> PodContext:
     """Have a Pod whose clone waits, because there is no session to run it in."""
     world.mac.session.end()
     world.mac.session.logs_in = False
     await world.pod()
-    states = world.means.ledger.vms
+    states = world.deps.ledger.vms
     await world.until(lambda: any(each.state is VmState.CLONED for each in states().values()))
     pod = await world.see()
-    return Turn(world.means, context.pod_ref(pod, world.means.ledger))
+    return PodContext(world.deps, context.pod_ref(pod, world.deps.ledger))
 
 
 async def test_pod_that_was_deleted_while_its_start_was_prepared_is_not_started(
     tmp_path: Path,
 ) -> None:
     async with a_world(tmp_path) as world:
-        turn = await until_cloned(world)
-        await world.kube.delete(type(turn.pod), turn.pod.name, namespace=turn.pod.namespace)
+        context = await until_cloned(world)
+        await world.kube.delete(
+            type(context.pod), context.pod.name, namespace=context.pod.namespace
+        )
         await world.until_gone()
         world.mac.session.logs_in = True
         world.mac.session.log_in()
         # The turn began before the deletion and knows nothing of it.
-        world.means.ledger.put(_cloned(turn))
-        await provision_steps.start(turn)
+        world.deps.ledger.put(_cloned(context))
+        await provision_steps.start(context)
 
-        assert not world.means.runs.is_begun(turn.vm)
+        assert not world.deps.runs.is_begun(context.vm)
 
 
-def _cloned(turn: Turn) -> VmRecord:
+def _cloned(context: PodContext) -> VmRecord:
     return VmRecord(
-        vm=turn.vm,
-        namespace=turn.key.namespace,
-        pod=turn.key.name,
-        uid=turn.uid,
+        vm=context.vm,
+        namespace=context.key.namespace,
+        pod=context.key.name,
+        uid=context.uid,
         image=IMAGE,
         state=VmState.CLONED,
     )
@@ -58,9 +60,9 @@ async def test_record_says_started_before_the_run_begins(tmp_path: Path) -> None
 
         def look(moment: str) -> None:
             if moment == "before run":
-                seen.extend(each.state for each in world.means.ledger.vms().values())
+                seen.extend(each.state for each in world.deps.ledger.vms().values())
 
-        world.life.side.on_moment = look
+        world.life.side.on_checkpoint = look
         await world.pod()
         await world.until_phase("Running")
 
@@ -75,7 +77,7 @@ async def test_vm_has_the_size_that_its_pod_asks_for(tmp_path: Path) -> None:
         await world.pod(containers=[Container(name="runner", image=IMAGE, resources=size)])
         await world.until_phase("Running")
         (vm,) = world.vms()
-        facts = await world.means.tart.get(vm)
+        facts = await world.deps.tart.get(vm)
 
     assert facts is not None
     assert (facts.cpu, facts.memory_mb) == (6, 12 * 1024)
@@ -99,7 +101,7 @@ async def test_a_start_from_a_warm_base_waits_for_no_more_than_it_needs(tmp_path
     async with a_world(tmp_path) as world:
         await world.pod("first")
         await world.until_phase("Running", name="first")
-        world.life.side.on_moment = moments.append
+        world.life.side.on_checkpoint = moments.append
         await world.pod("second")
         await world.until(lambda: "after run" in moments)
 

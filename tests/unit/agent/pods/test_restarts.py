@@ -60,7 +60,7 @@ async def test_reboot_of_the_host_fails_its_pods_with_a_reason(tmp_path: Path) -
         await world.pod("two")
         for name in ("one", "two"):
             await world.until_phase("Running", name=name)
-        world.life.side.die()
+        world.life.side.kill()
         world.mac.reboot()
         await world.kill()
         world.start()
@@ -76,7 +76,7 @@ async def test_report_that_the_guest_wrote_before_a_reboot_counts(tmp_path: Path
         await world.pod()
         await world.until_phase("Running")
         await asyncio.sleep(60)
-        world.life.side.die()
+        world.life.side.kill()
         world.mac.reboot()
         await world.kill()
         world.start()
@@ -93,7 +93,7 @@ async def test_clone_that_never_ran_starts_after_a_reboot(tmp_path: Path) -> Non
         world.mac.session.logs_in = False
         await world.pod()
         await world.until(lambda: VmState.CLONED in states(world))
-        world.life.side.die()
+        world.life.side.kill()
         world.mac.session.logs_in = True
         world.mac.reboot()
         await world.kill()
@@ -104,7 +104,7 @@ async def test_clone_that_never_ran_starts_after_a_reboot(tmp_path: Path) -> Non
 
 
 def states(world: World) -> set[VmState]:
-    return {record.state for record in world.means.ledger.vms().values()}
+    return {record.state for record in world.deps.ledger.vms().values()}
 
 
 async def clone_by_hand(world: World, vm: str) -> None:
@@ -122,8 +122,8 @@ def call(argv: tuple[str, ...]) -> Call:
 
 
 def held(name: str = "runner", namespace: str = NAMESPACE) -> Pod:
-    place = ObjectMeta(name=name, namespace=namespace, finalizers=[finalizers.VM_CLEANUP])
-    return Pod(metadata=place, spec=a_pod().spec)
+    metadata = ObjectMeta(name=name, namespace=namespace, finalizers=[finalizers.VM_CLEANUP])
+    return Pod(metadata=metadata, spec=a_pod().spec)
 
 
 async def test_running_vm_of_an_older_agent_is_adopted(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ async def test_running_vm_of_an_older_agent_is_adopted(tmp_path: Path) -> None:
         await asyncio.sleep(20)
         world.start()
         running = await world.until_phase("Running")
-        names = list(world.means.ledger.vms())
+        names = list(world.deps.ledger.vms())
         ended = await world.until_phase("Failed", "Succeeded")
         await world.until(world.nothing_left)
         told = await world.events()
@@ -185,7 +185,7 @@ async def test_vm_of_a_lost_record_is_never_booted(tmp_path: Path) -> None:
         world.start()
         await asyncio.sleep(60)
         still = await world.phase()
-        adopted = [each.is_adopted for each in world.means.ledger.vms().values()]
+        adopted = [each.is_adopted for each in world.deps.ledger.vms().values()]
         await world.delete()
         await world.until_gone()
         await world.until(world.nothing_left)
@@ -276,7 +276,7 @@ async def test_clone_that_a_killed_agent_left_under_way_is_cleared(tmp_path: Pat
         await world.pod("first")
         await world.until_phase("Succeeded", name="first")
         await world.until(world.nothing_left)
-        world.mac.script.timings(clone=30.0)
+        world.mac.settings.timings(clone=30.0)
         await world.pod()
         await world.until(lambda: clones(world))
         await world.kill()
@@ -295,7 +295,7 @@ async def test_clone_that_comes_late_goes_although_pod_and_record_are_lost(tmp_p
         await world.pod("first")
         await world.until_phase("Succeeded", name="first")
         await world.until(world.nothing_left)
-        world.mac.script.timings(clone=30.0)
+        world.mac.settings.timings(clone=30.0)
         await world.pod()
         await world.until(lambda: clones(world))
         await world.kill()
@@ -308,7 +308,7 @@ async def test_clone_that_comes_late_goes_although_pod_and_record_are_lost(tmp_p
         assert not clones(world)
         await world.until(world.nothing_left, within=600)
         assert not world.vms()
-        await world.until(lambda: not world.means.ledger.unreadable(), within=600)
+        await world.until(lambda: not world.deps.ledger.unreadable(), within=600)
 
 
 def clones(world: World) -> list[tuple[str, ...]]:
@@ -327,4 +327,4 @@ async def test_vm_of_an_unreadable_record_without_a_pod_is_cleared(tmp_path: Pat
         world.start()
         await world.until(world.nothing_left, within=120)
         # Kept for as long as a clone might have been under way.
-        await world.until(lambda: not world.means.ledger.unreadable(), within=600)
+        await world.until(lambda: not world.deps.ledger.unreadable(), within=600)

@@ -58,7 +58,7 @@ async def test_pods_that_can_get_no_vm_leave_the_slots_to_others(
     async with a_world(tmp_path, work=20.0) as world:
         for name in ("bad", "worse"):
             await world.pod(name, containers=[lacks])
-        await world.until(lambda: len(world.means.memory.failing()) == 2)
+        await world.until(lambda: len(world.deps.states.failing_uids()) == 2)
         for name in ("one", "two"):
             await world.pod(name)
         for name in ("one", "two"):
@@ -74,12 +74,12 @@ async def test_pod_that_waits_names_the_vms_that_are_being_made(tmp_path: Path) 
         world.mac.faults.add("tart pull", "hang")
         for name in ("one", "two"):
             await world.pod(name)
-        await world.until(lambda: len(world.means.ledger.vms()) == 2)
+        await world.until(lambda: len(world.deps.ledger.vms()) == 2)
         await world.pod("three")
         await asyncio.sleep(5)
         (told,) = await world.told(agent.AWAITING_SLOT)
 
-        assert all(vm in told for vm in world.means.ledger.vms())
+        assert all(vm in told for vm in world.deps.ledger.vms())
 
 
 async def test_claim_of_a_pod_that_is_gone_takes_no_slot(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ async def test_claim_of_a_pod_that_is_gone_takes_no_slot(tmp_path: Path) -> None
         world.mac.faults.add("tart pull", "hang")
         for name in ("one", "two"):
             await world.pod(name)
-        await world.until(lambda: len(world.means.ledger.vms()) == 2)
+        await world.until(lambda: len(world.deps.ledger.vms()) == 2)
         await world.kill()
         for name in ("one", "two"):
             await world.delete(name, grace=timedelta())
@@ -130,7 +130,7 @@ async def leak(world: World) -> None:
 async def test_guest_that_outlives_its_tart_is_told_as_a_leak(tmp_path: Path) -> None:
     async with a_world(tmp_path, work=100_000.0) as world:
         await leak(world)
-        slots = world.means.slots
+        slots = world.deps.slots
         slots.leaks()
         await asyncio.sleep(SETTLING.total_seconds() + 1)
         leaks = slots.leaks()
@@ -150,20 +150,20 @@ async def test_guest_that_dies_a_moment_after_its_tart_is_no_leak(tmp_path: Path
     async with a_world(tmp_path, work=100_000.0) as world:
         await leak(world)
 
-        assert not world.means.slots.leaks()
+        assert not world.deps.slots.leaks()
 
 
 async def test_refusal_that_nothing_explains_is_a_leak(tmp_path: Path) -> None:
     async with a_world(tmp_path, work=1000.0) as world:
-        world.mac.script.host(leaked_slots=2)
+        world.mac.settings.host(leaked_slots=2)
         await world.pod()
-        await world.until(lambda: world.means.slots.leaks())
-        leaks = list(world.means.slots.leaks())
+        await world.until(lambda: world.deps.slots.leaks())
+        leaks = list(world.deps.slots.leaks())
         pending = await world.phase()
         told = await world.told(events.CREATE_FAILED)
         await asyncio.sleep(RETRY_AFTER_REFUSAL.total_seconds() / 2)
         tries = len(await world.told(events.CLONED_VM))
-        world.mac.script.host(leaked_slots=0)
+        world.mac.settings.host(leaked_slots=0)
         await world.until_phase("Running")
 
         assert len(leaks) == 2
@@ -171,7 +171,7 @@ async def test_refusal_that_nothing_explains_is_a_leak(tmp_path: Path) -> None:
         assert pending == "Pending"
         assert any("exceeds the system limit" in message for message in told)
         assert tries == 1
-        assert not world.means.slots.leaks()
+        assert not world.deps.slots.leaks()
         assert world.boots == 1
 
 
@@ -210,7 +210,7 @@ async def test_clone_looks_for_room_again_before_it_starts(tmp_path: Path) -> No
         await world.until(lambda: len(world.vms()) == 2)
         world.mac.session.logs_in = True
         world.mac.session.log_in()
-        world.life.side.die()
+        world.life.side.kill()
         await run_by_hand(world, "bake")
         await world.kill()
         world.start()

@@ -16,32 +16,35 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from bramley.agent.guest.environment import Place
+from bramley.agent.guest.environment import NodeFacts
 from bramley.agent.guest.folders import UserData
 from bramley.agent.guest.guests import Guests
 from bramley.agent.guest.tokens import Tokens
-from bramley.agent.gui_session import Session
-from bramley.agent.host_clock import SteadyClock
-from bramley.agent.images import composing
+from bramley.agent.gui_session import GuiSession
+from bramley.agent.host_clock import HostClock
 from bramley.agent.images.credentials import Keyring
-from bramley.agent.images.image_store import Stock
+from bramley.agent.images.image_requests import PullBackoff
+from bramley.agent.images.image_store import ImageStore
+from bramley.agent.images.images import Images
+from bramley.agent.images.puller import Puller
 from bramley.agent.ledger import Ledger
 from bramley.agent.metrics import AgentMetrics
 from bramley.agent.platform.system import GUEST_SERVICE
 from bramley.agent.pods import controller
-from bramley.agent.pods.context import Means
+from bramley.agent.pods.context import PodDeps
 from bramley.agent.slots import Slots
 from bramley.agent.tart.driver import Tart
 from bramley.api.core import Event, Pod
 from bramley.api.meta import ObjectMeta
+from bramley.api.names import events as names
 from bramley.api.pod import Container, PodSpec
 from bramley.app import embedded
 from bramley.base import errors, virtual_time
 from bramley.kube.client import Client
 from bramley.kube.transport import Request, Response, Transport
 from bramley.runtime.manager import Manager, ManagerSettings
+from bramley.sim.mac.agent_process import AgentProcess
 from bramley.sim.mac.mac import SimulatedMac
-from bramley.sim.mac.agent_process import AgentSide
 
 NODE = "mac-1"
 NAMESPACE = "default"
@@ -53,9 +56,9 @@ UID_OF_USER = 501
 class Life:
     """One life of the agent."""
 
-    side: AgentSide
+    side: AgentProcess
     manager: Manager
-    means: Means
+    deps: PodDeps
     metrics: AgentMetrics
     task: asyncio.Task[Any]
 
@@ -84,7 +87,7 @@ class World:
         def counted(argv: tuple[str, ...], *rest: Any, **more: Any) -> Any:
             if argv == (GUEST_SERVICE,):
                 self.boots += 1
-                self.crowds.append(len(self.mac.world.guests) + 1)
+                self.crowds.append(len(self.mac.tart.guests) + 1)
             return spawn(argv, *rest, **more)
 
         self.mac.table.spawn = counted  # type: ignore[method-assign]
@@ -94,13 +97,13 @@ class World:
         return self.lives[-1]
 
     @property
-    def means(self) -> Means:
-        return self.life.means
+    def deps(self) -> PodDeps:
+        return self.life.deps
 
     def start(self) -> Life:
         """Start an agent."""
         clock, rng = self.mac.clock, random.Random(len(self.lives))
-        side = self.mac.agent_side()
+        side = self.mac.start_agent()
         kube = Client(side.transport(_Line(self, self.transport())), clock=clock)
         registry = CollectorRegistry()
         manager = Manager(
@@ -111,14 +114,14 @@ class World:
             settings=ManagerSettings(tune_gc=False),
         )
         metrics = AgentMetrics(registry)
-        means, jobs = self._join(side, kube, manager, metrics)
+        deps, jobs = self._add_pod_controller(side, kube, manager, metrics)
         task = self.group.create_task(_together(manager.run, *jobs))
-        self.lives.append(Life(side, manager, means, metrics, task))
+        self.lives.append(Life(side, manager, deps, metrics, task))
         return self.life
 
     async def kill(self) -> None:
         """Kill the agent; what it made lives on."""
-        await self.life.side.bury(self.life.task)
+        await self.life.side.reap(self.life.task)
 
     async def pod(self, name: str = "runner", *, image: str = IMAGE, **spec: Any) -> Pod:
         """Create a Pod on this Node."""
@@ -187,7 +190,7 @@ class World:
         return [name for name in names if not name.startswith("tuist-golden-")]
 
     def running(self) -> list[str]:
-        return sorted(self.mac.world.guests)
+        return sorted(self.mac.tart.guests)
 
     def user_data(self) -> list[str]:
         return UserData(self.mac.folders.user_data).vms()
@@ -202,57 +205,62 @@ class World:
             or Ledger(self.mac.folders.ledger, durable=False).vms()
         )
 
-    def _join(
-        self, side: AgentSide, kube: Client, manager: Manager, metrics: AgentMetrics
-    ) -> tuple[Means, list[Callable[[], Any]]]:
+    def _add_pod_controller(
+        self, side: AgentProcess, kube: Client, manager: Manager, metrics: AgentMetrics
+    ) -> tuple[PodDeps, list[Callable[[], Any]]]:
         clock, rng, folders = self.mac.clock, random.Random(7), self.mac.folders
         tart = Tart(side.programs, binary="tart", home=folders.tart_home, metrics=metrics)
         ledger = Ledger(folders.ledger, durable=False)
         slots = Slots(
             ledger, runs=side.runs, tart=tart, host=side.host, clock=clock, most=self.most
         )
-        images = composing.build(self._for_images(side, kube, tart, ledger, metrics))
+        images = self._images(side, kube, tart, ledger, metrics)
         data = UserData(folders.user_data)
         tokens = Tokens(kube, data, clock=clock, rng=rng, counted=metrics)
-        parts = controller.Parts(
+        deps = PodDeps(
             node=NODE,
             host_address="10.20.0.11",
+            kube=manager.kube,
+            pods=controller.pod_cache(manager, NODE),
+            recorder=manager.recorder(names.AGENT_COMPONENT, instance=NODE),
             ledger=ledger,
             tart=tart,
             runs=side.runs,
             host=side.host,
             images=images,
             data=data,
-            guests=Guests(kube, data, tokens, place=Place(NODE, "10.20.0.11")),
-            session=self._session(side, slots),
+            guests=Guests(kube, data, tokens, node_facts=NodeFacts(NODE, "10.20.0.11")),
+            gui_session=self._session(side, slots),
             slots=slots,
             metrics=metrics,
-            clock=SteadyClock(clock, folders.clock, boot_id=side.host.boot_id),
+            clock=HostClock(clock, folders.clock, boot_id=side.host.boot_id),
             rng=rng,
         )
-        return controller.join(manager, parts).means, [images.run, tokens.run]
+        controller.add_to_manager(manager, deps)
+        return deps, [images.run, tokens.run]
 
-    def _for_images(
-        self, side: AgentSide, kube: Client, tart: Tart, ledger: Ledger, metrics: AgentMetrics
-    ) -> composing.Means:
-        return composing.Means(
+    def _images(
+        self, side: AgentProcess, kube: Client, tart: Tart, ledger: Ledger, metrics: AgentMetrics
+    ) -> Images:
+        clock, rng = self.mac.clock, random.Random(8)
+        return Images(
             tart=tart,
             ledger=ledger,
-            stock=Stock(ledger, self.mac.folders.tart_home, self.mac.clock),
-            keys=Keyring(kube),
+            store=ImageStore(ledger, self.mac.folders.tart_home, clock),
+            puller=Puller(tart, clock=clock, rng=rng, metrics=metrics),
+            keyring=Keyring(kube),
             host=side.host,
-            clock=self.mac.clock,
-            rng=random.Random(8),
-            metrics=metrics,
+            clock=clock,
+            backoff=PullBackoff(clock, rng),
         )
 
-    def _session(self, side: AgentSide, slots: Slots) -> Session:
-        return Session(
+    def _session(self, side: AgentProcess, slots: Slots) -> GuiSession:
+        return GuiSession(
             UID_OF_USER,
             side.programs,
             clock=self.mac.clock,
             rng=random.Random(9),
-            runs_a_vm=lambda: bool(slots.occupied()),
+            has_running_vm=lambda: bool(slots.occupied()),
         )
 
 
@@ -299,7 +307,7 @@ async def a_world(
     ):
         mac = SimulatedMac(folder / "mac", clock=clock, rng=random.Random(5), group=machines)
         script = {"work": 60.0, "code": 0, **guest}
-        mac.script.image(IMAGE, size_bytes=2_000_000_000, guest=script)
+        mac.settings.image(IMAGE, size_bytes=2_000_000_000, guest=script)
         world = World(
             api,
             Client(api.transport(token), clock=clock),
@@ -315,5 +323,5 @@ async def a_world(
         finally:
             for life in world.lives:
                 if not life.task.done():
-                    await life.side.bury(life.task)
+                    await life.side.reap(life.task)
             mac.table.clear()

@@ -24,7 +24,7 @@ from bramley.sim.macos.connection import ModelConnection
 from bramley.sim.macos.faults import Faults
 from bramley.sim.macos.fresh_install import Settings
 from bramley.sim.macos.mac import Mac
-from tests.unit import sampling
+from tests.unit import example_counts
 
 PASSWORD = Settings().password
 # One in so many cuts is looked at under the profile `fast`.
@@ -78,7 +78,7 @@ class Copying(ModelConnection):
 
 def cuts(first: int = 0, every: int = 1) -> range:
     """Return the numbers of commands to cut after: all that are asked for, or some of them under the profile `fast`."""
-    return range(first, 1000, every * (SOME if sampling.share() < 1 else 1))
+    return range(first, 1000, every * (SOME if example_counts.share() < 1 else 1))
 
 
 async def cut_everywhere(scene: Scene, steps: Sequence[Step]) -> dict[str, Any]:

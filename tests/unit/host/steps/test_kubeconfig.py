@@ -98,7 +98,7 @@ async def test_what_somebody_changed_is_put_right(tmp_path: Path, change: str) -
         (wanted.identity(ends=0), "never ends"),
         (wanted.identity(node="mac-02"), "is that of the Node mac-02, and this one is mac-01"),
         (wanted.identity(server="http://api.example"), "prove who it is"),
-        (Secret("users: [canary"), "is not YAML"),
+        (Secret("users: [canary"), "is not valid YAML"),
         (Secret("{}"), "current-context"),
     ],
     ids=["endless", "other-node", "plain-http", "no-yaml", "empty"],

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bramley.kube.transport import Request, Response, Stream
-from bramley.sim.mac.agent_process import AgentSide
+from bramley.sim.mac.agent_process import AgentProcess
 from tests.unit.sim.mac.worlds import IMAGE, World, a_mac
 
 
@@ -19,14 +19,14 @@ async def die_at(world: World, moment: str, agent: asyncio.Task[object]) -> None
 
     def hear(told: str) -> None:
         if told == moment:
-            side.die()
+            side.kill()
             reached.set()
 
-    side.on_moment = hear
+    side.on_checkpoint = hear
     await reached.wait()
     # Nobody hurries to bury it; it does nothing meanwhile.
     await asyncio.sleep(10)
-    await side.bury(agent)
+    await side.reap(agent)
 
 
 async def test_a_silent_command_of_a_dead_agent_ends_its_work(tmp_path: Path) -> None:
@@ -34,8 +34,8 @@ async def test_a_silent_command_of_a_dead_agent_ends_its_work(tmp_path: Path) ->
         await world.vm("golden")
         agent = group.create_task(world.tart("clone", "golden", "copy"))
         await asyncio.sleep(0.1)
-        world.side.die()
-        await world.side.bury(agent)
+        world.side.kill()
+        await world.side.reap(agent)
         assert [process.argv[1] for process in world.mac.table.living()] == ["clone"]
         assert not world.config("copy").exists()
 
@@ -47,11 +47,11 @@ async def test_a_silent_command_of_a_dead_agent_ends_its_work(tmp_path: Path) ->
 
 async def test_a_talking_command_of_a_dead_agent_dies_of_its_broken_pipe(tmp_path: Path) -> None:
     async with a_mac(tmp_path) as world, asyncio.TaskGroup() as group:
-        world.mac.script.image(IMAGE, compressed_bytes=10_000_000_000)
+        world.mac.settings.image(IMAGE, compressed_bytes=10_000_000_000)
         agent = group.create_task(world.tart("pull", IMAGE))
         await asyncio.sleep(30)
-        world.side.die()
-        await world.side.bury(agent)
+        world.side.kill()
+        await world.side.reap(agent)
         process = world.mac.table.living()[0]
 
         await asyncio.sleep(30)
@@ -127,8 +127,8 @@ async def test_a_dead_agent_writes_nothing_on_its_way_out(tmp_path: Path) -> Non
 
         agent = group.create_task(live())
         await asyncio.sleep(1)
-        world.side.die()
-        await world.side.bury(agent)
+        world.side.kill()
+        await world.side.reap(agent)
 
         assert [path.name for path in kept.parent.iterdir()] == ["kept"]
         assert kept.read_text() == "as it was"
@@ -137,7 +137,7 @@ async def test_a_dead_agent_writes_nothing_on_its_way_out(tmp_path: Path) -> Non
 async def test_a_dead_agent_can_run_start_kill_and_forget_nothing(tmp_path: Path) -> None:
     async with a_mac(tmp_path) as world:
         vm = await world.running_vm()
-        world.side.die()
+        world.side.kill()
 
         with pytest.raises(asyncio.CancelledError):
             await world.tart("delete", vm)
@@ -185,8 +185,8 @@ async def test_a_death_around_a_write_is_before_or_after_it(
 
 async def test_each_life_of_the_agent_is_another_process(tmp_path: Path) -> None:
     async with a_mac(tmp_path) as world:
-        sides: list[AgentSide] = [world.side, world.mac.agent_side()]
+        sides: list[AgentProcess] = [world.side, world.mac.start_agent()]
 
         assert sides[0].pid != sides[1].pid
-        sides[0].die()
-        assert [side.lives for side in sides] == [False, True]
+        sides[0].kill()
+        assert [side.is_alive for side in sides] == [False, True]

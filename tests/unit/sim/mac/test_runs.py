@@ -20,7 +20,7 @@ async def test_a_run_ends_with_its_guest_and_says_when(tmp_path: Path) -> None:
         assert ended.code == 0
         assert ended.at == world.mac.clock.now()
         assert world.side.runs.ended(vm) == ended
-        assert world.side.runs.said(vm) == "guest has stopped the virtual machine"
+        assert world.side.runs.output_tail(vm) == "guest has stopped the virtual machine"
         log = world.mac.folders.vm_logs / "vm.log"
         assert log.read_text() == "guest has stopped the virtual machine\n"
 
@@ -43,7 +43,7 @@ async def test_a_name_is_run_once_until_it_is_forgotten(tmp_path: Path) -> None:
 async def test_a_later_agent_sees_how_the_run_of_a_dead_one_ended(tmp_path: Path) -> None:
     async with a_mac(tmp_path, work=30) as world:
         vm = await world.running_vm()
-        world.side.die()
+        world.side.kill()
         await asyncio.sleep(100)
         world.next_agent()
 
@@ -79,7 +79,7 @@ async def test_a_leaked_guest_outlives_its_tart_until_the_host_reboots(tmp_path:
             await world.start(await world.vm(other))
         ended = await world.side.runs.wait("b")
         assert ended.code == 1
-        assert "exceeds the system limit" in world.side.runs.said("b")
+        assert "exceeds the system limit" in world.side.runs.output_tail("b")
 
         world.mac.reboot()
 
@@ -90,7 +90,7 @@ async def test_a_reboot_ends_everything_without_a_word(tmp_path: Path) -> None:
     async with a_mac(tmp_path) as world:
         vm = await world.running_vm()
         before = world.side.host.boot_id()
-        world.side.die()
+        world.side.kill()
 
         world.mac.reboot()
 
@@ -123,7 +123,7 @@ async def test_stopping_a_vm_ends_its_run_in_peace(tmp_path: Path) -> None:
 
         assert (await world.tart("stop", vm)).code == 0
 
-        assert world.side.runs.said(vm) == "Stopping VM..."
+        assert world.side.runs.output_tail(vm) == "Stopping VM..."
         assert (await world.side.runs.wait(vm)).code == 0
 
 

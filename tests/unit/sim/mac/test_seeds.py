@@ -12,7 +12,7 @@ from tests.unit.sim.mac.worlds import a_mac, now
 async def story(root: Path, seed: int) -> list[object]:
     told: list[object] = []
     async with a_mac(root, seed=seed, work=7) as world:
-        world.side.on_moment = lambda moment: told.append((now(), moment))
+        world.side.on_checkpoint = lambda moment: told.append((now(), moment))
         for vm in ("a", "b"):
             await world.running_vm(vm)
         told.append((await world.tart("list", "--format", "json")).stdout)

@@ -33,7 +33,7 @@ async def test_without_a_session_no_vm_starts_and_one_that_runs_goes_on(tmp_path
         await world.start(await world.vm("two"))
 
         assert (await world.side.runs.wait("two")).code == 1
-        assert "VZErrorDomain Code=-9" in world.side.runs.said("two")
+        assert "VZErrorDomain Code=-9" in world.side.runs.output_tail("two")
         assert world.side.runs.is_alive(running)
 
 
@@ -56,7 +56,7 @@ async def test_a_kick_costs_the_vms_that_run(tmp_path: Path) -> None:
         await said(world, *KICK)
 
         assert (await world.side.runs.wait(vm)).code == 0
-        assert "due to error" in world.side.runs.said(vm)
+        assert "due to error" in world.side.runs.output_tail(vm)
 
 
 async def test_a_hang_up_brings_no_session(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from bramley.agent.programs import Finished
 from bramley.agent.runs import Run
 from bramley.base import virtual_time
-from bramley.sim.mac.agent_process import AgentSide
+from bramley.sim.mac.agent_process import AgentProcess
 from bramley.sim.mac.mac import SimulatedMac
 
 IMAGE = "ghcr.io/acme/macos:1"
@@ -24,7 +24,7 @@ class World:
     """One Mac and the agent that lives on it now."""
 
     mac: SimulatedMac
-    side: AgentSide
+    side: AgentProcess
 
     async def tart(self, *words: str) -> Finished:
         return await self.side.programs.run(("tart", *words), environment=self.environment)
@@ -48,7 +48,7 @@ class World:
         return name
 
     def next_agent(self) -> None:
-        self.side = self.mac.agent_side()
+        self.side = self.mac.start_agent()
 
     def config(self, vm: str) -> Path:
         return self.mac.folders.tart_home / "vms" / vm / "config.json"
@@ -58,8 +58,8 @@ class World:
 async def a_mac(root: Path, *, seed: int = 1, **guest: Any) -> AsyncIterator[World]:
     async with asyncio.TaskGroup() as group:
         mac = SimulatedMac(root, clock=virtual_time.clock(), rng=random.Random(seed), group=group)
-        mac.script.image(IMAGE, compressed_bytes=100_000_000, guest={"work": 60, **guest})
-        yield World(mac, mac.agent_side())
+        mac.settings.image(IMAGE, compressed_bytes=100_000_000, guest={"work": 60, **guest})
+        yield World(mac, mac.start_agent())
         mac.table.clear()
 
 

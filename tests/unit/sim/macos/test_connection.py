@@ -242,7 +242,7 @@ async def test_a_file_that_is_not_the_artifact_any_more_is_not_sent(tmp_path: Pa
     artifact = an_artifact(tmp_path)
     artifact.path.write_bytes(b"short")
 
-    with pytest.raises(errors.BadConfiguration, match="is not the file"):
+    with pytest.raises(errors.BadConfiguration, match="artifact"):
         await connection.do(Stream(artifact=artifact, path="/opt/a", purpose="p"))
 
     assert connection.mac.files.names("/opt") == []

@@ -47,8 +47,8 @@ def curl(mac: Mac, call: Call) -> Result:
 
 
 def _get(mac: Mac, url: str, options: Mapping[str, str]) -> Result:
-    asked = urlsplit(url)
-    name, port = asked.hostname or "", asked.port or (443 if asked.scheme == "https" else 80)
+    parsed = urlsplit(url)
+    name, port = parsed.hostname or "", parsed.port or (443 if parsed.scheme == "https" else 80)
     own = tailscale.known(mac)
     addresses = (*_OWN, tailscale.address(own) if own else "")
     if name not in addresses:
@@ -56,10 +56,10 @@ def _get(mac: Mac, url: str, options: Mapping[str, str]) -> Result:
     found = next(
         (one for one in _listening(mac) if one.port == port and one.host in {"", name}), None
     )
-    if found is None or asked.scheme != "http":
-        told = f"Failed to connect to {name} port {port} after 0 ms: Couldn't connect to server"
-        return _failed(options, _NO_CONNECTION, told)
-    body = found.paths.get(asked.path or "/")
+    if found is None or parsed.scheme != "http":
+        message = f"Failed to connect to {name} port {port} after 0 ms: Couldn't connect to server"
+        return _failed(options, _NO_CONNECTION, message)
+    body = found.paths.get(parsed.path or "/")
     status = 404 if body is None else 200
     if body is None and {"f", "fail"} & set(options):
         return _failed(options, _REFUSED, f"The requested URL returned error: {status}")
@@ -69,9 +69,9 @@ def _get(mac: Mac, url: str, options: Mapping[str, str]) -> Result:
     return Result(out=("" if is_thrown_away else body or "404 page not found\n") + written)
 
 
-def _failed(options: Mapping[str, str], code: int, said: str) -> Result:
-    is_told = not {"s", "silent"} & set(options) or bool({"S", "show-error"} & set(options))
-    return Result(code, err=f"curl: ({code}) {said}\n" if is_told else "")
+def _failed(options: Mapping[str, str], code: int, text: str) -> Result:
+    is_shown = not {"s", "silent"} & set(options) or bool({"S", "show-error"} & set(options))
+    return Result(code, err=f"curl: ({code}) {text}\n" if is_shown else "")
 
 
 def _listening(mac: Mac) -> Iterator[Listening]:
@@ -88,9 +88,9 @@ def _health_port(state: Mapping[str, Any]) -> int:
     """Return where the agent says that it lives: what its job's arguments have, or else its default."""
     job = launchd.find(state, f"{launchd.SYSTEM}/{jobs.AGENT}")
     flag = flags.HEALTH_PROBE_BIND_ADDRESS
-    said = [
+    text = [
         word.partition("=")[2]
         for word in (job or {}).get("arguments", [])
         if word.startswith(f"{flag.name}=")
     ]
-    return int((said or [flag.default])[-1].rpartition(":")[2])
+    return int((text or [flag.default])[-1].rpartition(":")[2])

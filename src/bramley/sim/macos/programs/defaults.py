@@ -84,10 +84,10 @@ def _write(mac: Mac, call: Call, path: str, words: list[str]) -> Result:
 def _delete(mac: Mac, call: Call, path: str, words: list[str]) -> Result:
     found = plutil.read_dict(mac, path)
     if found is None or (words and words[0] not in found):
-        told = (
+        message = (
             f"Domain ({call.argv[-1 - len(words)]}) not found.\nDefaults have not been changed.\n"
         )
-        return Result(_MISSING, err=_stamp(mac) + told)
+        return Result(_MISSING, err=_stamp(mac) + message)
     if not words:
         if not may_replace(mac, call, path):
             return _unwritable(mac, call)
@@ -231,8 +231,8 @@ def _no_domain(mac: Mac, call: Call) -> Result:
 
 
 def _no_pair(mac: Mac, call: Call, key: str) -> Result:
-    told = f"The domain/default pair of ({_domain(call)}, {key}) does not exist\n"
-    return Result(_MISSING, err=_stamp(mac) + told)
+    message = f"The domain/default pair of ({_domain(call)}, {key}) does not exist\n"
+    return Result(_MISSING, err=_stamp(mac) + message)
 
 
 def _unwritable(mac: Mac, call: Call) -> Result:

@@ -43,11 +43,11 @@ def dscl(mac: Mac, call: Call) -> Result:
 def _ask(mac: Mac, call: Call, user: str) -> Result:
     """Ask for the password: at the terminal, and without one on stdin, where the prompt goes to stderr."""
     password = call.stdin.partition(b"\n")[0].decode("utf-8", "replace")
-    said = _judge(mac, user, password)
+    result = _judge(mac, user, password)
     if call.on_terminal:
         # What is typed is not shown, and neither is the end of its line.
-        return Result(said.code, f"{PROMPT}\n{said.out}", said.err)
-    return Result(said.code, said.out, PROMPT + said.err)
+        return Result(result.code, f"{PROMPT}\n{result.out}", result.err)
+    return Result(result.code, result.out, PROMPT + result.err)
 
 
 def _judge(mac: Mac, user: str, password: str) -> Result:

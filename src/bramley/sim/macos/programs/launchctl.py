@@ -26,8 +26,8 @@ def launchctl(mac: Mac, call: Call) -> Result:
     return command(mac, call, words)
 
 
-def _usage(told: str = "Unrecognized target specifier.") -> Result:
-    return Result(USAGE, err=f"{told}\n")
+def _usage(message: str = "Unrecognized target specifier.") -> Result:
+    return Result(USAGE, err=f"{message}\n")
 
 
 def _split(target: str) -> tuple[str, str] | None:
@@ -43,17 +43,19 @@ def _split(target: str) -> tuple[str, str] | None:
 
 
 def _no_service(domain: str, label: str) -> Result:
-    told = f'Bad request.\nCould not find service "{label}" in domain for {_told(domain)}\n'
-    return Result(launchd.NO_SERVICE, err=told)
+    message = (
+        f'Bad request.\nCould not find service "{label}" in domain for {_domain_name(domain)}\n'
+    )
+    return Result(launchd.NO_SERVICE, err=message)
 
 
-def _told(domain: str) -> str:
+def _domain_name(domain: str) -> str:
     kind, _, uid = domain.partition("/")
     return f"user {kind}: {uid}" if uid else kind
 
 
 def _may(mac: Mac, call: Call, domain: str) -> bool:
-    """Tell whether the caller may change a domain: root may, and users may change their own."""
+    """Return whether the caller may change a domain: root may, and users may change their own."""
     return call.is_root or domain.endswith(f"/{users.uid_of(mac.state, call.user)}")
 
 
@@ -65,8 +67,8 @@ def _print(mac: Mac, call: Call, words: list[str]) -> Result:
     domain, label = split
     state = mac.state
     if not launchd.has_domain(state, domain):
-        told = f"Bad request.\nCould not find domain for {_told(domain)}\n"
-        return Result(launchd.NO_DOMAIN, err=told)
+        message = f"Bad request.\nCould not find domain for {_domain_name(domain)}\n"
+        return Result(launchd.NO_DOMAIN, err=message)
     if not label:
         return Result(out="".join(f"{line}\n" for line in _domain(state, domain)))
     job = launchd.find(state, f"{domain}/{label}")
@@ -126,8 +128,8 @@ def _list(mac: Mac, call: Call, words: list[str]) -> Result:
         return Result(out="".join(f"{line}\n" for line in ("PID\tStatus\tLabel", *lines)))
     job = launchd.find(state, f"{domain}/{words[0]}")
     if job is None:
-        told = f'Could not find service "{words[0]}" in domain for port\n'
-        return Result(launchd.NO_SERVICE, err=told)
+        message = f'Could not find service "{words[0]}" in domain for port\n'
+        return Result(launchd.NO_SERVICE, err=message)
     pid = [f'\t"PID" = {job["pid"]};'] if "pid" in job else []
     lines = [
         "{",
@@ -198,10 +200,8 @@ def _kickstart(mac: Mac, call: Call, words: list[str]) -> Result:
             return _no_service(domain, label)
         is_refused = "k" in options and label in state["launchd"].get("protected", [])
         if is_refused or not _may(mac, call, domain):
-            told = (
-                f'Could not kickstart service "{label}": 1: {launchd.TOLD[launchd.NOT_PERMITTED]}\n'
-            )
-            return Result(launchd.NOT_PERMITTED, err=told)
+            message = f'Could not kickstart service "{label}": 1: {launchd.MESSAGES[launchd.NOT_PERMITTED]}\n'
+            return Result(launchd.NOT_PERMITTED, err=message)
         if "k" in options or launchd.pid_of(state, label, domain) is None:
             _restart(mac, state, target)
         pid = launchd.pid_of(state, label, domain)
@@ -271,8 +271,8 @@ def _print_disabled(mac: Mac, call: Call, words: list[str]) -> Result:
 def _load(mac: Mac, call: Call, words: list[str]) -> Result:
     """Do what the old interface does over SSH: it never reaches a session, and its exit code is that of success."""
     del mac, call, words
-    told = "Load failed: 5: Input/output error\nTry running `launchctl bootstrap` as root for richer errors.\n"
-    return Result(0, err=told)
+    message = "Load failed: 5: Input/output error\nTry running `launchctl bootstrap` as root for richer errors.\n"
+    return Result(0, err=message)
 
 
 _COMMANDS: Mapping[str, _Command] = {

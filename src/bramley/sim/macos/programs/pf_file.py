@@ -80,24 +80,24 @@ class Load:
 
     read: Reading
     rulesets: dict[str, Ruleset] = field(default_factory=dict)
-    said: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
 
     def file(self, path: str, *, anchor: str = "", text: str | None = None) -> bool:
         """Read a file into an anchor, and then the files that it loads into others; tell whether pf would take it."""
         text = self.read(path) if text is None else text
         if anchor.count("/") >= _DEEPEST:
             # A file that loads itself: the kernel's names of anchors are bounded.
-            self.said.append("pfctl: load anchors: File name too long")
+            self.errors.append("pfctl: load anchors: File name too long")
             return False
         if text is None:
-            self.said.append(f"pfctl: {path}: No such file or directory")
+            self.errors.append(f"pfctl: {path}: No such file or directory")
             return False
         reader = _Reader(self, path, anchor, Words(text))
         if not reader.whole():
-            self.said.append("pfctl: Syntax error in config file: pf rules not loaded")
+            self.errors.append("pfctl: Syntax error in config file: pf rules not loaded")
             return False
         if not all(self.file(source, anchor=name) for name, source in reader.loads):
-            self.said.append("pfctl: load anchors")
+            self.errors.append("pfctl: load anchors")
             return False
         return True
 
@@ -121,16 +121,16 @@ class _Reader:
 
     def whole(self) -> bool:
         """Read all of it; after a mistake the next line is read as if nothing had been."""
-        before = len(self.load.said)
+        before = len(self.load.errors)
         self.load.ruleset(self.anchor)
         while not self.words.is_at_end():
             try:
                 self._statement(self.anchor)
                 self._line_end()
             except Mistake as mistake:
-                self.load.said.append(f"{self.path}:{mistake.line}: {mistake.said}")
+                self.load.errors.append(f"{self.path}:{mistake.line}: {mistake.message}")
                 self.words.skip_line()
-        return len(self.load.said) == before
+        return len(self.load.errors) == before
 
     def _line_end(self) -> None:
         if self.words.peek().kind != END_OF_LINE:

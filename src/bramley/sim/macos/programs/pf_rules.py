@@ -70,48 +70,48 @@ def filtering(words: Words, *, policy: str) -> list[str]:
     action = words.expect("pass", "block")
     shown = "pass" if action == "pass" else f"block {_block_kind(words, policy)}"
     shown += _direction(words)
-    wanted = match(words)
+    matched = match(words)
     options, state = _options(words)
     return [
         f"{shown}{text}{_state(action, state, protocol)}{options}"
-        for text, protocol in wanted.each()
+        for text, protocol in matched.each()
     ]
 
 
 def scrubbing(words: Words, refused: str) -> list[str]:
     """Take a rule of normalisation; `refused` is what stands before it."""
     shown = refused + words.expect("scrub") + _direction(words)
-    wanted = match(words)
+    matched = match(words)
     options = _scrub_options(words)
-    return [f"{shown}{text}{options}" for text, _ in wanted.each()]
+    return [f"{shown}{text}{options}" for text, _ in matched.each()]
 
 
 def translation(words: Words, refused: str) -> list[str]:
     """Take a rule of translation; `refused` is what stands before it."""
     kind = words.expect("nat", "rdr", "binat")
     shown = f"{refused}{kind}{_spaced(words.accept('pass'))}{_logged(words)}"
-    wanted = match(words)
+    matched = match(words)
     tagged = _names(words)
     target = _translated(words, kind) if not refused else ""
-    return [f"{shown}{text}{tagged}{target}" for text, _ in wanted.each()]
+    return [f"{shown}{text}{tagged}{target}" for text, _ in matched.each()]
 
 
 def dummynet(words: Words, refused: str) -> list[str]:
     """Take a rule that leads packets through a pipe."""
     shown = refused + words.expect("dummynet") + _direction(words)
-    wanted = match(words)
+    matched = match(words)
     kind = words.expect("pipe", "queue")
     number = words.value()
-    return [f"{shown}{text} {kind} {number}" for text, _ in wanted.each()]
+    return [f"{shown}{text} {kind} {number}" for text, _ in matched.each()]
 
 
 def attached(words: Words, shown: str) -> list[str]:
     """Take what stands behind the name of an anchor, up to the end of the line or an opening brace."""
     direction = _direction(words)
-    wanted = match(words)
+    matched = match(words)
     options, _ = _options(words)
     tail = " fragment reassemble" if shown.startswith("scrub-") else ""
-    return [f"{shown}{direction}{text}{options}{tail}" for text, _ in wanted.each()]
+    return [f"{shown}{direction}{text}{options}{tail}" for text, _ in matched.each()]
 
 
 def _direction(words: Words) -> str:
@@ -197,12 +197,12 @@ def _state_options(words: Words) -> str:
     return f" ({' '.join(parts)})"
 
 
-def _state(action: str, said: str, protocol: str) -> str:
+def _state(action: str, stated: str, protocol: str) -> str:
     """Return the state that a rule keeps: one that passes packets keeps it unless told otherwise, from a connection's first one on."""
-    if action == "block" or "no state" in said:
-        return said
-    kept = said if "state" in said else f"{said} keep state"
-    begins = protocol in {"", "tcp"} and "flags" not in said
+    if action == "block" or "no state" in stated:
+        return stated
+    kept = stated if "state" in stated else f"{stated} keep state"
+    begins = protocol in {"", "tcp"} and "flags" not in stated
     return f" flags S/SA{kept}" if begins else kept
 
 

@@ -7,6 +7,7 @@ that it names, all of them or none; an anchor of an earlier load stays. The kern
 from __future__ import annotations
 
 import getopt
+import ipaddress
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -15,36 +16,9 @@ from bramley.sim.macos.programs import pf_file
 
 if TYPE_CHECKING:
     from bramley.sim.macos.mac import Mac
-import ipaddress
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from bramley.sim.macos.mac import Mac
 
 _MISSING = Result(255, err="pfctl: Table does not exist.\n")
-
-
-def act(mac: Mac, call: Call, options: Mapping[str, str], anchor: str) -> Result:
-    """Show a table, or tell whether an address is in it; changing one by hand is not modelled."""
-    command, name = options.get("T", ""), options.get("t", "")
-    ruleset = mac.state["pf"]["rulesets"].get(anchor)
-    if command != "show" or not name:
-        return not_modelled(call)
-    if ruleset is None or name not in ruleset["tables"]:
-        return _MISSING
-    addresses = sorted(ruleset["tables"][name], key=_order)
-    return Result(out="".join(f"   {one}\n" for one in addresses))
-
-
-def _order(address: str) -> tuple[int, bytes]:
-    bare = address.removeprefix("!").partition("/")[0]
-    try:
-        found = ipaddress.ip_address(bare)
-    except ValueError:
-        return 0, bare.encode()
-    return found.version, found.packed
-
-
 CONFIGURATION = "/etc/pf.conf"
 _LETTERS = "a:AdD:eEf:F:ghi:k:K:lmnNOo:Pp:qrRs:St:T:vx:X:z"
 _MODELLED = set("adeEfFnstTvX")
@@ -64,6 +38,7 @@ _NOT_ENABLED = "pfctl: pf not enabled\n"
 _FIRST_TOKEN = 15_053_025_338_191_571_000
 _EMPTY: Mapping[str, Any] = pf_file.Ruleset().as_json()
 
+
 Options = dict[str, str]
 
 
@@ -74,8 +49,8 @@ def pfctl(mac: Mac, call: Call) -> Result:
     except getopt.GetoptError as error:
         return Result(1, err=f"pfctl: illegal option -- {error.opt}\n{_USAGE}")
     options = {letter[1]: value for letter, value in given}
-    is_told_more = "v" in options and "f" not in options
-    if rest or not options or set(options) - _MODELLED or is_told_more:
+    is_verbose = "v" in options and "f" not in options
+    if rest or not options or set(options) - _MODELLED or is_verbose:
         return not_modelled(call)
     if "n" not in options and not call.is_root:
         return Result(1, err="pfctl: /dev/pf: Permission denied\n")
@@ -136,7 +111,7 @@ def _load(mac: Mac, call: Call, options: Options, anchor: str) -> Result:
     load = pf_file.Load(read)
     is_good = load.file("stdin" if text is not None else path, anchor=anchor, text=text)
     # A load without -n into the kernel warns, into an anchor as well; so does a mere check.
-    said = _FLUSHING + "".join(f"{line}\n" for line in load.said)
+    said = _FLUSHING + "".join(f"{line}\n" for line in load.errors)
     if not is_good:
         return Result(1, err=said)
     if "n" not in options:
@@ -181,8 +156,8 @@ def _release(mac: Mac, token: str) -> Result:
         pf.update(enabled=bool(left), tokens_id=left)
     if not left:
         return Result(err="pf disabled\n")
-    told = f"{len(left)} more pf enable reference(s) remaining, pf still enabled."
-    return Result(err=f"disable request successful. {told}\n")
+    message = f"{len(left)} more pf enable reference(s) remaining, pf still enabled."
+    return Result(err=f"disable request successful. {message}\n")
 
 
 def _flush(mac: Mac, call: Call, part: str, anchor: str) -> Result:
@@ -198,8 +173,8 @@ def _flush(mac: Mac, call: Call, part: str, anchor: str) -> Result:
             # An anchor that nothing is left in is none.
             if anchor and not any(found.values()):
                 del state["pf"]["rulesets"][anchor]
-    told = {"rules": ["rules"], "nat": ["nat"], "Tables": []}.get(name, ["rules", "nat"])
-    return Result(err="".join(f"{each} cleared\n" for each in told))
+    message = {"rules": ["rules"], "nat": ["nat"], "Tables": []}.get(name, ["rules", "nat"])
+    return Result(err="".join(f"{each} cleared\n" for each in message))
 
 
 def _show(mac: Mac, call: Call, options: Options, anchor: str) -> Result:
@@ -262,8 +237,8 @@ def _rules_of_all_kinds(ruleset: Mapping[str, Any]) -> Iterator[str]:
 
 def _info(mac: Mac, pf: Mapping[str, Any], _: str) -> list[str]:
     is_on = pf["enabled"]
-    told = f"Enabled for {_passed(mac, pf['enabled_at'])}" if is_on else "Disabled"
-    return [f"{'Status: ' + told:<46}Debug: Urgent", ""]
+    message = f"Enabled for {_passed(mac, pf['enabled_at'])}" if is_on else "Disabled"
+    return [f"{'Status: ' + message:<46}Debug: Urgent", ""]
 
 
 def _references(mac: Mac, pf: Mapping[str, Any], _: str) -> list[str]:
@@ -300,3 +275,24 @@ def _part(given: str) -> str:
 def _text(mac: Mac, path: str) -> str | None:
     contents = mac.files.read(path)
     return None if contents is None else contents.decode("utf-8", "replace")
+
+
+def act(mac: Mac, call: Call, options: Mapping[str, str], anchor: str) -> Result:
+    """Show a table, or tell whether an address is in it; changing one by hand is not modelled."""
+    command, name = options.get("T", ""), options.get("t", "")
+    ruleset = mac.state["pf"]["rulesets"].get(anchor)
+    if command != "show" or not name:
+        return not_modelled(call)
+    if ruleset is None or name not in ruleset["tables"]:
+        return _MISSING
+    addresses = sorted(ruleset["tables"][name], key=_order)
+    return Result(out="".join(f"   {one}\n" for one in addresses))
+
+
+def _order(address: str) -> tuple[int, bytes]:
+    bare = address.removeprefix("!").partition("/")[0]
+    try:
+        found = ipaddress.ip_address(bare)
+    except ValueError:
+        return 0, bare.encode()
+    return found.version, found.packed

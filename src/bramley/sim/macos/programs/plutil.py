@@ -6,46 +6,15 @@ import json
 import plistlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+from xml.parsers.expat import ExpatError
 
 from bramley.sim.macos.call import Call, Result, not_modelled, read_file
 
 if TYPE_CHECKING:
     from bramley.sim.macos.mac import Mac
-from xml.parsers.expat import ExpatError
-
-
-class NoPropertyList(Exception):
-    """Contents that are no property list, with what is wrong about them."""
-
-
-def read(contents: bytes) -> Any:
-    """Return what a property list holds."""
-    try:
-        return plistlib.loads(contents)
-    # plistlib lets through whatever its parsing stumbles over.
-    except (
-        ExpatError,
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-        RecursionError,
-        OverflowError,
-    ) as error:
-        raise NoPropertyList(str(error) or type(error).__name__) from error
 
 
 _UNREADABLE = "file does not exist or is not readable or is not a regular file"
-
-
-def read_dict(mac: Mac, path: str) -> dict[str, Any] | None:
-    """Return the dictionary in a property list file; None if there is none that can be read."""
-    content = mac.files.read(path)
-    try:
-        found = None if content is None else read(content)
-    except NoPropertyList:
-        return None
-    return found if isinstance(found, dict) else None
 
 
 class Wrong(Exception):
@@ -99,8 +68,8 @@ def _extract(value: Any, key: str, path: str) -> Result:
         try:
             value = value[int(part)] if isinstance(value, list) else value[part]
         except (LookupError, TypeError, ValueError):
-            told = f"Could not extract value, error: No value at that key path or invalid key path: {key}"
-            return Result(1, err=f"{path}: {told}\n")
+            message = f"Could not extract value, error: No value at that key path or invalid key path: {key}"
+            return Result(1, err=f"{path}: {message}\n")
     if isinstance(value, bool):
         return Result(out=f"{str(value).lower()}\n")
     return Result(out=f"{len(value) if isinstance(value, list | dict) else value}\n")
@@ -118,3 +87,34 @@ def _json(value: Any) -> str:
 
 
 _FORMS: dict[str, Callable[[Any], str]] = {"xml1": _xml, "json": _json}
+
+
+class NoPropertyList(Exception):
+    """Contents that are no property list, with what is wrong about them."""
+
+
+def read(contents: bytes) -> Any:
+    """Return what a property list holds."""
+    try:
+        return plistlib.loads(contents)
+    # plistlib lets through whatever its parsing stumbles over.
+    except (
+        ExpatError,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        OverflowError,
+    ) as error:
+        raise NoPropertyList(str(error) or type(error).__name__) from error
+
+
+def read_dict(mac: Mac, path: str) -> dict[str, Any] | None:
+    """Return the dictionary in a property list file; None if there is none that can be read."""
+    content = mac.files.read(path)
+    try:
+        found = None if content is None else read(content)
+    except NoPropertyList:
+        return None
+    return found if isinstance(found, dict) else None

@@ -30,7 +30,7 @@ _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
 
 
 @dataclass(slots=True)
-class Asked:
+class Request:
     """What a command line asks of sudo."""
 
     argv: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ class Granted:
     argv: tuple[str, ...]
     user: str
     stdin: bytes
-    told: str = ""
+    printed: str = ""
 
 
 def sudo(mac: Mac, call: Call) -> Result:
@@ -58,58 +58,58 @@ def sudo(mac: Mac, call: Call) -> Result:
     if isinstance(decision, Result):
         return decision
     inner = replace(call, argv=decision.argv, user=decision.user, stdin=decision.stdin)
-    said = mac.run(inner)
-    if said.code == _NOT_FOUND and "command not found" in said.err:
-        return Result(1, err=f"{decision.told}sudo: {decision.argv[0]}: command not found\n")
-    return Result(said.code, said.out, decision.told + said.err)
+    result = mac.run(inner)
+    if result.code == _NOT_FOUND and "command not found" in result.err:
+        return Result(1, err=f"{decision.printed}sudo: {decision.argv[0]}: command not found\n")
+    return Result(result.code, result.out, decision.printed + result.err)
 
 
 def decide(mac: Mac, call: Call) -> Granted | Result:
     """Return what may run, or what sudo says instead of running it."""
-    asked = parse(call.argv[1:])
-    if asked is None or not (asked.argv or asked.only_validates or asked.only_forgets):
+    request = parse(call.argv[1:])
+    if request is None or not (request.argv or request.only_validates or request.only_forgets):
         return Result(1, err=_USAGE)
-    if asked.only_forgets and not asked.argv:
+    if request.only_forgets and not request.argv:
         return Result()
-    if asked.user not in mac.state["users"]:
-        return Result(1, err=f"sudo: unknown user {asked.user}\n")
-    granted = Granted(asked.argv, asked.user, call.stdin)
-    verdict = granted if call.is_root else _allow(mac, call, asked)
-    if isinstance(verdict, Granted) and asked.only_validates:
-        return Result(err=verdict.told)
+    if request.user not in mac.state["users"]:
+        return Result(1, err=f"sudo: unknown user {request.user}\n")
+    granted = Granted(request.argv, request.user, call.stdin)
+    verdict = granted if call.is_root else _allow(mac, call, request)
+    if isinstance(verdict, Granted) and request.only_validates:
+        return Result(err=verdict.printed)
     return verdict
 
 
-def _allow(mac: Mac, call: Call, asked: Asked) -> Granted | Result:
+def _allow(mac: Mac, call: Call, request: Request) -> Granted | Result:
     rules = sudoers.rules_for(mac, call.user)
     if mac.state["sudo"]["refused"] or not rules.may:
-        return Result(1, err=f"{rules.told}{call.user} is not in the sudoers file.\n")
+        return Result(1, err=f"{rules.errors}{call.user} is not in the sudoers file.\n")
     if rules.without_password:
-        return Granted(asked.argv, asked.user, call.stdin, rules.told)
-    if asked.is_silent:
-        return Result(1, err=rules.told + _REQUIRED)
-    if not (asked.reads_stdin or call.on_terminal):
-        return Result(1, err=rules.told + _NO_TERMINAL + _REQUIRED)
-    return _authenticate(mac, call, asked, told=rules.told)
+        return Granted(request.argv, request.user, call.stdin, rules.errors)
+    if request.is_silent:
+        return Result(1, err=rules.errors + _REQUIRED)
+    if not (request.reads_stdin or call.on_terminal):
+        return Result(1, err=rules.errors + _NO_TERMINAL + _REQUIRED)
+    return _authenticate(mac, call, request, printed=rules.errors)
 
 
-def _authenticate(mac: Mac, call: Call, asked: Asked, *, told: str) -> Granted | Result:
+def _authenticate(mac: Mac, call: Call, request: Request, *, printed: str) -> Granted | Result:
     """Ask for the password up to three times; every wrong one counts for the account's lock."""
     rest = call.stdin
     for wrong in range(TRIES):
-        told += asked.prompt
+        printed += request.prompt
         line, found, rest = rest.partition(b"\n")
         if not found and not line:
             lost = f"\nsudo: no password was provided\n{_plural(wrong)}"
-            return Result(1, err=told + lost)
+            return Result(1, err=printed + lost)
         with mac.change() as state:
             password = line.decode("utf-8", "replace")
             verdict = users.check(state, call.user, password, now=mac.now())
         if verdict is users.Verdict.RIGHT:
-            return Granted(asked.argv, asked.user, rest, told)
+            return Granted(request.argv, request.user, rest, printed)
         if wrong + 1 < TRIES:
-            told += "Sorry, try again.\n"
-    return Result(1, err=f"{told}\n{_plural(TRIES)}")
+            printed += "Sorry, try again.\n"
+    return Result(1, err=f"{printed}\n{_plural(TRIES)}")
 
 
 def _plural(wrong: int) -> str:
@@ -118,36 +118,36 @@ def _plural(wrong: int) -> str:
     return f"sudo: {wrong} incorrect password attempt{'s' if wrong > 1 else ''}\n"
 
 
-def parse(words: tuple[str, ...]) -> Asked | None:
+def parse(words: tuple[str, ...]) -> Request | None:
     """Return what a command line asks for; None for one that sudo has a usage line for."""
-    asked = Asked()
+    request = Request()
     left = list(words)
     while left and left[0].startswith("-"):
         word = left.pop(0)
         if word == "--":
             break
-        if not _take(asked, word, left):
+        if not _take(request, word, left):
             return None
     while left and _SETTING.fullmatch(left[0]):
         left.pop(0)
-    asked.argv = tuple(left)
-    return asked
+    request.argv = tuple(left)
+    return request
 
 
-def _take(asked: Asked, word: str, left: list[str]) -> bool:
+def _take(request: Request, word: str, left: list[str]) -> bool:
     """Take one word of options; False if sudo does not know it."""
     for place, letter in enumerate(word[1:], 2):
         if letter in "up":
             value = word[place:] or (left.pop(0) if left else "")
             if letter == "u":
-                asked.user = value
+                request.user = value
             else:
-                asked.prompt = value
+                request.prompt = value
             return True
         if letter not in "nSvkHE":
             return False
-        asked.is_silent |= letter == "n"
-        asked.reads_stdin |= letter == "S"
-        asked.only_validates |= letter == "v"
-        asked.only_forgets |= letter == "k"
+        request.is_silent |= letter == "n"
+        request.reads_stdin |= letter == "S"
+        request.only_validates |= letter == "v"
+        request.only_forgets |= letter == "k"
     return len(word) > 1

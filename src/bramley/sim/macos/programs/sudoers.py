@@ -6,29 +6,45 @@ Who may in the end is sudo's own matter. Mistakes are told by line and column, a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from bramley.sim.macos.call import Call, Result, not_modelled
-
-if TYPE_CHECKING:
-    from bramley.sim.macos.mac import Mac
-from collections.abc import Collection, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from bramley.sim.macos import users
+from bramley.sim.macos.call import Call, Result, not_modelled
 
 if TYPE_CHECKING:
     from bramley.sim.macos.files import Files
     from bramley.sim.macos.mac import Mac
+
 
 MAIN = "/etc/sudoers"
 _INCLUDE = re.compile(r"[@#]includedir\s+(\S+)\s*")
 _GRANT_OF_ALL = re.compile(
     r"(\S+)\s+ALL\s*=\s*(?:\([^)]*\)\s*)?(?:(NOPASSWD|PASSWD)\s*:\s*)?ALL\s*"
 )
+_NAME = r'(?:!\s*)*(?:"[^"\n]+"|[%+#:]*[A-Za-z0-9_.\\/*?@-]+)'
+_NAMES = rf"{_NAME}(?:\s*,\s*{_NAME})*"
+_TAG = (
+    r"(?:NOPASSWD|PASSWD|NOEXEC|EXEC|SETENV|NOSETENV|LOG_INPUT|NOLOG_INPUT|LOG_OUTPUT|NOLOG_OUTPUT|"
+    r"MAIL|NOMAIL|FOLLOW|NOFOLLOW|INTERCEPT|NOINTERCEPT)\s*:"
+)
+_COMMAND = (
+    r"(?:!\s*)*(?:ALL|list|sudoedit(?:[ \t]+[^,:=\n]+)?|[A-Z][A-Z0-9_]*|/(?:\\.|[^,:=\\\n])+)"
+)
+_RUNAS = rf"\(\s*(?:{_NAMES})?\s*(?::\s*(?:{_NAMES})\s*)?\)"
+_GRANT = rf"(?:{_RUNAS}\s*)?(?:{_TAG}\s*)*{_COMMAND}"
+_GRANTS = rf"{_GRANT}(?:\s*,\s*{_GRANT})*"
+_FORMS = {
+    "include": re.compile(r"[@#]include(?:dir)?\s+\S.*"),
+    "comment": re.compile(r"#(?![0-9]).*"),
+    "defaults": re.compile(r"Defaults(?:[@:!>]\s*\S+)?\s+\S.*"),
+    "alias": re.compile(r"(?:User|Runas|Host|Cmnd|Cmd)_Alias\s+[A-Z][A-Z0-9_]*\s*=\s*\S.*"),
+    "grant": re.compile(
+        rf"{_NAMES}\s+{_NAMES}\s*=\s*{_GRANTS}(?:\s*:\s*{_NAMES}\s*=\s*{_GRANTS})*"
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +53,7 @@ class Rules:
 
     may: bool
     without_password: bool
-    told: str
+    errors: str
 
 
 def rules_for(mac: Mac, user: str) -> Rules:
@@ -45,17 +61,17 @@ def rules_for(mac: Mac, user: str) -> Rules:
     state, files = mac.state, mac.files
     names = {user, "ALL", *(f"%{group}" for group in users.groups_of(state, user))}
     may = without = False
-    told: list[str] = []
+    errors: list[str] = []
     for path in _paths(files):
         complaint = _complaint(files, state, path)
         if complaint:
-            told.append(complaint)
+            errors.append(complaint)
             continue
         text = files.text(path)
         for tag in _tags(text, names):
             may, without = True, tag == "NOPASSWD"
-        told += [f"{path}:{line}: syntax error" for line in _wrong_lines(text)]
-    return Rules(may, without, "".join(f"{line}\n" for line in told))
+        errors += [f"{path}:{line}: syntax error" for line in _wrong_lines(text)]
+    return Rules(may, without, "".join(f"{line}\n" for line in errors))
 
 
 def _paths(files: Files) -> Iterator[str]:
@@ -95,29 +111,6 @@ def _wrong_lines(text: str) -> list[int]:
     return [mistake.line for mistake in mistakes(text)]
 
 
-_NAME = r'(?:!\s*)*(?:"[^"\n]+"|[%+#:]*[A-Za-z0-9_.\\/*?@-]+)'
-_NAMES = rf"{_NAME}(?:\s*,\s*{_NAME})*"
-_TAG = (
-    r"(?:NOPASSWD|PASSWD|NOEXEC|EXEC|SETENV|NOSETENV|LOG_INPUT|NOLOG_INPUT|LOG_OUTPUT|NOLOG_OUTPUT|"
-    r"MAIL|NOMAIL|FOLLOW|NOFOLLOW|INTERCEPT|NOINTERCEPT)\s*:"
-)
-_COMMAND = (
-    r"(?:!\s*)*(?:ALL|list|sudoedit(?:[ \t]+[^,:=\n]+)?|[A-Z][A-Z0-9_]*|/(?:\\.|[^,:=\\\n])+)"
-)
-_RUNAS = rf"\(\s*(?:{_NAMES})?\s*(?::\s*(?:{_NAMES})\s*)?\)"
-_GRANT = rf"(?:{_RUNAS}\s*)?(?:{_TAG}\s*)*{_COMMAND}"
-_GRANTS = rf"{_GRANT}(?:\s*,\s*{_GRANT})*"
-_FORMS = {
-    "include": re.compile(r"[@#]include(?:dir)?\s+\S.*"),
-    "comment": re.compile(r"#(?![0-9]).*"),
-    "defaults": re.compile(r"Defaults(?:[@:!>]\s*\S+)?\s+\S.*"),
-    "alias": re.compile(r"(?:User|Runas|Host|Cmnd|Cmd)_Alias\s+[A-Z][A-Z0-9_]*\s*=\s*\S.*"),
-    "grant": re.compile(
-        rf"{_NAMES}\s+{_NAMES}\s*=\s*{_GRANTS}(?:\s*:\s*{_NAMES}\s*=\s*{_GRANTS})*"
-    ),
-}
-
-
 @dataclass(frozen=True, slots=True)
 class Mistake:
     """A line that sudo does not understand."""
@@ -146,7 +139,7 @@ def visudo(mac: Mac, call: Call) -> Result:
         return Result(1, err=f"visudo: unable to open {path}: No such file or directory\n")
     wrong = list(mistakes(contents.decode("utf-8", "replace")))
     if wrong:
-        return Result(1, err="" if is_quiet else "".join(_told(path, one) for one in wrong))
+        return Result(1, err="" if is_quiet else "".join(_describe(path, one) for one in wrong))
     return Result(out="" if is_quiet else f"{path}: parsed OK\n")
 
 
@@ -161,7 +154,7 @@ def _checked_file(words: list[str]) -> str | None:
     return None
 
 
-def _told(path: str, mistake: Mistake) -> str:
+def _describe(path: str, mistake: Mistake) -> str:
     column = len(mistake.text.split(None, 1)[0]) + 1
     mark = " " * (column - 1) + "^"
     return f"{path}:{mistake.line}:{column}: syntax error\n{mistake.text}\n{mark}\n"

@@ -13,6 +13,9 @@ _HEAD = (
     "Filesystem     1024-blocks      Used Available Capacity iused      ifree %iused  Mounted on\n"
 )
 DATA = "/System/Volumes/Data"
+_USAGE = 1
+# Darwin counted five more than macOS did up to 15; since 26 one less.
+_SEQUOIA, _OLD_LEAD, _NEW_LEAD = 15, 9, -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,28 +70,23 @@ def _row(volume: Volume, *, is_posix: bool) -> str:
     return " ".join(str(word) for word in (*words, volume.mounted)) + "\n"
 
 
-_USAGE = 1
-# Darwin counted five more than macOS did up to 15; since 26 one less.
-_SEQUOIA, _OLD_LEAD, _NEW_LEAD = 15, 9, -1
-
-
 def sw_vers(mac: Mac, call: Call) -> Result:
     """Tell the name, version and build of macOS, in options of one or of two dashes."""
     settings = mac.state["settings"]
-    said = {
+    values = {
         "ProductName": "macOS",
         "ProductVersion": settings["macos"],
         "BuildVersion": settings["build"],
     }
     if len(call.argv) == 1:
-        return Result(out="".join(f"{name + ':':<16}\t{value}\n" for name, value in said.items()))
-    asked = {f"-{name[0].lower()}{name[1:]}": value for name, value in said.items()}
+        return Result(out="".join(f"{name + ':':<16}\t{value}\n" for name, value in values.items()))
+    requested = {f"-{name[0].lower()}{name[1:]}": value for name, value in values.items()}
     option = call.argv[1].replace("--", "-", 1)
-    if len(call.argv) != 2 or option not in asked:
+    if len(call.argv) != 2 or option not in requested:
         return Result(
             _USAGE, err="Usage: sw_vers [--help|--productName|--productVersion|--buildVersion]\n"
         )
-    return Result(out=f"{asked[option]}\n")
+    return Result(out=f"{requested[option]}\n")
 
 
 def uname(mac: Mac, call: Call) -> Result:
@@ -105,8 +103,8 @@ def uname(mac: Mac, call: Call) -> Result:
     letters = "".join(word.removeprefix("-") for word in call.argv[1:]) or "s"
     if any(not word.startswith("-") for word in call.argv[1:]) or set(letters) - set("amnprsv"):
         return Result(_USAGE, err="usage: uname [-amnoprsv]\n")
-    asked = "snrvm" if "a" in letters else letters
-    return Result(out=" ".join(value for key, value in parts.items() if key in asked) + "\n")
+    requested = "snrvm" if "a" in letters else letters
+    return Result(out=" ".join(value for key, value in parts.items() if key in requested) + "\n")
 
 
 def sysctl(mac: Mac, call: Call) -> Result:

@@ -11,6 +11,18 @@ from bramley.sim.macos.mac import Mac
 if TYPE_CHECKING:
     from bramley.sim.macos.mac import Mac
 
+NAMES = ("HostName", "LocalHostName", "ComputerName")
+_SLEEP = ("sleep", "displaysleep", "disksleep", "powernap", "womp", "autorestart", "standby", "tcpkeepalive")  # fmt: skip
+_SLEEP_AT_FIRST = {
+    "sleep": 1, "displaysleep": 10, "disksleep": 10, "powernap": 1, "womp": 1, "autorestart": 0, "tcpkeepalive": 1,
+}  # fmt: skip
+# While it is off: what turns it on.
+_FILE_VAULT = {
+    "": "FileVault is Off.\n",
+    "restart": "FileVault is Off, but will be enabled after the next restart.\n",
+    "login": "FileVault is Off.\nDeferred enablement appears to be active for user '{}'.\n",
+}
+
 
 def shutdown(mac: Mac, call: Call) -> Result:
     """Restart with `-r now`; switching off is nothing that anybody would come back from."""
@@ -29,19 +41,6 @@ def _restart(mac: Mac, call: Call) -> Result:
         return Result(1, err=f"{call.argv[0]}: NOT super-user\n")
     mac.reboot()
     return Result()
-
-
-NAMES = ("HostName", "LocalHostName", "ComputerName")
-_SLEEP = ("sleep", "displaysleep", "disksleep", "powernap", "womp", "autorestart", "standby", "tcpkeepalive")  # fmt: skip
-_SLEEP_AT_FIRST = {
-    "sleep": 1, "displaysleep": 10, "disksleep": 10, "powernap": 1, "womp": 1, "autorestart": 0, "tcpkeepalive": 1,
-}  # fmt: skip
-# While it is off: what turns it on.
-_FILE_VAULT = {
-    "": "FileVault is Off.\n",
-    "restart": "FileVault is Off, but will be enabled after the next restart.\n",
-    "login": "FileVault is Off.\nDeferred enablement appears to be active for user '{}'.\n",
-}
 
 
 def scutil(mac: Mac, call: Call) -> Result:
@@ -81,25 +80,27 @@ def softwareupdate(mac: Mac, call: Call) -> Result:
     match call.argv[1:]:
         case ("--schedule",):
             return Result(out=_schedule(is_on=mac.state.get("updates_scheduled", True)))
-        case ("--schedule", "on" | "off" as wanted):
+        case ("--schedule", "on" | "off" as requested):
             if refused := needs_root(call, "This operation must be run as root."):
                 return refused
             with mac.change() as state:
-                state["updates_scheduled"] = wanted == "on"
-            return Result(out=_schedule(is_on=wanted == "on"))
+                state["updates_scheduled"] = requested == "on"
+            return Result(out=_schedule(is_on=requested == "on"))
         case ("--list" | "-l",):
-            told = "Software Update Tool\n\nFinding available software\n"
-            return Result(1, out=told, err="Can't connect to the Apple Software Update server.\n")
+            message = "Software Update Tool\n\nFinding available software\n"
+            return Result(
+                1, out=message, err="Can't connect to the Apple Software Update server.\n"
+            )
     return not_modelled(call)
 
 
 def fdesetup(mac: Mac, call: Call) -> Result:
-    """Tell whether FileVault is on, or off and about to be turned on; turning it on or off is not modelled."""
+    """Return whether FileVault is on, or off and about to be turned on; turning it on or off is not modelled."""
     is_on = bool(mac.state["filevault"])
     match call.argv[1:]:
         case ("status",):
-            told = _FILE_VAULT[mac.state.get("filevault_after", "")].format(call.user)
-            return Result(out="FileVault is On.\n" if is_on else told)
+            message = _FILE_VAULT[mac.state.get("filevault_after", "")].format(call.user)
+            return Result(out="FileVault is On.\n" if is_on else message)
         case ("isactive",):
             return Result(0 if is_on else 1, out=f"{str(is_on).lower()}\n")
     return not_modelled(call)
@@ -156,18 +157,18 @@ def _rename(mac: Mac, call: Call, name: str, value: str) -> Result:
     return Result()
 
 
-def _sleep_shown(mac: Mac, asked: str) -> str:
+def _sleep_shown(mac: Mac, section: str) -> str:
     values = {**_SLEEP_AT_FIRST, **mac.state.get("sleep", {})}
     head = (
-        "AC Power:\n" if asked == "custom" else "System-wide power settings:\nCurrently in use:\n"
+        "AC Power:\n" if section == "custom" else "System-wide power settings:\nCurrently in use:\n"
     )
     return head + "".join(f" {name:<20} {value}\n" for name, value in values.items())
 
 
 def _set_sleep(mac: Mac, call: Call, pairs: list[str]) -> Result:
-    wanted = dict(zip(pairs[::2], pairs[1::2], strict=False))
-    known = {name: value for name, value in wanted.items() if name in _SLEEP and value.isdigit()}
-    if len(pairs) % 2 or known != wanted:
+    requested = dict(zip(pairs[::2], pairs[1::2], strict=False))
+    known = {name: value for name, value in requested.items() if name in _SLEEP and value.isdigit()}
+    if len(pairs) % 2 or known != requested:
         return not_modelled(call)
     if not call.is_root:
         return Result(77, err="'pmset' must be run as root...\n")

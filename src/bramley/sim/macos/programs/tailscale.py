@@ -77,19 +77,19 @@ def known(mac: Mac) -> dict[str, Any] | None:
 
 
 def _up(mac: Mac, call: Call, words: list[str]) -> Result:
-    wanted = _options(words)
+    options = _options(words)
     if not call.is_root:
         return Result(1, err=_DENIED)
     now = known(mac)
-    if now is not None and not wanted["reset"] and _forgets(now, wanted):
+    if now is not None and not options["reset"] and _forgets(now, options):
         return Result(1, err=_LATER)
-    tags = [tag for tag in wanted["advertise-tags"].split(",") if tag]
+    tags = [tag for tag in options["advertise-tags"].split(",") if tag]
     if wrong := [tag for tag in tags if not _TAG.fullmatch(tag)]:
         return Result(1, err=f"tag: \"{wrong[0]}\": tags must start with 'tag:'\n")
-    if (now is None or wanted["key"]) and (refused := _refused(mac, wanted["key"], tags)):
+    if (now is None or options["key"]) and (refused := _refused(mac, options["key"], tags)):
         return refused
     try:
-        _save(mac, wanted, tags)
+        _save(mac, options, tags)
     except OSError:
         return Result(1, err=f"write {_state_file(mac)}: no space left on device\n")
     with mac.change() as state:
@@ -114,10 +114,10 @@ def _options(words: list[str]) -> dict[str, Any]:
     return found
 
 
-def _forgets(now: dict[str, Any], wanted: dict[str, Any]) -> bool:
-    """Tell whether something that was set is not mentioned, which the real program takes for a mistake."""
+def _forgets(now: dict[str, Any], options: dict[str, Any]) -> bool:
+    """Return whether something that was set is not mentioned, which the real program takes for a mistake."""
     kept = {"advertise-tags": now["tags"], "accept-routes": now["accept_routes"]}
-    return any(value and name not in wanted["named"] for name, value in kept.items())
+    return any(value and name not in options["named"] for name, value in kept.items())
 
 
 def _refused(mac: Mac, key: str, tags: list[str]) -> Result | None:
@@ -137,13 +137,13 @@ def _refused(mac: Mac, key: str, tags: list[str]) -> Result | None:
     return None
 
 
-def _save(mac: Mac, wanted: dict[str, Any], tags: list[str]) -> None:
-    name = wanted["hostname"] or str(mac.state["host_name"])
-    told = {"hostname": name, "tags": tags, "accept_routes": wanted["accept-routes"]}
+def _save(mac: Mac, options: dict[str, Any], tags: list[str]) -> None:
+    name = options["hostname"] or str(mac.state["host_name"])
+    saved = {"hostname": name, "tags": tags, "accept_routes": options["accept-routes"]}
     path = _state_file(mac)
     if not mac.files.is_folder(posixpath.dirname(path)):
         mac.files.make_folder(posixpath.dirname(path), mode=0o700)
-    mac.files.write(path, json.dumps(told, sort_keys=True).encode(), mode=0o600)
+    mac.files.write(path, json.dumps(saved, sort_keys=True).encode(), mode=0o600)
 
 
 def _status(mac: Mac, call: Call, words: list[str]) -> Result:
@@ -220,7 +220,7 @@ def address(now: dict[str, Any]) -> str:
 
 
 def _is_starting(mac: Mac) -> bool:
-    """Tell whether the daemon that runs now has not been in the tailnet yet."""
+    """Return whether the daemon that runs now has not been in the tailnet yet."""
     job = launchd.find(mac.state, _JOB)
     if job is None or job.get("in_tailnet_count") == job["runs_count"]:
         return False

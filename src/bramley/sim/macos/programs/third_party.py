@@ -24,9 +24,9 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126
 class Missing(Exception):
     """A program that cannot be started, with what the shell says."""
 
-    def __init__(self, code: int, said: str) -> None:
-        super().__init__(said)
-        self.answer = Result(code, err=f"sh: {said}\n")
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.answer = Result(code, err=f"sh: {message}\n")
 
 
 def started(mac: Mac, call: Call) -> str:

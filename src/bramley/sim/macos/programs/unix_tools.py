@@ -2,155 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import re
+import tarfile
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
-from bramley.sim.macos import users
+from bramley.sim.macos import launchd, loginwindow, users
 from bramley.sim.macos.call import Call, Result, not_modelled, read_file
 
 if TYPE_CHECKING:
     from bramley.sim.macos.mac import Mac
-import tarfile
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from bramley.sim.macos.mac import Mac
-import re
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
-
-from bramley.sim.macos import launchd, loginwindow
-
-if TYPE_CHECKING:
-    from bramley.sim.macos.mac import Mac
 
 _USAGE = 2
 # What the kernel keeps of a process' name.
 _LONGEST_NAME = 15
-
-
-def killall(mac: Mac, call: Call) -> Result:
-    """Send a signal to the processes of a name; any signal that programs die of does the same here."""
-    names = [word for word in call.argv[1:] if not word.startswith("-")]
-    if len(names) != 1:
-        return Result(1, err="usage: killall [-signal] name\n")
-    with mac.change() as state:
-        found = [
-            (target, job)
-            for target, job in state["launchd"]["jobs"].items()
-            if "pid" in job and _name(job) == names[0]
-        ]
-        if not found:
-            return Result(1, err="No matching processes were found\n")
-        if not call.is_root:
-            return Result(1, err="No matching processes belonging to you were found\n")
-        for target, _ in found:
-            launchd.hang_up(mac, state, target)
-            if target == loginwindow.TARGET:
-                loginwindow.log_out(mac, state)
-    return Result()
-
-
-def pgrep(mac: Mac, call: Call) -> Result:
-    """Print the ids of processes whose name, or with -f whose whole command line, matches; 1 if there is none.
-
-    Of another user's process only root is told more than the beginning of its name.
-    """
-    words = [word for word in call.argv[1:] if not word.startswith("-")]
-    options = {letter for word in call.argv[1:] if word.startswith("-") for letter in word[1:]}
-    if len(words) != 1 or options - {"f", "x", "q", "l"}:
-        return Result(_USAGE, err="usage: pgrep [-flqx] pattern\n")
-    try:
-        wanted = re.compile(words[0])
-    except re.error:
-        return Result(_USAGE, err="pgrep: Cannot compile regular expression\n")
-    matches = wanted.fullmatch if "x" in options else wanted.search
-    found = []
-    for pid, command, user in processes(mac.state):
-        name = command.partition(" ")[0].rpartition("/")[2]
-        whole = command if "f" in options else name
-        if matches(whole if call.is_root or user == call.user else name[:_LONGEST_NAME]):
-            found.append(pid)
-    out = "" if "q" in options else "".join(f"{pid}\n" for pid in found)
-    return Result(0 if found else 1, out=out)
-
-
-def processes(state: Mapping[str, Any]) -> Iterator[tuple[int, str, str]]:
-    """Yield the ids, command lines and users of what runs: jobs, and what somebody has put into the state under `processes`."""
-    for job in state["launchd"]["jobs"].values():
-        if "pid" in job:
-            yield job["pid"], " ".join(job["arguments"]), job["user"] or "root"
-    for process in state["processes"]:
-        yield process["pid"], process["command"], process.get("user", state["settings"]["user"])
-
-
-def _name(job: Mapping[str, Any]) -> str:
-    return str(job["program"] or job["arguments"][0]).rpartition("/")[2]
-
-
 _FLAGS = set("xzopfC")
-
-
-def tar(mac: Mac, call: Call) -> Result:
-    """Unpack an archive, `-x -z -f FILE -C FOLDER`."""
-    given = _arguments(list(call.argv[1:]))
-    if given is None:
-        return not_modelled(call)
-    archive, folder = given
-    if not mac.files.is_file(archive):
-        return Result(1, err=f"tar: Error opening archive: Failed to open '{archive}'\n")
-    if not mac.files.is_folder(folder):
-        return Result(1, err=f"tar: could not chdir to '{folder}'\n")
-    try:
-        with tarfile.open(mac.files.at(archive), "r:*") as opened:
-            for member in opened:
-                _unpack(mac, call, opened, member, folder)
-    except (tarfile.TarError, EOFError) as error:
-        return Result(1, err=f"tar: Error opening archive: {error}\n")
-    except OSError as error:
-        return Result(
-            1, err=f"tar: {error.strerror}\ntar: Error exit delayed from previous errors.\n"
-        )
-    return Result()
-
-
-def _arguments(words: list[str]) -> tuple[str, str] | None:
-    """Return the archive and the folder; None for a call that is not modelled."""
-    values = {"f": "", "C": "/"}
-    seen: set[str] = set()
-    while words:
-        word = words.pop(0)
-        letters = word.removeprefix("-")
-        # The bundle of letters may stand without a dash, but only first.
-        if (seen and not word.startswith("-")) or set(letters) - _FLAGS:
-            return None
-        seen |= set(letters)
-        for letter in letters:
-            if letter in values:
-                values[letter] = words.pop(0) if words else ""
-    return (values["f"], values["C"]) if "x" in seen and values["f"] else None
-
-
-def _unpack(
-    mac: Mac, call: Call, archive: tarfile.TarFile, member: tarfile.TarInfo, folder: str
-) -> None:
-    if ".." in member.name.split("/"):
-        raise tarfile.TarError("Path contains '..'")
-    path = f"{folder}/{member.name.lstrip('/')}"
-    owner = f"{call.user}:{users.groups_of(mac.state, call.user)[0]}"
-    if member.isdir():
-        mac.files.make_folder(path, mode=member.mode or 0o755, owner=owner)
-        return
-    parent = path.rpartition("/")[0]
-    if not mac.files.is_folder(parent):
-        mac.files.make_folder(parent, owner=owner)
-    if member.issym():
-        mac.files.link(path, member.linkname)
-    else:
-        content = archive.extractfile(member)
-        mac.files.write(path, content.read() if content else b"", mode=member.mode, owner=owner)
-
-
 # What cmp says of a file that it cannot read.
 _TROUBLE = 2
 
@@ -186,8 +53,8 @@ def id(mac: Mac, call: Call) -> Result:
         return Result(out=f"{name if 'n' in options else uid}\n")
     if "G" in options or "g" in options:
         chosen = groups if "G" in options else groups[:1]
-        told = chosen if "n" in options else [str(users.GROUPS[group]) for group in chosen]
-        return Result(out=f"{' '.join(told)}\n")
+        shown = chosen if "n" in options else [str(users.GROUPS[group]) for group in chosen]
+        return Result(out=f"{' '.join(shown)}\n")
     listed = ",".join(f"{users.GROUPS[group]}({group})" for group in groups)
     return Result(out=f"uid={uid}({name}) gid={listed.partition(',')[0]} groups={listed}\n")
 
@@ -287,3 +154,122 @@ def _change(mac: Mac, call: Call, act: Callable[[str, str], None]) -> Result:
 
 def _owns(mac: Mac, call: Call, path: str) -> bool:
     return mac.files.owner(path).partition(":")[0] == call.user
+
+
+def killall(mac: Mac, call: Call) -> Result:
+    """Send a signal to the processes of a name; any signal that programs die of does the same here."""
+    names = [word for word in call.argv[1:] if not word.startswith("-")]
+    if len(names) != 1:
+        return Result(1, err="usage: killall [-signal] name\n")
+    with mac.change() as state:
+        found = [
+            (target, job)
+            for target, job in state["launchd"]["jobs"].items()
+            if "pid" in job and _name(job) == names[0]
+        ]
+        if not found:
+            return Result(1, err="No matching processes were found\n")
+        if not call.is_root:
+            return Result(1, err="No matching processes belonging to you were found\n")
+        for target, _ in found:
+            launchd.hang_up(mac, state, target)
+            if target == loginwindow.TARGET:
+                loginwindow.log_out(mac, state)
+    return Result()
+
+
+def pgrep(mac: Mac, call: Call) -> Result:
+    """Print the ids of processes whose name, or with -f whose whole command line, matches; 1 if there is none.
+
+    Of another user's process only root is told more than the beginning of its name.
+    """
+    words = [word for word in call.argv[1:] if not word.startswith("-")]
+    options = {letter for word in call.argv[1:] if word.startswith("-") for letter in word[1:]}
+    if len(words) != 1 or options - {"f", "x", "q", "l"}:
+        return Result(_USAGE, err="usage: pgrep [-flqx] pattern\n")
+    try:
+        pattern = re.compile(words[0])
+    except re.error:
+        return Result(_USAGE, err="pgrep: Cannot compile regular expression\n")
+    matches = pattern.fullmatch if "x" in options else pattern.search
+    found = []
+    for pid, command, user in processes(mac.state):
+        name = command.partition(" ")[0].rpartition("/")[2]
+        whole = command if "f" in options else name
+        if matches(whole if call.is_root or user == call.user else name[:_LONGEST_NAME]):
+            found.append(pid)
+    out = "" if "q" in options else "".join(f"{pid}\n" for pid in found)
+    return Result(0 if found else 1, out=out)
+
+
+def processes(state: Mapping[str, Any]) -> Iterator[tuple[int, str, str]]:
+    """Yield the ids, command lines and users of what runs: jobs, and what somebody has put into the state under `processes`."""
+    for job in state["launchd"]["jobs"].values():
+        if "pid" in job:
+            yield job["pid"], " ".join(job["arguments"]), job["user"] or "root"
+    for process in state["processes"]:
+        yield process["pid"], process["command"], process.get("user", state["settings"]["user"])
+
+
+def _name(job: Mapping[str, Any]) -> str:
+    return str(job["program"] or job["arguments"][0]).rpartition("/")[2]
+
+
+def tar(mac: Mac, call: Call) -> Result:
+    """Unpack an archive, `-x -z -f FILE -C FOLDER`."""
+    given = _arguments(list(call.argv[1:]))
+    if given is None:
+        return not_modelled(call)
+    archive, folder = given
+    if not mac.files.is_file(archive):
+        return Result(1, err=f"tar: Error opening archive: Failed to open '{archive}'\n")
+    if not mac.files.is_folder(folder):
+        return Result(1, err=f"tar: could not chdir to '{folder}'\n")
+    try:
+        with tarfile.open(mac.files.at(archive), "r:*") as opened:
+            for member in opened:
+                _unpack(mac, call, opened, member, folder)
+    except (tarfile.TarError, EOFError) as error:
+        return Result(1, err=f"tar: Error opening archive: {error}\n")
+    except OSError as error:
+        return Result(
+            1, err=f"tar: {error.strerror}\ntar: Error exit delayed from previous errors.\n"
+        )
+    return Result()
+
+
+def _arguments(words: list[str]) -> tuple[str, str] | None:
+    """Return the archive and the folder; None for a call that is not modelled."""
+    values = {"f": "", "C": "/"}
+    seen: set[str] = set()
+    while words:
+        word = words.pop(0)
+        letters = word.removeprefix("-")
+        # The bundle of letters may stand without a dash, but only first.
+        if (seen and not word.startswith("-")) or set(letters) - _FLAGS:
+            return None
+        seen |= set(letters)
+        for letter in letters:
+            if letter in values:
+                values[letter] = words.pop(0) if words else ""
+    return (values["f"], values["C"]) if "x" in seen and values["f"] else None
+
+
+def _unpack(
+    mac: Mac, call: Call, archive: tarfile.TarFile, member: tarfile.TarInfo, folder: str
+) -> None:
+    if ".." in member.name.split("/"):
+        raise tarfile.TarError("Path contains '..'")
+    path = f"{folder}/{member.name.lstrip('/')}"
+    owner = f"{call.user}:{users.groups_of(mac.state, call.user)[0]}"
+    if member.isdir():
+        mac.files.make_folder(path, mode=member.mode or 0o755, owner=owner)
+        return
+    parent = path.rpartition("/")[0]
+    if not mac.files.is_folder(parent):
+        mac.files.make_folder(parent, owner=owner)
+    if member.issym():
+        mac.files.link(path, member.linkname)
+    else:
+        content = archive.extractfile(member)
+        mac.files.write(path, content.read() if content else b"", mode=member.mode, owner=owner)

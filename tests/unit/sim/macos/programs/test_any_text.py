@@ -12,7 +12,7 @@ from bramley.sim.macos.call import Call
 from bramley.sim.macos.mac import Mac
 from bramley.sim.macos.programs import newsyslog, sudoers
 from bramley.sim.macos.programs.pf_file import Load
-from tests.unit import sampling
+from tests.unit import example_counts
 from tests.unit.sim.macos.programs.clocks import Stopped
 
 PIECES = st.sampled_from(
@@ -26,7 +26,7 @@ RULES = st.lists(PIECES, max_size=14).map(" ".join)
 BYTES = st.binary(max_size=60) | RULES.map(str.encode)
 
 
-@settings(max_examples=sampling.examples(300), deadline=None)
+@settings(max_examples=example_counts.examples(300), deadline=None)
 @given(RULES | st.text(max_size=40))
 @example('anchor "x" {')
 @example("table <x> {")
@@ -34,10 +34,10 @@ BYTES = st.binary(max_size=60) | RULES.map(str.encode)
 def test_any_rules_are_taken_or_told(text: str) -> None:
     read = Load({"/rules": text}.get)
 
-    assert read.file("/rules") == (read.said == [])
+    assert read.file("/rules") == (read.errors == [])
 
 
-@settings(max_examples=sampling.examples(100), deadline=None)
+@settings(max_examples=example_counts.examples(100), deadline=None)
 @given(st.text(max_size=60))
 def test_any_sudoers_and_configurations_are_taken_or_told(text: str) -> None:
     assert all(mistake.text.strip() for mistake in sudoers.mistakes(text))
@@ -61,7 +61,7 @@ CALLS = [
 ]
 
 
-@settings(max_examples=sampling.examples(40), deadline=None)
+@settings(max_examples=example_counts.examples(40), deadline=None)
 @given(BYTES)
 @example(b"bplist00\xd1\x01\x02Qa")
 @example(b"<plist><dict><key>a</key></dict></plist>")

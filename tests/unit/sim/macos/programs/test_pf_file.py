@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bramley.host.steps import firewall
 from bramley.sim.macos.programs.pf_file import ORDER, Load, Ruleset
-from tests.unit import sampling
+from tests.unit import example_counts
 
 LINES = msgspec.yaml.decode((Path(__file__).parent / "pf_lines.yaml").read_bytes())
 FILE = "/etc/pf.conf"
@@ -25,12 +25,12 @@ def load(text: str, **files: str) -> Load:
 
 
 def said(text: str, **files: str) -> list[str]:
-    return load(text, **files).said
+    return load(text, **files).errors
 
 
 def main(text: str, **files: str) -> Ruleset:
     read = load(text, **files)
-    assert read.said == []
+    assert read.errors == []
     return read.ruleset("")
 
 
@@ -119,7 +119,7 @@ def test_the_policy_of_blocks_may_be_set() -> None:
 def test_rules_within_braces_are_the_anchors() -> None:
     read = load('anchor "a" on en0 {\n pass in\n anchor "b" {\n  block\n }\n}\npass out\n')
 
-    assert read.said == []
+    assert read.errors == []
     assert read.ruleset("").rules == ['anchor "a" on en0 all', "pass out all flags S/SA keep state"]
     assert read.ruleset("a").rules == ["pass in all flags S/SA keep state", 'anchor "b" all']
     assert read.ruleset("a/b").rules == ["block drop all"]
@@ -173,7 +173,7 @@ LEGACY = (
 )
 
 
-@settings(max_examples=sampling.examples(60), deadline=None)
+@settings(max_examples=example_counts.examples(60), deadline=None)
 @given(
     st.lists(st.sampled_from([LEGACY, firewall.PF_BLOCK.decode(), "pass out on en0\n"]), max_size=5)
 )
