@@ -18,7 +18,7 @@ from bramley.agent import atomic_file
 from bramley.api.core import Node
 from bramley.api.meta import ObjectMeta
 from bramley.api.names import access, agent
-from bramley.base import claims as tokens
+from bramley.base import jwt_claims as tokens
 from bramley.base import errors, log
 from bramley.base.backoff import Backoff
 from bramley.base.clock import Clock
@@ -52,7 +52,7 @@ class Claims(msgspec.Struct, frozen=True):
         return datetime.fromtimestamp(self.iat, UTC) + self.life * RENEWED_AFTER
 
 
-class OwnToken:
+class AgentToken:
     """Credentials that prefer the renewed token, where there is one; implements `Credentials`."""
 
     def __init__(self, given: Credentials, file: Path) -> None:
@@ -92,12 +92,12 @@ class OwnToken:
         return kept if claims(kept) is not None else None
 
 
-class Renewal:
+class AgentTokenRenewal:
     """Renews the token of one Node's agent; `uid` tells which Node that is now."""
 
     def __init__(
         self,
-        own: OwnToken,
+        own: AgentToken,
         kube: Client,
         *,
         node: str,

@@ -1,4 +1,4 @@
-"""What every layer may lean on: errors, clocks, backoff, logs, metrics, secrets.
+"""What every layer may use: errors, clocks, backoff, deadlines, logs, metrics, secrets.
 
-Nothing here opens a socket, a file or a process, and nothing here knows a Kubernetes word.
+Nothing here opens a socket, a file or a process, and nothing here depends on Kubernetes.
 """

@@ -1,4 +1,4 @@
-"""How long to wait before the next try: exponential growth, a ceiling, and jitter so that retries do not march in step."""
+"""Exponential backoff with a maximum, and with jitter so that retries of many clients do not coincide."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Backoff:
     jitter: float = 0.3
 
     def delay(self, failures: int, rng: random.Random) -> timedelta:
-        """Return the wait after this many failures in a row; the first failure is number one."""
+        """Return the wait after this many failures in a row; the first failure is number 1."""
         # The exponent is capped because 2.0 ** 1024 does not fit a float and a key may fail for weeks.
         exponent = min(max(failures - 1, 0), 64)
         full = min(

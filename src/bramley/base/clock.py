@@ -1,6 +1,6 @@
-"""Time as a parameter: whoever needs it takes a `Clock`, so that tests can own it.
+"""Time as a parameter: components get a `Clock`, so that tests can control it.
 
-Sleeping is left to asyncio, whose loop tells the time that passes; see `virtual_time` for the loop of the tests.
+Sleeping is left to asyncio; see `virtual_time` for the event loop of the tests.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Tells the time of day, and a time that never jumps."""
+    """The time of day, and a monotonic time."""
 
     def now(self) -> datetime:
-        """Return the time of day, in UTC and aware of it."""
+        """Return the time of day in UTC, timezone-aware."""
         ...
 
     def monotonic(self) -> float:
-        """Return seconds that only ever grow; good for durations, meaningless as a date."""
+        """Return monotonic seconds, for measuring durations."""
         ...
 
 
 class SystemClock:
-    """The machine's own clocks."""
+    """The system's clocks."""
 
     def now(self) -> datetime:
-        """Return the machine's time of day in UTC."""
+        """Return the system time in UTC."""
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """Return the machine's monotonic seconds."""
+        """Return the system's monotonic seconds."""
         return time.monotonic()

@@ -1,30 +1,30 @@
-"""The error tree: one word per way of failing, shared by code, conditions and metrics.
+"""The error tree: one class per kind of failure, whose name is also the reason in conditions and metrics.
 
 BramleyError
-├── Unavailable              the outside is down; retried with backoff
+├── Unavailable              an external system is down; retried with backoff
 │   ├── ApiUnavailable       the Kubernetes API did not answer, or answered 5xx
-│   ├── TimedOut             a deadline passed before the answer came
-│   ├── LeaseLost            another process holds the lease; act no more
-│   └── HostUnreachable      no connection to a Mac, or it broke; what ran last may have happened
+│   ├── TimedOut             a deadline passed before the response
+│   ├── LeaseLost            another process holds the lease
+│   └── HostUnreachable      no connection to a Mac, or it broke; the result of the last command is unknown
 ├── CommandFailed            a command on a Mac failed; retried with backoff
-├── NotConverged             a step ran, and the Mac is still not as wanted: a bug or a fight
-├── RateLimited              told to wait; retried when the wait is over
+├── NotConverged             a step ran, and the Mac is still not converged
+├── RateLimited              the server requested a wait; retried after it
 ├── Conflict                 written on a stale version; retried at once from a fresh read
-├── NotFound                 the thing is not there
-├── AlreadyExists            the thing is there already
+├── NotFound                 the object does not exist
+├── AlreadyExists            the object exists already
 ├── Gone                     a resourceVersion or continue token is too old; list again
-└── Refused                  will not get better by itself; waits for a change
-    ├── InvalidSpec          the object breaks a rule; carries the field causes
+└── Refused                  a retry does not help; waits for a change
+    ├── InvalidSpec          the object is invalid; has the field causes
     ├── BadRequest           the request itself is malformed
-    ├── Unauthorized         nobody, or nobody known
-    │   └── LoginRefused     a Mac does not take this user's keys or password
-    ├── Forbidden            known, but not allowed
-    ├── UnsupportedHost      this Mac cannot be what is wanted of it, as it is
-    ├── HostKeyChanged       another host key than the pinned one; nothing was sent
-    └── BadConfiguration     a setting, file or flag is unusable as it is
+    ├── Unauthorized         the caller is not authenticated
+    │   └── LoginRefused     a Mac rejects this user's keys or password
+    ├── Forbidden            the caller is authenticated, but not allowed
+    ├── UnsupportedHost      this Mac does not meet the requirements
+    ├── HostKeyChanged       not the pinned host key; nothing was sent
+    └── BadConfiguration     a setting, file or flag is invalid
 
 Waiting is not in this tree: a reconciler that has to wait returns `CheckAgain`.
-A test keeps the drawing equal to the classes.
+A test checks that this drawing equals the classes.
 """
 
 from __future__ import annotations
@@ -62,44 +62,44 @@ class Captured:
 
 
 class BramleyError(Exception):
-    """Everything that Bramley raises on purpose; the class name is the reason shown to people."""
+    """Base of all errors that Bramley raises on purpose; the class name is the reason shown to users."""
 
     @property
     def reason(self) -> str:
-        """One CamelCase word for conditions, events and metrics."""
+        """Return the reason for conditions, events and metrics."""
         return type(self).__name__
 
 
 class Unavailable(BramleyError):
-    """The outside is down; trying again later may help."""
+    """An external system is down; a later retry may help."""
 
 
 class ApiUnavailable(Unavailable):
-    """The Kubernetes API did not answer, or answered that it cannot serve now."""
+    """The Kubernetes API did not answer, or answered 5xx."""
 
 
 class TimedOut(Unavailable):
-    """A deadline passed before the answer came; whether the act happened is unknown."""
+    """A deadline passed before the response; whether the request was processed is unknown."""
 
 
 class LeaseLost(Unavailable):
-    """Another process holds the lease now, so nothing more may be done under it."""
+    """Another process holds the lease; this process must stop acting."""
 
 
 class HostUnreachable(Unavailable):
-    """There is no connection to a Mac, or it broke; whether the last command happened is unknown."""
+    """There is no connection to a Mac, or it broke; whether the last command ran is unknown."""
 
 
 class CommandFailed(BramleyError):
-    """A command on a Mac failed; the message names the host, the purpose and a redacted, bounded end of what it said."""
+    """A command on a Mac failed; the message names the host, the purpose and the redacted, bounded end of its output."""
 
 
 class NotConverged(BramleyError):
-    """All commands of a step went well and the Mac is still not as wanted: a bug, or somebody else changes it back."""
+    """All commands of a step succeeded and the Mac is still not converged: a bug, or another program changes it back."""
 
 
 class RateLimited(BramleyError):
-    """The outside asked us to wait for `after` before the next try."""
+    """The server requested to wait for `after` before the next attempt."""
 
     def __init__(self, message: str, *, after: timedelta) -> None:
         super().__init__(message)
@@ -111,24 +111,24 @@ class Conflict(BramleyError):
 
 
 class NotFound(BramleyError):
-    """The thing asked for does not exist."""
+    """The requested object does not exist."""
 
 
 class AlreadyExists(BramleyError):
-    """The thing to be created exists already."""
+    """The object to create exists already."""
 
 
 class Gone(BramleyError):
-    """The version asked for is no longer kept; list again from now."""
+    """The requested resourceVersion is no longer available; list again."""
 
 
 class Refused(BramleyError):
-    """Trying again changes nothing; only a change of the object, or of what it refers to, does."""
+    """A retry does not help; only a change of the object, or of what it refers to, does."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One broken rule: which field, which kind of breach, and the sentence for people."""
+    """One violation: the field, the reason and the message."""
 
     field: str
     reason: str
@@ -136,7 +136,7 @@ class Cause:
 
 
 class InvalidSpec(Refused):
-    """The object breaks a rule of its kind; `causes` names every field."""
+    """The object is invalid; `causes` names every field."""
 
     def __init__(self, message: str, *, causes: tuple[Cause, ...] = ()) -> None:
         super().__init__(message)
@@ -144,19 +144,19 @@ class InvalidSpec(Refused):
 
 
 class BadRequest(Refused):
-    """The request is malformed and was not looked at further."""
+    """The request is malformed."""
 
 
 class Unauthorized(Refused):
-    """The caller did not prove who it is."""
+    """The caller is not authenticated."""
 
 
 class LoginRefused(Unauthorized):
-    """A Mac does not take the keys or the password of the user who logs in, or who uses sudo there."""
+    """A Mac rejects the keys or the password of the user, for login or for sudo."""
 
 
 class Forbidden(Refused):
-    """The caller is known and may not do this; `causes` says why, where the server does."""
+    """The caller is authenticated and not allowed to do this; `causes` has the server's reasons, if any."""
 
     def __init__(self, message: str, *, causes: tuple[Cause, ...] = ()) -> None:
         super().__init__(message)
@@ -164,12 +164,12 @@ class Forbidden(Refused):
 
 
 class UnsupportedHost(Refused):
-    """A Mac cannot become what is wanted of it, as it is; the message says what to change."""
+    """A Mac does not meet the requirements; the message says what to change."""
 
 
 class HostKeyChanged(Refused):
-    """A Mac shows another host key than the one that was pinned: reinstalled, or not that Mac. Nothing was sent to it."""
+    """A Mac has another host key than the pinned one: reinstalled, or not that Mac. Nothing was sent to it."""
 
 
 class BadConfiguration(Refused):
-    """A setting, a file or a flag cannot be used as it is; the message says what to do."""
+    """A setting, a file or a flag is invalid; the message says what to do."""

@@ -1,7 +1,8 @@
-"""Structured logs on top of the standard library: a constant message and facts as keys.
+"""Structured logs on top of the standard library: a constant message and key-value pairs.
 
-`logger = log.get(__name__)`, then `logger.info("Creating pod", pod=name, reason="gap")`. Facts bound with `bound(…)`, such as
-the reconcile id, are added to every line below. People at a terminal get aligned text, machines get one JSON object a line.
+`logger = log.get(__name__)`, then `logger.info("Creating pod", pod=name, reason="gap")`. Values bound with `bound(…)`,
+such as the reconcile id, are added to every line logged inside. A terminal gets aligned text, anything else one JSON object
+per line.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _COLOURS = {logging.DEBUG: "2", logging.INFO: "36", logging.WARNING: "33", loggi
 
 @contextlib.contextmanager
 def bound(**facts: object) -> Iterator[None]:
-    """Add these facts to every line that is logged inside, also by callees."""
+    """Add these values to every line that is logged inside, also by callees."""
     token = _bound.set({**_bound.get(), **facts})
     try:
         yield
@@ -38,7 +39,7 @@ def bound(**facts: object) -> Iterator[None]:
 
 
 class Logger:
-    """Logs a constant message with facts as keyword arguments."""
+    """Logs a constant message with values as keyword arguments."""
 
     __slots__ = ("_logger",)
 
@@ -46,19 +47,19 @@ class Logger:
         self._logger = logger
 
     def debug(self, message: str, **facts: object) -> None:
-        """Log what only a developer of this part wants to see."""
+        """Log details for developers."""
         self._emit(logging.DEBUG, message, facts)
 
     def info(self, message: str, **facts: object) -> None:
-        """Log a fact of normal operation."""
+        """Log normal operation."""
         self._emit(logging.INFO, message, facts)
 
     def warning(self, message: str, **facts: object) -> None:
-        """Log what an operator should look at some day."""
+        """Log what an operator should check eventually."""
         self._emit(logging.WARNING, message, facts)
 
     def error(self, message: str, *, exc: BaseException | None = None, **facts: object) -> None:
-        """Log what an operator should look at now."""
+        """Log what an operator should check at once."""
         self._emit(logging.ERROR, message, facts, exc)
 
     def _emit(
@@ -75,7 +76,7 @@ def get(name: str) -> Logger:
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line, for machines."""
+    """One JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Render time, level, logger, message, facts and, if there is one, the traceback."""
@@ -92,7 +93,7 @@ class JsonLines(logging.Formatter):
 
 
 class Readable(logging.Formatter):
-    """Aligned text with colours, for people."""
+    """Aligned text with colours, for terminals."""
 
     def __init__(self, *, colours: bool) -> None:
         super().__init__()
@@ -112,7 +113,7 @@ class Readable(logging.Formatter):
 
 
 def configure(*, level: str = "info", form: str = "auto", stream: TextIO | None = None) -> None:
-    """Send this process's logs to one stream, as `readable` or `json`; `auto` looks whether it is a terminal."""
+    """Send this process's logs to one stream, as `readable` or `json`; `auto` means readable on a terminal."""
     out = stream or sys.stderr
     readable = out.isatty() if form == "auto" else form == "readable"
     handler = logging.StreamHandler(out)
@@ -132,7 +133,7 @@ def _when(record: logging.LogRecord) -> datetime:
 
 
 def _quoted(value: object) -> str:
-    # A newline in a fact must not forge a second log line.
+    # A newline in a value must not forge a second log line.
     text = str(value)
     plain = text.isprintable() and " " not in text and text
     return text if plain else msgspec.json.encode(text).decode()

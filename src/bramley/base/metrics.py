@@ -1,6 +1,6 @@
-"""Prometheus metrics as small typed sets: each component declares its own beside it and gets the registry handed in.
+"""Prometheus metrics with labels; each component declares its own and gets the registry as an argument.
 
-A label child is looked up once and kept, because the look-up costs four times the increment.
+A child is looked up once and kept, because the lookup costs four times the increment.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Labelled(Generic[M]):
         return child
 
     def forget(self, *values: str) -> None:
-        """Drop the child of something that no longer exists, so that it is not scraped for ever."""
+        """Drop the child of something that no longer exists, so that it is not exported any more."""
         if self._children.pop(values, None) is not None:
             self._metric.remove(*values)
 

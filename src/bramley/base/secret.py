@@ -1,4 +1,4 @@
-"""A value that must not be seen: it hides from repr, str, format, logs and pickles."""
+"""A secret value, hidden from repr, str, format, logs and pickles."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ HIDDEN = "[hidden]"
 
 
 class Secret:
-    """Holds a text that only `reveal()` gives out."""
+    """A secret string; only `reveal()` returns it."""
 
     __slots__ = ("_value",)
 
@@ -17,7 +17,7 @@ class Secret:
         self._value = value
 
     def reveal(self) -> str:
-        """Return the text; call this only where it leaves for its one destination."""
+        """Return the string; call this only where it is sent to its destination."""
         return self._value
 
     def __repr__(self) -> str:
@@ -41,11 +41,11 @@ class Secret:
         return hash(("Secret", self._value))
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a Secret is not pickled or copied out of the process")
+        raise TypeError("a Secret cannot be pickled")
 
 
 class SecretBytes(Secret):
-    """Holds bytes that only `reveal_bytes()` gives out, for secrets that are no text."""
+    """Secret bytes; only `reveal_bytes()` returns them."""
 
     __slots__ = ()
 
@@ -54,13 +54,13 @@ class SecretBytes(Secret):
         super().__init__(value.decode("latin-1"))
 
     def reveal_bytes(self) -> bytes:
-        """Return the bytes; call this only where they leave for their one destination."""
+        """Return the bytes; call this only where they are sent to their destination."""
         return self.reveal().encode("latin-1")
 
 
 def redact(text: str, *secrets: Secret) -> str:
     """Return the text with every occurrence of these secrets hidden."""
-    # The longest first: a secret that begins with another one must not keep its tail.
+    # The longest first: otherwise the tail of a secret that begins with another one would remain.
     for secret in sorted(secrets, key=lambda secret: len(secret.reveal()), reverse=True):
         if secret:
             text = text.replace(secret.reveal(), HIDDEN)

@@ -1,8 +1,8 @@
-"""An event loop whose time is a number: timers fire in order and nobody waits.
+"""An event loop with virtual time: timers fire in order, without real waiting.
 
 A day of a fleet passes as fast as its callbacks run, and a seed decides ties, so the same seed gives the same run.
-Sockets, processes and threads are refused, because their timing would leak into the run.
-A scenario in which everybody waits for ever ends in `Hung`, which names the tasks and where they stand.
+Sockets, processes and threads are refused, because their timing is real. A scenario in which all tasks wait forever raises
+`Hung`, which lists the tasks and where they wait.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Hung(RuntimeError):
 
 
 class RefusedUnderVirtualTime(RuntimeError):
-    """Something was asked for whose timing virtual time cannot own: a socket, a process or a thread."""
+    """A socket, a process or a thread was requested, whose timing is real."""
 
 
 class VirtualClock:
@@ -47,7 +47,7 @@ class VirtualClock:
 
 
 class _SeededTimer(asyncio.TimerHandle):
-    """A timer that knows its place among timers of the same instant."""
+    """A timer with a tie-breaker among timers of the same time."""
 
     __slots__ = ("tie",)
     tie: float
@@ -55,13 +55,13 @@ class _SeededTimer(asyncio.TimerHandle):
     _scheduled: bool
 
     def __lt__(self, other: object) -> bool:
-        # Asked for each place that a timer passes in the heap, so nothing here may be called.
+        # Called for each comparison in the heap, so this must not call anything.
         when, others = self._when, other._when  # type: ignore[attr-defined]
         return self.tie < other.tie if when == others else when < others  # type: ignore[attr-defined,no-any-return]
 
 
 class _TimeJump:
-    """Stands where asyncio keeps its selector: instead of waiting, it moves the loop's time."""
+    """Replaces asyncio's selector: instead of waiting, it advances the loop's time."""
 
     def __init__(self, loop: VirtualTimeLoop) -> None:
         self._loop = loop
@@ -75,7 +75,7 @@ class _TimeJump:
 
 
 class VirtualTimeLoop(asyncio.BaseEventLoop):
-    """asyncio's own loop over a clock that jumps to the next timer."""
+    """asyncio's event loop with a clock that jumps to the next timer."""
 
     _scheduled: list[asyncio.TimerHandle]  # asyncio's own heap of timers
 
@@ -85,16 +85,16 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
         self._limit = limit.total_seconds()
         self._ties = random.Random(seed)
         self._selector = _TimeJump(self)
-        # Well above the rounding of a float that counts a year of seconds, else asyncio never sees a timer as due.
+        # Well above the rounding error of a year in seconds, otherwise asyncio would never treat a timer as due.
         self._clock_resolution = 1e-6
 
     def time(self) -> float:
-        """Return the virtual seconds since the loop was made."""
+        """Return the virtual seconds since the loop was created."""
         return self._elapsed
 
     def jump(self) -> None:
-        """Let virtual time pass until the next timer."""
-        # Set, not added up: a sum may round to just before the timer and then never reach it.
+        """Advance virtual time to the next timer."""
+        # Assigned, not added: a sum may round to just before the timer and then never reach it.
         self._elapsed = self._scheduled[0].when()
         if self._elapsed > self._limit:
             self.report_hang(f"the scenario passed its limit of {self._limit:.0f} virtual seconds")
@@ -106,15 +106,15 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
         *args: Any,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        """Schedule like asyncio does, but let the seed order what falls on one instant."""
+        """Schedule like asyncio, but order timers of the same time by the seed."""
         timer = _SeededTimer(when, callback, args, self, context)
         timer.tie = self._ties.random()
         heapq.heappush(self._scheduled, timer)
-        timer._scheduled = True  # noqa: SLF001 - asyncio's own mark
+        timer._scheduled = True  # noqa: SLF001 - asyncio's own flag
         return timer
 
     def report_hang(self, why: str) -> NoReturn:
-        """End the run with the list of tasks and the place where each one stands."""
+        """Raise Hung with the stack of each task."""
         out = io.StringIO()
         waiting = sorted(asyncio.all_tasks(self), key=lambda task: task.get_name())
         for task in waiting:
@@ -139,10 +139,10 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
     subprocess_shell = subprocess_exec
 
     def _process_events(self, event_list: list[object]) -> None:
-        """Nothing comes from outside: there is no outside."""
+        """Do nothing: there are no external events."""
 
     def _write_to_self(self) -> None:
-        """No thread may wake this loop."""
+        """Do nothing: there are no threads that could wake this loop."""
 
 
 def run(main: Coroutine[Any, Any, T], *, seed: int = 0, limit: timedelta = A_YEAR) -> T:

@@ -31,7 +31,7 @@ from bramley.runtime.controller import Controller, ControllerSettings
 from bramley.runtime.keys import Key, key_of
 from bramley.runtime.manager import Manager, ManagerSettings
 from bramley.runtime.outcome import CheckAgain, Outcome, Settled
-from tests.unit import sampling
+from tests.unit import example_counts
 from tests.unit.runtime.fake_api import (
     FakeApi,
     Part,
@@ -317,7 +317,7 @@ PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 
 TestFollowingAServer = FollowingAServer.TestCase
 TestFollowingAServer.settings = settings(
-    max_examples=sampling.examples(100),
+    max_examples=example_counts.examples(100),
     stateful_step_count=25,
     deadline=None,
     phases=tuple(Phase) if os.environ.get("SHRINK") else PHASES,

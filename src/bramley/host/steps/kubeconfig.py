@@ -15,21 +15,22 @@ from typing import ClassVar
 import msgspec
 
 from bramley.api.names import access, host
-from bramley.base import claims as tokens
+from bramley.base import jwt_claims as tokens
 from bramley.base.errors import BadConfiguration
 from bramley.base.secret import Secret
-from bramley.host import restarting, unpacking
-from bramley.host.commands import Command, Find, Folder, LookAt, Probe, Write
+from bramley.host import agent_daemon, archive_install, drift
+from bramley.host.commands import Command, Probe, ReadFile, Stat, Write
 from bramley.host.facts import Facts
+from bramley.host.step import Step
 from bramley.kube import kubeconfig
 
 PRIVATE = 0o600
 # The part of its life that a token in the file must still have before it when another one could take its place.
 LEAST_LEFT = 0.2
-_FILE = Find(host.AGENT_KUBECONFIG, digest=True)
-_NOTE = LookAt(host.KUBECONFIG_NOTE, most=64 * 1024)
+_FILE = Stat(host.AGENT_KUBECONFIG, digest=True)
+_NOTE = ReadFile(host.KUBECONFIG_NOTE, max_bytes=64 * 1024)
 # All its questions, for who has to ask them before there is a kubeconfig.
-LOOKS: tuple[Probe, ...] = (_FILE, _NOTE, Find(host.AGENT_FOLDER), *restarting.LOOKS)
+PROBES: tuple[Probe, ...] = (_FILE, _NOTE, Stat(host.AGENT_FOLDER), *agent_daemon.RESTART_PROBES)
 _PLACE = "the agent's kubeconfig"
 
 
@@ -61,7 +62,7 @@ class _Claims(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Kubeconfig:
+class Kubeconfig(Step):
     """Keep a kubeconfig of this Node's identity on the Mac."""
 
     name: ClassVar[str] = "kubeconfig"
@@ -75,22 +76,16 @@ class Kubeconfig:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_note", note(self.content, self.node_name))
 
-    def wanted(self) -> None:
-        """Stamp nothing: it is a secret of one Mac."""
-
-    def looks(self) -> list[Probe]:
+    def probes(self) -> list[Probe]:
         """Ask for the file from outside, for the note, and for the running agent."""
-        return [*LOOKS]
+        return [*PROBES]
 
-    def refuse(self, seen: Facts) -> None:
-        """Refuse nothing."""
-
-    def plan(self, seen: Facts) -> Iterator[Command]:
+    def plan(self, facts: Facts) -> Iterator[Command]:
         """Write the file and then the note, if the file will not do; a cut in between leaves a note of another digest."""
-        yield from unpacking.folder(seen, host.AGENT_FOLDER, owner=self._owner)
-        if self._will_do(seen):
+        yield from archive_install.folder(facts, host.AGENT_FOLDER, owner=self._owner)
+        if self._will_do(facts):
             return
-        yield from restarting.note(seen)
+        yield from agent_daemon.note_restart(facts)
         yield Write(
             path=host.AGENT_KUBECONFIG,
             content=self.content,
@@ -98,7 +93,7 @@ class Kubeconfig:
             mode=PRIVATE,
             owner=self._owner,
         )
-        yield Folder(path=host.STAMPS_FOLDER, purpose="make the folder of the stamps")
+        yield drift.CREATE_FOLDER
         yield Write(
             path=host.KUBECONFIG_NOTE,
             content=msgspec.json.format(msgspec.json.encode(self._note)) + b"\n",
@@ -109,8 +104,8 @@ class Kubeconfig:
     def _owner(self) -> str:
         return f"{self.user}:staff"
 
-    def _will_do(self, seen: Facts) -> bool:
-        found, noted = seen.found(_FILE), _read(seen.file(_NOTE))
+    def _will_do(self, facts: Facts) -> bool:
+        found, noted = facts.stat(_FILE), _read(facts.file(_NOTE))
         if found is None or noted is None or (found.mode, found.owner) != (PRIVATE, self._owner):
             return False
         is_untouched = found.digest == noted.digest

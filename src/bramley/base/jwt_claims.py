@@ -1,4 +1,4 @@
-"""What a token says of itself: the middle of a JWT, read and not verified, which is for those who take the token."""
+"""The claims of a JWT, decoded without verifying the signature; that is up to the server that accepts the token."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TypeVar
 import msgspec
 
 Claims = TypeVar("Claims")
-_PARTS = 3
+_JWT_PARTS = 3
 
 
-def read(token: str, kind: type[Claims]) -> Claims | None:
-    """Return a token's claims as this kind; None if it is no token that says as much."""
+def decode(token: str, kind: type[Claims]) -> Claims | None:
+    """Return a token's claims as this type; None if it is not a JWT with such claims."""
     parts = token.split(".")
-    if len(parts) != _PARTS:
+    if len(parts) != _JWT_PARTS:
         return None
     try:
         padded = parts[1] + "=" * (-len(parts[1]) % 4)
