@@ -1,1 +1,1 @@
-"""Server-side apply: who owns which fields, and how an applied configuration changes an object."""
+"""Server-side apply, after structured-merge-diff: field ownership and the merge of applied configurations."""

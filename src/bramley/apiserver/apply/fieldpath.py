@@ -1,7 +1,7 @@
-"""Sets of fields: paths through an object, kept as a tree and written as `FieldsV1`.
+"""`FieldSet`: a set of field paths, stored as a tree and encoded as `FieldsV1`.
 
-A path element is kept in its written form: `f:name` a field, `k:{…}` an item of a list by its keys, `v:…` a value of a set.
-Sets are never changed once made; every operation gives a new one or one that is shared.
+Path elements are stored in their encoded form: `f:name` a field, `k:{…}` a list item by its keys, `v:…` an item of a set.
+Sets are immutable and may share parts.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ Path = tuple[Element, ...]
 _KINDS = ("f", "k", "v", "i")
 
 
-class NoFieldSet(ValueError):
-    """A value that is no `FieldsV1`."""
+class InvalidFieldSet(ValueError):
+    """The value is not a valid `FieldsV1`."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldSet:
-    """The elements that are members here, and the sets below them."""
+    """The member elements at this level, and the sets below them."""
 
     members: frozenset[Element] = frozenset()
     children: Mapping[Element, FieldSet] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class FieldSet:
         return FieldSet(self.members & other.members, _kept(found))
 
     def __sub__(self, other: FieldSet) -> FieldSet:
-        """Return the paths that are not in the other set; a member there takes nothing below it away."""
+        """Return the paths that are not in the other set; a member there does not remove the paths below it."""
         found = {
             element: below - other.children[element] if element in other.children else below
             for element, below in self.children.items()
@@ -60,18 +60,18 @@ class FieldSet:
         return self.children.get(element, EMPTY)
 
     def only(self, *elements: Element) -> FieldSet:
-        """Return what is at and below these elements."""
+        """Return the members and subsets of these elements."""
         kept = set(elements)
         children = {key: each for key, each in self.children.items() if key in kept}
         return FieldSet(self.members & kept, children)
 
     def without(self, element: Element) -> FieldSet:
-        """Return the set without an element and all below it."""
+        """Return the set without an element and everything below it."""
         children = {key: each for key, each in self.children.items() if key != element}
         return FieldSet(self.members - {element}, children)
 
     def paths(self, prefix: Path = ()) -> Iterator[Path]:
-        """Yield all paths in the order of a real server."""
+        """Yield all paths in Kubernetes' order."""
         for element in sorted(self.members, key=_order):
             yield (*prefix, element)
         for element in sorted(self.children, key=_order):
@@ -94,8 +94,8 @@ def _kept(children: dict[Element, FieldSet]) -> dict[Element, FieldSet]:
     return {element: below for element, below in children.items() if below}
 
 
-def of(paths: Iterator[Path] | list[Path]) -> FieldSet:
-    """Return the set of these paths; the empty path stands for the whole object, which nobody owns."""
+def from_paths(paths: Iterator[Path] | list[Path]) -> FieldSet:
+    """Return the set of these paths; the empty path, the whole object, is never a member."""
     members: set[Element] = set()
     deeper: dict[Element, list[Path]] = {}
     for path in paths:
@@ -103,20 +103,20 @@ def of(paths: Iterator[Path] | list[Path]) -> FieldSet:
             members.add(path[0])
         elif path:
             deeper.setdefault(path[0], []).append(path[1:])
-    return FieldSet(frozenset(members), {key: of(below) for key, below in deeper.items()})
+    return FieldSet(frozenset(members), {key: from_paths(below) for key, below in deeper.items()})
 
 
 def from_wire(value: Any) -> FieldSet:
-    """Return the set that a `FieldsV1` stands for; raise NoFieldSet."""
+    """Return the set of a `FieldsV1`; raise InvalidFieldSet."""
     if not isinstance(value, dict):
-        raise NoFieldSet("fields must be an object")
+        raise InvalidFieldSet("fields must be an object")
     members: set[Element] = set()
     children: dict[Element, FieldSet] = {}
     for key, below in value.items():
         if key == ".":
             continue
         if key[:1] not in _KINDS or key[1:2] != ":" or not isinstance(below, dict):
-            raise NoFieldSet(f"unknown path element {key}")
+            raise InvalidFieldSet(f"unknown path element {key}")
         if not below or "." in below:
             members.add(_normal(key))
         if inner := from_wire(below):
@@ -130,7 +130,7 @@ def _normal(key: str) -> Element:
     try:
         value = msgspec.json.decode(key[2:])
     except msgspec.DecodeError:
-        raise NoFieldSet(f"unknown path element {key}") from None
+        raise InvalidFieldSet(f"unknown path element {key}") from None
     return by_keys(value) if key[0] == "k" and isinstance(value, dict) else by_value(value)
 
 
@@ -140,22 +140,22 @@ def by_name(name: str) -> Element:
 
 
 def by_keys(keys: Mapping[str, Any]) -> Element:
-    """Return the element of a list's item that is known by keys."""
+    """Return the element of a list item that is identified by keys."""
     return f"k:{msgspec.json.encode(dict(sorted(keys.items()))).decode()}"
 
 
 def by_value(value: Any) -> Element:
-    """Return the element of a set's item."""
+    """Return the element of an item of a list of type set."""
     return f"v:{msgspec.json.encode(value).decode()}"
 
 
-def shown(path: Path) -> str:
-    """Return a path as refusals show it, such as `.spec.containers[name="a"].image`."""
-    return "".join(map(shown_element, path))
+def format_path(path: Path) -> str:
+    """Return a path as messages print it, such as `.spec.containers[name="a"].image`."""
+    return "".join(map(format_element, path))
 
 
-def shown_element(element: Element) -> str:
-    """Return one element as refusals show it."""
+def format_element(element: Element) -> str:
+    """Return one element as messages print it."""
     kind, rest = element[0], element[2:]
     if kind == "f":
         return f".{rest}"

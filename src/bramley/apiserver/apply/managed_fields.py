@@ -1,4 +1,4 @@
-"""Who manages which fields of an object: `metadata.managedFields`, read, bounded and written."""
+"""`metadata.managedFields`: the field managers of an object, decoded, capped and encoded."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ UPDATERS_LIMIT = 10
 _ANCIENT = "ancient-changes"
 
 
-class Unreadable(ValueError):
-    """A list of managers that makes no sense."""
+class InvalidManagedFields(ValueError):
+    """The list of field managers is invalid."""
 
 
 class Manager(NamedTuple):
-    """Who acts: appliers are the same in every version, updaters are not."""
+    """A field manager; the version is part of its identity only for updates."""
 
     name: str
     operation: str
     version: str = ""
     subresource: str = ""
 
-    def shown(self, version: str) -> str:
-        """Return the manager as conflicts name it."""
+    def describe(self, version: str) -> str:
+        """Return the manager as conflict messages name it."""
         text = f'"{self.name}"'
         if self.subresource:
             text += f' with subresource "{self.subresource}"'
@@ -38,70 +38,72 @@ class Manager(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Owned:
-    """What one manager owns, as a version of the API names it, and since when."""
+class VersionedSet:
+    """The fields that one manager owns, in a version of the API, and the time of its last change."""
 
     fields: FieldSet
     version: str
     time: str | None = None
 
 
-Managers = Mapping[Manager, Owned]
+Managers = Mapping[Manager, VersionedSet]
 
 
 def applier(name: str, subresource: str) -> Manager:
-    """Return who applies."""
+    """Return the manager of an apply request."""
     return Manager(name or "unknown", APPLY, "", subresource)
 
 
 def updater(name: str, version: str, subresource: str) -> Manager:
-    """Return who updates."""
+    """Return the manager of any other write request."""
     return Manager(name or "unknown", UPDATE, version, subresource)
 
 
-def read(entries: Any) -> dict[Manager, Owned]:
-    """Return the managers of an object; raise Unreadable."""
-    found: dict[Manager, Owned] = {}
+def decode(entries: Any) -> dict[Manager, VersionedSet]:
+    """Return the managers by their entries; raise InvalidManagedFields."""
+    found: dict[Manager, VersionedSet] = {}
     for index, entry in enumerate(entries or ()):
         operation, version = entry.get("operation"), entry.get("apiVersion", "")
         if operation not in {APPLY, UPDATE}:
-            raise Unreadable("operation must be `Apply` or `Update`")
+            raise InvalidManagedFields("operation must be `Apply` or `Update`")
         if not version:
-            raise Unreadable("apiVersion must not be empty")
+            raise InvalidManagedFields("apiVersion must not be empty")
         if not entry.get("fieldsType"):
-            raise Unreadable(f"missing fieldsType in managed fields entry {index}")
+            raise InvalidManagedFields(f"missing fieldsType in managed fields entry {index}")
         if entry["fieldsType"] != "FieldsV1":
             kind = entry["fieldsType"]
-            raise Unreadable(f'invalid fieldsType "{kind}" in managed fields entry {index}')
+            raise InvalidManagedFields(
+                f'invalid fieldsType "{kind}" in managed fields entry {index}'
+            )
         who = Manager(
             entry.get("manager", ""),
             operation,
             version if operation == UPDATE else "",
             entry.get("subresource", ""),
         )
-        found[who] = Owned(_fields(entry), version, entry.get("time"))
+        found[who] = VersionedSet(_fields(entry), version, entry.get("time"))
     return found
 
 
 def _fields(entry: Json) -> FieldSet:
     try:
         return fieldpath.from_wire(entry.get("fieldsV1") or {})
-    except fieldpath.NoFieldSet as wrong:
-        raise Unreadable(str(wrong)) from None
+    except fieldpath.InvalidFieldSet as wrong:
+        raise InvalidManagedFields(str(wrong)) from None
 
 
 def is_reset(entries: Any) -> bool:
-    """Return whether a client wants the managers forgotten: an empty list, or one empty entry."""
+    """Return whether the entries ask for a reset of all managers: an empty list, or one empty entry."""
     return entries in ([], [{}])
 
 
-def written(managers: Managers) -> list[Json]:
-    """Return the managers as an object shows them."""
+def encode(managers: Managers) -> list[Json]:
+    """Return the sorted entries of the managers."""
     entries = [_entry(who, owned) for who, owned in managers.items()]
     return sorted(entries, key=_order)
 
 
-def _entry(who: Manager, owned: Owned) -> Json:
+def _entry(who: Manager, owned: VersionedSet) -> Json:
     entry: Json = {"manager": who.name, "operation": who.operation, "apiVersion": owned.version}
     if owned.time:
         entry["time"] = owned.time
@@ -116,8 +118,8 @@ def _order(entry: Json) -> tuple[str, ...]:
     return tuple(str(entry.get(part) or "") for part in parts)
 
 
-def capped(managers: dict[Manager, Owned]) -> dict[Manager, Owned]:
-    """Return the managers with the oldest updaters of a version as one, once there are too many."""
+def cap_updaters(managers: dict[Manager, VersionedSet]) -> dict[Manager, VersionedSet]:
+    """Return the managers with the oldest updaters of each version merged, if there are too many."""
     updaters = [who for who in managers if who.operation == UPDATE]
     if len(updaters) <= UPDATERS_LIMIT:
         return managers

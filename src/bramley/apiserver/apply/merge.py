@@ -1,6 +1,7 @@
-"""Server-side apply on plain values: merging a configuration, taking away what is no longer applied, and who owns what then.
+"""Server-side apply on JSON values: merges a configuration, prunes what is no longer applied, and updates field ownership.
 
-Pure functions; the rest of the server completes, checks and stores what they return.
+For kubectl, the fields of the last client-side apply are its own, so that the first server-side apply has no conflicts; their
+annotation is kept up to date. Pure; the callers default, validate and store the results.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from bramley.apiserver.apply.managed_fields import (
     BEFORE_FIRST_APPLY,
     Manager,
     Managers,
-    Owned,
-    capped,
+    VersionedSet,
+    cap_updaters,
     updater,
 )
 from bramley.apiserver.apply.schema import Schema
@@ -31,19 +32,19 @@ _KUBECTL = "kubectl"
 
 
 def unchanged_since_client_apply(live: Json, manager: str, kind: Kind) -> FieldSet:
-    """Return the fields that kubectl applied from the client and nobody has changed since."""
+    """Return the fields that kubectl applied on the client side and that are unchanged since."""
     config = _last_applied_config(live) if manager == _KUBECTL else None
     if config is None or config.get("apiVersion") != kind.version:
         return fieldpath.EMPTY
     if typed.validation_error(config, kind.schema) is not None:
         return fieldpath.EMPTY
     compared = typed.compare(config, live, kind.schema)
-    mine = typed.fields_of(config, kind.schema)
+    mine = typed.to_field_set(config, kind.schema)
     return mine - compared.modified - compared.added - compared.removed
 
 
 def with_last_applied(new: Json, config: Json, manager: str) -> Json:
-    """Return the object with the annotation, if it has one, saying what kubectl applies now."""
+    """Return the object with its last-applied annotation updated, if it has one and kubectl applies."""
     if manager != _KUBECTL or not _annotation(new):
         return new
     metadata = dict(config.get("metadata") or {})
@@ -75,8 +76,8 @@ def _last_applied_config(live: Json) -> Json | None:
 
 Json = dict[str, Any]
 
-# Nobody owns what identifies an object or what only the server writes.
-_UNOWNED = fieldpath.of(
+# Fields that identify an object or that only the server writes have no owner.
+_UNOWNED = fieldpath.from_paths(
     [
         ("f:apiVersion",),
         ("f:kind",),
@@ -101,7 +102,7 @@ _UNOWNED = fieldpath.of(
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What apply must know about a kind as one path serves it; `owned` keeps of a set what that path can write."""
+    """A kind as one request path serves it: its schema, version and subresource."""
 
     schema: Schema
     version: str
@@ -118,7 +119,7 @@ class Kind:
 
 
 class Conflicts(Exception):
-    """Others manage fields that a configuration wants changed."""
+    """Other managers own fields that the configuration changes."""
 
     def __init__(self, found: Mapping[Manager, FieldSet], managers: Managers) -> None:
         super().__init__()
@@ -126,7 +127,7 @@ class Conflicts(Exception):
         self.managers = managers
 
     def without(self, allowed: FieldSet) -> Conflicts | None:
-        """Return the conflicts about other fields than these, or None if there are none."""
+        """Return the conflicts about other fields than these, or None."""
         left = {who: rest for who, fields in self.found.items() if (rest := fields - allowed)}
         return Conflicts(left, self.managers) if left else None
 
@@ -136,7 +137,7 @@ class Applied:
     """An object after an apply, and its managers."""
 
     new: Json
-    managers: dict[Manager, Owned]
+    managers: dict[Manager, VersionedSet]
 
 
 def apply(
@@ -154,31 +155,31 @@ def apply(
         managers = before_first_apply(live, kind, now)
     last = managers.get(who)
     merged = typed.merge(live, config, kind.schema)
-    fields = kind.owned(typed.fields_of(config, kind.schema))
-    current = {**managers, who: Owned(fields, kind.version, last.time if last else None)}
-    # Who still applies all that it did leaves nothing behind that nobody owns.
+    fields = kind.owned(typed.to_field_set(config, kind.schema))
+    current = {**managers, who: VersionedSet(fields, kind.version, last.time if last else None)}
+    # Nothing can be pruned if the manager still applies all of its fields.
     if last is not None and last.fields - fields:
-        merged = _pruned(merged, current, last.fields, kind.schema)
-    left = _settled(live, merged, current, who=who, kind=kind, force=force)
+        merged = _prune(merged, current, last.fields, kind.schema)
+    left = _resolve_conflicts(live, merged, current, who=who, kind=kind, force=force)
     if who in left:
         changed = not same(live, merged)
         own = left[who].fields - _UNOWNED
         left[who] = replace(left[who], fields=own, time=now if changed else left[who].time)
         if not own:
             del left[who]
-    return Applied(typed.settled(merged, live), left)
+    return Applied(typed.without_removed_fields(merged, live), left)
 
 
-def before_first_apply(live: Json, kind: Kind, now: str) -> dict[Manager, Owned]:
-    """Return the manager that owns what an object had before anybody applied to it."""
+def before_first_apply(live: Json, kind: Kind, now: str) -> dict[Manager, VersionedSet]:
+    """Return the manager that owns the fields from before the first apply."""
     who = updater(BEFORE_FIRST_APPLY, kind.version, kind.subresource)
     return update({}, live, {}, who=who, kind=kind, now=now)
 
 
 def update(
     live: Json, new: Json, managers: Managers, *, who: Manager, kind: Kind, now: str
-) -> dict[Manager, Owned]:
-    """Return the managers after a write that was no apply: whoever changed a field owns it."""
+) -> dict[Manager, VersionedSet]:
+    """Return the managers after an update: the updater owns every field that it changed."""
     compared = typed.compare(live, new, kind.schema)
     taken = compared.added | compared.modified
     left = {
@@ -190,16 +191,16 @@ def update(
     if who in managers:
         before = managers[who]
         kept = before.fields - compared.removed
-        left[who] = Owned(kept | mine, kind.version, now if mine else before.time)
+        left[who] = VersionedSet(kept | mine, kind.version, now if mine else before.time)
     elif mine:
-        left[who] = Owned(mine, kind.version, now)
-    return capped({each: owned for each, owned in left.items() if owned.fields})
+        left[who] = VersionedSet(mine, kind.version, now)
+    return cap_updaters({each: owned for each, owned in left.items() if owned.fields})
 
 
-def _settled(
+def _resolve_conflicts(
     live: Json, merged: Json, managers: Managers, *, who: Manager, kind: Kind, force: bool
-) -> dict[Manager, Owned]:
-    """Return the managers once the change is theirs to bear; raise Conflicts if somebody minds."""
+) -> dict[Manager, VersionedSet]:
+    """Return the managers after the apply took the changed fields over; raise Conflicts unless forced."""
     compared = typed.compare(live, merged, kind.schema)
     taken = compared.added | compared.modified
     found = {
@@ -217,17 +218,17 @@ def _settled(
     return {each: owned for each, owned in left.items() if owned.fields}
 
 
-def _pruned(merged: Json, managers: Managers, last: FieldSet, schema: Schema) -> Json:
-    """Return the object without what the manager applied last time, does not now, and nobody else owns."""
-    before = typed.with_parents(last, schema)
-    everything = typed.with_parents(typed.fields_of(merged, schema), schema)
+def _prune(merged: Json, managers: Managers, last: FieldSet, schema: Schema) -> Json:
+    """Return the object without fields that the manager applied before but not now, and that no other manager owns."""
+    before = typed.with_named_members(last, schema)
+    everything = typed.with_named_members(typed.to_field_set(merged, schema), schema)
     bare = _all_fields(typed.remove(merged, before, schema), schema)
     owned = reduce(or_, (each.fields for each in managers.values()), fieldpath.EMPTY)
-    kept = bare | typed.with_parents(owned, schema)
+    kept = bare | typed.with_named_members(owned, schema)
     rest = _all_fields(typed.remove(merged, everything - kept, schema), schema)
     pruned: Json = typed.remove(merged, (everything - rest) & before, schema)
     return pruned
 
 
 def _all_fields(value: Any, schema: Schema) -> FieldSet:
-    return typed.with_parents(typed.fields_of(value, schema), schema)
+    return typed.with_named_members(typed.to_field_set(value, schema), schema)

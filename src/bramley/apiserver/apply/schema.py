@@ -1,7 +1,7 @@
-"""How the parts of a kind are owned: as one, by field, by key, or by value. Made from the data of built-in kinds or a CRD's schema.
+"""Schemas for field ownership, from the data of built-in kinds or from a CRD's schema.
 
-A list without a type, and a map or struct that says so, is owned as one. What no schema describes is owned field by field, its
-lists as one.
+Maps and structs are owned by field and lists by item, unless they are atomic; lists without a list type are atomic. Parts
+without a schema are owned by field, with atomic lists.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from bramley.apiserver.fields import structs
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A text, number or boolean; `type` is what it must be, empty for any of them."""
+    """A string, number or boolean; an empty `type` allows any of them."""
 
     type: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Atomic:
-    """A list or map that belongs to one owner; `inner` describes it for the check of an applied configuration."""
+    """A list or map that has one owner as a whole; `inner` is its schema for validation."""
 
     inner: Callable[[], Schema]
 
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """Fields with names: those that are declared, and those of `item`, if any may be there."""
+    """A struct or map: the declared fields, and the schema of all others, if they are allowed."""
 
     fields: Mapping[str, Callable[[], Schema]] = field(default_factory=dict)
     item: Callable[[], Schema] | None = None
 
     def below(self, key: str) -> Schema | None:
-        """Return the schema of a key's value, or None if there may be none."""
+        """Return the schema of a key's value, or None if the key is not allowed."""
         found = self.fields.get(key, self.item)
         return None if found is None else found()
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """A list of items that are known by keys, or, without keys, by their values; `is_plain` when they are only counted."""
+class ListSchema:
+    """A list whose items are identified by keys or, without keys, by value; `is_plain` if by position only."""
 
     item: Callable[[], Schema]
     keys: tuple[str, ...] = ()
@@ -55,10 +55,10 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Deduced:
-    """Whatever is there: maps by their fields, lists as one."""
+    """A part without a schema: maps are owned by field, lists as a whole."""
 
 
-Schema = Scalar | Atomic | Map | Listed | Deduced
+Schema = Scalar | Atomic | Map | ListSchema | Deduced
 
 ANY = Deduced()
 _TEXT = Scalar("string")
@@ -107,8 +107,8 @@ def _of_list(declared: structs.Field, item: str) -> Schema:
         keys = (declared.merge_key,) if declared.merge_key else ()
         kind = "map" if keys else "set"
     if kind == "map":
-        return Listed(lambda: _of_type(item), keys, _defaults(item, keys))
-    listed = Listed(lambda: _of_type(item), is_plain=kind != "set")
+        return ListSchema(lambda: _of_type(item), keys, _defaults(item, keys))
+    listed = ListSchema(lambda: _of_type(item), is_plain=kind != "set")
     return listed if kind == "set" else Atomic(lambda: listed)
 
 
@@ -124,13 +124,13 @@ def _of_type(plain: str) -> Schema:
     if plain.startswith("{}"):
         return Map(item=lambda: _of_type(plain[2:]))
     if plain.startswith(("[]", "<[]")):
-        listed = Listed(lambda: _of_type(plain.removeprefix("<")[2:]), is_plain=True)
+        listed = ListSchema(lambda: _of_type(plain.removeprefix("<")[2:]), is_plain=True)
         return Atomic(lambda: listed)
     return of_struct(plain) if structs.is_struct(plain) else ANY
 
 
 def of_crd(schema: Mapping[str, Any]) -> Schema:
-    """Return the schema of a custom kind's whole objects."""
+    """Return the schema of a custom resource."""
     found = of_open_api(schema)
     known = {
         "apiVersion": lambda: _TEXT,
@@ -143,7 +143,7 @@ def of_crd(schema: Mapping[str, Any]) -> Schema:
 
 
 def of_open_api(schema: Mapping[str, Any]) -> Schema:
-    """Return the schema that a part of a structural schema stands for."""
+    """Return the schema of a part of a structural schema."""
     kind = schema.get("type")
     if schema.get("x-kubernetes-int-or-string"):
         return Scalar()
@@ -185,6 +185,6 @@ def _of_array(schema: Mapping[str, Any]) -> Schema:
         keys = tuple(schema.get("x-kubernetes-list-map-keys") or ())
         given = items.get("properties") or {}
         defaults = {key: given[key]["default"] for key in keys if "default" in given.get(key, {})}
-        return Listed(item, keys, defaults)
-    listed = Listed(item, is_plain=kind != "set")
+        return ListSchema(item, keys, defaults)
+    listed = ListSchema(item, is_plain=kind != "set")
     return listed if kind == "set" else Atomic(lambda: listed)

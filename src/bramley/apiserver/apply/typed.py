@@ -1,6 +1,6 @@
-"""Objects beside their schema: which fields they have, what changed between two, one merged into another, fields taken out.
+"""Operations on objects with a schema: validate, list fields, compare, merge, and remove fields.
 
-Values are never changed; what is untouched is shared.
+Values are never modified; results share their unchanged parts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bramley.apiserver.apply.schema import (
     ANY,
     Atomic,
     Deduced,
-    Listed,
+    ListSchema,
     Map,
     Scalar,
     Schema,
@@ -27,7 +27,7 @@ _GO_TYPES: dict[type, str] = {dict: "map[string]interface {}", list: "[]interfac
 
 
 def validation_error(config: Any, schema: Schema) -> str | None:
-    """Return all that is wrong with a configuration, or None."""
+    """Return all violations of the schema by a configuration, or None."""
     found = list(_errors(config, schema, ""))
     if len(found) > 1:
         return "\n".join(["errors:", *(f"  {each}" for each in found)])
@@ -61,7 +61,7 @@ def _scalar_error(value: Any, expected: str) -> str | None:
 
 
 def _source(value: Any) -> str:
-    """Return a value as Go source writes it."""
+    """Return a value in Go's `%#v` format."""
     return f"{_GO_TYPES.get(type(value), '')}{go_values.printed(value)}"
 
 
@@ -73,12 +73,12 @@ def _map_errors(value: Any, schema: Map, path: str) -> Iterator[str]:
         below = schema.below(key)
         if below is None:
             yield f"{path}.{key}: field not declared in schema"
-            # A real server stops at the first field that it does not know.
+            # Kubernetes stops at the first unknown field.
             return
         yield from _errors(each, below, f"{path}.{key}")
 
 
-def _list_errors(value: Any, schema: Listed, path: str) -> Iterator[str]:
+def _list_errors(value: Any, schema: ListSchema, path: str) -> Iterator[str]:
     if not isinstance(value, list):
         yield f"{path}: expected list, got &{{{go_values.printed(value)}}}"
         return
@@ -88,10 +88,10 @@ def _list_errors(value: Any, schema: Listed, path: str) -> Iterator[str]:
         if not schema.is_plain:
             try:
                 element = element_of(item, schema)
-            except NoItem as wrong:
+            except InvalidItem as wrong:
                 yield f"{path}: element {index}: {wrong}"
                 return
-            shown = fieldpath.shown_element(element)
+            shown = fieldpath.format_element(element)
             if element in seen:
                 yield f"{path}: duplicate entries for key {shown}"
             seen.add(element)
@@ -102,31 +102,31 @@ _ABSENT: Any = object()
 _ANY_MAP = Map(item=lambda: ANY)
 
 
-class NoItem(ValueError):
-    """An item of a list that cannot be told from the others."""
+class InvalidItem(ValueError):
+    """The item cannot be identified in its list."""
 
 
-def _parts(schema: Schema, value: Any) -> Map | Listed | None:
-    """Return how a value is owned in parts, or None if it is owned as one."""
+def _parts(schema: Schema, value: Any) -> Map | ListSchema | None:
+    """Return the schema by whose parts the value is owned, or None if it has one owner as a whole."""
     if isinstance(schema, Deduced):
         schema = _ANY_MAP if isinstance(value, dict) else Scalar()
     if isinstance(schema, Map) and isinstance(value, dict):
         return schema
-    return schema if isinstance(schema, Listed) and isinstance(value, list) else None
+    return schema if isinstance(schema, ListSchema) and isinstance(value, list) else None
 
 
-def element_of(item: Any, listed: Listed) -> Element:
-    """Return the path element of a list's item; raise NoItem."""
-    if not listed.keys:
+def element_of(item: Any, schema_of_list: ListSchema) -> Element:
+    """Return the path element of a list item; raise InvalidItem."""
+    if not schema_of_list.keys:
         return fieldpath.by_value(_member(item))
     if not isinstance(item, dict):
         kind = "a null element" if item is None else "non-map elements"
-        raise NoItem(f"associative list with keys may not have {kind}")
-    given = {key: item[key] for key in listed.keys if key in item}
-    keys = {**listed.defaults, **given}
+        raise InvalidItem(f"associative list with keys may not have {kind}")
+    given = {key: item[key] for key in schema_of_list.keys if key in item}
+    keys = {**schema_of_list.defaults, **given}
     if not keys:
-        names = " ".join(f'"{key}"' for key in listed.keys)
-        raise NoItem(
+        names = " ".join(f'"{key}"' for key in schema_of_list.keys)
+        raise InvalidItem(
             f"associative list with keys has an element that omits all key fields [{names}] (and doesn't have default values for any key fields)"
         )
     return fieldpath.by_keys(keys)
@@ -139,29 +139,29 @@ def _member(item: Any) -> Any:
         type(None): "associative list without keys has an element that's an explicit null",
     }.get(type(item))
     if wrong:
-        raise NoItem(wrong)
+        raise InvalidItem(wrong)
     return item
 
 
-def _known_element(item: Any, listed: Listed) -> Element:
+def _known_element(item: Any, schema_of_list: ListSchema) -> Element:
     try:
-        return element_of(item, listed)
-    except NoItem:
+        return element_of(item, schema_of_list)
+    except InvalidItem:
         return ""
 
 
-def _grouped(value: list[Any], listed: Listed) -> dict[Element, list[Any]]:
-    """Return a list's items by their elements; items of one element are repetitions, which only live objects may have."""
+def _items_by_element(value: list[Any], schema_of_list: ListSchema) -> dict[Element, list[Any]]:
+    """Return the items of a list by their elements; only live objects may have several items of one element."""
     found: dict[Element, list[Any]] = {}
     for item in value:
-        if element := _known_element(item, listed):
+        if element := _known_element(item, schema_of_list):
             found.setdefault(element, []).append(item)
     return found
 
 
-def fields_of(value: Any, schema: Schema) -> FieldSet:
-    """Return the fields that an applied configuration speaks of."""
-    return fieldpath.of(list(_fields(value, schema, ())))
+def to_field_set(value: Any, schema: Schema) -> FieldSet:
+    """Return the fields that a configuration sets."""
+    return fieldpath.from_paths(list(_fields(value, schema, ())))
 
 
 def _fields(value: Any, schema: Schema, path: Path) -> Iterator[Path]:
@@ -172,9 +172,9 @@ def _fields(value: Any, schema: Schema, path: Path) -> Iterator[Path]:
             yield from _fields(each, parts.below(key) or ANY, here)
             if each is None or each == {} or key not in parts.fields:
                 yield here
-    elif isinstance(parts, Listed):
-        for element, items in _grouped(value, parts).items():
-            # Repetitions are owned as one.
+    elif isinstance(parts, ListSchema):
+        for element, items in _items_by_element(value, parts).items():
+            # Duplicate items have one owner.
             if len(items) == 1:
                 yield from _fields(items[0], parts.item(), (*path, element))
             yield (*path, element)
@@ -184,7 +184,7 @@ def _fields(value: Any, schema: Schema, path: Path) -> Iterator[Path]:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What differs between two objects."""
+    """The differences between two objects."""
 
     added: FieldSet = fieldpath.EMPTY
     modified: FieldSet = fieldpath.EMPTY
@@ -207,11 +207,13 @@ class _Found:
 
 
 def compare(old: Any, new: Any, schema: Schema) -> Comparison:
-    """Return what was added, changed and removed."""
+    """Return the added, modified and removed fields."""
     found = _Found()
     _compare(old, new, schema, path=(), found=found)
     return Comparison(
-        fieldpath.of(found.added), fieldpath.of(found.modified), fieldpath.of(found.removed)
+        fieldpath.from_paths(found.added),
+        fieldpath.from_paths(found.modified),
+        fieldpath.from_paths(found.removed),
     )
 
 
@@ -242,16 +244,16 @@ def _compare_maps(old: Any, new: Any, parts: Map, *, path: Path, found: _Found) 
         _compare(*pair, parts.below(key) or ANY, path=here, found=found)
 
 
-def _compare_lists(old: Any, new: Any, parts: Listed, *, path: Path, found: _Found) -> None:
-    before = _grouped(old, parts) if isinstance(old, list) else {}
-    after = _grouped(new, parts) if isinstance(new, list) else {}
+def _compare_lists(old: Any, new: Any, parts: ListSchema, *, path: Path, found: _Found) -> None:
+    before = _items_by_element(old, parts) if isinstance(old, list) else {}
+    after = _items_by_element(new, parts) if isinstance(new, list) else {}
     for element in before | after:
         here = (*path, element)
         was, now = before.get(element, []), after.get(element, [])
         if len(was) > 1 and len(now) > 1:
             found.leaf(was, now, here)
             continue
-        # A repetition that ends or begins counts as such, and its single self as new or gone.
+        # Duplicates that begin or end count as added or removed, and so does the single item that replaces them.
         one, other = (_ABSENT if len(each) != 1 else each[0] for each in (was, now))
         if one is not _ABSENT or other is not _ABSENT:
             _compare(one, other, parts.item(), path=here, found=found)
@@ -266,7 +268,7 @@ def _is_empty(value: Any) -> bool:
 
 
 def merge(live: Any, config: Any, schema: Schema) -> Any:
-    """Return the live value with an applied configuration merged in."""
+    """Return the live value with the configuration merged in."""
     parts = _parts(schema, config)
     if config is None and isinstance(live, (dict, list)) and _parts(schema, live) is not None:
         return live
@@ -276,15 +278,15 @@ def merge(live: Any, config: Any, schema: Schema) -> Any:
             known = key in live
             merged[key] = merge(live[key], each, parts.below(key) or ANY) if known else each
         return merged
-    if isinstance(parts, Listed) and isinstance(live, list):
+    if isinstance(parts, ListSchema) and isinstance(live, list):
         return _merge_lists(live, config, parts)
     return config
 
 
-def _merge_lists(live: list[Any], config: list[Any], parts: Listed) -> list[Any]:
-    """Return both lists as one: shared items in the configuration's order, others where they stood."""
-    mine = _grouped(live, parts)
-    theirs = {element: items[0] for element, items in _grouped(config, parts).items()}
+def _merge_lists(live: list[Any], config: list[Any], parts: ListSchema) -> list[Any]:
+    """Return the merged list: shared items in the configuration's order, others at their old positions."""
+    mine = _items_by_element(live, parts)
+    theirs = {element: items[0] for element, items in _items_by_element(config, parts).items()}
     left = [(_known_element(item, parts), item) for item in live]
     waiting = [element for element in theirs if element in mine]
     result: list[Any] = []
@@ -308,44 +310,44 @@ def _merge_lists(live: list[Any], config: list[Any], parts: Listed) -> list[Any]
 
 
 def remove(value: Any, gone: FieldSet, schema: Schema) -> Any:
-    """Return a value without the fields of a set; a field that is left empty by that is null, an item goes."""
+    """Return a value without the fields of a set; a field that becomes empty is set to null, an item is removed."""
     parts = _parts(schema, value)
     if not gone or parts is None:
         return value
     if isinstance(parts, Map):
         named = {key: fieldpath.by_name(key) for key in value}
         return {
-            key: _less(each, gone.below(named[key]), parts.below(key) or ANY)
+            key: _removed(each, gone.below(named[key]), parts.below(key) or ANY)
             for key, each in value.items()
             if named[key] not in gone.members
         }
-    listed = [(item, _known_element(item, parts)) for item in value]
+    schema_of_list = [(item, _known_element(item, parts)) for item in value]
     left = [
-        _less(item, gone.below(element), parts.item())
-        for item, element in listed
+        _removed(item, gone.below(element), parts.item())
+        for item, element in schema_of_list
         if element not in gone.members
     ]
     return [each for each in left if each is not None]
 
 
-def _less(value: Any, gone: FieldSet, schema: Schema) -> Any:
+def _removed(value: Any, gone: FieldSet, schema: Schema) -> Any:
     left = remove(value, gone, schema)
     return None if left in ({}, []) and left is not value else left
 
 
-def settled(new: Any, old: Any) -> Any:
-    """Return a value without the nulls that stand where fields were taken out."""
+def without_removed_fields(new: Any, old: Any) -> Any:
+    """Return a value without the nulls that `remove` left behind."""
     if not isinstance(new, dict) or not isinstance(old, dict):
         return new
     return {
-        key: settled(each, old.get(key))
+        key: without_removed_fields(each, old.get(key))
         for key, each in new.items()
         if each is not None or not isinstance(old.get(key), (dict, list))
     }
 
 
-def with_parents(fields: FieldSet, schema: Schema) -> FieldSet:
-    """Return the set with the declared fields that have something below them as members too."""
+def with_named_members(fields: FieldSet, schema: Schema) -> FieldSet:
+    """Return the set with all declared fields that have a subset added as members."""
     if isinstance(schema, Atomic):
         schema = schema.inner()
     declared = schema.fields if isinstance(schema, Map) else {}
@@ -353,7 +355,7 @@ def with_parents(fields: FieldSet, schema: Schema) -> FieldSet:
         element for element in fields.children if element[2:] in declared and element[0] == "f"
     }
     children = {
-        element: with_parents(below, _schema_below(schema, element))
+        element: with_named_members(below, _schema_below(schema, element))
         for element, below in fields.children.items()
     }
     return FieldSet(fields.members | extra, children)
@@ -362,4 +364,4 @@ def with_parents(fields: FieldSet, schema: Schema) -> FieldSet:
 def _schema_below(schema: Schema, element: Element) -> Schema:
     if isinstance(schema, Map) and element[0] == "f":
         return schema.below(element[2:]) or ANY
-    return schema.item() if isinstance(schema, Listed) else ANY
+    return schema.item() if isinstance(schema, ListSchema) else ANY

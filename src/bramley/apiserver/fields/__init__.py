@@ -1,1 +1,1 @@
-"""The fields of the built-in kinds as data: their numbers on the wire, their types, and how patches merge them."""
+"""The fields of the built-in kinds as data: protobuf numbers, types, and patch strategies."""

@@ -1,7 +1,7 @@
-"""The structs of the built-in kinds, read from data that `tools/go_fields.py` cuts out of the Go types.
+"""The structs of the built-in kinds, from data that `tools/go_fields.py` extracts from the Go types.
 
-A type is a text: `string`, `*int64` (a pointer), `[]x` (a list), `{}x` (a map), `<[]string` (a list in a message of its own), a
-leaf such as `time`, or the name of a struct such as `core/v1.Pod`. Nothing is read before the first question.
+A type is a string: `string`, `*int64` (a pointer), `[]x` (a list), `{}x` (a map), `<[]string` (a list in its own message), a
+special type such as `time`, or the name of a struct such as `core/v1.Pod`. The data is loaded on first use.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class Field:
 
     @property
     def plain(self) -> str:
-        """Return the type without the mark of a pointer."""
+        """Return the type without the pointer prefix."""
         return self.type.removeprefix("*")
 
 
 @dataclass(frozen=True, slots=True)
 class Struct:
-    """The fields of one struct: `own` as Go declares them, `named` as JSON shows them."""
+    """The fields of one struct: `own` as Go declares them, `named` as in JSON, with inlined structs resolved."""
 
     name: str
     own: tuple[Field, ...]
@@ -68,7 +68,7 @@ def of_kind(api_version: str, kind: str) -> str | None:
 
 
 def is_struct(type_name: str) -> bool:
-    """Return whether a type is a struct of which the fields are known."""
+    """Return whether a type is a known struct."""
     return type_name in _data()
 
 
@@ -107,5 +107,5 @@ def _field(key: str, text: str) -> Field:
 
 
 def _strategy(text: str) -> str:
-    # Retaining keys matters to whoever makes a patch; the patch itself then says which ones.
+    # `retainKeys` matters only for creating patches; a patch itself names the keys to retain.
     return next((each for each in text.split(",") if each != "retainKeys"), "")

@@ -1,1 +1,1 @@
-"""Bodies in Kubernetes' protobuf form, read into the JSON values that the rest of the server works on."""
+"""Decoding of Kubernetes' protobuf bodies to JSON values."""

@@ -1,7 +1,7 @@
-"""Messages of the built-in kinds, read into the JSON that Go would print for the same struct.
+"""Messages of the built-in kinds and their envelope, decoded to the JSON that Go prints for the same struct.
 
-What a struct always shows is there even if the bytes leave it out; what it leaves out when empty is not there. Unknown numbers
-are passed over. Depth is bounded; the size is that of the body.
+Required fields are present even if the bytes omit them; fields with `omitempty` are absent if they are empty. Unknown field
+numbers are skipped. The depth is bounded.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAGIC = b"k8s\0"
 
 
 class Envelope(NamedTuple):
-    """What a body says that it is, and the message of that kind."""
+    """The kind in a body's envelope, and the message of that kind."""
 
     api_version: str
     kind: str
@@ -27,7 +27,7 @@ class Envelope(NamedTuple):
 
 
 def open_envelope(data: bytes) -> Envelope:
-    """Return what a body holds; raise Malformed."""
+    """Return the envelope of a body; raise Malformed."""
     if not data:
         raise wire.Malformed("empty data")
     if not data.startswith(MAGIC):
@@ -56,7 +56,7 @@ def _identity(entry: wire.Entry) -> tuple[str, str]:
 
 
 Json = dict[str, Any]
-# Reads one value of a type; the text names the field in refusals, the number is how deep it stands.
+# Decodes one value of a type; the string is the field name for error messages, the number is the depth.
 Reader = Callable[[wire.Entry, str, int], Any]
 
 DEPTH_LIMIT = 100
@@ -75,7 +75,7 @@ _VARIANTS = MappingProxyType(
 
 
 class _Part(NamedTuple):
-    """How one field of a message is read and shown."""
+    """How one field of a message is decoded."""
 
     field: structs.Field
     read: Reader
@@ -83,7 +83,7 @@ class _Part(NamedTuple):
 
 
 def read(data: memoryview, struct_name: str, depth: int = 0) -> Json:
-    """Return a message as the JSON of its struct; raise Malformed."""
+    """Return the JSON of a message; raise Malformed."""
     if depth > DEPTH_LIMIT:
         raise wire.Malformed("exceeded max depth")
     struct = structs.struct(struct_name)
@@ -106,7 +106,7 @@ def _parts(struct_name: str) -> dict[int, _Part]:
 
 
 def _item(plain: str) -> str:
-    """Return the type of one entry of a field: of a list's item, else of the whole."""
+    """Return the type of one entry of a field: the item type of a list, else the type itself."""
     return plain.removeprefix("[]")
 
 
@@ -117,7 +117,7 @@ def _take(found: Json, part: _Part, entry: wire.Entry, depth: int) -> None:
     elif field.plain.startswith("[]"):
         found.setdefault(field.name, []).extend(_items(part, entry, depth))
     elif isinstance(value := part.read(entry, field.name, depth), dict):
-        # Parts of one message or map may come in several entries.
+        # The parts of one message or map may be in several entries.
         found.setdefault(field.name, {}).update(value)
     else:
         found[field.name] = value
@@ -135,7 +135,7 @@ def _items(part: _Part, entry: wire.Entry, depth: int) -> list[Any]:
 
 
 def _shown(found: Json, struct: structs.Struct) -> Json:
-    """Return what Go prints of a struct: required scalars always, the others unless they are empty."""
+    """Return the JSON that Go prints for a struct: required scalars always, others unless they are empty."""
     shown: Json = {}
     for name, field in struct.named.items():
         value = found.get(name)
@@ -149,13 +149,13 @@ def _shown(found: Json, struct: structs.Struct) -> Json:
 
 @cache
 def reader(type_name: str) -> Reader:
-    """Return what reads values of a type."""
+    """Return the reader for values of a type."""
     plain = type_name.removeprefix("*")
     if plain in _SCALARS:
         return _SCALARS[plain]
-    if plain in well_known_types.LEAVES:
-        leaf = well_known_types.LEAVES[plain]
-        return lambda entry, name, _depth: leaf(entry.as_bytes(name))
+    if plain in well_known_types.WELL_KNOWN_TYPES:
+        decode = well_known_types.WELL_KNOWN_TYPES[plain]
+        return lambda entry, name, _depth: decode(entry.as_bytes(name))
     if plain in _VARIANTS:
         return _variant(_VARIANTS[plain])
     if plain.startswith("{}"):
@@ -196,7 +196,7 @@ def _boxed(item: str) -> Reader:
 
 
 def _variant(types: dict[int, str]) -> Reader:
-    """Return the reader of a value that is one of two things: the second if it is there, else the first."""
+    """Return the reader for a value with two forms: the second if present, else the first."""
 
     def read_one(entry: wire.Entry, name: str, depth: int) -> Any:
         found: dict[int, Any] = {}

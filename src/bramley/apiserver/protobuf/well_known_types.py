@@ -1,4 +1,4 @@
-"""The types that have a message on the wire but are no object in JSON: times, quantities, raw JSON and their like."""
+"""Types that are messages on the wire but not objects in JSON: times, quantities, durations, raw JSON."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS = ((3_600_000_000_000, "h"), (60_000_000_000, "m"))
 _SMALL = ((1_000_000, "ms"), (1_000, "µs"), (1, "ns"))
 
-Leaf = Callable[[memoryview], Any]
+Decoder = Callable[[memoryview], Any]
 
 
 def text(data: memoryview) -> str:
-    """Return a text; what is no UTF-8 is marked, as JSON written by Go does."""
+    """Return a string; invalid UTF-8 is replaced, as Go's JSON encoder does it."""
     return bytes(data).decode(errors="replace")
 
 
 def double(data: memoryview) -> float:
-    """Return a number of eight bytes."""
+    """Return a double."""
     found: float = struct.unpack("<d", data)[0]
     return found
 
@@ -44,8 +44,8 @@ def _string(found: dict[int, wire.Entry], number: int) -> str:
     return "" if entry is None else text(entry.as_bytes(str(number)))
 
 
-def _moment(data: memoryview) -> datetime | None:
-    """Return a time, or None for the zero one that stands for no time at all."""
+def _timestamp(data: memoryview) -> datetime | None:
+    """Return a time, or None for the zero time."""
     found = _numbered(data, "Timestamp")
     seconds, nanos = _integer(found, 1), _integer(found, 2, 32)
     if not seconds and not nanos:
@@ -57,13 +57,13 @@ def _moment(data: memoryview) -> datetime | None:
 
 
 def _time(data: memoryview) -> str | None:
-    moment = _moment(data)
-    return None if moment is None else moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    timestamp = _timestamp(data)
+    return None if timestamp is None else timestamp.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _micro_time(data: memoryview) -> str | None:
-    moment = _moment(data)
-    return None if moment is None else moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    timestamp = _timestamp(data)
+    return None if timestamp is None else timestamp.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def _quantity(data: memoryview) -> str:
@@ -90,7 +90,7 @@ def _duration(data: memoryview) -> str:
 
 
 def duration_text(nanoseconds: int) -> str:
-    """Return a duration as Go writes it, such as `1m30s`."""
+    """Return a duration in Go's format, such as `1m30s`."""
     if not nanoseconds:
         return "0s"
     sign, rest = ("-" if nanoseconds < 0 else ""), abs(nanoseconds)
@@ -111,7 +111,7 @@ def _decimal(value: int, size: int) -> str:
     return f"{whole}.{digits}" if digits else str(whole)
 
 
-LEAVES: MappingProxyType[str, Leaf] = MappingProxyType(
+WELL_KNOWN_TYPES: MappingProxyType[str, Decoder] = MappingProxyType(
     {
         "time": _time,
         "microtime": _micro_time,

@@ -1,4 +1,4 @@
-"""The wire format of protobuf: numbered fields in a row of bytes. Nothing here knows a message or a kind."""
+"""The protobuf wire format: numbered fields, independent of messages and kinds."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ _MASK = 2**64 - 1
 
 
 class Malformed(ValueError):
-    """Bytes that are no message, in the words of Go's decoder."""
+    """The bytes are not a valid message; the error is that of Go's decoder."""
 
 
 class Entry(NamedTuple):
-    """One field as it stands in the bytes: a number for varints, else the bytes themselves."""
+    """One encoded field: an integer for varints, else the bytes."""
 
     number: int
     wire_type: int
     value: int | memoryview
 
     def as_bytes(self, name: str) -> memoryview:
-        """Return what a field of the type bytes, text or message holds; raise for another wire type."""
+        """Return the bytes of a length-delimited field; raise Malformed for another wire type."""
         if isinstance(self.value, int) or self.wire_type != BYTES:
             raise self.mismatch(name)
         return self.value
 
     def as_number(self, name: str) -> int:
-        """Return what a field of an integer type holds; raise for another wire type."""
+        """Return the integer of a varint field; raise Malformed for another wire type."""
         if not isinstance(self.value, int):
             raise self.mismatch(name)
         return self.value
 
     def mismatch(self, name: str) -> Malformed:
-        """Refuse a field of another wire type than it must have."""
+        """Return the error for a field of the wrong wire type."""
         shown = "ObjectMeta" if name == "metadata" else name[:1].upper() + name[1:]
         return Malformed(f"proto: wrong wireType = {self.wire_type} for field {shown}")
 
@@ -61,7 +61,7 @@ def _value(data: memoryview, at: int, wire_type: int) -> tuple[int | memoryview,
         return _cut(data, at, length)
     if wire_type in _WIDTHS:
         return _cut(data, at, _WIDTHS[wire_type])
-    # Groups were given up long ago; no message of Kubernetes has one.
+    # Groups are deprecated; no message of Kubernetes has one.
     raise Malformed(f"proto: illegal wireType {wire_type}")
 
 
@@ -74,7 +74,7 @@ def _cut(data: memoryview, at: int, length: int) -> tuple[memoryview, int]:
 
 
 def varint(data: memoryview, at: int) -> tuple[int, int]:
-    """Return a number and where it ends."""
+    """Return a varint and the index after it."""
     result = shift = 0
     for index in range(at, min(at + 10, len(data))):
         byte = data[index]

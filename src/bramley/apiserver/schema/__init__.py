@@ -1,1 +1,1 @@
-"""The schemas of custom resources: compiled once into closures that default, prune and validate."""
+"""Structural schemas of custom resources: compiled once into closures that default, prune and validate."""

@@ -1,8 +1,7 @@
-"""CEL expressions: compiled once, refused when they name what does not exist, run with Kubernetes' functions.
+"""CEL expressions: compiled once, checked for unknown names, and evaluated with Kubernetes' functions.
 
-The library that evaluates CEL is heavy, so it is imported with the first expression and never before. It parses but does
-not check types; unknown functions, variables and fields of `self` are found here, so that they fail when the definition is
-written and not with every object.
+The CEL library is loaded with the first expression. It does not check types; unknown functions, variables and fields of
+`self` are found here, so that an invalid expression is rejected with its definition and not with every object.
 """
 
 from __future__ import annotations
@@ -23,7 +22,10 @@ _PACKAGE = "cel"
 
 @cache
 def load_cel() -> ModuleType:
-    """Return the extension module, loaded with the first call."""
+    """Load the extension module of the CEL library, without its package.
+
+    The package also imports a terminal toolkit, which takes 300 ms and 30 MB instead of 10 ms and 3 MB.
+    """
     package = importlib.util.find_spec(_PACKAGE)
     places = package.submodule_search_locations if package else None
     for place in places or ():
@@ -118,17 +120,17 @@ _RESERVED = frozenset(
 _META = frozenset({"name", "generateName"})
 
 
-# The library tells `sets.contains` as a variable `sets` and a function `contains`.
+# The library reports `sets.contains` as a variable `sets` and a function `contains`.
 _NAMESPACES = frozenset({"optional", *(name.split(".")[0] for name in FUNCTIONS if "." in name)})
 _ADDED = frozenset(name.rpartition(".")[2] for name in FUNCTIONS)
 
 
-# The evaluator recurses on the machine's stack: a chain of tens of thousands of operators would end the process.
+# The evaluator recurses on the native stack: a chain of tens of thousands of operators would crash the process.
 MAX_LENGTH = 5_000
 
 
 class BadExpression(ValueError):
-    """The expression cannot be compiled; the message says where and why."""
+    """The expression cannot be compiled; the message has the position and the reason."""
 
 
 class EvaluationFailed(Exception):
@@ -162,7 +164,7 @@ class Expression:
         _reject_unknown_names(source, references)
 
     def evaluate(self, variables: Mapping[str, Any]) -> Any:
-        """Return the value of the expression, or raise with the reason why there is none."""
+        """Return the value of the expression; raise EvaluationFailed."""
         try:
             return self._program.execute(load_cel().Context(dict(variables), dict(self._functions)))
         except (LookupError, ArithmeticError, TypeError, ValueError, RuntimeError) as error:
@@ -170,7 +172,7 @@ class Expression:
 
 
 def reject_unknown_fields(source: str, schema: Schema, *, root: bool) -> None:
-    """Raise when the expression reads a field of `self` that the schema does not have."""
+    """Raise BadExpression if the expression reads a field of `self` that the schema does not have."""
     for match in _PATH.finditer(_blanked(source)):
         names = list(_NAME.finditer(source, match.start(2), match.end(2)))
         if match.group(3):
@@ -179,7 +181,7 @@ def reject_unknown_fields(source: str, schema: Schema, *, root: bool) -> None:
 
 
 def escaped(name: str) -> str | None:
-    """Return how an expression must spell a field's name; None when it cannot name the field at all."""
+    """Return a field name escaped for use in expressions, or None if expressions cannot name the field."""
     if name in _RESERVED:
         return f"__{name}__"
     if not re.fullmatch(r"[A-Za-z_.\-/][A-Za-z0-9_.\-/]*", name):
@@ -231,7 +233,7 @@ def _reject_unknown_names(source: str, references: Mapping[str, list[str]]) -> N
     wrong = [name for name in references["variables"] if name not in known]
     wrong += [name for name in functions if name not in _STANDARD and name not in _ADDED]
     for name in wrong:
-        # A call is pointed at by its parenthesis.
+        # The column of a call is that of its parenthesis.
         where = re.search(
             rf"(?<!\w)(?={re.escape(name)}(?!\w))(?:{re.escape(name)}(?=\())?", _blanked(source)
         )
@@ -256,7 +258,7 @@ def _at(source: str, index: int, message: str) -> str:
 
 
 def _blanked(source: str) -> str:
-    # Texts may hold anything; their places are kept so that columns stay true.
+    # String literals may contain anything; they keep their length, so that columns stay correct.
     return _STRING_LITERAL.sub(lambda match: "_" * len(match.group()), source)
 
 

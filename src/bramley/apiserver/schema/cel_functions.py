@@ -1,6 +1,6 @@
-"""Functions that Kubernetes adds to CEL: texts, lists, sets and regular expressions.
+"""Functions that Kubernetes adds to CEL: for strings, lists, sets and regular expressions.
 
-Quantities, URLs and IP addresses are not here; a rule that calls them is refused when its definition is written.
+Those for quantities, URLs and IP addresses are missing; a rule that calls them is rejected with its definition.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from bramley.apiserver.schema.patterns import compile_pattern
 
 
 def char_at(text: str, index: int) -> str:
-    """Return one character, and nothing just behind the last one."""
+    """Return the character at an index; empty at the end of the string."""
     if not 0 <= index <= len(text):
         raise IndexError(f"index out of range: {index}")
     return text[index : index + 1]
 
 
 def index_of(where: Any, target: Any, start: int = 0) -> int:
-    """Return the first place of a text in a text or of an item in a list, or -1."""
+    """Return the first index of a substring or a list item, or -1."""
     if isinstance(where, str):
         return where.find(target, start)
     return next((place for place, item in enumerate(where) if item == target), -1)
 
 
 def last_index_of(where: Any, target: Any) -> int:
-    """Return the last place of a text in a text or of an item in a list, or -1."""
+    """Return the last index of a substring or a list item, or -1."""
     if isinstance(where, str):
         return where.rfind(target)
     return max((place for place, item in enumerate(where) if item == target), default=-1)
 
 
 def substring(text: str, start: int, end: int | None = None) -> str:
-    """Return the part of a text between two places."""
+    """Return the part of a string between two indexes."""
     stop = len(text) if end is None else end
     if not 0 <= start <= stop <= len(text):
         raise IndexError(f"index out of range: {start}, {stop}")
@@ -43,7 +43,7 @@ def substring(text: str, start: int, end: int | None = None) -> str:
 
 
 def replace(text: str, old: str, new: str, limit: int = -1) -> str:
-    """Return the text with a part replaced, everywhere or a number of times."""
+    """Return the string with a substring replaced, everywhere or at most `limit` times."""
     return text.replace(old, new, limit)
 
 
@@ -58,17 +58,17 @@ def split(text: str, separator: str, limit: int = -1) -> list[str]:
 
 
 def join(pieces: list[str], separator: str = "") -> str:
-    """Return the pieces as one text."""
+    """Return the pieces joined to one string."""
     return separator.join(pieces)
 
 
 def lower_ascii(text: str) -> str:
-    """Return the text with A to Z in lower case."""
+    """Return the string with A to Z in lower case."""
     return "".join(char.lower() if char.isascii() else char for char in text)
 
 
 def upper_ascii(text: str) -> str:
-    """Return the text with a to z in upper case."""
+    """Return the string with a to z in upper case."""
     return "".join(char.upper() if char.isascii() else char for char in text)
 
 
@@ -83,7 +83,7 @@ def total(items: list[Any]) -> Any:
 
 
 def find(text: str, pattern: str) -> str:
-    """Return the first match of a pattern, or nothing."""
+    """Return the first match of a pattern, or an empty string."""
     return next(_matches(text, pattern), "")
 
 
@@ -93,12 +93,12 @@ def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
 
 
 def contains_all(items: list[Any], target: list[Any]) -> bool:
-    """Return whether every wanted item is in the list."""
+    """Return whether the list contains every one of the items."""
     return all(item in items for item in target)
 
 
 def equivalent(items: list[Any], others: list[Any]) -> bool:
-    """Return whether two lists hold the same items, whatever the order and number."""
+    """Return whether two lists contain the same items, in any order and number."""
     return contains_all(items, others) and contains_all(others, items)
 
 

@@ -1,7 +1,8 @@
 """Rules in CEL (`x-kubernetes-validations`): compiled with the schema, run on every write.
 
-A rule that reads `oldSelf` runs only when there is a former value, unless it says that it can do without. A rule that does
-not read it is not held against a value that did not change.
+A transition rule, one that reads `oldSelf`, runs only if there is an old value, unless it has `optionalOldSelf`; other rules
+run only if the value has changed. Values are converted for CEL by their schema: numbers of type number to doubles, strings
+of the formats date-time, date, duration and byte to times, durations and bytes, and field names to their escaped form.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1
 
 
 def compile_conversion(schema: Any) -> Convert | None:
-    """Return a function that turns a value into CEL's; None when there is nothing to turn."""
+    """Return a function that converts a JSON value for CEL, or None if nothing has to be converted."""
     if not isinstance(schema, Mapping):
         return None
     if schema.get("type") == "string":
@@ -112,7 +113,7 @@ _LONGEST_MESSAGE = 5 * 1024
 
 
 def compile_rules(schema: Schema) -> Visit | None:
-    """Return a function that runs the rules of the schema; None when it has none."""
+    """Return a function that runs the rules of the schema, or None if it has none."""
     return compile_tree(schema, _compile_node)
 
 
@@ -129,7 +130,7 @@ class _Rule:
 
     @property
     def detail(self) -> str:
-        """Return the sentence for people when the rule has no computed one."""
+        """Return the message of the rule if it has no message expression."""
         return self.message or f"failed rule: {self.expression.source.strip()}"
 
 
@@ -148,7 +149,7 @@ def _compile_node(schema: Schema) -> Visit | None:
     def visit(value: Any, old: Any, path: str, out: list[Cause]) -> None:
         if value is None:
             return
-        # What an unchanged value breaks is forgiven, so rules that look at nothing else need not run.
+        # Violations by an unchanged value are ignored, so only rules that read `oldSelf` have to run.
         due = transition_rules if old is not ABSENT and same(value, old) else rules
         if due:
             variables = _variables(value, old, convert)
@@ -159,7 +160,7 @@ def _compile_node(schema: Schema) -> Visit | None:
 
 
 def _reject_changes(schema: Schema, why: str) -> Visit:
-    """Refuse what a rule should judge that cannot be compiled: it was accepted by another release of ours."""
+    """Reject changes of a value whose rule does not compile; another release has accepted the rule."""
     detail = f"rule compile error: {why}"
 
     def visit(value: Any, old: Any, path: str, out: list[Cause]) -> None:

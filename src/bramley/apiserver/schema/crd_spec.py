@@ -1,6 +1,6 @@
-"""The shape of a CustomResourceDefinition's spec: unknown fields are dropped, wrong types are refused.
+"""The types of a CustomResourceDefinition's spec: unknown fields are dropped, wrong types are rejected.
 
-What was not given stays absent, so that what is stored is what was written.
+Fields without a value stay absent, so that the stored spec is what the client wrote.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ Json = dict[str, Any]
 _FREE = frozenset({"default", "example", "enum"})  # nulls inside these mean null
 
 
-# A field of a schema takes two levels. Compiling recurses, and must not fail later where it once succeeded.
+# Each field of a schema adds two levels. Compiling recurses, so deeper specs are rejected when they are written.
 DEEPEST = 150
 
 
 class BadShape(ValueError):
-    """A field has another type than Kubernetes' own definition of it."""
+    """A field of the spec has the wrong type."""
 
 
 class _Part(msgspec.Struct, rename="camel"):
-    """Base of every part of the spec."""
+    """Base of all parts of the spec."""
 
 
 class Rule(_Part, rename="camel"):
@@ -39,14 +39,14 @@ class Rule(_Part, rename="camel"):
 
 
 class ExternalDocs(_Part):
-    """A link for people."""
+    """A link to documentation."""
 
     description: str | UnsetType = UNSET
     url: str | UnsetType = UNSET
 
 
 class Schema(_Part, rename="camel"):
-    """OpenAPI v3 as apiextensions knows it."""
+    """JSONSchemaProps of apiextensions v1."""
 
     id: str | UnsetType = UNSET
     schema: str | UnsetType = msgspec.field(default=UNSET, name="$schema")
@@ -103,7 +103,7 @@ class Schema(_Part, rename="camel"):
 
 
 class VersionSchema(_Part, rename={"open_api_schema": "openAPIV3Schema"}):
-    """Where a version keeps its schema."""
+    """The schema of a version."""
 
     open_api_schema: Schema | UnsetType = UNSET
 
@@ -117,14 +117,14 @@ class Scale(_Part, rename="camel"):
 
 
 class Subresources(_Part):
-    """Which subresources a version has."""
+    """The subresources of a version."""
 
     status: dict[str, Any] | UnsetType = UNSET
     scale: Scale | UnsetType = UNSET
 
 
 class Column(_Part, rename="camel"):
-    """One column that kubectl prints."""
+    """One printer column."""
 
     name: str = ""
     type: str = ""
@@ -135,7 +135,7 @@ class Column(_Part, rename="camel"):
 
 
 class SelectableField(_Part, rename="camel"):
-    """One field that field selectors may name."""
+    """One field for field selectors."""
 
     json_path: str = ""
 
@@ -155,7 +155,7 @@ class Version(_Part, rename="camel"):
 
 
 class Names(_Part, rename="camel"):
-    """What the kind is called."""
+    """The names of the kind."""
 
     plural: str = ""
     singular: str | UnsetType = UNSET
@@ -166,7 +166,7 @@ class Names(_Part, rename="camel"):
 
 
 class Conversion(_Part):
-    """How objects move between versions."""
+    """The conversion between versions."""
 
     strategy: str = ""
     webhook: dict[str, Any] | UnsetType = UNSET
@@ -184,7 +184,7 @@ class Spec(_Part, rename="camel"):
 
 
 def shaped(spec: Any) -> Json:
-    """Return the spec with every field of the right type and without what Kubernetes does not know."""
+    """Return the spec with all types checked and unknown fields dropped; raise BadShape."""
     if _is_deeper_than(DEEPEST, spec):
         raise BadShape(f"it is nested deeper than {DEEPEST} levels")
     try:

@@ -1,6 +1,6 @@
-"""What a CustomResourceDefinition's spec must keep to: names, versions, columns, subresources, schemas, defaults.
+"""Validation of a CustomResourceDefinition's spec: names, versions, columns, subresources, schemas, defaults.
 
-The spec comes shaped and completed; the sentences are those of apiextensions v1.
+The types are checked and the defaults are set before. The messages are those of apiextensions v1.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
 _COLUMN_FORMATS = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")
 _SELECTABLE = ("string", "boolean", "integer")
 _MAX_SELECTABLE = 8
-# With a status subresource the status is cut out of the schema, so nothing else may stand at its root.
+# With a status subresource only these keywords are allowed at the root, since the status is cut out of the schema.
 _ALLOWED_AT_ROOT = frozenset(
     {
         "description",
@@ -64,7 +64,7 @@ _ALLOWED_AT_ROOT_DETAIL = (
 
 @dataclass(frozen=True, slots=True)
 class _VersionPart:
-    """A part that each version has for itself."""
+    """A part of the spec that each version has."""
 
     key: str
     shared_key: str
@@ -72,7 +72,7 @@ class _VersionPart:
 
 
 def spec_causes(spec: Json) -> list[Cause]:
-    """Return every rule that the spec breaks."""
+    """Return all violations in the spec."""
     return [*_group(spec), *_scope(spec), *_versions(spec), *_names(spec), *_others(spec)]
 
 
@@ -119,7 +119,7 @@ def _version(version: Json, path: str) -> Iterator[Cause]:
 
 
 def _check_part(versions: Sequence[Json], part: _VersionPart) -> Iterator[Cause]:
-    """Check one part of all versions; Kubernetes names it at the top when all versions have the same."""
+    """Check one part of all versions; Kubernetes reports it once at the top if all versions have the same."""
     values = [version.get(part.key) for version in versions]
     shared = bool(values) and all(one is not None and same(one, values[0]) for one in values)
     for index, version in enumerate(versions[:1] if shared else versions):
@@ -174,7 +174,7 @@ def _schema(schema: Json, path: str, *, has_status: bool) -> Iterator[Cause]:
 
 
 def _defaults(schema: Json, path: str, *, root: bool = False) -> Iterator[Cause]:
-    """Check that defaults keep to the schema that they are defaults of."""
+    """Check that defaults are valid for their own schema."""
     default = schema.get("default")
     if default is not None:
         yield from _default(schema, default, f"{path}.default", root=root)
@@ -239,8 +239,9 @@ def _scale(scale: Json | None, path: str) -> Iterator[Cause]:
     selector = scale.get("labelSelectorPath")
     if selector and not selector.startswith((".spec.", ".status.")):
         detail = "should be a json path under either .spec or .status"
-        told = detail if selector.startswith(".") else "must be a simple json path starting with ."
-        yield causes.invalid(f"{path}.labelSelectorPath", selector, told)
+        if not selector.startswith("."):
+            detail = "must be a simple json path starting with ."
+        yield causes.invalid(f"{path}.labelSelectorPath", selector, detail)
 
 
 def _scale_path(value: str | None, field: str, root: str) -> Iterator[Cause]:
@@ -305,7 +306,7 @@ def _others(spec: Json) -> Iterator[Cause]:
     strategy = (spec.get("conversion") or {}).get("strategy") or ""
     field = child("spec", "conversion.strategy")
     if strategy == "Webhook":
-        # A real cluster takes it; here nothing would call the webhook, so saying no is the honest answer.
+        # Kubernetes accepts it, but this server never calls webhooks, so it is rejected.
         yield causes.invalid(
             field, strategy, "conversion webhooks are not served by this API server"
         )

@@ -12,11 +12,11 @@ _STEP = re.compile(r"\.([^.\[\]]+)|\['((?:\\.|[^'\\])*)'\]")
 
 
 class BadPath(ValueError):
-    """The path is malformed or leads to no field of the schema."""
+    """The path is malformed, or the schema does not have it."""
 
 
 def find(path: str, schema: Schema, *, brackets: bool = True) -> tuple[str, Schema]:
-    """Return the path as messages write it and the schema it leads to."""
+    """Return the normalized path and the schema of its field; raise BadPath."""
     here: Any = schema
     written = ""
     at = 0
@@ -31,7 +31,7 @@ def find(path: str, schema: Schema, *, brackets: bool = True) -> tuple[str, Sche
 
 
 def normalized(path: str, schema: Schema) -> str:
-    """Return the path as messages write it; as it stands when the schema does not have it."""
+    """Return the normalized path, or the path unchanged if the schema does not have it."""
     try:
         return find(path, schema)[0]
     except BadPath:

@@ -1,4 +1,4 @@
-"""Rules about single keywords of a schema: which exist, what they may be combined with, and CEL rules that compile."""
+"""Validation of single keywords of a schema: supported ones, their combinations, and CEL rules that compile."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _UNSUPPORTED = (
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """Where in the schema we are, as far as rules depend on it."""
+    """The position in the schema, as far as rules depend on it."""
 
     path: str
     root: bool = False
@@ -44,7 +44,7 @@ class _Context:
 
 
 def keyword_causes(schema: Schema, path: str) -> list[Cause]:
-    """Return what is wrong with the keywords of a schema, at every level."""
+    """Return the violations in the keywords of a schema, at every level."""
     return list(_node(schema, _Context(path, root=True, resource=True)))
 
 
@@ -285,7 +285,7 @@ def _old_self(rule: Schema, at: _Context, field: str) -> Iterator[Cause]:
 
 
 def _as_go(rule: Schema) -> msgspec.Raw:
-    # Kubernetes prints its internal form of the rule here, in the order of its fields.
+    # Kubernetes prints its internal struct of the rule here, in the order of its fields.
     internal = {
         "Rule": rule.get("rule") or "",
         "Message": rule.get("message") or "",

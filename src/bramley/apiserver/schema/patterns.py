@@ -1,7 +1,7 @@
 r"""Regular expressions in Go's dialect, compiled for Python.
 
-Kubernetes' patterns are RE2: `$` means the very end, `\z` exists, classes are ASCII, and there are no look-arounds or
-back references. What Go would refuse is refused here too, so that a pattern accepted here is accepted by a cluster.
+Kubernetes' patterns are RE2: `$` matches only at the very end, `\z` exists, classes are ASCII, and there are no look-arounds
+or back references. Patterns that Go rejects are rejected, so that a pattern accepted here is accepted by every cluster.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ _GO_MESSAGES = {
 
 
 class BadPattern(ValueError):
-    """The pattern is no regular expression that Go would accept."""
+    """The pattern is not a regular expression that Go accepts."""
 
 
 def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """Compile a pattern so that it matches what Go's regexp would match."""
+    """Compile a pattern so that it matches what Go's regexp matches."""
     refused = _REFUSED.search(_without_escapes_and_classes(pattern))
     if refused:
         reason = "invalid or unsupported Perl syntax"
         raise BadPattern(f"error parsing regexp: {reason}: `{refused.group()}`")
     try:
         with warnings.catch_warnings():
-            # Python warns about sets it may read differently one day; Go's reading is the one that counts.
+            # Python warns about nested sets whose meaning may change; the translation has Go's meaning already.
             warnings.simplefilter("ignore", FutureWarning)
             return re.compile(_translated(pattern), re.ASCII)
     except (re.error, OverflowError, RecursionError) as error:

@@ -1,7 +1,7 @@
-"""Pruning: fields that the schema does not know are taken out, and named for strict validation.
+"""Pruning: unknown fields are dropped, and reported for strict validation.
 
-`x-kubernetes-preserve-unknown-fields` keeps unknown fields of its own level, known ones below are pruned again; the
-apiVersion, kind and metadata of a resource, also of an embedded one, are left to others.
+`x-kubernetes-preserve-unknown-fields` keeps unknown fields of its own level; known fields below it are pruned again. The
+apiVersion, kind and metadata of a resource, also of an embedded one, are not pruned.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Pruner = Callable[[Any, str, list[str]], None]
 
 
 def compile_pruner(schema: Schema | None, *, root: bool = False) -> Pruner:
-    """Return a function that prunes a value in place and adds the paths it took out."""
+    """Return a function that prunes a value in place and appends the pruned paths."""
     if schema is None:
         return _prune_everything
     if schema.get("x-kubernetes-preserve-unknown-fields"):
@@ -66,7 +66,7 @@ class _Fields:
             self._extra = compile_pruner(extra if isinstance(extra, Mapping) else None)
 
     def descend(self, value: dict[str, Any], path: str, pruned: list[str]) -> list[str]:
-        """Prune below the known fields and return the unknown ones."""
+        """Prune the values of known fields, and return the unknown fields."""
         unknown: list[str] = []
         for name, item in value.items():
             if name in self._skipped:

@@ -1,4 +1,4 @@
-"""Checks of one value without looking below it: type, length, pattern, format, range, count, enumeration."""
+"""Checks of one value without its children: type, length, pattern, format, range, count, enumeration."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FORMAT_NAMES: Mapping[type, str] = MappingProxyType({int: "int64", float: "floa
 
 
 def type_check(schema: Schema, kind: type) -> Visit | None:
-    """Return a check that a value of this Python type is what the schema wants; None when it always is."""
+    """Return the type check for values of this Python type, or None if they are always valid."""
     types = _allowed_types(schema)
     name = TYPE_NAMES[kind]
     if not types or name in types or (kind is int and "number" in types):
@@ -43,7 +43,7 @@ def type_check(schema: Schema, kind: type) -> Visit | None:
 
 
 def text_checks(schema: Schema) -> list[Visit | None]:
-    """Return the checks of a text: its length and pattern, of which the first breach counts, and its format."""
+    """Return the checks of a string: length and pattern, of which the first violation is reported, and format."""
     rules = [_max_length(schema), _min_length(schema), _pattern(schema)]
     found = [rule for rule in rules if rule is not None]
 
@@ -73,7 +73,7 @@ def field_count(schema: Schema) -> Visit | None:
 
 
 def enumeration(schema: Schema) -> Visit | None:
-    """Return the check that a value is one of those listed."""
+    """Return the check that a value is in the enumeration."""
     allowed = schema.get("enum")
     if not allowed:
         return None
@@ -171,7 +171,7 @@ def _searcher(pattern: str) -> Callable[[str], re.Match[str] | None]:
     try:
         return compile_pattern(pattern).search
     except BadPattern:
-        # The schema's own check names the pattern; here a pattern that cannot be read matches nothing.
+        # The validation of the schema reports the pattern; here an invalid pattern matches nothing.
         return lambda _: None
 
 
@@ -221,7 +221,7 @@ def _bound(schema: Schema, word: str) -> Visit | None:
     relation, holds = _BOUNDS[word, exclusive]
 
     def check(value: Any, _old: Any, path: str, out: list[Cause]) -> None:
-        # An integer is compared with the bound cut to an integer, as Kubernetes does it.
+        # An integer is compared with the truncated bound, as Kubernetes does it.
         against = int(bound) if type(value) is int else bound
         if not holds(value, against):
             detail = f"{path} in body should be {relation} {causes.shown(printable(against))}"

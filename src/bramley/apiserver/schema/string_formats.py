@@ -1,7 +1,4 @@
-"""The string formats that a schema may ask for, judged as Kubernetes judges them.
-
-Only these names mean anything; every other format is a note for people and is not checked.
-"""
+"""The string formats that Kubernetes validates, with the same results; other formats are not checked."""
 
 from __future__ import annotations
 
@@ -51,7 +48,7 @@ def _uuid(version: str, variant: str = "[0-9a-fA-F]") -> Callable[[str], bool]:
 
 
 def is_date(text: str) -> bool:
-    """Return whether the text is a calendar day as RFC 3339 writes it."""
+    """Return whether the text is a date of RFC 3339."""
     if not re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
         return False
     try:
@@ -62,7 +59,7 @@ def is_date(text: str) -> bool:
 
 
 def is_date_time(text: str) -> bool:
-    """Return whether the text is a date-time; like Kubernetes, any one character may start the fraction."""
+    """Return whether the text is a date-time; as in Kubernetes, any character may start the fraction."""
     day, _, time = text.lower().partition("t")
     match = _DAY_TIME.fullmatch(time)
     if match is None or not is_date(day):
@@ -72,14 +69,14 @@ def is_date_time(text: str) -> bool:
 
 
 def is_duration(text: str) -> bool:
-    """Return whether the text is a Go duration, or holds amounts with spelled-out units."""
+    """Return whether the text is a Go duration, or contains amounts with spelled-out units."""
     if _GO_DURATION.fullmatch(text):
         return True
     return any(_DURATION_UNIT.fullmatch(unit) for unit in _WORDED_DURATION.findall(text))
 
 
 def is_hostname(text: str) -> bool:
-    """Return whether the text is an internet host name; letters of any script count."""
+    """Return whether the text is a host name; letters of any script are allowed."""
     short = len(text.encode()) <= 255 and all(len(part.encode()) <= 63 for part in text.split("."))
     return short and bool(_HOSTNAME.fullmatch("".join(map(_host_class, text))))
 
@@ -105,7 +102,7 @@ def is_uri(text: str) -> bool:
 
 
 def is_ipv4(text: str) -> bool:
-    """Return whether the text is an address with dots; leading zeros are tolerated."""
+    """Return whether the text is an IPv4 address; leading zeros are allowed."""
     if ":" in text:
         return "." in text and is_ipv6(text)
     parts = text.split(".")
@@ -124,7 +121,7 @@ def is_ipv6(text: str) -> bool:
 
 
 def is_cidr(text: str) -> bool:
-    """Return whether the text is an address and a prefix length."""
+    """Return whether the text is a CIDR block."""
     address, slash, length = text.partition("/")
     if not (slash and length.isascii() and length.isdigit()):
         return False
@@ -134,7 +131,7 @@ def is_cidr(text: str) -> bool:
 
 
 def is_base64(text: str) -> bool:
-    """Return whether the text is padded base64 that is not empty."""
+    """Return whether the text is padded, non-empty base64."""
     try:
         return bool(base64.b64decode(text, validate=True))
     except binascii.Error:
@@ -142,7 +139,7 @@ def is_base64(text: str) -> bool:
 
 
 def is_isbn10(text: str) -> bool:
-    """Return whether the text is an ISBN of ten characters with a right check digit."""
+    """Return whether the text is an ISBN-10 with a valid check digit."""
     digits = text.replace("-", "").replace(" ", "")
     if not re.fullmatch(r"[0-9]{9}X|[0-9]{10}", digits):
         return False
@@ -151,7 +148,7 @@ def is_isbn10(text: str) -> bool:
 
 
 def is_isbn13(text: str) -> bool:
-    """Return whether the text is an ISBN of thirteen digits with a right check digit."""
+    """Return whether the text is an ISBN-13 with a valid check digit."""
     digits = text.replace("-", "").replace(" ", "")
     if not re.fullmatch(r"[0-9]{13}", digits):
         return False
@@ -159,7 +156,7 @@ def is_isbn13(text: str) -> bool:
 
 
 def is_credit_card(text: str) -> bool:
-    """Return whether the digits of the text are a card number with a right check digit."""
+    """Return whether the digits of the text are a card number with a valid check digit."""
     digits = re.sub(r"[^0-9]+", "", text)
     if not _CARD.fullmatch(digits):
         return False
@@ -198,5 +195,5 @@ FORMATS: Mapping[str, Callable[[str], bool]] = MappingProxyType(
 
 
 def checker(name: str) -> Callable[[str], bool] | None:
-    """Return the check of a format, or None when the name means nothing; dashes in it do not count."""
+    """Return the check of a format, or None if the format is unknown; dashes in the name are ignored."""
     return FORMATS.get(name.replace("-", ""))

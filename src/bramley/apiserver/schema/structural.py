@@ -1,7 +1,7 @@
-"""A compiled schema: what the REST part calls to default, prune and validate one custom resource.
+"""`Structural`: a compiled schema that defaults, prunes and validates custom resources.
 
-`compile` wants a schema that `check` found nothing wrong with. Compiling costs milliseconds and is done once per version of
-a CustomResourceDefinition; CEL is loaded only when a schema has rules.
+Besides value validation it checks embedded resources, and lists of type set and map for duplicates. The schema must be
+structural. It is compiled once per version of a CustomResourceDefinition; CEL is loaded only if a schema has rules.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bramley.base.errors import Cause
 
 
 def compile_uniqueness(schema: Schema) -> Callable[[Any, Any], list[Cause]]:
-    """Return a function that finds doubles, unless the former version had some already."""
+    """Return a function that finds duplicates, unless the old object already had some."""
     visit = compile_tree(schema, _uniqueness_here)
 
     def find(value: Any, old: Any) -> list[Cause]:
@@ -79,7 +79,7 @@ def _object(item: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _doubles(items: Iterable[Any]) -> Iterator[int]:
-    # Only the second appearance is reported; a third one adds nothing to what must be repaired.
+    # Each duplicate is reported once, however often it is repeated.
     seen: dict[bytes, int] = {}
     for index, item in enumerate(items):
         encoded = msgspec.json.encode(item, order="sorted")
@@ -144,7 +144,7 @@ Defaulter = Callable[[Any], None]
 
 
 def compile_defaulter(schema: Schema) -> Defaulter:
-    """Return a function that fills in defaults in place."""
+    """Return a function that sets defaults in place."""
     known = {name: _Field(inner) for name, inner in (schema.get("properties") or {}).items()}
     defaults = [(name, field) for name, field in known.items() if field.default is not ABSENT]
     extra = _field_or_none(schema.get("additionalProperties"))
@@ -167,7 +167,7 @@ def compile_defaulter(schema: Schema) -> Defaulter:
 
 
 class _Field:
-    """What defaulting must know about a field: its default, whether it may be null, and what is below."""
+    """The default of a field, whether it is nullable, and the defaulter of its children."""
 
     __slots__ = ("apply", "default", "nullable")
 
@@ -202,7 +202,7 @@ def _default_items(value: list[Any], items: _Field) -> None:
 
 
 Json = dict[str, Any]
-# After these, the object is too far from its schema for rules to make sense of it.
+# After these violations the rules are not run, since the object differs too much from its schema.
 _BLOCKING = frozenset(
     {
         "FieldValueNotSupported",
@@ -220,7 +220,7 @@ _RULES_SKIPPED = causes.invalid(
 
 
 class Structural:
-    """The compiled schema of one version of a custom kind."""
+    """The compiled schema of one version of a custom resource."""
 
     __slots__ = ("_default", "_embedded", "_prune", "_rules", "_unique", "_validate", "schema")
 
@@ -234,17 +234,17 @@ class Structural:
         self._rules = cel_rules.compile_rules(schema)
 
     def apply_defaults(self, value: Json) -> None:
-        """Fill in place what is missing and has a default, and drop nulls that nobody may write."""
+        """Set defaults in place, and drop nulls of fields that are not nullable."""
         self._default(value)
 
     def prune(self, value: Json) -> list[str]:
-        """Drop in place what the schema does not know, and return the sorted paths of what was dropped."""
+        """Drop unknown fields in place, and return their sorted paths."""
         pruned: list[str] = []
         self._prune(value, "", pruned)
         return sorted(pruned)
 
     def validate(self, value: Json, old: Json | None = None) -> list[Cause]:
-        """Return every broken rule; what is unchanged since `old` is not held against the write."""
+        """Return all violations, except those by values that are unchanged since `old`."""
         before: Any = ABSENT if old is None else old
         found: list[Cause] = []
         ratcheted(self._validate, value, before, "", found)

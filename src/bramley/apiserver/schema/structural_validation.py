@@ -1,6 +1,6 @@
-"""Is a schema structural? Every field has a type outside of the junctors, and junctors only restrict.
+"""Validation that a schema is structural: every field has a type outside of junctors, and junctors only restrict.
 
-The rules and sentences are those of apiextensions v1. Further rules about single keywords are in `keywords`.
+The rules and messages are those of apiextensions v1. Rules about single keywords are in `keywords`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FORBIDDEN_IN_JUNCTORS = {
 
 
 def structural_causes(schema: Schema, path: str) -> list[Cause]:
-    """Return what keeps a schema from being structural, sorted by field and sentence."""
+    """Return why a schema is not structural, sorted by field and message."""
     found = [*_node(schema, path, "root"), *_missing_fields(schema, schema, path, path)]
     return sorted(found, key=lambda cause: f"{cause.field}: {cause.message}")
 
@@ -89,7 +89,7 @@ def _type(schema: Schema, path: str, level: str) -> Iterator[Cause]:
 
 
 def _resource(schema: Schema, path: str, level: str) -> Iterator[Cause]:
-    """Check what only resources have: the whole object, and embedded ones."""
+    """Check the keywords of resources: the whole object and embedded ones."""
     known = schema.get("properties") or {}
     embedded = bool(schema.get("x-kubernetes-embedded-resource"))
     if embedded and schema.get("additionalProperties") is not None:
@@ -121,7 +121,7 @@ def _only_names(metadata: Schema) -> bool:
 
 
 def _junctors(schema: Schema, path: str, *, skip: str = "") -> Iterator[Cause]:
-    """Check what stands in anyOf, allOf, oneOf and not, and the pattern beside them."""
+    """Check anyOf, allOf, oneOf and not, and the pattern beside them."""
     skip_any = schema.get("anyOf") == _INT_OR_STRING or skip == "anyOf"
     for keyword in ("anyOf", "allOf", "oneOf"):
         for index, inner in enumerate(schema.get(keyword) or ()):
@@ -159,7 +159,7 @@ def _nested(schema: Schema, path: str, *, skip: str = "") -> Iterator[Cause]:
 
 
 def _missing_fields(nested: Any, schema: Any, path: str, where: str) -> Iterator[Cause]:
-    """Find fields that only a junctor names: they would be pruned before the junctor sees them."""
+    """Find fields that only a junctor specifies: they would be pruned before the junctor is evaluated."""
     if not isinstance(nested, Mapping):
         return
     if not isinstance(schema, Mapping):

@@ -1,7 +1,7 @@
-"""Validation: one closure per schema node, chosen by the type of the value it meets.
+"""Value validation: one closure per schema node and type of the value.
 
-What did not change is not reported again (Kubernetes calls it ratcheting): a rule that became stricter must not block
-writes that leave the old value alone. Checks of single values live in `scalars`.
+Unchanged values are not reported (ratcheting): a schema that became stricter must not block writes that keep the old value.
+Checks of single values are in `scalars`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bramley.base.errors import Cause
 
 
 def compile_validation(schema: Schema) -> Visit:
-    """Return a function that checks a value and everything below it."""
+    """Return a function that validates a value and its children."""
     by_type = {kind: _parts(schema, kind) for kind in scalars.TYPE_NAMES}
 
     def check(value: Any, old: Any, path: str, out: list[Cause]) -> None:
@@ -27,7 +27,7 @@ def compile_validation(schema: Schema) -> Visit:
 
 
 def ratcheted(check: Visit, value: Any, old: Any, path: str, out: list[Cause]) -> None:
-    """Run a check, and forget what it found when the value is what it was before."""
+    """Run a check, and drop its violations if the value is unchanged."""
     kind = type(value)
     if kind is type(old) and kind is not dict and kind is not list and value == old:
         return
@@ -181,13 +181,13 @@ def _failures(
 def _closest(
     branches: Sequence[tuple[Schema, Visit]], failures: Sequence[list[Cause]], value: Any
 ) -> list[Cause]:
-    """Return what the branch complained about that looked at most of the value; the first of equals."""
+    """Return the violations of the branch that applied the most checks, the first of equals."""
     applied = [_applied_checks(schema, value) for schema, _ in branches]
     return failures[applied.index(max(applied))]
 
 
 def _applied_checks(schema: Schema, value: Any) -> int:
-    # A count of the checks that applied, which is how Kubernetes decides which branch was meant.
+    # The number of checks that applied: Kubernetes reports the errors of the branch with the most.
     count = 2 if schema.get("type") else 0
     if type(value) is dict:
         known = schema.get("properties") or {}

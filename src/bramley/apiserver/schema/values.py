@@ -1,4 +1,7 @@
-"""JSON values as schemas see them: copies, strict equality, paths, and the mark for "there was none"."""
+"""JSON values beside their schema: copies, strict equality, paths, and walking a value together with its old version.
+
+`compile_tree` keeps only the branches with a check, so a schema without any costs nothing.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ Here = Callable[[Schema], Visit | None]
 
 
 def compile_tree(schema: Any, here: Here) -> Visit | None:
-    """Return a function that runs the checks `here` makes, wherever the schema asks for one."""
+    """Return a function that runs the checks that `here` compiles, at each level of the schema; None if there are none."""
     if not isinstance(schema, Mapping):
         return None
     own = here(schema)
@@ -71,10 +74,9 @@ def _list_visit(schema: Schema, here: Here) -> Visit | None:
 
 
 def correlated(schema: Schema) -> Callable[[list[Any], Any], list[tuple[Any, Any]]]:
-    """Return a function that pairs each item of a list with its former self.
+    """Return a function that pairs each item of a list with its old version.
 
-    Only lists of type map have items with an identity. Items of other lists have a former self only while the
-    whole list is unchanged.
+    Items of lists of type map are paired by key. Items of other lists have an old version only if the whole list is unchanged.
     """
     if schema.get("x-kubernetes-list-type") != "map":
         return _paired_while_unchanged
@@ -93,7 +95,7 @@ def _paired_while_unchanged(value: list[Any], old: Any) -> list[tuple[Any, Any]]
 
 
 class Absent(Enum):
-    """The type of `ABSENT`; null is a value, so absence needs another mark."""
+    """The type of `ABSENT`; null is a value, so a missing value needs another marker."""
 
     ABSENT = "absent"
 
@@ -106,7 +108,7 @@ META_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata"})
 
 
 def copied(value: Any) -> Any:
-    """Return a copy that shares no list or mapping with the original."""
+    """Return a deep copy."""
     if type(value) is dict:
         return {key: copied(item) for key, item in value.items()}
     if type(value) is list:
@@ -115,7 +117,7 @@ def copied(value: Any) -> Any:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Return whether two values are equal also in type: 1, 1.0 and true are three values."""
+    """Return whether two values are equal and of the same type: 1, 1.0 and true all differ."""
     if type(one) is not type(other):
         return False
     if type(one) is dict:
@@ -126,7 +128,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def printable(value: Any) -> Any:
-    """Return a value so that a message shows numbers as Go prints them: 1, 2.5, 1e+06."""
+    """Return a value that messages print as Go prints numbers: 1, 2.5, 1e+06."""
     if type(value) is float or (type(value) is int and value not in INT64):
         return msgspec.Raw(_go_float(float(value)).encode())
     return value
@@ -148,12 +150,12 @@ def child(path: str, name: str) -> str:
 
 
 def key_of(item: Any, keys: tuple[str, ...]) -> tuple[Any, ...] | None:
-    """Return what identifies an item of a list of type map, or None when it is no object."""
+    """Return the key of an item of a list of type map, or None if it is not an object."""
     if type(item) is not dict:
         return None
     return tuple(_hashable(item.get(key, ABSENT)) for key in keys)
 
 
 def _hashable(value: Any) -> Any:
-    # The type goes in too, because 1 and true are one key to Python.
+    # With the type, because 1 and true are the same key in Python.
     return (type(value), str(value) if type(value) in {dict, list} else value)

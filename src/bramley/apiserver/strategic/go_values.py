@@ -1,4 +1,4 @@
-"""JSON values as Go prints them, because refusals of a patch show parts of it so."""
+"""JSON values as Go prints and converts them, for the error messages of patches."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _GO_SCALARS: dict[str, tuple[type, ...]] = {
     "int64": (int,),
     "float64": (int, float),
 }
-# Go converts these into each other, so it says that it cannot; for others it says that it does not know the type.
+# Go has conversions between these, so the message is that they failed; for other types there is none.
 _CONVERTIBLE = {("int64", "string"), ("float64", "int32"), ("float64", "int64")}
 
 
 def conversion_error(value: Any, type_name: str) -> str | None:
-    """Return what does not fit, or None when only a value's own form is wrong."""
+    """Return why Go's converter rejects a value of this type, or None if it would accept it."""
     plain = type_name.removeprefix("*").removeprefix("<")
     if value is None:
         return None
@@ -78,7 +78,7 @@ MAP, LIST = _TYPES[dict], _TYPES[list]
 
 
 def printed(value: Any) -> str:
-    """Return a value as `%v` prints it: maps by key, nothing quoted."""
+    """Return a value in Go's `%v` format."""
     if isinstance(value, dict):
         return f"map[{' '.join(f'{key}:{printed(value[key])}' for key in sorted(value))}]"
     if isinstance(value, list):
@@ -91,12 +91,12 @@ def printed(value: Any) -> str:
 
 
 def type_of(value: Any) -> str:
-    """Return the type that Go's decoder gives to a JSON value."""
+    """Return the Go type of a decoded JSON value."""
     return _TYPES.get(type(value), "%!s(<nil>)")
 
 
 def kind_of(value: Any) -> str:
-    """Return the kind that Go's reflection names for a JSON value."""
+    """Return the `reflect.Kind` of a decoded JSON value."""
     return _KINDS.get(type(value), "invalid")
 
 

@@ -1,4 +1,4 @@
-"""Lists in strategic merge patches: finding items by their key, and the order of what a merge leaves."""
+"""Lists in strategic merge patches: finding items by their merge key, and the order of a merged list."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ DIRECTIVE = "$patch"
 
 
 class Unmergeable(ValueError):
-    """A patch that cannot be merged; the text is what a real server says."""
+    """The patch cannot be merged; the message is Kubernetes'."""
 
 
 class BadPatch(Unmergeable):
-    """A directive that is not written as it must be: the client's mistake."""
+    """A directive of the patch is malformed."""
 
 
 class ListOfLists(Unmergeable):
-    """Lists in lists have no strategic merge."""
+    """Lists of lists have no strategic merge."""
 
     def __init__(self) -> None:
         super().__init__("lists of lists are not supported")
@@ -30,12 +30,12 @@ def is_same(one: Any, other: Any) -> bool:
 
 
 def position(items: list[Any], value: Any) -> int:
-    """Return where a scalar stands in a list, or -1."""
+    """Return the index of a scalar in a list, or -1."""
     return next((at for at, each in enumerate(items) if is_same(each, value)), -1)
 
 
 def find(items: list[Any], key: str, value: Any) -> int:
-    """Return where the item with that key stands, or -1."""
+    """Return the index of the item with this merge key, or -1."""
     for at, each in enumerate(items):
         if not isinstance(each, dict):
             raise Unmergeable(f"value for key {at} is not a map")
@@ -45,7 +45,7 @@ def find(items: list[Any], key: str, value: Any) -> int:
 
 
 def key_of(item: Any, key: str) -> Any:
-    """Return an item's merge key; raise if it has none."""
+    """Return the merge key of an item; raise Unmergeable if it has none."""
     if not isinstance(item, dict):
         raise wrong_type({}, item)
     if key not in item:
@@ -56,13 +56,13 @@ def key_of(item: Any, key: str) -> Any:
 
 
 def wrong_type(expected: Any, found: Any) -> Unmergeable:
-    """Refuse a value of another type than its place has."""
+    """Return the error for a value of the wrong type."""
     types = go_values.type_of(expected), go_values.type_of(found)
     return Unmergeable("expected a {}, but received a {}".format(*types))
 
 
 def are_objects(*lists: list[Any]) -> bool:
-    """Return whether the items are objects; raise unless all are of one type that can be merged."""
+    """Return whether the items are objects; raise Unmergeable unless all are of one mergeable type."""
     types = {type(item) for each in lists for item in each}
     if not types:
         raise Unmergeable("no elements in any of the given slices")
@@ -78,7 +78,7 @@ def are_objects(*lists: list[Any]) -> bool:
 def ordered(
     merged: list[Any], *, patch: list[Any], current: list[Any], key: str, objects: bool
 ) -> list[Any]:
-    """Return a merged list with what the patch names in the patch's order, the rest in between where it stood."""
+    """Return a merged list with the items of the patch in its order, and the others between them as before."""
     order = [key_of(each, key) for each in patch] if key else patch
     before = [key_of(each, key) if objects else each for each in current]
     mine: list[tuple[Any, Any]] = []
@@ -94,7 +94,7 @@ def ordered(
 def _interleaved(
     left: list[tuple[Any, Any]], right: list[tuple[Any, Any]], before: list[Any]
 ) -> list[Any]:
-    """Return both lists as one: an item of the left comes before one of the right only if it did so before."""
+    """Return both lists interleaved: a left item precedes a right one only if it did so before."""
     result, at_left = [], 0
     for item, value in right:
         limit = position(before, value)
@@ -106,9 +106,9 @@ def _interleaved(
 
 
 def overwritten(current: list[Any], patch: list[Any], key: str) -> list[Any]:
-    """Return a list as merging leaves it behind in Go, where deleting makes room that new items are then written into.
+    """Return the backing array of a list after Go's merge, in which new items overwrite the space of deleted ones.
 
-    A real server takes the order of what the patch does not name from there, so it shows in what it stores.
+    Kubernetes takes the order of the items that the patch does not name from this array, so the order is observable.
     """
     backing, length = list(current), len(current)
     for item in patch:

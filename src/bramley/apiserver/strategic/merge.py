@@ -1,7 +1,7 @@
-"""A strategic merge patch put onto an object of a built-in kind, as Kubernetes' own library does it.
+"""Strategic merge patches of built-in kinds, with the results of Kubernetes' strategicpatch library.
 
-The object is left as it is and what is untouched is shared; the patch is used up: directives are taken out of it on the way,
-and what is left is what refusals show.
+The object is not modified, and the result shares its unchanged parts. The patch is consumed: directives are removed from it
+on the way, and error messages print the rest.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from bramley.apiserver.strategic.lists import DIRECTIVE, BadPatch, Unmergeable
 
 
 class NoSuchField(ValueError):
-    """A patch goes into a field that the kind does not have, or into one of another sort."""
+    """The patch refers to a field that the kind does not have, or that has another type."""
 
 
 class PatchMeta(NamedTuple):
-    """What is known about a field: the type below it, and how a patch is merged there."""
+    """The type of a field, and how a patch is merged into it."""
 
     type: str
     strategy: str
@@ -26,7 +26,7 @@ class PatchMeta(NamedTuple):
 
 
 def lookup_field(type_name: str, key: str) -> PatchMeta:
-    """Return what a struct's field holds, for merging objects."""
+    """Return the patch metadata of a struct's field, for merging objects."""
     plain = type_name.removeprefix("*")
     if not structs.is_struct(plain):
         sort = _plain_kind(plain)
@@ -42,7 +42,7 @@ def lookup_field(type_name: str, key: str) -> PatchMeta:
 
 
 def lookup_items(type_name: str, key: str) -> PatchMeta:
-    """Return what the items of a struct's field are, for merging lists."""
+    """Return the patch metadata of a list field's items, for merging lists."""
     found = lookup_field(type_name, key)
     plain = found.type.removeprefix("*").removeprefix("<")
     if not plain.startswith("[]"):
@@ -54,7 +54,7 @@ def lookup_items(type_name: str, key: str) -> PatchMeta:
 
 
 def go_kind(type_name: str) -> str:
-    """Return the kind that Go's reflection names for a type, pointers included."""
+    """Return the `reflect.Kind` of a type, including pointers."""
     return "ptr" if type_name.startswith("*") else _plain_kind(type_name)
 
 
@@ -83,9 +83,9 @@ _BAD_PRIMITIVES = "invalid patch format of primitive list"
 
 
 def merge(original: Json, patch: Json, type_name: str) -> Json:
-    """Return an object of that struct with the patch applied; raise Unmergeable or NoSuchField."""
+    """Return the object with the patch applied; raise Unmergeable or NoSuchField."""
     if DIRECTIVE in patch:
-        return _directed(patch)
+        return _apply_directive(patch)
     result = _retained(original, patch)
     for key in [each for each in patch if each.startswith(ORDER)]:
         _merge_ordered(result, patch, key, type_name)
@@ -94,7 +94,7 @@ def merge(original: Json, patch: Json, type_name: str) -> Json:
     return result
 
 
-def _directed(patch: Json) -> Json:
+def _apply_directive(patch: Json) -> Json:
     directive = patch[DIRECTIVE]
     if directive == "replace":
         del patch[DIRECTIVE]
@@ -110,7 +110,7 @@ def _unknown_directive(directive: Any, patch: Json) -> Unmergeable:
 
 
 def _retained(original: Json, patch: Json) -> Json:
-    """Return a copy of the original with only the keys that the patch retains, all if it does not say."""
+    """Return a copy of the original with only the keys in `$retainKeys`, all if there is no such directive."""
     if RETAIN not in patch:
         return dict(original)
     keys = patch.pop(RETAIN)
@@ -152,13 +152,13 @@ def _list_name(key: str, prefix: str, wrong: str) -> str:
 
 def _set(result: Json, key: str, value: Any) -> None:
     result.pop(key, None)
-    kept, value = _undirected(value)
+    kept, value = _strip_directives(value)
     if kept:
         result[key] = value
 
 
 def _without_nulls(value: Any) -> Any:
-    """Drop in place the nulls in a part of a patch that nothing stands against."""
+    """Drop nulls in place, from a part of a patch that has no counterpart in the object."""
     if isinstance(value, dict):
         for key in [key for key, each in value.items() if each is None]:
             del value[key]
@@ -170,15 +170,15 @@ def _without_nulls(value: Any) -> Any:
     return value
 
 
-def _undirected(value: Any) -> tuple[bool, Any]:
-    """Return whether a part of a patch stays when nothing stands against it, and it without directives."""
+def _strip_directives(value: Any) -> tuple[bool, Any]:
+    """Return whether a part of a patch without counterpart is kept, and that part without directives."""
     if isinstance(value, dict):
         if DIRECTIVE in value:
             return False, None
-        pairs = [(key, *_undirected(each)) for key, each in value.items()]
+        pairs = [(key, *_strip_directives(each)) for key, each in value.items()]
         return True, {key: each for key, kept, each in pairs if kept}
     if isinstance(value, list):
-        return True, [each for kept, each in map(_undirected, value) if kept]
+        return True, [each for kept, each in map(_strip_directives, value) if kept]
     return True, value
 
 
@@ -197,7 +197,7 @@ def _merged_list(
     if not found.merge_key:
         sort = go_kind(found.type)
         raise Unmergeable(f"cannot merge lists without merge key for {sort}")
-    current, patch = _special(current, patch, found.merge_key)
+    current, patch = _apply_item_directives(current, patch, found.merge_key)
     merged = _merged_objects(current, patch, found)
     return lists.ordered(merged, patch=patch, current=current, key=found.merge_key, objects=True)
 
@@ -210,8 +210,10 @@ def _distinct(values: list[Any]) -> list[Any]:
     return kept
 
 
-def _special(current: list[Any], patch: list[Any], key: str) -> tuple[list[Any], list[Any]]:
-    """Carry out the items that are directives; return what is left of the list and of the patch."""
+def _apply_item_directives(
+    current: list[Any], patch: list[Any], key: str
+) -> tuple[list[Any], list[Any]]:
+    """Apply list items that are directives; return the rest of the list and of the patch."""
     plain = [each for each in patch if DIRECTIVE not in each]
     replaces = False
     for each in patch:
@@ -240,7 +242,7 @@ def _merged_objects(current: list[Any], patch: list[Any], found: PatchMeta) -> l
 
 
 def _merge_ordered(result: Json, patch: Json, directive: str, type_name: str) -> None:
-    """Merge the list that an order is given for, and take both out of the patch."""
+    """Merge a list that has `$setElementOrder`, and remove both from the patch."""
     order = patch.pop(directive)
     if not isinstance(order, list):
         raise lists.wrong_type([], order)
@@ -250,7 +252,7 @@ def _merge_ordered(result: Json, patch: Json, directive: str, type_name: str) ->
     _check_order(given or [], order, found.merge_key)
     if given is None and current is None:
         return
-    merged = _all(current, given, found)
+    merged = _merged_or_given(current, given, found)
     objects = lists.are_objects(current or [], given or [])
     before = current or []
     if objects and current and given and found.merge_key and found.strategy == "merge":
@@ -261,11 +263,13 @@ def _merge_ordered(result: Json, patch: Json, directive: str, type_name: str) ->
     patch.pop(key, None)
 
 
-def _all(current: list[Any] | None, given: list[Any] | None, found: PatchMeta) -> list[Any]:
+def _merged_or_given(
+    current: list[Any] | None, given: list[Any] | None, found: PatchMeta
+) -> list[Any]:
     if given is None:
         return current or []
     if current is None:
-        return list(_undirected(given)[1])
+        return list(_strip_directives(given)[1])
     return _merged_list(current, given, found)
 
 
@@ -277,7 +281,7 @@ def _as_list(holder: Json, key: str) -> list[Any] | None:
 
 
 def _check_order(given: list[Any], order: list[Any], key: str) -> None:
-    """Raise unless the items of a patch come in the order that the patch itself asks for."""
+    """Raise Unmergeable unless the items of a patch are in the order of its own `$setElementOrder`."""
     if not given or not order:
         return
     if key and not all(isinstance(each, dict) for each in given):

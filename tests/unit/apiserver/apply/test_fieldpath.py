@@ -14,7 +14,7 @@ ELEMENTS = st.sampled_from(
     ["f:a", "f:b", 'k:{"name":"x"}', 'k:{"name":"y"}', 'v:"t"', "v:1", "i:0"]
 )
 PATHS = st.lists(ELEMENTS, min_size=1, max_size=3).map(tuple)
-SETS = st.lists(PATHS, max_size=8).map(fieldpath.of)
+SETS = st.lists(PATHS, max_size=8).map(fieldpath.from_paths)
 
 
 @given(SETS)
@@ -24,7 +24,7 @@ def test_the_written_form_comes_back(one: fieldpath.FieldSet) -> None:
 
 @given(st.lists(PATHS, max_size=8))
 def test_a_set_has_the_paths_that_it_was_made_of(paths: list[fieldpath.Path]) -> None:
-    assert set(fieldpath.of(paths).paths()) == set(paths)
+    assert set(fieldpath.from_paths(paths).paths()) == set(paths)
 
 
 @given(SETS, SETS)
@@ -40,12 +40,12 @@ def test_union_intersection_and_difference_are_those_of_paths(
 
 @pytest.mark.parametrize("wrong", [[], {"x": {}}, {"f:a": 1}, {"k:{": {}}, {"q:a": {}}])
 def test_what_is_no_set_is_refused(wrong: Any) -> None:
-    with pytest.raises(fieldpath.NoFieldSet):
+    with pytest.raises(fieldpath.InvalidFieldSet):
         fieldpath.from_wire(wrong)
 
 
 def test_a_member_with_fields_below_it_is_marked() -> None:
-    both = fieldpath.of([("f:a",), ("f:a", "f:b")])
+    both = fieldpath.from_paths([("f:a",), ("f:a", "f:b")])
 
     assert both.to_wire() == {"f:a": {".": {}, "f:b": {}}}
 
@@ -57,4 +57,4 @@ def test_keys_of_an_item_are_written_in_order() -> None:
 def test_paths_are_shown_as_refusals_name_them() -> None:
     path = ("f:spec", 'k:{"name":"a","port":1}', "f:image", 'v:"x"')
 
-    assert fieldpath.shown(path) == '.spec[name="a",port=1].image[="x"]'
+    assert fieldpath.format_path(path) == '.spec[name="a",port=1].image[="x"]'

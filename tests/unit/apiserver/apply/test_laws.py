@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bramley.apiserver.apply import fieldpath, managed_fields, merge, schema, typed
-from bramley.apiserver.apply.managed_fields import Manager, Owned
+from bramley.apiserver.apply.managed_fields import Manager, VersionedSet
 from bramley.apiserver.apply.merge import Applied, Conflicts, Kind
 
 Json = dict[str, Any]
@@ -57,7 +57,7 @@ def applied(
     return merge.apply(before, config, known, who=who, kind=SERVICE, force=force, now=now)
 
 
-def fields(owned: dict[Manager, Owned]) -> dict[Manager, fieldpath.FieldSet]:
+def fields(owned: dict[Manager, VersionedSet]) -> dict[Manager, fieldpath.FieldSet]:
     return {who: each.fields for who, each in owned.items()}
 
 
@@ -112,13 +112,13 @@ def test_who_applies_nothing_any_more_leaves_the_others_alone(upper: Json, lower
 def test_force_makes_every_field_of_the_configuration_ones_own(first: Json, second: Json) -> None:
     forced = applied(applied(None, first, ONE), second, TWO, force=True)
 
-    wanted = typed.fields_of(second, SERVICE.schema)
+    wanted = typed.to_field_set(second, SERVICE.schema)
     again = typed.merge(forced.new, second, SERVICE.schema)
     assert typed.compare(forced.new, again, SERVICE.schema) == typed.Comparison()
     if TWO in forced.managers:
         assert not (forced.managers[TWO].fields - wanted)
     lost = forced.managers.get(ONE)
-    assert lost is None or not (lost.fields - typed.fields_of(first, SERVICE.schema))
+    assert lost is None or not (lost.fields - typed.to_field_set(first, SERVICE.schema))
 
 
 @given(ANY, ANY)
@@ -152,11 +152,11 @@ def test_an_update_owns_what_it_changed_and_nobody_else_does(first: Json, second
 def test_managers_are_written_and_read_back(config: Json) -> None:
     known = applied(None, config).managers
 
-    assert managed_fields.read(managed_fields.written(known)) == known
+    assert managed_fields.decode(managed_fields.encode(known)) == known
 
 
 def test_the_oldest_updaters_become_one_when_there_are_too_many() -> None:
-    known: dict[Manager, Owned] = {}
+    known: dict[Manager, VersionedSet] = {}
     live: Json = {**EMPTY, "metadata": {"labels": {}}}
     for number in range(managed_fields.UPDATERS_LIMIT + 5):
         labels = {**live["metadata"]["labels"], f"l{number}": "x"}

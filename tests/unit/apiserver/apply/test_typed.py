@@ -37,7 +37,7 @@ def env(*names: str) -> Json:
 
 
 def paths(fields: fieldpath.FieldSet) -> set[str]:
-    return {fieldpath.shown(path) for path in fields.paths()}
+    return {fieldpath.format_path(path) for path in fields.paths()}
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_repeated_items_of_a_live_object_stay() -> None:
 
 
 def test_repeated_items_are_owned_as_one() -> None:
-    assert paths(typed.fields_of(env("a", "a"), CONTAINER)) == {'.env[name="a"]'}
+    assert paths(typed.to_field_set(env("a", "a"), CONTAINER)) == {'.env[name="a"]'}
 
 
 def test_a_repetition_that_begins_is_new_and_one_that_ends_is_gone() -> None:
@@ -82,19 +82,19 @@ def test_a_repetition_that_begins_is_new_and_one_that_ends_is_gone() -> None:
 def test_a_field_that_is_emptied_is_not_taken_from_who_owns_it() -> None:
     """Else a struct that somebody else keeps would be theirs no longer."""
     live = {"resources": {"requests": {"cpu": "1"}}}
-    gone = fieldpath.of([("f:resources", "f:requests")])
+    gone = fieldpath.from_paths([("f:resources", "f:requests")])
 
     left = typed.remove(live, gone, CONTAINER)
 
     assert left == {"resources": None}
     assert "f:resources" not in typed.compare(live, left, CONTAINER).removed.members
-    assert typed.settled(left, live) == {}
+    assert typed.without_removed_fields(left, live) == {}
 
 
 def test_what_a_schema_says_is_owned_as_one_is_a_leaf() -> None:
     config = {"whole": {"a": "b"}, "set": ["x"], "free": {"deep": {"er": [1, 2]}}}
 
-    assert paths(typed.fields_of(config, CRD)) == {
+    assert paths(typed.to_field_set(config, CRD)) == {
         ".whole",
         '.set[="x"]',
         ".free.deep",
@@ -121,4 +121,4 @@ def test_a_port_is_known_by_its_protocol_even_if_it_does_not_say_it() -> None:
     ports = {"ports": [{"containerPort": 1}]}
 
     keys = '.ports[containerPort=1,protocol="TCP"]'
-    assert keys in paths(typed.fields_of(ports, CONTAINER))
+    assert keys in paths(typed.to_field_set(ports, CONTAINER))
