@@ -83,7 +83,7 @@ async def test_bake_is_left_alone_by_a_collector_that_has_work(tmp_path: Path) -
         orphaned(world, "orphan")
         world.mac.settings.host(other_bytes=400 * GB)
         push = world.group.create_task(pushed(world, hand))
-        collector = parts_of(world).collector
+        collector = components_of(world).collector
         assert collector is not None
         for _ in range(11):
             await asyncio.sleep(60)
@@ -97,7 +97,7 @@ async def test_vm_made_by_hand_outlives_every_collection(tmp_path: Path) -> None
     """It stands there between bake and push: no process names it and nobody leased it."""
     async with a_builder(tmp_path, collects=True) as (world, _):
         await world.pod("job", image=IMAGE)
-        collector = parts_of(world).collector
+        collector = components_of(world).collector
         assert collector is not None
         for _ in range(3):
             await asyncio.sleep(360)
@@ -108,7 +108,7 @@ async def test_vm_made_by_hand_outlives_every_collection(tmp_path: Path) -> None
 
 def orphaned(world: World, vm: str) -> None:
     """Say that a VM is ours, of a Pod that was here long ago."""
-    parts_of(world).ledger.put(
+    components_of(world).ledger.put(
         VmRecord(
             vm=vm,
             namespace="default",
@@ -123,11 +123,11 @@ def orphaned(world: World, vm: str) -> None:
 
 async def test_leased_bake_keeps_the_images_that_it_was_made_of(tmp_path: Path) -> None:
     async with a_builder(tmp_path, collects=True) as (world, _):
-        parts = parts_of(world)
-        assert parts.collector is not None
+        components = components_of(world)
+        assert components.collector is not None
 
         async def is_staged() -> bool:
-            return bool(parts.images.present())
+            return bool(components.images.present())
 
         async def is_told() -> bool:
             noted = (await world.kube.get(Node, NODE)).metadata.annotations
@@ -139,15 +139,15 @@ async def test_leased_bake_keeps_the_images_that_it_was_made_of(tmp_path: Path) 
         await stage(world, [])
         handle = leases.take(world.mac.folders.leases, Lease(vms=(BAKED,)))
         await asyncio.sleep(600)
-        assert not await parts.collector.reclaim()
+        assert not await components.collector.reclaim()
 
         os.close(handle)
-        assert await parts.collector.reclaim()
+        assert await components.collector.reclaim()
         assert not await is_staged()
         assert (world.mac.folders.tart_home / "vms" / BAKED).exists()
 
 
-def parts_of(world: World) -> AgentComponents:
+def components_of(world: World) -> AgentComponents:
     assert world.agent is not None
     assert world.agent.components is not None
     return world.agent.components
@@ -163,12 +163,12 @@ async def test_full_disk_costs_nothing_where_nothing_is_collected(
     tmp_path: Path, *, collects: bool
 ) -> None:
     async with a_builder(tmp_path, collects=collects) as (world, _):
-        parts = parts_of(world)
-        assert (parts.collector is not None) is collects
+        components = components_of(world)
+        assert (components.collector is not None) is collects
 
         async def is_here() -> bool:
             request = ImageRequest("ghcr.io/example/base:1", "nobody")
-            return isinstance(parts.images.request(request, on_change=lambda: None), Ready)
+            return isinstance(components.images.request(request, on_change=lambda: None), Ready)
 
         await world.until(is_here, within=timedelta(minutes=5), what="an image that nobody needs")
         await asyncio.sleep(600)
@@ -176,7 +176,7 @@ async def test_full_disk_costs_nothing_where_nothing_is_collected(
         await world.pod("job", image=IMAGE)
         await asyncio.sleep(60)
 
-        bases = {image.digest for image in parts.images.present()}
+        bases = {image.digest for image in components.images.present()}
         assert (world.mac.folders.tart_home / "vms" / BAKED).exists()
         assert len(bases) == (1 if collects else 2)
         assert IMAGE.partition("@")[2] in bases

@@ -1,7 +1,6 @@
-"""The agent: its parts put together, and run until somebody stops it.
+"""The agent: `Agent` runs it until it is stopped, `run` is the process on a Mac.
 
-`build` is the same for a real process and for a simulated Mac under virtual time; what differs is `Surroundings`. `run` is the real
-process: real programs and supervisors of this machine, and signals. Stopping ends the agent and never a VM.
+A process and a simulated Mac under virtual time differ in `AgentDeps` only. Stopping the agent never stops a VM.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from bramley.agent import state_folder
 from bramley.agent.agent_token import AgentToken, AgentTokenRenewal
 from bramley.agent.ledger import Ledger
 from bramley.agent.node import address
-from bramley.app.agent_parts import Parts
+from bramley.app.agent_components import AgentComponents
 from bramley.base import log
 from bramley.base.clock import Clock, SystemClock
 
@@ -35,8 +34,8 @@ logger = log.get(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What an agent meets: the cluster, the host, time and chance; `has_sockets` is false under virtual time."""
+class AgentDeps:
+    """The dependencies of an agent: cluster, host, time and randomness; `has_sockets` is false under virtual time."""
 
     kube: Client
     programs: Programs
@@ -46,61 +45,56 @@ class Surroundings:
     rng: random.Random
     registry: CollectorRegistry
     has_sockets: bool = True
-    # How records are kept: by default so that they outlive a loss of power, which a simulated Mac does not know.
+    # By default records survive a power failure; a simulated Mac has none.
     open_ledger: Callable[[Path], Ledger] = Ledger
-    # What the real side of a host does in the background, such as cutting logs.
-    beside: tuple[Callable[[], Coroutine[Any, Any, object]], ...] = ()
+    # Tasks of a real host, such as log rotation.
+    background_tasks: tuple[Callable[[], Coroutine[Any, Any, object]], ...] = ()
 
 
 class Agent:
     """One agent; `run` until `stop`."""
 
-    def __init__(self, settings: Settings, around: Surroundings) -> None:
-        # Set once the Node is registered and says how it is.
+    def __init__(self, settings: Settings, deps: AgentDeps) -> None:
+        # Set once the Node is registered with its status.
         self.ready = asyncio.Event()
-        self.parts: Parts | None = None
+        self.components: AgentComponents | None = None
         self._settings = settings
-        self._around = around
+        self._deps = deps
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
-        """Begin to stop; VMs go on."""
+        """Begin to stop; VMs keep running."""
         self._stopping.set()
 
     @property
     def node_uid(self) -> str:
-        """Return the id of the Node as it was seen last; empty before that."""
-        return self.parts.node.uid if self.parts else ""
+        """Return the last observed uid of the Node; empty before it was observed."""
+        return self.components.node.uid if self.components else ""
 
     async def run(self) -> None:
-        """Make this host a Node and its Pods VMs; AnotherAgent if one does already."""
-        settings = await address.settled(self._settings, self._around.programs, self._around.host)
+        """Run this host as a Node and its Pods as VMs; AnotherAgent if another agent holds the lock."""
+        settings = await address.with_address(self._settings, self._deps.programs, self._deps.host)
         state_folder.make_folders(settings.folders)
         with state_folder.hold_lock(settings.folders.lock):
-            self.parts = parts = Parts(settings, self._around)
-            logger.info("Starting", node=settings.node.name, address=settings.node.address)
+            self.components = components = AgentComponents(settings, self._deps)
+            logger.info("Starting agent", node=settings.node.name, address=settings.node.address)
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(job) for job in parts.jobs()]
-                tasks.append(group.create_task(self._tell_ready(parts)))
+                tasks = [group.create_task(task) for task in components.tasks()]
+                tasks.append(group.create_task(self._set_ready(components)))
                 await self._stopping.wait()
-                logger.info("Stopping", reason="asked to; VMs go on")
-                await parts.stop()
+                logger.info("Stopping agent", reason="stop requested; VMs keep running")
+                await components.stop()
                 for task in tasks:
                     task.cancel()
-        logger.info("Stopped")
+        logger.info("Stopped agent")
 
-    async def _tell_ready(self, parts: Parts) -> None:
-        await parts.node.registered.wait()
+    async def _set_ready(self, components: AgentComponents) -> None:
+        await components.node.registered.wait()
         self.ready.set()
 
 
-def build(settings: Settings, around: Surroundings) -> Agent:
-    """Return an agent that has not begun yet."""
-    return Agent(settings, around)
-
-
 def run(settings: Settings, *, kubeconfig: str | None, environment: Mapping[str, str]) -> None:
-    """Run the agent of this machine until a signal comes; programs that it starts inherit the environment."""
+    """Run the agent of this machine until a signal arrives; programs that it starts inherit the environment."""
     asyncio.run(_process(settings, kubeconfig, environment))
 
 
@@ -109,24 +103,25 @@ async def _process(
 ) -> None:
     clock, rng = SystemClock(), random.Random()
     state_folder.make_folders(settings.folders)
-    own, kube = _way_in(settings, kubeconfig, environment, clock=clock)
+    own, kube = _connect(settings, kubeconfig, environment, clock=clock)
     async with kube:
-        around = _here(settings, kube, environment, clock=clock, rng=rng)
+        deps = _host_deps(settings, kube, environment, clock=clock, rng=rng)
         node = settings.node.name
         renewal = AgentTokenRenewal(
             own, kube, node=node, uid=lambda: agent.node_uid, clock=clock, rng=rng
         )
-        agent = build(settings, replace(around, beside=(*around.beside, renewal.run)))
+        tasks = (*deps.background_tasks, renewal.run)
+        agent = Agent(settings, replace(deps, background_tasks=tasks))
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, agent.stop)
         await agent.run()
 
 
-def _way_in(
+def _connect(
     settings: Settings, kubeconfig: str | None, environment: Mapping[str, str], *, clock: Clock
 ) -> tuple[AgentToken, Client]:
-    """Return the agent's own credentials and a client that shows them."""
+    """Return the agent's token and a client that uses it."""
     from bramley.kube import config_loader
     from bramley.kube.client import Client
     from bramley.kube.http import HttpTransport
@@ -137,15 +132,15 @@ def _way_in(
     return own, Client(HttpTransport(replace(found, credentials=own)), clock=clock)
 
 
-def _here(
+def _host_deps(
     settings: Settings,
     kube: Client,
     environment: Mapping[str, str],
     *,
     clock: Clock,
     rng: random.Random,
-) -> Surroundings:
-    """Return this machine, with its real programs and supervisors."""
+) -> AgentDeps:
+    """Return the dependencies of an agent on this machine."""
     from prometheus_client import CollectorRegistry
 
     from bramley.agent import platform
@@ -157,7 +152,7 @@ def _here(
     logs = VmLogs(folders.vm_logs, clock=clock)
     host = platform.current(tart_home=folders.tart_home)
     journal = ProcessJournal(folders.state / "programs", host)
-    return Surroundings(
+    return AgentDeps(
         kube=kube,
         programs=SystemPrograms(environment, journal=journal),
         runs=SupervisedRuns(
@@ -167,5 +162,5 @@ def _here(
         clock=clock,
         rng=rng,
         registry=CollectorRegistry(),
-        beside=(journal.clear, logs.run),
+        background_tasks=(journal.clear, logs.run),
     )

@@ -25,11 +25,11 @@ def a_config_map(name: str) -> dict[str, object]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
 
 
-def assert_nobody_was_waited_for(server: Bramley) -> None:
+def assert_no_deadline_passed(server: Bramley) -> None:
     """Look into the log, for a busy machine is slow whether or not the server waits for somebody."""
-    told = server.err.read_text()
-    assert "drain deadline passed" not in told
-    assert "graceful shutdown exceeded" not in told
+    output = server.err.read_text()
+    assert "drain deadline passed" not in output
+    assert "graceful shutdown exceeded" not in output
 
 
 def wait_for_controllers(server: Bramley) -> None:
@@ -92,7 +92,7 @@ def test_token_is_nowhere_but_in_the_kubeconfig(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("token", ["", "wrong", "Bearer"])
-def test_nobody_comes_in_with_another_token(token: str, tmp_path: Path) -> None:
+def test_other_tokens_are_rejected(token: str, tmp_path: Path) -> None:
     with running(tmp_path) as server:
         code, answer = server.request("GET", CONFIG_MAPS, token=token or "x")
 
@@ -100,7 +100,7 @@ def test_nobody_comes_in_with_another_token(token: str, tmp_path: Path) -> None:
 
 
 @in_a_thread
-def test_health_is_told_to_everybody(tmp_path: Path) -> None:
+def test_health_is_readable_by_every_user(tmp_path: Path) -> None:
     with running(tmp_path) as server:
         connection = server.connection()
         connection.request("GET", "/livez")
@@ -132,10 +132,10 @@ def test_stop_is_clean_and_quick_though_watches_are_open(
             watch.close()
 
     assert code == 0
-    assert_nobody_was_waited_for(server)
+    assert_no_deadline_passed(server)
     names = [[event["object"]["metadata"]["name"] for event in seen][-1] for seen in events]
     assert names == ["one"] * 5
-    assert [line["message"] for line in server.log()][-1] == "Stopped"
+    assert [line["message"] for line in server.log()][-1] == "Stopped server"
 
 
 @in_a_thread
@@ -181,13 +181,13 @@ def test_second_signal_stops_at_once(tmp_path: Path) -> None:
         slow.endheaders()
         until(lambda: server.request("GET", "/livez")[0] == 200)
         server.process.send_signal(signal.SIGINT)
-        until(lambda: "Stopping" in server.err.read_text())
+        until(lambda: "Draining server" in server.err.read_text())
 
         code = server.stop(signal.SIGINT)
         slow.close()
 
     assert code == 0
-    assert_nobody_was_waited_for(server)
+    assert_no_deadline_passed(server)
 
 
 @in_a_thread
@@ -234,14 +234,14 @@ def test_killed_server_starts_again_on_the_same_folder(tmp_path: Path) -> None:
 @in_a_thread
 def test_idle_server_is_small(tmp_path: Path) -> None:
     with running(tmp_path) as server:
-        told = subprocess.run(
+        output = subprocess.run(
             ["ps", "-o", "rss=", "-p", str(server.process.pid)],
             capture_output=True,
             text=True,
             check=True,
         ).stdout
 
-    assert int(told) / 1024 < 75
+    assert int(output) / 1024 < 75
 
 
 @in_a_thread
