@@ -248,14 +248,14 @@ async def vm_boots(scene: Scene) -> str:
 def expect_alive(scene: Scene) -> None:
     """Fail with tart's last words if the run is over."""
     ended = scene.runs.ended(VM)
-    expect(ended is None, f"it ended with {ended}: {scene.runs.said(VM)}")
+    expect(ended is None, f"it ended with {ended}: {scene.runs.output_tail(VM)}")
 
 
 async def vm_stops(scene: Scene) -> str:
     """Stop the VM; its end is noted, and its lock and processes are gone."""
     await scene.tart.stop(VM, timedelta(seconds=30))
     ended = await asyncio.wait_for(scene.runs.wait(VM), timeout=PATIENCE)
-    expect(ended.code == 0, f"tart ended with {ended.code}: {scene.runs.said(VM)}")
+    expect(ended.code == 0, f"tart ended with {ended.code}: {scene.runs.output_tail(VM)}")
     expect(not scene.tart.is_running(VM, scene.host), "its lock is still held")
     deadline = time.monotonic() + PATIENCE
     while left := [each for each in scene.host.guest_processes() if VM in each.argv]:

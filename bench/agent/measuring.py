@@ -85,7 +85,7 @@ async def _ending(on: Stage, pod: Pod) -> AsyncIterator[asyncio.Task[float]]:
 
         async def end() -> float:
             async for event in watch:
-                if event.type == "MODIFIED" and event.object.status.phase in status.TERMINAL:
+                if event.type == "MODIFIED" and event.object.status.phase in {status.SUCCEEDED, status.FAILED}:
                     return time.time()
             raise RuntimeError(f"the watch ended before Pod {pod.name}")
 

@@ -18,7 +18,7 @@ logger = log.get(__name__)
 PAUSE = timedelta(seconds=10)
 
 
-async def lasting(part: str, run: Callable[[], Awaitable[object]]) -> None:
+async def restart_on_crash(part: str, run: Callable[[], Awaitable[object]]) -> None:
     """Run a part until it ends by itself or is cancelled."""
     while True:
         with Captured() as caught:

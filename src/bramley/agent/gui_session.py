@@ -1,7 +1,7 @@
-"""The GUI session without which no VM starts: looked at before each run, and revived by restarting loginwindow.
+"""The GUI session that VMs need: checked before each start of a VM, and restored by restarting loginwindow.
 
-Restarting loginwindow ends everything in the old session, VMs included, so it never happens while a VM runs, and ever more
-rarely while it does not help. No signal is sent to loginwindow: after a hang-up it does not come back.
+Restarting loginwindow ends all processes of the old session, VMs included, so it must never happen while a VM runs; while it does
+not help it is repeated with backoff. loginwindow is restarted by launchctl and not by a signal: after SIGHUP it does not come back.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from bramley.base.clock import Clock
 
 logger = log.get(__name__)
 
-ALIVE = "session = Aqua"
+ALIVE_MARK = "session = Aqua"
 LOGINWINDOW = "system/com.apple.loginwindow"
 
 
 class NoSession(errors.Unavailable):
-    """There is no GUI session on this Mac, and none can be had now."""
+    """There is no GUI session on this Mac, and none can be started now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """How long each look, kick and login may take, and how soon another kick may follow."""
+    """Time limits of check, restart and login, and the backoff of restarts."""
 
-    look: timedelta = timedelta(seconds=10)
-    kick: timedelta = timedelta(seconds=20)
+    check: timedelta = timedelta(seconds=10)
+    restart: timedelta = timedelta(seconds=20)
     login: timedelta = timedelta(seconds=30)
     poll: timedelta = timedelta(seconds=1)
-    again: Backoff = field(
+    backoff: Backoff = field(
         default_factory=lambda: Backoff(timedelta(seconds=30), timedelta(minutes=15))
     )
 
 
-class Session:
+class GuiSession:
     """The GUI session of one user."""
 
     def __init__(
@@ -51,83 +51,85 @@ class Session:
         *,
         clock: Clock,
         rng: random.Random,
-        runs_a_vm: Callable[[], bool],
+        has_running_vm: Callable[[], bool],
         timings: Timings | None = None,
     ) -> None:
-        # What was seen last; None before the first look.
-        self.alive: bool | None = None
+        # The result of the last check; None before the first one.
+        self.is_alive: bool | None = None
         self._uid = uid
         self._programs = programs
         self._clock = clock
         self._rng = rng
-        self._runs_a_vm = runs_a_vm
+        self._has_running_vm = has_running_vm
         self._timings = timings or Timings()
-        self._kicks_in_vain = 0
-        self._not_before = float("-inf")
-        self._looked_at = float("-inf")
-        self._one_at_a_time = asyncio.Lock()
+        self._failed_restarts = 0
+        self._restart_not_before = float("-inf")
+        self._checked_at = float("-inf")
+        self._lock = asyncio.Lock()
 
-    async def look(self) -> bool:
-        """Tell whether the session is alive; an unanswered question counts as no."""
+    async def check(self) -> bool:
+        """Return whether the session is alive; a check that times out counts as not alive."""
         domain = f"gui/{self._uid}"
         try:
-            told = await self._launchctl(self._timings.look, "print", domain)
+            result = await self._launchctl(self._timings.check, "print", domain)
         except (errors.TimedOut, running.ProgramMissing) as error:
-            logger.warning("GUI session not seen", domain=domain, error=str(error))
-            self.alive = False
+            logger.warning("GUI session check failed", domain=domain, error=str(error))
+            self.is_alive = False
         else:
-            self.alive = told.code == 0 and ALIVE in told.stdout
-        self._looked_at = self._clock.monotonic()
-        return self.alive
+            self.is_alive = result.code == 0 and ALIVE_MARK in result.stdout
+        self._checked_at = self._clock.monotonic()
+        return self.is_alive
 
-    async def ensure(self, *, seen_within: timedelta = timedelta()) -> None:
-        """Return when the session is alive, or was seen so a moment ago; revive it if that is allowed, else raise NoSession."""
-        async with self._one_at_a_time:
-            if self._was_alive(seen_within) or await self.look():
-                self._kicks_in_vain = 0
+    async def ensure(self, *, max_age: timedelta = timedelta()) -> None:
+        """Return when the session is alive, or was within `max_age`; restart it if that is allowed, else raise NoSession."""
+        async with self._lock:
+            if self._was_alive(max_age) or await self.check():
+                self._failed_restarts = 0
                 return
-            self._may_kick()
-            await self._kick()
+            self._check_restart_allowed()
+            await self._restart_loginwindow()
 
     def _was_alive(self, within: timedelta) -> bool:
-        age = self._clock.monotonic() - self._looked_at
-        return bool(self.alive) and age < within.total_seconds()
+        age = self._clock.monotonic() - self._checked_at
+        return bool(self.is_alive) and age < within.total_seconds()
 
-    def _may_kick(self) -> None:
-        if self._runs_a_vm():
+    def _check_restart_allowed(self) -> None:
+        if self._has_running_vm():
             raise NoSession(
                 "the GUI session is gone, and loginwindow is not restarted while a VM runs"
             )
-        left = self._not_before - self._clock.monotonic()
+        left = self._restart_not_before - self._clock.monotonic()
         if left > 0:
             raise NoSession(
                 f"the GUI session is gone; loginwindow is restarted again in {left:.0f} s"
             )
 
-    async def _kick(self) -> None:
+    async def _restart_loginwindow(self) -> None:
         timings = self._timings
-        self._kicks_in_vain += 1
-        pause = timings.again.delay(self._kicks_in_vain, self._rng)
-        self._not_before = self._clock.monotonic() + pause.total_seconds()
-        logger.warning("Restarting loginwindow", tries=self._kicks_in_vain, reason="no GUI session")
+        self._failed_restarts += 1
+        pause = timings.backoff.delay(self._failed_restarts, self._rng)
+        self._restart_not_before = self._clock.monotonic() + pause.total_seconds()
+        logger.warning(
+            "Restarting loginwindow", tries=self._failed_restarts, reason="no GUI session"
+        )
         try:
-            told = await self._launchctl(timings.kick, "kickstart", "-k", LOGINWINDOW)
+            result = await self._launchctl(timings.restart, "kickstart", "-k", LOGINWINDOW)
         except (errors.TimedOut, running.ProgramMissing) as error:
             raise NoSession(f"loginwindow cannot be restarted: {error}") from error
-        if told.code != 0:
-            raise NoSession(f"loginwindow cannot be restarted: {told.stderr.strip()}")
+        if result.code != 0:
+            raise NoSession(f"loginwindow cannot be restarted: {result.stderr.strip()}")
         await self._wait_for_login()
 
     async def _wait_for_login(self) -> None:
         ends = self._clock.monotonic() + self._timings.login.total_seconds()
-        while not await self.look():
+        while not await self.check():
             if self._clock.monotonic() >= ends:
-                raise NoSession("nobody was logged in after loginwindow was restarted")
+                raise NoSession("no user was logged in after the restart of loginwindow")
             await asyncio.sleep(self._timings.poll.total_seconds())
-        self._kicks_in_vain = 0
+        self._failed_restarts = 0
         logger.info("GUI session is alive again")
 
     async def _launchctl(self, limit: timedelta, *words: str) -> Finished:
-        # -n: a sudo that wants a password must fail, not wait for one.
+        # -n: sudo must fail instead of waiting for a password.
         argv = ("sudo", "-n", "launchctl", *words)
         return await running.within(limit, self._programs, argv)

@@ -39,7 +39,7 @@ class _Kept(msgspec.Struct, frozen=True):
     marks: list[Mark]
 
 
-class SteadyClock:
+class HostClock:
     """The clocks of one host in one boot; implements `Clock`."""
 
     def __init__(self, clock: Clock, file: Path, *, boot_id: Callable[[], str]) -> None:
@@ -66,17 +66,17 @@ class SteadyClock:
         seconds = min(told, default=self._clock.now().timestamp() - date)
         return timedelta(seconds=max(seconds, 0.0))
 
-    def restamped(self, moment: datetime) -> datetime:
+    def rebased(self, moment: datetime) -> datetime:
         """Return a date as the time of day now would have it."""
         return self._clock.now() - self.age(moment)
 
     def _seconds(self, date: float) -> Iterator[float]:
         """Yield each monotonic second at which the time of day was this; after it was set back there are several."""
         ends = [mark.since for mark in self._marks[1:]] + [self._clock.monotonic()]
-        for place, (mark, end) in enumerate(zip(self._marks, ends, strict=True)):
+        for index, (mark, end) in enumerate(zip(self._marks, ends, strict=True)):
             second = date - mark.ahead
             # What was before the first mark was as it is.
-            begins = mark.since - _TOLERANCE if place else second
+            begins = mark.since - _TOLERANCE if index else second
             if begins <= second <= end + _TOLERANCE:
                 yield second
 

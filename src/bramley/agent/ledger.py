@@ -178,7 +178,7 @@ class ImageRecord(msgspec.Struct, frozen=True, kw_only=True):
     version: int = VERSION
 
 
-_ORDER = {state: place for place, state in enumerate(VmState)}
+_ORDER = {state: position for position, state in enumerate(VmState)}
 
 
 class Ledger:

@@ -1,7 +1,7 @@
-"""Metrics of guests, reached through the Node: a guest's own address is known on its Mac only.
+"""A proxy for the metrics of guests: a guest's own address is reachable only from its Mac.
 
-A Pod opts in by annotations. Then `<node>:<port>/metrics` is passed on to the guest, for GET and HEAD from allowed networks and
-for nothing else. Each answer is passed on as it comes and ends its connection, so no connection outlives the VM behind it.
+A Pod opts in by annotations. Then `<node>:<port>/metrics` is proxied to the guest, only for GET and HEAD and only from allowed
+networks. Each response is streamed and ends its connection, so no connection outlives its VM.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bramley.base.clock import Clock
 
 logger = log.get(__name__)
 
-# Who may scrape where nobody says otherwise: private networks, the tailnet and this host.
+# The networks that may scrape by default: private networks, the tailnet and this host.
 PRIVATE = (
     *("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "169.254.0.0/16"),
     *("127.0.0.0/8", "fc00::/7", "fe80::/10", "::1/128"),
@@ -32,69 +32,69 @@ PATH = "/metrics"
 _HEAD_BYTES = 16 * 1024
 _BLOCK = 64 * 1024
 _PORTS = range(1, 65536)
-# Python reads no number of thousands of digits, and a Pod that raises is never told to run.
+# int() raises for thousands of digits, and an error here would keep the Pod's status from being published.
 _LONGEST_PORT = 5
-_LAST_WORDS = timedelta(seconds=1)
+_LINGER = timedelta(seconds=1)
 
 FindAddress = Callable[[str], Awaitable[str | None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long each part of a request may take, how long a guest's address is believed, and how many scrape at once."""
+    """Time limits of a request, the time to live of a guest's address, and the number of concurrent scrapes."""
 
-    head: timedelta = timedelta(seconds=10)
+    request_head: timedelta = timedelta(seconds=10)
     dial: timedelta = timedelta(seconds=5)
-    silence: timedelta = timedelta(seconds=10)
+    idle: timedelta = timedelta(seconds=10)
     address: timedelta = timedelta(seconds=5)
-    believed: timedelta = timedelta(seconds=30)
-    at_once: int = 8
+    address_ttl: timedelta = timedelta(seconds=30)
+    max_concurrent: int = 8
 
 
 @dataclass(slots=True)
-class _Door:
-    """One port of the Node and the VM behind it."""
+class _Listener:
+    """A port of the Node and the VM that it is proxied to."""
 
     vm: str
     port: int
     server: asyncio.Server
     address: str = ""
-    believed_until: float = float("-inf")
+    address_valid_until: float = float("-inf")
 
 
 @dataclass(slots=True)
-class Scraping:
-    """Opens the Node's ports for guests that want to be scraped; `find` asks for a VM's address."""
+class MetricsProxy:
+    """Listens on the Node for guests that opted in; `find_address` returns a VM's address."""
 
     host: str
-    find: FindAddress
+    find_address: FindAddress
     vms: Callable[[], Collection[str]]
     clock: Clock
     allowed: Sequence[str] = PRIVATE
     limits: Limits = field(default_factory=Limits)
-    _doors: dict[str, _Door] = field(default_factory=dict)
-    _under_way: int = 0
+    _listeners: dict[str, _Listener] = field(default_factory=dict)
+    _active: int = 0
 
-    async def shown(self, pod: Pod, vm: str, address: str) -> str:
-        """Return the address to tell of a Pod: the Node's if its metrics are passed on, else the guest's own."""
-        port = wanted_port(pod)
+    async def pod_address(self, pod: Pod, vm: str, address: str) -> str:
+        """Return the Pod IP to publish: the Node's address if it proxies the guest's metrics, else the guest's."""
+        port = scrape_port(pod)
         if port is None or not self.host:
             return address
-        self._sweep()
-        if vm not in self._doors and not await self._open(vm, port):
+        self._close_unused()
+        if vm not in self._listeners and not await self._open(vm, port):
             return address
         return self.host
 
     def close(self) -> None:
         """Close all ports."""
-        for door in self._doors.values():
-            door.server.close()
-        self._doors.clear()
+        for listener in self._listeners.values():
+            listener.server.close()
+        self._listeners.clear()
 
-    def _sweep(self) -> None:
+    def _close_unused(self) -> None:
         """Close the ports of VMs that are gone."""
-        for vm in self._doors.keys() - set(self.vms()):
-            self._doors.pop(vm).server.close()
+        for vm in self._listeners.keys() - set(self.vms()):
+            self._listeners.pop(vm).server.close()
 
     async def _open(self, vm: str, port: int) -> bool:
         try:
@@ -102,31 +102,29 @@ class Scraping:
                 partial(self._serve, vm), self.host, port, limit=_HEAD_BYTES
             )
         except OSError as error:
-            logger.warning(
-                "A guest's metrics are not passed on", vm=vm, port=port, error=str(error)
-            )
+            logger.warning("Guest metrics proxy cannot listen", vm=vm, port=port, error=str(error))
             return False
-        self._doors[vm] = _Door(vm, port, server)
-        logger.info("Passing a guest's metrics on", vm=vm, port=port)
+        self._listeners[vm] = _Listener(vm, port, server)
+        logger.info("Proxying guest metrics", vm=vm, port=port)
         return True
 
     async def _serve(
         self, vm: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        self._under_way += 1
+        self._active += 1
         try:
             refusal = await self._answer(vm, reader, writer)
             if refusal:
-                writer.write(_plain(refusal))
-                await self._within(writer.drain())
+                writer.write(_text_response(refusal))
+                await self._with_timeout(writer.drain())
                 writer.write_eof()
-                # What was not read yet would make the system throw our answer away.
-                async with asyncio.timeout(_LAST_WORDS.total_seconds()):
+                # Read the rest of the request: closing with unread data would reset the connection and lose the response.
+                async with asyncio.timeout(_LINGER.total_seconds()):
                     await reader.read(_HEAD_BYTES)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             logger.debug("Scrape ended early", vm=vm)
         finally:
-            self._under_way -= 1
+            self._active -= 1
             writer.close()
 
     async def _answer(
@@ -134,60 +132,63 @@ class Scraping:
     ) -> str:
         if not self._is_allowed(writer.get_extra_info("peername")):
             return "403 Forbidden"
-        if self._under_way > self.limits.at_once:
+        if self._active > self.limits.max_concurrent:
             return "503 Service Unavailable"
-        async with asyncio.timeout(self.limits.head.total_seconds()):
-            head = await reader.readuntil(b"\r\n\r\n")
-        method, _, rest = head.partition(b"\r\n")[0].decode("latin-1").partition(" ")
+        async with asyncio.timeout(self.limits.request_head.total_seconds()):
+            request_head = await reader.readuntil(b"\r\n\r\n")
+        method, _, rest = request_head.partition(b"\r\n")[0].decode("latin-1").partition(" ")
         path = rest.partition(" ")[0].partition("?")[0]
         if path != PATH:
             return "404 Not Found"
         if method not in {"GET", "HEAD"}:
             return "405 Method Not Allowed"
-        return await self._pass_on(vm, method, writer)
+        return await self._proxy(vm, method, writer)
 
-    async def _pass_on(self, vm: str, method: str, writer: asyncio.StreamWriter) -> str:
-        door = self._doors.get(vm)
+    async def _proxy(self, vm: str, method: str, writer: asyncio.StreamWriter) -> str:
+        listener = self._listeners.get(vm)
         try:
-            guest_reader, guest_writer = await self._dial(door) if door else (None, None)
+            guest_reader, guest_writer = await self._dial(listener) if listener else (None, None)
         except (errors.BramleyError, OSError, TimeoutError) as error:
-            # The caller learns nothing of what is behind us.
-            logger.info("Guest not reached", vm=vm, error=str(error))
+            # The error is logged and not returned: it must not disclose details of the guest's network.
+            logger.info("Guest metrics not reachable", vm=vm, error=str(error))
             guest_reader = guest_writer = None
         if guest_reader is None or guest_writer is None:
             return "502 Bad Gateway"
         request = f"{method} {PATH} HTTP/1.1\r\nHost: {vm}\r\nConnection: close\r\n\r\n"
         with contextlib.closing(guest_writer):
             guest_writer.write(request.encode())
-            while block := await self._within(guest_reader.read(_BLOCK)):
+            while block := await self._with_timeout(guest_reader.read(_BLOCK)):
                 writer.write(block)
-                await self._within(writer.drain())
+                await self._with_timeout(writer.drain())
         return ""
 
-    async def _dial(self, door: _Door) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        address = await self._address(door)
+    async def _dial(self, listener: _Listener) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        address = await self._address(listener)
         with contextlib.ExitStack() as undo:
             connection = undo.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
             connection.setblocking(False)
             interfaces.towards(connection, address)
             async with asyncio.timeout(self.limits.dial.total_seconds()):
-                await asyncio.get_running_loop().sock_connect(connection, (address, door.port))
+                await asyncio.get_running_loop().sock_connect(connection, (address, listener.port))
             opened = await asyncio.open_connection(sock=connection)
             undo.pop_all()
             return opened
 
-    async def _address(self, door: _Door) -> str:
+    async def _address(self, listener: _Listener) -> str:
         now = self.clock.monotonic()
-        if now >= door.believed_until:
+        if now >= listener.address_valid_until:
             async with asyncio.timeout(self.limits.address.total_seconds()):
-                found = await self.find(door.vm)
+                found = await self.find_address(listener.vm)
             if not found:
-                raise errors.NotFound(f"VM {door.vm} has no address")
-            door.address, door.believed_until = found, now + self.limits.believed.total_seconds()
-        return door.address
+                raise errors.NotFound(f"VM {listener.vm} has no address")
+            listener.address, listener.address_valid_until = (
+                found,
+                now + self.limits.address_ttl.total_seconds(),
+            )
+        return listener.address
 
-    async def _within(self, waiting: Awaitable[bytes | None]) -> bytes | None:
-        async with asyncio.timeout(self.limits.silence.total_seconds()):
+    async def _with_timeout(self, waiting: Awaitable[bytes | None]) -> bytes | None:
+        async with asyncio.timeout(self.limits.idle.total_seconds()):
             return await waiting
 
     def _is_allowed(self, peer: tuple[str, int] | None) -> bool:
@@ -197,18 +198,18 @@ class Scraping:
         return any(caller in ipaddress.ip_network(each) for each in self.allowed or PRIVATE)
 
 
-def wanted_port(pod: Pod) -> int | None:
-    """Return the port on which a Pod wants to be scraped; None if it does not, or names no port."""
-    told = pod.metadata.annotations
-    port = told.get(names.annotations.SCRAPE_PORT, "")
-    if told.get(names.annotations.SCRAPE) != names.labels.TRUE or not (
+def scrape_port(pod: Pod) -> int | None:
+    """Return the port of a Pod's scrape annotations; None if it has not opted in, or the port is not valid."""
+    annotations = pod.metadata.annotations
+    port = annotations.get(names.annotations.SCRAPE_PORT, "")
+    if annotations.get(names.annotations.SCRAPE) != names.labels.TRUE or not (
         port.isascii() and port.isdigit() and len(port) <= _LONGEST_PORT
     ):
         return None
     return int(port) if int(port) in _PORTS else None
 
 
-def _plain(line: str) -> bytes:
+def _text_response(line: str) -> bytes:
     text = line.partition(" ")[2] + "\n"
-    head = f"HTTP/1.1 {line}\r\nContent-Type: text/plain\r\nContent-Length: {len(text)}\r\nConnection: close\r\n\r\n"
-    return (head + text).encode()
+    request_head = f"HTTP/1.1 {line}\r\nContent-Type: text/plain\r\nContent-Length: {len(text)}\r\nConnection: close\r\n\r\n"
+    return (request_head + text).encode()

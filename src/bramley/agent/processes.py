@@ -21,7 +21,7 @@ from bramley.agent.programs import Finished, ProgramMissing
 from bramley.base import errors, log
 
 
-class Leftovers:
+class ProcessJournal:
     """Notes of running programs in one folder; a note that cannot be written is done without."""
 
     def __init__(self, folder: Path, system: System) -> None:
@@ -150,10 +150,10 @@ class SystemPrograms:
     """Runs programs of this machine; implements `Programs`. `environment` is ours, told by who started us."""
 
     def __init__(
-        self, environment: Mapping[str, str], *, leftovers: Leftovers | None = None
+        self, environment: Mapping[str, str], *, journal: ProcessJournal | None = None
     ) -> None:
         self._environment = dict(environment)
-        self._leftovers = leftovers
+        self._leftovers = journal
         self._unreaped: list[subprocess.Popen[bytes]] = []
 
     async def run(

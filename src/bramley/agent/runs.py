@@ -60,7 +60,7 @@ class Runs(Protocol):
         """Kill tart and what it started, when stopping it in peace did not work."""
         ...
 
-    def said(self, vm: str) -> str:
+    def output_tail(self, vm: str) -> str:
         """Return the last lines of what tart printed, bounded and without passwords."""
         ...
 

@@ -64,12 +64,12 @@ class Slots:
             if record.state in _CLAIMS and record.uid in of
         }
 
-    def was_refused(self, vm: str) -> None:
+    def record_refusal(self, vm: str) -> None:
         """Note that the system refused one more VM."""
         until = self._clock.monotonic() + RETRY_AFTER_REFUSAL.total_seconds()
         self._refusal = _Refusal(vm, self._taken_by_others(vm), until)
 
-    def was_granted(self) -> None:
+    def clear_refusal(self) -> None:
         """Note that the system let a VM start, so that an earlier refusal means nothing any more."""
         self._refusal = None
 

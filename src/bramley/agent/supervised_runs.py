@@ -117,7 +117,7 @@ class SupervisedRuns:
             elif supervisor:
                 system.signal_group(supervisor.pid, signal.SIGKILL)
 
-    def said(self, vm: str) -> str:
+    def output_tail(self, vm: str) -> str:
         """Return the last lines of what tart printed, without passwords."""
         return self._logs.tail(vm)
 

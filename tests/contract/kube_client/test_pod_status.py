@@ -33,7 +33,7 @@ async def placed(world: World) -> Pod:
 async def say(world: World, pod: Pod, said: PodStatus) -> Pod:
     found = await status.publish(world.kube, pod, said)
     assert found is not None
-    assert status.is_said(found, said)
+    assert status.is_published(found, said)
     return found
 
 
@@ -55,7 +55,7 @@ async def test_a_life_is_told_beside_what_others_say(target: Target) -> None:
         pod = await say(world, pod, running)
         assert conditions.is_true(pod.status.conditions, "Ready")
         again = status.running(pod, at(STARTED + 9 * MINUTE), started_at=STARTED)
-        assert status.is_said(pod, again)
+        assert status.is_published(pod, again)
         pod = await say(world, pod, ended(pod))
 
         scheduled = conditions.find(pod.status.conditions, "PodScheduled")

@@ -173,8 +173,8 @@ def status(port: int) -> dict[str, object]:
 def running(target: Target, node: str, folder: Path) -> Iterator[int]:
     """Run the agent's endpoints, and give their port."""
     command = [sys.executable, "-m", AGENT, node, str(folder), str(target.authority)]
-    said = (folder / "said").open("w+")
-    with said, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said) as process:
+    output = (folder / "said").open("w+")
+    with output, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=output) as process:
         try:
             assert process.stdout is not None
             line = process.stdout.readline()

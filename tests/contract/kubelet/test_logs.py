@@ -48,7 +48,7 @@ async def test_a_followed_log_grows_and_ends_with_the_vm(target: Target, tmp_pat
         assert stage.shown("logs", "p").splitlines()[0] == "first"
 
 
-async def test_what_cannot_be_shown_is_told_as_a_kubelet_tells_it(
+async def test_unavailable_logs_are_errors_as_from_a_kubelet(
     target: Target, tmp_path: Path
 ) -> None:
     async with staged(target, tmp_path) as stage:
@@ -69,9 +69,7 @@ async def test_what_cannot_be_shown_is_told_as_a_kubelet_tells_it(
         assert stage.refused("logs", "p") == f"Error from server (NotFound): {lost}"
 
 
-async def test_an_agent_that_is_gone_is_told_with_its_address(
-    target: Target, tmp_path: Path
-) -> None:
+async def test_a_stopped_agent_is_an_error_with_its_address(target: Target, tmp_path: Path) -> None:
     async with staged(target, tmp_path) as stage:
         await stage.begin()
         port = stage.port
@@ -80,8 +78,8 @@ async def test_an_agent_that_is_gone_is_told_with_its_address(
         body = {"status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": 1}}}}
         await stage.kube.merge_patch(Node, stage.node, body, subresource="status")
 
-        told = stage.refused("logs", "p")
-        assert f'Error from server: Get "{url.replace(str(port), "1")}": ' in told
+        message = stage.refused("logs", "p")
+        assert f'Error from server: Get "{url.replace(str(port), "1")}": ' in message
 
 
 async def test_a_server_that_stops_ends_followed_logs(kubectl: Path, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ async def test_a_run_that_was_never_begun_is_unknown(target: str, tmp_path: Path
         assert not stage.runs.is_begun(VM)
         assert not stage.runs.is_alive(VM)
         assert stage.runs.ended(VM) is None
-        assert stage.runs.said(VM) == ""
+        assert stage.runs.output_tail(VM) == ""
         stage.runs.kill(VM)
         stage.runs.forget(VM)
         with pytest.raises(errors.NotFound):
@@ -64,7 +64,7 @@ async def test_a_run_gets_its_variables(target: str, tmp_path: Path) -> None:
         await stage.runs.start(Run(VM, argv, {"TOLD": "by us"}))
         await stage.runs.wait(VM)
 
-        assert stage.runs.said(VM) == "by us"
+        assert stage.runs.output_tail(VM) == "by us"
 
 
 async def test_a_run_is_never_begun_twice_before_it_is_forgotten(
@@ -124,7 +124,7 @@ async def test_an_end_that_no_agent_saw_is_known_to_the_next_one(
         ended = stage.runs.ended(VM)
         assert ended is not None
         assert ended.code == 3
-        assert stage.runs.said(VM) == "last words"
+        assert stage.runs.output_tail(VM) == "last words"
 
 
 async def test_a_run_that_is_killed_ends_by_that_signal(target: str, tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ async def test_the_last_words_hold_no_password(target: str, tmp_path: Path) -> N
         await stage.runs.start(a_run(stage, Play(out=[*lines, f"Opening {url}..."])))
         await stage.runs.wait(VM)
 
-        said = stage.runs.said(VM)
+        said = stage.runs.output_tail(VM)
 
     assert said.splitlines()[-2:] == ["line 99", "Opening vnc://:REDACTED@127.0.0.1:5900..."]
     assert "line 1\n" not in said

@@ -9,8 +9,8 @@ from typing import Any
 
 from bramley.agent.node.controller import Timings
 from tests.process.agent.agents import NODE, Agent, an_agent
-from tests.process.beside import in_a_thread
 from tests.process.serving.processes import PATIENCE, until
+from tests.process.threaded import in_a_thread
 
 # What the issue of its footprint asks for, with the room that a loaded machine needs.
 MOST_KIB = 50 * 1024

@@ -39,9 +39,9 @@ def test_lease_lasts_as_long_as_its_command(tmp_path: Path) -> None:
     assert held(tmp_path) == []
 
 
-def test_lease_without_a_vm_is_for_all(tmp_path: Path) -> None:
+def test_lease_without_a_vm_covers_everything(tmp_path: Path) -> None:
     bake = lease(tmp_path, "--", "cat")
-    until(lambda: [each.is_for_all for each in held(tmp_path)] == [True])
+    until(lambda: [each.covers_everything for each in held(tmp_path)] == [True])
 
     bake.communicate("", timeout=PATIENCE)
     assert bake.returncode == 0
@@ -66,7 +66,7 @@ def test_what_the_command_left_running_keeps_the_lease(tmp_path: Path) -> None:
 
 
 def test_lease_waits_until_a_deletion_is_over(tmp_path: Path) -> None:
-    with leases.guarding(tmp_path / "leases") as is_quiet:
+    with leases.guard(tmp_path / "leases") as is_quiet:
         assert is_quiet
         bake = lease(tmp_path, "--", "echo", "begun")
         until(lambda: bool(list((tmp_path / "leases").glob("*.taking"))))

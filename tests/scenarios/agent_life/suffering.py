@@ -12,7 +12,7 @@ from bramley.base import virtual_time
 from tests.scenarios.agent_life import crashing
 from tests.scenarios.agent_life.crashing import Death
 from tests.scenarios.agent_life.lives import LIVES, Point
-from tests.unit import sampling
+from tests.unit import example_counts
 
 SOME = 60
 
@@ -33,7 +33,7 @@ def suffer(
     told: str, deaths: Iterable[Death], record_property: Callable[[str, object], None]
 ) -> None:
     """Tell a life once for each death."""
-    chosen = list(deaths)[:: SOME if sampling.share() < 1 else 1]
+    chosen = list(deaths)[:: SOME if example_counts.share() < 1 else 1]
     for death in chosen:
         try:
             virtual_time.run(crashing.tell(LIVES[told], death))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.scenarios.agent_machine import machine
 from tests.scenarios.agent_machine.machine import Step
 from tests.scenarios.agent_machine.stories import stories
-from tests.unit import sampling
+from tests.unit import example_counts
 
 LONGEST = 50
 STORIES = 130
@@ -22,7 +22,7 @@ FEW = 3
 
 def test_stories_break_nothing_and_come_to_rest() -> None:
     taken: list[int] = []
-    is_whole = sampling.share() == 1
+    is_whole = example_counts.share() == 1
 
     @settings(max_examples=STORIES if is_whole else FEW, suppress_health_check=list(HealthCheck))
     @given(seed=st.integers(0, 2**16), story=stories(longest=LONGEST))

@@ -14,7 +14,7 @@ from bramley.access import identity
 from bramley.agent.agent_token import AgentToken, AgentTokenRenewal, claims
 from bramley.api.core import Node
 from bramley.api.meta import ObjectMeta
-from bramley.apiserver.auth.signing_keys import CredentialSource
+from bramley.apiserver.auth.signing_keys import SigningKeys
 from bramley.app import embedded
 from bramley.base import errors, virtual_time
 from bramley.base.secret import Secret
@@ -68,7 +68,7 @@ class World:
 @asynccontextmanager
 async def a_world(tmp_path: Path, given: Credential | None = None) -> AsyncIterator[World]:
     clock = virtual_time.clock()
-    async with embedded.running(clock=clock, keys=CredentialSource.in_memory()) as (api, token):
+    async with embedded.running(clock=clock, keys=SigningKeys.in_memory()) as (api, token):
         admin = Client(api.transport(token), clock=clock)
         made = await identity.create(admin, NODE, expires=HOUR)
         first = given or Credential(Secret(f"Bearer {made.token.reveal()}"))

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from bramley.agent.crash_recovery import PAUSE, lasting
+from bramley.agent.crash_recovery import PAUSE, restart_on_crash
 from bramley.base import virtual_time
 
 
@@ -30,7 +30,7 @@ async def test_part_that_meets_a_bug_begins_anew_after_a_while() -> None:
     part = Part(failures=2)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(60):
-            await lasting("part", part.run)
+            await restart_on_crash("part", part.run)
 
     pauses = [later - earlier for earlier, later in zip(part.begun, part.begun[1:], strict=False)]
     assert pauses == pytest.approx([PAUSE.total_seconds()] * 2)
@@ -38,6 +38,6 @@ async def test_part_that_meets_a_bug_begins_anew_after_a_while() -> None:
 
 async def test_part_that_is_done_is_left_alone() -> None:
     part = Part(failures=0, ends=True)
-    await lasting("part", part.run)
+    await restart_on_crash("part", part.run)
 
     assert len(part.begun) == 1

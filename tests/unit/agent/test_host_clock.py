@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bramley.agent.host_clock import JUMP_SECONDS, SteadyClock
+from bramley.agent.host_clock import JUMP_SECONDS, HostClock
 from bramley.base import virtual_time
 from tests.unit.agent.clocks import SetClock, a_clock
 
@@ -20,8 +20,8 @@ HOUR = timedelta(hours=1)
 CLOSE = timedelta(seconds=JUMP_SECONDS + 2)
 
 
-def steady(clock: SetClock, folder: Path, boot: str = "boot-1") -> SteadyClock:
-    return SteadyClock(clock, folder / "clock", boot_id=lambda: boot)
+def steady(clock: SetClock, folder: Path, boot: str = "boot-1") -> HostClock:
+    return HostClock(clock, folder / "clock", boot_id=lambda: boot)
 
 
 async def test_date_before_a_jump_is_as_old_as_it_is(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ async def test_date_before_a_jump_is_as_old_as_it_is(tmp_path: Path) -> None:
     await asyncio.sleep(10)
 
     assert clock.age(date) == timedelta(seconds=610)
-    assert clock.now() - clock.restamped(date) == timedelta(seconds=610)
+    assert clock.now() - clock.rebased(date) == timedelta(seconds=610)
     inner.jump(-2 * HOUR)
     await asyncio.sleep(10)
     assert clock.age(date) == timedelta(seconds=620)
@@ -73,7 +73,7 @@ async def test_host_that_does_not_tell_its_boot_or_takes_no_file_has_a_clock(
 
     (tmp_path / "file").write_text("")
     inner = a_clock()
-    clock = SteadyClock(inner, tmp_path / "file/clock", boot_id=boot_id)
+    clock = HostClock(inner, tmp_path / "file/clock", boot_id=boot_id)
     date = clock.now()
     await asyncio.sleep(60)
     inner.jump(HOUR)
@@ -107,7 +107,7 @@ def test_no_jump_ever_makes_anything_older(steps: list[tuple[str, int]], *, forw
             check(clock, dates)
             dates.append((clock.now(), clock.monotonic()))
 
-    def check(clock: SteadyClock, dates: list[tuple[datetime, float]]) -> None:
+    def check(clock: HostClock, dates: list[tuple[datetime, float]]) -> None:
         for date, began in dates:
             true = timedelta(seconds=clock.monotonic() - began)
             assert clock.age(date) <= true + CLOSE

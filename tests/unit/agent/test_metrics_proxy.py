@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from bramley.agent.metrics_proxy import PRIVATE, Scraping, wanted_port
+from bramley.agent.metrics_proxy import PRIVATE, MetricsProxy, scrape_port
 from bramley.agent.platform import interfaces
 from bramley.agent.platform.interfaces import Interface
 from bramley.api.meta import ObjectMeta
@@ -22,8 +22,8 @@ BODY = b"up 1\n"
 
 
 def a_pod(port: int | str, wants: str = "true") -> Pod:
-    told = {"prometheus.io/scrape": wants, "prometheus.io/port": str(port)}
-    return Pod(metadata=ObjectMeta(name="p", annotations=told))
+    annotations = {"prometheus.io/scrape": wants, "prometheus.io/port": str(port)}
+    return Pod(metadata=ObjectMeta(name="p", annotations=annotations))
 
 
 @dataclass
@@ -31,9 +31,9 @@ class World:
     """The Node's side, and what the guest was asked."""
 
     port: int
-    scraping: Scraping
+    proxy: MetricsProxy
     vms: set[str]
-    asked: list[bytes] = field(default_factory=list)
+    lookups: list[bytes] = field(default_factory=list)
     finds: int = 0
 
     async def ask(self, line: str = "GET /metrics HTTP/1.1", sender: str = NODE) -> str:
@@ -51,16 +51,16 @@ async def a_world(*, allowed: tuple[str, ...] = (), has_guest: bool = True) -> A
         free.bind((GUEST, 0))
         port = free.getsockname()[1]
 
-    async def find(_vm: str) -> str:
+    async def find_address(_vm: str) -> str:
         world.finds += 1
         return GUEST
 
     vms = {"vm"}
-    scraping = Scraping(NODE, find, lambda: vms, SystemClock(), allowed)
-    world = World(port, scraping, vms)
+    proxy = MetricsProxy(NODE, find_address, lambda: vms, SystemClock(), allowed)
+    world = World(port, proxy, vms)
 
     async def guest(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        world.asked.append(await reader.readuntil(b"\r\n\r\n"))
+        world.lookups.append(await reader.readuntil(b"\r\n\r\n"))
         writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + BODY)
         writer.close()
 
@@ -68,7 +68,7 @@ async def a_world(*, allowed: tuple[str, ...] = (), has_guest: bool = True) -> A
     try:
         yield world
     finally:
-        scraping.close()
+        proxy.close()
         if server is not None:
             server.close()
 
@@ -76,30 +76,30 @@ async def a_world(*, allowed: tuple[str, ...] = (), has_guest: bool = True) -> A
 @pytest.mark.real_time
 async def test_a_guest_that_opts_in_is_scraped_through_the_node() -> None:
     async with a_world() as world:
-        assert await world.scraping.shown(a_pod(world.port), "vm", GUEST) == NODE
+        assert await world.proxy.pod_address(a_pod(world.port), "vm", GUEST) == NODE
 
         answer = await world.ask()
 
         assert answer.startswith("HTTP/1.1 200 OK")
         assert answer.endswith("up 1\n")
-        assert world.asked[0].startswith(b"GET /metrics HTTP/1.1\r\n")
+        assert world.lookups[0].startswith(b"GET /metrics HTTP/1.1\r\n")
 
 
 @pytest.mark.real_time
 async def test_nothing_but_metrics_is_passed_on() -> None:
     async with a_world() as world:
-        await world.scraping.shown(a_pod(world.port), "vm", GUEST)
+        await world.proxy.pod_address(a_pod(world.port), "vm", GUEST)
 
         assert "404" in await world.ask("GET /etc/passwd HTTP/1.1")
         assert "404" in await world.ask("GET /metrics/../x HTTP/1.1")
         assert "405" in await world.ask("POST /metrics HTTP/1.1")
-        assert world.asked == []
+        assert world.lookups == []
 
 
 @pytest.mark.real_time
 async def test_others_than_allowed_networks_are_refused() -> None:
     async with a_world(allowed=("127.0.0.1/32",)) as world:
-        await world.scraping.shown(a_pod(world.port), "vm", GUEST)
+        await world.proxy.pod_address(a_pod(world.port), "vm", GUEST)
 
         assert "403" in await world.ask(sender="127.0.0.3")
         assert "200" in await world.ask()
@@ -108,7 +108,7 @@ async def test_others_than_allowed_networks_are_refused() -> None:
 @pytest.mark.real_time
 async def test_a_guest_that_is_away_is_a_bad_gateway_without_details() -> None:
     async with a_world(has_guest=False) as world:
-        await world.scraping.shown(a_pod(world.port), "vm", GUEST)
+        await world.proxy.pod_address(a_pod(world.port), "vm", GUEST)
 
         answer = await world.ask()
 
@@ -119,7 +119,7 @@ async def test_a_guest_that_is_away_is_a_bad_gateway_without_details() -> None:
 @pytest.mark.real_time
 async def test_the_guests_address_is_asked_for_once_in_a_while() -> None:
     async with a_world() as world:
-        await world.scraping.shown(a_pod(world.port), "vm", GUEST)
+        await world.proxy.pod_address(a_pod(world.port), "vm", GUEST)
         for _ in range(3):
             await world.ask()
 
@@ -133,17 +133,17 @@ async def test_a_port_that_is_taken_leaves_the_guests_own_address() -> None:
             taken.bind((NODE, world.port))
             taken.listen()
 
-            assert await world.scraping.shown(a_pod(world.port), "vm", GUEST) == GUEST
+            assert await world.proxy.pod_address(a_pod(world.port), "vm", GUEST) == GUEST
 
 
 @pytest.mark.real_time
 async def test_the_port_of_a_vm_that_is_gone_is_free_for_the_next() -> None:
     async with a_world() as world:
-        await world.scraping.shown(a_pod(world.port), "vm", GUEST)
+        await world.proxy.pod_address(a_pod(world.port), "vm", GUEST)
         world.vms.clear()
         world.vms.add("next")
 
-        assert await world.scraping.shown(a_pod(world.port), "next", GUEST) == NODE
+        assert await world.proxy.pod_address(a_pod(world.port), "next", GUEST) == NODE
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ async def test_the_port_of_a_vm_that_is_gone_is_free_for_the_next() -> None:
     ],
 )
 def test_a_pod_opts_in_by_both_annotations(pod: Pod, expected: int | None) -> None:
-    assert wanted_port(pod) == expected
+    assert scrape_port(pod) == expected
 
 
 def test_the_open_internet_is_not_among_the_private_networks() -> None:

@@ -1,21 +1,22 @@
-"""The collector: every few minutes, and whenever somebody runs out of space, it looks, plans one step, takes it and looks again.
+"""Garbage collection of VMs and images: every few minutes, and whenever an operation ran out of disk space.
 
-Before every step the plan is made anew, under the guard that keeps new leases waiting: what became leased, live or needed in
-the meantime is not in it any more, and it ends by itself when the disk has recovered. Errors end a pass and are only logged.
+Each pass observes, plans, executes one step, and repeats. The plan is made anew before every step, under the guard that blocks new
+leases, so it never contains what was leased, started or requested meanwhile, and it becomes empty when the disk has recovered. The
+guard must be held from the plan to the end of the step. Errors end a pass and are only logged.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from bramley.agent.gc import leases, plan
+from bramley.agent.gc import leases
 from bramley.agent.gc.plan import (
     DeleteImage,
     DeleteVm,
@@ -23,12 +24,15 @@ from bramley.agent.gc.plan import (
     Listed,
     Plan,
     PodFact,
+    ProcessTable,
     Step,
     decide,
+    pod_fact,
+    read_process_table,
 )
 from bramley.agent.host import Host
-from bramley.agent.host_clock import SteadyClock
-from bramley.agent.images.image_store import Stock
+from bramley.agent.host_clock import HostClock
+from bramley.agent.images.image_store import ImageStore
 from bramley.agent.ledger import ImageRecord, Ledger, VmRecord
 from bramley.agent.tart.driver import Tart
 from bramley.api.core import Pod
@@ -38,7 +42,7 @@ from bramley.kube.client import Client
 logger = log.get(__name__)
 
 PERIOD = timedelta(minutes=5)
-# Above the 10 % at which the Node says DiskPressure, so that this comes first.
+# Above the 10 % at which the Node reports DiskPressure, so that collection comes first.
 FLOOR = 0.15
 
 ListPods = Callable[[], Awaitable[Sequence[Pod]]]
@@ -46,177 +50,183 @@ RemoveVm = Callable[[str], Awaitable[None]]
 R = TypeVar("R", VmRecord, ImageRecord)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What the collector looks at and acts through; `remove_vm` tears down one VM of ours with all that belongs to it."""
+@dataclass(slots=True, kw_only=True, eq=False)
+class GarbageCollector:
+    """Deletes VMs and images that the agent made and that are no longer needed; not created with `--disable-vm-gc`.
+
+    `remove_vm` removes one VM with all its resources.
+    """
 
     tart: Tart
-    stock: Stock
+    store: ImageStore
     ledger: Ledger
     host: Host
-    clock: SteadyClock
+    clock: HostClock
     list_pods: ListPods
     remove_vm: RemoveVm
     leases: Path
     binary: str
     period: timedelta = PERIOD
     floor: float = FLOOR
-
-
-class Collector:
-    """Deletes what we made and nobody needs; there is none of these where `--disable-vm-gc` is given."""
-
-    def __init__(self, around: Surroundings) -> None:
-        self._around = around
-        # One pass at a time, whoever asked for it.
-        self._turn = asyncio.Lock()
-        self._held_back = ""
+    # One pass at a time.
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _blocked: str = ""
 
     async def run(self) -> None:
         """Collect now and in every period, until cancelled."""
         while True:
             await self.collect()
-            await asyncio.sleep(self._around.period.total_seconds())
+            await asyncio.sleep(self.period.total_seconds())
 
     async def collect(self) -> bool:
-        """Make one pass; tell whether anything was deleted."""
-        return await self._pass(is_asked=False)
+        """Make one pass and return whether anything was deleted."""
+        return await self._pass(needs_space=False)
 
     async def reclaim(self) -> bool:
-        """Make room for somebody who ran out of space; tell whether anything was deleted."""
-        return await self._pass(is_asked=True)
+        """Make one pass for a caller that ran out of disk space, and return whether anything was deleted."""
+        return await self._pass(needs_space=True)
 
-    async def _pass(self, *, is_asked: bool) -> bool:
-        async with self._turn:
+    async def _pass(self, *, needs_space: bool) -> bool:
+        async with self._lock:
             try:
                 pods, listed = await self._pods(), await self._listed()
-                return await self._steps(pods, listed, is_asked=is_asked)
+                return await self._steps(pods, listed, needs_space=needs_space)
             except (errors.BramleyError, OSError) as error:
-                logger.warning("Ended a collection", reason=type(error).__name__, error=str(error))
+                logger.warning(
+                    "Garbage collection failed", reason=type(error).__name__, error=str(error)
+                )
                 return False
 
     async def _steps(
-        self, pods: Sequence[PodFact] | None, listed: Listed | None, *, is_asked: bool
+        self, pods: Sequence[PodFact] | None, listed: Listed | None, *, needs_space: bool
     ) -> bool:
-        taken: set[Step] = set()
+        executed: set[Step] = set()
         while True:
-            with leases.guarding(self._around.leases) as is_quiet:
-                plan = decide(self._look(pods, listed, is_asked=is_asked)) if is_quiet else Plan()
-                self._tell_held_back(plan)
-                self._note_use(plan)
-                step = next((step for step in plan.steps if step not in taken), None)
+            with leases.guard(self.leases) as is_quiet:
+                plan = (
+                    decide(self._observe(pods, listed, needs_space=needs_space))
+                    if is_quiet
+                    else Plan()
+                )
+                self._log_blocked(plan)
+                self._record_use(plan)
+                step = next((step for step in plan.steps if step not in executed), None)
                 if step is None:
-                    return bool(taken)
-                taken.add(step)
-                await self._take(step)
+                    return bool(executed)
+                executed.add(step)
+                await self._execute(step)
                 listed = _without(listed, step)
 
-    def _note_use(self, plan: Plan) -> None:
-        """Let the day after which an image goes begin when the last Pod that needed it is gone."""
-        for record in self._around.stock.records():
+    def _record_use(self, plan: Plan) -> None:
+        """Renew `last_used` of needed images, so that it dates from when the last Pod that needed them is gone."""
+        for record in self.store.records():
             if record.digest in plan.needed:
-                self._around.stock.used(record)
+                self.store.record_use(record)
 
-    async def _take(self, step: Step) -> None:
-        logger.info("Deleting", step=step)
+    async def _execute(self, step: Step) -> None:
+        logger.info("Garbage-collecting", step=step)
         if isinstance(step, DeleteVm):
-            await self._around.remove_vm(step.vm)
+            await self.remove_vm(step.vm)
         elif isinstance(step, DeleteImage):
             await self._delete_image(step)
         else:
             await self._delete_cached(step.cached)
 
     async def _delete_image(self, step: DeleteImage) -> None:
-        stock = self._around.stock
-        async with stock.lock(step.golden):
-            if step.golden and stock.has_folder(step.golden):
-                await self._around.tart.delete(step.golden)
+        store = self.store
+        async with store.lock(step.golden):
+            if step.golden and store.has_folder(step.golden):
+                await self.tart.delete(step.golden)
             await self._delete_cached(step.cached)
-            stock.forget(step.digest)
+            store.forget(step.digest)
 
     async def _delete_cached(self, cached: Sequence[str]) -> None:
         for image in cached:
-            await self._around.tart.delete(image)
+            await self.tart.delete(image)
 
     async def _pods(self) -> Sequence[PodFact] | None:
         try:
-            return [plan.of_pod(pod) for pod in await self._around.list_pods()]
+            return [pod_fact(pod) for pod in await self.list_pods()]
         except errors.BramleyError as error:
-            logger.warning("Cannot list Pods", reason=error.reason, error=str(error))
+            logger.warning(
+                "Garbage collector cannot list Pods", reason=error.reason, error=str(error)
+            )
             return None
 
     async def _listed(self) -> Listed | None:
         try:
-            rows = await self._around.tart.list()
+            rows = await self.tart.list()
         except errors.BramleyError as error:
-            logger.warning("Cannot list VMs", reason=error.reason, error=str(error))
+            logger.warning(
+                "Garbage collector cannot list VMs", reason=error.reason, error=str(error)
+            )
             return None
         return Listed(
             vms=frozenset(row.name for row in rows if row.is_local),
             images=frozenset(row.name for row in rows if not row.is_local),
         )
 
-    def _look(
-        self, pods: Sequence[PodFact] | None, listed: Listed | None, *, is_asked: bool
+    def _observe(
+        self, pods: Sequence[PodFact] | None, listed: Listed | None, *, needs_space: bool
     ) -> Facts:
-        around, records = self._around, self._around.stock.records()
-        vms = around.ledger.vms()
-        goldens = frozenset(each.golden for each in around.stock.present())
+        records = self.store.records()
+        vms = self.ledger.vms()
+        goldens = frozenset(each.golden for each in self.store.present())
         return Facts(
-            now=around.clock.now(),
+            now=self.clock.now(),
             pods=pods,
             listed=listed,
             processes=self._processes(),
-            vms={name: self._aged(record) for name, record in vms.items()},
-            images=[self._aged(record) for record in records],
+            vms={name: self._rebased(record) for name, record in vms.items()},
+            images=[self._rebased(record) for record in records],
             goldens=goldens,
-            live=frozenset(
-                name for name in goldens | vms.keys() if around.tart.is_running(name, around.host)
+            running=frozenset(
+                name for name in goldens | vms.keys() if self.tart.is_running(name, self.host)
             ),
-            in_hand=frozenset(each.digest for each in records if around.stock.is_in_hand(each)),
-            leases=leases.held(around.leases),
+            in_use=frozenset(each.digest for each in records if self.store.is_in_use(each)),
+            leases=leases.held(self.leases),
             is_low=self._is_low(),
-            is_asked=is_asked,
+            needs_space=needs_space,
         )
 
-    def _aged(self, record: R) -> R:
-        """Return a record with its dates as the clock would tell them now: a jump makes nothing old."""
+    def _rebased(self, record: R) -> R:
+        """Return a record with its dates corrected for jumps of the clock: a jump makes nothing old."""
         dates = {
-            name: self._around.clock.restamped(date)
+            name: self.clock.rebased(date)
             for name in ("created_at", "pulled_at", "last_used")
             if (date := getattr(record, name, None)) is not None
         }
         return msgspec.structs.replace(record, **dates)
 
-    def _processes(self) -> plan.ProcessTable | None:
+    def _processes(self) -> ProcessTable | None:
         try:
-            return plan.read_process_table(self._around.host.processes(), tart=self._around.binary)
+            return read_process_table(self.host.processes(), tart=self.binary)
         except OSError as error:
-            logger.warning("Cannot read the process table", error=str(error))
+            logger.warning("Garbage collector cannot read the process table", error=str(error))
             return None
 
     def _is_low(self) -> bool:
         try:
-            return self._around.host.space(self._around.tart.home).free_share < self._around.floor
+            return self.host.space(self.tart.home).free_share < self.floor
         except OSError:
             return False
 
-    def _tell_held_back(self, plan: Plan) -> None:
-        if plan.held_back and plan.held_back != self._held_back:
-            logger.warning("Collecting nothing", reason=plan.held_back)
-        self._held_back = plan.held_back
+    def _log_blocked(self, plan: Plan) -> None:
+        if plan.blocked_by and plan.blocked_by != self._blocked:
+            logger.warning("Garbage collection is blocked", reason=plan.blocked_by)
+        self._blocked = plan.blocked_by
 
 
-def pods_of(kube: Client, node: str) -> ListPods:
-    """Return the question for all Pods of a Node, asked of the server itself; one that cannot be read spoils the list."""
+def list_pods_of(kube: Client, node: str) -> ListPods:
+    """Return a function that lists the Pods of a Node from the server; it fails if one of them cannot be decoded."""
 
-    async def ask() -> Sequence[Pod]:
+    async def list_pods() -> Sequence[Pod]:
         listing = await kube.list(Pod, fields={"spec.nodeName": node})
         if listing.undecodable:
-            raise errors.Unavailable(f"{len(listing.undecodable)} Pods cannot be read")
+            raise errors.Unavailable(f"{len(listing.undecodable)} Pods cannot be decoded")
         return listing.items
 
-    return ask
+    return list_pods
 
 
 def _without(listed: Listed | None, step: Step) -> Listed | None:

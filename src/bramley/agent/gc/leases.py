@@ -1,8 +1,8 @@
-"""Leases: somebody works with VMs of this host by hand, and the collector keeps away for as long as that process lives.
+"""Leases: protect VMs of this host from garbage collection while another process works with them.
 
-A lease is a file that its holder keeps locked (`flock`), so that it ends with the holder, however that ends. It gets its name only
-when it is locked and written. The guard is a second lock: whoever deletes holds it, and so does whoever takes a lease, so that no
-deletion that was decided before a lease is carried out after it.
+A lease is a file that its holder keeps locked (`flock`), so it ends with the holder's process, however that ends. The file gets its
+final name only after it is locked and written. The guard is a second lock: the collector holds it from decision to deletion, and
+`take` acquires it before the lease becomes visible, so no deletion that was decided before a lease is executed after it.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ _GUARD = "guard.lock"
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """What is leased; no name means everything on this host."""
+    """What is leased; without names everything on this host."""
 
     vms: tuple[str, ...] = ()
     command: str = ""
     pid: int = 0
 
     @property
-    def is_for_all(self) -> bool:
-        """Tell whether nothing at all may be deleted."""
+    def covers_everything(self) -> bool:
+        """Return whether nothing at all may be deleted."""
         return not self.vms
 
 
 def take(folder: Path, lease: Lease) -> int:
-    """Take a lease and return the descriptor that holds it; waits while something is being deleted."""
+    """Acquire a lease and return the descriptor that holds it; waits while something is being deleted."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     name = f"{lease.pid}-{secrets.token_hex(4)}"
     draft = folder / f"{name}{_DRAFT}"
@@ -52,8 +52,8 @@ def take(folder: Path, lease: Lease) -> int:
 
 
 @contextlib.contextmanager
-def guarding(folder: Path) -> Iterator[bool]:
-    """Keep new leases waiting meanwhile; False if somebody is just taking one."""
+def guard(folder: Path) -> Iterator[bool]:
+    """Block new leases meanwhile; yields False if one is being acquired right now."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     guard = os.open(folder / _GUARD, os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -63,7 +63,7 @@ def guarding(folder: Path) -> Iterator[bool]:
 
 
 def held(folder: Path) -> list[Lease]:
-    """Return the leases whose holders live; those of the dead are removed."""
+    """Return the leases whose holders are alive, and remove the others."""
     found = (_read(path) for path in sorted(folder.glob(f"*{_SUFFIX}")))
     return [lease for lease in found if lease is not None]
 
@@ -81,7 +81,7 @@ def _read(path: Path) -> Lease | None:
             return None
         return msgspec.json.decode(os.read(handle, 1 << 16), type=Lease)
     except msgspec.DecodeError:
-        # It is held, whatever for.
+        # It is held but unreadable, so it protects everything.
         return Lease()
     finally:
         os.close(handle)

@@ -1,8 +1,9 @@
-"""What to delete: a pure function of the facts, and the only place where that is decided.
+"""What to delete: a pure function of the observed facts.
 
-Nothing that the ledger does not know is ever in a plan. An image goes when nobody has needed it for a day; sooner, the longest
-unused first, when the disk is low. Then even bases that Pods name go, but never one that a VM was cloned from: its blocks are the
-VM's too and would not come free. One base always stays.
+Only VMs and images of the ledger are ever deleted. An image is deleted when it was not needed for a day, or earlier, least recently
+used first, when the disk is low. Under disk pressure even golden bases that Pods refer to are deleted, but never one that a VM was
+cloned from: it shares its blocks with the VM, so deleting it would free nothing. One base is always kept. A fact that could not be
+observed is None, and nothing is deleted on None.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from bramley.api.core import Pod
 
 @dataclass(frozen=True, slots=True)
 class PodFact:
-    """A Pod of this Node: `image` is what it needs yet, empty when it is over."""
+    """A Pod of this Node; `image` is empty once the Pod no longer needs it."""
 
     uid: str
     image: str = ""
@@ -30,7 +31,7 @@ class PodFact:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """What tart lists: local VMs by name, and cached images by tag and digest."""
+    """The output of `tart list`: local VMs by name, and cached images by tag and digest."""
 
     vms: frozenset[str]
     images: frozenset[str]
@@ -38,7 +39,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """One look at the host."""
+    """The observed state of the host."""
 
     now: datetime
     pods: Sequence[PodFact] | None
@@ -46,18 +47,18 @@ class Facts:
     processes: ProcessTable | None
     vms: Mapping[str, VmRecord] = field(default_factory=dict)
     images: Sequence[ImageRecord] = ()
-    # Golden bases that are whole, VMs that run or of which that cannot be told, digests that somebody works with.
+    # Complete golden bases; VMs that run or may run; digests with an operation in progress.
     goldens: frozenset[str] = frozenset()
-    live: frozenset[str] = frozenset()
-    in_hand: frozenset[str] = frozenset()
+    running: frozenset[str] = frozenset()
+    in_use: frozenset[str] = frozenset()
     leases: Sequence[Lease] = ()
-    # Whether the disk is below its floor, and whether somebody ran out of space.
+    # Whether free disk space is below the floor, and whether an operation ran out of space.
     is_low: bool = False
-    is_asked: bool = False
+    needs_space: bool = False
 
 
-def of_pod(pod: Pod) -> PodFact:
-    """Return what the plan needs of a Pod; one that is over or on its way out needs no image."""
+def pod_fact(pod: Pod) -> PodFact:
+    """Return the facts of a Pod; one that is finished or being deleted needs no image."""
     is_over = pod.status.phase in {"Succeeded", "Failed"}
     if is_over or pod.metadata.deletion_timestamp is not None or not pod.spec.containers:
         return PodFact(pod.metadata.uid)
@@ -69,14 +70,17 @@ _PUSH = "push"
 
 @dataclass(frozen=True, slots=True)
 class ProcessTable:
-    """Every word of every command line, and whether one of them is a push."""
+    """The process table: every argument of every command line, and whether a `tart push` runs.
+
+    tart's own lock does not protect a VM that is being pushed.
+    """
 
     words: frozenset[str] = frozenset()
     has_push: bool = False
 
 
 def read_process_table(processes: Iterable[HostProcess], *, tart: str) -> ProcessTable:
-    """Look through the command lines; `tart` is what our own tart is called."""
+    """Read the command lines; `tart` is the name of the agent's own tart."""
     lines = [process.argv for process in processes]
     programs = {"tart", PurePath(tart).name}
     return ProcessTable(
@@ -86,27 +90,27 @@ def read_process_table(processes: Iterable[HostProcess], *, tart: str) -> Proces
 
 
 def _is_push(line: tuple[str, ...], programs: set[str]) -> bool:
-    """Tell whether a command line runs `tart push`, also where a script or an interpreter stands before tart."""
+    """Return whether a command line runs `tart push`, also below a script or an interpreter."""
     pairs = itertools.pairwise(line)
     return any(second == _PUSH and PurePath(first).name in programs for first, second in pairs)
 
 
 KEPT_UNUSED = timedelta(hours=24)
-# A record may be younger than the list of Pods that it is judged by.
+# A record may be younger than the list of Pods that it is compared with.
 YOUNG = timedelta(minutes=5)
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteVm:
-    """A VM of ours whose Pod is gone."""
+    """Delete a VM whose Pod is gone."""
 
     vm: str
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteImage:
-    """An image of ours: its golden base and what we pulled for it."""
+    """Delete an image: its golden base and what the agent pulled for it."""
 
     digest: str
     golden: str
@@ -115,7 +119,7 @@ class DeleteImage:
 
 @dataclass(frozen=True, slots=True)
 class DeleteCached:
-    """What we pulled for an image whose golden base stays."""
+    """Delete what the agent pulled for an image, and keep the golden base."""
 
     digest: str
     cached: tuple[str, ...]
@@ -126,23 +130,23 @@ Step = DeleteVm | DeleteImage | DeleteCached
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Steps in their order, and the digests that a Pod or a VM needs; `held_back` says why there are no steps at all."""
+    """Steps in order, and the digests that a Pod or a VM needs; `blocked_by` is the reason why there are no steps."""
 
     steps: tuple[Step, ...] = ()
     needed: frozenset[str] = frozenset()
-    held_back: str = ""
+    blocked_by: str = ""
 
 
 def decide(facts: Facts) -> Plan:
     """Return what to delete."""
-    held_back = _held_back(facts)
-    if held_back:
-        return Plan(held_back=held_back)
+    blocked_by = _blocked_by(facts)
+    if blocked_by:
+        return Plan(blocked_by=blocked_by)
     needed = frozenset(each.digest for each in facts.images if _is_needed(each, facts))
     return Plan(tuple(_orphans(facts)) + tuple(_images(facts, needed)), needed)
 
 
-def _held_back(facts: Facts) -> str:
+def _blocked_by(facts: Facts) -> str:
     if facts.pods is None:
         return "there is no complete list of Pods"
     if facts.listed is None:
@@ -150,9 +154,9 @@ def _held_back(facts: Facts) -> str:
     if facts.processes is None:
         return "the process table cannot be read"
     if not facts.pods and facts.vms:
-        # A right that was lost, or a wrong selector, looks just like this.
-        return "there are VMs and not one Pod"
-    if any(lease.is_for_all for lease in facts.leases):
+        # A lost permission or a wrong selector looks the same.
+        return "there are VMs and no Pods"
+    if any(lease.covers_everything for lease in facts.leases):
         return "everything is leased"
     return ""
 
@@ -163,16 +167,16 @@ def _orphans(facts: Facts) -> Iterator[DeleteVm]:
     local = facts.listed.vms if facts.listed else frozenset()
     for vm in sorted(local | owners.keys()):
         if vm not in owners:
-            # Somebody else's: a bake, or a VM made by hand.
+            # Not the agent's: an image build, or a VM made by hand.
             continue
-        if owners.get(vm) not in present and not _is_spared(vm, facts):
+        if owners.get(vm) not in present and not _is_protected(vm, facts):
             yield DeleteVm(vm)
 
 
-def _is_spared(vm: str, facts: Facts) -> bool:
+def _is_protected(vm: str, facts: Facts) -> bool:
     is_leased = any(vm in lease.vms for lease in facts.leases)
     is_named = facts.processes is None or vm in facts.processes.words
-    return is_leased or is_named or vm in facts.live or _is_young(facts.vms.get(vm), facts.now)
+    return is_leased or is_named or vm in facts.running or _is_young(facts.vms.get(vm), facts.now)
 
 
 def _is_young(record: VmRecord | None, now: datetime) -> bool:
@@ -181,41 +185,43 @@ def _is_young(record: VmRecord | None, now: datetime) -> bool:
 
 def _images(facts: Facts, needed: frozenset[str]) -> Iterator[Step]:
     if facts.leases or facts.processes is None or facts.processes.has_push:
-        # A bake or a push reads images that it never named to us.
+        # An image build or a push may read any image.
         return
-    free = [each for each in _oldest_first(facts) if not _is_touched(each, facts)]
+    free = [each for each in _oldest_first(facts) if not _is_in_use(each, facts)]
     unused = [each for each in free if each.digest not in needed and not each.is_staged]
-    # Somebody may have come for it after the Pods were listed.
+    # A Pod may have requested it after the Pods were listed.
     unused = [each for each in unused if not _is_new(each.last_used, facts.now)]
     for record in unused:
-        if facts.is_low or facts.is_asked or _is_stale(record, facts.now):
-            yield _whole(record, facts)
+        if facts.is_low or facts.needs_space or _is_stale(record, facts.now):
+            yield _delete_whole(record, facts)
     if facts.is_low:
         left = facts.goldens - {record.golden for record in unused}
         kept = [each for each in free if each.digest in needed or each.is_staged]
-        yield from _relief(facts, kept, bases_left=len(left))
+        yield from _under_disk_pressure(facts, kept, bases_left=len(left))
 
 
-def _relief(facts: Facts, kept: list[ImageRecord], *, bases_left: int) -> Iterator[Step]:
-    """Yield what hurts, for a disk that is low with nothing unused on it: what is only staged before what a Pod names."""
+def _under_disk_pressure(
+    facts: Facts, kept: list[ImageRecord], *, bases_left: int
+) -> Iterator[Step]:
+    """Yield images in use, for a disk that is low without anything unused: staged images before those that Pods refer to."""
     bases = [each for each in kept if each.golden in facts.goldens]
-    # What was only just made is about to be cloned.
+    # A base that was just made is about to be cloned.
     bases = [each for each in bases if not _is_new(each.pulled_at, facts.now)]
     for record in bases:
         if cached := _cached(record, facts):
             yield DeleteCached(record.digest, cached)
     idle = [record for record in bases if not _is_cloned(record, facts)]
     idle.sort(key=lambda record: _is_named(record, facts))
-    # One base stays.
+    # One base is always kept.
     for record in idle[: max(bases_left - 1, 0)]:
-        yield _whole(record, facts)
+        yield _delete_whole(record, facts)
 
 
-def _is_touched(record: ImageRecord, facts: Facts) -> bool:
-    """Tell whether somebody works with this image at this moment."""
+def _is_in_use(record: ImageRecord, facts: Facts) -> bool:
+    """Return whether an operation with this image is in progress."""
     words = facts.processes.words if facts.processes is not None else frozenset()
-    is_seen = record.golden in facts.live or record.golden in words
-    return is_seen or record.digest in facts.in_hand
+    is_seen = record.golden in facts.running or record.golden in words
+    return is_seen or record.digest in facts.in_use
 
 
 def _is_new(moment: datetime | None, now: datetime) -> bool:
@@ -235,7 +241,7 @@ def _is_needed(record: ImageRecord, facts: Facts) -> bool:
 
 
 def _is_named(record: ImageRecord, facts: Facts) -> bool:
-    """Tell whether a Pod names this image, by tag or by digest: tart lists digests and Pods name tags."""
+    """Return whether a Pod refers to this image, by tag or by digest."""
     return any(_names(pod.image, record) for pod in facts.pods or ())
 
 
@@ -252,12 +258,12 @@ def _is_cloned(record: ImageRecord, facts: Facts) -> bool:
     )
 
 
-def _whole(record: ImageRecord, facts: Facts) -> DeleteImage:
+def _delete_whole(record: ImageRecord, facts: Facts) -> DeleteImage:
     return DeleteImage(record.digest, record.golden, _cached(record, facts))
 
 
 def _cached(record: ImageRecord, facts: Facts) -> tuple[str, ...]:
-    """Return the cached images of this digest under names of ours; what somebody else pulled stays."""
+    """Return the cached images of this digest under names that the agent pulled; those of other programs are kept."""
     if not record.is_pulled or facts.listed is None:
         return ()
     parsed = (references.parse(name) for name in record.references)

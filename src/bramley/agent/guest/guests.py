@@ -1,6 +1,8 @@
-"""Everything between a Pod and the folders of its VM, as the Pod's life asks for it: prepare, keep, tell, forget.
+"""What a Pod's VM shares with its host: variables and token for the guest, and what the guest reports.
 
-Each act may be repeated. What the guest is given is written before its VM runs; what it left is read before its folders go.
+Each method may be repeated. The variables are a file of `KEY=value` lines in the format of older guests, made reversible: a newline
+is written as backslash and n, a carriage return as backslash and r. Backslashes just before such a place, or before a letter n or r,
+are doubled; all others are kept, because older guests do not know doubled ones.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bramley.agent.guest import environment, report
-from bramley.agent.guest.environment import Place, Reads
+from bramley.agent.guest.environment import NodeFacts, ObjectReader
 from bramley.agent.guest.folders import Shares, UserData
 from bramley.agent.guest.report import Report
 from bramley.agent.guest.tokens import Tokens
@@ -24,13 +26,13 @@ _BREAKS = {"n": "\n", "r": "\r"}
 
 
 def render_env_file(values: Mapping[str, str]) -> str:
-    """Return the file, sorted, so that the same variables always give the same file."""
+    """Return the file's content, sorted, so that the same variables always give the same content."""
     return "".join(f"{name}={escape(values[name])}\n" for name in sorted(values))
 
 
 def parse_env_file(text: str) -> dict[str, str]:
-    """Read such a file, as a guest does: blank lines and comments say nothing."""
-    # Other marks that Python takes for the end of a line may stand in a value.
+    """Parse the file as a guest does: blank lines and comments are ignored."""
+    # Not splitlines: a value may contain the other line separators that Python knows.
     lines = (line for line in text.split("\n") if line and not line.startswith("#"))
     pairs = (line.partition("=") for line in lines)
     return {name: unescape(value) for name, _, value in pairs}
@@ -62,51 +64,51 @@ class Guests:
 
     def __init__(
         self,
-        kube: Reads,
+        kube: ObjectReader,
         folders: UserData,
         tokens: Tokens,
         *,
-        place: Place,
+        node_facts: NodeFacts,
         logs: Path | None = None,
     ) -> None:
-        """Work in these folders; `logs` is where the logs of guests are kept when their folders go."""
+        """Use these folders; the logs of guests are copied to `logs` before their folders are removed."""
         self._kube = kube
         self._folders = folders
         self._tokens = tokens
-        self._place = place
+        self._node_facts = node_facts
         self._logs = logs
 
     async def prepare(self, pod: Pod, vm: str) -> Shares:
-        """Give a guest its variables and, if its Pod wants one, a token; Unresolved when something is not to be had yet."""
-        values = await environment.resolve(pod, self._kube, self._place)
+        """Write the variables and, if its Pod requests one, the token; Unresolved if a variable has no value yet."""
+        values = await environment.resolve(pod, self._kube, self._node_facts)
         shares = self._folders.prepare(vm)
         self._folders.write_environment(vm, render_env_file(values))
         if fields.wants_token(pod):
             await self._tokens.give(pod, vm)
         return shares
 
-    def keep(self, pod: Pod, vm: str) -> None:
-        """Keep the token of a running VM fresh, whoever started it."""
+    def renew_token(self, pod: Pod, vm: str) -> None:
+        """Renew the token of a running VM from now on, whichever agent started it."""
         if fields.wants_token(pod):
             self._tokens.keep(pod, vm)
 
-    async def tell_address(self, pod: Pod, vm: str) -> None:
-        """Write the variables again if one of them is the VM's address, which the Pod's status now holds."""
+    async def write_address(self, pod: Pod, vm: str) -> None:
+        """Write the variables again if one of them is the VM's address, which is now in the Pod's status."""
         if not environment.awaits_address(pod):
             return
-        values = await environment.resolve(pod, self._kube, self._place)
+        values = await environment.resolve(pod, self._kube, self._node_facts)
         self._folders.write_environment(vm, render_env_file(values))
 
     def report(self, vm: str) -> Report:
-        """Return what the guest reported of its end."""
+        """Return the exit that the guest reported."""
         return report.read(self._folders, vm)
 
-    def tell_log(self, vm: str) -> None:
-        """Put the last lines of the guest's log into ours, as one record."""
-        report.tell_log(self._folders, vm)
+    def log_output(self, vm: str) -> None:
+        """Copy the last lines of the guest's log to the agent's log."""
+        report.log_output(self._folders, vm)
 
-    async def forget(self, vm: str) -> None:
-        """Remove everything that host and guest shared, and what earlier guests would not let go; done if there is nothing."""
+    async def remove(self, vm: str) -> None:
+        """Remove everything that host and guest shared, and what could not be removed of earlier guests."""
         self._tokens.forget(vm)
         if self._logs is not None:
             report.keep_log(self._folders, vm, self._logs)

@@ -1,7 +1,6 @@
-"""What a guest left in its place when it ended: its exit code, when it said so, and the tail of its log.
+"""What a guest wrote to its shared folder: its exit code with its date, and its log.
 
-All of it is written by a hostile hand: only regular files are read, a bounded part of each, and a value out of range counts
-as not reported.
+The content is untrusted: only regular files are read, a bounded part of each, and a value out of range counts as not reported.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from bramley.base import log
 LONGEST_BYTES = 1024 * 1024
 
 
-def kept_path(logs: Path, vm: str) -> Path:
-    """Return where the log of a VM's guest is kept; it is cut and removed with the logs around it."""
+def kept_log_path(logs: Path, vm: str) -> Path:
+    """Return the path of the copy of a guest's log; it is rotated and removed like the other VM logs."""
     return logs / f"{vm}.guest.log"
 
 
 def keep_log(folders: UserData, vm: str, logs: Path) -> None:
-    """Copy the end of the guest's log, with its date; done if there is none. A disk that refuses keeps nobody waiting."""
+    """Copy the end of the guest's log, with its date, before its folders are removed. Errors are only logged."""
     file = folders.open_guests_file(vm, guest.LOG_FILE)
     if file is None:
         return
@@ -35,15 +34,15 @@ def keep_log(folders: UserData, vm: str, logs: Path) -> None:
         facts = os.fstat(file.fileno())
         start = max(0, facts.st_size - LONGEST_BYTES)
         content = os.pread(file.fileno(), LONGEST_BYTES, start)
-    kept = kept_path(logs, vm)
+    kept = kept_log_path(logs, vm)
     try:
         logs.mkdir(parents=True, exist_ok=True)
         atomic_file.replace(kept, content, durable=False)
-        # A guest dates its files as it likes; one of the future would never grow old.
+        # A guest controls the dates of its files; a date in the future would keep the copy for ever.
         changed = min(max(facts.st_mtime_ns, 0), kept.stat().st_mtime_ns)
         os.utime(kept, ns=(changed, changed))
     except OSError as error:
-        logger.warning("A guest's log cannot be kept", vm=vm, reason=str(error))
+        logger.warning("Guest log not copied", vm=vm, error=str(error))
 
 
 logger = log.get(__name__)
@@ -56,26 +55,28 @@ _HIGHEST_CODE = 255
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The exit code that the guest reported, and when; both None if it reported none that is valid."""
+    """The exit code that the guest reported, and when; both None without a valid report."""
 
     code: int | None = None
     at: datetime | None = None
 
 
 def read(folders: UserData, vm: str) -> Report:
-    """Return what the guest reported of its end."""
+    """Return the exit that the guest reported."""
     file = folders.open_guests_file(vm, guest.EXIT_CODE_FILE)
     if file is None:
         return Report()
     with file:
-        code = _code(_bytes(file, _LONGEST_CODE + 1))
-        return Report() if code is None else Report(code, _moment(os.fstat(file.fileno()).st_mtime))
+        code = _code(_read_up_to(file, _LONGEST_CODE + 1))
+        return (
+            Report() if code is None else Report(code, _datetime(os.fstat(file.fileno()).st_mtime))
+        )
 
 
 def finished_at(
     ended: Ended | None, reported: Report, *, started: datetime | None, now: datetime
 ) -> datetime:
-    """Return when a VM ended: as its supervisor saw it, else as the guest dates it if that can be, else now."""
+    """Return when a VM ended: by its supervisor, else by the guest if its date is plausible, else now."""
     if ended is not None and ended.at is not None:
         return ended.at
     at = reported.at
@@ -85,7 +86,7 @@ def finished_at(
 
 
 def log_tail(folders: UserData, vm: str) -> str:
-    """Return the last lines of the guest's log, without a first one that is cut; empty if it has none."""
+    """Return the last lines of the guest's log, without an incomplete first one; empty if there is no log."""
     file = folders.open_guests_file(vm, guest.LOG_FILE)
     if file is None:
         return ""
@@ -93,34 +94,34 @@ def log_tail(folders: UserData, vm: str) -> str:
         return _tail(file)
 
 
-def tell_log(folders: UserData, vm: str) -> None:
-    """Put the tail of the guest's log into ours, as one record."""
+def log_output(folders: UserData, vm: str) -> None:
+    """Copy the tail of the guest's log to the agent's log, as one record."""
     logger.info("runner log", vm=vm, text=log_tail(folders, vm))
 
 
 def _tail(file: BinaryIO) -> str:
     size = os.fstat(file.fileno()).st_size
-    # One byte more tells whether the tail begins with a whole line.
+    # One byte more shows whether the tail begins with a complete line.
     start = max(size - LONGEST_TAIL - 1, 0)
     file.seek(start)
-    # Bounded here too: the file may have grown since.
-    content = _bytes(file, min(size, LONGEST_TAIL + 1))
+    # Bounded: the file may have grown since the stat.
+    content = _read_up_to(file, min(size, LONGEST_TAIL + 1))
     if start > 0:
         content = _whole_lines(content)
     lines = content.split(b"\n")
-    # After the last line end comes an empty piece, which is no line.
+    # After the last newline comes an empty piece, which is not a line.
     kept = lines[-MOST_LINES - (lines[-1] == b"") :]
     return b"\n".join(kept).decode(errors="replace")
 
 
 def _whole_lines(content: bytes) -> bytes:
     before, line_end, rest = content.partition(b"\n")
-    # A log of one endless line has no whole one; its end is better than nothing.
+    # A log of one endless line has no complete line; its end is better than nothing.
     return rest if line_end else before[1:]
 
 
-def _bytes(file: BinaryIO, most: int) -> bytes:
-    """Return up to so many bytes; a read may bring less than there is, and the file may have become shorter."""
+def _read_up_to(file: BinaryIO, most: int) -> bytes:
+    """Return up to `most` bytes; a read may be short, and the file may have become shorter."""
     found = b""
     while len(found) < most and (more := file.read(most - len(found))):
         found += more
@@ -135,7 +136,7 @@ def _code(content: bytes) -> int | None:
     return code if code <= _HIGHEST_CODE else None
 
 
-def _moment(seconds: float) -> datetime | None:
+def _datetime(seconds: float) -> datetime | None:
     try:
         return datetime.fromtimestamp(seconds, UTC)
     except (OverflowError, ValueError, OSError):

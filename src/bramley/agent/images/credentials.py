@@ -1,7 +1,7 @@
-"""Credentials for registries: from the Secrets that a Pod names, or from a file of this host, both in docker's format.
+"""Credentials for registries: from the imagePullSecrets of a Pod, or from a file of this host, both in Docker's format.
 
-They reach tart by environment and nowhere else: never by arguments, which every process can read, and never by `tart login`,
-which needs a keychain. A Secret that is missing or unreadable is no failure: the image may be public.
+They are passed to tart by environment variables only: never by arguments, which every process can read, and never by `tart login`,
+which needs a keychain. A Secret that is missing or unreadable is not an error: the image may be public.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Keyring:
     async def find(
         self, reference: Reference, *, namespace: str, secrets: Sequence[str]
     ) -> Credentials | None:
-        """Return the credentials of a Pod's Secrets in their order, then those of this host; None if no one fits."""
+        """Return the first match of the Pod's Secrets in their order, then of this host; None if nothing matches."""
         for name in secrets:
             found = choose(await self._of_secret(namespace, name), reference)
             if found is not None:
@@ -69,7 +69,7 @@ class Keyring:
         try:
             return _read(secret.data)
         except msgspec.DecodeError:
-            # The error would quote what it could not read.
+            # The error is not logged: it would quote the secret.
             logger.warning(
                 "Cannot use pull secret", namespace=namespace, name=name, reason="Malformed"
             )
@@ -89,7 +89,7 @@ class Keyring:
 
 
 def choose(entries: Mapping[str, _Entry], reference: Reference) -> Credentials | None:
-    """Return the credentials whose key says most about this image: the longest of those that fit."""
+    """Return the credentials with the longest key that matches this image."""
     for key in sorted(entries, key=len, reverse=True):
         if _fits(key, reference):
             for username, password in _pair(entries[key]):
@@ -106,7 +106,7 @@ def _read(data: Mapping[str, bytes]) -> Mapping[str, _Entry]:
 def _fits(key: str, reference: Reference) -> bool:
     bare = key.partition("://")[2] or key
     host, _, path = bare.rstrip("/").partition("/")
-    # Docker's own keys end in the version of its API, which is no path of images.
+    # Docker's own keys end in an API version, which is not part of the image's path.
     path = "" if path in {"v1", "v2"} else path
     if host.count(".") != reference.host.count(".") or not fnmatch.fnmatchcase(
         reference.host, host

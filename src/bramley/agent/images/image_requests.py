@@ -1,6 +1,7 @@
-"""What is asked of the images of this host, and the answers: ready, on its way, or failed for now.
+"""Image requests and their answers (ready, pulling, or failed for now), and what is remembered between two requests.
 
-An answer never waits. Who asked is told by its callback when the answer may have changed, and asks again.
+A request never waits. Its callback is called when the answer may have changed; then the owner requests again. What is remembered
+is bounded and may be lost: the worst that follows is one more request to a registry.
 """
 
 from __future__ import annotations
@@ -21,35 +22,35 @@ _MOST = 512
 _SHORTEST_WAIT = 0.001
 _BACKOFF = Backoff(timedelta(seconds=10), timedelta(minutes=5))
 
-Wish = tuple[str, str, tuple[str, ...]]
+BackoffKey = tuple[str, str, tuple[str, ...]]
 
 
-class Owners:
-    """Remembers, for each image, who waited for it and who has seen it fresh."""
+class RequestOwners:
+    """Remembers for each image which owners waited for it, and for which its tag was resolved."""
 
     def __init__(self) -> None:
         self._waited: dict[tuple[str, str], None] = {}
-        self._fresh: dict[tuple[str, str], None] = {}
+        self._resolved: dict[tuple[str, str], None] = {}
 
-    def waits(self, image: str, owner: str) -> None:
-        """Note that the owner was not served at once."""
-        _note(self._waited, (image, owner))
+    def record_wait(self, image: str, owner: str) -> None:
+        """Remember that the owner had to wait."""
+        _put_references(self._waited, (image, owner))
 
     def has_waited(self, image: str, owner: str) -> bool:
-        """Tell whether the owner was not served at once."""
+        """Return whether the owner had to wait."""
         return (image, owner) in self._waited
 
-    def are_fresh(self, image: str, owners: Iterable[str]) -> None:
-        """Note that the registry was asked on behalf of these."""
+    def record_resolved(self, image: str, owners: Iterable[str]) -> None:
+        """Remember that the registry resolved the tag for these owners."""
         for owner in owners:
-            _note(self._fresh, (image, owner))
+            _put_references(self._resolved, (image, owner))
 
-    def is_fresh(self, image: str, owner: str) -> bool:
-        """Tell whether the registry was asked on behalf of this owner."""
-        return (image, owner) in self._fresh
+    def is_resolved(self, image: str, owner: str) -> bool:
+        """Return whether the registry resolved the tag for this owner."""
+        return (image, owner) in self._resolved
 
 
-def _note(known: dict[tuple[str, str], None], entry: tuple[str, str]) -> None:
+def _put_references(known: dict[tuple[str, str], None], entry: tuple[str, str]) -> None:
     known[entry] = None
     if len(known) > _MOST:
         del known[next(iter(known))]
@@ -62,40 +63,40 @@ class _Failure:
     until: float
 
 
-class Failures:
-    """Remembers what failed, so that it is not tried again too soon; other credentials are another wish."""
+class PullBackoff:
+    """The backoff of failed pulls; the same image with other credentials has its own backoff."""
 
     def __init__(self, clock: Clock, rng: random.Random, backoff: Backoff = _BACKOFF) -> None:
         self._clock = clock
         self._rng = rng
         self._backoff = backoff
-        self._failures: dict[Wish, _Failure] = {}
+        self._failures: dict[BackoffKey, _Failure] = {}
 
     def of(self, request: ImageRequest) -> Failed | None:
-        """Return the failure of a wish while it is too early to try again."""
-        failure = self._failures.get(_wish(request))
+        """Return the failure of a request while it is backing off."""
+        failure = self._failures.get(_backoff_key(request))
         left = failure.until - self._clock.monotonic() if failure is not None else 0.0
-        # A wait that a clock cannot tell from none would be waited for for ever.
+        # A wait below the resolution of the clock would be repeated for ever.
         if failure is None or left < _SHORTEST_WAIT:
             return None
         return Failed(failure.error, timedelta(seconds=left))
 
-    def note(self, request: ImageRequest, error: errors.BramleyError) -> None:
-        """Remember a failure; each one in a row is waited out longer."""
-        wish = _wish(request)
-        before = self._failures.pop(wish, None)
+    def record_failure(self, request: ImageRequest, error: errors.BramleyError) -> None:
+        """Count a failure; consecutive failures increase the backoff."""
+        key = _backoff_key(request)
+        before = self._failures.pop(key, None)
         count = before.count + 1 if before is not None else 1
         until = self._clock.monotonic() + self._backoff.delay(count, self._rng).total_seconds()
-        self._failures[wish] = _Failure(error, count, until)
+        self._failures[key] = _Failure(error, count, until)
         if len(self._failures) > _MOST:
             del self._failures[next(iter(self._failures))]
 
-    def forget(self, request: ImageRequest) -> None:
-        """Forget the failures of a wish that came true."""
-        self._failures.pop(_wish(request), None)
+    def reset(self, request: ImageRequest) -> None:
+        """Reset the backoff after a success."""
+        self._failures.pop(_backoff_key(request), None)
 
 
-def _wish(request: ImageRequest) -> Wish:
+def _backoff_key(request: ImageRequest) -> BackoffKey:
     return request.image, request.namespace, request.pull_secrets
 
 
@@ -103,7 +104,7 @@ OnChange = Callable[[], None]
 
 
 class PullPolicy(StrEnum):
-    """When the registry is asked although the image is here."""
+    """When an image is pulled although it is present."""
 
     ALWAYS = "Always"
     IF_NOT_PRESENT = "IfNotPresent"
@@ -112,7 +113,7 @@ class PullPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ImageRequest:
-    """One wish for an image; `owner` is who asks, a Pod's uid, and gets one fresh look at a tag under policy Always."""
+    """A request for an image; `owner` is a Pod's uid, for which policy Always resolves a tag once."""
 
     image: str
     owner: str
@@ -123,7 +124,7 @@ class ImageRequest:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The golden base is on disk; `is_warm` unless its owner had to wait for it."""
+    """The golden base is on disk; `is_warm` if its owner did not have to wait for it."""
 
     golden: str
     digest: str
@@ -132,7 +133,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Pulling:
-    """It is on its way; no percent is known while the manifest is read, in a queue, or while the base is made."""
+    """The pull is in progress; the percentage is unknown while it is queued, reads the manifest, or makes the base."""
 
     percent: int | None
     since: datetime
@@ -140,7 +141,7 @@ class Pulling:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """It could not be had; asking again after `retry_after` tries once more, asking earlier gives this answer again."""
+    """The pull failed; a request after `retry_after` tries again, an earlier one returns this answer."""
 
     error: errors.BramleyError
     retry_after: timedelta
@@ -150,7 +151,7 @@ Answer = Ready | Pulling | Failed
 
 
 def request_of(pod: Pod) -> ImageRequest:
-    """Return the wish of a Pod with one container."""
+    """Return the request of a Pod with one container."""
     container = pod.spec.containers[0]
     return ImageRequest(
         image=container.image,
@@ -162,7 +163,7 @@ def request_of(pod: Pod) -> ImageRequest:
 
 
 def policy_of(image: str, given: str) -> PullPolicy:
-    """Return the pull policy; where none is given, Kubernetes looks at `latest` always and at other tags once."""
+    """Return the pull policy; the default is Always for `latest` and IfNotPresent for other tags, as in Kubernetes."""
     if given in set(PullPolicy):
         return PullPolicy(given)
     reference = references.parse(image)

@@ -1,7 +1,7 @@
-"""Images for Pods: asked for without waiting, fetched once however many ask, and turned into golden bases by digest.
+"""The image manager: images are requested without waiting, pulled once for all requests, and turned into golden bases by digest.
 
-Goldens are never run; VMs are cloned from them. An error of a clone says nothing against a base that is whole, so none is ever
-deleted for it. Everything that takes time happens in tasks of `run`.
+Golden bases are never run; VMs are cloned from them. A failed clone says nothing about a complete base, so a base is never deleted
+because of it. Everything that takes time happens in tasks of `run`.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from bramley.agent.host import Host
 from bramley.agent.images.image_requests import (
     Answer,
     Failed,
-    Failures,
     ImageRequest,
     OnChange,
-    Owners,
+    PullBackoff,
     Pulling,
     PullPolicy,
     Ready,
+    RequestOwners,
 )
-from bramley.agent.images.image_store import Stock
-from bramley.agent.images.pull_watch import Watched
-from bramley.agent.images.puller import Order, Puller, Reclaim
+from bramley.agent.images.image_store import ImageStore
+from bramley.agent.images.pull_watch import PullControl
+from bramley.agent.images.puller import Puller, PullOrder, Reclaim
 from bramley.agent.ledger import ImageRecord, Ledger, VmState
 from bramley.agent.tart import references
 from bramley.agent.tart.driver import Credentials, Tart
@@ -39,299 +39,297 @@ from bramley.base.errors import Captured
 
 
 @dataclass(slots=True, eq=False)
-class Flight:
-    """The first wish decides about credentials; every other one joins."""
+class Pull:
+    """A pull in progress. The first request determines the credentials; later requests for the same image join it."""
 
     request: ImageRequest
     reference: Reference
-    order: Order
+    order: PullOrder
     since: datetime
     listeners: dict[str, OnChange] = field(default_factory=dict)
-    # Whether the registry was asked what the name means now.
-    is_fresh: bool = False
+    # Whether the registry has resolved the tag in this pull.
+    is_resolved: bool = False
     task: asyncio.Task[None] | None = None
 
     @property
     def image(self) -> str:
-        """Return the name that was asked for."""
+        """Return the requested name."""
         return self.request.image
 
     @property
     def percent(self) -> int | None:
-        """Return how far the pull has come, as far as that is known."""
-        return self.order.watched.progress.percent
+        """Return the progress, as far as it is known."""
+        return self.order.control.progress.percent
 
     @property
-    def must_ask(self) -> bool:
-        """Tell whether the registry has to be asked although the tag may be in the cache."""
+    def must_resolve(self) -> bool:
+        """Return whether the registry must resolve the tag although it may be cached."""
         return self.request.policy is PullPolicy.ALWAYS and not self.reference.digest
 
-    def join(self, owner: str, on_change: OnChange, watched: Watched | None) -> None:
-        """Wait for it too; the newest stage decides about its limit, and with the first Pod it is no longer held back."""
+    def join(self, owner: str, on_change: OnChange, control: PullControl | None) -> None:
+        """Add a listener; the latest staging request sets the rate limit, and the first Pod removes it."""
         self.listeners[owner] = on_change
-        if watched is None:
+        if control is None:
             self.order.is_staged = False
-            self.order.watched.limit = None
-            self.order.watched.objection = lambda: None
+            self.order.control.limit = None
+            self.order.control.stop_reason = lambda: None
         elif self.order.is_staged:
-            self.order.watched.limit = watched.limit
+            self.order.control.limit = control.limit
 
-    def tell(self) -> None:
-        """Tell everybody that the answer may have changed."""
+    def notify(self) -> None:
+        """Notify all listeners that the answer may have changed."""
         for listener in list(self.listeners.values()):
             listener()
 
 
 logger = log.get(__name__)
 
-# How often those who wait are told of progress.
-_TELL = timedelta(seconds=10)
-_NEVER_AGAIN = timedelta(minutes=10)
+# How often listeners are notified of progress.
+_PROGRESS_PERIOD = timedelta(seconds=10)
+_RETRY_REFUSED = timedelta(minutes=10)
 
 
 class NotPresent(errors.Refused):
-    """The image is not here and its policy forbids to fetch it."""
+    """The image is not present and its pull policy is Never."""
 
 
-class Keys(Protocol):
+class CredentialSource(Protocol):
     """Finds credentials for an image."""
 
     async def find(
         self, reference: Reference, *, namespace: str, secrets: Sequence[str]
     ) -> Credentials | None:
-        """Return what fits first, or None."""
+        """Return the first credentials that match, or None."""
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What images stand on; without `reclaim` a full disk is a failure like any other."""
+@dataclass(slots=True, kw_only=True, eq=False)
+class Images:
+    """The image manager: returns the state of each requested image and pulls it; see `image_requests` for the answers.
+
+    Without `reclaim` a full disk is a failure like any other.
+    """
 
     tart: Tart
     ledger: Ledger
-    stock: Stock
+    store: ImageStore
     puller: Puller
-    keys: Keys
+    keyring: CredentialSource
     host: Host
     clock: Clock
-    failures: Failures
+    backoff: PullBackoff
     reclaim: Reclaim | None = None
-    owners: Owners = field(default_factory=Owners)
-
-
-class Images:
-    """Answers what became of each image; see `asking` for the answers."""
-
-    def __init__(self, around: Surroundings) -> None:
-        self._around = around
-        self._stock = around.stock
-        self._flights: dict[str, Flight] = {}
-        self._starting: asyncio.Queue[Flight] = asyncio.Queue()
+    _owners: RequestOwners = field(default_factory=RequestOwners)
+    _pulls: dict[str, Pull] = field(default_factory=dict)
+    _starting: asyncio.Queue[Pull] = field(default_factory=asyncio.Queue)
 
     async def run(self) -> None:
-        """Fetch what is asked for, until cancelled; a pull that is cut off goes on with the next agent."""
-        self._settle_unfinished()
+        """Pull requested images until cancelled; the next agent continues a pull that was cut off."""
+        self._finish_interrupted_pulls()
         async with asyncio.TaskGroup() as group:
             while True:
-                flight = await self._starting.get()
-                if flight is self._flights.get(flight.image):
-                    flight.task = group.create_task(self._fly(flight), name=flight.image)
+                pull = await self._starting.get()
+                if pull is self._pulls.get(pull.image):
+                    pull.task = group.create_task(self._run_pull(pull), name=pull.image)
 
-    def want(self, request: ImageRequest, *, on_change: OnChange) -> Answer:
-        """Say how it stands with an image, and see to it that it comes."""
-        return self._ask(request, on_change, watched=None)
+    def request(self, request: ImageRequest, *, on_change: OnChange) -> Answer:
+        """Return the state of an image, and start its pull if needed."""
+        return self._request(request, on_change, control=None)
 
-    def stage(self, request: ImageRequest, *, on_change: OnChange, watched: Watched) -> Answer:
-        """Say how it stands with an image that nobody needs yet; `watched` holds its pull back."""
-        return self._ask(request, on_change, watched=watched)
+    def stage(self, request: ImageRequest, *, on_change: OnChange, control: PullControl) -> Answer:
+        """Return the state of an image that no Pod needs yet, and start its pull under `control`."""
+        return self._request(request, on_change, control=control)
 
     def present(self) -> Sequence[ImageRecord]:
-        """Return the images that a VM can be cloned from at once."""
-        return self._stock.present()
+        """Return the images that a VM can be cloned from without a pull."""
+        return self.store.present()
 
     async def clone(self, golden: str, vm: str) -> None:
-        """Make a VM's disk of a golden base. A clone of ours that never ran is replaced, anything else is AlreadyExists."""
-        async with self._stock.lock(golden):
-            await self._clear(vm)
+        """Clone a VM from a golden base. A clone of ours that never ran is replaced; any other VM raises AlreadyExists."""
+        async with self.store.lock(golden):
+            await self._remove_failed_clone(vm)
             try:
-                await self._around.tart.clone(golden, vm)
+                await self.tart.clone(golden, vm)
             except NoSpace:
-                if not await self._make_room():
+                if not await self._reclaim_space():
                     raise
-                await self._clear(vm)
-                await self._around.tart.clone(golden, vm)
+                await self._remove_failed_clone(vm)
+                await self.tart.clone(golden, vm)
 
     async def cancel(self, image: str) -> None:
-        """End a staged pull that no Pod waits for, and leave nothing of it."""
-        flight = self._flights.get(image)
-        if flight is None or not flight.order.is_staged:
+        """Cancel a staged pull that no Pod waits for, and remove what it left."""
+        pull = self._pulls.get(image)
+        if pull is None or not pull.order.is_staged:
             return
-        if flight.task is None:
-            self._landed(flight)
+        if pull.task is None:
+            self._remove_pull(pull)
         else:
-            flight.task.cancel()
-            await asyncio.wait([flight.task])
-        await self.sweep()
+            pull.task.cancel()
+            await asyncio.wait([pull.task])
+        await self.remove_partial_downloads()
 
-    async def sweep(self) -> None:
-        """Have tart remove what killed pulls left behind: every command but pull and clone does that first."""
+    async def remove_partial_downloads(self) -> None:
+        """Make tart remove what killed pulls left: every command except pull and clone does that first."""
         with contextlib.suppress(errors.BramleyError):
-            await self._around.tart.list()
+            await self.tart.list()
 
-    def _ask(
-        self, request: ImageRequest, on_change: OnChange, *, watched: Watched | None
+    def _request(
+        self, request: ImageRequest, on_change: OnChange, *, control: PullControl | None
     ) -> Answer:
         reference = references.parse(request.image)
         if reference is None:
-            return Failed(errors.InvalidSpec(f"{request.image!r} is no image"), _NEVER_AGAIN)
-        flight = self._flights.get(request.image)
-        if flight is None:
-            answer = self._known(request, reference)
+            error = errors.InvalidSpec(f"{request.image!r} is not a valid image reference")
+            return Failed(error, _RETRY_REFUSED)
+        pull = self._pulls.get(request.image)
+        if pull is None:
+            answer = self._answer_without_pull(request, reference)
             if answer is not None:
                 return answer
-            flight = self._start(request, reference, watched)
-        flight.join(request.owner, on_change, watched)
-        self._around.owners.waits(request.image, request.owner)
-        return Pulling(flight.percent, flight.since)
+            pull = self._start(request, reference, control)
+        pull.join(request.owner, on_change, control)
+        self._owners.record_wait(request.image, request.owner)
+        return Pulling(pull.percent, pull.since)
 
-    def _known(self, request: ImageRequest, reference: Reference) -> Ready | Failed | None:
-        record = self._stock.find(reference, request.image)
-        owners, image, owner = self._around.owners, request.image, request.owner
-        must_ask = request.policy is PullPolicy.ALWAYS and not reference.digest
-        is_fresh = not must_ask or owners.is_fresh(image, owner)
-        if record is not None and is_fresh and self._stock.is_whole(record.golden):
-            self._stock.used(record)
+    def _answer_without_pull(
+        self, request: ImageRequest, reference: Reference
+    ) -> Ready | Failed | None:
+        record = self.store.find(reference, request.image)
+        owners, image, owner = self._owners, request.image, request.owner
+        must_resolve = request.policy is PullPolicy.ALWAYS and not reference.digest
+        is_resolved = not must_resolve or owners.is_resolved(image, owner)
+        if record is not None and is_resolved and self.store.is_complete(record.golden):
+            self.store.record_use(record)
             return Ready(record.golden, record.digest, is_warm=not owners.has_waited(image, owner))
         if request.policy is PullPolicy.NEVER:
-            return Failed(NotPresent(f"{image} is not on this host"), _NEVER_AGAIN)
-        return self._around.failures.of(request)
+            return Failed(NotPresent(f"{image} is not on this host"), _RETRY_REFUSED)
+        return self.backoff.of(request)
 
     def _start(
-        self, request: ImageRequest, reference: Reference, watched: Watched | None
-    ) -> Flight:
-        order = Order(reference, is_staged=watched is not None, watched=watched or Watched())
-        flight = Flight(request, reference, order, self._around.clock.now())
-        self._flights[request.image] = flight
-        self._stock.coming.add(request.image)
-        self._starting.put_nowait(flight)
-        return flight
+        self, request: ImageRequest, reference: Reference, control: PullControl | None
+    ) -> Pull:
+        order = PullOrder(
+            reference, is_staged=control is not None, control=control or PullControl()
+        )
+        pull = Pull(request, reference, order, self.clock.now())
+        self._pulls[request.image] = pull
+        self.store.pulling.add(request.image)
+        self._starting.put_nowait(pull)
+        return pull
 
-    async def _fly(self, flight: Flight) -> None:
-        failures, owners = self._around.failures, self._around.owners
+    async def _run_pull(self, pull: Pull) -> None:
+        backoff, owners = self.backoff, self._owners
         try:
-            await self._while_telling(flight)
+            await self._pull_with_progress(pull)
         except errors.BramleyError as error:
-            failures.note(flight.request, error)
+            backoff.record_failure(pull.request, error)
         else:
-            failures.forget(flight.request)
-            if flight.is_fresh:
-                owners.are_fresh(flight.image, flight.listeners)
+            backoff.reset(pull.request)
+            if pull.is_resolved:
+                owners.record_resolved(pull.image, pull.listeners)
         finally:
-            # Before anybody is told, because they ask again at once.
-            self._landed(flight)
-            flight.tell()
+            # Must stay before notify: the listeners request the image again at once and must not find this pull.
+            self._remove_pull(pull)
+            pull.notify()
 
-    def _landed(self, flight: Flight) -> None:
-        self._flights.pop(flight.image, None)
-        self._stock.coming.discard(flight.image)
+    def _remove_pull(self, pull: Pull) -> None:
+        self._pulls.pop(pull.image, None)
+        self.store.pulling.discard(pull.image)
 
-    async def _while_telling(self, flight: Flight) -> None:
+    async def _pull_with_progress(self, pull: Pull) -> None:
         async with asyncio.TaskGroup() as group:
-            telling = group.create_task(_tell_progress(flight))
-            # No image, whatever it is, may end the agent, which every other Pod of this host needs.
+            progress = group.create_task(_notify_progress(pull))
+            # A bug that one image triggers must not end the agent, which all other Pods of this host need.
             with Captured() as caught:
-                await self._materialise(flight)
-            telling.cancel()
+                await self._make_available(pull)
+            progress.cancel()
         if isinstance(caught.error, errors.BramleyError):
             raise caught.error
         if caught.error is not None:
-            told = f"{flight.image} cannot be kept on this host: {caught.error}"
-            raise errors.Unavailable(told) from caught.error
+            message = f"{pull.image} cannot be made available: {caught.error}"
+            raise errors.Unavailable(message) from caught.error
 
-    async def _materialise(self, flight: Flight) -> None:
-        record = self._adopted(flight) or await self._fetched(flight)
-        async with self._stock.lock(record.golden):
-            if not self._stock.is_whole(record.golden):
-                await self._make_golden(flight.reference.at(record.digest), record.golden)
-            self._stock.made(record)
+    async def _make_available(self, pull: Pull) -> None:
+        record = self._adopted_golden(pull) or await self._pulled_record(pull)
+        async with self.store.lock(record.golden):
+            if not self.store.is_complete(record.golden):
+                await self._make_golden(pull.reference.at(record.digest), record.golden)
+            self.store.record_golden_complete(record)
 
-    def _adopted(self, flight: Flight) -> ImageRecord | None:
-        """Take over the base of this very digest that an agent without a ledger made."""
-        reference = flight.reference
-        if not reference.digest or not self._stock.has_golden(reference):
+    def _adopted_golden(self, pull: Pull) -> ImageRecord | None:
+        """Record the base of this digest that an agent without a ledger made, if there is one."""
+        reference = pull.reference
+        if not reference.digest or not self.store.has_golden(reference):
             return None
-        record = self._stock.fetched(reference, flight.image, reference.digest)
-        return self._stock.promise(record, reference)
+        record = self.store.record_pulled(reference, pull.image, reference.digest)
+        return self.store.record_golden(record, reference)
 
-    async def _fetched(self, flight: Flight) -> ImageRecord:
-        reference, image, tart = flight.reference, flight.image, self._around.tart
-        digest = None if flight.must_ask else tart.resolve(image)
-        if digest is None or not self._stock.is_cached(reference, digest):
-            await self._fetch(flight)
+    async def _pulled_record(self, pull: Pull) -> ImageRecord:
+        reference, image, tart = pull.reference, pull.image, self.tart
+        digest = None if pull.must_resolve else tart.resolve(image)
+        if digest is None or not self.store.is_cached(reference, digest):
+            await self._pull_image(pull)
             digest = tart.resolve(image)
         if digest is None:
-            raise errors.Unavailable(f"{image} was pulled and is not in tart's cache")
-        record = self._stock.fetched(reference, image, digest)
-        return self._stock.promise(record, reference)
+            raise errors.Unavailable(f"{image} is not in tart's cache after its pull")
+        record = self.store.record_pulled(reference, image, digest)
+        return self.store.record_golden(record, reference)
 
-    async def _fetch(self, flight: Flight) -> None:
-        request, order = flight.request, flight.order
-        order.credentials = await self._around.keys.find(
-            flight.reference, namespace=request.namespace, secrets=request.pull_secrets
+    async def _pull_image(self, pull: Pull) -> None:
+        request, order = pull.request, pull.order
+        order.credentials = await self.keyring.find(
+            pull.reference, namespace=request.namespace, secrets=request.pull_secrets
         )
-        self._stock.began(flight.reference, flight.image)
+        self.store.record_pull_start(pull.reference, pull.image)
         try:
-            await self._around.puller.fetch(order)
+            await self.puller.fetch(order)
         except (errors.BramleyError, asyncio.CancelledError):
-            self._stock.gave_up(flight.image)
+            self.store.drop_pending(pull.image)
             raise
-        flight.is_fresh = True
+        pull.is_resolved = True
 
     async def _make_golden(self, source: str, golden: str) -> None:
-        tart = self._around.tart
-        await self._remove_half(golden)
+        tart = self.tart
+        await self._remove_partial(golden)
         try:
             await tart.clone(source, golden)
         except NoSpace:
-            await self._remove_half(golden)
-            if not await self._make_room():
+            await self._remove_partial(golden)
+            if not await self._reclaim_space():
                 raise
             await tart.clone(source, golden)
         except errors.BramleyError:
-            await self._remove_half(golden)
+            await self._remove_partial(golden)
             raise
 
-    async def _remove_half(self, vm: str) -> None:
-        """Remove what is left of a base that was never finished; one that is whole stays, whatever went wrong."""
-        if not self._stock.is_whole(vm) and self._stock.has_folder(vm):
-            await self._around.tart.delete(vm)
+    async def _remove_partial(self, vm: str) -> None:
+        """Remove an incomplete base; a complete one is kept, whatever failed."""
+        if not self.store.is_complete(vm) and self.store.has_folder(vm):
+            await self.tart.delete(vm)
 
-    async def _make_room(self) -> bool:
-        return self._around.reclaim is not None and await self._around.reclaim()
+    async def _reclaim_space(self) -> bool:
+        return self.reclaim is not None and await self.reclaim()
 
-    async def _clear(self, vm: str) -> None:
-        if not self._stock.has_folder(vm):
+    async def _remove_failed_clone(self, vm: str) -> None:
+        if not self.store.has_folder(vm):
             return
-        around, record = self._around, self._around.ledger.vm(vm)
+        record = self.ledger.vm(vm)
         is_ours = record is not None and record.state is VmState.CLAIMED
-        if not is_ours or around.tart.is_running(vm, around.host):
-            raise errors.AlreadyExists(
-                f"there is a VM {vm}, and it is not a clone that we may replace"
-            )
-        await around.tart.delete(vm)
+        if not is_ours or self.tart.is_running(vm, self.host):
+            raise errors.AlreadyExists(f"VM {vm} exists and is not a clone that may be replaced")
+        await self.tart.delete(vm)
 
-    def _settle_unfinished(self) -> None:
-        """Take over what pulls have brought whose agent did not see their end; others may still be under way."""
-        for image in self._stock.unfinished():
-            reference, digest = references.parse(image), self._around.tart.resolve(image)
+    def _finish_interrupted_pulls(self) -> None:
+        """Record the result of pulls that ended after their agent; others may still be running."""
+        for image in self.store.interrupted_pulls():
+            reference, digest = references.parse(image), self.tart.resolve(image)
             if reference is not None and digest is not None:
-                self._stock.settle(reference, image, digest)
+                self.store.finish_interrupted(reference, image, digest)
 
 
-async def _tell_progress(flight: Flight) -> None:
-    told: int | None = None
+async def _notify_progress(pull: Pull) -> None:
+    notified: int | None = None
     while True:
-        await asyncio.sleep(_TELL.total_seconds())
-        if flight.percent != told:
-            told = flight.percent
-            flight.tell()
+        await asyncio.sleep(_PROGRESS_PERIOD.total_seconds())
+        if pull.percent != notified:
+            notified = pull.percent
+            pull.notify()

@@ -1,7 +1,7 @@
-"""Fetching one image, with patience: what tart gives up at once is tried again here, and one registry serves one pull at a time.
+"""Pulls images with retries, one at a time per registry.
 
-Tart itself locks a registry's folder for a pull, so a second one would only wait in it, with its deadline running. A pull for a
-Pod does not wait behind one that is merely staged: that one is ended and begins anew later.
+Tart locks a registry's folder for a pull, so a second pull would only wait for the lock, with its deadline running. A pull for a Pod
+preempts a staged pull, which starts again later.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from bramley.agent.images.pull_watch import Stalled, Watch, Watched
+from bramley.agent.images.pull_watch import PullControl, PullWatch, Stalled
 from bramley.agent.metrics import CANCELLED, DONE, FAILED, AgentMetrics
 from bramley.agent.tart.driver import Credentials, Tart
 from bramley.agent.tart.failures import NoSpace, Throttled
@@ -25,51 +25,51 @@ from bramley.base.clock import Clock
 logger = log.get(__name__)
 
 Reclaim = Callable[[], Awaitable[bool]]
-"""Makes room on the disk; tells whether anything was deleted."""
+"""Frees disk space and returns whether anything was deleted."""
 
 
 class Preempted(errors.Unavailable):
-    """A staged pull made way for a Pod's."""
+    """A staged pull was preempted by a pull for a Pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class PullSettings:
-    """How images are fetched; a pull that makes progress may take long, one that stalls may not."""
+    """Limits of pulls; a pull that makes progress may take long, one that stalls may not."""
 
     concurrency: int = 8
     staging_concurrency: int = 1
     stall: timedelta = timedelta(minutes=5)
-    glance: timedelta = timedelta(seconds=20)
-    longest: timedelta = timedelta(hours=2)
-    longest_staging: timedelta = timedelta(days=1)
-    throttled_tries: int = 5
-    stalled_tries: int = 3
+    revalidate_limit: timedelta = timedelta(seconds=20)
+    max_duration: timedelta = timedelta(hours=2)
+    max_staging_duration: timedelta = timedelta(days=1)
+    throttled_retries: int = 5
+    stalled_retries: int = 3
     backoff: Backoff = field(
         default_factory=lambda: Backoff(timedelta(seconds=5), timedelta(minutes=2))
     )
 
 
 @dataclass(slots=True, eq=False)
-class Order:
-    """An image to fetch."""
+class PullOrder:
+    """An image to pull."""
 
     reference: Reference
     is_staged: bool = False
     credentials: Credentials | None = None
-    watched: Watched = field(default_factory=Watched)
+    control: PullControl = field(default_factory=PullControl)
 
 
 @dataclass(slots=True)
-class _Lane:
-    """One registry: who is served, and who waits."""
+class _RegistryQueue:
+    """The pulls from one registry: the current one, and those that wait for the lock."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    served: Order | None = None
+    current: PullOrder | None = None
 
 
 @dataclass(slots=True)
-class _Tries:
-    """How often each kind of failure may happen yet."""
+class _Retries:
+    """The retries that are left for each kind of failure."""
 
     throttled: int
     stalled: int
@@ -77,7 +77,7 @@ class _Tries:
 
 
 class Puller:
-    """Fetches images into tart's cache."""
+    """Pulls images into tart's cache."""
 
     def __init__(
         self,
@@ -95,101 +95,105 @@ class Puller:
         self._metrics = metrics
         self._reclaim = reclaim
         self._settings = settings or PullSettings()
-        self._lanes: dict[str, _Lane] = {}
+        self._queues: dict[str, _RegistryQueue] = {}
 
-    async def fetch(self, order: Order) -> None:
-        """Fetch an image, however many tries that takes; raise what no try can mend."""
-        began = self._clock.monotonic()
+    async def fetch(self, order: PullOrder) -> None:
+        """Pull an image with retries; raise errors that a retry cannot fix."""
+        record_pull_start = self._clock.monotonic()
         result = FAILED
         try:
-            await self._patiently(order)
+            await self._pull_with_retries(order)
             result = DONE
         except asyncio.CancelledError:
             result = CANCELLED
             raise
         finally:
             self._metrics.image_pulls.of(result).inc()
-        self._metrics.image_pull_duration.observe(self._clock.monotonic() - began)
+        self._metrics.image_pull_duration.observe(self._clock.monotonic() - record_pull_start)
 
     @contextlib.asynccontextmanager
-    async def _lane(self, order: Order) -> AsyncIterator[None]:
-        lane = self._lanes.setdefault(order.reference.host, _Lane())
-        if lane.served is not None and lane.served.is_staged and not order.is_staged:
-            lane.served.watched.end = Preempted("a Pod waits for this registry")
-        async with lane.lock:
-            lane.served = order
+    async def _registry_turn(self, order: PullOrder) -> AsyncIterator[None]:
+        queue = self._queues.setdefault(order.reference.host, _RegistryQueue())
+        if queue.current is not None and queue.current.is_staged and not order.is_staged:
+            queue.current.control.end = Preempted("a Pod waits for this registry")
+        async with queue.lock:
+            queue.current = order
             try:
                 yield
             finally:
-                lane.served = None
+                queue.current = None
 
-    async def _patiently(self, order: Order) -> None:
-        if self._is_busy(order) and await self._is_current(order):
+    async def _pull_with_retries(self, order: PullOrder) -> None:
+        if self._is_busy(order) and await self._is_up_to_date(order):
             return None
-        tries = _Tries(self._settings.throttled_tries, self._settings.stalled_tries)
+        retries = _Retries(self._settings.throttled_retries, self._settings.stalled_retries)
         while True:
             try:
-                async with self._lane(order):
-                    return await self._attempt(order, throttled=tries.throttled)
+                async with self._registry_turn(order):
+                    return await self._pull_once(order, throttled=retries.throttled)
             except (Preempted, Throttled, Stalled, NoSpace) as error:
-                if not await self._mended(error, tries):
+                if not await self._recover(error, retries):
                     raise
-                told = order.reference.spelt
-                logger.warning("Pulling again", image=told, reason=error.reason, error=str(error))
+                image = order.reference.spelt
+                logger.warning(
+                    "Retrying image pull", image=image, reason=error.reason, error=str(error)
+                )
 
-    def _is_busy(self, order: Order) -> bool:
-        lane = self._lanes.get(order.reference.host)
-        return lane is not None and lane.lock.locked()
+    def _is_busy(self, order: PullOrder) -> bool:
+        queue = self._queues.get(order.reference.host)
+        return queue is not None and queue.lock.locked()
 
-    async def _is_current(self, order: Order) -> bool:
-        """Tell whether a tag that is here still means the same: tart finds that out past any pull that is under way."""
+    async def _is_up_to_date(self, order: PullOrder) -> bool:
+        """Return whether a cached tag is up to date; tart checks that without waiting for other pulls."""
         name = order.reference.spelt
         if self._tart.resolve(name) is None:
             return False
         try:
-            async with asyncio.timeout(self._settings.glance.total_seconds()):
+            async with asyncio.timeout(self._settings.revalidate_limit.total_seconds()):
                 await self._tart.pull(name, credentials=order.credentials, concurrency=1)
         except (errors.BramleyError, TimeoutError) as error:
-            # It has moved, or the registry is in trouble: both are for whoever waits for a turn.
-            logger.info("Waiting for the registry", image=name, reason=type(error).__name__)
+            # The tag has moved, or the registry has a problem: both are handled by a normal pull in its turn.
+            logger.info(
+                "Image pull waits for its registry", image=name, reason=type(error).__name__
+            )
             return False
         return True
 
-    async def _mended(self, error: errors.BramleyError, tries: _Tries) -> bool:
-        """Do what helps against this failure; tell whether one more try is worth it."""
+    async def _recover(self, error: errors.BramleyError, retries: _Retries) -> bool:
+        """React to a failure and return whether to retry."""
         if isinstance(error, Throttled):
-            tries.throttled -= 1
-            return tries.throttled > 0 and await self._pause(tries)
+            retries.throttled -= 1
+            return retries.throttled > 0 and await self._pause(retries)
         if isinstance(error, Stalled):
-            # No pause: any other call of tart would sweep away what was loaded, and a pull goes on from it.
+            # No pause: another tart command would remove the partial download, which the next pull continues.
             self._metrics.tart_timeouts.of("pull").inc()
-            tries.stalled -= 1
-            return tries.stalled > 0
+            retries.stalled -= 1
+            return retries.stalled > 0
         if isinstance(error, NoSpace):
-            tries.full -= 1
-            return tries.full >= 0 and self._reclaim is not None and await self._reclaim()
-        # It made way for a Pod.
+            retries.full -= 1
+            return retries.full >= 0 and self._reclaim is not None and await self._reclaim()
+        # It was preempted.
         return True
 
-    async def _attempt(self, order: Order, *, throttled: int) -> None:
-        settings, watched = self._settings, order.watched
-        watched.begin_anew()
-        watch = Watch(watched, clock=self._clock, stall=settings.stall, home=self._tart.home)
+    async def _pull_once(self, order: PullOrder, *, throttled: int) -> None:
+        settings, control = self._settings, order.control
+        control.reset()
+        watch = PullWatch(control, clock=self._clock, stall=settings.stall, home=self._tart.home)
         most = settings.staging_concurrency if order.is_staged else settings.concurrency
-        # Every time that the registry was asked too much of, half as much is asked.
-        concurrency = max(1, most >> (settings.throttled_tries - throttled))
-        await watch.over(
+        # Each time the registry throttles, the concurrency is halved.
+        concurrency = max(1, most >> (settings.throttled_retries - throttled))
+        await watch.run(
             self._tart.pull(
                 order.reference.spelt,
                 credentials=order.credentials,
                 concurrency=concurrency,
-                on_line=watched.progress.hear,
-                gate=watched.gate,
-                limit=settings.longest_staging if order.is_staged else settings.longest,
+                on_line=control.progress.feed_line,
+                gate=control.gate,
+                limit=settings.max_staging_duration if order.is_staged else settings.max_duration,
             )
         )
 
-    async def _pause(self, tries: _Tries) -> bool:
-        failures = self._settings.throttled_tries - tries.throttled
+    async def _pause(self, retries: _Retries) -> bool:
+        failures = self._settings.throttled_retries - retries.throttled
         await asyncio.sleep(self._settings.backoff.delay(failures, self._rng).total_seconds())
         return True

@@ -1,8 +1,9 @@
-"""Staging: the Node's annotation names images to have ready before any Pod asks, and another one tells how far they are.
+"""Staging: an annotation of the Node requests images to pull before any Pod needs them, and another one reports their state.
 
-One image at a time, within a bandwidth limit, above the disk's floor, and behind every Pod. What is over, well or below the
-floor, is over until the wish changes, so that collector and staging never chase each other. A wish that is withdrawn ends its pull
-and leaves nothing of it.
+A request reads `{"images": ["ghcr.io/…@sha256:…"], "megabytesPerSecond": 20}`. The report identifies its request by the hash of the
+request's text. Images are pulled one at a time, within a rate limit, above the disk's floor, and with a lower priority than Pods. An
+image that is staged, or refused because of the floor, is not tried again until the request changes, so that garbage collection and
+staging do not undo each other for ever. A request that is withdrawn cancels its pull and removes what it left.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from bramley.agent.images.image_requests import (
     PullPolicy,
     Ready,
 )
-from bramley.agent.images.image_store import Stock
+from bramley.agent.images.image_store import ImageStore
 from bramley.agent.images.images import Images
-from bramley.agent.images.pull_watch import Watched
+from bramley.agent.images.pull_watch import PullControl
 from bramley.api import names
 from bramley.api.core import Node
 from bramley.base import errors, log
@@ -33,13 +34,13 @@ from bramley.base.clock import Clock
 from bramley.kube.client import Client
 from bramley.runtime.keys import Key
 
-# More than a Mac's disk holds.
+# More than the disk of a Mac holds.
 _MOST_IMAGES = 16
 _LONGEST_MESSAGE = 300
 
 
 class State(StrEnum):
-    """How far a staged image is."""
+    """The state of a staged image."""
 
     WAITING = "Waiting"
     PULLING = "Pulling"
@@ -48,14 +49,14 @@ class State(StrEnum):
 
 
 class StagingRequest(msgspec.Struct, frozen=True, rename="camel"):
-    """Images to keep ready, in the order in which they are fetched."""
+    """Images to stage, in the order in which they are pulled."""
 
     images: tuple[str, ...] = ()
     megabytes_per_second: float | None = None
 
 
 class StagedImage(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """How it stands with one of them."""
+    """The state of one requested image."""
 
     image: str
     state: State
@@ -65,213 +66,216 @@ class StagedImage(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
 
 
 class StagingReport(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The answer to one wish; `message` says what is wrong with the wish itself."""
+    """The report on one request; `message` is set if the request itself is invalid."""
 
     request: str
     images: tuple[StagedImage, ...] = ()
     message: str = ""
 
     def text(self) -> str:
-        """Return it as the annotation holds it."""
+        """Return the annotation's value."""
         return msgspec.json.encode(self).decode()
 
 
 def parse_request(text: str) -> StagingRequest:
-    """Read a wish; BadRequest when it cannot be understood. No text is the wish for nothing."""
+    """Parse a request; BadRequest if it is invalid. An empty text requests nothing."""
     if not text.strip():
         return StagingRequest()
     try:
-        wish = msgspec.json.decode(text, type=StagingRequest)
+        request = msgspec.json.decode(text, type=StagingRequest)
     except msgspec.DecodeError as error:
-        raise errors.BadRequest(f"the wish cannot be read: {error}") from error
-    if len(wish.images) > _MOST_IMAGES:
-        raise errors.BadRequest(f"more than {_MOST_IMAGES} images cannot be staged")
-    if wish.megabytes_per_second is not None and wish.megabytes_per_second <= 0:
-        raise errors.BadRequest("megabytesPerSecond must be more than nothing")
-    return StagingRequest(tuple(dict.fromkeys(wish.images)), wish.megabytes_per_second)
+        raise errors.BadRequest(f"the staging request is not valid: {error}") from error
+    if len(request.images) > _MOST_IMAGES:
+        raise errors.BadRequest(f"at most {_MOST_IMAGES} images can be staged")
+    if request.megabytes_per_second is not None and request.megabytes_per_second <= 0:
+        raise errors.BadRequest("megabytesPerSecond must be positive")
+    return StagingRequest(tuple(dict.fromkeys(request.images)), request.megabytes_per_second)
 
 
 def request_id(text: str) -> str:
-    """Return what a report calls the wish of this text."""
+    """Return the identifier of a request, for its report."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def failed_image(image: str, error: errors.BramleyError) -> StagedImage:
-    """Return the answer for an image that could not be had."""
-    told = f"{error.reason}: {error}"
-    return StagedImage(image, State.FAILED, message=told[:_LONGEST_MESSAGE])
+    """Return the state of an image whose pull failed."""
+    message = f"{error.reason}: {error}"
+    return StagedImage(image, State.FAILED, message=message[:_LONGEST_MESSAGE])
 
 
 logger = log.get(__name__)
 
 _MEGABYTE = 1e6
 _OWNER = "staging:"
-# Less is no wait to any clock.
+# A shorter wait is below the resolution of the clock.
 _SHORTEST_WAIT = 0.001
 
 
 class BelowFloor(errors.Refused):
-    """The disk has no room for what nobody needs yet."""
+    """The disk has not enough free space for images that no Pod needs yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class StagingSettings:
-    """The most that staging may take of line and disk, and how often progress is told."""
+    """The limits of staging, and how often its progress is published."""
 
     megabytes_per_second: float | None = None
     floor: float = 0.15
-    tell: timedelta = timedelta(seconds=10)
+    publish_period: timedelta = timedelta(seconds=10)
     retry: timedelta = timedelta(seconds=30)
     deadline: timedelta = timedelta(seconds=20)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What staging stands on."""
-
-    node: str
-    kube: Client
-    images: Images
-    stock: Stock
-    host: Host
-    clock: Clock
-
-
 class Staging:
-    """Brings the images that a Node is to hold, one after the other."""
+    """Pulls the images that the Node's annotation requests, one after the other."""
 
-    def __init__(self, around: Surroundings, settings: StagingSettings | None = None) -> None:
-        self._around = around
+    def __init__(
+        self,
+        node: str,
+        kube: Client,
+        *,
+        images: Images,
+        store: ImageStore,
+        host: Host,
+        clock: Clock,
+        settings: StagingSettings | None = None,
+    ) -> None:
+        self._node = node
+        self._images = images
+        self._store = store
+        self._host = host
+        self._clock = clock
         self._settings = settings or StagingSettings()
-        self._kube = around.kube.within(self._settings.deadline)
-        self._woken = asyncio.Event()
-        # None until the Node was seen: before that nobody knows what is wished.
+        self._kube = kube.within(self._settings.deadline)
+        self._changed = asyncio.Event()
+        # None until the Node was read: before that the requested images are unknown.
         self._text: str | None = None
-        self._shown = ""
-        self._shown_at = float("-inf")
-        self._served = ""
-        self._over: dict[str, StagedImage] = {}
+        self._published = ""
+        self._published_at = float("-inf")
+        self._current = ""
+        self._finished: dict[str, StagedImage] = {}
         self._pulling = ""
 
     def on_change(self, _key: Key, _old: Node | None, new: Node | None) -> None:
-        """Hear from the watch of the Node."""
+        """Handle a change of the Node; registered with its informer."""
         if new is None:
             return
-        noted = new.metadata.annotations
-        self._shown = noted.get(names.annotations.STAGED_IMAGES, "")
-        text = noted.get(names.annotations.STAGE_IMAGES, "")
+        annotations = new.metadata.annotations
+        self._published = annotations.get(names.annotations.STAGED_IMAGES, "")
+        text = annotations.get(names.annotations.STAGE_IMAGES, "")
         if text != self._text:
             self._text = text
-            self._woken.set()
+            self._changed.set()
 
     async def run(self) -> None:
-        """Stage what the Node asks for, until cancelled."""
+        """Stage the requested images until cancelled."""
         while True:
-            self._woken.clear()
+            self._changed.clear()
             pause: timedelta | None = self._settings.retry
             try:
                 pause = await self._step()
             except errors.BramleyError as error:
-                logger.warning("Staging again", reason=error.reason, error=str(error))
+                logger.warning("Image staging failed", reason=error.reason, error=str(error))
             await self._wait(pause)
 
     async def _wait(self, pause: timedelta | None) -> None:
         try:
             async with asyncio.timeout(None if pause is None else pause.total_seconds()):
-                await self._woken.wait()
+                await self._changed.wait()
         except TimeoutError:
             return
 
     async def _step(self) -> timedelta | None:
-        """Bring the wish one step further; return when to look again, None when all is said."""
+        """Advance the current request; return when to check again, None when all is published."""
         text = self._text
         if text is None:
             return None
-        if text != self._served:
-            self._over.clear()
-            self._served = text
+        if text != self._current:
+            self._finished.clear()
+            self._current = text
         try:
-            wish = parse_request(text)
+            request = parse_request(text)
         except errors.BadRequest as error:
             await self._withdraw(())
-            return await self._tell(StagingReport(request_id(text), message=str(error)))
-        await self._withdraw(wish.images)
-        told = tuple([await self._served_image(wish, image) for image in wish.images])
-        pause = await self._tell(StagingReport(request_id(text), told) if told else None)
-        is_over = all(image in self._over for image in wish.images)
-        return pause if is_over else self._settings.tell
+            return await self._publish(StagingReport(request_id(text), message=str(error)))
+        await self._withdraw(request.images)
+        statuses = tuple([await self._stage_image(request, image) for image in request.images])
+        pause = await self._publish(StagingReport(request_id(text), statuses) if statuses else None)
+        is_over = all(image in self._finished for image in request.images)
+        return pause if is_over else self._settings.publish_period
 
-    async def _served_image(self, wish: StagingRequest, image: str) -> StagedImage:
-        if image in self._over:
-            return self._over[image]
+    async def _stage_image(self, request: StagingRequest, image: str) -> StagedImage:
+        if image in self._finished:
+            return self._finished[image]
         if self._pulling not in {"", image}:
             return StagedImage(image, State.WAITING)
-        answer = self._ask(wish, image)
+        answer = self._request_image(request, image)
         self._pulling = "" if isinstance(answer, Ready | Failed) else image
-        return await self._judged(image, answer)
+        return await self._image_status(image, answer)
 
-    async def _judged(self, image: str, answer: Answer) -> StagedImage:
+    async def _image_status(self, image: str, answer: Answer) -> StagedImage:
         if isinstance(answer, Ready):
-            self._keep(answer.digest)
-            self._over[image] = StagedImage(image, State.STAGED, digest=answer.digest)
-            return self._over[image]
+            self._protect(answer.digest)
+            self._finished[image] = StagedImage(image, State.STAGED, digest=answer.digest)
+            return self._finished[image]
         if isinstance(answer, Failed):
-            told = failed_image(image, answer.error)
+            statuses = failed_image(image, answer.error)
             if isinstance(answer.error, errors.Refused):
-                self._over[image] = told
-                await self._around.images.sweep()
-            return told
+                self._finished[image] = statuses
+                await self._images.remove_partial_downloads()
+            return statuses
         return StagedImage(image, State.PULLING, percent=answer.percent)
 
-    def _ask(self, wish: StagingRequest, image: str) -> Answer:
-        trouble = self._objection()
-        request = ImageRequest(image, _OWNER + request_id(self._served), policy=PullPolicy.ALWAYS)
-        if trouble is not None and self._pulling != image:
-            return Failed(trouble, self._settings.retry)
-        watched = Watched(limit=self._limit(wish), objection=self._objection)
-        return self._around.images.stage(request, on_change=self._woken.set, watched=watched)
+    def _request_image(self, request: StagingRequest, image: str) -> Answer:
+        below_floor = self._below_floor()
+        if below_floor is not None and self._pulling != image:
+            return Failed(below_floor, self._settings.retry)
+        owner = _OWNER + request_id(self._current)
+        image_request = ImageRequest(image, owner, policy=PullPolicy.ALWAYS)
+        control = PullControl(limit=self._limit(request), stop_reason=self._below_floor)
+        return self._images.stage(image_request, on_change=self._changed.set, control=control)
 
-    def _limit(self, wish: StagingRequest) -> float | None:
-        limits = (wish.megabytes_per_second, self._settings.megabytes_per_second)
+    def _limit(self, request: StagingRequest) -> float | None:
+        limits = (request.megabytes_per_second, self._settings.megabytes_per_second)
         given = [limit for limit in limits if limit is not None]
         return min(given) * _MEGABYTE if given else None
 
-    def _objection(self) -> BelowFloor | None:
+    def _below_floor(self) -> BelowFloor | None:
         try:
-            space = self._around.host.space(self._around.stock.home)
+            space = self._host.space(self._store.home)
         except OSError:
             return None
         if space.free_share >= self._settings.floor:
             return None
         floor = f"{self._settings.floor:.0%}"
-        return BelowFloor(f"{space.free_share:.0%} of the disk is free, and {floor} must stay so")
+        return BelowFloor(f"{space.free_share:.0%} of the disk is free, and {floor} must stay free")
 
-    def _keep(self, digest: str) -> None:
-        for record in self._around.stock.records():
+    def _protect(self, digest: str) -> None:
+        for record in self._store.records():
             if record.digest == digest:
-                self._around.stock.stage(record, is_staged=True)
+                self._store.set_staged(record, is_staged=True)
 
-    async def _withdraw(self, wished: tuple[str, ...]) -> None:
-        """End what is not wished any more: a pull on its way, and the protection of what came before."""
-        if self._pulling and self._pulling not in wished:
-            await self._around.images.cancel(self._pulling)
+    async def _withdraw(self, requested: tuple[str, ...]) -> None:
+        """Cancel the pull of an image that is no longer requested, and remove the protection of staged ones."""
+        if self._pulling and self._pulling not in requested:
+            await self._images.cancel(self._pulling)
             self._pulling = ""
-        for record in self._around.stock.records():
-            if record.is_staged and not set(wished) & set(record.references):
-                self._around.stock.stage(record, is_staged=False)
+        for record in self._store.records():
+            if record.is_staged and not set(requested) & set(record.references):
+                self._store.set_staged(record, is_staged=False)
 
-    async def _tell(self, report: StagingReport | None) -> timedelta | None:
-        """Write the answer if it is news; progress alone is told at a bounded rate. Return when the rest can be told."""
+    async def _publish(self, report: StagingReport | None) -> timedelta | None:
+        """Write the report if it has changed, at a bounded rate. Return when a change that is held back can be written."""
         text = report.text() if report is not None else ""
-        if text == self._shown:
+        if text == self._published:
             return None
-        now = self._around.clock.monotonic()
-        left = self._shown_at + self._settings.tell.total_seconds() - now
+        now = self._clock.monotonic()
+        left = self._published_at + self._settings.publish_period.total_seconds() - now
         if left > _SHORTEST_WAIT:
             return timedelta(seconds=left)
-        self._shown_at = now
-        noted = {names.annotations.STAGED_IMAGES: text or None}
-        patch = {"metadata": {"annotations": noted}}
-        await self._kube.merge_patch(Node, self._around.node, patch)
-        self._shown = text
+        self._published_at = now
+        annotations = {names.annotations.STAGED_IMAGES: text or None}
+        patch = {"metadata": {"annotations": annotations}}
+        await self._kube.merge_patch(Node, self._node, patch)
+        self._published = text
         return None

@@ -1,7 +1,7 @@
-"""Keeps the Node: registers it, says every 30 s how it is, and registers it anew at once when somebody deleted it.
+"""The Node controller: registers the Node, updates its status every 30 s, and registers it again at once when it was deleted.
 
-It waits for the API only. What it says comes from answers that probes have left behind, so a hung tart makes it say so
-instead of making it silent. A failure is told and tried again; VMs go on whatever becomes of the Node.
+It waits for the API only: the status comes from the last results of the probes, so a hung tart is reported instead of blocking the
+update. Failures are logged and retried; VMs keep running whatever happens to the Node.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ logger = log.get(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """How often the Node is written, how long one writing may take, and how soon a failed one is tried again."""
+    """The period of updates, the time limit of one, and the backoff after a failure."""
 
     every: timedelta = timedelta(seconds=30)
     limit: timedelta = timedelta(seconds=20)
@@ -41,8 +41,8 @@ class Timings:
     )
 
 
-class NodeKeeper:
-    """Keeps one Node."""
+class NodeController:
+    """Registers and updates one Node."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class NodeKeeper:
         timings: Timings | None = None,
     ) -> None:
         self.registered = asyncio.Event()
-        # Of the Node that was seen last; whoever writes what belongs to the Node needs it.
+        # The uid of the Node as last read; needed for owner references and token requests.
         self.uid = ""
         self._settings = settings
         self._timings = timings or Timings()
@@ -63,46 +63,46 @@ class NodeKeeper:
         self._facts = facts
         self._clock = clock
         self._rng = rng
-        self._woken = asyncio.Event()
+        self._update_requested = asyncio.Event()
 
-    def wake(self) -> None:
-        """Write the Node now: something that it tells has changed."""
-        self._woken.set()
+    def update_now(self) -> None:
+        """Update the Node at once instead of in the next period."""
+        self._update_requested.set()
 
     def on_change(self, _key: Key, _old: Node | None, new: Node | None) -> None:
-        """Hear from the watch; a Node that is gone is registered at once."""
+        """Handle a change of the Node; a deleted Node is registered again at once."""
         if new is None and self.registered.is_set():
             logger.warning("Node was deleted", node=self._settings.name)
-            self.wake()
+            self.update_now()
 
     async def run(self) -> None:
-        """Keep the Node until cancelled; raise what cannot get better, such as a name that no Node can have."""
+        """Update the Node until cancelled; raise errors that a retry cannot fix, such as an invalid name."""
         failures = 0
         while True:
-            self._woken.clear()
+            self._update_requested.clear()
             try:
                 async with asyncio.timeout(self._timings.limit.total_seconds()):
-                    await self.beat()
+                    await self.sync()
                 failures = 0
             except (errors.InvalidSpec, errors.BadRequest):
                 raise
             except (errors.BramleyError, TimeoutError) as error:
                 failures += 1
-                told = str(error) or "no answer in time"
-                logger.warning("Node not written", node=self._settings.name, error=told)
+                reason = str(error) or "timed out"
+                logger.warning("Node update failed", node=self._settings.name, error=reason)
             await self._pause(failures)
 
-    async def beat(self) -> None:
-        """Register the Node if it is not there, mend its labels, and say how it is."""
+    async def sync(self) -> None:
+        """Register the Node if it does not exist, correct its labels, and update its status."""
         facts = self._facts()
         node = await self._find() or await self._register(facts)
         self.uid = node.uid
-        node = await self._mend(node, facts)
-        said = status.status(self._settings, facts, node.status, now=self._clock.now())
+        node = await self._patch_metadata(node, facts)
+        node_status = status.status(self._settings, facts, node.status, now=self._clock.now())
         await self._kube.apply(
             Node,
             node.name,
-            {"status": status.body(said)},
+            {"status": status.body(node_status)},
             manager=agent.NAME,
             force=True,
             subresource="status",
@@ -116,14 +116,14 @@ class NodeKeeper:
             return None
 
     async def _register(self, facts: Facts) -> Node:
-        logger.info("Registering the Node", node=self._settings.name)
+        logger.info("Registering Node", node=self._settings.name)
         try:
-            made = await self._kube.create_wire(Node.resource, self._new(facts))
+            made = await self._kube.create_wire(Node.resource, self._new_node(facts))
         except errors.AlreadyExists:
             return await self._kube.get(Node, self._settings.name)
         return msgspec.convert(made, Node)
 
-    def _new(self, facts: Facts) -> dict[str, Any]:
+    def _new_node(self, facts: Facts) -> dict[str, Any]:
         settings = self._settings
         node = Node(
             metadata=ObjectMeta(
@@ -131,14 +131,14 @@ class NodeKeeper:
             ),
             spec=NodeSpec(provider_id=settings.provider_id, taints=[status.TAINT]),
         )
-        said = status.status(settings, facts, NodeStatus(), now=self._clock.now())
-        return {**to_wire(node), "status": status.body(said)}
+        node_status = status.status(settings, facts, NodeStatus(), now=self._clock.now())
+        return {**to_wire(node), "status": status.body(node_status)}
 
-    async def _mend(self, node: Node, facts: Facts) -> Node:
+    async def _patch_metadata(self, node: Node, facts: Facts) -> Node:
         changes = status.metadata_patch(node, self._settings, facts.images)
         if not changes:
             return node
-        # The list of taints is replaced as a whole, so it must be the one that was read.
+        # A merge patch replaces the whole list of taints: the version makes sure that it is the one that was read.
         version = node.metadata.resource_version if "spec" in changes else None
         return await self._kube.merge_patch(
             Node, node.name, changes, resource_version=version, uid=node.uid
@@ -150,6 +150,6 @@ class NodeKeeper:
             pause = min(pause, self._timings.retry.delay(failures, self._rng))
         try:
             async with asyncio.timeout(pause.total_seconds()):
-                await self._woken.wait()
+                await self._update_requested.wait()
         except TimeoutError:
             return

@@ -17,12 +17,12 @@ from bramley.agent.tart import failures
 from bramley.base import errors, log
 
 COMMAND = ("/bin/df", "-k", "/")
-# A little more than what tart itself waits for a guest's agent.
+# A little more than tart's own timeout for the guest agent.
 LIMIT = timedelta(seconds=12)
 
 
-class Guests(Protocol):
-    """Runs commands in guests; `tart.driver.Tart` does."""
+class GuestExec(Protocol):
+    """Runs commands in guests; implemented by `tart.driver.Tart`."""
 
     async def exec(self, vm: str, argv: Sequence[str], *, limit: timedelta) -> Finished:
         """Run a command in the guest of a VM."""
@@ -30,30 +30,30 @@ class Guests(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
-    """What guests said: how full the disks are, in percent, who answered, and who did not; some may be in neither."""
+class ProbeResults:
+    """Disk usage in percent, and which guests responded and which did not; a guest may be in neither set."""
 
     disks: Mapping[str, float]
-    heard: frozenset[str] = frozenset()
-    silent: frozenset[str] = frozenset()
+    responsive: frozenset[str] = frozenset()
+    unresponsive: frozenset[str] = frozenset()
 
 
-async def ask(guests: Guests, vms: Iterable[str]) -> Answers:
-    """Ask these guests, all at once."""
+async def probe_guests(guests: GuestExec, vms: Iterable[str]) -> ProbeResults:
+    """Probe these guests concurrently."""
     names = sorted(vms)
-    said = await asyncio.gather(*(_ask(guests, vm) for vm in names))
-    told = {vm: done for vm, done in zip(names, said, strict=True) if done is not None}
-    heard = frozenset(vm for vm, done in told.items() if done.code == 0)
-    fills = {vm: used_percent(told[vm].stdout) for vm in heard}
-    return Answers(
+    results = await asyncio.gather(*(_probe_guest(guests, vm) for vm in names))
+    finished = {vm: done for vm, done in zip(names, results, strict=True) if done is not None}
+    responsive = frozenset(vm for vm, done in finished.items() if done.code == 0)
+    fills = {vm: used_percent(finished[vm].stdout) for vm in responsive}
+    return ProbeResults(
         disks={vm: used for vm, used in fills.items() if used is not None},
-        heard=heard,
-        silent=frozenset(told) - heard,
+        responsive=responsive,
+        unresponsive=frozenset(finished) - responsive,
     )
 
 
-async def _ask(guests: Guests, vm: str) -> Finished | None:
-    """Return how the command ended; None if that says nothing about the guest."""
+async def _probe_guest(guests: GuestExec, vm: str) -> Finished | None:
+    """Return the result of the command; None if it says nothing about the guest."""
     try:
         done = await guests.exec(vm, COMMAND, limit=LIMIT)
     except errors.TimedOut:
@@ -64,9 +64,9 @@ async def _ask(guests: Guests, vm: str) -> Finished | None:
     return None if is_over else done
 
 
-def used_percent(told: str) -> float | None:
-    """Read the first column of percents of `df -k /`: that of blocks, which stands before that of inodes."""
-    lines = told.strip().splitlines()
+def used_percent(output: str) -> float | None:
+    """Parse the first percentage of `df -k /`: that of blocks; the one of inodes comes later."""
+    lines = output.strip().splitlines()
     if len(lines) < 2:
         return None
     for word in lines[-1].split():
@@ -78,57 +78,57 @@ def used_percent(told: str) -> float | None:
 
 logger = log.get(__name__)
 
-# With the minute between two looks, and two questions that miss their limit, this tells a dead guest within 90 s.
-DOUBT = timedelta(seconds=3)
+# With a minute between two probes and two commands that time out, a hung guest is reported within 90 s.
+RECHECK_AFTER = timedelta(seconds=3)
 
 
-class Ears(Protocol):
-    """Remembers which guests answer; `pods.hearing.Hearing` does."""
+class LivenessSink(Protocol):
+    """Stores which guests respond; implemented by `pods.guest_liveness.GuestLiveness`."""
 
-    def doubts(self, vms: Iterable[str]) -> Collection[str]:
-        """Return those whose silence would be news: they have answered before, and nobody was told otherwise."""
+    def expected_to_respond(self, vms: Iterable[str]) -> Collection[str]:
+        """Return the VMs whose guest has responded before and is not known to be unresponsive."""
         ...
 
-    def hear(self, *, answered: Iterable[str] = (), silent: Iterable[str] = ()) -> None:
-        """Take what is certain."""
+    def record(self, *, responsive: Iterable[str] = (), unresponsive: Iterable[str] = ()) -> None:
+        """Store certain results."""
         ...
 
 
-class Listening:
-    """Asks all guests in each look; `ensure_well` raises what ails tart or the host, which would explain any silence."""
+class GuestProbes:
+    """Probes all guests. `check_tart` raises an error if tart or the host has a problem that explains missing responses."""
 
     def __init__(
         self,
-        guests: Guests,
-        ears: Ears,
+        guests: GuestExec,
+        sink: LivenessSink,
         *,
         running: Callable[[], Iterable[str]],
-        ensure_well: Callable[[], Awaitable[None]],
+        check_tart: Callable[[], Awaitable[None]],
     ) -> None:
         self._guests = guests
-        self._ears = ears
+        self._sink = sink
         self._running = running
-        self._ensure_well = ensure_well
+        self._check_tart = check_tart
 
-    async def look(self) -> Mapping[str, float]:
-        """Return how full the disks of the guests are that answer."""
-        first = await ask(self._guests, self._running())
-        self._ears.hear(answered=first.heard)
-        doubted = set(self._ears.doubts(first.silent))
-        if not doubted or not await self._is_well():
+    async def probe(self) -> Mapping[str, float]:
+        """Probe all guests and return the disk usage of those that respond."""
+        first = await probe_guests(self._guests, self._running())
+        self._sink.record(responsive=first.responsive)
+        suspects = set(self._sink.expected_to_respond(first.unresponsive))
+        if not suspects or not await self._is_tart_healthy():
             return first.disks
-        await asyncio.sleep(DOUBT.total_seconds())
-        # Who has ended meanwhile need not answer.
-        again = await ask(self._guests, doubted.intersection(self._running()))
-        self._ears.hear(answered=again.heard)
-        if again.silent and await self._is_well():
-            self._ears.hear(silent=again.silent)
+        await asyncio.sleep(RECHECK_AFTER.total_seconds())
+        # A VM that has ended meanwhile is not probed again.
+        again = await probe_guests(self._guests, suspects.intersection(self._running()))
+        self._sink.record(responsive=again.responsive)
+        if again.unresponsive and await self._is_tart_healthy():
+            self._sink.record(unresponsive=again.unresponsive)
         return {**first.disks, **again.disks}
 
-    async def _is_well(self) -> bool:
+    async def _is_tart_healthy(self) -> bool:
         try:
-            await self._ensure_well()
+            await self._check_tart()
         except errors.BramleyError as error:
-            logger.info("Silence of guests means nothing now", error=str(error))
+            logger.info("Ignoring unresponsive guests while tart fails", error=str(error))
             return False
         return True

@@ -1,22 +1,19 @@
-"""What this host looks like now: probes of tart, the GUI session and disks, and what other parts hold in memory.
-
-`facts` waits for nobody and never fails: it reads what the probes have left behind.
-"""
+"""Background probes of this host: tart, the GUI session, disks, slots and images; `facts` returns their last results."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from bramley.agent.crash_recovery import lasting
-from bramley.agent.gui_session import Session
+from bramley.agent.crash_recovery import restart_on_crash
+from bramley.agent.gui_session import GuiSession
 from bramley.agent.host import Host, Space
 from bramley.agent.ledger import ImageRecord
-from bramley.agent.node.guest_probes import Ears, Guests, Listening
+from bramley.agent.node.guest_probes import GuestExec, GuestProbes, LivenessSink
 from bramley.agent.node.status import Check, Facts
 from bramley.base import errors, log
 
@@ -27,204 +24,213 @@ A = TypeVar("A")
 
 @dataclass(frozen=True, slots=True)
 class ProbeTimings:
-    """How often one looks, how soon again after a failure, and how long a look may take."""
+    """The period of a probe, the delay after a failure, and the time limit."""
 
     every: timedelta = timedelta(seconds=30)
-    doubt: timedelta = timedelta(seconds=5)
+    recheck: timedelta = timedelta(seconds=5)
     limit: timedelta = timedelta(minutes=2)
 
 
 class Probe(Generic[A]):
-    """Looks at one thing again and again."""
+    """Runs one check periodically and keeps its last result.
+
+    A check has a time limit, so a program that hangs is a failure too. One failure after a success is rechecked soon; the second in
+    a row is reported.
+    """
 
     def __init__(
         self,
         name: str,
-        look: Callable[[], Awaitable[A]],
+        probe: Callable[[], Awaitable[A]],
         *,
-        changed: Callable[[], None],
+        on_change: Callable[[], None],
         timings: ProbeTimings | None = None,
     ) -> None:
-        # The last good answer, and what is wrong now: None before the first look, empty when all is well.
-        self.answer: A | None = None
-        self.trouble: str | None = None
-        self._name = name
-        self._look = look
-        self._changed = changed
+        # The last value, and the current error: None before the first check, empty after a success.
+        self.value: A | None = None
+        self.error: str | None = None
+        self.name = name
+        self._probe = probe
+        self._on_change = on_change
         self._timings = timings or ProbeTimings()
         self._failures = 0
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Check periodically until cancelled."""
         while True:
             began = asyncio.get_running_loop().time()
-            await self.once()
+            await self.run_once()
             took = asyncio.get_running_loop().time() - began
             await asyncio.sleep(self._pause(took))
 
-    async def once(self) -> None:
-        """Look now."""
-        before = (self.answer, self.trouble)
+    async def run_once(self) -> None:
+        """Check now."""
+        before = (self.value, self.error)
         try:
             async with asyncio.timeout(self._timings.limit.total_seconds()):
-                self.answer = await self._look()
+                self.value = await self._probe()
         except (errors.BramleyError, OSError, TimeoutError) as error:
-            self._failed(str(error) or "it does not answer")
+            self._failed(str(error) or "timed out")
         else:
             self._failures = 0
-            self.trouble = ""
-        if (self.answer, self.trouble) != before:
-            self._changed()
+            self.error = ""
+        if (self.value, self.error) != before:
+            self._on_change()
 
     def _pause(self, took: float) -> float:
-        """Return the seconds until the next look; one that took long does not make the next one late."""
-        doubt = self._timings.doubt.total_seconds()
-        return doubt if self._failures else max(self._timings.every.total_seconds() - took, doubt)
+        """Return the seconds until the next check; the duration of the last one does not delay it."""
+        recheck = self._timings.recheck.total_seconds()
+        return (
+            recheck if self._failures else max(self._timings.every.total_seconds() - took, recheck)
+        )
 
-    def _failed(self, told: str) -> None:
+    def _failed(self, message: str) -> None:
         self._failures += 1
-        logger.warning("Probe failed", probe=self._name, failures=self._failures, error=told)
-        if self.trouble != "" or self._failures > 1:
-            self.trouble = told
+        logger.warning("Probe failed", probe=self.name, failures=self._failures, error=message)
+        if self.error != "" or self._failures > 1:
+            self.error = message
 
 
-# What starts programs costs more than all else that an idle agent does.
-RARELY = ProbeTimings(every=timedelta(minutes=1))
-# Every so many looks at tart one goes deeper than its version: once in five minutes.
+# For checks that start programs: these cost more than everything else that an idle agent does.
+SLOW = ProbeTimings(every=timedelta(minutes=1))
+# One in this many checks of tart lists VMs instead of only printing the version: once in five minutes.
 LIST_EVERY = 5
-# Cheap to look at, and soon to be known: each leak costs half of a Mac.
-SOON = ProbeTimings(every=timedelta(seconds=10))
+# For cheap checks with urgent results: each leaked slot is half of a Mac's capacity.
+FAST = ProbeTimings(every=timedelta(seconds=10))
 
 
-class Tart(Guests, Protocol):
-    """What the view asks of tart."""
+class Tart(GuestExec, Protocol):
+    """The commands of tart that the probes use."""
 
     async def version(self) -> str:
-        """Return tart's version, or raise what keeps it from answering."""
+        """Return tart's version."""
         ...
 
     async def list(self) -> Sequence[object]:
-        """Return what tart has, or raise what keeps it from looking."""
+        """Return VMs and images."""
         ...
 
 
 class Metrics(Protocol):
-    """What the view counts."""
+    """The metrics that the probes set."""
 
     def guest_disks(self, percents: Mapping[str, float]) -> None:
-        """Say how full the disks of all running guests are."""
+        """Set the disk usage of all running guests."""
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Others:
-    """What other parts of the agent know: VMs whose guest may answer, evidence of leaked slots, images on disk; and who listens to guests."""
+@dataclass(slots=True, kw_only=True, eq=False)
+class HostProbes:
+    """Checks tart, the GUI session, disks, slots and images in the background.
 
-    running: Callable[[], list[str]]
+    `running_vms` returns the VMs whose guest may respond, `leaks` the evidence of leaked slots, `images` the images on disk.
+    """
+
+    tart: Tart
+    host: Host
+    session: GuiSession | None
+    disk: Path
+    running_vms: Callable[[], list[str]]
     leaks: Callable[[], Sequence[str]]
     images: Callable[[], Sequence[ImageRecord]]
-    ears: Ears
+    liveness: LivenessSink
+    metrics: Metrics
+    on_change: Callable[[], None]
+    # Set once the server listens.
+    kubelet_port: int = 0
+    _tart_checks: int = 0
+    _guest_probes: GuestProbes = field(init=False)
+    _tart: Probe[str] = field(init=False)
+    _space: Probe[Space] = field(init=False)
+    _guests: Probe[Mapping[str, float]] = field(init=False)
+    _slots: Probe[Sequence[str]] = field(init=False)
+    _images: Probe[Sequence[ImageRecord]] = field(init=False)
+    _session: Probe[None] | None = field(init=False, default=None)
 
-
-class View:
-    """Looks at the host in the background."""
-
-    def __init__(
-        self,
-        tart: Tart,
-        host: Host,
-        *,
-        session: Session | None,
-        disk: Path,
-        others: Others,
-        metrics: Metrics,
-        changed: Callable[[], None],
-    ) -> None:
-        # Told by the server, once it is there.
-        self.kubelet_port: Callable[[], int] = int
-        self._host = host
-        self._tart = tart
-        self._disk = disk
-        self._others = others
-        self._asked = 0
-        self._metrics = metrics
-        self._listening = Listening(
-            tart, others.ears, running=others.running, ensure_well=self._ensure_tart_is_well
+    def __post_init__(self) -> None:
+        changed = self.on_change
+        self._guest_probes = GuestProbes(
+            self.tart, self.liveness, running=self.running_vms, check_tart=self._check_tart
         )
-        self._answers = Probe("tart", self._ask_tart, changed=changed, timings=RARELY)
-        self._space = Probe("host disk", self._measure_host, changed=_nothing)
-        self._guests = Probe("guest disks", self._measure_guests, changed=_nothing, timings=RARELY)
-        self._slots = Probe("slots", self._look_for_leaks, changed=changed, timings=SOON)
-        self._images = Probe("images", self._look_for_images, changed=changed, timings=SOON)
-        # Not only looked at: a Node that is not ready gets no Pods, so nobody else would revive it.
-        self._session: Probe[None] | None = None
-        if session is not None:
-            self._session = Probe("GUI session", session.ensure, changed=changed, timings=RARELY)
+        self._tart = Probe("tart", self._probe_tart, on_change=changed, timings=SLOW)
+        self._space = Probe("host disk", self._measure_host_disk, on_change=_ignore)
+        self._guests = Probe("guest disks", self._probe_guests, on_change=_ignore, timings=SLOW)
+        self._slots = Probe("slots", _sequence_of(self.leaks), on_change=changed, timings=FAST)
+        self._images = Probe("images", _sequence_of(self.images), on_change=changed, timings=FAST)
+        # Restarted, not only checked: a Node that is not ready gets no Pods, so no start of a VM would do it.
+        if self.session is not None:
+            ensure = self.session.ensure
+            self._session = Probe("GUI session", ensure, on_change=changed, timings=SLOW)
 
     def jobs(self) -> Iterator[Coroutine[Any, Any, object]]:
         """Yield the probes; each runs until it is cancelled."""
-        yield lasting("probe of tart", self._answers.run)
-        yield lasting("probe of host disk", self._space.run)
-        yield lasting("probe of guest disks", self._guests.run)
-        yield lasting("probe of slots", self._slots.run)
-        yield lasting("probe of images", self._images.run)
+        probes: list[Probe[Any]] = [
+            self._tart,
+            self._space,
+            self._guests,
+            self._slots,
+            self._images,
+        ]
         if self._session is not None:
-            yield lasting("probe of the GUI session", self._session.run)
+            probes.append(self._session)
+        for probe in probes:
+            yield restart_on_crash(f"probe of {probe.name}", probe.run)
 
     def facts(self) -> Facts:
-        """Return what is known now."""
+        """Return the last results of all probes; does not wait and does not fail."""
         session = self._session
         return Facts(
-            tart=Check(self._answers.trouble),
-            session=None if session is None else Check(session.trouble),
-            space=self._space.answer if not self._space.trouble else None,
-            guest_disks=self._guests.answer or {},
-            images=self._images.answer or (),
-            leaks=self._slots.answer or (),
+            tart=Check(self._tart.error),
+            session=None if session is None else Check(session.error),
+            space=self._space.value if not self._space.error else None,
+            guest_disks=self._guests.value or {},
+            images=self._images.value or (),
+            leaks=self._slots.value or (),
             boot_id=self._boot_id(),
-            kubelet_port=self.kubelet_port(),
+            kubelet_port=self.kubelet_port,
         )
 
-    async def _ask_tart(self) -> str:
-        version = await self._tart.version()
-        self._asked += 1
-        # Listing takes tart through all of its folders and locks. It also sweeps what a pull that was cut off has left,
-        # so it is never the first thing that an agent does.
-        if self._asked % LIST_EVERY == 0:
-            await self._tart.list()
+    async def _probe_tart(self) -> str:
+        version = await self.tart.version()
+        self._tart_checks += 1
+        # `tart list` reads all folders and takes all locks. It also removes partial downloads, which a restarted agent
+        # would continue, so it must not be the first command of an agent.
+        if self._tart_checks % LIST_EVERY == 0:
+            await self.tart.list()
         return version
 
-    async def _ensure_tart_is_well(self) -> None:
-        """Raise what ails tart now, or did when it was looked at last."""
-        if self._answers.trouble:
-            raise errors.Unavailable(self._answers.trouble)
-        # Not only its version: what keeps it from its folders and locks would keep it from any guest, too.
-        await self._tart.list()
+    async def _check_tart(self) -> None:
+        """Raise an error if tart does not work, or did not at its last check."""
+        if self._tart.error:
+            raise errors.Unavailable(self._tart.error)
+        # Not only the version: a problem with its folders or locks would keep tart from reaching any guest.
+        await self.tart.list()
 
-    async def _measure_host(self) -> Space:
-        place = self._disk
-        # tart makes its home with the first image.
-        while not place.exists() and place != place.parent:
-            place = place.parent
-        return self._host.space(place)
+    async def _measure_host_disk(self) -> Space:
+        path = self.disk
+        # tart creates its home with the first image.
+        while not path.exists() and path != path.parent:
+            path = path.parent
+        return self.host.space(path)
 
-    async def _measure_guests(self) -> Mapping[str, float]:
-        measured = await self._listening.look()
-        self._metrics.guest_disks(measured)
+    async def _probe_guests(self) -> Mapping[str, float]:
+        measured = await self._guest_probes.probe()
+        self.metrics.guest_disks(measured)
         return measured
-
-    async def _look_for_leaks(self) -> Sequence[str]:
-        return tuple(self._others.leaks())
-
-    async def _look_for_images(self) -> Sequence[ImageRecord]:
-        return tuple(self._others.images())
 
     def _boot_id(self) -> str:
         try:
-            return self._host.boot_id()
+            return self.host.boot_id()
         except OSError:
             return ""
 
 
-def _nothing() -> None:
-    """Disks change all the time; the Node tells it with its next beat."""
+def _sequence_of(find: Callable[[], Sequence[A]]) -> Callable[[], Awaitable[Sequence[A]]]:
+    async def probe() -> Sequence[A]:
+        return tuple(find())
+
+    return probe
+
+
+def _ignore() -> None:
+    """Ignore a change: disk usage changes all the time and is published with the next update of the Node."""

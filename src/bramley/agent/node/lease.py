@@ -1,4 +1,4 @@
-"""The Node's Lease: renewed every 10 s on a task of its own, so that nothing else can make this Mac look lost."""
+"""The Node's Lease: renewed every 10 s in its own task, so that nothing else can make this Node look unreachable."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ logger = log.get(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """The kubelet's: others wait four beats before they give a Node up, so a failed renewal is tried again soon."""
+    """The kubelet's timings: a Lease expires after four periods, so a failed renewal is retried soon."""
 
     every: timedelta = timedelta(seconds=10)
-    lasts: timedelta = timedelta(seconds=40)
+    duration: timedelta = timedelta(seconds=40)
     limit: timedelta = timedelta(seconds=5)
     retry: Backoff = field(
         default_factory=lambda: Backoff(timedelta(milliseconds=200), timedelta(seconds=7))
     )
 
 
-class Heartbeat:
+class LeaseController:
     """Renews one Node's Lease."""
 
     def __init__(
@@ -52,8 +52,8 @@ class Heartbeat:
         self._uid = uid
         self._clock = clock
         self._rng = rng
-        self._owner = ""
-        # By the monotonic clock; None before the first time.
+        self._owner_uid = ""
+        # Monotonic seconds; None before the first renewal.
         self._renewed: float | None = None
 
     async def run(self) -> None:
@@ -63,26 +63,28 @@ class Heartbeat:
             began = self._clock.monotonic()
             try:
                 async with asyncio.timeout(self._timings.limit.total_seconds()):
-                    await self.beat()
+                    await self.renew()
                 failures = 0
                 self._renewed = self._clock.monotonic()
             except (errors.BramleyError, TimeoutError) as error:
                 failures += 1
-                told = str(error) or "no answer in time"
-                logger.warning("Lease not renewed", node=self._node, failures=failures, error=told)
+                reason = str(error) or "timed out"
+                logger.warning(
+                    "Lease not renewed", node=self._node, failures=failures, error=reason
+                )
             await asyncio.sleep(self._pause(failures, self._clock.monotonic() - began))
 
-    def trouble(self) -> str:
-        """Return why others take this Node for lost, or soon do; empty if its Lease is in force."""
+    def expired_reason(self) -> str:
+        """Return why the Lease is not valid; empty if it is."""
         if self._renewed is None:
-            return "the Node's Lease was never renewed since the start"
+            return "the Node's Lease was not renewed since the start"
         age = self._clock.monotonic() - self._renewed
-        if age <= self._timings.lasts.total_seconds():
+        if age <= self._timings.duration.total_seconds():
             return ""
         return f"the Node's Lease was not renewed for {age:.0f} s"
 
-    async def beat(self) -> None:
-        """Renew the Lease, or make it if it is not there."""
+    async def renew(self) -> None:
+        """Renew the Lease, or create it."""
         try:
             lease = await self._kube.merge_patch(
                 Lease, self._node, self._body(), namespace=groups.NODE_LEASE_NAMESPACE
@@ -97,13 +99,13 @@ class Heartbeat:
                 Lease.resource, made, namespace=groups.NODE_LEASE_NAMESPACE
             )
             return
-        self._owner = next((one.uid for one in lease.metadata.owner_references), "")
+        self._owner_uid = next((one.uid for one in lease.metadata.owner_references), "")
 
     def _body(self, *, named: bool = False) -> dict[str, Any]:
         metadata: dict[str, Any] = {"name": self._node} if named else {}
         uid = self._uid()
-        # It goes with its Node; a Node that was registered anew is another one.
-        if uid and uid != self._owner:
+        # Owned by the Node, so it is deleted with it; a Node that was registered again has another uid.
+        if uid and uid != self._owner_uid:
             owner = {
                 "apiVersion": Node.resource.api_version,
                 "kind": Node.resource.kind,
@@ -113,7 +115,7 @@ class Heartbeat:
             metadata["ownerReferences"] = [owner]
         spec = {
             "holderIdentity": self._node,
-            "leaseDurationSeconds": round(self._timings.lasts.total_seconds()),
+            "leaseDurationSeconds": round(self._timings.duration.total_seconds()),
             "renewTime": micro_time(self._clock.now()),
         }
         return {"spec": spec} | ({"metadata": metadata} if metadata else {})

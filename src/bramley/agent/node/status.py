@@ -1,6 +1,8 @@
-"""The Node's status as the body of a server-side apply: only what the agent owns. Pure.
+"""The Node's labels, taint, providerID and status, computed from facts. Pure.
 
-Conditions of others stay, because the list is merged by type. A transition time moves only when the status does.
+Every label below our own prefix belongs to the agent, so one that is no longer desired is removed; others are kept. A providerID is
+set where there is none, and never changed: Kubernetes does not allow that. The status is the body of a server-side apply with only
+the fields that the agent owns: conditions of other owners are kept, because the list is merged by type.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ TAINT = Taint(key=labels.MACOS_TAINT, value=labels.MACOS_TAINT_VALUE, effect=lab
 
 
 def desired_labels(settings: NodeSettings, images: Sequence[ImageRecord]) -> dict[str, str]:
-    """Return all labels that the agent says; what it is outweighs what it was told."""
+    """Return all labels that the agent sets; intrinsic labels take precedence over configured ones."""
     intrinsic = {
         labels.OS: labels.DARWIN,
         labels.ARCH: labels.ARM64,
@@ -47,7 +49,7 @@ def desired_labels(settings: NodeSettings, images: Sequence[ImageRecord]) -> dic
 
 
 def golden_labels(images: Sequence[ImageRecord]) -> dict[str, str]:
-    """Return a label for each reference whose golden base is on disk: schedulers know an image by its reference."""
+    """Return a label for each reference whose golden base is on disk, for scheduling."""
     return {
         labels.golden(reference): labels.TRUE
         for image in images
@@ -59,7 +61,7 @@ def golden_labels(images: Sequence[ImageRecord]) -> dict[str, str]:
 def metadata_patch(
     node: Node, settings: NodeSettings, images: Sequence[ImageRecord]
 ) -> dict[str, Any]:
-    """Return what has to change in metadata and spec; empty when nothing has to."""
+    """Return the merge patch for metadata and spec; empty if they are up to date."""
     changes: dict[str, Any] = {}
     if differing := _label_changes(node.metadata.labels, desired_labels(settings, images)):
         changes["metadata"] = {"labels": differing}
@@ -73,34 +75,29 @@ def metadata_patch(
     return changes
 
 
-def _label_changes(there: Mapping[str, str], desired: Mapping[str, str]) -> dict[str, str | None]:
+def _label_changes(known: Mapping[str, str], desired: Mapping[str, str]) -> dict[str, str | None]:
     missing: dict[str, str | None] = {
-        key: value for key, value in desired.items() if there.get(key) != value
+        key: value for key, value in desired.items() if known.get(key) != value
     }
-    stale = {key: None for key in there if key.startswith(labels.PREFIX) and key not in desired}
+    stale = {key: None for key in known if key.startswith(labels.PREFIX) and key not in desired}
     return missing | stale
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The last answer of a check: None before there is one, empty when all is well, else what is wrong."""
+    """The result of a check: None before the first one, empty on success, else the error."""
 
-    trouble: str | None = None
-
-    @property
-    def is_well(self) -> bool:
-        """Tell whether somebody looked and all was well."""
-        return not self.trouble and self.trouble is not None
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All that the Node tells; building it waits for nobody."""
+    """What the Node's status is computed from."""
 
     tart: Check = field(default_factory=Check)
-    # None where no GUI session is looked after.
+    # None where no GUI session is managed.
     session: Check | None = None
-    # None while nobody could measure it.
+    # None while it cannot be measured.
     space: Space | None = None
     guest_disks: Mapping[str, float] = field(default_factory=dict)
     images: Sequence[ImageRecord] = ()
@@ -109,20 +106,20 @@ class Facts:
     kubelet_port: int = 0
 
 
-# Below this share of the host's disk, and from this fill of a guest's, there is pressure.
-LEAST_FREE = 0.10
-FULL_GUEST_PERCENT = 90.0
-# As the kubelet: a Node is read by many, and its list of images is a hint for them.
-MOST_IMAGES = 50
+# Thresholds of DiskPressure: the free share of the host's disk, and the usage of a guest's.
+MIN_FREE_SHARE = 0.10
+MAX_GUEST_DISK_PERCENT = 90.0
+# As in the kubelet: Nodes are read often, and the list of images is only a hint for schedulers.
+MAX_IMAGES = 50
 
 
 def status(
     settings: NodeSettings, facts: Facts, before: NodeStatus, *, now: datetime
 ) -> NodeStatus:
-    """Return what the agent says of the host."""
+    """Return the Node's status."""
     return NodeStatus(
-        capacity=_room(settings, facts, settings.max_pods),
-        allocatable=_room(settings, facts, max(settings.max_pods - len(facts.leaks), 0)),
+        capacity=_resources(settings, facts, settings.max_pods),
+        allocatable=_resources(settings, facts, max(settings.max_pods - len(facts.leaks), 0)),
         conditions=list(_conditions(facts, before.conditions, now.replace(microsecond=0))),
         addresses=_addresses(settings),
         daemon_endpoints=_endpoints(facts),
@@ -137,9 +134,9 @@ def status(
     )
 
 
-def body(said: NodeStatus) -> dict[str, Any]:
-    """Return the status for the server; texts that Kubernetes requires are there even if empty."""
-    wire: dict[str, Any] = msgspec.to_builtins(said)
+def body(node_status: NodeStatus) -> dict[str, Any]:
+    """Return the body to apply, with all strings that the API requires, even empty ones."""
+    wire: dict[str, Any] = msgspec.to_builtins(node_status)
     wire["nodeInfo"] = dict.fromkeys(_REQUIRED, "") | wire.get("nodeInfo", {})
     return wire
 
@@ -147,8 +144,8 @@ def body(said: NodeStatus) -> dict[str, Any]:
 _REQUIRED = tuple(field.encode_name for field in msgspec.structs.fields(NodeSystemInfo))
 
 
-def _room(settings: NodeSettings, facts: Facts, pods: int) -> dict[str, Quantity]:
-    """Return what Pods may share; a slot that leaked is in the capacity and can be given to nobody."""
+def _resources(settings: NodeSettings, facts: Facts, pods: int) -> dict[str, Quantity]:
+    """Return the resources; a leaked slot counts in the capacity but is not allocatable."""
     room: dict[str, Quantity] = {
         "cpu": str(settings.cpu),
         "memory": f"{settings.memory_mb}Mi",
@@ -162,12 +159,12 @@ def _room(settings: NodeSettings, facts: Facts, pods: int) -> dict[str, Quantity
 def _conditions(
     facts: Facts, before: Sequence[NodeCondition], now: datetime
 ) -> Iterator[NodeCondition]:
-    wanted = [_ready(facts), _slots(facts)]
-    pressure = _pressure(facts) or conditions.find(before, types.DISK_PRESSURE)
-    wanted.append(
+    desired = [_ready(facts), _slots(facts)]
+    pressure = _disk_pressure(facts) or conditions.find(before, types.DISK_PRESSURE)
+    desired.append(
         pressure or _condition(types.DISK_PRESSURE, "False", agent.NODE_HAS_SUFFICIENT_DISK)
     )
-    for one in wanted:
+    for one in desired:
         (kept,) = conditions.put([old for old in before if old.type == one.type], one, now=now)
         yield msgspec.structs.replace(kept, last_heartbeat_time=now)
 
@@ -175,32 +172,32 @@ def _conditions(
 def _ready(facts: Facts) -> NodeCondition:
     ready = types.READY
     session = facts.session
-    if facts.tart.trouble is None or (session is not None and session.trouble is None):
-        reported = "tart and the GUI session have not been looked at yet"
+    if facts.tart.error is None or (session is not None and session.error is None):
+        reported = "tart and the GUI session have not been checked yet"
         return _condition(ready, "False", agent.NODE_STARTING, reported)
-    if facts.tart.trouble:
-        return _condition(ready, "False", agent.NODE_TART_BROKEN, facts.tart.trouble)
-    if session is not None and session.trouble:
-        return _condition(ready, "False", agent.NODE_NO_SESSION, session.trouble)
-    reported = "tart answers" if session is None else "tart answers and the GUI session is alive"
+    if facts.tart.error:
+        return _condition(ready, "False", agent.NODE_TART_BROKEN, facts.tart.error)
+    if session is not None and session.error:
+        return _condition(ready, "False", agent.NODE_NO_SESSION, session.error)
+    reported = "tart works" if session is None else "tart works and the GUI session is alive"
     return _condition(ready, "True", agent.NODE_READY, reported)
 
 
-def _pressure(facts: Facts) -> NodeCondition | None:
-    """Return the condition, or None when nobody could look and the last one stands."""
+def _disk_pressure(facts: Facts) -> NodeCondition | None:
+    """Return the condition, or None if it cannot be measured and the last one is kept."""
     if facts.space is None:
         return None
     kind = types.DISK_PRESSURE
-    if facts.space.free_share < LEAST_FREE:
+    if facts.space.free_share < MIN_FREE_SHARE:
         reported = f"{facts.space.free_share:.1%} of the host's disk is free"
         return _condition(kind, "True", agent.NODE_HAS_DISK_PRESSURE, reported)
-    full = {vm: used for vm, used in facts.guest_disks.items() if used >= FULL_GUEST_PERCENT}
+    full = {vm: used for vm, used in facts.guest_disks.items() if used >= MAX_GUEST_DISK_PERCENT}
     if full:
         reported = ", ".join(
             f"the disk of guest {vm} is {used:.0f} % full" for vm, used in sorted(full.items())
         )
         return _condition(kind, "True", agent.NODE_HAS_DISK_PRESSURE, reported)
-    reported = "host and guests have room on their disks"
+    reported = "host and guests have sufficient disk space"
     return _condition(kind, "False", agent.NODE_HAS_SUFFICIENT_DISK, reported)
 
 
@@ -208,7 +205,7 @@ def _slots(facts: Facts) -> NodeCondition:
     if facts.leaks:
         reported = "; ".join(facts.leaks)
         return _condition(types.SLOT_LEAKED, "True", agent.NODE_SLOT_LEAKED, reported)
-    reported = "every VM on this host is explained by a record"
+    reported = "every VM process on this host belongs to a record"
     return _condition(types.SLOT_LEAKED, "False", agent.NODE_NO_SLOT_LEAKED, reported)
 
 
@@ -238,4 +235,4 @@ def _images(images: Sequence[ImageRecord]) -> list[ContainerImage]:
         for image in largest
         if image.references
     ]
-    return named[:MOST_IMAGES]
+    return named[:MAX_IMAGES]

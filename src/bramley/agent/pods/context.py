@@ -1,9 +1,10 @@
-"""One turn at one Pod: what its steps share, and how they tell people about it."""
+"""What the steps of a Pod share: their dependencies, and the context of one sync of one Pod."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Protocol
 
@@ -11,14 +12,14 @@ from bramley.agent import vm_names
 from bramley.agent.guest.folders import UserData
 from bramley.agent.guest.guests import Guests
 from bramley.agent.host import Host
-from bramley.agent.host_clock import SteadyClock
+from bramley.agent.host_clock import HostClock
 from bramley.agent.images.image_requests import Answer, ImageRequest
 from bramley.agent.ledger import Ledger, VmRecord
 from bramley.agent.metrics import AgentMetrics
 from bramley.agent.pods import status
-from bramley.agent.pods.guest_liveness import Hearing
-from bramley.agent.pods.pod_state import Memory, Notes
-from bramley.agent.pods.watchers import Departures, Exits
+from bramley.agent.pods.guest_liveness import GuestLiveness
+from bramley.agent.pods.pod_state import PodState, PodStates
+from bramley.agent.pods.watchers import PodDeletionWatcher, VmExitWatcher
 from bramley.agent.runs import Runs
 from bramley.agent.slots import Slots
 from bramley.agent.tart.driver import Tart
@@ -32,48 +33,50 @@ from bramley.runtime.outcome import CheckAgain, Outcome
 from bramley.runtime.queue import Trigger
 from bramley.runtime.writes import FencedKube
 
+logger = log.get(__name__)
+
 
 class Images(Protocol):
-    """Gives golden bases."""
+    """Provides golden bases."""
 
-    def want(self, request: ImageRequest, *, on_change: Callable[[], None]) -> Answer:
-        """Return at once whether the image is here; `on_change` is called when the answer may have changed."""
+    def request(self, request: ImageRequest, *, on_change: Callable[[], None]) -> Answer:
+        """Return the state of an image without waiting; `on_change` is called when it may have changed."""
         ...
 
     async def clone(self, golden: str, vm: str) -> None:
-        """Make a VM out of a golden base."""
+        """Clone a VM from a golden base."""
         ...
 
 
-class Preflight(Protocol):
-    """Looks after the GUI session that VMs need."""
+class SessionCheck(Protocol):
+    """Checks the GUI session that VMs need."""
 
-    async def look(self) -> bool:
-        """Tell whether a VM could start now."""
+    async def check(self) -> bool:
+        """Return whether a VM can start."""
         ...
 
-    async def ensure(self, *, seen_within: timedelta = timedelta()) -> None:
-        """Return when a VM can start; NoSession if it cannot. What was seen within this time is not looked at again."""
+    async def ensure(self, *, max_age: timedelta = timedelta()) -> None:
+        """Return when a VM can start, else raise NoSession. A result that is younger than `max_age` is reused."""
         ...
 
 
-class Scraping(Protocol):
+class MetricsProxy(Protocol):
     """Makes the metrics of guests reachable."""
 
-    async def shown(self, pod: Pod, vm: str, address: str) -> str:
-        """Return the address to tell of a Pod: the Node's if its metrics are passed on, else the guest's own."""
+    async def pod_address(self, pod: Pod, vm: str, address: str) -> str:
+        """Return the Pod IP to publish: the Node's address if it proxies the guest's metrics, else the guest's."""
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Means:
-    """All that is needed to make Pods VMs; `host_address` is what statuses tell of the host, `session` is None where no GUI session is looked after."""
+@dataclass(slots=True, kw_only=True)
+class PodDeps:
+    """The dependencies of the Pod controller. `gui_session` is None where no GUI session is managed."""
 
+    node: str
     host_address: str
     kube: FencedKube
     pods: Cache[Pod]
     recorder: Recorder
-    bell: Trigger
     ledger: Ledger
     tart: Tart
     runs: Runs
@@ -81,20 +84,28 @@ class Means:
     images: Images
     data: UserData
     guests: Guests
-    session: Preflight | None
+    gui_session: SessionCheck | None
     slots: Slots
     metrics: AgentMetrics
-    memory: Memory
-    exits: Exits
-    departures: Departures
-    hearing: Hearing
-    clock: SteadyClock
-    scraping: Scraping | None = None
+    clock: HostClock
+    rng: random.Random
+    metrics_proxy: MetricsProxy | None = None
+    trigger: Trigger = field(default_factory=Trigger)
+    states: PodStates = field(init=False)
+    exit_watcher: VmExitWatcher = field(init=False)
+    deletion_watcher: PodDeletionWatcher = field(init=False)
+    liveness: GuestLiveness = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.states = PodStates(clock=self.clock, rng=self.rng)
+        self.exit_watcher = VmExitWatcher(self.runs, self.trigger)
+        self.deletion_watcher = PodDeletionWatcher(self.pods)
+        self.liveness = GuestLiveness(self.ledger, self.trigger)
 
 
 @dataclass(frozen=True, slots=True)
 class PodRef:
-    """One Pod, by uid, and the name of its VM; without the Pod itself when that is gone."""
+    """A Pod by uid, and the name of its VM; `pod` is None when the Pod is gone and only its record is left."""
 
     key: Key
     uid: str
@@ -103,7 +114,7 @@ class PodRef:
 
 
 def pod_ref(pod: Pod, ledger: Ledger) -> PodRef:
-    """Return the subject of a Pod; its record says which VM it has, because older agents gave other names."""
+    """Return the reference of a Pod; the VM's name is taken from the record, because older agents named VMs differently."""
     key = Key(pod.namespace or "", pod.name)
     record = ledger.find_by_uid(pod.uid)
     vm = record.vm if record else vm_names.of_pod(key.namespace, key.name, pod.uid)
@@ -111,108 +122,112 @@ def pod_ref(pod: Pod, ledger: Ledger) -> PodRef:
 
 
 def record_ref(record: VmRecord) -> PodRef:
-    """Return the subject of a record whose Pod is gone."""
+    """Return the reference of a record whose Pod is gone."""
     return PodRef(Key(record.namespace, record.pod), record.uid, record.vm)
 
 
-logger = log.get(__name__)
-
-
 @dataclass(slots=True)
-class Turn:
-    """A subject at hand; `pod` follows what the server answers to our writes."""
+class PodContext:
+    """One sync of one Pod; `ref.pod` is replaced by what the server returns for our writes."""
 
-    means: Means
-    subject: PodRef
-    # Read from the server in this turn, not from a cache that may be older than our own past.
-    is_confirmed: bool = False
-    answer: Answer | None = None
+    deps: PodDeps
+    ref: PodRef
+    # Whether the Pod was read from the server in this sync. A cache may be older than what an earlier agent wrote.
+    is_live_read: bool = False
+    image: Answer | None = None
 
     @property
     def vm(self) -> str:
         """Return the name of the VM."""
-        return self.subject.vm
+        return self.ref.vm
 
     @property
     def uid(self) -> str:
         """Return the Pod's uid."""
-        return self.subject.uid
+        return self.ref.uid
 
     @property
     def key(self) -> Key:
         """Return the Pod's key."""
-        return self.subject.key
+        return self.ref.key
 
     @property
     def pod(self) -> Pod:
-        """Return the Pod; no step that needs it is decided for one that is gone."""
-        if self.subject.pod is None:
-            raise RuntimeError(f"Pod {self.key} is gone and cannot be spoken of")
-        return self.subject.pod
+        """Return the Pod; no step that needs it is decided for a Pod that is gone."""
+        if self.ref.pod is None:
+            raise RuntimeError(f"Pod {self.key} is gone")
+        return self.ref.pod
 
     @property
     def record(self) -> VmRecord:
         """Return the VM's record; no step that needs it is decided without one."""
-        record = self.means.ledger.find_by_uid(self.uid)
+        record = self.deps.ledger.find_by_uid(self.uid)
         if record is None:
             raise RuntimeError(f"Pod {self.key} has no record")
         return record
 
     @property
-    def notes(self) -> Notes:
-        """Return what is remembered of the Pod."""
-        return self.means.memory.of(self.uid)
+    def state(self) -> PodState:
+        """Return the in-memory state of the Pod."""
+        return self.deps.states.of(self.uid)
 
-    def see(self, pod: Pod | None) -> None:
-        """Go on with this state of the Pod, None if it is gone."""
+    def replace_pod(self, pod: Pod | None) -> None:
+        """Continue with this version of the Pod; None, or a Pod of another uid, means that it is gone."""
         if pod is None or pod.uid != self.uid:
-            self.subject = PodRef(self.key, self.uid, self.vm)
+            self.ref = PodRef(self.key, self.uid, self.vm)
         else:
-            self.subject = pod_ref(pod, self.means.ledger)
+            self.ref = pod_ref(pod, self.deps.ledger)
 
-    def facts(self) -> status.Facts:
-        """Return what every status tells."""
-        record = self.means.ledger.find_by_uid(self.uid)
+    def status_facts(self) -> status.Facts:
+        """Return what every status contains."""
+        record = self.deps.ledger.find_by_uid(self.uid)
         return status.Facts(
-            host=self.means.host_address,
-            now=self.means.clock.now(),
+            host=self.deps.host_address,
+            now=self.deps.clock.now(),
             vm=record.vm if record else "",
             digest=record.digest if record else "",
         )
 
-    async def say(self, said: PodStatus) -> None:
-        """Have the server acknowledge a status; the Pod may turn out to be gone."""
-        self.see(await status.publish(self.means.kube, self.pod, said))
+    async def publish_status(self, pod_status: PodStatus) -> None:
+        """Write a status and wait for the server's acknowledgement; afterwards the Pod may be known to be gone."""
+        self.replace_pod(await status.publish(self.deps.kube, self.pod, pod_status))
 
-    def tell(self, reason: str, message: str) -> None:
-        """Tell people what happened."""
-        logger.info("Pod goes on", reason=reason, vm=self.vm, told=message)
-        self.means.recorder.event(self.pod, reason, message)
-
-    def warn(self, reason: str, message: str) -> None:
-        """Tell people what went wrong."""
-        self.means.recorder.warning(self.pod, reason, message)
-
-    async def failed(self, error: Exception, retry_after: timedelta | None = None) -> Outcome:
-        """Say why there is no VM yet, and when the next try comes."""
-        delay = self.means.memory.failed(self.uid) if retry_after is None else retry_after
-        self.notes.is_failing = True
-        why = str(error) or type(error).__name__
-        logger.warning("VM not made", vm=self.vm, error=why, again=delay)
-        self.warn(events.CREATE_FAILED, why)
-        await self.say(
-            status.waiting(
-                self.pod,
-                self.facts(),
-                reason=events.CREATE_FAILED,
-                message=why,
-                is_failing=True,
-            )
+    async def publish_waiting(self, reason: str, message: str) -> None:
+        """Publish that the VM does not run yet, and why."""
+        await self.publish_status(
+            status.waiting(self.pod, self.status_facts(), reason=reason, message=message)
         )
+
+    def record_event(self, reason: str, message: str) -> None:
+        """Record a Normal event and log it."""
+        logger.info("Recording Pod event", reason=reason, vm=self.vm, text=message)
+        self.deps.recorder.event(self.pod, reason, message)
+
+    def record_warning(self, reason: str, message: str) -> None:
+        """Record a Warning event."""
+        self.deps.recorder.warning(self.pod, reason, message)
+
+    async def report_failure(
+        self, error: Exception, retry_after: timedelta | None = None
+    ) -> Outcome:
+        """Publish why there is no VM yet, and return when to retry."""
+        delay = self.deps.states.record_failure(self.uid) if retry_after is None else retry_after
+        self.state.is_failing = True
+        why = str(error) or type(error).__name__
+        logger.warning("VM creation failed", vm=self.vm, error=why, retry_after=delay)
+        self.record_warning(events.CREATE_FAILED, why)
+        failed = status.waiting(
+            self.pod,
+            self.status_facts(),
+            reason=events.CREATE_FAILED,
+            message=why,
+            is_failing=True,
+        )
+        await self.publish_status(failed)
         return CheckAgain(delay, why)
 
 
-Act = Callable[[Turn], Awaitable[Outcome | None]]
-"""Takes one step; an outcome ends the turn, None means to look again."""
+StepFunction = Callable[[PodContext], Awaitable[Outcome | None]]
+"""Executes one step; an outcome ends the sync, None means to observe and decide again."""
 
-TROUBLE = (errors.BramleyError, OSError)
+EXPECTED_ERRORS = (errors.BramleyError, OSError)

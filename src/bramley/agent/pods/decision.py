@@ -1,8 +1,8 @@
-"""The state machine of a Pod: one pure function from what was seen to the one thing to do next.
+"""The state machine of a Pod: a pure function from an observation to the next step.
 
-The order of the branches is load-bearing: a deletion counts before everything, an end before a beginning. After each step
-everything is looked at again, so a kill between any two steps is just another look; `docs/explanation/pods.md` tells why each
-order of steps is safe.
+The order of the branches matters: a deletion is handled before everything else, and an end before a beginning. After each step
+everything is observed again, so a crash between any two steps only leads to another observation. `docs/explanation/pods.md`
+explains why each order of steps is safe.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bramley.agent.ledger import VmState
 
 
 class Phase(StrEnum):
-    """How the API server sees the Pod; a Pod that nobody has looked at yet counts as pending."""
+    """The Pod's phase; an empty phase counts as Pending."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -23,23 +23,23 @@ class Phase(StrEnum):
 
     @property
     def is_finished(self) -> bool:
-        """Tell whether nothing may run for the Pod any more."""
+        """Return whether nothing may run for the Pod any more."""
         return self in {Phase.SUCCEEDED, Phase.FAILED}
 
 
 class Process(StrEnum):
-    """What became of `tart run`."""
+    """The state of `tart run`."""
 
-    NONE = "none"  # never begun, as far as this host knows
-    ALIVE = "alive"  # tart runs, or somebody holds the VM's lock
-    ENDED = "ended"  # it is over; the guest may have worked
-    REFUSED = "refused"  # it is over at once and with an error: no guest ever came up
+    NONE = "none"  # never started, as far as this host knows
+    ALIVE = "alive"  # tart runs, or another process holds the VM's lock
+    ENDED = "ended"  # it has exited; the guest may have run
+    REFUSED = "refused"  # it failed immediately: the guest never booted
 
 
 class Image(StrEnum):
-    """Whether there is something to clone."""
+    """Whether there is a golden base to clone."""
 
-    UNASKED = "unasked"
+    UNKNOWN = "unknown"
     READY = "ready"
     PULLING = "pulling"
     FAILED = "failed"
@@ -47,255 +47,277 @@ class Image(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """One look at a Pod and at what this host has for it."""
+    """The observed state of a Pod and of its resources on this host: everything that `decide` may use."""
 
-    # The Pod. One that is gone has only left a record behind.
+    # The Pod. A Pod that is gone has left only a record.
     is_gone: bool = False
     is_deleting: bool = False
     phase: Phase = Phase.PENDING
     has_finalizer: bool = False
     is_unsupported: bool = False
-    is_late: bool = False  # its active deadline has passed
+    is_past_deadline: bool = False  # activeDeadlineSeconds has passed
 
     # The ledger.
     record: VmState | None = None
-    is_adopted: bool = (
-        False  # the VM was begun by an agent without a ledger, or its record was lost
-    )
+    is_adopted: bool = False  # started by an agent without a ledger, or its record was lost
     is_same_boot: bool = True  # the host has not been rebooted since the record was written
-    may_appear: bool = False  # an earlier agent may have left a clone under way
-    was_lost: bool = False  # there was a record, and it cannot be read
+    clone_may_appear: bool = False  # an earlier agent may have left a running `tart clone`
+    record_is_lost: bool = False  # there was a record, and it is unreadable
 
     # The host.
     process: Process = Process.NONE
-    has_clone: bool = False  # a folder of this VM's name, whole or not
-    has_run: bool = False  # a run's folder, with its end in it or not
+    has_clone: bool = False  # a folder of this VM's name, complete or not
+    has_run: bool = False  # a run's folder, with its exit in it or not
     has_data: bool = False  # the guest's shared folders
-    image: Image = Image.UNASKED
+    image: Image = Image.UNKNOWN
     has_slot: bool = True  # one more VM may run now
-    has_legacy: bool = False  # a VM under the name that older agents gave
+    has_legacy_vm: bool = False  # a VM under the name that older agents used
 
-    # Others.
-    has_predecessor: bool = False  # a Pod of the same name has left something behind
-    is_backing_off: bool = False  # the last try failed a moment ago
-    was_asked: bool = False  # the guest was asked to shut down
-    is_out_of_grace: bool = False
+    # Other state.
+    has_predecessor: bool = False  # a Pod of the same name has left resources
+    is_backing_off: bool = False  # the last attempt has just failed
+    shutdown_requested: bool = False  # a shutdown of the guest was requested
+    grace_is_over: bool = False
 
 
 class Step(StrEnum):
-    """The next thing to do for a Pod; whatever waits says for what."""
+    """The next step for a Pod."""
 
-    # Nothing, until something changes.
-    REST = "rest"
+    # Waiting; AWAIT_* names what for.
+    IDLE = "idle"
     AWAIT_PREDECESSOR = "await predecessor"
     AWAIT_SLOT = "await slot"
     AWAIT_IMAGE = "await image"
     AWAIT_RETRY = "await retry"
-    AWAIT_END = "await end"
-    AWAIT_REMAINS = "await remains"
+    AWAIT_SHUTDOWN = "await shutdown"
+    AWAIT_LATE_CLONE = "await late clone"
 
-    # Towards a running VM.
+    # Provisioning.
     REJECT = "reject"
     EXPIRE = "expire"
-    HOLD = "hold"
+    ADD_FINALIZER = "add finalizer"
     ADOPT = "adopt"
     CLAIM = "claim"
     CLONE = "clone"
     START = "start"
-    FOLLOW = "follow"
-    REGRET = "regret"
+    MONITOR = "monitor"
+    DISCARD_FAILED_START = "discard failed start"
 
-    # Towards its end.
-    ASK = "ask"
-    STOP = "stop"
-    END = "end"
-    REPORT = "report"
+    # Shutdown.
+    SHUT_DOWN_GUEST = "shut down guest"
+    STOP_VM = "stop VM"
+    RECORD_EXIT = "record exit"
+    REPORT_EXIT = "report exit"
 
-    # Leaving nothing behind, in this order.
+    # Cleanup, in this order.
     DELETE_VM = "delete VM"
     REMOVE_DATA = "remove data"
-    FORGET_RUN = "forget run"
-    DROP_RECORD = "drop record"
-    RELEASE = "release"
-    COMPLETE = "complete"
+    REMOVE_RUN = "remove run"
+    REMOVE_RECORD = "remove record"
+    REMOVE_FINALIZER = "remove finalizer"
+    FINISH_DELETION = "finish deletion"
 
 
-def decide(seen: Observation) -> Step:
+def decide(observed: Observation) -> Step:
     """Return the next step for a Pod."""
-    if seen.is_gone:
-        return _clear(seen)
-    # Before the terminal phase: a finished Pod that is deleted must go, or it stays in Terminating for ever.
-    if seen.is_deleting:
-        return _leave(seen)
-    if seen.phase.is_finished:
-        return _finish(seen)
-    if seen.record is None:
-        return _begin(seen)
-    return _PROGRESS[seen.record](seen)
+    if observed.is_gone:
+        return _clean_up_orphan(observed)
+    # Must stay before the terminal phase: otherwise a finished Pod that is deleted stays in Terminating for ever.
+    if observed.is_deleting:
+        return _terminate(observed)
+    if observed.phase.is_finished:
+        return _clean_up_finished(observed)
+    if observed.record is None:
+        return _begin(observed)
+    return _BY_RECORD[observed.record](observed)
 
 
-def _clear(seen: Observation) -> Step:
-    """Remove what a Pod that is gone has left; nobody is there to be told how it ended."""
-    return _quench(seen) or _remove(seen) or Step.REST
+def _clean_up_orphan(observed: Observation) -> Step:
+    """Remove what a Pod that is gone has left; its exit is not reported, because there is no Pod to report it on."""
+    return _stop_vm(observed) or _remove_resources(observed) or Step.IDLE
 
 
-def _leave(seen: Observation) -> Step:
-    """Stop, tell how it ended, remove everything, and let the Pod go."""
-    told = _inherit(seen) or _quench(seen) or (None if seen.phase.is_finished else _tell(seen))
-    return told or _remove(seen) or _let_go(seen) or Step.COMPLETE
+def _terminate(observed: Observation) -> Step:
+    """Stop the VM, report its exit, remove everything, and finish the deletion of the Pod."""
+    return (
+        _adopt_legacy_vm(observed)
+        or _stop_vm(observed)
+        # Reported before anything is removed: what is left on disk is the only evidence of the exit.
+        or (None if observed.phase.is_finished else _report_exit(observed))
+        or _remove_resources(observed)
+        or _remove_finalizer(observed)
+        or Step.FINISH_DELETION
+    )
 
 
-def _finish(seen: Observation) -> Step:
-    """Remove everything of a Pod that has ended; its status is told already, by whomever."""
-    return _inherit(seen) or _quench(seen) or _remove(seen) or _part(seen)
+def _clean_up_finished(observed: Observation) -> Step:
+    """Remove everything of a Pod whose final status is already published."""
+    return (
+        _adopt_legacy_vm(observed)
+        or _stop_vm(observed)
+        or _remove_resources(observed)
+        or _release_finished_pod(observed)
+    )
 
 
-def _begin(seen: Observation) -> Step:
-    """Take a Pod on that has no record."""
-    if _has_trace(seen):
-        # Whatever this is, a guest may have worked on it. It is followed to its end and never booted.
-        return Step.ADOPT if seen.has_finalizer else Step.HOLD
-    if seen.is_unsupported:
+def _begin(observed: Observation) -> Step:
+    """Begin with a Pod that has no record."""
+    if _has_leftovers(observed):
+        # A guest may have run on this disk, so it is monitored until it ends and never booted again.
+        return Step.ADOPT if observed.has_finalizer else Step.ADD_FINALIZER
+    if observed.is_unsupported:
         return Step.REJECT
-    if seen.is_late:
+    if observed.is_past_deadline:
         return Step.EXPIRE
-    if not seen.has_finalizer:
-        return Step.HOLD
-    if seen.has_predecessor:
+    # Before anything is created: without the finalizer the Pod could vanish and leave its VM behind.
+    if not observed.has_finalizer:
+        return Step.ADD_FINALIZER
+    if observed.has_predecessor:
         return Step.AWAIT_PREDECESSOR
-    return _unless_hindered(seen, Step.CLAIM)
+    return _when_allowed(observed, Step.CLAIM)
 
 
-def _claimed(seen: Observation) -> Step:
-    if _may_have_worked(seen):
+def _claimed(observed: Observation) -> Step:
+    if _may_have_run(observed):
         return Step.ADOPT
-    if seen.is_late:
-        return Step.END
-    if seen.has_clone:
-        # Nobody wrote down that it is whole.
+    if observed.is_past_deadline:
+        return Step.RECORD_EXIT
+    if observed.has_clone:
+        # The record does not state that the clone is complete, so it may be partial.
         return Step.DELETE_VM
-    if seen.image is not Image.READY:
+    if observed.image is not Image.READY:
         return Step.AWAIT_IMAGE
-    return Step.AWAIT_RETRY if seen.is_backing_off else Step.CLONE
+    return Step.AWAIT_RETRY if observed.is_backing_off else Step.CLONE
 
 
-def _cloned(seen: Observation) -> Step:
-    if _may_have_worked(seen):
+def _cloned(observed: Observation) -> Step:
+    if _may_have_run(observed):
         return Step.ADOPT
-    if seen.is_late:
-        return Step.END
-    if not seen.has_clone:
-        return Step.DROP_RECORD
-    return _unless_hindered(seen, Step.START)
+    if observed.is_past_deadline:
+        return Step.RECORD_EXIT
+    if not observed.has_clone:
+        return Step.REMOVE_RECORD
+    return _when_allowed(observed, Step.START)
 
 
-def _started(seen: Observation) -> Step:
-    if seen.process is Process.ALIVE:
-        return (seen.is_late and _quench(seen)) or Step.FOLLOW
-    if _never_booted(seen):
-        return _again(seen)
-    return Step.END
+def _started(observed: Observation) -> Step:
+    if observed.process is Process.ALIVE:
+        return (observed.is_past_deadline and _stop_vm(observed)) or Step.MONITOR
+    if _never_booted(observed):
+        return _retry_start(observed)
+    return Step.RECORD_EXIT
 
 
-def _again(seen: Observation) -> Step:
-    """Go on after a start that did not come about: on the same disk if it was never asked for, else from the beginning."""
-    if seen.is_late:
-        return Step.END
-    if seen.process is Process.NONE and seen.has_clone:
-        return _unless_hindered(seen, Step.START)
-    # Tart would not start it. What is said of it is said with the disk's end; then all begins anew.
-    return Step.REGRET if seen.has_clone else _remove(seen) or Step.REST
+def _retry_start(observed: Observation) -> Step:
+    """Continue after a start that failed: with the same disk if `tart run` was never issued, else with a new clone."""
+    if observed.is_past_deadline:
+        return Step.RECORD_EXIT
+    if observed.process is Process.NONE and observed.has_clone:
+        return _when_allowed(observed, Step.START)
+    # Tart refused to start the VM. The disk is deleted together with the report of the failure.
+    return (
+        Step.DISCARD_FAILED_START
+        if observed.has_clone
+        else _remove_resources(observed) or Step.IDLE
+    )
 
 
-def _unless_hindered(seen: Observation, step: Step) -> Step:
-    """Return the step, unless the last try is too near or no further VM may run."""
-    if seen.is_backing_off:
+def _when_allowed(observed: Observation, step: Step) -> Step:
+    """Return the step, unless the Pod is backing off or all slots are taken."""
+    if observed.is_backing_off:
         return Step.AWAIT_RETRY
-    return step if seen.has_slot else Step.AWAIT_SLOT
+    return step if observed.has_slot else Step.AWAIT_SLOT
 
 
-def _ended(_seen: Observation) -> Step:
-    return Step.REPORT
+def _ended(_observed: Observation) -> Step:
+    return Step.REPORT_EXIT
 
 
-def _reported(seen: Observation) -> Step:
-    # The server has acknowledged the end; what we see of the Pod is older than that.
-    return _finish(seen)
-
-
-_PROGRESS = {
+# REPORTED: the server has acknowledged the exit, and the observed phase is older than that.
+_BY_RECORD = {
     VmState.CLAIMED: _claimed,
     VmState.CLONED: _cloned,
     VmState.STARTED: _started,
     VmState.ENDED: _ended,
-    VmState.REPORTED: _reported,
+    VmState.REPORTED: _clean_up_finished,
 }
 
 
-def _inherit(seen: Observation) -> Step | None:
-    """Take what an older agent made into the ledger, so that it goes the way of everything else."""
-    return Step.ADOPT if seen.has_legacy and seen.record is None else None
+def _adopt_legacy_vm(observed: Observation) -> Step | None:
+    """Record a VM of an older agent, so that it is removed like every other VM."""
+    return Step.ADOPT if observed.has_legacy_vm and observed.record is None else None
 
 
-def _quench(seen: Observation) -> Step | None:
-    """Bring a VM to its end: by its guest within the grace, then by force."""
-    if seen.process is not Process.ALIVE:
+def _stop_vm(observed: Observation) -> Step | None:
+    """Stop a running VM: by its guest within the grace period, then by force."""
+    if observed.process is not Process.ALIVE:
         return None
-    if seen.is_out_of_grace:
-        return Step.STOP
-    return Step.AWAIT_END if seen.was_asked else Step.ASK
+    if observed.grace_is_over:
+        return Step.STOP_VM
+    return Step.AWAIT_SHUTDOWN if observed.shutdown_requested else Step.SHUT_DOWN_GUEST
 
 
-def _tell(seen: Observation) -> Step | None:
-    """Write down how a VM ended, and have it acknowledged, before anything of it goes."""
-    if seen.record is VmState.ENDED:
-        return Step.REPORT
-    if seen.record is VmState.STARTED and not _never_booted(seen):
-        return Step.END
-    # A record that is lost makes no difference to those who wait for the end of the job.
-    if seen.record in {None, VmState.CLAIMED, VmState.CLONED} and _may_have_worked(seen):
+def _report_exit(observed: Observation) -> Step | None:
+    """Record how the VM ended and have the server acknowledge it, before anything of the VM is removed."""
+    if observed.record is VmState.ENDED:
+        return Step.REPORT_EXIT
+    if observed.record is VmState.STARTED and not _never_booted(observed):
+        return Step.RECORD_EXIT
+    # Without a usable record the exit still has to be reported: a job may have run.
+    if observed.record in {None, VmState.CLAIMED, VmState.CLONED} and _may_have_run(observed):
         return Step.ADOPT
     return None
 
 
-def _remove(seen: Observation) -> Step | None:
-    """Remove the VM, then what the guest was given, then the memory of both."""
-    if seen.has_clone:
+def _remove_resources(observed: Observation) -> Step | None:
+    """Remove the VM, then the guest's data, then the run, then the record.
+
+    The record goes last: as long as it exists, everything else is known to be ours and is removed after a crash.
+    """
+    if observed.has_clone:
         return Step.DELETE_VM
-    if seen.has_data:
+    if observed.has_data:
         return Step.REMOVE_DATA
-    if seen.has_run:
-        return Step.FORGET_RUN
-    if seen.record is None and not seen.was_lost:
+    if observed.has_run:
+        return Step.REMOVE_RUN
+    if observed.record is None and not observed.record_is_lost:
         return None
-    if not seen.may_appear:
-        return Step.DROP_RECORD
-    # The record outlives its Pod until no clone can come any more, so that whatever comes is known as ours.
-    return Step.AWAIT_REMAINS if seen.is_gone else None
+    if not observed.clone_may_appear:
+        return Step.REMOVE_RECORD
+    # The record outlives its Pod until no clone can appear any more, so that a late clone is known to be ours.
+    return Step.AWAIT_LATE_CLONE if observed.is_gone else None
 
 
-def _part(seen: Observation) -> Step:
-    """Let a finished Pod go that nobody has deleted, and that is held for as long as a clone may still come."""
-    return Step.AWAIT_REMAINS if seen.may_appear else _let_go(seen) or Step.REST
+def _release_finished_pod(observed: Observation) -> Step:
+    """Remove the finalizer of a finished Pod that is not deleted, once no clone can appear any more."""
+    if observed.clone_may_appear:
+        return Step.AWAIT_LATE_CLONE
+    return _remove_finalizer(observed) or Step.IDLE
 
 
-def _let_go(seen: Observation) -> Step | None:
-    return Step.RELEASE if seen.has_finalizer else None
+def _remove_finalizer(observed: Observation) -> Step | None:
+    return Step.REMOVE_FINALIZER if observed.has_finalizer else None
 
 
-def _has_trace(seen: Observation) -> bool:
-    """Tell whether there was a VM for this Pod although there is no record of it."""
-    traces = (seen.was_lost, seen.has_legacy, seen.has_clone, seen.has_data)
-    return any(traces) or _may_have_worked(seen)
+def _has_leftovers(observed: Observation) -> bool:
+    """Return whether there was a VM for this Pod although it has no record."""
+    journal = (
+        observed.record_is_lost,
+        observed.has_legacy_vm,
+        observed.has_clone,
+        observed.has_data,
+    )
+    return any(journal) or _may_have_run(observed)
 
 
-def _may_have_worked(seen: Observation) -> bool:
-    """Tell whether a guest may have come up, whatever the record says."""
-    return seen.phase is Phase.RUNNING or seen.has_run or seen.process is not Process.NONE
+def _may_have_run(observed: Observation) -> bool:
+    """Return whether the guest may have booted, whatever the record states."""
+    is_running = observed.phase is Phase.RUNNING
+    return is_running or observed.has_run or observed.process is not Process.NONE
 
 
-def _never_booted(seen: Observation) -> bool:
-    """Tell whether a VM whose start was written down has certainly never come up."""
-    if seen.is_adopted or not seen.is_same_boot or seen.phase is Phase.RUNNING:
+def _never_booted(observed: Observation) -> bool:
+    """Return whether a VM that is recorded as started has certainly never booted."""
+    if observed.is_adopted or not observed.is_same_boot or observed.phase is Phase.RUNNING:
         return False
-    return seen.process in {Process.NONE, Process.REFUSED}
+    return observed.process in {Process.NONE, Process.REFUSED}

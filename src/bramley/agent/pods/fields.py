@@ -37,8 +37,8 @@ def vm_size(pod: Pod) -> VmSize:
     """Return the size that a Pod wants: limits before requests, whole cores and whole mebibytes; InvalidSpec if unreadable."""
     resources = container(pod).resources
     cpu = _amount("cpu", resources.limits, resources.requests)
-    memory = _amount("memory", resources.limits, resources.requests)
-    return VmSize(cpu=cpu or None, memory_mb=memory // _MEBIBYTE or None)
+    states = _amount("memory", resources.limits, resources.requests)
+    return VmSize(cpu=cpu or None, memory_mb=states // _MEBIBYTE or None)
 
 
 def container(pod: Pod) -> Container:

@@ -1,7 +1,7 @@
-"""Which guests answer, for the status of their Pods: told by whoever asks them, and rung for when it changes.
+"""Which guests respond, for the status of their Pods.
 
-That a guest has answered stands in the ledger, because only then its silence means something, also to the next agent. A guest
-that never had an agent of its own is never silent.
+That a guest has ever responded is recorded in the ledger: only then its silence means that it hangs, also to the next agent. A
+guest without a guest agent never responds and is never reported as unresponsive.
 """
 
 from __future__ import annotations
@@ -18,52 +18,49 @@ from bramley.runtime.queue import Trigger
 logger = log.get(__name__)
 
 
-class Hearing:
-    """Remembers of each running VM whether its guest answers; implements `node.listening.Ears`."""
+class GuestLiveness:
+    """Stores for each running VM whether its guest responds; implements `node.guest_probes.LivenessSink`."""
 
-    def __init__(self, ledger: Ledger, bell: Trigger) -> None:
+    def __init__(self, ledger: Ledger, trigger: Trigger) -> None:
         self._ledger = ledger
-        self._bell = bell
-        # Only of those that somebody has judged since the agent began.
-        self._answers: dict[str, bool] = {}
+        self._trigger = trigger
+        # Only guests that were probed since the agent started.
+        self._responsive: dict[str, bool] = {}
 
-    def answers(self, vm: str) -> bool | None:
-        """Tell whether the guest of a VM answers; None if nobody knows yet, or its silence means nothing."""
-        return self._answers.get(vm)
+    def is_responsive(self, vm: str) -> bool | None:
+        """Return whether the guest of a VM responds; None if that is not known yet, or it has never responded."""
+        return self._responsive.get(vm)
 
-    def doubts(self, vms: Iterable[str]) -> Collection[str]:
-        """Return those that have answered before and are not known to be silent."""
-        return [vm for vm in vms if self._answers.get(vm, self._has_answered(vm))]
+    def expected_to_respond(self, vms: Iterable[str]) -> Collection[str]:
+        """Return the VMs whose guest has responded before and is not known to be unresponsive."""
+        return [vm for vm in vms if self._responsive.get(vm, self._has_responded(vm))]
 
-    def hear(self, *, answered: Iterable[str] = (), silent: Iterable[str] = ()) -> None:
-        """Take who has answered, and whose silence is certain."""
-        for vm in answered:
-            self._note(vm, answers=True)
-        for vm in silent:
-            self._note(vm, answers=False)
-        self._forget_the_ended()
+    def record(self, *, responsive: Iterable[str] = (), unresponsive: Iterable[str] = ()) -> None:
+        """Store which guests responded, and which certainly do not."""
+        for vm in responsive:
+            self._store(vm, is_responsive=True)
+        for vm in unresponsive:
+            self._store(vm, is_responsive=False)
+        for vm in self._responsive.keys() - self._ledger.vms().keys():
+            del self._responsive[vm]
 
-    def _note(self, vm: str, *, answers: bool) -> None:
+    def _store(self, vm: str, *, is_responsive: bool) -> None:
         record = self._ledger.vm(vm)
         if record is None or record.state is not VmState.STARTED:
             return
-        if answers and not record.has_answered:
-            self._write_down(record)
-        if self._answers.get(vm) is not answers:
-            logger.info("A guest is heard" if answers else "A guest is silent", vm=vm)
-            self._answers[vm] = answers
-            self._bell.enqueue(Key(record.namespace, record.pod))
+        if is_responsive and not record.has_answered:
+            self._write(record)
+        if self._responsive.get(vm) is not is_responsive:
+            logger.info("Guest liveness changed", vm=vm, is_responsive=is_responsive)
+            self._responsive[vm] = is_responsive
+            self._trigger.enqueue(Key(record.namespace, record.pod))
 
-    def _write_down(self, record: VmRecord) -> None:
+    def _write(self, record: VmRecord) -> None:
         try:
             self._ledger.put(msgspec.structs.replace(record, has_answered=True))
         except LedgerUnavailable as error:
-            logger.warning("Not written down", vm=record.vm, error=str(error))
+            logger.warning("Guest liveness not recorded", vm=record.vm, error=str(error))
 
-    def _has_answered(self, vm: str) -> bool:
+    def _has_responded(self, vm: str) -> bool:
         record = self._ledger.vm(vm)
         return record is not None and record.has_answered
-
-    def _forget_the_ended(self) -> None:
-        for vm in self._answers.keys() - self._ledger.vms().keys():
-            del self._answers[vm]

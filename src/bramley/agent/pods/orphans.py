@@ -1,7 +1,7 @@
-"""Clears away what Pods that are gone have left: records whose Pod nobody knows any more.
+"""Removes what Pods that are gone have left: records without a Pod.
 
-It begins after the first complete list of Pods, and believes no list alone: the server is asked for each Pod by name. A VM
-that still runs is left for a while longer, in case the server itself has forgotten too much.
+It starts after the first complete list of Pods, and does not rely on that list alone: each Pod is read from the server by name. A
+VM that still runs is kept for a while longer, in case the server has lost objects.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import NoReturn
 
-from bramley.agent.pods import context
-from bramley.agent.pods.context import Means, PodRef
+from bramley.agent.pods.context import PodDeps, PodRef, pod_ref, record_ref
 from bramley.agent.pods.decision import Process
 from bramley.agent.pods.observation import process_of
 from bramley.agent.pods.reconciler import PodReconciler
@@ -25,82 +24,80 @@ from bramley.runtime.outcome import CheckAgain
 logger = log.get(__name__)
 
 PERIOD = timedelta(seconds=5)
-PATIENCE = timedelta(seconds=20)
+RUNNING_VM_DELAY = timedelta(seconds=20)
 
 
 @dataclass(frozen=True, slots=True)
 class Orphans:
-    """Looks for orphans while `run` runs; start it when the Pods are known."""
+    """Searches for orphans and removes them."""
 
-    means: Means
+    deps: PodDeps
     reconciler: PodReconciler
-    _under_way: set[str] = field(default_factory=set)
+    _in_progress: set[str] = field(default_factory=set)
 
     async def run(self) -> NoReturn:
-        """Clear away orphans until cancelled; each by itself, so that one that resists holds up no other."""
+        """Remove orphans until cancelled, each in its own task, so that one that fails blocks no other."""
         async with asyncio.TaskGroup() as group:
             while True:
                 for orphan in self.found():
-                    if orphan.vm not in self._under_way:
-                        self._under_way.add(orphan.vm)
-                        group.create_task(self._attend(orphan), name=orphan.vm)
+                    if orphan.vm not in self._in_progress:
+                        self._in_progress.add(orphan.vm)
+                        group.create_task(self._handle(orphan), name=orphan.vm)
                 await asyncio.sleep(PERIOD.total_seconds())
 
     def found(self) -> list[PodRef]:
-        """Return what belongs to no Pod that we know."""
-        pods = self.means.pods.all()
+        """Return the records that belong to no known Pod."""
+        pods = self.deps.pods.all()
         uids = {pod.uid for pod in pods}
-        known = [each for each in self.means.ledger.vms().values() if each.uid not in uids]
-        orphans = [*map(context.record_ref, known), *self._unreadable(pods)]
-        self._forget_all_but(uids | {orphan.uid for orphan in orphans})
+        known = [each for each in self.deps.ledger.vms().values() if each.uid not in uids]
+        orphans = [*map(record_ref, known), *self._unreadable(pods)]
+        # Drop the in-memory state of all other Pods that are gone, so that it does not grow.
+        kept = uids | {orphan.uid for orphan in orphans} | self.reconciler.in_progress
+        for uid in self.deps.states.uids() - kept:
+            self.deps.states.forget(uid)
         return orphans
 
-    def _forget_all_but(self, uids: set[str]) -> None:
-        """Keep the memory of Pods that are gone from growing."""
-        for uid in self.means.memory.uids() - uids - self.reconciler.busy:
-            self.means.memory.forget(uid)
-
     def _unreadable(self, pods: list[Pod]) -> list[PodRef]:
-        """Return the VMs of which only the name of an unreadable record is known, and that no Pod here can have."""
-        names = {context.pod_ref(pod, self.means.ledger).vm for pod in pods}
+        """Return the VMs of unreadable records, of which only the name is known, unless it is the name of a known Pod's VM."""
+        names = {pod_ref(pod, self.deps.ledger).vm for pod in pods}
         return [
             PodRef(Key("", ""), f"unreadable:{each.name}", each.name)
-            for each in self.means.ledger.unreadable()
+            for each in self.deps.ledger.unreadable()
             if each.path.parent.name == "vms" and each.name not in names
         ]
 
-    async def _attend(self, orphan: PodRef) -> None:
+    async def _handle(self, orphan: PodRef) -> None:
         try:
-            with Captured() as caught:
+            with Captured() as captured:
                 if await self._is_certain(orphan):
-                    await self._clear(orphan)
-            if caught.error is not None:
-                logger.warning("Orphan not cleared", vm=orphan.vm, error=str(caught.error))
+                    await self._remove(orphan)
+            if captured.error is not None:
+                logger.warning("Orphan not removed", vm=orphan.vm, error=str(captured.error))
         finally:
-            self._under_way.discard(orphan.vm)
+            self._in_progress.discard(orphan.vm)
 
-    async def _clear(self, orphan: PodRef) -> None:
-        outcome = await self.reconciler.take_turn(orphan)
+    async def _remove(self, orphan: PodRef) -> None:
+        outcome = await self.reconciler.sync(orphan)
         if isinstance(outcome, CheckAgain):
-            logger.info("Orphan not cleared yet", vm=orphan.vm, reason=outcome.why)
+            logger.info("Orphan not removed yet", vm=orphan.vm, reason=outcome.why)
         else:
-            logger.info("Cleared away what a Pod has left", vm=orphan.vm, pod=str(orphan.key))
+            logger.info("Removed orphan", vm=orphan.vm, pod=str(orphan.key))
 
     async def _is_certain(self, orphan: PodRef) -> bool:
-        """Tell whether the Pod is gone beyond doubt."""
+        """Return whether the Pod is certainly gone."""
         if orphan.key.name and not await self._is_gone(orphan):
             return False
-        notes, now = self.means.memory.of(orphan.uid), self.means.clock.monotonic()
-        if notes.gone_since is None:
-            notes.gone_since = now
-        runs = process_of(orphan.vm, None, self.means) is Process.ALIVE
-        return not runs or now - notes.gone_since >= PATIENCE.total_seconds()
+        state, now = self.deps.states.of(orphan.uid), self.deps.clock.monotonic()
+        if state.gone_since is None:
+            state.gone_since = now
+        is_running = process_of(orphan.vm, None, self.deps) is Process.ALIVE
+        return not is_running or now - state.gone_since >= RUNNING_VM_DELAY.total_seconds()
 
     async def _is_gone(self, orphan: PodRef) -> bool:
         key = orphan.key
         try:
-            live = await self.means.kube.get(Pod, key.name, namespace=key.namespace)
+            live = await self.deps.kube.get(Pod, key.name, namespace=key.namespace)
         except (errors.NotFound, errors.Forbidden):
-            # An agent may not look at a Pod of another Node, and a Pod does not change its Node: ours is gone.
+            # Forbidden means that a Pod of this name is bound to another Node. A Pod never changes its Node: ours is gone.
             return True
         return live.uid != orphan.uid

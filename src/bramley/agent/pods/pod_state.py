@@ -1,7 +1,7 @@
-"""What the agent remembers of a Pod between two looks, and may forget: nothing here decides whether a disk boots.
+"""The in-memory state of Pods between two syncs. It may be lost: nothing here decides whether a disk may boot.
 
-A killed agent loses all of it. Then a guest is asked to shut down once more, a failed try is repeated at once, and an event may
-be told twice; all else stands in the ledger.
+A killed agent loses all of it. Then a guest is shut down once more, a failed attempt is repeated at once, and an event may be
+recorded twice; everything else is in the ledger.
 """
 
 from __future__ import annotations
@@ -17,67 +17,66 @@ RETRIES = Backoff(timedelta(seconds=1), timedelta(minutes=1))
 
 
 @dataclass(slots=True)
-class Notes:
-    """What is remembered of one Pod; times are monotonic seconds."""
+class PodState:
+    """The state of one Pod; times are monotonic seconds."""
 
     failures: int = 0
-    # The last try to make a VM came to nothing, for whatever reason.
+    # The last attempt to create a VM failed, for whatever reason.
     is_failing: bool = False
     not_before: float = 0.0
-    asked_at: float | None = None
+    shutdown_requested_at: float | None = None
     claimed_at: float | None = None
     started_at: float | None = None
     address: str = ""
-    percent: int = -1
-    told: set[str] = field(default_factory=set)
+    recorded: set[str] = field(default_factory=set)
     gone_since: float | None = None
     active_since: float | None = None
 
-    def first_time(self, what: str) -> bool:
-        """Tell whether this is new, and remember it."""
-        is_new = what not in self.told
-        self.told.add(what)
+    def is_first(self, message: str) -> bool:
+        """Return whether this message is new, and remember it."""
+        is_new = message not in self.recorded
+        self.recorded.add(message)
         return is_new
 
 
-class Memory:
-    """The notes of all Pods, by uid."""
+class PodStates:
+    """The states of all Pods, by uid."""
 
     def __init__(self, *, clock: Clock, rng: random.Random) -> None:
         self._clock = clock
         self._rng = rng
-        self._notes: dict[str, Notes] = {}
+        self._states: dict[str, PodState] = {}
 
-    def of(self, uid: str) -> Notes:
-        """Return what is remembered of a Pod."""
-        return self._notes.setdefault(uid, Notes())
+    def of(self, uid: str) -> PodState:
+        """Return the state of a Pod."""
+        return self._states.setdefault(uid, PodState())
 
     def forget(self, uid: str) -> None:
-        """Forget a Pod that is gone."""
-        self._notes.pop(uid, None)
+        """Drop the state of a Pod that is gone."""
+        self._states.pop(uid, None)
 
     def uids(self) -> set[str]:
-        """Return the Pods of which anything is remembered."""
-        return set(self._notes)
+        """Return the Pods that have a state."""
+        return set(self._states)
 
-    def failing(self) -> set[str]:
-        """Return the Pods whose VM could not be made when that was tried last."""
-        return {uid for uid, notes in self._notes.items() if notes.is_failing}
+    def failing_uids(self) -> set[str]:
+        """Return the Pods whose last attempt to create a VM failed."""
+        return {uid for uid, state in self._states.items() if state.is_failing}
 
-    def failed(self, uid: str) -> timedelta:
-        """Note a failed try and return how long the next one has to wait."""
-        notes = self.of(uid)
-        notes.failures += 1
-        delay = RETRIES.delay(notes.failures, self._rng)
-        notes.not_before = self._clock.monotonic() + delay.total_seconds()
+    def record_failure(self, uid: str) -> timedelta:
+        """Count a failed attempt and return the backoff before the next one."""
+        state = self.of(uid)
+        state.failures += 1
+        delay = RETRIES.delay(state.failures, self._rng)
+        state.not_before = self._clock.monotonic() + delay.total_seconds()
         return delay
 
-    def succeeded(self, uid: str) -> None:
-        """Note that what was tried has worked."""
-        notes = self.of(uid)
-        notes.failures, notes.not_before, notes.is_failing = 0, 0.0, False
+    def reset_failures(self, uid: str) -> None:
+        """Reset the backoff after a success."""
+        state = self.of(uid)
+        state.failures, state.not_before, state.is_failing = 0, 0.0, False
 
-    def hold_off(self, uid: str) -> timedelta:
-        """Return how long the next try still has to wait."""
+    def backoff_left(self, uid: str) -> timedelta:
+        """Return how long the next attempt still has to wait."""
         left = self.of(uid).not_before - self._clock.monotonic()
         return timedelta(seconds=max(left, 0.0))

@@ -1,6 +1,7 @@
-"""The steps towards a running VM: claim, clone, start, and what becomes of a start that tart refused.
+"""The steps towards a running VM: claim, clone, start, and the cleanup after a start that tart refused.
 
-Each writes the ledger before the deed that the record stands for, with one exception: a clone counts as made only after it is.
+Each step writes the ledger before the action that the record stands for, so that a crash leaves a record of everything that may
+exist. The one exception is CLONED, which is written after the clone, because it states that the clone is complete.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import msgspec
 from bramley.agent.images import image_requests
 from bramley.agent.ledger import VmRecord, VmState
 from bramley.agent.pods import fields, observation, status
-from bramley.agent.pods.context import TROUBLE, Turn
+from bramley.agent.pods.context import EXPECTED_ERRORS, PodContext
 from bramley.agent.tart import failures
 from bramley.agent.tart.driver import RunOptions, Share
 from bramley.api.names import agent, events, finalizers, guest
@@ -25,133 +26,140 @@ from bramley.runtime.outcome import CheckAgain, Outcome, Settled
 
 logger = log.get(__name__)
 
-# A session that was alive so recently need not be looked at again before a VM starts in it.
-JUST_SEEN = timedelta(seconds=5)
+# A session that was alive this recently is not checked again before a VM starts in it.
+SESSION_MAX_AGE = timedelta(seconds=5)
 
 
-async def reject(turn: Turn) -> Outcome:
-    """Fail a Pod that can never be a VM; it was touched in no other way, so nothing hinders its deletion."""
-    why = fields.unsupported(turn.pod) or ""
-    turn.warn(agent.UNSUPPORTED, why)
-    await turn.say(status.rejected(turn.pod, turn.facts(), message=why))
-    return Settled()
+async def reject(context: PodContext) -> Outcome:
+    """Fail a Pod that cannot run as a VM. It has no finalizer of ours, so nothing blocks its deletion."""
+    why = fields.unsupported(context.pod) or ""
+    return await _fail(context, agent.UNSUPPORTED, why)
 
 
-async def expire(turn: Turn) -> Outcome:
-    """Fail a Pod whose active deadline has passed before it had a VM."""
-    why = "no VM could be made before activeDeadlineSeconds had passed"
-    turn.warn(agent.DEADLINE_EXCEEDED, why)
-    said = status.rejected(turn.pod, turn.facts(), message=why, reason=agent.DEADLINE_EXCEEDED)
-    await turn.say(said)
-    return Settled()
+async def expire(context: PodContext) -> Outcome:
+    """Fail a Pod whose active deadline passed before it had a VM."""
+    why = "activeDeadlineSeconds passed before a VM could be created"
+    return await _fail(context, agent.DEADLINE_EXCEEDED, why)
 
 
-async def hold(turn: Turn) -> Outcome:
-    """Put our finalizer on the Pod, before anything is made for it."""
+async def add_finalizer(context: PodContext) -> Outcome:
+    """Add our finalizer to the Pod, before anything is created for it."""
     try:
-        await turn.means.kube.add_finalizer(turn.pod, finalizers.VM_CLEANUP)
+        await context.deps.kube.add_finalizer(context.pod, finalizers.VM_CLEANUP)
     except errors.NotFound:
         return Settled()
-    # Not left to the watch: a change that is lost on the way must not strand the Pod.
-    return CheckAgain(timedelta(), "the finalizer is on")
+    # Requeued here and not left to the watch: a lost watch event must not strand the Pod.
+    return CheckAgain(timedelta(), "the finalizer was added")
 
 
-async def adopt(turn: Turn) -> Outcome | None:
-    """Take a VM into the ledger that nobody wrote down as started; it is followed to its end."""
-    means, pod = turn.means, turn.pod
-    known = means.ledger.find_by_uid(turn.uid)
-    vm = observation.legacy_of(pod, known, means) or turn.vm
-    record = known or _new_record(turn, vm)
-    is_there = observation.has_bundle(vm, means) or means.runs.is_begun(vm)
-    means.ledger.put(
+async def adopt(context: PodContext) -> Outcome | None:
+    """Record a VM as started that has no record of its start; it is monitored until it ends and never booted again."""
+    deps, pod = context.deps, context.pod
+    known = deps.ledger.find_by_uid(context.uid)
+    vm = observation.legacy_vm(pod, known, deps) or context.vm
+    record = known or _new_record(context, vm)
+    exists = observation.has_bundle(vm, deps) or deps.runs.is_begun(vm)
+    deps.ledger.put(
         msgspec.structs.replace(
             record,
             state=VmState.STARTED,
             is_adopted=True,
-            # When it was made nobody knows; one that is not there may still be under way from now on.
-            created_at=None if is_there else record.created_at,
-            boot_id=means.host.boot_id(),
-            started_at=record.started_at or pod.status.start_time or means.clock.now(),
+            # The creation time of an existing VM is unknown; one that does not exist may still be cloned from now on.
+            created_at=None if exists else record.created_at,
+            boot_id=deps.host.boot_id(),
+            started_at=record.started_at or pod.status.start_time or deps.clock.now(),
         )
     )
-    logger.warning("VM adopted", vm=vm, state=known.state if known else "unknown")
-    turn.tell(events.ADOPTED_VM, f"VM {vm} was not begun by this agent and is followed to its end")
-    turn.see(pod)
+    logger.warning("Adopted VM", vm=vm, state=known.state if known else "unknown")
+    context.record_event(
+        events.ADOPTED_VM, f"VM {vm} was not started by this agent and is monitored until it ends"
+    )
+    context.replace_pod(pod)
     return None
 
 
-async def claim(turn: Turn) -> Outcome | None:
-    """Begin to provision: from here on the VM's name is known as ours."""
-    means, pod, notes = turn.means, turn.pod, turn.notes
-    notes.claimed_at = means.clock.monotonic()
-    means.ledger.put(_new_record(turn, turn.vm))
-    if notes.first_time(events.CREATING_VM):
-        _tell_beginning(turn)
-    if not fields.is_once(pod) and notes.first_time(events.RUNS_ONCE):
-        turn.warn(
-            events.RUNS_ONCE,
-            f"a VM runs once: restartPolicy {pod.spec.restart_policy or 'Always'} is taken as Never",
+async def claim(context: PodContext) -> Outcome | None:
+    """Begin provisioning: write the record that marks the VM's name as ours."""
+    deps, pod, state = context.deps, context.pod, context.state
+    state.claimed_at = deps.clock.monotonic()
+    deps.ledger.put(_new_record(context, context.vm))
+    if state.is_first(events.CREATING_VM):
+        _record_creation(context)
+    if not fields.is_once(pod) and state.is_first(events.RUNS_ONCE):
+        policy = pod.spec.restart_policy or "Always"
+        context.record_warning(
+            events.RUNS_ONCE, f"a VM runs once: restartPolicy {policy} is taken as Never"
         )
     return None
 
 
-async def clone(turn: Turn) -> Outcome | None:
-    """Make the disk, and give it an identity and its size; only then it is written down as whole."""
-    means, answer = turn.means, turn.answer
-    if not isinstance(answer, image_requests.Ready):
+async def clone(context: PodContext) -> Outcome | None:
+    """Clone the disk and set the VM's identity and size; only then record the clone as complete."""
+    deps, image = context.deps, context.image
+    if not isinstance(image, image_requests.Ready):
         return None
-    size = fields.vm_size(turn.pod)
-    work = _while_looking(turn, _make_disk(turn, answer, size))
-    if not await means.departures.unless_leaving(turn.key, turn.uid, work):
-        return CheckAgain(timedelta(), "the Pod is to go")
-    means.ledger.put(
+    size = fields.vm_size(context.pod)
+    work = _with_session_check(context, _make_disk(context, image, size))
+    if not await deps.deletion_watcher.run_unless_deleted(context.key, context.uid, work):
+        return CheckAgain(timedelta(), "the Pod is being deleted")
+    deps.ledger.put(
         msgspec.structs.replace(
-            turn.record, state=VmState.CLONED, golden=answer.golden, digest=answer.digest
+            context.record, state=VmState.CLONED, golden=image.golden, digest=image.digest
         )
     )
-    means.metrics.provisioned(fields.pool(turn.pod), _seconds_of_work(turn), is_warm=answer.is_warm)
-    turn.tell(events.CLONED_VM, f"Cloned VM {turn.vm} from {answer.golden}")
+    pool = fields.pool(context.pod)
+    deps.metrics.provisioned(pool, _provisioning_seconds(context), is_warm=image.is_warm)
+    context.record_event(events.CLONED_VM, f"Cloned VM {context.vm} from {image.golden}")
     return None
 
 
-async def start(turn: Turn) -> Outcome | None:
-    """Run the VM. The record says so first: from then on this disk counts as used, whatever happens."""
-    means = turn.means
-    if not await means.departures.unless_leaving(turn.key, turn.uid, _prepare(turn)):
-        return CheckAgain(timedelta(), "the Pod is to go")
-    # Others may have started theirs while we prepared; between this look and our record nothing waits.
-    if not means.slots.has_room(turn.vm) or means.departures.is_leaving(turn.key, turn.uid):
-        return CheckAgain(timedelta(), "the world has changed")
-    means.ledger.put(
+async def start(context: PodContext) -> Outcome | None:
+    """Run the VM, after the record says so: from then on this disk counts as used, whatever happens."""
+    deps = context.deps
+    prepared = _prepare(context)
+    if not await deps.deletion_watcher.run_unless_deleted(context.key, context.uid, prepared):
+        return CheckAgain(timedelta(), "the Pod is being deleted")
+    # Other VMs may have started meanwhile. There must be no await between this check and the record, which takes the slot.
+    is_deleted = deps.deletion_watcher.is_deleted(context.key, context.uid)
+    if not deps.slots.has_room(context.vm) or is_deleted:
+        return CheckAgain(timedelta(), "the state has changed during the preparation")
+    deps.ledger.put(
         msgspec.structs.replace(
-            turn.record,
+            context.record,
             state=VmState.STARTED,
-            boot_id=means.host.boot_id(),
-            started_at=means.clock.now(),
+            boot_id=deps.host.boot_id(),
+            started_at=deps.clock.now(),
         )
     )
-    turn.notes.started_at = means.clock.monotonic()
+    context.state.started_at = deps.clock.monotonic()
     with contextlib.suppress(errors.AlreadyExists):
-        await means.tart.start(means.runs, turn.vm, RunOptions(shares=_shares(turn)))
-    turn.tell(events.STARTED_VM, f"Started VM {turn.vm}")
+        await deps.tart.start(deps.runs, context.vm, RunOptions(shares=_shares(context)))
+    context.record_event(events.STARTED_VM, f"Started VM {context.vm}")
     return None
 
 
-async def regret(turn: Turn) -> Outcome | None:
-    """Throw the disk of a refused start away, say why it was refused, and begin anew after a while."""
-    means = turn.means
-    error = observation.start_failure(turn.vm, turn.record, means)
-    await means.tart.delete(turn.vm)
+async def discard_failed_start(context: PodContext) -> Outcome | None:
+    """Delete the disk of a refused start, publish why it was refused, and retry from the beginning after a backoff."""
+    deps = context.deps
+    error = observation.start_failure(context.vm, context.record, deps)
+    await deps.tart.delete(context.vm)
     if error is None:
         return None
     if isinstance(error, failures.LimitReached):
-        means.slots.was_refused(turn.vm)
-    return await turn.failed(error)
+        deps.slots.record_refusal(context.vm)
+    return await context.report_failure(error)
 
 
-async def _make_disk(turn: Turn, answer: image_requests.Ready, size: fields.VmSize) -> None:
-    tart, vm = turn.means.tart, turn.vm
-    await turn.means.images.clone(answer.golden, vm)
+async def _fail(context: PodContext, reason: str, message: str) -> Outcome:
+    context.record_warning(reason, message)
+    failed = status.rejected(context.pod, context.status_facts(), message=message, reason=reason)
+    await context.publish_status(failed)
+    return Settled()
+
+
+async def _make_disk(context: PodContext, image: image_requests.Ready, size: fields.VmSize) -> None:
+    tart, vm = context.deps.tart, context.vm
+    await context.deps.images.clone(image.golden, vm)
     try:
         await tart.set(
             vm, cpu=size.cpu, memory_mb=size.memory_mb, random_mac=True, random_serial=True
@@ -159,72 +167,77 @@ async def _make_disk(turn: Turn, answer: image_requests.Ready, size: fields.VmSi
     except failures.Unusable:
         raise
     except (failures.TartFailed, errors.TimedOut) as error:
-        # A guest with its parent's identity still works; one without its size is not what was asked for.
+        # A guest with the identity of its image still works; a guest with the wrong size does not fit the request.
         await tart.set(vm, cpu=size.cpu, memory_mb=size.memory_mb)
-        turn.warn(events.IDENTITY_REGEN_SKIPPED, f"VM {vm} keeps its image's identity: {error}")
+        context.record_warning(
+            events.IDENTITY_REGEN_SKIPPED, f"VM {vm} keeps its image's identity: {error}"
+        )
 
 
-async def _while_looking(turn: Turn, work: Coroutine[Any, Any, None]) -> None:
-    """Do the work while the session is looked at, which takes as long; what that look misses is found before the start."""
-    trouble: Exception | None = None
+async def _with_session_check(context: PodContext, work: Coroutine[Any, Any, None]) -> None:
+    """Do the work while the GUI session is checked, which takes as long. `start` handles a session that is not alive."""
+    failure: Exception | None = None
     async with asyncio.TaskGroup() as group:
-        looking = group.create_task(_look(turn))
+        check = group.create_task(_check_session(context))
         try:
             await work
-        except TROUBLE as error:
-            trouble = error
-            looking.cancel()
-    if trouble is not None:
-        raise trouble
+        except EXPECTED_ERRORS as error:
+            failure = error
+            check.cancel()
+    # Raised outside of the group, which would wrap it into an ExceptionGroup.
+    if failure is not None:
+        raise failure
 
 
-async def _look(turn: Turn) -> None:
-    if turn.means.session is not None:
-        with contextlib.suppress(*TROUBLE):
-            await turn.means.session.look()
+async def _check_session(context: PodContext) -> None:
+    if context.deps.gui_session is not None:
+        with contextlib.suppress(*EXPECTED_ERRORS):
+            await context.deps.gui_session.check()
 
 
-async def _prepare(turn: Turn) -> None:
-    means = turn.means
-    if means.session is not None:
-        await means.session.ensure(seen_within=JUST_SEEN)
-    await means.guests.prepare(turn.pod, turn.vm)
+async def _prepare(context: PodContext) -> None:
+    deps = context.deps
+    if deps.gui_session is not None:
+        await deps.gui_session.ensure(max_age=SESSION_MAX_AGE)
+    await deps.guests.prepare(context.pod, context.vm)
 
 
-def _seconds_of_work(turn: Turn) -> float:
-    """Return how long image and clone took; from the record, if an earlier agent began."""
-    clock, began, claimed = turn.means.clock, turn.record.created_at, turn.notes.claimed_at
-    if claimed is not None:
-        return clock.monotonic() - claimed
-    return max((clock.now() - began).total_seconds(), 0.0) if began is not None else 0.0
+def _provisioning_seconds(context: PodContext) -> float:
+    """Return how long image and clone took; computed from the record if an earlier agent claimed the VM."""
+    clock, claimed_at = context.deps.clock, context.state.claimed_at
+    if claimed_at is not None:
+        return clock.monotonic() - claimed_at
+    created_at = context.record.created_at
+    return max((clock.now() - created_at).total_seconds(), 0.0) if created_at else 0.0
 
 
-def _shares(turn: Turn) -> tuple[Share, ...]:
-    shares = turn.means.data.shares(turn.vm)
+def _shares(context: PodContext) -> tuple[Share, ...]:
+    shares = context.deps.data.shares(context.vm)
     return (
         Share(guest.ENV_SHARE, shares.env, is_read_only=True),
         Share(guest.STATUS_SHARE, shares.status),
     )
 
 
-def _new_record(turn: Turn, vm: str) -> VmRecord:
-    pod = turn.pod
+def _new_record(context: PodContext, vm: str) -> VmRecord:
+    pod = context.pod
     return VmRecord(
         vm=vm,
-        namespace=turn.key.namespace,
-        pod=turn.key.name,
-        uid=turn.uid,
+        namespace=context.key.namespace,
+        pod=context.key.name,
+        uid=context.uid,
         image=next((each.image for each in pod.spec.containers), ""),
         pool=fields.pool(pod),
-        boot_id=turn.means.host.boot_id(),
-        created_at=turn.means.clock.now(),
+        boot_id=context.deps.host.boot_id(),
+        created_at=context.deps.clock.now(),
     )
 
 
-def _tell_beginning(turn: Turn) -> None:
-    """Tell that provisioning starts, and how long the Pod has waited for that."""
-    turn.tell(events.CREATING_VM, f"Creating VM {turn.vm}")
-    created = turn.pod.metadata.creation_timestamp
+def _record_creation(context: PodContext) -> None:
+    """Record that provisioning starts, and how long the Pod has waited for it."""
+    context.record_event(events.CREATING_VM, f"Creating VM {context.vm}")
+    created = context.pod.metadata.creation_timestamp
     if created is not None:
-        waited = (turn.means.clock.now() - created).total_seconds()
-        turn.means.metrics.provision_delay.of(fields.pool(turn.pod)).observe(max(waited, 0.0))
+        waited = (context.deps.clock.now() - created).total_seconds()
+        delay = context.deps.metrics.provision_delay.of(fields.pool(context.pod))
+        delay.observe(max(waited, 0.0))

@@ -1,6 +1,6 @@
-"""Reconciles Pods: look, decide, take one step, and look again until there is nothing to do but wait.
+"""The reconciler of Pods: observe, decide, execute one step, and repeat until the only thing left is to wait.
 
-Nothing is kept from one step to the next but what a look finds again, so a reconcile may end anywhere.
+Nothing is carried from one step to the next except what the next observation finds again, so a sync may be cut off anywhere.
 """
 
 from __future__ import annotations
@@ -12,8 +12,15 @@ from datetime import timedelta
 
 from bramley.agent.images import image_requests
 from bramley.agent.ledger import VmState
-from bramley.agent.pods import context, observation, provision_steps, teardown_steps, wait_steps
-from bramley.agent.pods.context import TROUBLE, Act, Means, PodRef, Turn
+from bramley.agent.pods import observation, provision_steps, teardown_steps, wait_steps
+from bramley.agent.pods.context import (
+    EXPECTED_ERRORS,
+    PodContext,
+    PodDeps,
+    PodRef,
+    StepFunction,
+    pod_ref,
+)
 from bramley.agent.pods.decision import Observation, Step, decide
 from bramley.api.pod import Pod
 from bramley.base import errors, log
@@ -22,116 +29,122 @@ from bramley.runtime.outcome import CheckAgain, Outcome
 
 logger = log.get(__name__)
 
-ACTS: Mapping[Step, Act] = {
-    Step.REST: wait_steps.rest,
+STEP_FUNCTIONS: Mapping[Step, StepFunction] = {
+    Step.IDLE: wait_steps.idle,
     Step.AWAIT_PREDECESSOR: wait_steps.await_predecessor,
     Step.AWAIT_SLOT: wait_steps.await_slot,
     Step.AWAIT_IMAGE: wait_steps.await_image,
     Step.AWAIT_RETRY: wait_steps.await_retry,
-    Step.AWAIT_END: wait_steps.await_end,
-    Step.AWAIT_REMAINS: wait_steps.await_remains,
+    Step.AWAIT_SHUTDOWN: wait_steps.await_shutdown,
+    Step.AWAIT_LATE_CLONE: wait_steps.await_late_clone,
     Step.REJECT: provision_steps.reject,
     Step.EXPIRE: provision_steps.expire,
-    Step.HOLD: provision_steps.hold,
+    Step.ADD_FINALIZER: provision_steps.add_finalizer,
     Step.ADOPT: provision_steps.adopt,
     Step.CLAIM: provision_steps.claim,
     Step.CLONE: provision_steps.clone,
     Step.START: provision_steps.start,
-    Step.FOLLOW: wait_steps.follow,
-    Step.REGRET: provision_steps.regret,
-    Step.ASK: teardown_steps.ask,
-    Step.STOP: teardown_steps.stop,
-    Step.END: teardown_steps.end,
-    Step.REPORT: teardown_steps.report,
+    Step.MONITOR: wait_steps.monitor,
+    Step.DISCARD_FAILED_START: provision_steps.discard_failed_start,
+    Step.SHUT_DOWN_GUEST: teardown_steps.shut_down_guest,
+    Step.STOP_VM: teardown_steps.stop_vm,
+    Step.RECORD_EXIT: teardown_steps.record_exit,
+    Step.REPORT_EXIT: teardown_steps.report_exit,
     Step.DELETE_VM: teardown_steps.delete_vm,
     Step.REMOVE_DATA: teardown_steps.remove_data,
-    Step.FORGET_RUN: teardown_steps.forget_run,
-    Step.DROP_RECORD: teardown_steps.drop_record,
-    Step.RELEASE: teardown_steps.release,
-    Step.COMPLETE: teardown_steps.complete,
+    Step.REMOVE_RUN: teardown_steps.remove_run,
+    Step.REMOVE_RECORD: teardown_steps.remove_record,
+    Step.REMOVE_FINALIZER: teardown_steps.remove_finalizer,
+    Step.FINISH_DELETION: teardown_steps.finish_deletion,
 }
 
-# A cache may be older than what an earlier agent wrote, so these are decided on the server's own word only.
-_ON_THE_SERVERS_WORD = frozenset({Step.REJECT, Step.EXPIRE, Step.ADOPT, Step.CLAIM})
-# Of these people are told why there is no VM yet.
+# A cached Pod may be older than what an earlier agent wrote. These steps fail a Pod, or create or adopt a VM, so they are
+# decided again on a live read before they are executed.
+_NEEDS_LIVE_READ = frozenset({Step.REJECT, Step.EXPIRE, Step.ADOPT, Step.CLAIM})
+# An error of these steps is published in the Pod's status.
 _PROVISIONING = frozenset({Step.CLAIM, Step.CLONE, Step.START})
-# A life has about twenty steps; more in one turn would be a circle.
-_MOST_STEPS = 40
+# The whole life of a Pod has about twenty steps, so more in one sync would be an endless loop.
+_MAX_STEPS = 40
 
 
 @dataclass(frozen=True, slots=True)
 class PodReconciler:
-    """Makes each Pod of this Node a VM, and leaves nothing of it behind."""
+    """Runs each Pod of this Node as a VM, and removes everything of it afterwards."""
 
-    means: Means
-    # The Pods that somebody is at: a record must not be cleared away under a turn that has begun before its Pod was gone.
-    busy: set[str] = field(default_factory=set)
+    deps: PodDeps
+    # Uids of the Pods with a sync in progress. The orphan search must not remove a record below a sync that began
+    # before its Pod was gone.
+    in_progress: set[str] = field(default_factory=set)
 
     async def reconcile(self, pod: Pod) -> Outcome:
-        """Take the steps that can be taken now."""
-        return await self.take_turn(context.pod_ref(pod, self.means.ledger))
+        """Execute all steps that are possible now."""
+        return await self.sync(pod_ref(pod, self.deps.ledger))
 
     def forget(self, key: Key) -> None:
-        """Leave a Pod that is gone to the search for orphans; it finds the record that the Pod has left."""
+        """Do nothing for a Pod that is gone: the orphan search finds the record that it left."""
         logger.debug("Pod is gone", pod=str(key))
 
-    async def take_turn(self, about: PodRef) -> Outcome:
-        """Look, decide and act until an outcome is there."""
-        if about.uid in self.busy:
-            return CheckAgain(timedelta(seconds=1), "somebody is at this Pod")
-        self.busy.add(about.uid)
+    async def sync(self, ref: PodRef) -> Outcome:
+        """Observe, decide and act until there is an outcome."""
+        if ref.uid in self.in_progress:
+            return CheckAgain(timedelta(seconds=1), "another sync of this Pod is in progress")
+        self.in_progress.add(ref.uid)
         try:
-            return await self._step_on(Turn(self.means, about))
+            return await self._run_steps(PodContext(self.deps, ref))
         finally:
-            self.busy.discard(about.uid)
+            self.in_progress.discard(ref.uid)
 
-    async def _step_on(self, turn: Turn) -> Outcome:
-        for _ in range(_MOST_STEPS):
-            step = self._next(turn)
-            if step in _ON_THE_SERVERS_WORD and not turn.is_confirmed:
-                await self._confirm(turn)
+    async def _run_steps(self, context: PodContext) -> Outcome:
+        for _ in range(_MAX_STEPS):
+            step = self._next_step(context)
+            if step in _NEEDS_LIVE_READ and not context.is_live_read:
+                await self._read_live(context)
                 continue
-            logger.debug("Step", step=step, vm=turn.vm)
-            outcome = await self._act(turn, step)
+            logger.debug("Executing Pod step", step=step, vm=context.vm)
+            outcome = await self._execute(context, step)
             if outcome is not None:
                 return outcome
-        return CheckAgain(timedelta(seconds=1), "there is more to do")
+        return CheckAgain(timedelta(seconds=1), "the Pod needs more steps")
 
-    def _next(self, turn: Turn) -> Step:
+    def _next_step(self, context: PodContext) -> Step:
         try:
-            seen = observation.observe(turn.subject, self.means)
+            observed = observation.observe(context.ref, self.deps)
         except OSError as error:
-            raise errors.Unavailable(f"the host does not tell: {error}") from error
-        if _needs_image(seen):
-            request = image_requests.request_of(turn.pod)
-            key, bell = turn.key, self.means.bell
-            turn.answer = self.means.images.want(request, on_change=lambda: bell.enqueue(key))
-            seen = dataclasses.replace(seen, image=observation.image_of(turn.answer))
-        return decide(seen)
+            raise errors.Unavailable(f"host state is not readable: {error}") from error
+        if _needs_image(observed):
+            request = image_requests.request_of(context.pod)
+            key, trigger = context.key, self.deps.trigger
+            context.image = self.deps.images.request(
+                request, on_change=lambda: trigger.enqueue(key)
+            )
+            observed = dataclasses.replace(observed, image=observation.image_of(context.image))
+        return decide(observed)
 
-    async def _act(self, turn: Turn, step: Step) -> Outcome | None:
+    async def _execute(self, context: PodContext, step: Step) -> Outcome | None:
         try:
-            return await ACTS[step](turn)
-        except TROUBLE as error:
-            if step in _PROVISIONING or (step is Step.HOLD and isinstance(error, errors.Refused)):
-                return await turn.failed(error)
-            if not isinstance(error, errors.Refused):
+            return await STEP_FUNCTIONS[step](context)
+        except EXPECTED_ERRORS as error:
+            is_refused = isinstance(error, errors.Refused)
+            if step in _PROVISIONING or (step is Step.ADD_FINALIZER and is_refused):
+                return await context.report_failure(error)
+            if not is_refused:
                 raise
-            # A right may come a moment after the Pod, and a program may be installed again: no change of the Pod tells.
-            logger.warning("Step refused", step=step, vm=turn.vm, error=str(error))
-            return CheckAgain(self.means.memory.failed(turn.uid), str(error))
+            # Retried, although refusals are not retried elsewhere: a permission may be granted just after the Pod was
+            # bound, and a missing program may be installed; neither changes the Pod.
+            logger.warning("Pod step refused", step=step, vm=context.vm, error=str(error))
+            return CheckAgain(self.deps.states.record_failure(context.uid), str(error))
 
-    async def _confirm(self, turn: Turn) -> None:
-        key = turn.key
+    async def _read_live(self, context: PodContext) -> None:
+        key = context.key
         try:
-            live = await self.means.kube.get(Pod, key.name, namespace=key.namespace)
+            live = await self.deps.kube.get(Pod, key.name, namespace=key.namespace)
         except errors.NotFound:
-            turn.see(None)
+            context.replace_pod(None)
         else:
-            turn.see(live)
-        turn.is_confirmed = True
+            context.replace_pod(live)
+        context.is_live_read = True
 
 
-def _needs_image(seen: Observation) -> bool:
-    is_wanted = not (seen.is_gone or seen.is_deleting or seen.phase.is_finished)
-    return is_wanted and seen.record is VmState.CLAIMED
+def _needs_image(observed: Observation) -> bool:
+    is_active = not (observed.is_gone or observed.is_deleting or observed.phase.is_finished)
+    return is_active and observed.record is VmState.CLAIMED

@@ -1,8 +1,8 @@
-"""The status of a Pod: what the agent says of it, as typed and pure values, and `publish`, which says it to the server.
+"""The status of a Pod as typed, pure values, and `publish`, which writes it to the server.
 
-Only fields that are ours are applied, so the scheduler's condition, the QOS class and whatever others write stay. All
-functions take the Pod as last seen: addresses and times that are known stay, and a condition keeps its transition time
-until its status changes.
+Only fields that the agent owns are applied, so the scheduler's condition, the QOS class and what other clients write are kept.
+All functions take the Pod as last read: known addresses and times are kept, and a condition keeps its transition time until its
+status changes.
 """
 
 from __future__ import annotations
@@ -35,18 +35,16 @@ from bramley.api.pod import (
 from bramley.base import errors
 
 PENDING, RUNNING, SUCCEEDED, FAILED = "Pending", "Running", "Succeeded", "Failed"
-TERMINAL = frozenset({SUCCEEDED, FAILED})
-# The condition types that are ours; PodScheduled is the scheduler's.
+# The condition types that the agent owns; PodScheduled belongs to the scheduler.
 INITIALIZED, CONTAINERS_READY, READY = "Initialized", "ContainersReady", "Ready"
-OWN_CONDITIONS = (INITIALIZED, CONTAINERS_READY, READY)
 
-LONGEST_MESSAGE = 4096
+MAX_MESSAGE_LENGTH = 4096
 CONFLICT_RETRIES = 5
 CONFLICT_PAUSE_SECONDS = 0.05
 _HIGHEST_EXIT_CODE = 255
 _SIGNALLED = 128
-# A server decodes these even when they are empty, and clients print them.
-_ALWAYS: Mapping[str, Any] = {
+# Required by the API even when they are empty; clients print them.
+_REQUIRED: Mapping[str, Any] = {
     "image": "",
     "imageID": "",
     "ready": False,
@@ -57,7 +55,7 @@ _ALWAYS: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What all statuses of a Pod on this host tell: the host's address or name, and the VM once it has a name."""
+    """What every status of a Pod on this host contains: the host's address or name, and the VM once it has a record."""
 
     host: str
     now: datetime
@@ -67,7 +65,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a VM's work ended: the phase of the Pod, and the exit code with its reason for the container."""
+    """How a VM ended: the phase of the Pod, and exit code and reason of the container."""
 
     phase: str
     code: int
@@ -76,7 +74,7 @@ class Exit:
 
 
 def exit_of(reported: int | None, ended: Ended | None) -> Exit:
-    """Return what an end means: the guest's own report counts most, then tart's code; a lost run is a failure."""
+    """Return the exit: the guest's own report takes precedence over tart's exit code; a lost run is a failure."""
     if reported is not None and 0 <= reported <= _HIGHEST_EXIT_CODE:
         clean = reported == 0
         return Exit(
@@ -85,7 +83,7 @@ def exit_of(reported: int | None, ended: Ended | None) -> Exit:
     if ended is None or ended.code is None:
         return Exit(FAILED, 1, agent.RUN_LOST)
     if ended.code == 0:
-        # The guest halted and said nothing, which guests of other images do.
+        # The guest halted without a report; guests of foreign images do that.
         return Exit(SUCCEEDED, 0, agent.RUN_EXITED)
     if ended.code < 0:
         return Exit(FAILED, _SIGNALLED - ended.code, agent.RUN_FAILED, signal=-ended.code)
@@ -95,14 +93,14 @@ def exit_of(reported: int | None, ended: Ended | None) -> Exit:
 def waiting(
     pod: Pod, facts: Facts, *, reason: str, message: str = "", is_failing: bool = False
 ) -> PodStatus:
-    """Say that the VM does not run yet, and why; a failure also stands above the container, where `describe` begins."""
+    """Return the status of a VM that does not run yet; a failure is also set on the Pod, where `kubectl describe` begins."""
     state = ContainerState(waiting=ContainerStateWaiting(reason=reason, message=_short(message)))
-    told = (reason, message) if is_failing else ("", "")
     return _status(
         pod,
         facts,
         phase=PENDING,
-        told=told,
+        reason=reason if is_failing else "",
+        message=message if is_failing else "",
         containers=[_container(pod, facts, state)],
         conditions=_conditions(pod, facts, ready="False", reason="ContainersNotReady"),
     )
@@ -114,37 +112,38 @@ def running(
     *,
     started_at: datetime | None,
     ip: str | None = None,
-    is_silent: bool = False,
+    is_unresponsive: bool = False,
 ) -> PodStatus:
-    """Say that the VM runs with this address, or the one it had; before it has one, its guest still boots.
+    """Return the status of a running VM with this address, or the known one; without an address its guest still boots.
 
-    With a guest that answers no more it runs and is not ready.
+    A VM whose guest is unresponsive is Running and not Ready.
     """
     if not ip and not pod.status.pod_ip:
         return waiting(
             pod, facts, reason=agent.BOOTING, message="the VM runs, its guest has no address yet"
         )
     state = ContainerState(running=ContainerStateRunning(started_at=_seconds(started_at)))
-    container = msgspec.structs.replace(_container(pod, facts, state), ready=not is_silent)
-    told = (events.GUEST_SILENT, silence(facts.vm)) if is_silent else ("", "")
-    ready: ConditionStatus = "False" if is_silent else "True"
+    container = msgspec.structs.replace(_container(pod, facts, state), ready=not is_unresponsive)
+    ready: ConditionStatus = "False" if is_unresponsive else "True"
+    reason = events.GUEST_SILENT if is_unresponsive else ""
+    message = unresponsive_message(facts.vm) if is_unresponsive else ""
     return _status(
         pod,
         facts,
         phase=RUNNING,
         ip=ip,
         containers=[container],
-        conditions=_conditions(pod, facts, ready=ready, reason=told[0], message=told[1]),
+        conditions=_conditions(pod, facts, ready=ready, reason=reason, message=message),
     )
 
 
-def silence(vm: str) -> str:
-    """Return what people are told of a guest that answers no more."""
-    return f"VM {vm} runs, but its guest, which has answered before, does not answer any more"
+def unresponsive_message(vm: str) -> str:
+    """Return the message for a guest that no longer responds."""
+    return f"VM {vm} runs, but its guest, which has responded before, does not respond any more"
 
 
-def says_silent(pod: Pod) -> bool:
-    """Tell whether a Pod as last seen says that its guest answers no more."""
+def is_unresponsive(pod: Pod) -> bool:
+    """Return whether the published status of a Pod says that its guest does not respond."""
     ready = conditions.find(pod.status.conditions, READY)
     return ready is not None and ready.reason == events.GUEST_SILENT
 
@@ -159,7 +158,7 @@ def terminated(
     reason: str = agent.RUN_EXITED,
     message: str = "",
 ) -> PodStatus:
-    """Say how the VM ended; `reason` and `message` are the Pod's, the container has those of the exit."""
+    """Return the final status; `reason` and `message` are the Pod's, the container has the reason of the exit."""
     end = ContainerStateTerminated(
         exit_code=exit.code,
         signal=exit.signal,
@@ -173,37 +172,44 @@ def terminated(
         pod,
         facts,
         phase=exit.phase,
-        told=(reason, message),
+        reason=reason,
+        message=message,
         containers=[_container(pod, facts, ContainerState(terminated=end))],
-        conditions=_ended(pod, facts, exit.phase),
+        conditions=_final_conditions(pod, facts, exit.phase),
     )
 
 
 def rejected(pod: Pod, facts: Facts, *, message: str, reason: str = agent.UNSUPPORTED) -> PodStatus:
-    """Say that this Pod fails before anything was done for it; its containers never had a state."""
-    told = (reason, message)
-    failed = _ended(pod, facts, FAILED)
-    return _status(pod, facts, phase=FAILED, told=told, containers=[], conditions=failed)
+    """Return the status of a Pod that fails before anything was created for it; its containers have no state."""
+    return _status(
+        pod,
+        facts,
+        phase=FAILED,
+        reason=reason,
+        message=message,
+        containers=[],
+        conditions=_final_conditions(pod, facts, FAILED),
+    )
 
 
 def body(pod: Pod, status: PodStatus) -> dict[str, Any]:
-    """Return what is applied: the status, for exactly this Pod."""
-    said = msgspec.to_builtins(status)
-    if "containerStatuses" in said:
-        said["containerStatuses"] = [{**_ALWAYS, **one} for one in said["containerStatuses"]]
-    return {"metadata": {"uid": pod.uid}, "status": said}
+    """Return the body to apply: the status, with the uid so that it applies to exactly this Pod."""
+    wire = msgspec.to_builtins(status)
+    if "containerStatuses" in wire:
+        wire["containerStatuses"] = [{**_REQUIRED, **one} for one in wire["containerStatuses"]]
+    return {"metadata": {"uid": pod.uid}, "status": wire}
 
 
-def is_said(pod: Pod, status: PodStatus) -> bool:
-    """Tell whether the Pod as last seen says all of this already, so that nothing need be written."""
-    seen = [conditions.find(pod.status.conditions, one.type) for one in status.conditions]
-    return list(map(_told, seen)) == list(map(_told, status.conditions)) and _without_conditions(
-        pod.status
-    ) == _without_conditions(status)
+def is_published(pod: Pod, status: PodStatus) -> bool:
+    """Return whether the Pod as last read already has this status, so that nothing needs to be written."""
+    known = [conditions.find(pod.status.conditions, one.type) for one in status.conditions]
+    return list(map(_comparable, known)) == list(
+        map(_comparable, status.conditions)
+    ) and _owned_fields(pod.status) == _owned_fields(status)
 
 
-class Applies(Protocol):
-    """Applies fields to objects, as the client and a reconciler's own client do."""
+class StatusWriter(Protocol):
+    """Applies fields to objects; a subset of the client."""
 
     async def apply(
         self,
@@ -220,13 +226,13 @@ class Applies(Protocol):
         ...
 
 
-async def publish(kube: Applies, pod: Pod, status: PodStatus) -> Pod | None:
-    """Say a status and return the Pod as the server acknowledged it; None if that Pod is gone, so that nobody is left to tell.
+async def publish(kube: StatusWriter, pod: Pod, status: PodStatus) -> Pod | None:
+    """Write a status and return the Pod as the server acknowledged it; None if that Pod is gone.
 
-    A status that the Pod bears already is not said again. Writers that come between are waited for; every other error is the
-    caller's, who must not forget what was to be said.
+    A status that the Pod already has is not written again. Conflicts are retried; every other error is raised, and the caller
+    must keep the status until it is acknowledged.
     """
-    if is_said(pod, status):
+    if is_published(pod, status):
         return pod
     for _ in range(CONFLICT_RETRIES):
         try:
@@ -236,7 +242,7 @@ async def publish(kube: Applies, pod: Pod, status: PodStatus) -> Pod | None:
     return await _apply(kube, pod, status)
 
 
-async def _apply(kube: Applies, pod: Pod, status: PodStatus) -> Pod | None:
+async def _apply(kube: StatusWriter, pod: Pod, status: PodStatus) -> Pod | None:
     try:
         return await kube.apply(
             Pod,
@@ -262,10 +268,10 @@ def _status(
     phase: str,
     containers: list[ContainerStatus],
     conditions: list[PodCondition],
-    told: tuple[str, str] = ("", ""),
+    reason: str = "",
+    message: str = "",
     ip: str | None = None,
 ) -> PodStatus:
-    reason, message = told
     address = ip or pod.status.pod_ip
     return PodStatus(
         phase=phase,
@@ -273,7 +279,7 @@ def _status(
         message=_short(message),
         conditions=conditions,
         host_ip=facts.host,
-        # A server checks these to be addresses; the single field may be a name.
+        # The API validates these as IP addresses; the single field may be a name.
         host_ips=[HostIP(ip=facts.host)] if _is_address(facts.host) else [],
         pod_ip=address,
         pod_ips=[PodIP(ip=address)] if address else [],
@@ -299,44 +305,46 @@ def _container(pod: Pod, facts: Facts, state: ContainerState) -> ContainerStatus
 def _conditions(
     pod: Pod, facts: Facts, *, ready: ConditionStatus, reason: str = "", message: str = ""
 ) -> list[PodCondition]:
-    wanted = [
+    desired = [
         PodCondition(type=INITIALIZED, status="True"),
         PodCondition(type=CONTAINERS_READY, status=ready, reason=reason, message=message),
         PodCondition(type=READY, status=ready, reason=reason, message=message),
     ]
-    return _since(pod, facts, wanted)
+    return _with_transition_times(pod, facts, desired)
 
 
-def _ended(pod: Pod, facts: Facts, phase: str) -> list[PodCondition]:
+def _final_conditions(pod: Pod, facts: Facts, phase: str) -> list[PodCondition]:
     is_good = phase == SUCCEEDED
     reason = "PodCompleted" if is_good else "PodFailed"
-    wanted = [
+    desired = [
         PodCondition(type=INITIALIZED, status="True", reason=reason if is_good else ""),
         PodCondition(type=CONTAINERS_READY, status="False", reason=reason),
         PodCondition(type=READY, status="False", reason=reason),
     ]
-    return _since(pod, facts, wanted)
+    return _with_transition_times(pod, facts, desired)
 
 
-def _since(pod: Pod, facts: Facts, wanted: list[PodCondition]) -> list[PodCondition]:
-    """Return the conditions with the time of their last change."""
+def _with_transition_times(
+    pod: Pod, facts: Facts, desired: list[PodCondition]
+) -> list[PodCondition]:
+    """Return the conditions with the times of their last transition."""
     known = pod.status.conditions
-    return [conditions.put(known, one, now=facts.now)[_place(known, one)] for one in wanted]
+    return [conditions.put(known, one, now=facts.now)[_index(known, one)] for one in desired]
 
 
-def _place(known: list[PodCondition], wanted: PodCondition) -> int:
-    return next((at for at, one in enumerate(known) if one.type == wanted.type), -1)
+def _index(known: list[PodCondition], desired: PodCondition) -> int:
+    return next((at for at, one in enumerate(known) if one.type == desired.type), -1)
 
 
-def _told(condition: PodCondition | None) -> tuple[Any, ...] | None:
+def _comparable(condition: PodCondition | None) -> tuple[Any, ...] | None:
     if condition is None:
         return None
     since = condition.last_transition_time
     return (condition.type, condition.status, condition.reason, condition.message, since)
 
 
-def _without_conditions(status: PodStatus) -> PodStatus:
-    """Return the part of a status that is wholly ours."""
+def _owned_fields(status: PodStatus) -> PodStatus:
+    """Return the status without the fields of which the agent does not own all."""
     return msgspec.structs.replace(
         status,
         conditions=[],
@@ -352,7 +360,9 @@ def _seconds(when: datetime | None) -> datetime | None:
 
 
 def _short(message: str) -> str:
-    return message if len(message) <= LONGEST_MESSAGE else f"{message[: LONGEST_MESSAGE - 1]}…"
+    return (
+        message if len(message) <= MAX_MESSAGE_LENGTH else f"{message[: MAX_MESSAGE_LENGTH - 1]}…"
+    )
 
 
 def _is_address(host: str) -> bool:

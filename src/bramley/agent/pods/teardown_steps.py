@@ -1,6 +1,6 @@
-"""The steps towards a VM's end: ask the guest, stop it by force, write down how it ended, and have that acknowledged.
+"""The steps of a VM's end: shut down or stop it, record and report its exit, then remove everything.
 
-Nothing of a VM is removed before the API server has acknowledged its end.
+Nothing of a VM is removed before the API server has acknowledged its exit. Each step can be repeated at any time.
 """
 
 from __future__ import annotations
@@ -15,104 +15,55 @@ import msgspec
 from bramley.agent.guest.report import Report, finished_at
 from bramley.agent.ledger import VmRecord, VmState
 from bramley.agent.pods import fields, observation, status
-from bramley.agent.pods.context import TROUBLE, Turn
+from bramley.agent.pods.context import EXPECTED_ERRORS, PodContext
 from bramley.agent.pods.decision import Process
-from bramley.agent.pods.observation import process_of
 from bramley.agent.runs import Ended
 from bramley.api.names import agent, events, finalizers, guest
 from bramley.base import errors, log
 from bramley.runtime.keys import key_of
 from bramley.runtime.outcome import CheckAgain, Outcome, Settled
 
+logger = log.get(__name__)
 
-async def delete_vm(turn: Turn) -> Outcome | None:
-    """Delete the VM; it counts as gone only when its folder is."""
-    logger.info("Deleting VM", vm=turn.vm)
-    await turn.means.tart.delete(turn.vm)
-    if observation.has_bundle(turn.vm, turn.means):
-        raise errors.Unavailable(f"VM {turn.vm} was deleted and is still there")
-    return None
-
-
-async def remove_data(turn: Turn) -> Outcome | None:
-    """Remove what the guest was given, secrets first."""
-    try:
-        await turn.means.guests.forget(turn.vm)
-    except OSError as error:
-        raise errors.Unavailable(f"user data of {turn.vm} cannot be removed: {error}") from error
-    return None
-
-
-async def forget_run(turn: Turn) -> Outcome | None:
-    """Forget the run; how it ended is written down or of no use to anybody."""
-    turn.means.runs.forget(turn.vm)
-    return None
-
-
-async def drop_record(turn: Turn) -> Outcome | None:
-    """Forget the VM, and wake those who wait for its slot."""
-    means = turn.means
-    means.ledger.drop(turn.vm)
-    for pod in means.pods.all():
-        if pod.uid != turn.uid:
-            means.bell.enqueue(key_of(pod))
-    if turn.subject.pod is not None:
-        turn.see(turn.subject.pod)
-    return None
-
-
-async def release(turn: Turn) -> Outcome | None:
-    """Take our finalizer off: the VM is gone."""
-    pod = turn.pod
-    try:
-        await turn.means.kube.remove_finalizer(pod, finalizers.VM_CLEANUP)
-    except errors.NotFound:
-        return Settled()
-    left = [each for each in pod.metadata.finalizers if each != finalizers.VM_CLEANUP]
-    metadata = msgspec.structs.replace(pod.metadata, finalizers=left)
-    turn.see(msgspec.structs.replace(pod, metadata=metadata))
-    return None
-
-
-async def complete(turn: Turn) -> Outcome:
-    """End the Pod's grace: a Pod that is bound to a Node stays until the Node's agent says so."""
-    pod = turn.pod
-    # With no grace left the server ends it itself, as soon as nobody else's finalizer keeps it.
-    if pod.metadata.deletion_grace_period_seconds != 0:
-        with contextlib.suppress(errors.NotFound, errors.Conflict):
-            await turn.means.kube.delete(pod, grace=timedelta())
-    turn.means.memory.forget(turn.uid)
-    return Settled()
-
-
-# Reasons of ours that stand above what the guest or tart said.
-_OURS = frozenset({agent.HOST_REBOOTED, agent.DEADLINE_EXCEEDED})
+# The guest's grace period is over by then; this is the time for tart to power it off.
+STOP_GRACE = timedelta(seconds=10)
+# `tart stop` may hang in the framework for ever; then tart itself is killed.
+STOP_LIMIT = timedelta(seconds=20)
+SHUTDOWN_LIMIT = timedelta(seconds=10)
+KILL_LIMIT = timedelta(seconds=5)
+_POLL_SECONDS = 0.05
+UNKILLABLE_POLL = timedelta(seconds=5)
+# Reasons of the agent; they take precedence over what the guest or tart reported.
+_AGENT_REASONS = frozenset({agent.HOST_REBOOTED, agent.DEADLINE_EXCEEDED})
 _SIGNALLED = 128
 
 
 @dataclass(frozen=True, slots=True)
-class End:
-    """What is known of an end: how the run ended, what the guest reported, when that was, and what happened around it."""
+class VmExit:
+    """The facts of an exit: how the run ended, what the guest reported, when, and why the agent ended it, if it did."""
 
     ended: Ended | None
     reported: Report
     at: datetime
-    was_late: bool = False
+    was_past_deadline: bool = False
     was_rebooted: bool = False
 
 
-def with_exit(record: VmRecord, end: End) -> VmRecord:
-    """Return the record with how its VM ended; one that has reported nothing and that nobody watched has failed."""
-    exit = status.exit_of(end.reported.code, end.ended)
+def with_exit(record: VmRecord, vm_exit: VmExit) -> VmRecord:
+    """Return the record with the exit; a VM without a report and without a known exit code has failed.
+
+    The record must hold all facts, because the agent that reports the exit may not be the one that observed it.
+    """
+    exit = status.exit_of(vm_exit.reported.code, vm_exit.ended)
     reason = exit.reason
-    if end.was_late:
+    if vm_exit.was_past_deadline:
         reason = agent.DEADLINE_EXCEEDED
-    elif end.was_rebooted and end.reported.code is None:
+    elif vm_exit.was_rebooted and vm_exit.reported.code is None:
         reason = agent.HOST_REBOOTED
     return msgspec.structs.replace(
         record,
         state=VmState.ENDED,
-        ended_at=end.at,
+        ended_at=vm_exit.at,
         exit_code=exit.code,
         exit_reason=reason,
         exit_message=_message(record, reason, exit.code),
@@ -120,127 +71,177 @@ def with_exit(record: VmRecord, end: End) -> VmRecord:
 
 
 def recorded_exit(record: VmRecord) -> status.Exit:
-    """Return how a VM ended, as its record tells."""
+    """Return the exit that a record holds."""
     code = 1 if record.exit_code is None else record.exit_code
-    is_good = code == 0 and record.exit_reason not in _OURS
-    killed = record.exit_reason == agent.RUN_FAILED and code > _SIGNALLED
+    is_success = code == 0 and record.exit_reason not in _AGENT_REASONS
+    is_signalled = record.exit_reason == agent.RUN_FAILED and code > _SIGNALLED
     return status.Exit(
-        status.SUCCEEDED if is_good else status.FAILED,
+        status.SUCCEEDED if is_success else status.FAILED,
         code,
         record.exit_reason or agent.RUN_LOST,
-        signal=code - _SIGNALLED if killed else 0,
+        signal=code - _SIGNALLED if is_signalled else 0,
     )
 
 
 def pod_reason(record: VmRecord) -> str:
-    """Return the reason that stands in the Pod's own status."""
-    return record.exit_reason if record.exit_reason in _OURS else agent.RUN_EXITED
+    """Return the reason for the Pod's own status."""
+    return record.exit_reason if record.exit_reason in _AGENT_REASONS else agent.RUN_EXITED
 
 
-def _message(record: VmRecord, reason: str, code: int) -> str:
-    told = {
-        agent.HOST_REBOOTED: "the host was rebooted while the VM ran, and its disk never boots again",
-        agent.DEADLINE_EXCEEDED: "the Pod was active longer than its activeDeadlineSeconds",
-        agent.RUN_LOST: "the VM ended unseen and its guest reported nothing",
-    }.get(reason, f"tart run ended with exit code {code}")
-    return f"{told}; the host keeps the log of VM {record.vm} as {record.vm}.log"
-
-
-logger = log.get(__name__)
-
-# The guest has had its grace before; this is only for tart to power it off.
-STOP_GRACE = timedelta(seconds=10)
-# A stop may hang in the framework for ever; then tart itself is killed.
-STOP_LIMIT = timedelta(seconds=20)
-ASK_LIMIT = timedelta(seconds=10)
-DYING = timedelta(seconds=5)
-_LOOK = 0.05
-STUCK_POLL = timedelta(seconds=5)
-
-
-async def ask(turn: Turn) -> Outcome | None:
-    """Ask the guest to shut down; what it answers does not matter, for its time runs from now on."""
-    means, grace = turn.means, fields.grace(turn.pod)
-    turn.notes.asked_at = means.clock.monotonic()
-    means.exits.follow(turn.vm, turn.key)
-    turn.tell(
-        events.STOPPING_VM, f"Stopping VM {turn.vm}, whose guest has {grace.total_seconds():g} s"
+async def shut_down_guest(context: PodContext) -> Outcome | None:
+    """Run shutdown in the guest. Its result does not matter: the grace period runs from now on."""
+    deps, grace = context.deps, fields.grace(context.pod)
+    context.state.shutdown_requested_at = deps.clock.monotonic()
+    deps.exit_watcher.watch(context.vm, context.key)
+    context.record_event(
+        events.STOPPING_VM,
+        f"Stopping VM {context.vm} with a grace period of {grace.total_seconds():g} s",
     )
     try:
-        said = await means.tart.exec(turn.vm, guest.SHUTDOWN, min(ASK_LIMIT, grace))
-    except TROUBLE as error:
-        logger.info("Guest not asked", vm=turn.vm, error=str(error))
+        limit = min(SHUTDOWN_LIMIT, grace)
+        result = await deps.tart.exec(context.vm, guest.SHUTDOWN, limit)
+    except EXPECTED_ERRORS as error:
+        logger.info("Guest shutdown not started", vm=context.vm, error=str(error))
     else:
-        logger.info("Guest asked to shut down", vm=turn.vm, code=said.code)
+        logger.info("Guest shutdown started", vm=context.vm, code=result.code)
     return None
 
 
-async def stop(turn: Turn) -> Outcome | None:
-    """Power the VM off, and kill it if that does not help."""
-    means, vm = turn.means, turn.vm
+async def stop_vm(context: PodContext) -> Outcome | None:
+    """Power the VM off, and kill tart if that does not help."""
+    deps, vm = context.deps, context.vm
     logger.info("Stopping VM", vm=vm)
     try:
         async with asyncio.timeout(STOP_LIMIT.total_seconds()):
-            await means.tart.stop(vm, STOP_GRACE)
-    except (*TROUBLE, TimeoutError) as error:
+            await deps.tart.stop(vm, STOP_GRACE)
+    except (*EXPECTED_ERRORS, TimeoutError) as error:
         logger.warning("VM does not stop", vm=vm, error=str(error))
-    if await _is_dead(turn, timedelta(seconds=1)):
+    if await _has_ended(context, timedelta(seconds=1)):
         return None
-    means.runs.kill(vm)
-    if await _is_dead(turn, DYING):
+    deps.runs.kill(vm)
+    if await _has_ended(context, KILL_LIMIT):
         return None
     logger.error("VM cannot be killed", vm=vm)
-    return CheckAgain(STUCK_POLL, "the VM cannot be killed")
+    return CheckAgain(UNKILLABLE_POLL, "the VM cannot be killed")
 
 
-async def end(turn: Turn) -> Outcome | None:
-    """Write down how the VM ended, before anything that tells of it goes."""
-    means, record = turn.means, turn.record
-    guests = means.guests
-    over, reported = means.runs.ended(turn.vm), guests.report(turn.vm)
-    at = finished_at(over, reported, started=record.started_at, now=means.clock.now())
-    known = End(
-        ended=over,
+async def record_exit(context: PodContext) -> Outcome | None:
+    """Write the exit to the ledger, before any evidence of it is removed."""
+    deps, record = context.deps, context.record
+    ended, reported = deps.runs.ended(context.vm), deps.guests.report(context.vm)
+    at = finished_at(ended, reported, started=record.started_at, now=deps.clock.now())
+    vm_exit = VmExit(
+        ended=ended,
         reported=reported,
         at=at,
-        was_late=observation.was_past_deadline(turn.pod, at, means),
-        was_rebooted=record.boot_id != means.host.boot_id(),
+        was_past_deadline=observation.was_past_deadline(context.pod, at, deps),
+        was_rebooted=record.boot_id != deps.host.boot_id(),
     )
-    ended = with_exit(record, known)
-    means.ledger.put(ended)
-    guests.tell_log(turn.vm)
-    turn.tell(events.RUN_EXITED, ended.exit_message)
+    record = with_exit(record, vm_exit)
+    deps.ledger.put(record)
+    deps.guests.log_output(context.vm)
+    context.record_event(events.RUN_EXITED, record.exit_message)
     return None
 
 
-async def report(turn: Turn) -> Outcome | None:
-    """Tell the API server how the VM ended; only its acknowledgement lets the rest go."""
-    record, pod = turn.record, turn.pod
-    said = status.terminated(
+async def report_exit(context: PodContext) -> Outcome | None:
+    """Publish the exit. The record becomes REPORTED, and removable, only after the server has acknowledged it."""
+    record, pod = context.record, context.pod
+    terminated = status.terminated(
         pod,
-        turn.facts(),
+        context.status_facts(),
         exit=recorded_exit(record),
         started_at=record.started_at,
-        finished_at=record.ended_at or turn.means.clock.now(),
+        finished_at=record.ended_at or context.deps.clock.now(),
         reason=pod_reason(record),
         message=record.exit_message,
     )
     try:
-        await turn.say(said)
+        await context.publish_status(terminated)
     except errors.Refused as error:
-        # A Pod that is to go must go, also if the server does not want to hear how it ended.
+        # A refused status must not block the deletion of the Pod.
         if not pod.deleting:
             raise
-        logger.warning("End not taken by the server", vm=turn.vm, error=str(error))
-    turn.means.ledger.put(msgspec.structs.replace(record, state=VmState.REPORTED))
+        logger.warning("Server refused the exit status", vm=context.vm, error=str(error))
+    # Must stay after the publish: a REPORTED record may be removed at any time, and the exit would be lost.
+    context.deps.ledger.put(msgspec.structs.replace(record, state=VmState.REPORTED))
     return None
 
 
-async def _is_dead(turn: Turn, within: timedelta) -> bool:
-    means = turn.means
-    ends = means.clock.monotonic() + within.total_seconds()
-    while process_of(turn.vm, None, means) is Process.ALIVE:
-        if means.clock.monotonic() >= ends:
+async def delete_vm(context: PodContext) -> Outcome | None:
+    """Delete the VM; it counts as deleted only when its folder is gone."""
+    logger.info("Deleting VM", vm=context.vm)
+    await context.deps.tart.delete(context.vm)
+    if observation.has_bundle(context.vm, context.deps):
+        raise errors.Unavailable(f"VM {context.vm} still exists after tart deleted it")
+    return None
+
+
+async def remove_data(context: PodContext) -> Outcome | None:
+    """Remove the guest's shared folders, secrets first."""
+    try:
+        await context.deps.guests.remove(context.vm)
+    except OSError as error:
+        raise errors.Unavailable(f"user data of {context.vm} cannot be removed: {error}") from error
+    return None
+
+
+async def remove_run(context: PodContext) -> Outcome | None:
+    """Remove the run; its exit is in the ledger by now, or is not needed."""
+    context.deps.runs.forget(context.vm)
+    return None
+
+
+async def remove_record(context: PodContext) -> Outcome | None:
+    """Remove the record and enqueue the Pods that may wait for its slot."""
+    deps = context.deps
+    deps.ledger.drop(context.vm)
+    for pod in deps.pods.all():
+        if pod.uid != context.uid:
+            deps.trigger.enqueue(key_of(pod))
+    if context.ref.pod is not None:
+        context.replace_pod(context.ref.pod)
+    return None
+
+
+async def remove_finalizer(context: PodContext) -> Outcome | None:
+    """Remove our finalizer: nothing of the VM is left."""
+    pod = context.pod
+    try:
+        await context.deps.kube.remove_finalizer(pod, finalizers.VM_CLEANUP)
+    except errors.NotFound:
+        return Settled()
+    left = [each for each in pod.metadata.finalizers if each != finalizers.VM_CLEANUP]
+    metadata = msgspec.structs.replace(pod.metadata, finalizers=left)
+    context.replace_pod(msgspec.structs.replace(pod, metadata=metadata))
+    return None
+
+
+async def finish_deletion(context: PodContext) -> Outcome:
+    """Delete the Pod with a grace period of zero: the server keeps a Pod that is bound to a Node until its kubelet does that."""
+    pod = context.pod
+    # With no grace period left the server removes it by itself, once it has no finalizers.
+    if pod.metadata.deletion_grace_period_seconds != 0:
+        with contextlib.suppress(errors.NotFound, errors.Conflict):
+            await context.deps.kube.delete(pod, grace=timedelta())
+    context.deps.states.forget(context.uid)
+    return Settled()
+
+
+def _message(record: VmRecord, reason: str, code: int) -> str:
+    message = {
+        agent.HOST_REBOOTED: "the host was rebooted while the VM ran, and its disk never boots again",
+        agent.DEADLINE_EXCEEDED: "the Pod was active longer than its activeDeadlineSeconds",
+        agent.RUN_LOST: "the VM ended unobserved and its guest reported nothing",
+    }.get(reason, f"tart run ended with exit code {code}")
+    return f"{message}; the log is kept on the host as {record.vm}.log"
+
+
+async def _has_ended(context: PodContext, within: timedelta) -> bool:
+    deps = context.deps
+    deadline = deps.clock.monotonic() + within.total_seconds()
+    while observation.process_of(context.vm, None, deps) is Process.ALIVE:
+        if deps.clock.monotonic() >= deadline:
             return False
-        await asyncio.sleep(_LOOK)
+        await asyncio.sleep(_POLL_SECONDS)
     return True

@@ -1,4 +1,4 @@
-"""The steps that only look and say: for what a Pod waits, and how its running VM is. Each says when to look again."""
+"""The steps that only observe and publish: what a Pod waits for, and the state of its running VM."""
 
 from __future__ import annotations
 
@@ -6,163 +6,164 @@ from datetime import timedelta
 
 from bramley.agent.images import image_requests
 from bramley.agent.pods import fields, observation, status
-from bramley.agent.pods.context import Turn
+from bramley.agent.pods.context import EXPECTED_ERRORS, PodContext
 from bramley.api.names import agent, events
-from bramley.base import errors, log
+from bramley.base import log
 from bramley.runtime.outcome import CheckAgain, Outcome, Settled
 
 logger = log.get(__name__)
 
-# A guest gets its address within seconds; each look costs a process.
+# A guest gets its address within seconds; each check starts a process.
 BOOT_POLL = timedelta(seconds=1)
-# Nothing is missed in between, for an end rings; and a look costs nothing.
-REST_POLL = timedelta(seconds=30)
-# The end of a VM that no supervisor of ours watches is seen only by looking.
-UNWATCHED_POLL = timedelta(seconds=2)
+# An exit enqueues the Pod by itself, so this poll is only a safety net.
+MONITOR_POLL = timedelta(seconds=30)
+# The exit of a VM without one of our supervisors is found only by polling.
+UNSUPERVISED_POLL = timedelta(seconds=2)
 SLOT_POLL = timedelta(seconds=5)
 IMAGE_POLL = timedelta(minutes=1)
-REMAINS_POLL = timedelta(seconds=30)
+LATE_CLONE_POLL = timedelta(seconds=30)
+_MIN_POLL = timedelta(milliseconds=100)
 _PERCENT_STEP = 10
 
 
-async def rest(turn: Turn) -> Outcome:
-    """Leave a Pod alone that has ended."""
-    turn.means.memory.forget(turn.uid)
+async def idle(context: PodContext) -> Outcome:
+    """Settle a Pod that has ended."""
+    context.deps.states.forget(context.uid)
     return Settled()
 
 
-async def await_predecessor(turn: Turn) -> Outcome:
-    """Wait until what a Pod of the same name left behind is gone."""
-    why = "a Pod of the same name has left a VM that is being removed"
-    await turn.say(status.waiting(turn.pod, turn.facts(), reason=events.CREATING_VM, message=why))
+async def await_predecessor(context: PodContext) -> Outcome:
+    """Wait until the resources of an earlier Pod of the same name are removed."""
+    why = "the VM of an earlier Pod of the same name is being removed"
+    await context.publish_waiting(events.CREATING_VM, why)
     return CheckAgain(BOOT_POLL, why)
 
 
-async def await_slot(turn: Turn) -> Outcome:
+async def await_slot(context: PodContext) -> Outcome:
     """Wait until another VM has ended."""
-    means = turn.means
-    made = means.slots.claimed(observation.claimants(means))
-    taken = ", ".join(sorted((means.slots.occupied() | made) - {turn.vm}))
-    why = f"all VMs that this host may run are taken: {taken or 'by processes that are not ours'}"
-    if turn.notes.first_time(agent.AWAITING_SLOT):
-        turn.warn(agent.AWAITING_SLOT, why)
-    await turn.say(status.waiting(turn.pod, turn.facts(), reason=agent.AWAITING_SLOT, message=why))
+    deps = context.deps
+    claimed = deps.slots.claimed(observation.claiming_uids(deps))
+    taken = ", ".join(sorted((deps.slots.occupied() | claimed) - {context.vm}))
+    why = f"all VM slots of this host are taken: {taken or 'by processes of other programs'}"
+    if context.state.is_first(agent.AWAITING_SLOT):
+        context.record_warning(agent.AWAITING_SLOT, why)
+    await context.publish_waiting(agent.AWAITING_SLOT, why)
     return CheckAgain(SLOT_POLL, why)
 
 
-async def await_image(turn: Turn) -> Outcome:
-    """Wait for the image, telling how far it has come; or say why it does not come."""
-    answer, image = turn.answer, fields.container(turn.pod).image
+async def await_image(context: PodContext) -> Outcome:
+    """Wait for the image and publish the progress, or why it failed."""
+    answer, image = context.image, fields.container(context.pod).image
     if isinstance(answer, image_requests.Failed):
-        return await turn.failed(answer.error, answer.retry_after)
-    turn.notes.is_failing = False
+        return await context.report_failure(answer.error, answer.retry_after)
+    context.state.is_failing = False
     percent = answer.percent if isinstance(answer, image_requests.Pulling) else None
     why = f"Pulling image {image}{'' if percent is None else f', {_rounded(percent)} %'}"
-    if turn.notes.first_time(why):
-        turn.tell(events.PULLING_IMAGE, why)
-    await turn.say(status.waiting(turn.pod, turn.facts(), reason=events.PULLING_IMAGE, message=why))
+    if context.state.is_first(why):
+        context.record_event(events.PULLING_IMAGE, why)
+    await context.publish_waiting(events.PULLING_IMAGE, why)
     return CheckAgain(IMAGE_POLL, why)
 
 
-async def await_retry(turn: Turn) -> Outcome:
-    """Wait until the last failure is long enough ago."""
-    return CheckAgain(turn.means.memory.hold_off(turn.uid), "the last try has just failed")
+async def await_retry(context: PodContext) -> Outcome:
+    """Wait for the end of the backoff."""
+    return CheckAgain(context.deps.states.backoff_left(context.uid), "backing off after a failure")
 
 
-async def await_remains(turn: Turn) -> Outcome:
-    """Wait until nothing of a killed agent can come any more."""
-    return CheckAgain(REMAINS_POLL, f"a clone of {turn.vm} may still be under way")
+async def await_late_clone(context: PodContext) -> Outcome:
+    """Wait until no clone that a killed agent started can appear any more."""
+    return CheckAgain(LATE_CLONE_POLL, f"a clone of {context.vm} may still appear")
 
 
-async def await_end(turn: Turn) -> Outcome:
-    """Wait for a guest that was asked to shut down; its end rings."""
-    turn.means.exits.follow(turn.vm, turn.key)
-    asked_at = turn.notes.asked_at or 0.0
-    left = asked_at + fields.grace(turn.pod).total_seconds() - turn.means.clock.monotonic()
-    poll = max(timedelta(seconds=left), timedelta(milliseconds=100))
-    return CheckAgain(min(poll, _poll(turn)), "the guest shuts down")
+async def await_shutdown(context: PodContext) -> Outcome:
+    """Wait for a guest that shuts down; its exit enqueues the Pod."""
+    context.deps.exit_watcher.watch(context.vm, context.key)
+    requested_at = context.state.shutdown_requested_at or 0.0
+    grace = fields.grace(context.pod).total_seconds()
+    left = timedelta(seconds=requested_at + grace - context.deps.clock.monotonic())
+    return CheckAgain(min(max(left, _MIN_POLL), _poll(context)), "the guest shuts down")
 
 
-async def follow(turn: Turn) -> Outcome:
-    """Tell that the VM runs, and by which address it is reached."""
-    means = turn.means
-    means.exits.follow(turn.vm, turn.key)
-    means.guests.keep(turn.pod, turn.vm)
-    is_new = not turn.notes.address
+async def monitor(context: PodContext) -> Outcome:
+    """Publish that the VM runs, and its address."""
+    deps, state = context.deps, context.state
+    deps.exit_watcher.watch(context.vm, context.key)
+    deps.guests.renew_token(context.pod, context.vm)
+    is_new = not state.address
     if is_new:
-        # Told before it is asked for, because that takes a second.
-        await _say_running(turn)
-    if turn.subject.pod is None:
+        # Published before the address is looked up, because that takes a second.
+        await _publish_running(context)
+    if context.ref.pod is None:
         return Settled()
-    address = turn.notes.address = turn.notes.address or await _address(turn)
+    address = state.address = state.address or await _address(context)
     if address:
-        await _say_running(turn, ip=await _shown(turn, address))
-    if address and is_new and turn.subject.pod is not None:
-        await _tell_booted(turn)
-    poll = _poll(turn) if address else BOOT_POLL
-    return CheckAgain(_not_beyond_deadline(turn, poll), "the VM runs")
+        await _publish_running(context, ip=await _pod_address(context, address))
+    if address and is_new and context.ref.pod is not None:
+        await _record_boot(context)
+    poll = _poll(context) if address else BOOT_POLL
+    left = observation.deadline_left(context.ref.pod, deps)
+    return CheckAgain(poll if left is None else min(poll, max(left, _MIN_POLL)), "the VM runs")
 
 
-async def _say_running(turn: Turn, *, ip: str | None = None) -> None:
-    """Say that the VM runs, and tell people when its guest falls silent or answers again."""
-    was_silent = status.says_silent(turn.pod)
-    answers = turn.means.hearing.answers(turn.vm)
-    # What an earlier agent has found out stands until this one knows.
-    is_silent = was_silent if answers is None else not answers
-    said = status.running(
-        turn.pod, turn.facts(), started_at=turn.record.started_at, ip=ip, is_silent=is_silent
+async def _publish_running(context: PodContext, *, ip: str | None = None) -> None:
+    """Publish that the VM runs, and record an event when its guest stops responding or responds again."""
+    was_unresponsive = status.is_unresponsive(context.pod)
+    is_responsive = context.deps.liveness.is_responsive(context.vm)
+    # The published result of an earlier agent is kept until this agent has its own.
+    is_unresponsive = was_unresponsive if is_responsive is None else not is_responsive
+    running = status.running(
+        context.pod,
+        context.status_facts(),
+        started_at=context.record.started_at,
+        ip=ip,
+        is_unresponsive=is_unresponsive,
     )
-    await turn.say(said)
-    if turn.subject.pod is None or status.says_silent(turn.pod) == was_silent:
+    await context.publish_status(running)
+    if context.ref.pod is None or status.is_unresponsive(context.pod) == was_unresponsive:
         return
-    if is_silent:
-        turn.warn(events.GUEST_SILENT, status.silence(turn.vm))
+    if is_unresponsive:
+        context.record_warning(events.GUEST_SILENT, status.unresponsive_message(context.vm))
     else:
-        turn.tell(events.GUEST_ANSWERS, f"The guest of VM {turn.vm} answers again")
+        context.record_event(events.GUEST_ANSWERS, f"The guest of VM {context.vm} responds again")
 
 
-async def _address(turn: Turn) -> str:
-    pod = turn.pod
+async def _address(context: PodContext) -> str:
+    pod = context.pod
     known = pod.status.pod_ip
-    # The Node's own is told where it passes metrics on; it is no address of the guest.
-    if pod.status.phase == status.RUNNING and known not in {"", turn.means.host_address}:
+    # The Node's own address is published where it proxies the guest's metrics; it is not the guest's.
+    if pod.status.phase == status.RUNNING and known not in {"", context.deps.host_address}:
         return known
     try:
-        return await turn.means.tart.ip(turn.vm, timedelta()) or ""
-    except (errors.BramleyError, OSError) as error:
-        logger.info("No address yet", vm=turn.vm, error=str(error))
+        return await context.deps.tart.ip(context.vm, timedelta()) or ""
+    except EXPECTED_ERRORS as error:
+        logger.info("VM has no address yet", vm=context.vm, error=str(error))
         return ""
 
 
-async def _shown(turn: Turn, address: str) -> str:
-    """Return the address that others are told: the Node's, if it passes the guest's metrics on."""
-    scraping = turn.means.scraping
-    return address if scraping is None else await scraping.shown(turn.pod, turn.vm, address)
+async def _pod_address(context: PodContext, address: str) -> str:
+    """Return the Pod IP to publish: the Node's address if it proxies the guest's metrics."""
+    proxy = context.deps.metrics_proxy
+    return address if proxy is None else await proxy.pod_address(context.pod, context.vm, address)
 
 
-async def _tell_booted(turn: Turn) -> None:
-    """Count the boot, unless an earlier agent began it, and tell the guest its address if it wants that."""
-    means, began = turn.means, turn.notes.started_at
-    if began is not None:
-        seconds = means.clock.monotonic() - began
-        means.metrics.vm_boot.of(fields.pool(turn.pod)).observe(seconds)
-    means.memory.succeeded(turn.uid)
-    means.slots.was_granted()
+async def _record_boot(context: PodContext) -> None:
+    """Measure the boot, unless an earlier agent started it, and give the guest its address if a variable refers to it."""
+    deps, started_at = context.deps, context.state.started_at
+    if started_at is not None:
+        seconds = deps.clock.monotonic() - started_at
+        deps.metrics.vm_boot.of(fields.pool(context.pod)).observe(seconds)
+    deps.states.reset_failures(context.uid)
+    deps.slots.clear_refusal()
     try:
-        await means.guests.tell_address(turn.pod, turn.vm)
-    except (errors.BramleyError, OSError) as error:
-        logger.warning("The guest does not learn its address", vm=turn.vm, error=str(error))
+        await deps.guests.write_address(context.pod, context.vm)
+    except EXPECTED_ERRORS as error:
+        logger.warning("Guest address not written", vm=context.vm, error=str(error))
 
 
-def _poll(turn: Turn) -> timedelta:
-    return REST_POLL if turn.means.runs.is_begun(turn.vm) else UNWATCHED_POLL
-
-
-def _not_beyond_deadline(turn: Turn, poll: timedelta) -> timedelta:
-    left = observation.deadline_left(turn.subject.pod, turn.means)
-    return poll if left is None else min(poll, max(left, timedelta(milliseconds=100)))
+def _poll(context: PodContext) -> timedelta:
+    return MONITOR_POLL if context.deps.runs.is_begun(context.vm) else UNSUPERVISED_POLL
 
 
 def _rounded(percent: int) -> int:
-    """Return the tens, so that a pull is told ten times and not a hundred."""
+    """Return the percentage in steps of ten, so that a pull records ten events and not a hundred."""
     return percent - percent % _PERCENT_STEP

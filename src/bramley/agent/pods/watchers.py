@@ -1,4 +1,4 @@
-"""Waits for the ends of VMs and rings for their Pods, so that an exit is told at once and not at the next look."""
+"""Watchers that react at once: to the exit of a VM, and to the deletion of a Pod whose work is in progress."""
 
 from __future__ import annotations
 
@@ -15,74 +15,23 @@ from bramley.runtime.keys import Key
 from bramley.runtime.queue import Trigger
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Waiting:
-    uid: str
-    cut: asyncio.Timeout
+class VmExitWatcher:
+    """Enqueues a Pod when the run of its VM has ended, whichever agent started the run."""
 
-
-class Departures:
-    """Knows the work that is under way for each Pod; hears of changes as a handler of the Pods' informer."""
-
-    def __init__(self, pods: Cache[Pod]) -> None:
-        self._pods = pods
-        self._waiting: dict[Key, list[_Waiting]] = {}
-
-    def on_change(self, key: Key, _old: Pod | None, new: Pod | None) -> None:
-        """Cut off what is under way for a Pod that is to go, or has gone."""
-        for waiting in self._waiting.get(key, ()):
-            if _is_leaving(new, waiting.uid) and not waiting.cut.expired():
-                waiting.cut.reschedule(asyncio.get_running_loop().time())
-
-    def is_leaving(self, key: Key, uid: str) -> bool:
-        """Tell whether a Pod is to go or has gone."""
-        return _is_leaving(self._pods.find(key), uid)
-
-    async def unless_leaving(self, key: Key, uid: str, work: Awaitable[None]) -> bool:
-        """Do the work and return True, or False if it was cut off because its Pod is to go."""
-        cut = asyncio.timeout(None)
-        waiting = _Waiting(uid, cut)
-        try:
-            async with cut:
-                self._waiting.setdefault(key, []).append(waiting)
-                await work
-        except TimeoutError:
-            if cut.expired():
-                return False
-            raise
-        finally:
-            self._forget(key, waiting)
-        return True
-
-    def _forget(self, key: Key, waiting: _Waiting) -> None:
-        left = [each for each in self._waiting.get(key, ()) if each is not waiting]
-        if left:
-            self._waiting[key] = left
-        else:
-            self._waiting.pop(key, None)
-
-
-def _is_leaving(pod: Pod | None, uid: str) -> bool:
-    return pod is None or pod.uid != uid or pod.deleting
-
-
-class Exits:
-    """Follows the runs of VMs, whoever began them."""
-
-    def __init__(self, runs: Runs, bell: Trigger) -> None:
+    def __init__(self, runs: Runs, trigger: Trigger) -> None:
         self._runs = runs
-        self._bell = bell
-        self._followed: set[str] = set()
+        self._trigger = trigger
+        self._watched: set[str] = set()
         self._new: asyncio.Queue[tuple[str, Key]] = asyncio.Queue()
 
-    def follow(self, vm: str, key: Key) -> None:
-        """Ring for this Pod when the VM's run has ended; one that is followed already is followed once."""
-        if vm not in self._followed and self._runs.is_begun(vm):
-            self._followed.add(vm)
+    def watch(self, vm: str, key: Key) -> None:
+        """Enqueue this Pod when the VM's run has ended; a VM is watched only once at a time."""
+        if vm not in self._watched and self._runs.is_begun(vm):
+            self._watched.add(vm)
             self._new.put_nowait((vm, key))
 
     async def run(self) -> NoReturn:
-        """Follow VMs until cancelled; the VMs go on."""
+        """Watch VMs until cancelled; the VMs keep running."""
         async with asyncio.TaskGroup() as group:
             while True:
                 vm, key = await self._new.get()
@@ -92,8 +41,60 @@ class Exits:
         try:
             await self._runs.wait(vm)
         except (errors.BramleyError, OSError):
-            # Forgotten meanwhile, or the host cannot tell: the next look finds out.
+            # The run was removed meanwhile, or its state is not readable: the next observation finds out.
             pass
         finally:
-            self._followed.discard(vm)
-        self._bell.enqueue(key)
+            # Before the Pod is enqueued: its sync may watch a new run of this VM.
+            self._watched.discard(vm)
+        self._trigger.enqueue(key)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Work:
+    uid: str
+    cancel: asyncio.Timeout
+
+
+class PodDeletionWatcher:
+    """Cancels work that is in progress for a Pod, such as a clone, when the Pod is deleted."""
+
+    def __init__(self, pods: Cache[Pod]) -> None:
+        self._pods = pods
+        self._in_progress: dict[Key, list[_Work]] = {}
+
+    def on_change(self, key: Key, _old: Pod | None, new: Pod | None) -> None:
+        """Cancel the work for a Pod that is being deleted or is gone; registered with the Pods' informer."""
+        for work in self._in_progress.get(key, ()):
+            if _is_deleted(new, work.uid) and not work.cancel.expired():
+                work.cancel.reschedule(asyncio.get_running_loop().time())
+
+    def is_deleted(self, key: Key, uid: str) -> bool:
+        """Return whether a Pod is being deleted or is gone."""
+        return _is_deleted(self._pods.find(key), uid)
+
+    async def run_unless_deleted(self, key: Key, uid: str, awaitable: Awaitable[None]) -> bool:
+        """Await and return True, or return False if that was cancelled because the Pod is deleted."""
+        cancel = asyncio.timeout(None)
+        work = _Work(uid, cancel)
+        try:
+            async with cancel:
+                self._in_progress.setdefault(key, []).append(work)
+                await awaitable
+        except TimeoutError:
+            if cancel.expired():
+                return False
+            raise
+        finally:
+            self._remove(key, work)
+        return True
+
+    def _remove(self, key: Key, work: _Work) -> None:
+        left = [each for each in self._in_progress.get(key, ()) if each is not work]
+        if left:
+            self._in_progress[key] = left
+        else:
+            self._in_progress.pop(key, None)
+
+
+def _is_deleted(pod: Pod | None, uid: str) -> bool:
+    return pod is None or pod.uid != uid or pod.deleting

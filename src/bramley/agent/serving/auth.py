@@ -85,17 +85,17 @@ class Caller:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class RequestAttributes:
     """What a request wants of the Node."""
 
     verb: str
     part: str
 
 
-def wish(method: str, path: str) -> Wish:
+def request_attributes(method: str, path: str) -> RequestAttributes:
     """Return what a request wants, as a kubelet reads it."""
     first = path.removeprefix("/").partition("/")[0]
-    return Wish(_VERBS.get(method, method.lower()), _PARTS.get(first, _PROXY))
+    return RequestAttributes(_VERBS.get(method, method.lower()), _PARTS.get(first, _PROXY))
 
 
 def of_certificate(certificate: Mapping[str, Any] | None, now: float) -> Caller | None:
@@ -114,7 +114,7 @@ def of_certificate(certificate: Mapping[str, Any] | None, now: float) -> Caller 
 
 
 @dataclass(slots=True)
-class Callers:
+class KubeletAuth:
     """Asks the API about the callers of one Node's agent."""
 
     node: str
@@ -122,7 +122,7 @@ class Callers:
     clock: Clock
     settings: Settings = field(default_factory=Settings)
     _known: TtlCache[bytes, Caller | bool] = field(init=False)
-    _judged: TtlCache[tuple[Caller, Wish], bool] = field(init=False)
+    _judged: TtlCache[tuple[Caller, RequestAttributes], bool] = field(init=False)
     _asking: asyncio.Semaphore = field(init=False)
 
     def __post_init__(self) -> None:
@@ -143,7 +143,7 @@ class Callers:
             return None
         return await self._owner(token)
 
-    async def may(self, caller: Caller, wanted: Wish) -> bool:
+    async def may(self, caller: Caller, wanted: RequestAttributes) -> bool:
         """Tell whether a caller may do this with our Node; Unavailable when the API cannot be asked."""
         known = self._judged.find((caller, wanted))
         if known is not None:

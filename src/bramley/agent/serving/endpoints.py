@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
-from bramley.agent.crash_recovery import lasting
+from bramley.agent.crash_recovery import restart_on_crash
 from bramley.agent.guest.folders import UserData
 from bramley.agent.host import Host
 from bramley.agent.ledger import Ledger
 from bramley.agent.programs import Programs
 from bramley.agent.serving import server
 from bramley.agent.serving.pod_logs import PodLogs
-from bramley.agent.serving.stats import Sampler
+from bramley.agent.serving.stats import StatsProvider
 from bramley.agent.settings import Serving, Settings
 from bramley.api.core import Pod
 from bramley.base.clock import Clock
@@ -49,7 +49,7 @@ class Endpoints:
             except OSError:
                 return None
 
-        self._stats = Sampler(node.name, host, ledger.vms, process, pods, clock, disk=home)
+        self._stats = StatsProvider(node.name, host, ledger.vms, process, pods, clock, disk=home)
         self.server = server.Server(
             _settings(settings, serving),
             kube=kube,
@@ -61,8 +61,8 @@ class Endpoints:
 
     def jobs(self) -> Iterator[Coroutine[Any, Any, object]]:
         """Yield what runs side by side until cancelled."""
-        yield lasting("logs", self._logs.run)
-        yield lasting("stats", self._stats.run)
+        yield restart_on_crash("logs", self._logs.run)
+        yield restart_on_crash("stats", self._stats.run)
         yield self.server.run()
 
 

@@ -46,8 +46,8 @@ class LineTimes:
 
     def at(self, offset: int, now: datetime) -> datetime:
         """Return when what begins here was first seen."""
-        place = bisect_right(self._sizes, offset)
-        return self._times[place] if place < len(self._times) else now
+        index = bisect_right(self._sizes, offset)
+        return self._times[index] if index < len(self._times) else now
 
 
 Open = Callable[[], BinaryIO | None]

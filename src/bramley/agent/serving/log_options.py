@@ -17,9 +17,11 @@ class Unprocessable(errors.Refused):
     """The options of a log contradict each other, or are out of range."""
 
 
-def log_request(place: tuple[str, str, str], query: Mapping[str, str], now: datetime) -> LogRequest:
+def log_request(
+    path_parts: tuple[str, str, str], query: Mapping[str, str], now: datetime
+) -> LogRequest:
     """Return what is asked for; BadRequest for what is no value, Unprocessable for what cannot be."""
-    namespace, pod, container = place
+    namespace, pod, container = path_parts
     since_seconds = _count(query, "sinceSeconds", least=1)
     since_time = _time(query.get("sinceTime", ""))
     if since_seconds is not None and since_time is not None:

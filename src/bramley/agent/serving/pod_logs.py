@@ -158,7 +158,7 @@ class PodLogs:
 
     def _open_guest(self, vm: str) -> BinaryIO | None:
         found = self.user_data.open_guests_file(vm, guest.LOG_FILE)
-        return found or _opened(report.kept_path(self.log_dir, vm))
+        return found or _opened(report.kept_log_path(self.log_dir, vm))
 
 
 def _merged(sources: Iterable[Iterator[Line]]) -> Iterator[Line]:

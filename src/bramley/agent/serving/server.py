@@ -20,7 +20,7 @@ from aiohttp import web
 
 from bramley.agent.programs import Programs
 from bramley.agent.serving import auth, log_options, responses
-from bramley.agent.serving.auth import Callers
+from bramley.agent.serving.auth import KubeletAuth
 from bramley.agent.serving.certificate import Pair, SelfSigned
 from bramley.agent.serving.sources import LogSource, StatsSource
 from bramley.base import errors, log
@@ -40,7 +40,7 @@ class Bounds:
     idle: timedelta = timedelta(seconds=15)
 
 
-class Guard:
+class ConnectionLimiter:
     """Closes connections that send too slowly, or are too many."""
 
     def __init__(self, bounds: Bounds) -> None:
@@ -131,10 +131,10 @@ class Server:
         self._settings = settings
         self._clock = clock
         self._logs, self._stats = logs, stats
-        self._callers = Callers(settings.node, kube, clock, settings.auth)
+        self._callers = KubeletAuth(settings.node, kube, clock, settings.auth)
         names = settings.names or (settings.node,)
         self._made = SelfSigned(settings.folder, names, programs, clock)
-        self._guard = Guard(settings.connections)
+        self._guard = ConnectionLimiter(settings.connections)
         self._streams = 0
         self._context: ssl.SSLContext | None = None
 
@@ -274,7 +274,7 @@ class Server:
             caller = await self._callers.identify(authorization[0], peer)
         if caller is None:
             return responses.failed(401, "Unauthorized")
-        wanted = auth.wish(request.method, request.path)
+        wanted = auth.request_attributes(request.method, request.path)
         try:
             allowed = await self._callers.may(caller, wanted)
         except errors.BramleyError as error:
@@ -288,8 +288,8 @@ class Server:
         return web.Response(text="ok")
 
     async def _container_logs(self, request: web.Request) -> web.StreamResponse:
-        place = request.match_info
-        asked = (place["namespace"], place["pod"], place["container"])
+        match = request.match_info
+        asked = (match["namespace"], match["pod"], match["container"])
         wanted = log_options.log_request(asked, request.query, self._clock.now())
         with self._stream():
             batches = self._logs.batches(wanted)
@@ -314,7 +314,7 @@ class Server:
         return responses.resource_metrics(self._stats.usage())
 
 
-def _told(user: str, wanted: auth.Wish) -> str:
+def _told(user: str, wanted: auth.RequestAttributes) -> str:
     return f"user={user}, verb={wanted.verb}, resource=nodes, subresource(s)=[{wanted.part}]"
 
 

@@ -34,7 +34,7 @@ class _Sample:
 
 
 @dataclass(slots=True)
-class Sampler:
+class StatsProvider:
     """Measures; `run` has to run beside it.
 
     `process` finds the process that runs a VM, `pods` a Pod of this Node, `disk` is where the VMs' disks are, `own` tells what

@@ -24,8 +24,8 @@ def test_lease_is_seen_while_it_is_held_and_removed_afterwards(tmp_path: Path) -
 
 
 def test_lease_without_names_is_for_all() -> None:
-    assert Lease().is_for_all
-    assert not Lease(vms=("bake",)).is_for_all
+    assert Lease().covers_everything
+    assert not Lease(vms=("bake",)).covers_everything
 
 
 def test_lease_that_cannot_be_read_protects_everything(tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_lease_that_cannot_be_read_protects_everything(tmp_path: Path) -> None:
 
 
 def test_no_lease_is_taken_while_something_is_deleted(tmp_path: Path) -> None:
-    with leases.guarding(tmp_path) as is_quiet, leases.guarding(tmp_path) as is_quiet_too:
+    with leases.guard(tmp_path) as is_quiet, leases.guard(tmp_path) as is_quiet_too:
         assert is_quiet
         assert not is_quiet_too
 

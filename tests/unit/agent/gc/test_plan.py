@@ -112,13 +112,13 @@ def test_vm_that_is_not_in_the_ledger_is_never_deleted() -> None:
         frozenset({"tuist-runner", "ns-pod", "tuist-golden-0123456789abcdef"}), frozenset()
     )
 
-    assert steps(facts(listed=listed, is_low=True, is_asked=True)) == ()
+    assert steps(facts(listed=listed, is_low=True, needs_space=True)) == ()
 
 
 def test_image_that_is_not_in_the_ledger_is_never_deleted() -> None:
     listed = Listed(frozenset(), frozenset({pinned("a"), f"{REPOSITORY}:a"}))
 
-    assert steps(facts(listed=listed, is_low=True, is_asked=True)) == ()
+    assert steps(facts(listed=listed, is_low=True, needs_space=True)) == ()
 
 
 @pytest.mark.parametrize(
@@ -133,26 +133,26 @@ def test_image_that_is_not_in_the_ledger_is_never_deleted() -> None:
     ids=["no list of Pods", "no list of VMs", "no processes", "empty list", "lease for all"],
 )
 def test_nothing_is_deleted_on_half_a_picture(unknown: dict[str, Any]) -> None:
-    seen = facts(**{**ORPHAN, "images": [STALE], "is_low": True, "is_asked": True, **unknown})
+    seen = facts(**{**ORPHAN, "images": [STALE], "is_low": True, "needs_space": True, **unknown})
     plan = decide(seen)
 
     assert plan.steps == ()
-    assert plan.held_back
+    assert plan.blocked_by
 
 
 @pytest.mark.parametrize(
-    "spared",
+    "protection",
     [
         {"pods": [PodFact("uid-mine")]},
-        {"live": frozenset({"mine"})},
+        {"running": frozenset({"mine"})},
         {"leases": [Lease(vms=("mine",))]},
         {"processes": ProcessTable(frozenset({"tart", "push", "mine"}), has_push=True)},
         {"vms": {"mine": a_vm("mine", created_at=NOW - timedelta(minutes=1))}},
     ],
     ids=["its Pod is here", "it lives", "it is leased", "a process names it", "it is young"],
 )
-def test_vm_is_spared(spared: dict[str, Any]) -> None:
-    assert steps(facts(**{**ORPHAN, **spared})) == ()
+def test_protected_vm_is_kept(protection: dict[str, Any]) -> None:
+    assert steps(facts(**{**ORPHAN, **protection})) == ()
 
 
 def test_lease_of_another_vm_spares_nothing_else() -> None:
@@ -175,7 +175,7 @@ def test_unused_image_stays_for_a_day() -> None:
     assert steps(with_images(young)) == ()
 
 
-@pytest.mark.parametrize("pressure", [{"is_low": True}, {"is_asked": True}])
+@pytest.mark.parametrize("pressure", [{"is_low": True}, {"needs_space": True}])
 def test_unused_image_goes_at_once_when_space_is_short(pressure: dict[str, bool]) -> None:
     assert steps(with_images(an_image("a"), **pressure)) == (whole("a"),)
 
@@ -201,8 +201,8 @@ def test_longest_unused_goes_first() -> None:
         {"pods": [PodFact("u", f"quay.io/copy@{digest('a')}")]},
         {"pods": [PodFact("uid-vm")], "vms": {"vm": a_vm("vm", digest=digest("a"))}},
         {"pods": [PodFact("uid-vm")], "vms": {"vm": a_vm("vm", golden="golden-a")}},
-        {"in_hand": frozenset({digest("a")})},
-        {"live": frozenset({"golden-a"})},
+        {"in_use": frozenset({digest("a")})},
+        {"running": frozenset({"golden-a"})},
         {"processes": ProcessTable(frozenset({"golden-a"}))},
         {"leases": [Lease(vms=("any",))]},
         {"processes": ProcessTable(has_push=True)},
@@ -231,7 +231,7 @@ def test_staged_image_stays() -> None:
 def test_image_that_came_after_the_list_of_pods_stays() -> None:
     new = an_image("a", last_used=NOW - timedelta(minutes=1))
 
-    assert steps(with_images(new, is_low=True, is_asked=True)) == ()
+    assert steps(with_images(new, is_low=True, needs_space=True)) == ()
 
 
 def test_base_that_was_only_just_made_stays_on_a_low_disk() -> None:
@@ -251,37 +251,37 @@ THREE = [an_image(letter) for letter in "abc"]
 
 
 def test_low_disk_costs_idle_bases_in_the_end_but_never_the_last() -> None:
-    taken = steps(with_images(*THREE, **NEEDED, is_low=True))
+    executed = steps(with_images(*THREE, **NEEDED, is_low=True))
 
-    assert taken[:3] == tuple(DeleteCached(digest(each), (pinned(each),)) for each in "abc")
-    assert taken[3:] == (whole("a"), whole("b"))
+    assert executed[:3] == tuple(DeleteCached(digest(each), (pinned(each),)) for each in "abc")
+    assert executed[3:] == (whole("a"), whole("b"))
 
 
 def test_no_space_alone_costs_no_base_that_a_pod_names() -> None:
-    assert steps(with_images(*THREE, **NEEDED, is_asked=True)) == ()
+    assert steps(with_images(*THREE, **NEEDED, needs_space=True)) == ()
 
 
 def test_base_behind_a_vm_is_never_taken() -> None:
     vms = {"vm": a_vm("vm", digest=digest("a"), golden="golden-a")}
     pods = [*NEEDED["pods"], PodFact("uid-vm")]
-    taken = steps(with_images(*THREE, pods=pods, vms=vms, is_low=True))
+    executed = steps(with_images(*THREE, pods=pods, vms=vms, is_low=True))
 
-    assert whole("a") not in taken
-    assert taken[3:] == (whole("b"), whole("c"))
+    assert whole("a") not in executed
+    assert executed[3:] == (whole("b"), whole("c"))
 
 
 def test_only_base_stays_on_a_low_disk() -> None:
-    taken = steps(with_images(THREE[0], **NEEDED, is_low=True))
+    executed = steps(with_images(THREE[0], **NEEDED, is_low=True))
 
-    assert taken == (DeleteCached(digest("a"), (pinned("a"),)),)
+    assert executed == (DeleteCached(digest("a"), (pinned("a"),)),)
 
 
 def test_staged_bases_go_before_those_that_pods_name() -> None:
     staged = an_image("c", is_staged=True, last_used=NOW - timedelta(minutes=30))
     pods = [PodFact("u", pinned(letter)) for letter in "ab"]
-    taken = steps(with_images(*THREE[:2], staged, pods=pods, is_low=True))
+    executed = steps(with_images(*THREE[:2], staged, pods=pods, is_low=True))
 
-    assert [step for step in taken if isinstance(step, DeleteImage)] == [whole("c"), whole("a")]
+    assert [step for step in executed if isinstance(step, DeleteImage)] == [whole("c"), whole("a")]
 
 
 def test_rest_is_quiet() -> None:
@@ -307,7 +307,7 @@ LETTERS = st.sampled_from("abcd")
     by_tag=st.lists(LETTERS),
     by_digest=st.lists(LETTERS),
     is_low=st.booleans(),
-    is_asked=st.booleans(),
+    needs_space=st.booleans(),
 )
 def test_image_of_a_pod_is_never_taken_but_from_a_low_disk(
     images: list[ImageRecord],
@@ -315,14 +315,14 @@ def test_image_of_a_pod_is_never_taken_but_from_a_low_disk(
     by_digest: list[str],
     *,
     is_low: bool,
-    is_asked: bool,
+    needs_space: bool,
 ) -> None:
     named = [f"{REPOSITORY}:{letter}" for letter in by_tag] + [pinned(each) for each in by_digest]
     pods = [OTHER, *(PodFact(f"u{index}", image) for index, image in enumerate(named))]
-    seen = with_images(*images, pods=pods, is_low=is_low, is_asked=is_asked)
-    taken = [step for step in steps(seen) if isinstance(step, DeleteImage)]
+    seen = with_images(*images, pods=pods, is_low=is_low, needs_space=needs_space)
+    executed = [step for step in steps(seen) if isinstance(step, DeleteImage)]
 
-    lost = {step.digest for step in taken} & {digest(each) for each in by_tag + by_digest}
+    lost = {step.digest for step in executed} & {digest(each) for each in by_tag + by_digest}
     assert not lost or is_low
     if lost:
-        assert len(seen.goldens - {step.golden for step in taken}) >= 1
+        assert len(seen.goldens - {step.golden for step in executed}) >= 1

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from bramley.agent.guest import environment
-from bramley.agent.guest.environment import Place, Unresolved
+from bramley.agent.guest.environment import NodeFacts, Unresolved
 from bramley.api.core import ConfigMap, Secret
 from bramley.api.meta import K, ObjectMeta
 from bramley.base import errors
 from tests.unit.agent.guest.pods import a_pod
 
 Json = dict[str, Any]
-PLACE = Place(node="mac", host="10.0.0.7", allocatable={"cpu": "8", "memory": "16384Mi"})
+PLACE = NodeFacts(node="mac", host="10.0.0.7", allocatable={"cpu": "8", "memory": "16384Mi"})
 
 
 @dataclass
@@ -146,13 +146,13 @@ THERE = Objects(
         (from_secret("s", "k"), "env A: secret s missing key k"),
         (from_config("gone", "k"), "env A: configmap gone not found"),
         (from_config("c", "k"), "env A: configmap c missing key k"),
-        (from_secret("binary", "k"), "env A: secret binary key k is not text"),
-        (from_secret("zero", "k"), "env A: secret zero key k holds a zero byte, which no variable can"),
-        (from_field("spec.foo"), "env A: field spec.foo is none that a guest can have"),
-        (from_field("metadata.labels"), "env A: field metadata.labels is none that a guest can have"),
-        (from_resource("cpu"), "env A: resource cpu is none that a guest can have"),
+        (from_secret("binary", "k"), "env A: secret binary key k is not valid UTF-8"),
+        (from_secret("zero", "k"), "env A: secret zero key k contains a NUL byte"),
+        (from_field("spec.foo"), "env A: field spec.foo is not supported"),
+        (from_field("metadata.labels"), "env A: field metadata.labels is not supported"),
+        (from_resource("cpu"), "env A: resource cpu is not supported"),
         (from_resource("limits.cpu", containerName="x"), "env A: there is no container x"),
-        ({"fileKeyRef": {"path": "p"}}, "env A: its value comes from a source that guests cannot have"),
+        ({"fileKeyRef": {"path": "p"}}, "env A: the source of its value is not supported"),
     ],
 )  # fmt: skip
 async def test_what_is_missing_is_named(source: Json, told: str) -> None:
@@ -176,7 +176,7 @@ async def test_what_may_not_be_read_yet_is_tried_again_like_what_is_not_there() 
 
 
 async def test_a_name_that_no_file_of_lines_can_hold_is_refused() -> None:
-    with pytest.raises(Unresolved, match="cannot be called so"):
+    with pytest.raises(Unresolved, match="name is not valid"):
         await environment.resolve(a_pod(env=[{"name": "A=B\nC", "value": "1"}]), Objects(), PLACE)
 
 

@@ -34,8 +34,8 @@ def guests_of(root: Path, *, issuer: Issuer, objects: Objects | None = None) -> 
         rng=random.Random(1),
         counted=AgentMetrics(CollectorRegistry()),
     )
-    place = environment.Place(node="mac")
-    return Guests(objects or Objects(), folders, tokens, place=place)
+    node_facts = environment.NodeFacts(node="mac")
+    return Guests(objects or Objects(), folders, tokens, node_facts=node_facts)
 
 
 def wanting_a_token(pod: Pod, wants: bool | None) -> Pod:
@@ -64,7 +64,7 @@ async def test_a_guest_that_asks_for_no_token_gets_none(tmp_path: Path, wants: b
     pod = wanting_a_token(a_pod(), wants=wants)
 
     shares = await all_guests.prepare(pod, VM)
-    all_guests.keep(pod, VM)
+    all_guests.renew_token(pod, VM)
 
     assert not (shares.env / "sa_token").exists()
     assert issuer.minted == []
@@ -85,7 +85,7 @@ async def test_the_address_is_written_once_it_is_known(tmp_path: Path) -> None:
     shares = await all_guests.prepare(a_pod(env=env), VM)
     before = (shares.env / "tuist.env").read_text()
 
-    await all_guests.tell_address(a_pod(env=env, status={"podIP": "192.168.64.9"}), VM)
+    await all_guests.write_address(a_pod(env=env, status={"podIP": "192.168.64.9"}), VM)
 
     assert before == ""
     assert guests.parse_env_file((shares.env / "tuist.env").read_text()) == {"A": "192.168.64.9"}
@@ -94,7 +94,7 @@ async def test_the_address_is_written_once_it_is_known(tmp_path: Path) -> None:
 async def test_an_address_that_nobody_asks_for_is_not_written(tmp_path: Path) -> None:
     all_guests = guests_of(tmp_path, issuer=Issuer())
 
-    await all_guests.tell_address(a_pod(status={"podIP": "192.168.64.9"}), VM)
+    await all_guests.write_address(a_pod(status={"podIP": "192.168.64.9"}), VM)
 
     assert UserData(tmp_path).vms() == []
 
@@ -106,8 +106,8 @@ async def test_a_guest_that_ended_is_heard_and_then_forgotten(tmp_path: Path) ->
     (shares.status / "runner.log").write_text("bye\n")
 
     assert all_guests.report(VM).code == 3
-    await all_guests.forget(VM)
-    await all_guests.forget(VM)
+    await all_guests.remove(VM)
+    await all_guests.remove(VM)
 
     assert UserData(tmp_path).vms() == []
     assert all_guests.report(VM).code is None
@@ -116,6 +116,6 @@ async def test_a_guest_that_ended_is_heard_and_then_forgotten(tmp_path: Path) ->
 async def test_what_one_guest_would_not_let_go_goes_with_the_next(tmp_path: Path) -> None:
     (tmp_path / ".aside-1" / "status" / "deep").mkdir(parents=True)
 
-    await guests_of(tmp_path, issuer=Issuer()).forget(VM)
+    await guests_of(tmp_path, issuer=Issuer()).remove(VM)
 
     assert not (tmp_path / ".aside-1").exists()

@@ -161,6 +161,6 @@ def test_the_log_is_told_as_one_record(folders: UserData, caplog: pytest.LogCapt
     write_log(folders, b"one\ntwo\n")
     caplog.set_level("INFO")
 
-    report.tell_log(folders, VM)
+    report.log_output(folders, VM)
 
     assert [record.message for record in caplog.records] == ["runner log"]

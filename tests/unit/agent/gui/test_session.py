@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from bramley.agent.gui_session import NoSession, Session
+from bramley.agent.gui_session import GuiSession, NoSession
 from bramley.agent.programs import Finished
 from bramley.base import virtual_time
 from tests.unit.agent.node.worlds import Programs
@@ -28,21 +28,21 @@ class Mac:
                 "kickstart -k system/com.apple.loginwindow": self._kick,
             }
         )
-        self.alive = alive
+        self.is_alive = alive
         self.login = login
         self.vms = 0
 
-    def session(self) -> Session:
-        return Session(
+    def session(self) -> GuiSession:
+        return GuiSession(
             501,
             self.programs,
             clock=virtual_time.clock(),
             rng=random.Random(1),
-            runs_a_vm=lambda: self.vms > 0,
+            has_running_vm=lambda: self.vms > 0,
         )
 
     def _look(self) -> Finished:
-        return AQUA if self.alive else NOBODY
+        return AQUA if self.is_alive else NOBODY
 
     def _kick(self) -> Finished:
         if self.login is not None:
@@ -50,7 +50,7 @@ class Mac:
         return Finished(0)
 
     def _log_in(self) -> None:
-        self.alive = True
+        self.is_alive = True
 
 
 async def test_a_session_that_is_alive_is_only_looked_at() -> None:
@@ -60,19 +60,19 @@ async def test_a_session_that_is_alive_is_only_looked_at() -> None:
     await session.ensure()
 
     assert mac.programs.calls == ["sudo -n launchctl print gui/501"]
-    assert session.alive
+    assert session.is_alive
 
 
 async def test_a_session_seen_alive_a_moment_ago_is_not_looked_at_again() -> None:
     mac = Mac()
     session = mac.session()
 
-    await session.look()
+    await session.check()
     await asyncio.sleep(4)
-    await session.ensure(seen_within=timedelta(seconds=5))
+    await session.ensure(max_age=timedelta(seconds=5))
     looks_at_once = len(mac.programs.calls)
     await asyncio.sleep(1)
-    await session.ensure(seen_within=timedelta(seconds=5))
+    await session.ensure(max_age=timedelta(seconds=5))
 
     assert (looks_at_once, len(mac.programs.calls)) == (1, 2)
 
@@ -81,10 +81,10 @@ async def test_a_session_seen_dead_a_moment_ago_is_revived_all_the_same() -> Non
     mac = Mac(alive=False)
     session = mac.session()
 
-    await session.look()
-    await session.ensure(seen_within=timedelta(seconds=5))
+    await session.check()
+    await session.ensure(max_age=timedelta(seconds=5))
 
-    assert session.alive
+    assert session.is_alive
     assert KICK in mac.programs.calls
 
 
@@ -94,7 +94,7 @@ async def test_a_dead_session_is_revived_by_restarting_loginwindow() -> None:
 
     await session.ensure()
 
-    assert session.alive
+    assert session.is_alive
     assert [line for line in mac.programs.calls if "print" not in line] == [KICK]
 
 
@@ -117,7 +117,7 @@ async def test_loginwindow_is_never_restarted_while_a_vm_runs() -> None:
 
     mac.vms = 0
     await session.ensure()
-    assert session.alive
+    assert session.is_alive
 
 
 async def test_kicks_that_do_not_help_become_rare() -> None:
@@ -151,7 +151,7 @@ async def test_a_launchctl_that_hangs_is_no_session_and_holds_nobody_up(part: st
     with pytest.raises(NoSession):
         await session.ensure()
 
-    assert session.alive is False
+    assert session.is_alive is False
     assert asyncio.get_running_loop().time() - began < 80
 
 

@@ -20,7 +20,7 @@ WELL = Facts(tart=Check(""), space=Space(total=1000, free=500))
 
 async def test_a_host_becomes_a_node_that_is_ready() -> None:
     async with an_api() as kube:
-        await a_keeper(kube, lambda: WELL, provider_id="scw-applesilicon://par/1").beat()
+        await a_keeper(kube, lambda: WELL, provider_id="scw-applesilicon://par/1").sync()
 
         node = await kube.get(Node, NAME)
 
@@ -41,7 +41,7 @@ async def test_a_node_that_was_there_keeps_what_others_said() -> None:
             Node, NAME, {"status": {"conditions": [other]}}, subresource="status"
         )
 
-        await a_keeper(kube, lambda: WELL).beat()
+        await a_keeper(kube, lambda: WELL).sync()
 
         node = await kube.get(Node, NAME)
     assert "NetworkUnavailable" in worlds.conditions(node)
@@ -53,13 +53,13 @@ async def test_a_node_that_was_there_keeps_what_others_said() -> None:
 async def test_a_node_given_up_by_others_is_ready_again_with_the_next_beat() -> None:
     async with an_api() as kube:
         keeper = a_keeper(kube, lambda: WELL)
-        await keeper.beat()
+        await keeper.sync()
         unknown = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}
         await kube.merge_patch(
             Node, NAME, {"status": {"conditions": [unknown]}}, subresource="status"
         )
 
-        await keeper.beat()
+        await keeper.sync()
 
         assert worlds.conditions(await kube.get(Node, NAME))["Ready"][0] == "True"
 
@@ -86,7 +86,7 @@ async def test_a_change_is_told_at_once() -> None:
             assert worlds.conditions(await kube.get(Node, NAME))["Ready"][0] == "False"
 
             known[0] = WELL
-            keeper.wake()
+            keeper.update_now()
             await asyncio.sleep(0.1)
 
             assert worlds.conditions(await kube.get(Node, NAME))["Ready"][0] == "True"

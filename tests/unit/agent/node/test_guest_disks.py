@@ -21,12 +21,12 @@ LINUX = "Filesystem 1K-blocks Used Available Use% Mounted on\n/dev/vda1 100 91 9
 class Guests:
     """Answers by VM; None hangs until the limit."""
 
-    def __init__(self, **told: str | int | None) -> None:
-        self.told = told
+    def __init__(self, **output: str | int | None) -> None:
+        self.output = output
 
     async def exec(self, vm: str, argv: Sequence[str], *, limit: timedelta) -> Finished:
         assert tuple(argv) == ("/bin/df", "-k", "/")
-        answer = self.told[vm]
+        answer = self.output[vm]
         if answer is None:
             await asyncio.sleep(limit.total_seconds())
             raise errors.TimedOut("no answer")
@@ -36,7 +36,7 @@ class Guests:
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("output", "expected"),
     [
         (MACOS, 25.0),
         (FULL, 93.0),
@@ -47,24 +47,24 @@ class Guests:
     ],
 )
 def test_the_fill_of_blocks_is_read_and_not_that_of_inodes(
-    told: str, expected: float | None
+    output: str, expected: float | None
 ) -> None:
-    assert guest_probes.used_percent(told) == expected
+    assert guest_probes.used_percent(output) == expected
 
 
 async def test_guests_are_asked_at_once_and_the_silent_have_no_say() -> None:
     guests = Guests(a=MACOS, b=None, c=FULL, d=1)
     began = asyncio.get_running_loop().time()
 
-    said = await guest_probes.ask(guests, ["a", "b", "c", "d"])
+    results = await guest_probes.probe_guests(guests, ["a", "b", "c", "d"])
 
-    assert said.disks == {"a": 25.0, "c": 93.0}
-    assert (set(said.heard), set(said.silent)) == ({"a", "c"}, {"b", "d"})
+    assert results.disks == {"a": 25.0, "c": 93.0}
+    assert (set(results.responsive), set(results.unresponsive)) == ({"a", "c"}, {"b", "d"})
     assert asyncio.get_running_loop().time() - began == guest_probes.LIMIT.total_seconds()
 
 
 @pytest.mark.parametrize(
-    "told",
+    "output",
     [
         Finished(2, stderr='VM "a" is not running'),
         Finished(2, stderr='the specified VM "a" does not exist'),
@@ -73,14 +73,14 @@ async def test_guests_are_asked_at_once_and_the_silent_have_no_say() -> None:
     ids=["has ended", "is gone", "cannot be asked"],
 )
 async def test_what_does_not_come_from_a_guest_is_neither_an_answer_nor_silence(
-    told: Finished | errors.BramleyError,
+    output: Finished | errors.BramleyError,
 ) -> None:
     class Tart:
         async def exec(self, *_: object, **__: object) -> Finished:
-            if isinstance(told, Finished):
-                return told
-            raise told
+            if isinstance(output, Finished):
+                return output
+            raise output
 
-    said = await guest_probes.ask(Tart(), ["a"])
+    results = await guest_probes.probe_guests(Tart(), ["a"])
 
-    assert said == guest_probes.Answers({})
+    assert results == guest_probes.ProbeResults({})

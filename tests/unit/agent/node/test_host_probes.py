@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from bramley.agent.host import Space
-from bramley.agent.node.host_probes import Others, View
+from bramley.agent.node.host_probes import HostProbes
 
 
 class Tart:
@@ -34,13 +34,13 @@ class Host:
         return "boot"
 
 
-class Ears:
+class LivenessSink:
     """Hear nothing."""
 
-    def doubts(self, vms: Iterable[str]) -> list[str]:
+    def expected_to_respond(self, vms: Iterable[str]) -> list[str]:
         return list(vms)
 
-    def hear(self, **_: object) -> None:
+    def record(self, **_: object) -> None:
         return
 
 
@@ -52,29 +52,32 @@ class Metrics:
 
 
 async def test_bug_in_one_probe_ends_neither_it_nor_the_others(tmp_path: Path) -> None:
-    looks: list[int] = []
+    calls: list[int] = []
 
     def leaks() -> Sequence[str]:
-        looks.append(1)
-        if len(looks) < 3:
+        calls.append(1)
+        if len(calls) < 3:
             raise ValueError("what a process of a stranger says")
         return ["evidence"]
 
-    view = View(
-        Tart(),
-        cast("Any", Host()),
+    probes = HostProbes(
+        tart=Tart(),
+        host=cast("Any", Host()),
         session=None,
         disk=tmp_path,
-        others=Others(running=list, leaks=leaks, images=list, ears=Ears()),
+        running_vms=list,
+        leaks=leaks,
+        images=list,
+        liveness=LivenessSink(),
         metrics=Metrics(),
-        changed=lambda: None,
+        on_change=lambda: None,
     )
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(job) for job in view.jobs()]
+        tasks = [group.create_task(job) for job in probes.jobs()]
         await asyncio.sleep(60)
-        facts = view.facts()
+        facts = probes.facts()
         for task in tasks:
             task.cancel()
 
     assert facts.leaks == ("evidence",)
-    assert facts.tart.trouble == ""
+    assert facts.tart.error == ""

@@ -5,7 +5,7 @@ import random
 from datetime import timedelta
 from itertools import pairwise
 
-from bramley.agent.node.lease import Heartbeat
+from bramley.agent.node.lease import LeaseController
 from bramley.api.coordination import Lease
 from bramley.api.meta import moment
 from bramley.base import virtual_time
@@ -15,9 +15,9 @@ from tests.unit.agent.node.worlds import NAME, Deaf, an_api, beside
 NAMESPACE = "kube-node-lease"
 
 
-def a_heartbeat(kube: Client, uid: str = "uid-1") -> Heartbeat:
+def a_heartbeat(kube: Client, uid: str = "uid-1") -> LeaseController:
     clock = virtual_time.clock()
-    return Heartbeat(NAME, kube, uid=lambda: uid, clock=clock, rng=random.Random(1))
+    return LeaseController(NAME, kube, uid=lambda: uid, clock=clock, rng=random.Random(1))
 
 
 async def lease(kube: Client) -> Lease:
@@ -29,9 +29,9 @@ async def test_the_lease_is_renewed_every_10_seconds() -> None:
         renewed = []
         await asyncio.sleep(1)
         for _ in range(6):
-            told = (await lease(kube)).spec.renew_time
-            assert told
-            renewed.append(moment(told))
+            logged = (await lease(kube)).spec.renew_time
+            assert logged
+            renewed.append(moment(logged))
             await asyncio.sleep(10)
 
     pauses = {later - sooner for sooner, later in pairwise(renewed)}
@@ -40,7 +40,7 @@ async def test_the_lease_is_renewed_every_10_seconds() -> None:
 
 async def test_the_lease_says_whose_it_is_and_for_how_long() -> None:
     async with an_api() as kube:
-        await a_heartbeat(kube).beat()
+        await a_heartbeat(kube).renew()
 
         made = await lease(kube)
 
@@ -51,19 +51,19 @@ async def test_the_lease_says_whose_it_is_and_for_how_long() -> None:
 async def test_a_lease_that_is_gone_is_made_again() -> None:
     async with an_api() as kube:
         heartbeat = a_heartbeat(kube)
-        await heartbeat.beat()
+        await heartbeat.renew()
         await kube.delete(Lease, NAME, namespace=NAMESPACE)
 
-        await heartbeat.beat()
+        await heartbeat.renew()
 
         assert (await lease(kube)).spec.holder_identity == NAME
 
 
 async def test_the_lease_follows_a_node_that_was_registered_anew() -> None:
     async with an_api() as kube:
-        await a_heartbeat(kube).beat()
+        await a_heartbeat(kube).renew()
 
-        await a_heartbeat(kube, uid="uid-2").beat()
+        await a_heartbeat(kube, uid="uid-2").renew()
 
         assert [owner.uid for owner in (await lease(kube)).metadata.owner_references] == ["uid-2"]
 
@@ -72,15 +72,15 @@ async def test_a_lease_that_is_not_renewed_is_told_as_long_as_it_is_so() -> None
     deaf = a_heartbeat(Client(Deaf(), clock=virtual_time.clock()))
     async with beside(deaf.run):
         await asyncio.sleep(10)
-        assert deaf.trouble() == "the Node's Lease was never renewed since the start"
+        assert deaf.expired_reason() == "the Node's Lease was not renewed since the start"
 
     async with an_api() as kube:
         heartbeat = a_heartbeat(kube)
         async with beside(heartbeat.run):
             await asyncio.sleep(300)
-            assert heartbeat.trouble() == ""
+            assert heartbeat.expired_reason() == ""
         await asyncio.sleep(60)
-        assert heartbeat.trouble().startswith("the Node's Lease was not renewed for 6")
+        assert heartbeat.expired_reason().startswith("the Node's Lease was not renewed for 6")
 
 
 async def test_a_deaf_server_is_asked_again_well_within_the_lease() -> None:

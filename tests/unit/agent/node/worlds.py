@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bramley.agent.host import GuestProcess, HostProcess, Space, Usage
-from bramley.agent.node.controller import NodeKeeper
+from bramley.agent.node.controller import NodeController
 from bramley.agent.node.status import Facts
 from bramley.agent.programs import Finished, ProgramMissing
 from bramley.agent.settings import NodeSettings
@@ -105,9 +105,11 @@ async def an_api() -> AsyncIterator[Client]:
         yield kube
 
 
-def a_keeper(kube: Client, facts: Callable[[], Facts], **settings: Any) -> NodeKeeper:
+def a_keeper(kube: Client, facts: Callable[[], Facts], **settings: Any) -> NodeController:
     chosen = NodeSettings(NAME, **{"address": "10.0.0.7", **settings})
-    return NodeKeeper(chosen, kube, facts=facts, clock=virtual_time.clock(), rng=random.Random(1))
+    return NodeController(
+        chosen, kube, facts=facts, clock=virtual_time.clock(), rng=random.Random(1)
+    )
 
 
 @asynccontextmanager

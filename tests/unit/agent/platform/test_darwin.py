@@ -35,8 +35,8 @@ class Library:
         if self.fails:
             return -1
         pids = [0, *self.bsd]
-        for place, pid in enumerate(pids):
-            answer[place] = pid
+        for index, pid in enumerate(pids):
+            answer[index] = pid
         return len(pids)
 
     def proc_pidinfo(self, pid: int, flavour: int, _arg: Any, answer: Any, size: int) -> int:

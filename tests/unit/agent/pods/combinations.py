@@ -46,19 +46,19 @@ def _same(_seen: Observation) -> dict[str, Any]:
 EFFECTS: Mapping[Step, Callable[[Observation], dict[str, Any]]] = {
     Step.REJECT: lambda _: {"phase": Phase.FAILED},
     Step.EXPIRE: lambda _: {"phase": Phase.FAILED},
-    Step.HOLD: lambda _: {"has_finalizer": True},
+    Step.ADD_FINALIZER: lambda _: {"has_finalizer": True},
     Step.ADOPT: lambda seen: {
         "record": VmState.STARTED,
         "is_adopted": True,
         "is_same_boot": True,
-        "has_legacy": False,
-        "was_lost": False,
+        "has_legacy_vm": False,
+        "record_is_lost": False,
         # Where there is nothing yet, something may be under way that nobody wrote down.
-        "may_appear": not (seen.has_clone or seen.has_legacy or seen.has_run),
-        "has_clone": seen.has_clone or seen.has_legacy,
+        "clone_may_appear": not (seen.has_clone or seen.has_legacy_vm or seen.has_run),
+        "has_clone": seen.has_clone or seen.has_legacy_vm,
     },
     Step.CLAIM: lambda _: {"record": VmState.CLAIMED, "is_same_boot": True, "is_adopted": False},
-    Step.CLONE: lambda _: {"record": VmState.CLONED, "has_clone": True, "may_appear": False},
+    Step.CLONE: lambda _: {"record": VmState.CLONED, "has_clone": True, "clone_may_appear": False},
     Step.START: lambda _: {
         "record": VmState.STARTED,
         "is_same_boot": True,
@@ -66,23 +66,23 @@ EFFECTS: Mapping[Step, Callable[[Observation], dict[str, Any]]] = {
         "has_run": True,
         "process": Process.ALIVE,
     },
-    Step.REGRET: lambda _: {"has_clone": False},
-    Step.ASK: lambda _: {"was_asked": True},
-    Step.STOP: lambda _: {"process": Process.ENDED},
-    Step.END: lambda _: {"record": VmState.ENDED},
-    Step.REPORT: lambda _: {"record": VmState.REPORTED, "phase": Phase.SUCCEEDED},
+    Step.DISCARD_FAILED_START: lambda _: {"has_clone": False},
+    Step.SHUT_DOWN_GUEST: lambda _: {"shutdown_requested": True},
+    Step.STOP_VM: lambda _: {"process": Process.ENDED},
+    Step.RECORD_EXIT: lambda _: {"record": VmState.ENDED},
+    Step.REPORT_EXIT: lambda _: {"record": VmState.REPORTED, "phase": Phase.SUCCEEDED},
     Step.DELETE_VM: lambda _: {"has_clone": False},
     Step.REMOVE_DATA: lambda _: {"has_data": False},
-    Step.FORGET_RUN: lambda _: {"has_run": False, "process": Process.NONE},
-    Step.DROP_RECORD: lambda _: {
+    Step.REMOVE_RUN: lambda _: {"has_run": False, "process": Process.NONE},
+    Step.REMOVE_RECORD: lambda _: {
         "record": None,
-        "was_lost": False,
+        "record_is_lost": False,
         "is_adopted": False,
         "is_same_boot": True,
         # Without a run's folder nobody remembers how the run ended.
         "process": Process.NONE,
     },
-    Step.RELEASE: lambda _: {"has_finalizer": False},
+    Step.REMOVE_FINALIZER: lambda _: {"has_finalizer": False},
 }
 
 
@@ -93,7 +93,7 @@ def after(seen: Observation, step: Step) -> Observation:
 def _may_appear(seen: Observation) -> bool:
     """Tell whether a clone may be under way: one that was seen whole is not, and a Pod without a record has none."""
     if seen.record is None:
-        return seen.was_lost and seen.is_gone
+        return seen.record_is_lost and seen.is_gone
     return seen.record is not VmState.CLONED
 
 
@@ -102,8 +102,8 @@ def plausible(seen: Observation) -> Observation:
     return dataclasses.replace(
         seen,
         has_run=seen.has_run or seen.process in {Process.ENDED, Process.REFUSED},
-        may_appear=seen.may_appear and _may_appear(seen),
-        was_lost=seen.was_lost and seen.record is None,
+        clone_may_appear=seen.clone_may_appear and _may_appear(seen),
+        record_is_lost=seen.record_is_lost and seen.record is None,
         is_adopted=seen.is_adopted and seen.record is not None,
         is_same_boot=seen.is_same_boot or seen.record is None,
     )

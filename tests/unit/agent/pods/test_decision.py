@@ -20,21 +20,21 @@ from bramley.agent.pods.decision import (
     Step,
     decide,
 )
-from tests.unit import sampling
-from tests.unit.agent.pods.classes import CLASSES
+from tests.unit import example_counts
 from tests.unit.agent.pods.combinations import CORE, EFFECTS, FLAGS, after, every_core, plausible
+from tests.unit.agent.pods.situations import CLASSES
 
 DONE = (Phase.SUCCEEDED, Phase.FAILED)
 OPEN = (Phase.PENDING, Phase.RUNNING)
 OVER = (Process.ENDED, Process.REFUSED)
-NOT_READY = (Image.UNASKED, Image.PULLING, Image.FAILED)
+NOT_READY = (Image.UNKNOWN, Image.PULLING, Image.FAILED)
 
 # The whole table, read from above: the first row that fits says what to do. What a row does not name may be anything.
 TABLE: tuple[tuple[Mapping[str, Any], Step], ...] = (
     # A deletion comes before everything, also before the phase: first its end, then its remains, then itself.
-    ({"is_deleting": True, "process": Process.ALIVE}, Step.ASK),
-    ({"is_deleting": True, "phase": OPEN, "record": VmState.ENDED}, Step.REPORT),
-    ({"is_deleting": True, "phase": Phase.RUNNING, "record": VmState.STARTED}, Step.END),
+    ({"is_deleting": True, "process": Process.ALIVE}, Step.SHUT_DOWN_GUEST),
+    ({"is_deleting": True, "phase": OPEN, "record": VmState.ENDED}, Step.REPORT_EXIT),
+    ({"is_deleting": True, "phase": Phase.RUNNING, "record": VmState.STARTED}, Step.RECORD_EXIT),
     (
         {
             "is_deleting": True,
@@ -42,7 +42,7 @@ TABLE: tuple[tuple[Mapping[str, Any], Step], ...] = (
             "record": VmState.STARTED,
             "process": Process.ENDED,
         },
-        Step.END,
+        Step.RECORD_EXIT,
     ),
     (
         {
@@ -62,19 +62,19 @@ TABLE: tuple[tuple[Mapping[str, Any], Step], ...] = (
         Step.ADOPT,
     ),
     ({"is_deleting": True, "has_clone": True}, Step.DELETE_VM),
-    ({"is_deleting": True, "process": OVER}, Step.FORGET_RUN),
-    ({"is_deleting": True, "record": tuple(VmState)}, Step.DROP_RECORD),
-    ({"is_deleting": True, "has_finalizer": True}, Step.RELEASE),
-    ({"is_deleting": True}, Step.COMPLETE),
+    ({"is_deleting": True, "process": OVER}, Step.REMOVE_RUN),
+    ({"is_deleting": True, "record": tuple(VmState)}, Step.REMOVE_RECORD),
+    ({"is_deleting": True, "has_finalizer": True}, Step.REMOVE_FINALIZER),
+    ({"is_deleting": True}, Step.FINISH_DELETION),
     # What has finished is cleared away and never begun again.
-    ({"phase": DONE, "process": Process.ALIVE}, Step.ASK),
+    ({"phase": DONE, "process": Process.ALIVE}, Step.SHUT_DOWN_GUEST),
     ({"phase": DONE, "has_clone": True}, Step.DELETE_VM),
-    ({"phase": DONE, "process": OVER}, Step.FORGET_RUN),
-    ({"phase": DONE, "record": tuple(VmState)}, Step.DROP_RECORD),
-    ({"phase": DONE, "has_finalizer": True}, Step.RELEASE),
-    ({"phase": DONE}, Step.REST),
+    ({"phase": DONE, "process": OVER}, Step.REMOVE_RUN),
+    ({"phase": DONE, "record": tuple(VmState)}, Step.REMOVE_RECORD),
+    ({"phase": DONE, "has_finalizer": True}, Step.REMOVE_FINALIZER),
+    ({"phase": DONE}, Step.IDLE),
     # Without a record a Pod is held first; traces of a VM are followed, never booted.
-    ({"record": None, "has_finalizer": False}, Step.HOLD),
+    ({"record": None, "has_finalizer": False}, Step.ADD_FINALIZER),
     ({"record": None, "phase": Phase.RUNNING}, Step.ADOPT),
     ({"record": None, "has_clone": True}, Step.ADOPT),
     ({"record": None, "process": (Process.ALIVE, *OVER)}, Step.ADOPT),
@@ -85,22 +85,25 @@ TABLE: tuple[tuple[Mapping[str, Any], Step], ...] = (
     ({"record": VmState.CLAIMED, "has_clone": True}, Step.DELETE_VM),
     ({"record": VmState.CLAIMED, "image": Image.READY}, Step.CLONE),
     ({"record": VmState.CLAIMED, "image": NOT_READY}, Step.AWAIT_IMAGE),
-    ({"record": VmState.CLONED, "has_clone": False}, Step.DROP_RECORD),
+    ({"record": VmState.CLONED, "has_clone": False}, Step.REMOVE_RECORD),
     ({"record": VmState.CLONED}, Step.START),
     # A VM, and its end.
-    ({"record": VmState.STARTED, "process": Process.ALIVE}, Step.FOLLOW),
-    ({"record": VmState.STARTED, "phase": Phase.RUNNING}, Step.END),
-    ({"record": VmState.STARTED, "process": Process.ENDED}, Step.END),
-    ({"record": VmState.STARTED, "process": Process.REFUSED, "has_clone": True}, Step.REGRET),
-    ({"record": VmState.STARTED, "process": Process.REFUSED}, Step.FORGET_RUN),
+    ({"record": VmState.STARTED, "process": Process.ALIVE}, Step.MONITOR),
+    ({"record": VmState.STARTED, "phase": Phase.RUNNING}, Step.RECORD_EXIT),
+    ({"record": VmState.STARTED, "process": Process.ENDED}, Step.RECORD_EXIT),
+    (
+        {"record": VmState.STARTED, "process": Process.REFUSED, "has_clone": True},
+        Step.DISCARD_FAILED_START,
+    ),
+    ({"record": VmState.STARTED, "process": Process.REFUSED}, Step.REMOVE_RUN),
     ({"record": VmState.STARTED, "has_clone": True}, Step.START),
-    ({"record": VmState.STARTED}, Step.DROP_RECORD),
-    ({"record": VmState.ENDED}, Step.REPORT),
+    ({"record": VmState.STARTED}, Step.REMOVE_RECORD),
+    ({"record": VmState.ENDED}, Step.REPORT_EXIT),
     # The server knows the end already, only our view of the Pod does not.
-    ({"record": VmState.REPORTED, "process": Process.ALIVE}, Step.ASK),
+    ({"record": VmState.REPORTED, "process": Process.ALIVE}, Step.SHUT_DOWN_GUEST),
     ({"record": VmState.REPORTED, "has_clone": True}, Step.DELETE_VM),
-    ({"record": VmState.REPORTED, "process": OVER}, Step.FORGET_RUN),
-    ({"record": VmState.REPORTED}, Step.DROP_RECORD),
+    ({"record": VmState.REPORTED, "process": OVER}, Step.REMOVE_RUN),
+    ({"record": VmState.REPORTED}, Step.REMOVE_RECORD),
 )
 
 
@@ -113,7 +116,7 @@ def fits(seen: Observation, row: Mapping[str, Any]) -> bool:
 
 
 def row_for(seen: Observation) -> int:
-    return next(place for place, (row, _) in enumerate(TABLE) if fits(seen, row))
+    return next(index for index, (row, _) in enumerate(TABLE) if fits(seen, row))
 
 
 def test_every_combination_is_decided_as_the_table_says() -> None:
@@ -139,7 +142,7 @@ def observations() -> st.SearchStrategy[Observation]:
 
 def with_every_flag() -> Iterator[Observation]:
     """Yield all core combinations with each flag alone turned from its default; under `fast` every seventh one."""
-    some = itertools.islice(every_core(), 0, None, 1 if sampling.share() == 1 else 7)
+    some = itertools.islice(every_core(), 0, None, 1 if example_counts.share() == 1 else 7)
     for seen in map(plausible, some):
         yield seen
         for flag in FLAGS:
@@ -147,14 +150,14 @@ def with_every_flag() -> Iterator[Observation]:
             yield plausible(dataclasses.replace(seen, **turned))
 
 
-MAKES = {Step.HOLD, Step.CLAIM, Step.CLONE, Step.START}
+MAKES = {Step.ADD_FINALIZER, Step.CLAIM, Step.CLONE, Step.START}
 
 
 def check(seen: Observation) -> None:
     step = decide(seen)
 
     if seen.is_gone or seen.is_deleting or seen.phase.is_finished:
-        assert step not in MAKES | {Step.REJECT, Step.EXPIRE, Step.FOLLOW}
+        assert step not in MAKES | {Step.REJECT, Step.EXPIRE, Step.MONITOR}
     if step is Step.START:
         check_start(seen)
     if step in {Step.CLAIM, Step.CLONE}:
@@ -185,17 +188,17 @@ def check_removal(seen: Observation, step: Step) -> None:
         if seen.record is VmState.STARTED:
             assert seen.process in {Process.NONE, Process.REFUSED}
             assert seen.is_same_boot
-    if step in {Step.DELETE_VM, Step.REMOVE_DATA, Step.FORGET_RUN, Step.DROP_RECORD}:
+    if step in {Step.DELETE_VM, Step.REMOVE_DATA, Step.REMOVE_RUN, Step.REMOVE_RECORD}:
         assert seen.process is not Process.ALIVE
-    if step in {Step.DROP_RECORD, Step.RELEASE, Step.COMPLETE}:
+    if step in {Step.REMOVE_RECORD, Step.REMOVE_FINALIZER, Step.FINISH_DELETION}:
         assert not (seen.has_clone or seen.has_run) or seen.record is VmState.CLONED
-    if step in {Step.RELEASE, Step.COMPLETE}:
+    if step in {Step.REMOVE_FINALIZER, Step.FINISH_DELETION}:
         assert not seen.has_data
         assert seen.process is not Process.ALIVE
-        assert seen.record is None or seen.may_appear
+        assert seen.record is None or seen.clone_may_appear
         # Only somebody who deletes the Pod lets it go before its last remains.
-        assert seen.is_deleting or not seen.may_appear
-    if step is Step.COMPLETE:
+        assert seen.is_deleting or not seen.clone_may_appear
+    if step is Step.FINISH_DELETION:
         assert seen.is_deleting
         assert not seen.has_finalizer
 
@@ -219,8 +222,8 @@ def steps_until_rest(seen: Observation) -> list[Step]:
             return steps
         # A guest that was asked has its time, and no step fails for ever.
         seen = dataclasses.replace(after(seen, step), is_backing_off=False)
-        if step is Step.ASK:
-            seen = dataclasses.replace(seen, is_out_of_grace=True)
+        if step is Step.SHUT_DOWN_GUEST:
+            seen = dataclasses.replace(seen, grace_is_over=True)
     raise AssertionError(f"no end: {steps}")
 
 
@@ -232,23 +235,23 @@ def test_steps_never_go_in_a_circle(seen: Observation) -> None:
 @given(observations())
 def test_whatever_is_deleted_is_gone_in_the_end(seen: Observation) -> None:
     deleted = dataclasses.replace(seen, is_gone=False, is_deleting=True)
-    if deleted.was_asked:
-        deleted = dataclasses.replace(deleted, is_out_of_grace=True)
+    if deleted.shutdown_requested:
+        deleted = dataclasses.replace(deleted, grace_is_over=True)
 
     steps = steps_until_rest(deleted)
 
-    assert steps[-1] is Step.COMPLETE
+    assert steps[-1] is Step.FINISH_DELETION
     if deleted.has_finalizer:
-        assert Step.RELEASE in steps
+        assert Step.REMOVE_FINALIZER in steps
 
 
 @given(observations())
 def test_what_a_lost_pod_has_left_goes_too(seen: Observation) -> None:
-    gone = dataclasses.replace(seen, is_gone=True, is_out_of_grace=True)
+    gone = dataclasses.replace(seen, is_gone=True, grace_is_over=True)
 
     steps = steps_until_rest(gone)
 
-    assert steps[-1] is (Step.AWAIT_REMAINS if plausible(gone).may_appear else Step.REST)
+    assert steps[-1] is (Step.AWAIT_LATE_CLONE if plausible(gone).clone_may_appear else Step.IDLE)
 
 
 @pytest.mark.parametrize(

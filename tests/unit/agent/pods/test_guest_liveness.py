@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bramley.agent.ledger import Ledger, LedgerUnavailable, VmRecord, VmState
-from bramley.agent.pods.guest_liveness import Hearing
+from bramley.agent.pods.guest_liveness import GuestLiveness
 from bramley.runtime.queue import Trigger
 
 
@@ -26,41 +26,44 @@ def a_ledger(folder: Path, kind: type[Ledger] = Ledger) -> Ledger:
 
 def test_only_a_running_vm_is_heard(tmp_path: Path) -> None:
     ledger = a_ledger(tmp_path)
-    hearing = Hearing(ledger, Trigger())
+    liveness = GuestLiveness(ledger, Trigger())
 
-    hearing.hear(answered=["runs", "ended", "unknown"])
+    liveness.record(responsive=["runs", "ended", "unknown"])
 
-    assert [hearing.answers(vm) for vm in ("runs", "ended", "unknown")] == [True, None, None]
+    assert [liveness.is_responsive(vm) for vm in ("runs", "ended", "unknown")] == [True, None, None]
     assert {vm for vm, record in ledger.vms().items() if record.has_answered} == {"runs"}
 
 
 def test_silence_is_news_once_and_only_of_who_has_answered(tmp_path: Path) -> None:
-    hearing = Hearing(a_ledger(tmp_path), Trigger())
-    assert hearing.doubts(["runs"]) == []
-    hearing.hear(answered=["runs"])
-    assert hearing.doubts(["runs"]) == ["runs"]
+    liveness = GuestLiveness(a_ledger(tmp_path), Trigger())
+    assert liveness.expected_to_respond(["runs"]) == []
+    liveness.record(responsive=["runs"])
+    assert liveness.expected_to_respond(["runs"]) == ["runs"]
 
-    hearing.hear(silent=["runs"])
+    liveness.record(unresponsive=["runs"])
 
-    assert (hearing.answers("runs"), hearing.doubts(["runs"])) == (False, [])
-    hearing.hear(answered=["runs"])
-    assert (hearing.answers("runs"), hearing.doubts(["runs"])) == (True, ["runs"])
+    assert (liveness.is_responsive("runs"), liveness.expected_to_respond(["runs"])) == (False, [])
+    liveness.record(responsive=["runs"])
+    assert (liveness.is_responsive("runs"), liveness.expected_to_respond(["runs"])) == (
+        True,
+        ["runs"],
+    )
 
 
 def test_full_disk_keeps_nobody_from_hearing(tmp_path: Path) -> None:
-    hearing = Hearing(a_ledger(tmp_path, Full), Trigger())
+    liveness = GuestLiveness(a_ledger(tmp_path, Full), Trigger())
 
-    hearing.hear(answered=["runs"])
+    liveness.record(responsive=["runs"])
 
-    assert hearing.answers("runs") is True
+    assert liveness.is_responsive("runs") is True
 
 
 def test_vm_that_is_gone_is_forgotten(tmp_path: Path) -> None:
     ledger = a_ledger(tmp_path)
-    hearing = Hearing(ledger, Trigger())
-    hearing.hear(answered=["runs"])
+    liveness = GuestLiveness(ledger, Trigger())
+    liveness.record(responsive=["runs"])
     ledger.drop("runs")
 
-    hearing.hear()
+    liveness.record()
 
-    assert hearing.answers("runs") is None
+    assert liveness.is_responsive("runs") is None

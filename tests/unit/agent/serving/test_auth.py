@@ -13,12 +13,12 @@ import pytest
 
 from bramley.agent.serving.auth import (
     Caller,
-    Callers,
+    KubeletAuth,
+    RequestAttributes,
     Settings,
     TtlCache,
-    Wish,
     of_certificate,
-    wish,
+    request_attributes,
 )
 from bramley.app import embedded
 from bramley.base import errors, virtual_time
@@ -27,7 +27,7 @@ from bramley.kube.client import Client
 from bramley.kube.transport import Request, Response, Stream, Transport
 
 NODE = "mac-1"
-LOGS = Wish("get", "proxy")
+LOGS = RequestAttributes("get", "proxy")
 GOOD = {
     "subject": (
         (("organizationName", "one"),),
@@ -42,19 +42,19 @@ BEFORE, AFTER = 1_800_000_000.0, 2_000_000_000.0
 @pytest.mark.parametrize(
     ("method", "path", "expected"),
     [
-        ("GET", "/containerLogs/a/b/c", Wish("get", "proxy")),
-        ("GET", "/stats/summary", Wish("get", "stats")),
-        ("GET", "/stats", Wish("get", "stats")),
-        ("GET", "/statsx", Wish("get", "proxy")),
-        ("GET", "/metrics/resource", Wish("get", "metrics")),
-        ("GET", "/logs/x", Wish("get", "log")),
-        ("HEAD", "/healthz", Wish("get", "proxy")),
-        ("POST", "/exec/a/b/c", Wish("create", "proxy")),
-        ("PURGE", "/", Wish("purge", "proxy")),
+        ("GET", "/containerLogs/a/b/c", RequestAttributes("get", "proxy")),
+        ("GET", "/stats/summary", RequestAttributes("get", "stats")),
+        ("GET", "/stats", RequestAttributes("get", "stats")),
+        ("GET", "/statsx", RequestAttributes("get", "proxy")),
+        ("GET", "/metrics/resource", RequestAttributes("get", "metrics")),
+        ("GET", "/logs/x", RequestAttributes("get", "log")),
+        ("HEAD", "/healthz", RequestAttributes("get", "proxy")),
+        ("POST", "/exec/a/b/c", RequestAttributes("create", "proxy")),
+        ("PURGE", "/", RequestAttributes("purge", "proxy")),
     ],
 )
-def test_a_path_is_a_part_of_the_node(method: str, path: str, expected: Wish) -> None:
-    assert wish(method, path) == expected
+def test_a_path_is_a_part_of_the_node(method: str, path: str, expected: RequestAttributes) -> None:
+    assert request_attributes(method, path) == expected
 
 
 def test_a_certificate_names_its_owner_until_it_ends() -> None:
@@ -91,11 +91,11 @@ class Counting:
 
 
 @asynccontextmanager
-async def asking(**settings: Any) -> AsyncIterator[tuple[Callers, Counting, Secret]]:
+async def asking(**settings: Any) -> AsyncIterator[tuple[KubeletAuth, Counting, Secret]]:
     clock = virtual_time.clock()
     async with embedded.running(clock=clock) as (api, admin):
         line = Counting(api.transport(admin))
-        callers = Callers(NODE, Client(line, clock=clock), clock, Settings(**settings))
+        callers = KubeletAuth(NODE, Client(line, clock=clock), clock, Settings(**settings))
         yield callers, line, api.tokens.issue("anna", ("system:masters",))
 
 

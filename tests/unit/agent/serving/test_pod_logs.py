@@ -170,11 +170,11 @@ class NoTokens:
 async def test_forgetting_a_guest_keeps_its_log(tmp_path: Path) -> None:
     host = Host(tmp_path)
     write(host.guest, "why\n")
-    tokens, kube, place = cast("Any", NoTokens()), cast("Any", None), cast("Any", None)
+    tokens, kube, node_facts = cast("Any", NoTokens()), cast("Any", None), cast("Any", None)
 
-    await Guests(kube, host.data, tokens, place=place, logs=tmp_path).forget(VM)
+    await Guests(kube, host.data, tokens, node_facts=node_facts, logs=tmp_path).remove(VM)
 
-    assert report.kept_path(tmp_path, VM).read_text() == "why\n"
+    assert report.kept_log_path(tmp_path, VM).read_text() == "why\n"
     assert host.data.vms() == []
 
 
@@ -188,7 +188,7 @@ async def test_the_log_of_a_finished_pod_is_there_when_its_vm_is_gone(tmp_path: 
     host.state, host.phase = None, "Failed"
 
     assert await read(logs.batches(asking(follow=True))) == ["said", "exit 3"]
-    kept = report.kept_path(tmp_path, VM)
+    kept = report.kept_log_path(tmp_path, VM)
     assert kept.stat().st_mode & 0o777 == 0o600
 
 
@@ -225,7 +225,7 @@ async def test_a_link_in_the_place_of_a_log_is_not_followed(tmp_path: Path) -> N
 
     assert await read(host.logs.batches(asking())) == []
     report.keep_log(host.data, VM, tmp_path)
-    assert not report.kept_path(tmp_path, VM).exists()
+    assert not report.kept_log_path(tmp_path, VM).exists()
 
 
 @pytest.fixture
@@ -246,7 +246,7 @@ async def test_a_guest_that_dates_its_log_into_the_far_future_stops_nobody(
 
     assert await read(host.logs.batches(asking())) == ["late"]
     report.keep_log(host.data, VM, boundless)
-    kept = report.kept_path(boundless, VM)
+    kept = report.kept_log_path(boundless, VM)
     assert kept.read_text() == "late\n"
     assert kept.stat().st_mtime <= time.time()
 

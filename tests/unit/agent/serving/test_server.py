@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from bramley.agent.processes import SystemPrograms
-from bramley.agent.serving.server import Bounds, Guard, Server, Settings
+from bramley.agent.serving.server import Bounds, ConnectionLimiter, Server, Settings
 from bramley.app import embedded
 from bramley.base import errors
 from bramley.base.clock import SystemClock
@@ -221,7 +221,7 @@ async def test_who_sends_a_request_byte_by_byte_is_hung_up_on(tmp_path: Path) ->
 
 
 def test_a_connection_without_a_request_goes_when_its_time_is_over() -> None:
-    guard, line = Guard(Bounds(idle=timedelta(seconds=10))), Line()
+    guard, line = ConnectionLimiter(Bounds(idle=timedelta(seconds=10))), Line()
 
     assert [guard.look([line], now) for now in (0.0, 9.9)] == [0, 0]
     with guard.busy(line):
@@ -231,7 +231,10 @@ def test_a_connection_without_a_request_goes_when_its_time_is_over() -> None:
 
 
 def test_of_too_many_connections_the_longest_waiting_go() -> None:
-    guard, there = Guard(Bounds(most=2, idle=timedelta(seconds=10))), [Line() for _ in range(4)]
+    guard, there = (
+        ConnectionLimiter(Bounds(most=2, idle=timedelta(seconds=10))),
+        [Line() for _ in range(4)],
+    )
     guard.look(there[:1], 0.0)
     with guard.busy(there[1]):
         closed = guard.look(there, 1.0)

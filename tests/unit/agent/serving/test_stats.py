@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bramley.agent.host import GuestProcess, HostProcess, Space, Usage
 from bramley.agent.ledger import VmRecord, VmState
-from bramley.agent.serving.stats import Sampler, own_usage
+from bramley.agent.serving.stats import StatsProvider, own_usage
 from bramley.base import virtual_time
 
 
@@ -57,9 +57,9 @@ class Host:
 
 
 @asynccontextmanager
-async def sampling(host: Host) -> AsyncIterator[Sampler]:
+async def sampling(host: Host) -> AsyncIterator[StatsProvider]:
     clock = virtual_time.clock()
-    sampler = Sampler(
+    sampler = StatsProvider(
         "mac-1",
         host,
         host.records,

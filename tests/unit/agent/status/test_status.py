@@ -236,7 +236,11 @@ def test_only_our_own_conditions_and_fields_are_applied() -> None:
 
     assert said["metadata"] == {"uid": "u-1"}
     assert not {"qosClass", "nominatedNodeName", "observedGeneration"} & said["status"].keys()
-    assert [one["type"] for one in said["status"]["conditions"]] == list(status.OWN_CONDITIONS)
+    assert [one["type"] for one in said["status"]["conditions"]] == [
+        status.INITIALIZED,
+        status.CONTAINERS_READY,
+        status.READY,
+    ]
 
 
 def test_a_long_message_is_cut() -> None:
@@ -244,7 +248,7 @@ def test_a_long_message_is_cut() -> None:
 
     (container,) = said.container_statuses
     assert container.state.waiting is not None
-    assert len(container.state.waiting.message) == status.LONGEST_MESSAGE
+    assert len(container.state.waiting.message) == status.MAX_MESSAGE_LENGTH
 
 
 def test_times_are_said_in_whole_seconds() -> None:
@@ -256,7 +260,7 @@ def test_times_are_said_in_whole_seconds() -> None:
     seen = msgspec.convert({"spec": msgspec.to_builtins(pod.spec), "status": wire(said)}, Pod)
 
     assert said.start_time == NOON
-    assert status.is_said(seen, said)
+    assert status.is_published(seen, said)
 
 
 def test_what_the_pod_says_already_is_known() -> None:
@@ -267,9 +271,11 @@ def test_what_the_pod_says_already_is_known() -> None:
     )
     seen = bearing(pod, everything)
 
-    assert not status.is_said(pod, said)
-    assert status.is_said(seen, said)
-    assert status.is_said(seen, status.running(seen, at(LATER), started_at=NOON, ip="192.168.64.9"))
+    assert not status.is_published(pod, said)
+    assert status.is_published(seen, said)
+    assert status.is_published(
+        seen, status.running(seen, at(LATER), started_at=NOON, ip="192.168.64.9")
+    )
 
 
 @pytest.mark.parametrize(
@@ -286,4 +292,4 @@ def test_what_others_changed_is_said_again(change: Json) -> None:
     pod = a_pod()
     said = status.running(pod, FACTS, started_at=NOON, ip="192.168.64.9")
 
-    assert not status.is_said(bearing(pod, msgspec.structs.replace(said, **change)), said)
+    assert not status.is_published(bearing(pod, msgspec.structs.replace(said, **change)), said)

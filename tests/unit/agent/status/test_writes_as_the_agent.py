@@ -159,8 +159,8 @@ async def test_the_lease_is_made_and_renewed() -> None:
         for _ in range(3):
             await lease.renew()
 
-        lease = await world.agent.get(Lease, "mac-a", namespace="kube-node-lease")
-        assert lease.spec.holder_identity == "mac-a"
+        stored = await world.agent.get(Lease, "mac-a", namespace="kube-node-lease")
+        assert stored.spec.holder_identity == "mac-a"
 
 
 async def test_a_pod_is_taken_told_and_let_go() -> None:

@@ -44,11 +44,11 @@ def a_node(*addresses: tuple[str, str], port: int = 0) -> dict[str, Any]:
         (a_node(("Hostname", "mac")), "https://mac:10250"),
     ],
 )
-def test_an_agent_is_where_its_node_says(node: dict[str, Any], expected: str) -> None:
+def test_the_url_of_an_agent_comes_from_its_node(node: dict[str, Any], expected: str) -> None:
     assert kubelet_client.kubelet_url(node) == expected
 
 
-def test_a_node_without_an_address_is_told_as_a_real_server_tells_it() -> None:
+def test_a_node_without_an_address_is_an_error_as_in_kube_apiserver() -> None:
     with pytest.raises(ApiError, match=r"known addresses: \[\{Pigeon home\}\]") as refusal:
         kubelet_client.kubelet_url(a_node(("Pigeon", "home")))
     assert refusal.value.code == 500
@@ -75,7 +75,9 @@ async def test_the_apis_certificate_is_renewed_in_time() -> None:
 async def test_closed_lines_are_used_no_more(tmp_path: Path) -> None:
     certificates = tls.Certificates(tmp_path)
     certificates.ensure()
-    kubelet_client = HttpKubeletClient(StaticCredentials(), authority=certificates.authority.decode())
+    kubelet_client = HttpKubeletClient(
+        StaticCredentials(), authority=certificates.authority.decode()
+    )
     await kubelet_client.close()
 
     with pytest.raises(errors.ApiUnavailable):
@@ -124,8 +126,8 @@ async def test_closing_ends_followed_logs_at_once(tmp_path: Path) -> None:
 
         authority = stage.certificates.authority.decode()
         kubelet_client = kubelets(issue, authority=authority, clock=SystemClock()).client
-        path, asked = "/containerLogs/ns/p/vm", {"follow": "true"}
-        async with kubelet_client.stream(stage.url(""), path, asked) as stream:
+        path, query = "/containerLogs/ns/p/vm", {"follow": "true"}
+        async with kubelet_client.stream(stage.url(""), path, query) as stream:
             assert (await anext(stream.chunks)).startswith(b"one\n")
             async with asyncio.timeout(60), asyncio.TaskGroup() as group:
                 reading = group.create_task(rest(stream))

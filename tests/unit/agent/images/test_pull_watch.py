@@ -7,21 +7,21 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bramley.agent.images.pull_watch import Pace, Progress
+from bramley.agent.images.pull_watch import Pacer, Progress
 
 TICK = 0.25
 
 
 def loaded_after(seconds: float, *, limit: float, line: float, size: int) -> list[int]:
     """Return what a pull on a line of constant speed has loaded at each tick, as whole percents are heard."""
-    pace, now, loaded, running = Pace(0.0), 0.0, 0.0, True
+    pace, now, loaded, running = Pacer(0.0), 0.0, 0.0, True
     told: list[int] = []
     step = size // 100
     while now < seconds and loaded < size:
         now += TICK
         loaded += line * TICK if running else 0.0
-        pace.passed(TICK, running=running)
-        running = pace.may_run(now, limit, loaded=int(loaded // step) * step, step=step)
+        pace.elapsed(TICK, running=running)
+        running = pace.is_within_limit(now, limit, loaded=int(loaded // step) * step, step=step)
         told.append(int(loaded))
     return told
 
@@ -58,24 +58,24 @@ def test_halts_stay_short_on_a_fast_line() -> None:
 
 
 def test_bytes_that_never_crossed_the_line_are_not_held_against_it() -> None:
-    pace = Pace(0.0, credit=50 * 10**9)
-    pace.passed(TICK, running=True)
+    pace = Pacer(0.0, credit=50 * 10**9)
+    pace.elapsed(TICK, running=True)
 
-    assert pace.may_run(TICK, 5e6, loaded=50 * 10**9, step=10**8)
+    assert pace.is_within_limit(TICK, 5e6, loaded=50 * 10**9, step=10**8)
 
 
 def test_without_credit_every_byte_counts() -> None:
-    pace = Pace(0.0)
-    pace.passed(TICK, running=True)
+    pace = Pacer(0.0)
+    pace.elapsed(TICK, running=True)
 
-    assert not pace.may_run(TICK, 5e6, loaded=50 * 10**9, step=10**8)
+    assert not pace.is_within_limit(TICK, 5e6, loaded=50 * 10**9, step=10**8)
 
 
 def test_what_came_before_the_pace_began_is_no_debt() -> None:
-    pace = Pace(100.0, loaded=12 * 10**9)
-    pace.passed(TICK, running=True)
+    pace = Pacer(100.0, loaded=12 * 10**9)
+    pace.elapsed(TICK, running=True)
 
-    assert pace.may_run(100.0 + TICK, 5e6, loaded=12 * 10**9, step=10**6)
+    assert pace.is_within_limit(100.0 + TICK, 5e6, loaded=12 * 10**9, step=10**6)
 
 
 def test_what_need_not_be_loaded_is_read_too() -> None:
@@ -84,18 +84,18 @@ def test_what_need_not_be_loaded_is_read_too() -> None:
         "found an image x that will allow us to skip 7.5 GB",
         "pulling disk (10.0 GB compressed)...",
     ):
-        progress.hear(line)
-    assert progress.spared == 7_500_000_000
+        progress.feed_line(line)
+    assert progress.skipped == 7_500_000_000
 
-    progress.hear("80%")
-    progress.begin_anew()
-    assert (progress.spared, progress.loaded) == (8 * 10**9, 0)
+    progress.feed_line("80%")
+    progress.reset()
+    assert (progress.skipped, progress.loaded) == (8 * 10**9, 0)
 
 
 def test_progress_is_read_from_tarts_lines() -> None:
     progress = Progress()
     for line in ("pulling manifest...", "pulling disk (27.5 GB compressed)...", "0%", "41%"):
-        progress.hear(line)
+        progress.feed_line(line)
 
     assert (progress.percent, progress.size, progress.lines) == (41, 27_500_000_000, 4)
     assert progress.loaded == 41 * progress.step
@@ -103,7 +103,7 @@ def test_progress_is_read_from_tarts_lines() -> None:
 
 def test_queue_of_tart_is_known_as_such() -> None:
     progress = Progress()
-    progress.hear("waiting for lock...")
+    progress.feed_line("waiting for lock...")
     assert progress.is_queued
-    progress.hear("pulling disk (1.0 GB compressed)...")
+    progress.feed_line("pulling disk (1.0 GB compressed)...")
     assert not progress.is_queued

@@ -12,7 +12,7 @@ import pytest
 
 from bramley.agent import platform
 from bramley.agent.platform import fd_events
-from bramley.agent.processes import Leftovers, SystemPrograms
+from bramley.agent.processes import ProcessJournal, SystemPrograms
 
 pytestmark = pytest.mark.real_time
 ENVIRONMENT = {"PATH": os.environ["PATH"]}
@@ -20,17 +20,17 @@ AGENT = """
 import asyncio, os, sys
 from pathlib import Path
 from bramley.agent import platform
-from bramley.agent.processes import Leftovers
+from bramley.agent.processes import ProcessJournal
 from bramley.agent.processes import SystemPrograms
 
-leftovers = Leftovers(Path(sys.argv[1]), platform.current())
-programs = SystemPrograms(os.environ, leftovers=leftovers)
+journal = ProcessJournal(Path(sys.argv[1]), platform.current())
+programs = SystemPrograms(os.environ, journal=journal)
 asyncio.run(programs.run(["/bin/sh", "-c", "sleep 600 & wait"]))
 """
 
 
-def leftovers_in(folder: Path) -> Leftovers:
-    return Leftovers(folder, platform.current())
+def journal_in(folder: Path) -> ProcessJournal:
+    return ProcessJournal(folder, platform.current())
 
 
 def notes(folder: Path) -> list[int]:
@@ -68,7 +68,7 @@ async def test_what_a_killed_agent_left_is_ended_by_the_next(
     await fd_events.wait_for_exit(killed.pid)
     assert platform.current().began(left) is not None
 
-    await leftovers_in(folder).clear()
+    await journal_in(folder).clear()
 
     async with asyncio.timeout(60):
         await fd_events.wait_for_exit(left)
@@ -76,7 +76,7 @@ async def test_what_a_killed_agent_left_is_ended_by_the_next(
 
 
 async def test_a_program_that_has_ended_leaves_no_note(tmp_path: Path) -> None:
-    programs = SystemPrograms(ENVIRONMENT, leftovers=leftovers_in(tmp_path))
+    programs = SystemPrograms(ENVIRONMENT, journal=journal_in(tmp_path))
 
     await programs.run(["true"])
     async with asyncio.TaskGroup() as group:
@@ -88,13 +88,13 @@ async def test_a_program_that_has_ended_leaves_no_note(tmp_path: Path) -> None:
 
 
 async def test_what_this_agent_runs_is_spared(tmp_path: Path) -> None:
-    leftovers = leftovers_in(tmp_path)
-    programs = SystemPrograms(ENVIRONMENT, leftovers=leftovers)
+    journal = journal_in(tmp_path)
+    programs = SystemPrograms(ENVIRONMENT, journal=journal)
 
     async with asyncio.TaskGroup() as group:
         running = group.create_task(programs.run(["/bin/sh", "-c", "sleep 0.3; exit 4"]))
         await noted(tmp_path)
-        await leftovers.clear()
+        await journal.clear()
 
     assert running.result().code == 4
 
@@ -107,7 +107,7 @@ async def test_a_later_process_with_the_same_number_is_spared(
     text = note.format(boot=system.boot_id(), began=system.began(later.pid))
     (tmp_path / str(later.pid)).write_text(text)
 
-    await leftovers_in(tmp_path).clear()
+    await journal_in(tmp_path).clear()
     await asyncio.sleep(0.05)
 
     assert later.poll() is None
@@ -115,4 +115,4 @@ async def test_a_later_process_with_the_same_number_is_spared(
 
 
 async def test_no_notes_are_no_error(tmp_path: Path) -> None:
-    await leftovers_in(tmp_path / "none").clear()
+    await journal_in(tmp_path / "none").clear()

@@ -8,7 +8,7 @@ from bramley.base import errors
 from tests.unit.agent.node.worlds import beside
 
 TIMINGS = ProbeTimings(
-    every=timedelta(seconds=30), doubt=timedelta(seconds=5), limit=timedelta(seconds=20)
+    every=timedelta(seconds=30), recheck=timedelta(seconds=5), limit=timedelta(seconds=20)
 )
 
 
@@ -16,34 +16,34 @@ class Thing:
     """Answers as it is told."""
 
     def __init__(self) -> None:
-        self.answer: object = 1
+        self.value: object = 1
         self.looks = 0
         self.changes = 0
 
-    async def look(self) -> object:
+    async def probe(self) -> object:
         self.looks += 1
-        if isinstance(self.answer, BaseException):
-            raise self.answer
-        if self.answer is None:
+        if isinstance(self.value, BaseException):
+            raise self.value
+        if self.value is None:
             await asyncio.Event().wait()
-        return self.answer
+        return self.value
 
-    def changed(self) -> None:
+    def on_change(self) -> None:
         self.changes += 1
 
-    def probe(self) -> Probe[object]:
-        return Probe("thing", self.look, changed=self.changed, timings=TIMINGS)
+    def new_probe(self) -> Probe[object]:
+        return Probe("thing", self.probe, on_change=self.on_change, timings=TIMINGS)
 
 
 async def test_before_the_first_look_nothing_is_known() -> None:
-    probe = Thing().probe()
+    probe = Thing().new_probe()
 
-    assert (probe.answer, probe.trouble) == (None, None)
+    assert (probe.value, probe.error) == (None, None)
 
 
 async def test_only_what_is_new_is_told() -> None:
     thing = Thing()
-    async with beside(thing.probe().run):
+    async with beside(thing.new_probe().run):
         await asyncio.sleep(301)
 
     assert (thing.looks, thing.changes) == (11, 1)
@@ -52,11 +52,11 @@ async def test_only_what_is_new_is_told() -> None:
 async def test_a_look_that_takes_long_does_not_make_the_next_one_late() -> None:
     moments: list[float] = []
 
-    async def look() -> None:
+    async def probe() -> None:
         moments.append(asyncio.get_running_loop().time())
         await asyncio.sleep(12)
 
-    async with beside(Probe("slow", look, changed=lambda: None, timings=TIMINGS).run):
+    async with beside(Probe("slow", probe, on_change=lambda: None, timings=TIMINGS).run):
         await asyncio.sleep(100)
 
     assert moments == [0, 30, 60, 90]
@@ -64,47 +64,47 @@ async def test_a_look_that_takes_long_does_not_make_the_next_one_late() -> None:
 
 async def test_the_first_failure_after_good_answers_is_doubted_the_second_is_believed() -> None:
     thing = Thing()
-    probe = thing.probe()
-    await probe.once()
-    thing.answer = errors.TimedOut("it hangs")
+    probe = thing.new_probe()
+    await probe.run_once()
+    thing.value = errors.TimedOut("it hangs")
 
-    await probe.once()
-    assert probe.trouble == ""
-    await probe.once()
-    assert probe.trouble == "it hangs"
+    await probe.run_once()
+    assert probe.error == ""
+    await probe.run_once()
+    assert probe.error == "it hangs"
 
 
 async def test_a_failure_from_the_start_is_believed() -> None:
     thing = Thing()
-    thing.answer = OSError("no such device")
-    probe = thing.probe()
+    thing.value = OSError("no such device")
+    probe = thing.new_probe()
 
-    await probe.once()
+    await probe.run_once()
 
-    assert probe.trouble == "no such device"
+    assert probe.error == "no such device"
 
 
 async def test_a_look_that_hangs_ends_as_trouble_and_is_repeated() -> None:
     thing = Thing()
-    thing.answer = None
-    probe = thing.probe()
+    thing.value = None
+    probe = thing.new_probe()
     async with beside(probe.run):
         await asyncio.sleep(21)
-        assert probe.trouble
+        assert probe.error
 
-        thing.answer = 2
+        thing.value = 2
         await asyncio.sleep(30)
 
-    assert (probe.answer, probe.trouble) == (2, "")
+    assert (probe.value, probe.error) == (2, "")
 
 
 async def test_the_last_good_answer_outlives_a_failure() -> None:
     thing = Thing()
-    probe = thing.probe()
-    await probe.once()
-    thing.answer = errors.TimedOut("it hangs")
+    probe = thing.new_probe()
+    await probe.run_once()
+    thing.value = errors.TimedOut("it hangs")
 
     for _ in range(3):
-        await probe.once()
+        await probe.run_once()
 
-    assert probe.answer == 1
+    assert probe.value == 1

@@ -95,7 +95,7 @@ async def test_the_signal_that_stops_tart_reaches_it_and_its_code_is_kept(tmp_pa
     runs = an_agent(tmp_path)
     await runs.start(a_run("trap 'exit 7' INT; echo ready; while :; do sleep 0.05; done"))
     async with asyncio.timeout(60):
-        while not runs.said(VM):
+        while not runs.output_tail(VM):
             await asyncio.sleep(0.005)
 
     os.kill(noted(tmp_path, "tart"), signal.SIGINT)
@@ -195,7 +195,7 @@ async def test_a_program_that_is_not_there_ends_with_the_shells_code(tmp_path: P
     await runs.start(Run(VM, ["/no/such/tart", "run", VM]))
 
     assert (await asyncio.wait_for(runs.wait(VM), timeout=60)).code == 127
-    assert "/no/such/tart" in runs.said(VM)
+    assert "/no/such/tart" in runs.output_tail(VM)
 
 
 async def test_a_supervisor_that_does_not_come_to_the_point_is_killed(

@@ -9,7 +9,7 @@ import pytest
 from bramley.agent.guest.report import Report, finished_at
 from bramley.agent.ledger import VmRecord, VmState
 from bramley.agent.pods import status, teardown_steps
-from bramley.agent.pods.teardown_steps import End
+from bramley.agent.pods.teardown_steps import VmExit
 from bramley.agent.runs import Ended
 from bramley.api.names import agent
 
@@ -31,17 +31,17 @@ def end(
     reported: int | None = None,
     *,
     minutes: int = 30,
-    was_late: bool = False,
+    was_past_deadline: bool = False,
     was_rebooted: bool = False,
 ) -> VmRecord:
     at = BEGAN + timedelta(minutes=minutes)
     ended = None if code is None else Ended(code, at)
     report = Report(reported, at if reported is not None else None)
-    known = End(
+    known = VmExit(
         ended=ended,
         reported=report,
         at=finished_at(ended, report, started=BEGAN, now=NOW),
-        was_late=was_late,
+        was_past_deadline=was_past_deadline,
         was_rebooted=was_rebooted,
     )
     return teardown_steps.with_exit(RECORD, known)
@@ -63,7 +63,7 @@ CASES = [
         id="the host was rebooted",
     ),
     pytest.param(
-        end(0, 0, was_late=True),
+        end(0, 0, was_past_deadline=True),
         "Failed",
         0,
         agent.DEADLINE_EXCEEDED,
@@ -71,7 +71,7 @@ CASES = [
         id="too late, even if well",
     ),
     pytest.param(
-        end(0, 0, was_late=False),
+        end(0, 0, was_past_deadline=False),
         "Succeeded",
         0,
         agent.COMPLETED,

@@ -9,11 +9,11 @@ from bramley.agent.ledger import VmState
 from bramley.agent.pods.decision import Phase, Process, Step
 
 CLASSES: tuple[tuple[str, Mapping[str, Any], Step], ...] = (
-    ("a new Pod is held before anything is made", {}, Step.HOLD),
+    ("a new Pod is held before anything is made", {}, Step.ADD_FINALIZER),
     (
         "the 504 Pods: finished, deleted, held by our finalizer",
         {"is_deleting": True, "phase": Phase.SUCCEEDED, "has_finalizer": True},
-        Step.RELEASE,
+        Step.REMOVE_FINALIZER,
     ),
     (
         "a deleted Pod without a record may have left user data",
@@ -28,7 +28,7 @@ CLASSES: tuple[tuple[str, Mapping[str, Any], Step], ...] = (
     (
         "a running VM of a deleted Pod is asked first",
         {"is_deleting": True, "record": VmState.STARTED, "process": Process.ALIVE},
-        Step.ASK,
+        Step.SHUT_DOWN_GUEST,
     ),
     (
         "its guest has time to end",
@@ -36,9 +36,9 @@ CLASSES: tuple[tuple[str, Mapping[str, Any], Step], ...] = (
             "is_deleting": True,
             "record": VmState.STARTED,
             "process": Process.ALIVE,
-            "was_asked": True,
+            "shutdown_requested": True,
         },
-        Step.AWAIT_END,
+        Step.AWAIT_SHUTDOWN,
     ),
     (
         "then it is stopped",
@@ -46,10 +46,10 @@ CLASSES: tuple[tuple[str, Mapping[str, Any], Step], ...] = (
             "is_deleting": True,
             "record": VmState.STARTED,
             "process": Process.ALIVE,
-            "was_asked": True,
-            "is_out_of_grace": True,
+            "shutdown_requested": True,
+            "grace_is_over": True,
         },
-        Step.STOP,
+        Step.STOP_VM,
     ),
     (
         "a VM that ran while the host was rebooted never boots again",
@@ -59,7 +59,7 @@ CLASSES: tuple[tuple[str, Mapping[str, Any], Step], ...] = (
             "has_clone": True,
             "is_same_boot": False,
         },
-        Step.END,
+        Step.RECORD_EXIT,
     ),
     (
         "a clone that was never started may be, also after a reboot",
@@ -73,12 +73,12 @@ CLASSES: tuple[tuple[str, Mapping[str, Any], Step], ...] = (
     ),
     (
         "a VM of an older agent is taken into the ledger",
-        {"has_finalizer": True, "has_legacy": True},
+        {"has_finalizer": True, "has_legacy_vm": True},
         Step.ADOPT,
     ),
     (
         "an older agent's VM of a deleted Pod too, so that it can be removed",
-        {"has_finalizer": True, "has_legacy": True, "is_deleting": True},
+        {"has_finalizer": True, "has_legacy_vm": True, "is_deleting": True},
         Step.ADOPT,
     ),
     (
@@ -89,23 +89,23 @@ CLASSES: tuple[tuple[str, Mapping[str, Any], Step], ...] = (
             "has_finalizer": True,
             "has_clone": True,
         },
-        Step.END,
+        Step.RECORD_EXIT,
     ),
     (
         "a Pod whose record is unreadable may have had a VM",
-        {"has_finalizer": True, "was_lost": True},
+        {"has_finalizer": True, "record_is_lost": True},
         Step.ADOPT,
     ),
     ("an unsupported Pod is rejected untouched", {"is_unsupported": True}, Step.REJECT),
     (
         "an unsupported Pod that is deleted goes",
         {"is_unsupported": True, "is_deleting": True},
-        Step.COMPLETE,
+        Step.FINISH_DELETION,
     ),
     (
         "a Pod that becomes unsupported while its VM runs is left alone",
         {"is_unsupported": True, "record": VmState.STARTED, "process": Process.ALIVE},
-        Step.FOLLOW,
+        Step.MONITOR,
     ),
     (
         "no VM on a slot that is taken",
@@ -130,17 +130,17 @@ CLASSES: tuple[tuple[str, Mapping[str, Any], Step], ...] = (
     (
         "a deletion does not wait for the next try",
         {"is_deleting": True, "has_finalizer": True, "is_backing_off": True},
-        Step.RELEASE,
+        Step.REMOVE_FINALIZER,
     ),
     (
         "a Pod beyond its deadline gets no VM",
-        {"has_finalizer": True, "is_late": True},
+        {"has_finalizer": True, "is_past_deadline": True},
         Step.EXPIRE,
     ),
     (
         "a VM beyond its deadline is asked to end",
-        {"record": VmState.STARTED, "process": Process.ALIVE, "is_late": True},
-        Step.ASK,
+        {"record": VmState.STARTED, "process": Process.ALIVE, "is_past_deadline": True},
+        Step.SHUT_DOWN_GUEST,
     ),
     (
         "the record outlives a deleted Pod while a clone may still come",
@@ -148,9 +148,9 @@ CLASSES: tuple[tuple[str, Mapping[str, Any], Step], ...] = (
             "is_deleting": True,
             "has_finalizer": True,
             "record": VmState.CLAIMED,
-            "may_appear": True,
+            "clone_may_appear": True,
         },
-        Step.RELEASE,
+        Step.REMOVE_FINALIZER,
     ),
     (
         "a finished Pod that nobody deletes is held for so long",
@@ -158,14 +158,14 @@ CLASSES: tuple[tuple[str, Mapping[str, Any], Step], ...] = (
             "phase": Phase.FAILED,
             "has_finalizer": True,
             "record": VmState.REPORTED,
-            "may_appear": True,
+            "clone_may_appear": True,
         },
-        Step.AWAIT_REMAINS,
+        Step.AWAIT_LATE_CLONE,
     ),
     (
         "and is kept until none can come any more",
-        {"is_gone": True, "record": VmState.CLAIMED, "may_appear": True},
-        Step.AWAIT_REMAINS,
+        {"is_gone": True, "record": VmState.CLAIMED, "clone_may_appear": True},
+        Step.AWAIT_LATE_CLONE,
     ),
     (
         "killed between the record and the run: the disk has never booted",
@@ -180,6 +180,6 @@ CLASSES: tuple[tuple[str, Mapping[str, Any], Step], ...] = (
             "has_run": True,
             "process": Process.REFUSED,
         },
-        Step.REGRET,
+        Step.DISCARD_FAILED_START,
     ),
 )

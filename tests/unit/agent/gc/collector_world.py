@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from bramley.agent.gc.collector import Collector, Surroundings
-from bramley.agent.host_clock import SteadyClock
+from bramley.agent.gc.collector import GarbageCollector
+from bramley.agent.host_clock import HostClock
 from bramley.agent.ledger import VmRecord, VmState
 from bramley.api.core import Pod, PodSpec
 from bramley.api.meta import ObjectMeta
 from bramley.api.pod import Container
 from bramley.base import errors
 from bramley.base.clock import Clock
-from tests.unit.agent.images.shelves import Shelves, pinned, shelves
+from tests.unit.agent.images.image_world import ImageWorld, image_world, pinned
 
 A, B, C = pinned("b"), pinned("c"), pinned("d")
 DAY = 24 * 3600
@@ -31,8 +31,8 @@ def a_pod(uid: str, image: str = "ghcr.io/none/none:1") -> Pod:
 
 @dataclass
 class House:
-    shelves: Shelves
-    collector: Collector
+    image_world: ImageWorld
+    collector: GarbageCollector
     leases: Path
     pods: list[Pod] | errors.BramleyError = field(default_factory=lambda: [a_pod("other")])
     removed: list[str] = field(default_factory=list)
@@ -44,15 +44,15 @@ class House:
 
     async def remove_vm(self, vm: str) -> None:
         self.removed.append(vm)
-        await self.shelves.tart.delete(vm)
-        self.shelves.ledger.drop(vm)
+        await self.image_world.tart.delete(vm)
+        self.image_world.ledger.drop(vm)
 
     async def a_vm(self, vm: str, golden: str, *, of: str = "gone") -> None:
         """Make a VM of ours that was cloned and has ended long ago."""
-        await self.shelves.images.clone(golden, vm)
-        now = self.shelves.mac.clock.now()
-        record = next(each for each in self.shelves.stock.records() if each.golden == golden)
-        self.shelves.ledger.put(
+        await self.image_world.images.clone(golden, vm)
+        now = self.image_world.mac.clock.now()
+        record = next(each for each in self.image_world.store.records() if each.golden == golden)
+        self.image_world.ledger.put(
             VmRecord(
                 vm=vm,
                 namespace="n",
@@ -69,15 +69,15 @@ class House:
 
 @asynccontextmanager
 async def house(tmp_path: Path, clock: Clock | None = None) -> AsyncIterator[House]:
-    async with shelves(tmp_path) as world:
+    async with image_world(tmp_path) as world:
         folder = world.mac.folders.leases
         made: list[House] = []
-        around = Surroundings(
+        collector = GarbageCollector(
             tart=world.tart,
-            stock=world.stock,
+            store=world.store,
             ledger=world.ledger,
             host=world.side.host,
-            clock=SteadyClock(
+            clock=HostClock(
                 clock or world.mac.clock,
                 world.mac.folders.clock,
                 boot_id=world.side.host.boot_id,
@@ -87,5 +87,5 @@ async def house(tmp_path: Path, clock: Clock | None = None) -> AsyncIterator[Hou
             leases=folder,
             binary="tart",
         )
-        made.append(House(world, Collector(around), folder))
+        made.append(House(world, collector, folder))
         yield made[0]

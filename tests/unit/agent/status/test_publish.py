@@ -19,7 +19,7 @@ from bramley.api.meta import K
 from bramley.api.pod import Pod, PodStatus
 from bramley.base import errors, virtual_time
 from bramley.kube.client import Client
-from tests.unit.access.serving import bind_pod, served
+from tests.unit.access.embedded_api import bind_pod, served
 from tests.unit.agent.status.test_status import NOON
 
 PLACED = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
@@ -171,8 +171,8 @@ class Refusing:
 
 def a_pod() -> Pod:
     spec = {"containers": [{"name": "vm", "image": "macos"}]}
-    place = {"name": "build", "namespace": "ns", "uid": "u-1"}
-    return msgspec.convert({"metadata": place, "spec": spec}, Pod)
+    metadata = {"name": "build", "namespace": "ns", "uid": "u-1"}
+    return msgspec.convert({"metadata": metadata, "spec": spec}, Pod)
 
 
 async def test_a_conflict_is_tried_again() -> None:
