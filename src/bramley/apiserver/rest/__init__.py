@@ -1,1 +1,1 @@
-"""The generic REST: reads, writes, deletions and watches of any served resource, over the store."""
+"""The generic REST handlers: reads, writes, deletions and watches of any served resource."""

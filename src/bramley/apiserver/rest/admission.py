@@ -1,7 +1,7 @@
-"""What the admission plugins of every cluster do to a new object: they complete it from others, or refuse it.
+"""Built-in admission of new objects: defaults from other objects, refusals, and the allocation of Service addresses.
 
-Priorities, runtimes and addresses are always admitted so. ServiceAccounts and the taint of new Nodes only where a cluster's
-controllers run, because these make the accounts and take the taint away again.
+Priorities, runtime classes and addresses are always handled. ServiceAccounts of Pods and the taint of new Nodes only with the
+cluster's controllers, because these create the accounts and remove the taint.
 """
 
 from __future__ import annotations
@@ -22,10 +22,32 @@ from bramley.base.errors import Cause
 _CLUSTER_IP = "spec.clusterIP"
 _NODE_PORTS = range(30000, 32768)
 _LEAST_STATIC, _MOST_STATIC = 16, 256
+Mutate = Callable[[Server, ServedResource, Json], Json]
+_PRIORITIES = "priorityclasses.scheduling.k8s.io"
+_RUNTIMES = "runtimeclasses.node.k8s.io"
+_MIRROR = "kubernetes.io/config.mirror"
+_DEFAULT = "default"
+_VOLUME = "kube-api-access-"
+_MOUNTED_AT = "/var/run/secrets/kubernetes.io/serviceaccount"
+_TOKEN_SECONDS = 3607
+_NOT_READY: Json = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+_TRIES = 10
+
+
+def mutate(server: Server, resource: ServedResource, body: Json) -> Json:
+    """Return a new object as admission changes it; raise a 403 when admission refuses it."""
+    mutate = _MUTATE.get(resource.stored_name)
+    return body if mutate is None else mutate(server, resource, body)
+
+
+def finish_create(server: Server, resource: ServedResource, new: Json) -> Json:
+    """Return a valid new object with what is allocated just before it is stored; raise an error if that fails."""
+    finish = _FINISH_CREATE.get(resource.stored_name)
+    return new if finish is None else finish(server, resource, new)
 
 
 def allocate_addresses(server: Server, resource: ServedResource, new: Json) -> Json:
-    """Return a new Service with an address, and with ports on nodes if it is of a type that has them."""
+    """Return a new Service with a cluster IP, and with node ports if its type has them."""
     spec = dict(new["spec"])
     if spec["type"] == "ExternalName" or spec.get("clusterIP") == "None":
         return new
@@ -42,7 +64,7 @@ def allocate_addresses(server: Server, resource: ServedResource, new: Json) -> J
 
 
 def api_server_address(server: Server) -> str:
-    """Return the address that is the API's own."""
+    """Return the cluster IP of the API server."""
     return str(_service_range(server)[1])
 
 
@@ -72,7 +94,7 @@ def _service_range(server: Server) -> ipaddress.IPv4Network | ipaddress.IPv6Netw
 
 def _free_address(server: Server) -> str:
     taken, network = _used_addresses(server), _service_range(server)
-    # The first address is the API's own.
+    # The first address belongs to the API server.
     hosts = [str(each) for each in network.hosts()][1:]
     kept = _reserved_for_static(network.num_addresses)
     for band in (hosts[kept:], hosts[:kept]):
@@ -82,7 +104,7 @@ def _free_address(server: Server) -> str:
 
 
 def _reserved_for_static(size: int) -> int:
-    """Return how many addresses at the low end are drawn last, so that those who choose one find it free."""
+    """Return how many of the lowest addresses are allocated last, so that statically chosen ones are free."""
     return 0 if size <= _LEAST_STATIC else min(max(_LEAST_STATIC, size // 16), _MOST_STATIC)
 
 
@@ -105,19 +127,6 @@ def _used_ports(server: Server) -> set[int]:
     return used
 
 
-Mutate = Callable[[Server, ServedResource, Json], Json]
-
-_PRIORITIES = "priorityclasses.scheduling.k8s.io"
-_RUNTIMES = "runtimeclasses.node.k8s.io"
-_MIRROR = "kubernetes.io/config.mirror"
-_DEFAULT = "default"
-_VOLUME = "kube-api-access-"
-_MOUNTED_AT = "/var/run/secrets/kubernetes.io/serviceaccount"
-_TOKEN_SECONDS = 3607
-_NOT_READY: Json = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
-_TRIES = 10
-
-
 class _Priority(msgspec.Struct, rename="camel"):
     value: int
     preemption_policy: str
@@ -132,14 +141,8 @@ class _Account(msgspec.Struct, rename="camel"):
     image_pull_secrets: list[_Reference] | None = None
 
 
-def mutate(server: Server, resource: ServedResource, body: Json) -> Json:
-    """Return a new object as admission leaves it; raise a 403 when it may not be."""
-    mutate = _MUTATE.get(resource.stored_name)
-    return body if mutate is None else mutate(server, resource, body)
-
-
 async def wait_for_account(server: Server, resource: ServedResource, body: Json) -> None:
-    """Give the controller that makes default ServiceAccounts a moment, when a Pod needs one in a new namespace."""
+    """Wait briefly for the default ServiceAccount of a new namespace when a Pod needs it."""
     if resource.stored_name != "pods" or not server.settings.cluster_admission:
         return
     spec = body.get("spec", {})
@@ -153,14 +156,8 @@ async def wait_for_account(server: Server, resource: ServedResource, body: Json)
         await asyncio.sleep(pause_seconds)
 
 
-def finish_create(server: Server, resource: ServedResource, new: Json) -> Json:
-    """Return a valid new object with what is only given out once it is sure to be stored; raise what is in the way."""
-    finish = _FINISH_CREATE.get(resource.stored_name)
-    return new if finish is None else finish(server, resource, new)
-
-
 def _priority(server: Server, resource: ServedResource, new: Json) -> Json:
-    """Refuse a PriorityClass that wants to be the default beside another one."""
+    """Refuse a second default PriorityClass."""
     for each in _default_priorities(server) if new.get("globalDefault") else ():
         why = f"PriorityClass {each.key.name} is already marked as default. Only one default can exist"
         raise status.forbidden(resource.details(new["metadata"]["name"]), why)
@@ -187,7 +184,7 @@ def _pod(server: Server, resource: ServedResource, body: Json) -> Json:
 
 
 def _account(server: Server, body: Json) -> Json | str:
-    """Return a Pod's ServiceAccount, an empty one for mirror Pods, or why there is none."""
+    """Return a Pod's ServiceAccount, an empty one for mirror Pods, or an error message."""
     spec, namespace = body["spec"], body["metadata"].get("namespace", "")
     if _MIRROR in body["metadata"].get("annotations", {}):
         return {}
@@ -253,7 +250,7 @@ def _token_volume() -> Json:
 
 
 def _set_priority(server: Server, spec: Json) -> str:
-    """Give a Pod the priority of its class; return what is wrong with that."""
+    """Set a Pod's priority from its class; return an error message or an empty text."""
     name = spec.get("priorityClassName", "")
     found = _priority_class(server, name)
     if name and found is None:
@@ -287,7 +284,7 @@ def _default_priorities(server: Server) -> list[Record]:
 
 
 def _fitting(server: Server, record: Record, form: type[msgspec.Struct]) -> Json | None:
-    """Return an object, or None when what admission needs of it has not this form."""
+    """Return an object, or None if the fields that admission needs do not have this form."""
     with server.store.damage.skip_unreadable(record):
         msgspec.json.decode(record.body, type=form)
         return decoded(record)
@@ -295,7 +292,7 @@ def _fitting(server: Server, record: Record, form: type[msgspec.Struct]) -> Json
 
 
 def _set_runtime(server: Server, spec: Json) -> str:
-    """Give a Pod what its RuntimeClass adds; return what is wrong with that."""
+    """Set what a Pod's RuntimeClass adds; return an error message or an empty text."""
     name = spec.get("runtimeClassName", "")
     if not name:
         return ""
@@ -320,7 +317,7 @@ def _set_runtime(server: Server, spec: Json) -> str:
 
 
 def _node(server: Server, _resource: ServedResource, body: Json) -> Json:
-    """Keep Pods off a new Node until its controller has seen that it is ready."""
+    """Taint a new Node as not ready until its controller finds that it is ready."""
     if not server.settings.cluster_admission:
         return body
     spec = body.get("spec", {})
@@ -332,6 +329,8 @@ def _node(server: Server, _resource: ServedResource, body: Json) -> Json:
 
 
 _MUTATE: Mapping[str, Mutate] = MappingProxyType({"pods": _pod, "nodes": _node})
+
+
 _FINISH_CREATE: Mapping[str, Mutate] = MappingProxyType(
     {"services": allocate_addresses, _PRIORITIES: _priority}
 )

@@ -1,4 +1,4 @@
-"""Server-side apply: PATCH with a whole configuration, which makes the object or merges into it and notes who owns what."""
+"""Server-side apply: PATCH with a configuration that is created or merged, and the field managers of objects."""
 
 from __future__ import annotations
 
@@ -26,8 +26,26 @@ MANAGED_FIELDS = "managedFields"
 _NAME_LIMIT = 128
 
 
+async def apply(server: Server, request: Request, target: Target) -> Response:
+    """Apply the configuration in the body to an object, or to its status."""
+    options = request_options.apply_options(request)
+    config = await _read(request, options)
+    kind = kind_of(target.resource, target.subresource)
+
+    def decide(current: Record | None) -> Decision:
+        _check(config, target)
+        if current is None:
+            return _creation(server, request, target, config=config, options=options, kind=kind)
+        return _change(
+            server, request, target, current=current, config=config, options=options, kind=kind
+        )
+
+    written = await write(server, target.resource, target.key, decide, dry_run=options.dry_run)
+    return await update.write_response(server, target, written, options)
+
+
 def kind_of(resource: ServedResource, subresource: str) -> Kind:
-    """Return what apply must know about a resource."""
+    """Return the properties of a resource that apply needs."""
     return Kind(
         schema=_schema(resource),
         version=resource.api_version,
@@ -46,7 +64,7 @@ def _schema(resource: ServedResource) -> schema.Schema:
 
 
 def manager_name(given: str, user_agent: str) -> str:
-    """Return the name of a writer: what it calls itself, or the first part of its user agent."""
+    """Return the manager name of a writer: the given one, or the first part of its user agent."""
     if given:
         return given
     name = "".join(char for char in user_agent.partition("/")[0] if char.isprintable())
@@ -54,7 +72,7 @@ def manager_name(given: str, user_agent: str) -> str:
 
 
 def track_update(new: Json, old: Json, *, given: Any, name: str, kind: Kind, now: str) -> Json:
-    """Return an update with its writer noted; `given` is what the client sent as managers."""
+    """Return an update with its writer as a field manager; `given` are the managers that the client sent."""
     known = _known(given, old, kind)
     live, bare = without_managers(old), without_managers(new)
     if not known:
@@ -65,7 +83,7 @@ def track_update(new: Json, old: Json, *, given: Any, name: str, kind: Kind, now
 
 
 def _known(given: Any, old: Json, kind: Kind) -> dict[Manager, VersionedSet]:
-    """Return the managers that count: those that the client wrote if they make sense, else those that there were."""
+    """Return the current managers: those that the client sent if they are valid, else the stored ones."""
     if not kind.subresource:
         if managed_fields.is_reset(given):
             return {}
@@ -96,24 +114,6 @@ def with_managers(body: Json, left: dict[Manager, VersionedSet]) -> Json:
     return {**body, "metadata": {**body["metadata"], MANAGED_FIELDS: managed_fields.encode(left)}}
 
 
-async def apply(server: Server, request: Request, target: Target) -> Response:
-    """Apply the configuration in the body to an object, or to its status."""
-    options = request_options.apply_options(request)
-    config = await _read(request, options)
-    kind = kind_of(target.resource, target.subresource)
-
-    def decide(current: Record | None) -> Decision:
-        _check(config, target)
-        if current is None:
-            return _creation(server, request, target, config=config, options=options, kind=kind)
-        return _change(
-            server, request, target, current=current, config=config, options=options, kind=kind
-        )
-
-    written = await write(server, target.resource, target.key, decide, dry_run=options.dry_run)
-    return await update.write_response(server, target, written, options)
-
-
 async def _read(request: Request, options: WriteOptions) -> Json:
     data = await request.body()
     try:
@@ -136,7 +136,7 @@ async def _read(request: Request, options: WriteOptions) -> Json:
 
 
 def _check(config: Json, target: Target) -> None:
-    """Raise unless the configuration is one of the target's kind."""
+    """Raise an error unless the configuration is of the target's kind."""
     resource = target.resource
     if (config.get("kind"), config.get("apiVersion")) != (resource.kind, resource.api_version):
         raise status.bad_request(f"invalid object type: {_type(config)}")
@@ -235,7 +235,7 @@ def _applied(
 def _shaped(
     new: Json, old: Json | None, target: Target, *, options: WriteOptions, request: Request
 ) -> Json:
-    """Return the merged object with its kind first and in its kind's shape."""
+    """Return the merged object with its kind first, checked against its kind's shape."""
     resource = target.resource
     new = {"kind": resource.kind, "apiVersion": resource.api_version, **new}
     new["metadata"] = dict(new.get("metadata") or {})

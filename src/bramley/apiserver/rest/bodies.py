@@ -1,6 +1,6 @@
-"""Bodies of requests: from bytes to an object of the right kind and shape, with the complaints of kube-apiserver.
+"""Request bodies: decoded into an object of the right kind and shape, with the error messages of kube-apiserver.
 
-What the kind does not know is dropped; whether that is an error, a warning or nothing is the client's choice.
+Unknown fields are dropped; the client chooses whether they are an error, a warning or ignored.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _JSON_NAMES: dict[type, str] = {list: "array", str: "string", bool: "bool", int:
 
 
 class Unreadable(ValueError):
-    """Bytes that are not what their media type says; the text says where."""
+    """Bytes that are not of their media type; the text says where."""
 
 
 def media_type(request: Request) -> str:
-    """Return the body's media type in lower case, JSON if the client does not say."""
+    """Return the body's media type in lower case, by default JSON."""
     text = request.header(b"content-type")
     kind, *parameters = (part.strip() for part in text.split(";"))
     if any("=" not in each for each in parameters if each):
@@ -63,9 +63,9 @@ def from_json(data: bytes) -> Any:
 
 
 def from_yaml(data: bytes) -> Any:
-    """Return the value of YAML bytes as JSON has it; raise Unreadable."""
+    """Return the value of YAML bytes with JSON's types; raise Unreadable."""
     if data.startswith(b"{"):
-        # Most clients apply JSON, which is YAML too, and is read a hundred times as fast as such.
+        # Most clients apply JSON, which is also YAML, and parsing it as JSON is a hundred times as fast.
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return msgspec.json.decode(data)
     # Imported here: loading the library takes a tenth of the server's start, and few clients send YAML.
@@ -143,7 +143,7 @@ def _from_protobuf(data: bytes, resource: ServedResource) -> Json:
 
 
 def read_options(data: bytes, media: str) -> Any:
-    """Return the value of the bytes of delete options; raise Unreadable."""
+    """Return the decoded delete options; raise Unreadable."""
     if media != PROTOBUF:
         return decode(data, media)
     from bramley.apiserver.protobuf import messages, wire
@@ -177,7 +177,7 @@ def _object(data: bytes, media: str, resource: ServedResource) -> Json:
 
 
 def _identified(body: Json, resource: ServedResource) -> Json:
-    """Return the body with its kind first, which is how objects are stored."""
+    """Return the body with its kind first, as objects are stored."""
     version = body.get("apiVersion") or ("" if resource.is_custom else resource.api_version)
     kind = body.get("kind") or resource.kind
     body = {"kind": kind, "apiVersion": version, "metadata": body.get("metadata"), **body}
@@ -194,7 +194,7 @@ def _identified(body: Json, resource: ServedResource) -> Json:
 
 
 def check_kind(body: Json, resource: ServedResource) -> None:
-    """Raise a 422 when an object of a custom kind says that it is of another one."""
+    """Raise a 422 when an object of a custom kind has another kind or apiVersion."""
     for field, expected in (("kind", resource.kind), ("apiVersion", resource.api_version)):
         if body.get(field) != expected:
             kind = body["kind"] if isinstance(body.get("kind"), str) else ""
@@ -212,7 +212,7 @@ def check_shape(
     repeated: Sequence[str] = (),
     old: Json | None = None,
 ) -> None:
-    """Check types in place and drop what the kind does not know; raise WrongShape.
+    """Check types, and drop unknown fields in place; raise WrongShape.
 
     Parts that are the very ones of `old` were checked when they were stored.
     """
@@ -279,7 +279,7 @@ def _summary(data: bytes) -> str:
 
 
 def duplicate_fields(data: bytes) -> list[str]:
-    """Return the paths of fields that a JSON text names twice in one object."""
+    """Return the paths of fields that a JSON text contains twice in one object."""
     try:
         pairs = json.loads(data, object_pairs_hook=_Pairs)
     except (ValueError, RecursionError):
@@ -288,7 +288,7 @@ def duplicate_fields(data: bytes) -> list[str]:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """The fields of one object in the order of the text, repetitions included."""
+    """The fields of one object in the order of the text, including duplicates."""
 
 
 def _repeated(value: Any, path: str) -> Iterator[str]:

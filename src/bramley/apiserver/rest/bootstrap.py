@@ -1,4 +1,4 @@
-"""What every cluster has from its first moment: its own namespaces, two priority classes, roles, and the kinds already defined."""
+"""Bootstrap of a cluster: its namespaces, priority classes, API Service and roles, and the stored CRDs."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ API_SERVICE: Json = {
 
 
 def install_definitions(server: Server) -> None:
-    """Serve the kinds whose definitions are in the store."""
+    """Serve the kinds of the stored CRDs."""
     for record in server.store.list(CRDS):
         delete.serve_crd(server, decoded(record))
 
 
 async def prepare(server: Server) -> None:
-    """Create what is missing, and go on with what a stop cut short."""
+    """Create what is missing, and continue interrupted deletions."""
     for name in NAMESPACES:
         await _ensure(server, ("", "namespaces"), {"metadata": {"name": name}})
     for name, (value, description) in PRIORITIES.items():
@@ -52,7 +52,7 @@ async def prepare(server: Server) -> None:
 
 
 def _api_service(server: Server) -> Json:
-    """Return the Service that stands for the API itself, at the first address of the range."""
+    """Return the Service of the API server, with the first address of the range."""
     return {
         **API_SERVICE,
         "spec": {**API_SERVICE["spec"], "clusterIP": admission.api_server_address(server)},
@@ -65,7 +65,7 @@ async def _ensure(server: Server, which: tuple[str, str], body: Json) -> None:
     key = Key(resource.stored_name, meta.get("namespace", ""), meta["name"])
     if server.store.get(key) is not None:
         return
-    # Nobody else would make it again.
+    # A damaged one is replaced, because nothing else would create it again.
     server.store.damage.quarantined.pop(key, None)
     whole = {"kind": resource.kind, "apiVersion": resource.api_version, **body}
     try:

@@ -1,4 +1,4 @@
-"""POST: a new object, in a namespace that exists and is not going away, under a name of its own."""
+"""POST: create an object in a namespace that exists and is not terminating, under a given or generated name."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ async def _created(server: Server, target: Target, body: Json, options: WriteOpt
 
 
 def decide_create(server: Server, resource: ServedResource, body: Json) -> Decide:
-    """Return the decision to create an object where there is none."""
+    """Return the decision to create an object if there is none of its name."""
     now, uid = server.clock.now(), server.uid()
 
     def decide(current: Record | None) -> Put:
         admit = server.admission(resource)
         admitted = admission.mutate(server, resource, body)
         new = objects.prepare_create(admitted, resource, uid=uid, now=now, admit=admit)
-        if server.oversee is not None:
-            # Here too, for who may not create it is not told that it exists.
-            server.oversee(new, None)
+        if server.agent_guard is not None:
+            # Before the check for an existing object, so that an agent that may not create it does not learn that it exists.
+            server.agent_guard(new, None)
         if current is not None:
             raise status.already_exists(resource.details(new["metadata"]["name"]))
         if body["metadata"].get("resourceVersion"):
@@ -71,7 +71,7 @@ def decide_create(server: Server, resource: ServedResource, body: Json) -> Decid
 
 
 def check_can_create(server: Server, resource: ServedResource, namespace: str, name: str) -> None:
-    """Raise a refusal when nothing may be created there: no such namespace, or it is going away, or the kind is."""
+    """Raise an error when nothing may be created there: the namespace is missing, or it or the CRD is terminating."""
     if resource.is_custom:
         delete.check_crd_not_terminating(server, resource)
     if not namespace:

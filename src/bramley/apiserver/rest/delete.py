@@ -1,4 +1,4 @@
-"""DELETE: of one object or of many."""
+"""DELETE of one object or of many, and what follows from writes of CRDs and namespaces."""
 
 from __future__ import annotations
 
@@ -34,17 +34,95 @@ from bramley.apiserver.store.records import Key, Record
 from bramley.base import log
 
 logger = log.get(__name__)
-
 CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 PROTECTED_NAMESPACES = frozenset({"default", "kube-system", "kube-public"})
 _BACKGROUND = DeleteOptions(propagation="Background")
 _BATCH = 100
+_JOBS, _PRIORITIES = "jobs.batch", "priorityclasses.scheduling.k8s.io"
+_PODS_STAY = (
+    "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set "
+    "propagationPolicy=Orphan to suppress this warning"
+)
+
+
+async def delete(server: Server, request: Request, target: Target) -> Response:
+    """Delete one object, or begin to."""
+    options = await _read(request)
+    resource = target.resource
+    if resource.stored_name == _JOBS and options.orphan is None and not options.propagation:
+        request.warnings.append(_PODS_STAY)
+    if resource.stored_name == _PRIORITIES and target.name.startswith("system-"):
+        why = "this is a system priority class and cannot be deleted"
+        raise status.forbidden(resource.details(target.name), why)
+    if target.key in server.store.damage.quarantined:
+        return await _delete_damaged(server, target, options)
+    decide = begin_deletion(server, target, options)
+    decide = decide or decide_deletion(server, resource, target.name, options)
+    written = await write(server, resource, target.key, decide, dry_run=options.dry_run)
+    if not options.dry_run:
+        await after_write(server, resource, target.key, written.decision)
+        await continue_deletion(server, resource, target.name)
+    return _response(written, target, options)
+
+
+async def _delete_damaged(server: Server, target: Target, options: DeleteOptions) -> Response:
+    """Remove a damaged object; preconditions on its state cannot be checked, so they are refused."""
+    resource = target.resource
+    if options.uid is not None or options.version is not None or server.agent_guard is not None:
+        check_whole(server, resource, target.key)
+    meta = {"name": target.name, "uid": ""}
+    if target.namespace:
+        meta["namespace"] = target.namespace
+    last: Json = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": meta}
+    if not options.dry_run:
+        await server.store.write(target.key, lambda _, rv: objects.removal(last, rv, resource))
+    return json_response(status.success(resource.details(target.name)))
+
+
+async def delete_many(server: Server, request: Request, target: Target) -> Response:
+    """Delete the objects that a list with the same parameters would return, and return that list."""
+    listing = request_options.list_options(request, target.resource)
+    options = await _read(request)
+    page = get_list.page(server, target, listing)
+    for start in range(0, len(page.records), _BATCH):
+        async with asyncio.TaskGroup() as group:
+            for record in page.records[start : start + _BATCH]:
+                group.create_task(delete_record(server, target.resource, record.key, options))
+    return Response(get_list.encode_list(page, target.resource))
+
+
+async def _read(request: Request) -> DeleteOptions:
+    media = bodies.media_type(request)
+    data = await request.body()
+    if not data:
+        return request_options.delete_options(None, request)
+    if media not in bodies.BUILT_IN_MEDIA_TYPES:
+        raise status.unsupported_media_type(bodies.BUILT_IN_MEDIA_TYPES)
+    try:
+        body: Any = bodies.read_options(data, media)
+    except bodies.Unreadable as wrong:
+        if media == bodies.PROTOBUF:
+            # kube-apiserver answers with a 500 here, too.
+            raise ApiError(500, "", str(wrong)) from None
+        message = f"couldn't get version/kind; json parse error: {wrong}"
+        raise status.bad_request(message) from None
+    return request_options.delete_options(request_options.check_delete_body(body), request)
+
+
+def _response(written: Written, target: Target, options: DeleteOptions) -> Response:
+    decision = written.decision
+    if not isinstance(decision, Remove):
+        return Response(written.body, 202 if options.orphan is False else 200)
+    if target.resource.rules.returns_deleted:
+        return Response(written.body)
+    details = target.resource.details(target.name, decision.last["metadata"]["uid"])
+    return json_response(status.success(details))
 
 
 async def after_write(
     server: Server, resource: ServedResource, key: Key, decision: Decision
 ) -> None:
-    """Do what a write of this object brings with it."""
+    """Do what must follow a write of this object: serve its CRD, or finish the deletion of its CRD or namespace."""
     if key.resource == CRDS:
         _serve(server, key.name, decision)
     if isinstance(decision, Remove):
@@ -55,7 +133,7 @@ async def after_write(
 
 
 def begin_deletion(server: Server, target: Target, options: DeleteOptions) -> Decide | None:
-    """Return the decision to begin the end of a namespace or of a kind; None for all other objects."""
+    """Return the decision to begin the termination of a namespace or CRD; None for other objects."""
     begin = {NAMESPACES: _terminate_namespace, CRDS: _terminate_crd}.get(target.key.resource)
     if begin is None:
         return None
@@ -76,7 +154,7 @@ def begin_deletion(server: Server, target: Target, options: DeleteOptions) -> De
 
 
 async def continue_deletion(server: Server, resource: ServedResource, name: str) -> None:
-    """Delete the objects of a kind whose definition is ending, as far as that can be done now."""
+    """Delete the objects of a terminating CRD as far as their finalizers allow."""
     if resource.stored_name == CRDS:
         for each in server.catalog.of_crd(name)[:1]:
             await _delete_objects(server, each)
@@ -84,14 +162,14 @@ async def continue_deletion(server: Server, resource: ServedResource, name: str)
 
 
 async def resume_deletions(server: Server) -> None:
-    """Go on with the endings that a stop of the server cut short."""
+    """Continue the deletions of CRDs that were interrupted by a stop of the server."""
     for record in server.store.list(CRDS):
         if is_terminating(record):
             await continue_deletion(server, _crd_resource(server), record.key.name)
 
 
 async def disable_shadowing_crds(server: Server) -> None:
-    """Say of definitions over built-in kinds, as an older release took them, that they are not in force."""
+    """Set CRDs that shadow built-in kinds, which an older release accepted, to not established."""
     for record in server.store.list(CRDS):
         if _is_builtin(server, record.key.name):
             with server.store.damage.skip_unreadable(record):
@@ -108,7 +186,7 @@ async def _disable_crd(server: Server, record: Record) -> None:
         return Put(crds.disabled(old, now)) if crds.is_established(old) else Keep(current)
 
     if isinstance((await write(server, resource, record.key, decide)).decision, Put):
-        logger.warning("Disabled a definition over a built-in kind", name=record.key.name)
+        logger.warning("Disabled a CRD that shadows a built-in kind", name=record.key.name)
 
 
 def _is_builtin(server: Server, name: str) -> bool:
@@ -117,7 +195,7 @@ def _is_builtin(server: Server, name: str) -> bool:
 
 
 def _has_objects(server: Server, name: str) -> bool:
-    """Return whether objects keep a definition from going; those of a built-in kind are not its own."""
+    """Return whether objects block the deletion of a CRD; objects of a built-in kind do not."""
     return bool(server.store.list(name)) and not _is_builtin(server, name)
 
 
@@ -134,7 +212,7 @@ async def delete_record(
 
 
 def check_crd_not_terminating(server: Server, resource: ServedResource) -> None:
-    """Raise a 405 when the kind's definition is going away, so that nothing new may be created."""
+    """Raise a 405 when the kind's CRD is terminating, so that nothing new may be created."""
     if is_terminating(server.store.get(Key(CRDS, "", resource.qualified))):
         message = "create not allowed while custom resource definition is terminating"
         raise ApiError(405, "MethodNotAllowed", message, details=resource.details())
@@ -148,13 +226,13 @@ def _serve(server: Server, name: str, decision: Decision) -> None:
 
 
 def serve_crd(server: Server, crd: Json) -> None:
-    """Serve what a definition describes, and nothing if it makes no sense, as of an older release."""
+    """Serve the kind of a CRD, or nothing if the CRD is invalid, which an older release may have stored."""
     try:
         server.catalog.install(crd)
     except DECODE_ERRORS as error:
         name = crd["metadata"]["name"]
         server.catalog.remove(name)
-        logger.warning("Cannot serve a definition", name=name, reason=str(error))
+        logger.warning("Cannot serve a CRD", name=name, reason=str(error))
 
 
 def _terminate_namespace(server: Server, old: Json, options: DeleteOptions) -> Json:
@@ -225,89 +303,8 @@ async def _write_if_present(
 
 
 def is_terminating(record: Record | None) -> bool:
-    """Return whether an object's deletion was asked for."""
-    # Definitions are large and asked about with every object of theirs, so most are told apart without decoding.
+    """Return whether an object is being deleted."""
+    # CRDs are large and checked for every created object, so most are not decoded.
     if record is None or b'"deletionTimestamp"' not in record.body:
         return False
     return "deletionTimestamp" in decoded(record)["metadata"]
-
-
-_JOBS, _PRIORITIES = "jobs.batch", "priorityclasses.scheduling.k8s.io"
-_PODS_STAY = (
-    "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set "
-    "propagationPolicy=Orphan to suppress this warning"
-)
-
-
-async def delete(server: Server, request: Request, target: Target) -> Response:
-    """Delete one object, or begin to."""
-    options = await _read(request)
-    resource = target.resource
-    if resource.stored_name == _JOBS and options.orphan is None and not options.propagation:
-        request.warnings.append(_PODS_STAY)
-    if resource.stored_name == _PRIORITIES and target.name.startswith("system-"):
-        why = "this is a system priority class and cannot be deleted"
-        raise status.forbidden(resource.details(target.name), why)
-    if target.key in server.store.damage.quarantined:
-        return await _delete_damaged(server, target, options)
-    decide = begin_deletion(server, target, options)
-    decide = decide or decide_deletion(server, resource, target.name, options)
-    written = await write(server, resource, target.key, decide, dry_run=options.dry_run)
-    if not options.dry_run:
-        await after_write(server, resource, target.key, written.decision)
-        await continue_deletion(server, resource, target.name)
-    return _response(written, target, options)
-
-
-async def _delete_damaged(server: Server, target: Target, options: DeleteOptions) -> Response:
-    """Remove an object that is damaged; what is asked of its state cannot be told, so nothing may be."""
-    resource = target.resource
-    if options.uid is not None or options.version is not None or server.oversee is not None:
-        check_whole(server, resource, target.key)
-    meta = {"name": target.name, "uid": ""}
-    if target.namespace:
-        meta["namespace"] = target.namespace
-    last: Json = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": meta}
-    if not options.dry_run:
-        await server.store.write(target.key, lambda _, rv: objects.removal(last, rv, resource))
-    return json_response(status.success(resource.details(target.name)))
-
-
-async def delete_many(server: Server, request: Request, target: Target) -> Response:
-    """Delete the objects that a list with the same parameters would show; answer with that list."""
-    listing = request_options.list_options(request, target.resource)
-    options = await _read(request)
-    page = get_list.page(server, target, listing)
-    for start in range(0, len(page.records), _BATCH):
-        async with asyncio.TaskGroup() as group:
-            for record in page.records[start : start + _BATCH]:
-                group.create_task(delete_record(server, target.resource, record.key, options))
-    return Response(get_list.encode_list(page, target.resource))
-
-
-async def _read(request: Request) -> DeleteOptions:
-    media = bodies.media_type(request)
-    data = await request.body()
-    if not data:
-        return request_options.delete_options(None, request)
-    if media not in bodies.BUILT_IN_MEDIA_TYPES:
-        raise status.unsupported_media_type(bodies.BUILT_IN_MEDIA_TYPES)
-    try:
-        body: Any = bodies.read_options(data, media)
-    except bodies.Unreadable as wrong:
-        if media == bodies.PROTOBUF:
-            # kube-apiserver takes no blame off itself here.
-            raise ApiError(500, "", str(wrong)) from None
-        message = f"couldn't get version/kind; json parse error: {wrong}"
-        raise status.bad_request(message) from None
-    return request_options.delete_options(request_options.check_delete_body(body), request)
-
-
-def _response(written: Written, target: Target, options: DeleteOptions) -> Response:
-    decision = written.decision
-    if not isinstance(decision, Remove):
-        return Response(written.body, 202 if options.orphan is False else 200)
-    if target.resource.rules.returns_deleted:
-        return Response(written.body)
-    details = target.resource.details(target.name, decision.last["metadata"]["uid"])
-    return json_response(status.success(details))

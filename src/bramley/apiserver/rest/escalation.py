@@ -29,7 +29,7 @@ def guarded(server: Server, attributes: Attributes) -> Server:
     """Return the server for a write of a user who is not in `system:masters`."""
     check_roles = _for_roles(server.authorizer, attributes) if attributes.group == GROUP else None
     if attributes.verb not in _CHANGES or attributes.subresource:
-        return server if check_roles is None else server.guarded(check_roles)
+        return server if check_roles is None else server.with_guard(check_roles)
 
     def guard(new: Json, old: Json | None) -> None:
         if old is None:
@@ -38,7 +38,7 @@ def guarded(server: Server, attributes: Attributes) -> Server:
         if check_roles is not None:
             check_roles(new, old)
 
-    return server.guarded(guard)
+    return server.with_guard(guard)
 
 
 def _for_roles(authorizer: Authorizer, attributes: Attributes) -> Admit | None:

@@ -1,6 +1,6 @@
-"""The eviction subresource of Pods: a deletion that asks the Pod's disruption budget first.
+"""The eviction subresource of Pods: a deletion that the Pod's disruption budget must allow.
 
-The budget's controller counts; this only takes one from what it allows and notes the Pod, so that nobody spends it twice.
+The disruption controller counts Pods; this only decrements `disruptionsAllowed` and adds the Pod to `disruptedPods`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ async def _evict(server: Server, target: Target, options: DeleteOptions) -> None
         pod = served(record, target.resource)
         is_free = _needs_no_budget(pod)
         budget = "" if is_free else await _consume_budget(server, pod, dry_run=options.dry_run)
-        # A Pod that no budget was asked for may become one that counts; only the one we looked at may go.
+        # A Pod that needed no budget may need one after a change, so only the version that was checked may be deleted.
         pinned = not _has_ended(pod) if is_free else not _is_ready(pod) and bool(budget)
         pinned_options = options if options.version or not pinned else _pinned(options, pod)
         try:
@@ -85,7 +85,7 @@ def _is_ready(pod: Json) -> bool:
 
 
 async def _consume_budget(server: Server, pod: Json, *, dry_run: bool) -> str:
-    """Take one from what the Pod's budget allows; return the budget's name, or nothing if there is none."""
+    """Decrement what the Pod's budget allows; return the budget's name, or an empty text if there is none."""
     found = _budgets_of(server, pod)
     if not found:
         return ""
@@ -111,7 +111,7 @@ def _budgets_of(server: Server, pod: Json) -> list[Record]:
     labels = pod["metadata"].get("labels", {})
     found = []
     for each in server.store.list(_BUDGETS, pod["metadata"]["namespace"]):
-        # kube-apiserver, too, passes over a budget whose selector makes no sense.
+        # kube-apiserver, too, skips a budget with an invalid selector.
         with server.store.damage.skip_unreadable(each):
             if label_selectors.matches(decoded(each)["spec"].get("selector"), labels):
                 found.append(each)
@@ -119,7 +119,7 @@ def _budgets_of(server: Server, pod: Json) -> list[Record]:
 
 
 def _allows_unready(budget: Json) -> bool:
-    """Return whether a Pod that is not ready may go without being counted."""
+    """Return whether an unready Pod may be evicted without being counted."""
     if budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
         return True
     desired = budget["status"]["desiredHealthy"]
@@ -155,7 +155,7 @@ def _violated(message: str, *, retry_after: int) -> ApiError:
 
 
 async def _remove(server: Server, target: Target, options: DeleteOptions) -> None:
-    """Say on the Pod why it goes, and delete it."""
+    """Set the DisruptionTarget condition on the Pod, then delete it."""
     resource, now = target.resource, metadata.timestamp(server.clock.now())
     versions: list[str] = []
 

@@ -1,6 +1,6 @@
-"""GET: one object, or a list of them; whole, in pages at a fixed version, or as it was at a version.
+"""GET of one object, or of a list: complete, in pages at a fixed version, or as of a past version.
 
-What is sent are the stored bytes, joined; nothing is decoded on the way, but for tables.
+Lists are the joined stored bytes; only tables decode objects.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _LONGEST_VERSION = 20
 
 
 class Page(msgspec.Struct, frozen=True):
-    """A part of a list: its records, the version that it shows, and where the next part begins."""
+    """A page of a list: its records, the version of the list, and where the next page begins."""
 
     records: list[Record]
     version: int
@@ -52,7 +52,7 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class _Token(msgspec.Struct):
-    """What a continue token says: the version of the list and the first name of the next page."""
+    """The content of a continue token: the version of the list and the first name of the next page."""
 
     v: str
     rv: int
@@ -60,7 +60,7 @@ class _Token(msgspec.Struct):
 
 
 async def get(server: Server, request: Request, target: Target) -> Response:
-    """Return one object, whole."""
+    """Return one object."""
     if request.query.get("resourceVersion"):
         _check_reached(server, request.query["resourceVersion"])
     record = server.store.get(target.key)
@@ -83,7 +83,7 @@ def list_objects(
 
 
 def page(server: Server, target: Target, options: ListOptions) -> Page:
-    """Return what a list asks for."""
+    """Return the page that the options select."""
     if options.continue_token:
         return _next_page(server, target, options)
     version = server.store.revision
@@ -94,7 +94,7 @@ def page(server: Server, target: Target, options: ListOptions) -> Page:
         if options.match == "Exact" or (options.limit > 0 and not options.match):
             version = given
     records = _records(server, target, options, version=version)
-    # kube-apiserver's cache answers version 0 whole, whatever the limit.
+    # kube-apiserver's cache ignores the limit for version 0.
     limit = 0 if options.version == "0" else options.limit
     return _cut(records, options, version=version, limit=limit)
 
@@ -128,7 +128,7 @@ def _items(records: list[Record], resource: ServedResource, view: View) -> bytes
         return b",".join([metadata_only(body, view.version) for body in bodies])
     if resource.is_custom or not bodies:
         return b",".join(bodies)
-    # The items of built-in lists do not repeat the kind, and it stands first in each.
+    # Items of built-in lists do not contain the kind, which comes first in each stored object.
     skip = len(resource.prefix)
     return b"{" + b",{".join([body[skip:] for body in bodies])
 
@@ -142,7 +142,7 @@ def _records(server: Server, target: Target, options: ListOptions, *, version: i
         else:
             records = server.store.list_at(stored, version, namespace)
     except (Compacted, FutureRevision):
-        # A version that is not there yet is one of another life of the store, told by a continue token.
+        # A future version comes from a continue token of a store that was replaced since.
         raise status.expired(_TOO_OLD) from None
     if options.selection.is_everything:
         return records
@@ -155,7 +155,7 @@ def _cut(records: list[Record], options: ListOptions, *, version: int, limit: in
     shown = records[:limit]
     last = shown[-1].key
     token = _encoded_token(version, f"{last.namespace}/{last.name}\0")
-    # What a selector would still find is not known to kube-apiserver, so it does not say.
+    # kube-apiserver does not count the remaining items of a list with a selector.
     remaining = len(records) - limit if options.selection.is_everything else None
     return Page(shown, version, token, remaining)
 
@@ -199,12 +199,12 @@ def _version(text: str) -> int:
 
 
 def _is_version(text: str) -> bool:
-    # Longer ones are beyond every version, and Python refuses to read the longest.
+    # Longer numbers exceed every version, and Python refuses to parse the longest ones.
     return text.isascii() and text.isdigit() and len(text) <= _LONGEST_VERSION
 
 
 def check_version_syntax(text: str) -> None:
-    """Raise what kube-apiserver raises for a version that is no number; an empty one is fine."""
+    """Raise a 500, as kube-apiserver does, for a version that is not a number; an empty one is valid."""
     if text and not _is_version(text):
         detail = f"strconv.ParseUint: parsing {quoted(text)}: invalid syntax"
         wrong = causes.invalid("resourceVersion", text, detail)

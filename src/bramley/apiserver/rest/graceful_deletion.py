@@ -1,6 +1,6 @@
-"""The decision to delete an object: now, later, or when its finalizers are done. Pure; handlers are in `deleting`.
+"""The decision to delete an object: now, after a grace period, or when its finalizers are removed.
 
-What shall happen to dependents is only written down, as finalizers; collecting garbage is another part's work.
+The propagation policy is only stored, as finalizers; the garbage collector acts on it. Handlers are in `delete`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bramley.apiserver.store.records import Record
 
 _GARBAGE_FINALIZERS = (metadata.ORPHAN, metadata.FOREGROUND)
 
-# A lifetime; with more the end could be in a year that no date can tell.
+# About 68 years; longer periods could exceed the range of dates.
 LONGEST_GRACE_SECONDS = 2**31 - 1
 
 
@@ -39,7 +39,7 @@ def decide_deletion(
 
 
 def check_preconditions(old: Json, resource: ServedResource, options: DeleteOptions) -> None:
-    """Raise a 409 when the object is not the one, or not in the state, that the client means."""
+    """Raise a 409 when the object's UID or version is not that of the preconditions."""
     meta = old["metadata"]
     details = resource.kind_details(meta["name"])
     if options.uid is not None and options.uid != meta["uid"]:
@@ -70,7 +70,7 @@ def _decided(
 
 
 def _settled(options: DeleteOptions, meta: Json, resource: ServedResource) -> DeleteOptions:
-    """Return the options with what the oldest kinds do when nothing is said: they leave their dependents alone."""
+    """Return the options with the default of the oldest kinds, which orphan their dependents."""
     silent = options.orphan is None and not options.propagation
     decided = any(each in _GARBAGE_FINALIZERS for each in meta.get("finalizers", []))
     if resource.rules.orphans_by_default and silent and not decided:
@@ -79,7 +79,7 @@ def _settled(options: DeleteOptions, meta: Json, resource: ServedResource) -> De
 
 
 def mark_deleted(meta: Json, now: datetime) -> None:
-    """Note that deletion was asked for and that nothing but finalizers is waited for."""
+    """Set the deletion time without a grace period: only finalizers still block the deletion."""
     if "deletionTimestamp" not in meta and meta.get("generation"):
         meta["generation"] += 1
     if meta.get("deletionTimestamp", "9") > metadata.timestamp(now):
@@ -88,7 +88,7 @@ def mark_deleted(meta: Json, now: datetime) -> None:
 
 
 def _set_grace(meta: Json, old: Json, options: DeleteOptions, now: datetime) -> bool | None:
-    """Note when the object shall end; False when it has no time left to give, None when it ends soon enough already."""
+    """Set the end of the grace period; return False if there is none left, and None if an earlier end is already set."""
     if "deletionTimestamp" in meta:
         return _shorten_grace(meta, options, now)
     seconds = _grace_seconds(old, options)
@@ -129,7 +129,7 @@ def _shorten_grace(meta: Json, options: DeleteOptions, now: datetime) -> bool | 
 
 
 def set_finalizers(meta: Json, options: DeleteOptions) -> None:
-    """Write down what shall happen to the dependents; without a word in the options it stays as it is."""
+    """Set the finalizers of the propagation policy, if the options have one."""
     finalizer = _garbage_finalizer(options)
     if finalizer is None:
         return

@@ -1,6 +1,6 @@
-"""metrics.k8s.io: what Nodes and Pods use, made of what their agents say when somebody asks.
+"""metrics.k8s.io: the usage of Nodes and Pods, queried from their agents for each request.
 
-Nothing is stored. What an agent tells counts only for its own Node and for the very Pods that are bound to it.
+Nothing is stored. An agent's numbers count only for its own Node and for the Pods that are bound to it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NODE_NAME = "spec.nodeName"
 
 
 async def read_nodes(server: Server, request: Request, target: Target) -> Response:
-    """Return what Nodes use; one that does not say is not listed."""
+    """Return the usage of Nodes; those whose agent does not report it are left out."""
     records = _chosen(server, request, target, Key(_NODES, "", target.name))
     summaries = await _summaries(server, {each.key.name for each in records})
     found = [
@@ -41,7 +41,7 @@ async def read_nodes(server: Server, request: Request, target: Target) -> Respon
 
 
 async def read_pods(server: Server, request: Request, target: Target) -> Response:
-    """Return what Pods use; one whose agent does not say is not listed."""
+    """Return the usage of Pods; those whose agent does not report it are left out."""
     records = _chosen(server, request, target, Key(_PODS, target.namespace, target.name))
     summaries = await _summaries(server, {each.fields.get(_NODE_NAME, "") for each in records})
     found = [_pod(server, each, summaries.get(each.fields.get(_NODE_NAME, ""))) for each in records]
@@ -49,7 +49,7 @@ async def read_pods(server: Server, request: Request, target: Target) -> Respons
 
 
 def _chosen(server: Server, request: Request, target: Target, key: Key) -> list[Record]:
-    """Return the objects that are asked about."""
+    """Return the Nodes or Pods that the request selects."""
     if key.name:
         record = server.store.get(key)
         return [record] if record is not None else []
@@ -61,7 +61,7 @@ def _chosen(server: Server, request: Request, target: Target, key: Key) -> list[
 
 
 async def _summaries(server: Server, names: Iterable[str]) -> dict[str, Summary]:
-    """Return what the agents of these Nodes say, by Node."""
+    """Return the summaries from the agents of these Nodes, by Node."""
     urls: dict[str, str] = {}
     for name in names:
         record = server.store.get(Key(_NODES, "", name)) if name else None
@@ -82,7 +82,7 @@ def _url(record: Record) -> str:
     try:
         return kubelet_client.kubelet_url(decoded(record))
     except (ApiError, *DECODE_ERRORS):
-        # A Node that tells no address, or not in the form of one, is one that says nothing.
+        # A Node without a valid address has no metrics.
         return ""
 
 
@@ -109,7 +109,7 @@ def _pod(server: Server, record: Record, summaries: Summary | None) -> Json | No
 
 
 def _usage(used: Stats) -> tuple[datetime, Json] | None:
-    """Return when and what, None while either is not known."""
+    """Return the time and the usage, or None if either is unknown."""
     cpu, memory = used.cpu, used.memory
     if cpu is None or memory is None:
         return None

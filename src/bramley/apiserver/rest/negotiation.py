@@ -1,6 +1,6 @@
-"""What form a client wants: whole objects, only their metadata, or rows of a table. Other encodings are passed over.
+"""Content negotiation: objects as JSON, as their metadata only, or as rows of a table. Other encodings are ignored.
 
-A client that lists several forms gets the first one that we have.
+A client that accepts several forms gets the first supported one. Only tables decode the stored objects.
 """
 
 from __future__ import annotations
@@ -26,13 +26,37 @@ from bramley.base.clock import Clock
 if TYPE_CHECKING:
     from bramley.apiserver.tables.columns import Printer
 
+
 _MARKED = b'"k8s.io/initial-events-end"'
+META_GROUP = "meta.k8s.io"
+_WHOLE = frozenset({"", "application/json", "*/*"})
+_JSON = frozenset({"application/json", "application/*", "*/*"})
+_PARTIAL = b'{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/%b","metadata":%b}'
+_META_VERSIONS = frozenset({"v1", "v1beta1"})
+_TRANSFORMS = frozenset({"as", "g", "v"})
+_INCLUDED = frozenset({"", "None", "Metadata", "Object"})
+
+
+class Form(Enum):
+    """The forms in which objects can be shown."""
+
+    PLAIN = auto()
+    METADATA = auto()
+    TABLE = auto()
+
+
+class View(msgspec.Struct, frozen=True):
+    """A form with its version, and for tables what each row includes of its object."""
+
+    form: Form
+    version: str = "v1"
+    include: str = ""
 
 
 def convert_response(
     answer: Response, resource: ServedResource, view: View, clock: Clock
 ) -> Response:
-    """Return an answer about one object in the form that was asked for; anything else stays as it is."""
+    """Return a response with one object in the requested form; other responses are returned unchanged."""
     if answer.body.startswith(SCALE.prefix):
         resource = _scale_of(resource)
     if not answer.body.startswith(resource.prefix):
@@ -54,7 +78,7 @@ def convert_object(
     now: Callable[[], datetime],
     with_columns: bool = True,
 ) -> bytes:
-    """Return one object in a form; `now` is called only if the time matters."""
+    """Return one object in the requested form; `now` is called only for tables."""
     if view.form is Form.PLAIN:
         return body
     if view.form is Form.METADATA:
@@ -87,10 +111,10 @@ def encode_table(
 
 
 def printer_of(resource: ServedResource) -> Printer:
-    """Return how a kind is shown."""
+    """Return the printer of a kind."""
     if resource.printer is not None:
         return resource.printer()
-    # Clients that are programs never ask for tables.
+    # Imported here, because only kubectl requests tables.
     from bramley.apiserver.tables import printers
 
     return printers.printer(resource.qualified)
@@ -101,12 +125,12 @@ def _row(
 ) -> Json:
     decoded: Json = msgspec.json.decode(body)
     if resource.conversion is not None and not resource.is_custom:
-        # The columns are those of the stored kind.
+        # The columns are those of the stored version.
         decoded = resource.conversion.to_stored(decoded)
     try:
         cells = printer.row(decoded, now)
     except DECODE_ERRORS:
-        # One object of a wrong form must not hide the others, nor itself.
+        # An object that cannot be printed must not hide the others, nor itself.
         return {"cells": _only_name(decoded, printer), "object": _included(body, view)}
     made: Json = {"cells": cells}
     if printer.conditions is not None and (conditions := printer.conditions(decoded)):
@@ -122,38 +146,15 @@ def _only_name(decoded: Json, printer: Printer) -> list[str]:
 def _included(body: bytes, view: View) -> msgspec.Raw | None:
     if view.include == "Object":
         return msgspec.Raw(body)
-    # Whoever waits for the end of what was there must see its mark, whatever they asked for.
+    # The bookmark at the end of the initial events is needed whatever the client includes.
     if view.include == "None" and _MARKED not in body:
         return None
     return msgspec.Raw(metadata_only(body, view.version))
 
 
-META_GROUP = "meta.k8s.io"
-_WHOLE = frozenset({"", "application/json", "*/*"})
-_JSON = frozenset({"application/json", "application/*", "*/*"})
-_PARTIAL = b'{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/%b","metadata":%b}'
-_META_VERSIONS = frozenset({"v1", "v1beta1"})
-_TRANSFORMS = frozenset({"as", "g", "v"})
-_INCLUDED = frozenset({"", "None", "Metadata", "Object"})
-
-
-class Form(Enum):
-    """The forms in which objects can be shown."""
-
-    PLAIN = auto()
-    METADATA = auto()
-    TABLE = auto()
-
-
-class View(msgspec.Struct, frozen=True):
-    """A form with its version, and for tables what of each object comes with its row."""
-
-    form: Form
-    version: str = "v1"
-    include: str = ""
-
-
 PLAIN = View(Form.PLAIN)
+
+
 _FORMS = {
     "": Form.PLAIN,
     "PartialObjectMetadata": Form.METADATA,
@@ -163,19 +164,19 @@ _FORMS = {
 
 
 class _OnlyMetadata(msgspec.Struct):
-    """An object of which only the metadata is looked at, and that not closely."""
+    """An object of which only the metadata is decoded, as raw JSON."""
 
     metadata: msgspec.Raw
 
 
 def view_of(request: Request) -> View:
-    """Return the form that the client wants; raise a 406 if we have none of those that it names."""
+    """Return the form that the client accepts; raise a 406 if none is supported."""
     accept = request.header(b"accept")
     return PLAIN if accept in _WHOLE else _negotiated(accept)
 
 
 def with_include_object(view: View, request: Request) -> View:
-    """Return a table's view with what of each object shall come with its row; raise a 400 for what makes no sense."""
+    """Return a table's view with its `includeObject` parameter; raise a 400 if that is invalid."""
     include = request.query.get("includeObject", "")
     if include not in _INCLUDED:
         detail = "must be 'Metadata', 'Object', 'None', or empty"
@@ -186,7 +187,7 @@ def with_include_object(view: View, request: Request) -> View:
 
 
 def check_accepts_json(request: Request) -> None:
-    """Raise a 406 if a client takes no plain JSON, where there is nothing else."""
+    """Raise a 406 if a client does not accept plain JSON."""
     accept = request.header(b"accept")
     if accept in _WHOLE:
         return
@@ -196,7 +197,7 @@ def check_accepts_json(request: Request) -> None:
 
 
 def prefers(request: Request, parameters: Mapping[str, str]) -> bool:
-    """Return whether the first form of JSON that the client names, and that is plain or this one, is this one."""
+    """Return whether the client prefers JSON with these parameters over plain JSON."""
     for media, given in map(_clause, request.header(b"accept").split(",")):
         if media in _JSON and not given.keys() & parameters.keys():
             return False
@@ -205,7 +206,7 @@ def prefers(request: Request, parameters: Mapping[str, str]) -> bool:
     return False
 
 
-# Clients send the same few headers again and again.
+# Clients send the same few headers.
 @lru_cache(maxsize=256)
 def _negotiated(accept: str) -> View:
     clauses = [_clause(each) for each in accept.split(",")]
@@ -236,7 +237,7 @@ def metadata_only(body: bytes, version: str = "v1") -> bytes:
 
 
 def list_prefix(resource: ServedResource, view: View) -> bytes:
-    """Return how a list of this resource begins, up to its metadata."""
+    """Return the beginning of a list of this resource, up to its metadata."""
     if view.form is Form.METADATA:
         kind, version = "PartialObjectMetadataList", f"{META_GROUP}/{view.version}"
     else:

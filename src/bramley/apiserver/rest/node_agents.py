@@ -1,7 +1,7 @@
-"""Subresources of Pods that the agent on a Pod's node answers: logs, and, so far refused, exec, attach, port-forward and proxy.
+"""Subresources of Pods that the agent on the Pod's node serves: logs, and exec, attach, port-forward and proxy, which are refused.
 
-The server looks up Pod, container and node as a real one does, and refuses in its words. Where it has no way to nodes, under
-virtual time and in tests, it says so.
+Pod, container and node are checked as kube-apiserver does, with its messages. Without a connection to nodes, as under
+virtual time and in tests, requests fail with a message that says so.
 """
 
 from __future__ import annotations
@@ -26,15 +26,14 @@ from bramley.base import errors, log
 from bramley.kube.transport import Stream
 
 logger = log.get(__name__)
-
-# An agent that falls silent in the middle of a log that nobody follows.
+# How long an agent may send nothing in the middle of a log that is not followed.
 SILENCE = timedelta(seconds=30)
 _LONGEST_REFUSAL_BYTES = 16 * 1024
 _FLAGS = ("follow", "previous", "timestamps")
 _FORWARDED = ("tailLines", "sinceSeconds", "sinceTime", "limitBytes")
 _FALSE = frozenset({"", "0", "f", "false"})
 _RESOURCE = "pods/log"
-# What kube-apiserver says of an agent's answers; the text of the agent itself is shown for some only.
+# kube-apiserver's messages for an agent's status codes; only some codes show the agent's own text.
 _ERROR_MESSAGES = {
     401: ("Unauthorized", "the server has asked for the client to provide credentials"),
     404: ("NotFound", "the server could not find the requested resource"),
@@ -49,10 +48,51 @@ _ERROR_MESSAGES = {
         "the server was unable to return a response in the time allotted, but may still be processing the request",
     ),
 }
+_CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
+_DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
+_UNSUPPORTED = "the embedded API does not pass exec, attach and port-forward on to agents yet"
+_COUNTS = ("tailLines", "sinceSeconds", "limitBytes")
+
+
+async def pod_log(server: Server, request: Request, target: Target) -> Response:
+    """Return a container's log as its agent sends it; nothing if the Pod has no node."""
+    _check_log_options(request, target.name)
+    pod = _pod(server, target)
+    container = _container(pod, request.query.get("container", ""))
+    if not pod["spec"].get("nodeName"):
+        return Response(b"", 204)
+    path = f"/containerLogs/{_path(pod)}/{container}"
+    url = _agent(server, pod)
+    if server.nodes is None:
+        raise _unreachable(url + path, "the embedded API does not reach out to nodes")
+    return await _open_log(server.nodes.client, url, path, request, name=target.name)
+
+
+async def exec_or_attach(server: Server, request: Request, target: Target) -> Response:
+    """Refuse to run a command in a container, or to attach to one."""
+    pod = _pod(server, target)
+    container = _container(pod, request.query.get("container", ""))
+    _check_scheduled(pod)
+    url = _agent(server, pod)
+    raise _unreachable(f"{url}/{target.subresource}/{_path(pod)}/{container}", _UNSUPPORTED)
+
+
+async def port_forward(server: Server, _request: Request, target: Target) -> Response:
+    """Refuse to forward a port."""
+    pod = _pod(server, target)
+    _check_scheduled(pod)
+    raise _unreachable(f"{_agent(server, pod)}/portForward/{_path(pod)}", _UNSUPPORTED)
+
+
+async def proxy(server: Server, _request: Request, target: Target) -> Response:
+    """Refuse to proxy a request to a Pod, Service or Node."""
+    existing(server.store.get(target.key), target.resource, target.name)
+    message = f"the embedded API does not pass requests on to {target.resource.plural}"
+    raise status.unavailable(message)
 
 
 class _LogChunks(msgspec.Struct):
-    """The rest of an agent's answer; `held` is given back by closing."""
+    """The rest of an agent's response; `stack` holds the connection until it is closed."""
 
     stack: AsyncExitStack
     chunks: AsyncIterator[bytes]
@@ -63,23 +103,23 @@ class _LogChunks(msgspec.Struct):
         return self
 
     async def __anext__(self) -> bytes:
-        """Return the next piece; the log ends here when the agent goes away, as it does on kube-apiserver."""
+        """Return the next chunk; end the log when the agent disconnects, as kube-apiserver does."""
         try:
             async with asyncio.timeout(self.silence):
                 return await anext(self.chunks)
         except (errors.BramleyError, TimeoutError) as error:
-            logger.info("A log ended early", reason=str(error) or "the agent fell silent")
+            logger.info("Pod log ended early", reason=str(error) or "the agent sent nothing")
             raise StopAsyncIteration from error
 
     async def aclose(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         await self.stack.aclose()
 
 
 async def _open_log(
     kubelet: KubeletClient, url: str, path: str, request: Request, *, name: str
 ) -> Response:
-    """Return the log that a request asks for, from the agent at this address."""
+    """Return the requested log from the agent at this address."""
     query = _forwarded_options(request.query)
     async with AsyncExitStack() as stack:
         try:
@@ -94,13 +134,13 @@ async def _open_log(
 
 
 def _forwarded_options(query: Mapping[str, str]) -> dict[str, str]:
-    """Return the options that the agent has to know."""
+    """Return the query parameters that are forwarded to the agent."""
     flags = {each: "true" for each in _FLAGS if query.get(each, "").lower() not in _FALSE}
     return {**flags, **{each: query[each] for each in _FORWARDED if query.get(each)}}
 
 
 def _agent_error(code: int, text: str, name: str) -> ApiError:
-    """Return what kube-apiserver makes of an agent's refusal."""
+    """Return the error that kube-apiserver returns for an agent's error."""
     if code == 500:
         return status.internal(text)
     if code == 400:
@@ -133,49 +173,6 @@ async def _text(stream: Stream) -> str:
     return found[:_LONGEST_REFUSAL_BYTES].decode("utf-8", "replace").strip()
 
 
-_CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
-_DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
-_UNSUPPORTED = "the embedded API does not pass exec, attach and port-forward on to agents yet"
-_COUNTS = ("tailLines", "sinceSeconds", "limitBytes")
-
-
-async def pod_log(server: Server, request: Request, target: Target) -> Response:
-    """Show a container's log as its agent sends it; of a Pod that runs nowhere there is none."""
-    _check_log_options(request, target.name)
-    pod = _pod(server, target)
-    container = _container(pod, request.query.get("container", ""))
-    if not pod["spec"].get("nodeName"):
-        return Response(b"", 204)
-    path = f"/containerLogs/{_path(pod)}/{container}"
-    url = _agent(server, pod)
-    if server.nodes is None:
-        raise _unreachable(url + path, "the embedded API does not reach out to nodes")
-    return await _open_log(server.nodes.client, url, path, request, name=target.name)
-
-
-async def exec_or_attach(server: Server, request: Request, target: Target) -> Response:
-    """Refuse to run a command in a container, or to attach to one."""
-    pod = _pod(server, target)
-    container = _container(pod, request.query.get("container", ""))
-    _check_scheduled(pod)
-    url = _agent(server, pod)
-    raise _unreachable(f"{url}/{target.subresource}/{_path(pod)}/{container}", _UNSUPPORTED)
-
-
-async def port_forward(server: Server, _request: Request, target: Target) -> Response:
-    """Refuse to forward a port."""
-    pod = _pod(server, target)
-    _check_scheduled(pod)
-    raise _unreachable(f"{_agent(server, pod)}/portForward/{_path(pod)}", _UNSUPPORTED)
-
-
-async def proxy(server: Server, _request: Request, target: Target) -> Response:
-    """Refuse to pass a request on to a Pod, Service or Node."""
-    existing(server.store.get(target.key), target.resource, target.name)
-    message = f"the embedded API does not pass requests on to {target.resource.plural}"
-    raise status.unavailable(message)
-
-
 def _pod(server: Server, target: Target) -> Json:
     record = existing(server.store.get(target.key), target.resource, target.name)
     return served(record, target.resource)
@@ -198,7 +195,7 @@ def _check_log_options(request: Request, name: str) -> None:
 
 
 def _container(pod: Json, requested: str) -> str:
-    """Return the container that is meant; raise a 400 when that cannot be told."""
+    """Return the requested or default container; raise a 400 if there is none."""
     name, spec = pod["metadata"]["name"], pod["spec"]
     known = [each["name"] for part in _CONTAINERS for each in spec.get(part, [])]
     if requested:
@@ -225,11 +222,11 @@ def _check_scheduled(pod: Json) -> None:
 
 
 def _agent(server: Server, pod: Json) -> str:
-    """Return where the agent of a Pod's node listens."""
+    """Return the URL of the agent on a Pod's node."""
     name = pod["spec"]["nodeName"]
     record = server.store.get(Key("nodes", "", name))
     if record is None:
-        # kube-apiserver says so of a Node, too.
+        # kube-apiserver names Pods here, although the Node is missing.
         raise status.not_found(Details(kind="pods", name=name))
     return kubelet_client.kubelet_url(decoded(record))
 

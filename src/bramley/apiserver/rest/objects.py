@@ -1,6 +1,6 @@
-"""From what a client sent to what may be stored: completing, carrying over, defaulting and validating one object.
+"""Preparation of objects for the store: metadata, fields that are kept, defaults and validation.
 
-Pure functions on JSON values and a resource's rules; they neither read nor write the store. Bodies were shaped before this.
+Pure functions of JSON values and a resource's rules, without the store. `bodies` has checked the shape before.
 """
 
 from __future__ import annotations
@@ -21,37 +21,18 @@ from bramley.apiserver.schema.values import NO_FIELD
 from bramley.apiserver.store.records import NOTHING, Draft, Removal
 from bramley.base.errors import Cause
 
-
-def with_condition(pod: Json, kind: str, since: str, **fields: str) -> Json:
-    """Return a Pod with a condition that holds; its time stays when it held before."""
-    status = pod.get("status", {})
-    conditions = list(status.get("conditions", []))
-    new = {"type": kind, "status": "True", "lastProbeTime": None, "lastTransitionTime": since}
-    for index, each in enumerate(conditions):
-        if each["type"] == kind:
-            if each["status"] == "True":
-                new["lastTransitionTime"] = each.get("lastTransitionTime")
-            conditions[index] = {**new, **fields}
-            break
-    else:
-        conditions.append({**new, **fields})
-    return {**pod, "status": {**status, "conditions": conditions}}
-
-
 MODIFIED = (
     "the object has been modified; please apply your changes to the latest version and try again"
 )
 _IDENTITY = frozenset({"kind", "apiVersion", "metadata"})
-
-
-# Completes and checks what a kind's rules alone cannot, in place: the new object and, if there is one, the old.
+# Changes or refuses an object by more than its kind's rules, in place; takes the new object and the old one, if any.
 Admit = Callable[[Json, Json | None], None]
 
 
 def prepare_create(
     body: Json, resource: ServedResource, *, uid: UUID, now: datetime, admit: Admit | None = None
 ) -> Json:
-    """Return a new object with all that the server adds and without what it may not bring; raise a 422 if it is invalid."""
+    """Return a new object with the fields that the server sets, and without those it may not set; raise a 422 if it is invalid."""
     rules = resource.rules
     new = {**body, "metadata": metadata.stamped(body["metadata"], uid=uid, now=now)}
     if resource.has_status and not rules.status_on_create:
@@ -70,7 +51,7 @@ def prepare_create(
 def prepare_update(
     new: Json, old: Json, resource: ServedResource, admit: Admit | None = None
 ) -> Json:
-    """Return an update of an object as it may be stored; raise a 422 if it is invalid."""
+    """Return an updated object as it is stored; raise a 422 if it is invalid."""
     new = {**new, "metadata": metadata.carried_over(new["metadata"], old["metadata"])}
     if resource.has_status:
         _take(new, old, "status")
@@ -85,7 +66,7 @@ def prepare_update(
 
 
 def prepare_status_update(new: Json, old: Json, resource: ServedResource) -> Json:
-    """Return an object of which only the status, and for built-in kinds the metadata, is taken from the update."""
+    """Return an object with only the status, and for built-in kinds the metadata, of the update."""
     changed = dict(old)
     _take(changed, new, "status")
     if resource.rules.status_writes_metadata:
@@ -97,14 +78,30 @@ def prepare_status_update(new: Json, old: Json, resource: ServedResource) -> Jso
     return changed
 
 
+def with_condition(pod: Json, kind: str, since: str, **fields: str) -> Json:
+    """Return a Pod with a condition set to True; its transition time is kept if it was True before."""
+    status = pod.get("status", {})
+    conditions = list(status.get("conditions", []))
+    new = {"type": kind, "status": "True", "lastProbeTime": None, "lastTransitionTime": since}
+    for index, each in enumerate(conditions):
+        if each["type"] == kind:
+            if each["status"] == "True":
+                new["lastTransitionTime"] = each.get("lastTransitionTime")
+            conditions[index] = {**new, **fields}
+            break
+    else:
+        conditions.append({**new, **fields})
+    return {**pod, "status": {**status, "conditions": conditions}}
+
+
 def dict_field(whole: Json, field: str) -> Json:
-    """Return a part of an object, empty when it is absent or, as of an older release, no object at all."""
+    """Return a field that is an object; an empty one if it is absent or, stored by an older release, of another type."""
     found = whole.get(field)
     return found if isinstance(found, dict) else {}
 
 
 def check_name_and_namespace(new: Json, *, name: str, namespace: str) -> None:
-    """Raise a 400 when an update's object is not the one that the path names; an empty namespace is filled in."""
+    """Raise a 400 when an update's name or namespace is not that of the path; set the namespace if it is empty."""
     meta = new.get("metadata")
     if not isinstance(meta, dict) or not meta.get("name"):
         message = f"the name of the object ({name} based on URL) was undeterminable: name must be provided"
@@ -118,7 +115,7 @@ def check_name_and_namespace(new: Json, *, name: str, namespace: str) -> None:
 
 
 def set_namespace(body: Json, namespace: str) -> None:
-    """Give the object the namespace of the path; raise a 400 when it has another one."""
+    """Set the namespace of the path; raise a 400 when the object has another one."""
     found = body["metadata"].get("namespace", "")
     if namespace and found and found != namespace:
         message = (
@@ -131,7 +128,7 @@ def set_namespace(body: Json, namespace: str) -> None:
 
 
 def check_version(new: Json, old: Json, resource: ServedResource) -> None:
-    """Raise a 409 when an update is based on another version than the stored one, and settle an unconditional one."""
+    """Raise a 409 when an update is not based on the stored version; set the version of an unconditional update."""
     meta, current = new["metadata"], old["metadata"]["resourceVersion"]
     given = meta.get("resourceVersion", "")
     if given == current:
@@ -149,13 +146,13 @@ def check_version(new: Json, old: Json, resource: ServedResource) -> None:
 
 
 def is_unchanged(new: Json, old: Json) -> bool:
-    """Return whether an update changes nothing, so that no version is used up for it."""
-    # Python's comparison is fast, but holds true for 1; the exact one runs only when that says "equal".
+    """Return whether an update changes nothing and so needs no new version."""
+    # Python's comparison is fast but treats True and 1 as equal, so equal objects are compared again exactly.
     return new == old and same(new, old)
 
 
 def is_deletion_complete(new: Json, old: Json, resource: ServedResource) -> bool:
-    """Return whether an update takes away what kept a deleted object from going."""
+    """Return whether an update removes the last finalizer of an object that is being deleted."""
     was = old["metadata"]
     return (
         "deletionTimestamp" in was
@@ -166,7 +163,7 @@ def is_deletion_complete(new: Json, old: Json, resource: ServedResource) -> bool
 
 
 def draft(new: Json, rv: int, resource: ServedResource, *, limit_bytes: int) -> Draft:
-    """Return an object as the store takes it, with its version."""
+    """Return an object as a draft for the store, with its version."""
     stored = stored_form(new, rv, resource)
     body = msgspec.json.encode(stored)
     if len(body) > limit_bytes:
@@ -176,7 +173,7 @@ def draft(new: Json, rv: int, resource: ServedResource, *, limit_bytes: int) -> 
 
 
 def removal(last: Json, rv: int, resource: ServedResource) -> Removal:
-    """Return an object's last state as the store takes it, with the version of its end."""
+    """Return an object's last state as a removal for the store, with the version of the removal."""
     stored = stored_form(last, rv, resource)
     labels = stored["metadata"].get("labels") or NOTHING
     fields = resource.selected_fields(stored) if resource.selectable else NOTHING
@@ -184,7 +181,7 @@ def removal(last: Json, rv: int, resource: ServedResource) -> Removal:
 
 
 def stored_form(new: Json, rv: int, resource: ServedResource) -> Json:
-    """Return an object as it is stored: of the stored version, its kind first, with its version."""
+    """Return an object in its stored API version, with its kind first and its resourceVersion."""
     if resource.conversion is not None:
         new = resource.conversion.to_stored(new)
     else:
@@ -219,7 +216,7 @@ def _count_generation(new: Json, old: Json, resource: ServedResource) -> None:
 
 
 def _differs(new: Json, old: Json, resource: ServedResource) -> bool:
-    """Return whether more than metadata changed; a status that has a path of its own is no change here."""
+    """Return whether more than metadata changed; a status with its own subresource does not count."""
     apart = _IDENTITY | {"status"} if resource.has_status else _IDENTITY
     return any(new.get(key) != old.get(key) for key in (new.keys() | old.keys()) - apart)
 
@@ -261,7 +258,7 @@ def _wrong_status(new: Json, old: Json, resource: ServedResource) -> list[Cause]
 
 
 def _within_status(cause: Cause) -> Cause:
-    # Only the status is looked at here, so kube-apiserver names its fields from there on.
+    # kube-apiserver names the fields relative to the status here.
     inside = cause.field.removeprefix("status.")
     return Cause(
         cause.field,
@@ -285,14 +282,14 @@ def _wrong(new: Json, old: Json | None, resource: ServedResource) -> list[Cause]
 def _wrong_by_now(
     found: list[Cause], new: Json, old: Json, resource: ServedResource
 ) -> list[Cause]:
-    """Return what a change made wrong: an object that was taken under older rules can still lose its finalizers."""
+    """Return the errors of an update; if only metadata changed, so that old invalid objects can lose their finalizers, only those of the metadata."""
     if not found or _differs(new, old, resource):
         return found
     return [each for each in found if each.field.startswith("metadata")]
 
 
 def _with_scale(found: list[Cause], unscalable: list[Cause]) -> list[Cause]:
-    """Return what is wrong, with what keeps the object from being scaled before the word that no rules were looked at."""
+    """Return all errors, with those of the scale before the note that rules were not evaluated."""
     unlooked = [each for each in found if each.field == NO_FIELD]
     reported = [each for each in found if each.field != NO_FIELD]
     return [*reported, *unscalable, *unlooked]
@@ -305,5 +302,5 @@ def _refuse(new: Json, resource: ServedResource, found: Iterable[Cause]) -> None
 
 
 def version_on_create() -> ApiError:
-    """Refuse a new object that says which version it has; kube-apiserver answers with this code and no reason."""
+    """Return the error for a new object with a resourceVersion; kube-apiserver uses this code without a reason."""
     return ApiError(500, "", "resourceVersion should not be set on objects to be created")

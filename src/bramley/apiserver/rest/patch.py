@@ -1,6 +1,6 @@
-"""The patch types that are understood: how each is read from a request, what it changes, and how it is refused.
+"""PATCH: the supported patch types, and the handler that applies a patch to an object or its status.
 
-A change makes the new object out of the old one, which stays as it is; `refusal` words why the result is no object of its kind.
+A patch returns a new object and leaves the old one unchanged; `error` explains why the result does not fit its kind.
 """
 
 from __future__ import annotations
@@ -25,31 +25,91 @@ MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 APPLY = "application/apply-patch+yaml"
-
 REJECTED = "the server rejected our request due to an error in our request"
 
 
+async def patch(server: Server, request: Request, target: Target) -> Response:
+    """Patch an object, or its status, or apply a configuration to it."""
+    media = bodies.media_type(request)
+    if media == APPLY:
+        from bramley.apiserver.rest import apply
+
+        return await apply.apply(server, request, target)
+    options = request_options.patch_options(request)
+    change = await read_patch(request, target.resource, media=media, validation=options.validation)
+
+    def decide(current: Record | None) -> Decision:
+        current = existing(current, target.resource, target.name)
+        old = served(current, target.resource)
+        new = change(old)
+        try:
+            _check_shape(
+                new,
+                old,
+                target.resource,
+                options=options,
+                request=request,
+                repeated=change.repeated,
+            )
+        except shapes.WrongShape as wrong:
+            raise change.error(old, str(wrong)) from None
+        objects.check_name_and_namespace(new, name=target.name, namespace=target.namespace)
+        track_managers = update.managers_tracker(
+            server, request, target, new=new, old=old, options=options
+        )
+        return update.decide_update(
+            server, new, old, current=current, target=target, track_managers=track_managers
+        )
+
+    written = await write(server, target.resource, target.key, decide, dry_run=options.dry_run)
+    return await update.write_response(server, target, written, options)
+
+
+def _check_shape(
+    new: Json,
+    old: Json,
+    resource: ServedResource,
+    *,
+    options: WriteOptions,
+    request: Request,
+    repeated: tuple[str, ...],
+) -> None:
+    if new.get("metadata") is None:
+        return  # check_name_and_namespace reports what is missing
+    if resource.is_custom and type(new["metadata"]) is dict:
+        bodies.check_kind(new, resource)
+    _check_identity(new, resource)
+    bodies.check_shape(new, resource, options=options, request=request, old=old, repeated=repeated)
+
+
+def _check_identity(new: Json, resource: ServedResource) -> None:
+    kind, version = new.get("kind"), new.get("apiVersion")
+    if (kind, version) != (resource.kind, resource.api_version):
+        detail = f"no kind {causes.shown(kind)} is registered for version {causes.shown(version)}"
+        raise shapes.WrongShape(detail)
+
+
 class Patch(Protocol):
-    """What a patch does to an object; `repeated` are fields that its text names twice."""
+    """A parsed patch; `repeated` are fields that it contains twice."""
 
     @property
     def repeated(self) -> tuple[str, ...]:
-        """Return the fields that stand twice in one object of the patch."""
+        """Return the fields that one object of the patch contains twice."""
         ...
 
     def __call__(self, old: Json, /) -> Json:
-        """Return the new object; the old one is left as it is."""
+        """Return the new object and leave the old one unchanged."""
         ...
 
     def error(self, old: Json, why: str) -> ApiError:
-        """Return the refusal of a patch whose result does not have its kind's shape."""
+        """Return the error for a patch whose result does not have its kind's shape."""
         ...
 
 
 async def read_patch(
     request: Request, resource: ServedResource, *, media: str = "", validation: str = ""
 ) -> Patch:
-    """Return the change that a patch describes; raise a 415 for what we do not understand and a 400 for nonsense."""
+    """Return the patch in a request's body; raise a 415 for an unsupported type and a 400 if it cannot be parsed."""
     media = media or bodies.media_type(request)
     if media == STRATEGIC and not resource.is_custom:
         return await _read_strategic(request, resource, validation)
@@ -115,7 +175,7 @@ class JsonPatch(msgspec.Struct, frozen=True):
 
 
 class StrategicMergePatch(msgspec.Struct, frozen=True):
-    """A strategic merge patch of a built-in kind; kept as bytes because merging uses a patch up."""
+    """A strategic merge patch of a built-in kind; kept as bytes because merging modifies a patch."""
 
     patch: bytes
     struct: str
@@ -124,7 +184,7 @@ class StrategicMergePatch(msgspec.Struct, frozen=True):
     def __call__(self, old: Json, /) -> Json:
         """Return the object with the patch merged in by the kind's keys and strategies."""
         merged = self._merged(old, msgspec.json.decode(self.patch))
-        # What a patch says of the kind does not matter: the path has said it.
+        # The kind is that of the path, whatever the patch contains.
         return {**merged, "kind": old["kind"], "apiVersion": old["apiVersion"]}
 
     def _merged(self, old: Json, patch: Json) -> Json:
@@ -140,7 +200,7 @@ class StrategicMergePatch(msgspec.Struct, frozen=True):
             raise ApiError(500, "", str(wrong)) from None
 
     def error(self, old: Json, why: str) -> ApiError:
-        """Return a refusal that shows what is left of the patch, as Go prints it."""
+        """Return an error that shows the remaining patch as Go prints it."""
         from bramley.apiserver.strategic import go_values
 
         patch = msgspec.json.decode(self.patch)
@@ -199,66 +259,5 @@ def _sorted(new: Json) -> str:
 
 
 def _invalid_patch(shown: str, why: str) -> ApiError:
-    """Return the refusal of a patch, of which a text shows what came of it."""
+    """Return the error for a patch; `shown` is the patched object or the patch."""
     return status.invalid(Details(), [causes.invalid("patch", shown, why)])
-
-
-async def patch(server: Server, request: Request, target: Target) -> Response:
-    """Patch an object, or its status, or apply a configuration to it."""
-    media = bodies.media_type(request)
-    if media == APPLY:
-        from bramley.apiserver.rest import apply
-
-        return await apply.apply(server, request, target)
-    options = request_options.patch_options(request)
-    change = await read_patch(request, target.resource, media=media, validation=options.validation)
-
-    def decide(current: Record | None) -> Decision:
-        current = existing(current, target.resource, target.name)
-        old = served(current, target.resource)
-        new = change(old)
-        try:
-            _check_shape(
-                new,
-                old,
-                target.resource,
-                options=options,
-                request=request,
-                repeated=change.repeated,
-            )
-        except shapes.WrongShape as wrong:
-            raise change.error(old, str(wrong)) from None
-        objects.check_name_and_namespace(new, name=target.name, namespace=target.namespace)
-        track_managers = update.managers_tracker(
-            server, request, target, new=new, old=old, options=options
-        )
-        return update.decide_update(
-            server, new, old, current=current, target=target, track_managers=track_managers
-        )
-
-    written = await write(server, target.resource, target.key, decide, dry_run=options.dry_run)
-    return await update.write_response(server, target, written, options)
-
-
-def _check_shape(
-    new: Json,
-    old: Json,
-    resource: ServedResource,
-    *,
-    options: WriteOptions,
-    request: Request,
-    repeated: tuple[str, ...],
-) -> None:
-    if new.get("metadata") is None:
-        return  # check_address says what is missing
-    if resource.is_custom and type(new["metadata"]) is dict:
-        bodies.check_kind(new, resource)
-    _check_identity(new, resource)
-    bodies.check_shape(new, resource, options=options, request=request, old=old, repeated=repeated)
-
-
-def _check_identity(new: Json, resource: ServedResource) -> None:
-    kind, version = new.get("kind"), new.get("apiVersion")
-    if (kind, version) != (resource.kind, resource.api_version):
-        detail = f"no kind {causes.shown(kind)} is registered for version {causes.shown(version)}"
-        raise shapes.WrongShape(detail)

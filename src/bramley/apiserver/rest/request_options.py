@@ -1,6 +1,6 @@
-"""What a request's parameters ask for, parsed and checked: lists, watches, writes and deletions.
+"""Query parameters and delete options, parsed and validated: of lists, watches, writes and deletions.
 
-The complaints name the options' own kinds, as kube-apiserver does.
+Errors name the kinds of the options, as kube-apiserver does.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MANAGER_LIMIT = 128
 
 
 class ListOptions(msgspec.Struct, frozen=True):
-    """What a list or a watch asks for."""
+    """The options of a list or watch."""
 
     selection: Selection
     version: str = ""
@@ -37,7 +37,7 @@ class ListOptions(msgspec.Struct, frozen=True):
 
 
 class WriteOptions(msgspec.Struct, frozen=True):
-    """How a write is meant."""
+    """The options of a write."""
 
     dry_run: bool = False
     validation: str = ""
@@ -51,12 +51,12 @@ class WriteOptions(msgspec.Struct, frozen=True):
 
     @property
     def silent(self) -> bool:
-        """Return whether unknown fields go without a word."""
+        """Return whether unknown fields are dropped silently."""
         return self.validation == "Ignore"
 
 
 def list_options(request: Request, resource: ServedResource) -> ListOptions:
-    """Return what a list or watch asks for; raise a refusal for what makes no sense."""
+    """Return the options of a list or watch; raise a 422 if they are invalid."""
     query = request.query
     if not query:
         return _ALL
@@ -79,7 +79,7 @@ _ALL = ListOptions(Selection())
 
 
 def write_options(request: Request, kind: str) -> WriteOptions:
-    """Return how a write is meant; `kind` names the options in complaints."""
+    """Return the options of a write; `kind` names them in errors."""
     if not request.query:
         return _PLAIN
     found = []
@@ -101,7 +101,7 @@ _PLAIN = WriteOptions()
 
 
 def patch_options(request: Request) -> WriteOptions:
-    """Return how a patch is meant."""
+    """Return the options of a patch."""
     if "force" in request.query:
         detail = "may not be specified for non-apply patch"
         _refuse("PatchOptions", [causes.forbidden("force", detail)])
@@ -109,7 +109,7 @@ def patch_options(request: Request) -> WriteOptions:
 
 
 def apply_options(request: Request) -> WriteOptions:
-    """Return how a server-side apply is meant; it must say who applies."""
+    """Return the options of a server-side apply, which needs a field manager."""
     options = write_options(request, "PatchOptions")
     if not options.manager:
         detail = "is required for apply patch"
@@ -118,7 +118,7 @@ def apply_options(request: Request) -> WriteOptions:
 
 
 def parse_version(text: str) -> int:
-    """Return a version as a number; raise as kube-apiserver does for what is none."""
+    """Return a version as a number; raise a 500, as kube-apiserver does, if it is not one."""
     if text.isascii() and text.isdigit():
         return int(text)
     raise ApiError(500, "", f"strconv.ParseUint: parsing {quoted(text)}: invalid syntax")
@@ -188,7 +188,7 @@ def _wrong_watch(options: ListOptions) -> list[Cause]:
         found.append(causes.forbidden(field, detail))
     if match and match != "NotOlderThan":
         found.append(causes.unsupported(field, match, ("NotOlderThan",)))
-    # A watch from the start is one with initial events, and these have a match.
+    # A watch from the start has initial events, and these need a match.
     from_start = not match and options.initial is None and options.version in {"", "0"}
     if options.continue_token and (match or from_start):
         detail = "resourceVersionMatch is forbidden when continue is provided"
@@ -217,7 +217,7 @@ def _refuse(kind: str, found: list[Cause]) -> None:
 
 
 class DeleteOptions(msgspec.Struct, frozen=True):
-    """How a deletion is meant."""
+    """The options of a deletion."""
 
     dry_run: bool = False
     grace_seconds: int | None = None
@@ -228,7 +228,7 @@ class DeleteOptions(msgspec.Struct, frozen=True):
 
 
 def delete_options(body: Mapping[str, Any] | None, request: Request) -> DeleteOptions:
-    """Return how a deletion is meant, from its body or, without one, from the parameters."""
+    """Return the options of a deletion, from its body or, without one, from the parameters."""
     given: Mapping[str, Any] = body if body is not None else _delete_parameters(request)
     found = []
     orphan, propagation = given.get("orphanDependents"), given.get("propagationPolicy")
@@ -263,12 +263,12 @@ _DELETE_FIELDS: dict[str, type] = {
 
 
 def check_delete_body(body: Any) -> dict[str, Any]:
-    """Return a body as delete options; raise a 400 for what has another shape, and ignore what is unknown."""
+    """Return a body as delete options; raise a 400 for fields of another type, and ignore unknown ones."""
     if type(body) is not dict:
         raise status.bad_request("couldn't get version/kind; json parse error: not an object")
     given = {key: value for key, value in body.items() if value is not None}
     if given.get("kind", _DELETE_KIND) != _DELETE_KIND:
-        # What is meant for something else must not delete; kube-apiserver takes the blame for it.
+        # A body of another kind must not delete anything; kube-apiserver answers with a 500.
         version = quoted(str(given.get("apiVersion", "")))
         message = f"no kind {quoted(str(given['kind']))} is registered for version {version}"
         raise ApiError(500, "", message)

@@ -1,4 +1,4 @@
-"""Which handler serves a method on a target; a table, so that a later subresource is one more line."""
+"""The handlers of methods, subresources and kinds that are not stored; discovery lists the same tables."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ VERBS: Mapping[str, str] = MappingProxyType(
 
 
 class Subresource(msgspec.Struct, frozen=True):
-    """A part of an object with a path of its own; group, version and kind are those of its bodies."""
+    """A subresource of a built-in kind; group, version and kind are those of its bodies."""
 
     name: str
     kind: str
@@ -74,7 +74,7 @@ def _token_subresource() -> Subresource:
     return Subresource("token", "TokenRequest", "authentication.k8s.io", "v1", methods)
 
 
-# By the qualified name of the resource (`pods`, `deployments.apps`) and that of the subresource.
+# By the qualified name of the resource (`pods`, `deployments.apps`) and the subresource; status and scale are fields of a resource.
 SUBRESOURCES: Mapping[tuple[str, str], Subresource] = _by_path(
     (
         "namespaces",
@@ -97,7 +97,7 @@ SUBRESOURCES: Mapping[tuple[str, str], Subresource] = _by_path(
     ("services", _proxy_subresource("ServiceProxyOptions")),
 )
 
-# By the qualified name of a kind that is not stored: what a POST of it does. Its ServedResource says `is_virtual`.
+# Handlers of POST by the qualified name of a kind that is not stored; its ServedResource has `is_virtual`.
 VIRTUAL: Mapping[str, Handler] = MappingProxyType(
     {
         "bindings": subresources.create_binding,
@@ -110,7 +110,7 @@ VIRTUAL: Mapping[str, Handler] = MappingProxyType(
     }
 )
 
-# By the qualified name of a kind that is made when somebody reads it: what a GET does. Its ServedResource says `is_computed`.
+# Handlers of GET by the qualified name of a kind that is computed when it is read; its ServedResource has `is_computed`.
 COMPUTED: Mapping[str, Handler] = MappingProxyType(
     {
         "nodes.metrics.k8s.io": metrics.read_nodes,
@@ -121,7 +121,7 @@ COMPUTED: Mapping[str, Handler] = MappingProxyType(
 
 __all__ = ["Handler", "handler_of", "has_subresource"]
 
-# What a target can be: the whole collection, one object, or a subresource of one.
+# Verbs and handlers of a collection, of one object, and of the subresources of any kind.
 _COLLECTION: Mapping[str, tuple[str, Handler]] = MappingProxyType(
     {
         "POST": ("create", create.create),
@@ -149,7 +149,7 @@ _SCALE: Mapping[str, Handler] = MappingProxyType(
 
 
 def handler_of(method: str, target: Target) -> Handler:
-    """Return the handler; raise a 404 for what is no subresource and a 405 for a method that the target does not have."""
+    """Return the handler of a method; raise a 404 for an unknown subresource and a 405 for an unsupported method."""
     method = "GET" if method == "HEAD" else method
     if target.subresource:
         handler = _subresource(target).get(method)
@@ -167,7 +167,7 @@ def handler_of(method: str, target: Target) -> Handler:
 
 
 def has_subresource(target: Target) -> bool:
-    """Return whether what a target names behind an object's name exists."""
+    """Return whether the target's subresource exists."""
     try:
         _subresource(target)
     except ApiError:

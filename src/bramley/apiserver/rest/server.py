@@ -1,4 +1,4 @@
-"""What all handlers share: the store, what is served, the time, chance and the limits."""
+"""What all handlers share: the store, the catalog of served kinds, the clock, the random generator and the limits."""
 
 from __future__ import annotations
 
@@ -35,10 +35,9 @@ CRDS = "customresourcedefinitions.apiextensions.k8s.io"
 class Server(msgspec.Struct, frozen=True):
     """The embedded API, without HTTP.
 
-    `closing` holds the namespaces whose deletion was decided: it is ahead of the store by the writes that are on their way
-    to the disk, and nothing may be created in them from then on. `guard` looks at what one caller wants to write, new and
-    old, besides the kind's rules; it belongs to one request and raises a refusal. `oversee` sees each state that an agent's
-    request would store, whichever way it came about. `nodes` is the way to the agents on nodes; without it they are not asked.
+    `terminating_namespaces` are those whose deletion was decided: it includes pending writes of the store, and nothing may be
+    created in these namespaces. `guard` checks the objects that one request writes, new and old, besides the kind's rules.
+    `agent_guard` checks each state that an agent's request would store. `nodes` connects to the agents on nodes, if it is set.
     """
 
     store: Store
@@ -48,27 +47,27 @@ class Server(msgspec.Struct, frozen=True):
     settings: Settings
     authorizer: Authorizer
     authenticator: Authenticator
-    agents: NodeAuthorizer
+    node_authorizer: NodeAuthorizer
     nodes: Kubelets | None = None
     terminating_namespaces: set[str] = set()
     guard: Admit | None = None
-    oversee: AgentGuard | None = None
+    agent_guard: AgentGuard | None = None
 
     def uid(self) -> UUID:
-        """Return an id that no other object has."""
+        """Return a new unique id."""
         return UUID(int=self.rng.getrandbits(128), version=4)
 
-    def guarded(self, guard: Admit) -> Server:
-        """Return the same server for one request whose writes have to pass a guard."""
+    def with_guard(self, guard: Admit) -> Server:
+        """Return the same server for one request, whose writes are checked by a guard."""
         return replace(self, guard=guard)
 
-    def overseen(self, asked: Attributes) -> Server:
-        """Return the same server for one request, whose writes the agent's rule sees if an agent sent it."""
-        oversee = self.agents.guard_for(asked)
-        return self if oversee is None else replace(self, oversee=oversee)
+    def with_agent_guard(self, attributes: Attributes) -> Server:
+        """Return the same server for one request, whose writes are checked by the rules for agents if an agent sent it."""
+        agent_guard = self.node_authorizer.guard_for(attributes)
+        return self if agent_guard is None else replace(self, agent_guard=agent_guard)
 
     def admission(self, resource: ServedResource) -> Admit | None:
-        """Return what must see a written object besides its kind's rules: other definitions, and the caller's guard."""
+        """Return the checks of a written object besides its kind's rules: against other CRDs, and the caller's guard."""
         own, guard = self._own_admission(resource), self.guard
         if own is None or guard is None:
             return own or guard
@@ -90,12 +89,12 @@ class Server(msgspec.Struct, frozen=True):
         crds.admit(new, old, others=others, clock=self.clock)
         spec = new["spec"]
         if self.catalog.has_builtin(spec["group"], spec["names"]["plural"]):
-            # Its objects would be stored among the built-in ones, past all of their rules.
+            # Its objects would be stored among the built-in ones, without their rules.
             wrong = causes.invalid("metadata.name", name, "this server has such a kind built in")
             raise status.invalid(Details(crds.GROUP, crds.KIND, name), [wrong])
 
     def _definitions(self) -> list[Json]:
-        """Return the definitions whose names can be read."""
+        """Return the CRDs whose names can be decoded."""
         found = []
         for record in self.store.list(CRDS):
             with self.store.damage.skip_unreadable(record):
@@ -105,13 +104,13 @@ class Server(msgspec.Struct, frozen=True):
 
 
 def decoded(record: Record) -> Json:
-    """Return a record's object, a fresh one for each caller."""
+    """Return a record's object, a new one for each caller."""
     value: Json = msgspec.json.decode(record.body)
     return value
 
 
 def check_whole(server: Server, resource: ServedResource, key: Key) -> None:
-    """Raise a 500 for an object that is damaged and set aside: it is there, but neither can be read nor changed."""
+    """Raise a 500 for a quarantined object, which exists but can neither be read nor changed."""
     if key in server.store.damage.quarantined:
         what = resource.details(key.name).qualified
         message = f"{what} {causes.quoted(key.name)} is damaged in the store; restore a backup, or delete it"
@@ -123,7 +122,7 @@ def served(record: Record, resource: ServedResource) -> Json:
     stored = decoded(record)
     if resource.conversion is not None:
         return resource.conversion.to_served(stored)
-    # They come first, as lists rely on, whatever the order in which they were stored.
+    # Kind and apiVersion come first, as lists need it, whatever their stored order.
     head = {"kind": resource.kind, "apiVersion": resource.api_version}
     return {**head, **stored, **head}
 
@@ -136,7 +135,7 @@ def existing(record: Record | None, resource: ServedResource, name: str) -> Reco
 
 
 def served_bytes(record: Record, resource: ServedResource) -> bytes:
-    """Return a record's JSON as the resource's version shows it; mostly that is what is stored."""
+    """Return a record's JSON as the resource's version shows it; usually the stored bytes."""
     if record.body.startswith(resource.prefix):
         return record.body
     return msgspec.json.encode(served(record, resource))

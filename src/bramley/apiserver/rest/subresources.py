@@ -1,4 +1,4 @@
-"""The scale subresource: reading it, and writing the replicas of the object behind it."""
+"""Subresources that change a part of an object: bindings, finalizers of namespaces, scales, and parts of Pods."""
 
 from __future__ import annotations
 
@@ -32,10 +32,12 @@ from bramley.apiserver.store.records import Key, Record
 
 BINDING = kind("Binding", rules=Rules(shape="v1.Binding"))
 _PODS = "pods"
+KeepRule = Callable[[Json, Json], None]
+_RESIZED = ("resources", "resizePolicy")
 
 
 async def create_binding(server: Server, request: Request, target: Target) -> Response:
-    """Bind the Pod that the path, or else the body, names to the node that the body names."""
+    """Bind the Pod in the path, or else in the body, to the node in the body."""
     options = request_options.write_options(request, "CreateOptions")
     body = await bodies.read_object(request, BINDING, options)
     objects.set_namespace(body, target.namespace)
@@ -64,7 +66,7 @@ def _pod_resource(server: Server) -> ServedResource:
 
 
 def _check_binding(body: Json) -> None:
-    """Raise what kube-apiserver raises for a binding to nothing: a plain failure, not a list of causes."""
+    """Raise a 500 for a binding without a node, as kube-apiserver does."""
     node = body.get("target", {})
     if node.get("kind", "Node") not in {"", "Node"}:
         message = (
@@ -109,7 +111,7 @@ def _bound(pod: Json, body: Json, now: str) -> Json:
 
 
 async def finalize_namespace(server: Server, request: Request, target: Target) -> Response:
-    """Replace the finalizers in a namespace's spec; a namespace that is ending and has none left is gone with it."""
+    """Replace the finalizers in a namespace's spec; a terminating namespace without finalizers is removed."""
     resource = target.resource
     options = request_options.write_options(request, "UpdateOptions")
     body = await bodies.read_object(request, resource, options)
@@ -151,28 +153,23 @@ def _check_finalizers(new: Json, resource: ServedResource) -> None:
         raise status.invalid(resource.kind_details(new["metadata"]["name"]), moved)
 
 
-KeepRule = Callable[[Json, Json], None]
-
-_RESIZED = ("resources", "resizePolicy")
-
-
 async def get_pod(server: Server, request: Request, target: Target) -> Response:
     """Return the whole Pod."""
     return await get_list.get(server, request, target)
 
 
 async def replace_pod_part(server: Server, request: Request, target: Target) -> Response:
-    """Replace the part by that of the Pod in the body."""
+    """Replace the part of the Pod that the subresource names."""
     return await update.replace(server, request, _narrowed(target))
 
 
 async def patch_pod_part(server: Server, request: Request, target: Target) -> Response:
-    """Patch the part."""
+    """Patch the part of the Pod that the subresource names."""
     return await patch.patch(server, request, _narrowed(target))
 
 
 def keep_but_ephemeral(new: Json, old: Json) -> None:
-    """Leave all of a Pod but its ephemeral containers as it is."""
+    """Keep everything of a Pod except its ephemeral containers."""
     spec = dict(old["spec"])
     spec.pop("ephemeralContainers", None)
     containers = new.get("spec", {}).get("ephemeralContainers")
@@ -182,7 +179,7 @@ def keep_but_ephemeral(new: Json, old: Json) -> None:
 
 
 def keep_but_resources(new: Json, old: Json) -> None:
-    """Leave all of a Pod but the resources of its containers as it is."""
+    """Keep everything of a Pod except the resources of its containers."""
     by_name = {each.get("name"): each for each in new.get("spec", {}).get("containers", [])}
     containers = [
         _resized(each, by_name.get(each["name"], each)) for each in old["spec"]["containers"]
@@ -210,7 +207,7 @@ _PARTS: Mapping[str, tuple[KeepRule, Transition]] = MappingProxyType(
 
 
 def _narrowed(target: Target) -> Target:
-    """Return the Pod as a target on which only the part may change."""
+    """Return the Pod as a target with rules that allow only the part to change."""
     keep, transition = _PARTS[target.subresource]
     rules = replaced(target.resource.rules, keep=keep, transition=transition)
     return target._replace(resource=replaced(target.resource, rules=rules), subresource="")
@@ -223,7 +220,7 @@ async def get_scale(server: Server, _request: Request, target: Target) -> Respon
 
 
 async def replace_scale(server: Server, request: Request, target: Target) -> Response:
-    """Scale an object to what the Scale in the body says."""
+    """Scale an object to the replicas of the Scale in the body."""
     options = request_options.write_options(request, "UpdateOptions")
     body = await bodies.read_object(request, SCALE, options)
     objects.check_name_and_namespace(body, name=target.name, namespace=target.namespace)
@@ -248,7 +245,7 @@ async def patch_scale(server: Server, request: Request, target: Target) -> Respo
 
 
 def paths_of(target: Target) -> ScalePaths:
-    """Return where the target's kind keeps its replicas."""
+    """Return the paths of the replicas in the target's kind."""
     if target.resource.scale is None:
         raise status.no_such_path()
     return target.resource.scale

@@ -39,8 +39,8 @@ async def create(server: Server, request: Request, target: Target) -> Response:
     _check_address(body, target)
     account = _account(server, target, body["metadata"].get("uid", ""))
     spec = _completed(body.get("spec") or {}, server)
-    if server.oversee is not None:
-        server.oversee({**body, "spec": spec}, None)
+    if server.agent_guard is not None:
+        server.agent_guard({**body, "spec": spec}, None)
     bound = _bound(server, target, spec.get("boundObjectRef"))
     lifetime = _lifetime(spec, server, request)
     token = server.authenticator.accounts.issue(

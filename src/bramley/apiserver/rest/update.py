@@ -1,4 +1,4 @@
-"""PUT and PATCH of an object or of its status."""
+"""PUT of an object or its status, and the decision that all updates share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bramley.apiserver.rest.server import Server, existing, served
 from bramley.apiserver.rest.writes import Decision, Keep, Put, Remove, Written, write
 from bramley.apiserver.store.records import Record
 
-# Has the last word about who manages the fields of an object that is about to be stored.
+# Sets the field managers of an object that is about to be stored.
 TrackManagers = Callable[[Json], Json]
 
 
@@ -53,7 +53,7 @@ def decide_update(
     target: Target,
     track_managers: TrackManagers | None = None,
 ) -> Decision:
-    """Return what a changed object leads to: nothing, a new state, or the object's end."""
+    """Return the decision for a changed object: keep the stored one, store the new one, or remove it."""
     resource = target.resource
     objects.check_version(new, old, resource)
     if target.subresource == "status":
@@ -70,7 +70,7 @@ def decide_update(
 def managers_tracker(
     server: Server, request: Request, target: Target, *, new: Json, old: Json, options: WriteOptions
 ) -> TrackManagers | None:
-    """Return what notes the writer of an object that has managers, if it has any."""
+    """Return a function that adds the writer to the field managers of an object; None if it has no managers."""
     given = new["metadata"].get("managedFields")
     if given is None and "managedFields" not in old["metadata"]:
         return None
@@ -99,7 +99,7 @@ def _check_uid(body: Json, old: Json, resource: ServedResource) -> None:
 async def write_response(
     server: Server, target: Target, written: Written, options: WriteOptions
 ) -> Response:
-    """Return the answer to a write, once what has to follow it is done."""
+    """Return the response to a write, after the actions that must follow it."""
     if not options.dry_run:
         await delete.after_write(server, target.resource, target.key, written.decision)
     created = isinstance(written.decision, Put) and written.decision.created

@@ -1,7 +1,7 @@
-"""Watches: what is there, if asked for, and then every change, until the time is up or somebody goes away.
+"""Watches: the initial events, if requested, and then every change, until the timeout or a disconnect.
 
-Lines are encoded once and shared by all watchers; what was committed together is sent together. A watcher that reads too
-slowly is ended with a 410, never made to wait for others and never left with a gap that it does not know of.
+Lines are encoded once and shared by all watchers; changes of one commit are sent together. A watcher that reads too
+slowly is ended with a 410; it never delays others and never misses a change silently.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _START = {"type": "http.response.start", "status": 200, "headers": _HEADERS}
 
 
 class Watch(msgspec.Struct):
-    """One watch, from its first line to its last."""
+    """One watch."""
 
     server: Server
     resource: ServedResource
@@ -48,8 +48,8 @@ class Watch(msgspec.Struct):
     sending_since: float = inf
 
     async def run(self) -> None:
-        """Send everything; return when the time is up, or when nobody takes it any more."""
-        # The connection broke: then there is nobody to tell.
+        """Send all events; return at the timeout or when the connection breaks."""
+        # The connection is broken, so nothing more can be sent.
         with contextlib.suppress(ConnectionError):
             await self.send(_START)
             await self._until_end()
@@ -63,7 +63,7 @@ class Watch(msgspec.Struct):
         except Overflowed as slow:
             await self._send_chunk(watch_line("ERROR", status.expired(str(slow)).encoded()))
         except Closed:
-            # The next watch goes on where this one stopped, at the server's successor.
+            # The client resumes with a new watch at the next process.
             return
 
     async def _run(self) -> None:
@@ -104,7 +104,7 @@ class Watch(msgspec.Struct):
                 f"too old resource version: {gone.requested} ({gone.oldest})"
             ) from None
         except FutureRevision as future:
-            # Somebody who saw a later version than there is must have seen another life of this store.
+            # The client saw a later version than exists, so the store was replaced since.
             message = f"too large resource version: {future.requested} ({future.current})"
             raise status.expired(message) from None
 
@@ -152,7 +152,7 @@ class Watch(msgspec.Struct):
         return own.api_version == own.stored_api_version and own.conversion is None
 
     def _line(self, change: Change) -> bytes:
-        """Return the event that a watcher with this selection sees, or nothing."""
+        """Return the event of a change for this watch's selection, or nothing."""
         wants = self.options.selection.matches
         before = change.previous is not None and wants(change.previous)
         after = change.verb != "DELETED" and wants(change.record)
@@ -162,7 +162,7 @@ class Watch(msgspec.Struct):
             return b""
         if change.verb == "DELETED" or change.previous is None:
             return watch_line("DELETED", self._shown(change.record))
-        # It left the selection: for this watcher it ends as it last saw it, at the version of the change.
+        # It left the selection: this watcher gets its last matching state, with the version of the change.
         return watch_line("DELETED", self._shown(_at_version(change.previous, change.rv)))
 
     def _shown(self, record: Record) -> bytes:
@@ -171,7 +171,7 @@ class Watch(msgspec.Struct):
     def _in_view(self, body: bytes) -> bytes:
         if self.view is PLAIN:
             return body
-        # Only the first table of a watch says what its columns are.
+        # Only the first table of a watch has column definitions.
         first, self.has_columns = not self.has_columns, True
         now = self.server.clock.now
         return negotiation.convert_object(
@@ -189,19 +189,19 @@ class Watch(msgspec.Struct):
             await self._send_chunk(self._bookmark_line(revision))
 
     def is_stuck(self) -> bool:
-        """Return whether the client has taken nothing of a chunk for longer than it may."""
+        """Return whether the client has not read a chunk for longer than the send deadline."""
         waited = self.server.clock.monotonic() - self.sending_since
         return waited >= self.server.settings.send_deadline.total_seconds()
 
     async def _send_chunk(self, chunk: bytes) -> None:
-        # Whoever looks after the connection sees by this when a chunk is stuck; a timeout for each would cost as much again.
+        # `is_stuck` reads this; a timeout for each chunk would cost as much as sending it.
         self.sending_since = self.server.clock.monotonic()
         await self.send({"type": "http.response.body", "body": chunk, "more_body": True})
         self.sending_since = inf
 
 
 def bookmark_object(resource: ServedResource, revision: int, initial_end: bool) -> bytes:  # noqa: FBT001 - one flag
-    """Return the object that says up to which version a watcher has seen everything."""
+    """Return the object of a bookmark, which contains the version up to which all events were sent."""
     meta: dict[str, object] = {"resourceVersion": str(revision)}
     if initial_end:
         meta["annotations"] = {INITIAL_EVENTS_END: "true"}
@@ -217,7 +217,7 @@ async def watch(
     send: Send,
     may: Callable[[], bool],
 ) -> None:
-    """Serve one watch until it ends, the client goes away, or `may` tells that it has no right to it any more."""
+    """Serve one watch until it ends, the client disconnects, or `may` returns that it is no longer allowed."""
     check_version_syntax(options.version)
     lasts = _lasts_seconds(server, options)
     view = view_of(request)
@@ -236,7 +236,7 @@ async def watch(
 
 
 def from_legacy_path(target: Target, options: ListOptions) -> tuple[Target, ListOptions]:
-    """Return a request for a path below `/watch/` as the watch that it stands for."""
+    """Return the target and options of the watch that a deprecated path below `/watch/` means."""
     selection = options.selection
     if target.name:
         only = FieldTerm("metadata.name", target.name, equal=True)

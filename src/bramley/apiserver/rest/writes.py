@@ -1,6 +1,6 @@
-"""The one way into the store: decide against the object as it stands, store, and tell who has to know.
+"""Writes to the store: all handlers decide against the current object and store the decision here.
 
-A decision is a pure function of the current record. A dry run takes it against what is committed and stores nothing.
+A decision is a pure function of the current record. A dry run decides against the committed record and stores nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bramley.apiserver.store.records import Draft, Key, Record, Removal
 
 
 class Keep(msgspec.Struct, frozen=True):
-    """Leave the object as it is."""
+    """Leave the object unchanged."""
 
     current: Record
 
@@ -40,7 +40,7 @@ After = Callable[[Server, ServedResource, Key, Decision], Awaitable[None]]
 
 
 class Written(msgspec.Struct, frozen=True):
-    """What became of a write: the decision, and the object's JSON as the client shall see it."""
+    """The result of a write: the decision, and the object's JSON for the response."""
 
     decision: Decision
     body: bytes
@@ -54,39 +54,39 @@ async def write(
     *,
     dry_run: bool = False,
 ) -> Written:
-    """Decide and store; return once it is durable."""
+    """Decide, store, and return once the result is durable."""
     check_whole(server, resource, key)
     if dry_run:
         current = server.store.get(key)
         decision = decide(current)
-        _oversee(server, decision, current, resource)
+        _check_agent_guard(server, decision, current, resource)
         return _tried(decision, resource)
     decisions: list[Decision] = []
 
     def build(current: Record | None, rv: int) -> Draft | Removal | None:
         decision = decide(current)
-        _oversee(server, decision, current, resource)
+        _check_agent_guard(server, decision, current, resource)
         decisions.append(decision)
         return _built(decision, rv, server, resource)
 
     record = await server.store.write(key, build)
     decision = decisions[-1]
-    # Whoever took the last finalizer away sees the object as it was, not the version of its end.
+    # The client that removed the last finalizer gets the object without the version of its removal.
     body = _shown(decision.last) if isinstance(decision, Remove) else served_bytes(record, resource)
     return Written(decision, body)
 
 
-def _oversee(
+def _check_agent_guard(
     server: Server, decision: Decision, current: Record | None, resource: ServedResource
 ) -> None:
-    if server.oversee is None:
+    if server.agent_guard is None:
         return
     old = None if current is None else served(current, resource)
     if isinstance(decision, Keep):
-        # It is answered with the object, so a change of nothing would be a way to read it.
-        server.oversee(served(decision.current, resource), old)
+        # The response contains the object, so an update without changes must not be a way to read it.
+        server.agent_guard(served(decision.current, resource), old)
         return
-    server.oversee(decision.new if isinstance(decision, Put) else decision.last, old)
+    server.agent_guard(decision.new if isinstance(decision, Put) else decision.last, old)
 
 
 def _built(

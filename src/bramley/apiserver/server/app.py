@@ -85,7 +85,7 @@ def build(  # noqa: PLR0913 - the one place where an API is put together
         settings=settings or Settings(),
         authorizer=Authorizer(Rbac(store), [agents.authorize]),
         authenticator=authenticator,
-        agents=agents,
+        node_authorizer=agents,
         nodes=nodes,
     )
     bootstrap.install_definitions(server)
