@@ -33,7 +33,7 @@ def unique(history: History) -> Iterator[str]:
                 given.add(event.fact.rv)
 
 
-def newer_than_asked(history: History) -> Iterator[str]:
+def newer_than_requested(history: History) -> Iterator[str]:
     """A stream holds only what is newer than where it began."""
     for stream in history.streams:
         for event in stream.events:
@@ -43,13 +43,13 @@ def newer_than_asked(history: History) -> Iterator[str]:
 
 def complete(history: History) -> Iterator[str]:
     """A stream leaves out nothing between where it began and the newest revision it told of."""
-    told = {fact.rv: fact for fact in history.facts()}
-    revisions = sorted(told)
+    facts = {fact.rv: fact for fact in history.facts()}
+    revisions = sorted(facts)
     for stream in history.streams:
         given = {event.fact.rv for event in stream.events}
         first = bisect_right(revisions, stream.since)
         last = bisect_right(revisions, stream.position)
-        for fact in (told[rv] for rv in revisions[first:last]):
+        for fact in (facts[rv] for rv in revisions[first:last]):
             if fact.rv not in given:
                 yield f"{stream.watcher}: revision {fact.rv} of {fact.key} is missing"
 

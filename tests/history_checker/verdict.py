@@ -48,7 +48,7 @@ CHECKS: dict[str, Callable[[History], Iterator[str]]] = {
     "linearizable": linearizable,
     "ordered": streams.ordered,
     "unique": streams.unique,
-    "newer than asked": streams.newer_than_asked,
+    "newer than asked": streams.newer_than_requested,
     "complete": streams.complete,
     "resumed in place": streams.resumed_in_place,
     "truthful bookmarks": streams.truthful_bookmarks,

@@ -53,13 +53,13 @@ class Scene:
         """Return where the Pods are."""
         return self.words["ns"]
 
-    def say(self, value: Any) -> Any:
+    def filled(self, value: Any) -> Any:
         """Put the names of this scene into a row's text or body."""
         if isinstance(value, str):
             return value.format_map(self.words)
         if isinstance(value, dict):
-            return {key: self.say(each) for key, each in value.items()}
-        return [self.say(each) for each in value] if isinstance(value, list) else value
+            return {key: self.filled(each) for key, each in value.items()}
+        return [self.filled(each) for each in value] if isinstance(value, list) else value
 
 
 async def build(kube: Client) -> Scene:
@@ -87,7 +87,7 @@ async def build(kube: Client) -> Scene:
     for name in ("mine", "theirs"):
         event = an_event(a_subject(name), name=f"of-{name}")
         scene = Scene(words, secret.Secret(""), secret.Secret(""))
-        await kube.create_wire(Event.resource, scene.say(event), namespace=namespace)
+        await kube.create_wire(Event.resource, scene.filled(event), namespace=namespace)
     made = [await identity.create(kube, name, expires=HOUR) for name in (node, other)]
     return Scene(words, made[0].token, made[1].token)
 

@@ -101,9 +101,9 @@ def nodes() -> Iterator[Row]:
     yield patch("writes its node's status", f"{NODE}/{{node}}/status", heard)
     yield patch("writes another node's status", f"{NODE}/{{other}}/status", heard, 403)
     for whose, code in (("node", 200), ("other", 403)):
-        told = applied("Node", f"{{{whose}}}", heard)
+        fields = applied("Node", f"{{{whose}}}", heard)
         path = f"{NODE}/{{{whose}}}/status"
-        yield patch(f"applies the status of {whose}", path, told, code, media=APPLY)
+        yield patch(f"applies the status of {whose}", path, fields, code, media=APPLY)
     yield delete("deletes its node", f"{NODE}/{{node}}", 403)
     yield delete("deletes another node", f"{NODE}/{{other}}", 403)
     yield delete("deletes all nodes", NODE, 403)
@@ -213,10 +213,12 @@ def pod_writes() -> Iterator[Row]:
     yield patch("takes a free pod by its status", f"{POD}/free/status", {"spec": taken}, 403)
     yield patch("writes a status of no pod", f"{POD}/nobodys/status", running, 404)
     for name, code in (("mine", 200), ("theirs", 403), ("free", 403), ("nobodys", 404)):
-        told = applied("Pod", name, running)
-        yield patch(f"applies a status of {name}", f"{POD}/{name}/status", told, code, media=APPLY)
-    told = applied("Pod", "applied", a_pod("applied", "{node}"))
-    yield patch("applies a new pod", f"{POD}/applied", told, 403, media=APPLY)
+        fields = applied("Pod", name, running)
+        yield patch(
+            f"applies a status of {name}", f"{POD}/{name}/status", fields, code, media=APPLY
+        )
+    fields = applied("Pod", "applied", a_pod("applied", "{node}"))
+    yield patch("applies a new pod", f"{POD}/applied", fields, 403, media=APPLY)
 
 
 def applied(kind: str, name: str, body: Json) -> Json:
@@ -269,16 +271,16 @@ def a_subject(name: str, *, kind: str = "Pod") -> Json:
 
 
 def an_event(subject: Json, namespace: str = "{ns}", **more: Any) -> Json:
-    told = {"reason": "Tested", "type": "Normal", "message": "told"}
+    fields = {"reason": "Tested", "type": "Normal", "message": "tested"}
     meta = {"name": "new", "namespace": namespace, **more}
-    return {"metadata": meta, "involvedObject": subject, **told}
+    return {"metadata": meta, "involvedObject": subject, **fields}
 
 
 def a_new_event(name: str) -> Json:
-    told = {"reason": "Tested", "type": "Normal", "note": "told", "action": "Testing"}
+    fields = {"reason": "Tested", "type": "Normal", "note": "tested", "action": "Testing"}
     by = {"reportingController": "tart-kubelet", "reportingInstance": "{node}"}
     when = {"eventTime": "2026-11-15T12:00:00.000000Z"}
-    return {"metadata": {"name": "newer"}, "regarding": a_subject(name), **told, **by, **when}
+    return {"metadata": {"name": "newer"}, "regarding": a_subject(name), **fields, **by, **when}
 
 
 def values() -> Iterator[Row]:
@@ -354,12 +356,12 @@ def a_token(bound: Json | None, audience: str = "") -> Json:
 
 def reviews() -> Iterator[Row]:
     authn, authz = "/apis/authentication.k8s.io/v1", "/apis/authorization.k8s.io/v1"
-    wish = {"verb": "get", "resource": "pods", "namespace": "{ns}"}
+    attributes = {"verb": "get", "resource": "pods", "namespace": "{ns}"}
     yield post("asks whose a token is", f"{authn}/tokenreviews", {"spec": {"token": "x"}})
-    asked = {"spec": {"user": "somebody", "resourceAttributes": wish}}
-    yield post("asks what somebody may do", f"{authz}/subjectaccessreviews", asked)
+    review = {"spec": {"user": "somebody", "resourceAttributes": attributes}}
+    yield post("asks what somebody may do", f"{authz}/subjectaccessreviews", review)
     yield post("asks who it is", f"{authn}/selfsubjectreviews", {})
-    itself = {"spec": {"resourceAttributes": wish}}
+    itself = {"spec": {"resourceAttributes": attributes}}
     yield post("asks what it may do", f"{authz}/selfsubjectaccessreviews", itself)
 
 

@@ -13,7 +13,7 @@ from tests.contract.agent_rule.targets import Server, Target
 
 async def test_each_request_of_the_table_gets_its_verdict(target: Target) -> None:
     async with target.scene() as (server, scene):
-        answers = await asyncio.gather(*(told(server, scene, row) for row in table.rows()))
+        answers = await asyncio.gather(*(answered(server, scene, row) for row in table.rows()))
 
     expected = {
         row.name: 200 if target.name == "real" and row.only_ours else row.code
@@ -25,15 +25,18 @@ async def test_each_request_of_the_table_gets_its_verdict(target: Target) -> Non
     assert expected == given
 
 
-async def told(server: Server, scene: Scene, row: Row) -> tuple[str, int, str]:
-    asked = dataclasses.replace(
-        row, path=scene.say(row.path), query=scene.say(dict(row.query)), body=scene.say(row.body)
+async def answered(server: Server, scene: Scene, row: Row) -> tuple[str, int, str]:
+    request = dataclasses.replace(
+        row,
+        path=scene.filled(row.path),
+        query=scene.filled(dict(row.query)),
+        body=scene.filled(row.body),
     )
-    answer = await server.ask(scene.token, asked)
+    answer = await server.ask(scene.token, request)
     return row.name, answer.status, f"{answer.status} {answer.body.decode()[:600]}"
 
 
-def test_the_table_says_both_and_names_each_row_once() -> None:
+def test_the_table_has_allowed_and_refused_rows_with_unique_names() -> None:
     rows = table.rows()
 
     assert len(rows) == len({row.name for row in rows})

@@ -55,12 +55,12 @@ def claims(token: Secret) -> Json:
     return decoded
 
 
-async def agents_token(kube: Client, scene: Scene, node: str, **asked: Any) -> Secret:
+async def agents_token(kube: Client, scene: Scene, node: str, **options: Any) -> Secret:
     """Return a token of the first agent, made by an administrator, bound to a Node of choice."""
     bound_to = await kube.get(Node, node)
     account = agent.service_account(scene.node)
-    wish: Json = {"audiences": (), "expires": HOUR, "bound_to": bound_to, **asked}
-    return (await kube.request_token(account, access.NAMESPACE, **wish)).token
+    request: Json = {"audiences": (), "expires": HOUR, "bound_to": bound_to, **options}
+    return (await kube.request_token(account, access.NAMESPACE, **request)).token
 
 
 async def test_the_token_of_one_agent_is_worth_nothing_on_another_node(target: Target) -> None:
@@ -83,11 +83,11 @@ async def test_an_expired_token_is_refused_and_a_fresh_one_with_the_same_words_i
     target: Target,
 ) -> None:
     async with target.scene() as (server, scene):
-        said = claims(scene.token)
+        old_claims = claims(scene.token)
         now = int(time.time())
-        old = {**said, "iat": now - 7200, "nbf": now - 7200, "exp": now - 3600}
+        old = {**old_claims, "iat": now - 7200, "nbf": now - 7200, "exp": now - 3600}
 
-        assert await code(server, Secret(server.sign(said)), reading(scene.node)) == 200
+        assert await code(server, Secret(server.sign(old_claims)), reading(scene.node)) == 200
         assert await code(server, Secret(server.sign(old)), reading(scene.node)) == 401
 
 
@@ -98,7 +98,7 @@ async def test_a_token_for_another_audience_is_refused(target: Target) -> None:
         assert await code(server, foreign, reading(scene.node)) == 401
 
 
-async def test_a_token_signed_by_somebody_else_is_refused(target: Target) -> None:
+async def test_a_token_with_a_foreign_signature_is_refused(target: Target) -> None:
     async with target.scene() as (server, scene):
         text = scene.token.reveal()
         flipped = text[:-5] + ("A" if text[-5] != "A" else "B") + text[-4:]
@@ -125,7 +125,7 @@ async def test_an_agent_renews_its_token_itself_and_the_new_one_is_as_good(targe
 
 
 @pytest.mark.side_by_side
-async def test_a_revoked_agent_is_nobody_at_once_and_so_is_what_it_was_given_before(
+async def test_tokens_of_a_revoked_agent_are_invalid_at_once(
     target: Target,
 ) -> None:
     async with target.scene() as (server, scene):
@@ -199,20 +199,20 @@ async def test_a_pod_made_again_on_another_node_is_no_longer_the_agents(target: 
         kube, place = server.kube, f"/api/v1/namespaces/{scene.namespace}"
         secret = Row("", "GET", f"{place}/secrets/s-env", 200)
         status = {"status": {"phase": "Running"}}
-        told = Row("", "PATCH", f"{place}/pods/mine/status", 200, {}, status, MERGE)
-        assert await code(server, scene.token, told) == 200
+        status_patch = Row("", "PATCH", f"{place}/pods/mine/status", 200, {}, status, MERGE)
+        assert await code(server, scene.token, status_patch) == 200
 
         await removed(kube, scene, "mine")
         again = await scenes.pod(kube, scene.namespace, "mine", spec=scenes.of_mine(scene.other))
 
         # What the agent writes is tied to its node at once, what it reads when the Roles have followed.
-        assert await code(server, scene.token, told) == 403
+        assert await code(server, scene.token, status_patch) == 403
         await server.eventually(scene.token, secret, 403)
         await server.eventually(scene.others_token, secret, 200)
         mint = minting(scene, "shared", to_pod("mine", again.uid))
         assert await code(server, scene.token, mint) == 403
         assert await code(server, scene.others_token, mint) == 201
-        assert await code(server, scene.others_token, told) == 200
+        assert await code(server, scene.others_token, status_patch) == 200
 
 
 async def test_a_secret_is_readable_from_the_moment_a_pod_refers_to_it_until_none_does(
@@ -237,7 +237,7 @@ async def removed(kube: Client, scene: Scene, name: str) -> None:
     await kube.delete(Pod, name, grace=timedelta(0), **where)
 
 
-async def test_somebody_who_only_takes_an_agents_name_gets_no_rights(target: Target) -> None:
+async def test_a_user_with_only_an_agents_name_gets_no_rights(target: Target) -> None:
     """A ServiceAccount of the right name in the right place is no agent until its binding says so."""
     async with target.scene() as (server, scene):
         node = f"{scene.node}-false"

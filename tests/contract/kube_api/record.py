@@ -13,12 +13,12 @@ from tools.kube.flags import Options
 
 async def record(kubeconfig: Path, groups: set[str]) -> None:
     """Ask the server and save what it says."""
-    told: dict[str, dict[str, list[tables.Json]]] = {}
+    answers: dict[str, dict[str, list[tables.Json]]] = {}
     async with targets.real(kubeconfig) as target:
         for case in tables.cases():
             if not groups or case.group in groups:
-                told.setdefault(case.group, {})[case.name] = await target.ask(case)
-    for group, given in told.items():
+                answers.setdefault(case.group, {})[case.name] = await target.ask(case)
+    for group, given in answers.items():
         tables.save_answers(group, given)
 
 

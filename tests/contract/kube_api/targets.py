@@ -18,7 +18,7 @@ from bramley.base.clock import Clock, SystemClock
 from bramley.kube import config_loader
 from bramley.kube.http import HttpTransport
 from bramley.kube.transport import Request, Response, Transport
-from tests.contract.kube_api import telling
+from tests.contract.kube_api import case_runner
 from tests.contract.kube_api.tables import COLLECTIONS, Case, Json
 from tests.unit.apiserver.world import widget_crd
 
@@ -37,7 +37,7 @@ class Target:
     async def ask(self, case: Case) -> list[Json]:
         """Tell a case and return the answers; once more from the start if the machine was too busy for it."""
         for _ in range(_TRIES):
-            with suppress(telling.TooLate):
+            with suppress(case_runner.TooLate):
                 return await self._ask(case)
         return await self._ask(case)
 
@@ -46,7 +46,7 @@ class Target:
         namespace = f"{self.prefix}-{next(self.numbers)}"
         await self._send("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
         try:
-            return await telling.tell(self.transport, case, namespace)
+            return await case_runner.run_case(self.transport, case, namespace)
         finally:
             await self._send("DELETE", f"/api/v1/namespaces/{namespace}")
 
@@ -56,22 +56,22 @@ class Target:
         Those that wait are told all at once; beside them a few at a time those that keep to their namespace, and then one by
         one those that others could see or feel.
         """
-        told: dict[str, list[Json]] = {}
+        answers: dict[str, list[Json]] = {}
 
-        async def tell(*queue: Case) -> None:
+        async def run(*queue: Case) -> None:
             for each in queue:
-                told[each.id] = await self.ask(each)
+                answers[each.id] = await self.ask(each)
 
         waiting = [each for each in cases if each.waits]
         own = [each for each in cases if not each.waits and not each.is_wide]
         async with asyncio.TaskGroup() as group:
             for each in waiting:
-                group.create_task(tell(each))
+                group.create_task(run(each))
             async with asyncio.TaskGroup() as few:
                 for start in range(_AT_A_TIME):
-                    few.create_task(tell(*own[start::_AT_A_TIME]))
-            await tell(*(each for each in cases if each.is_wide and not each.waits))
-        return told
+                    few.create_task(run(*own[start::_AT_A_TIME]))
+            await run(*(each for each in cases if each.is_wide and not each.waits))
+        return answers
 
     async def install(self) -> None:
         """Teach the server widgets and wait until it serves them."""

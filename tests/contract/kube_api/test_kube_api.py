@@ -11,7 +11,7 @@ import pytest
 
 from bramley.base import virtual_time
 from tests.contract.kube_api import tables, targets
-from tests.contract.kube_api.comparing import accepted, allowed
+from tests.contract.kube_api.comparison import accepted, allowed
 from tests.contract.kube_api.tables import Case, Json
 from tools.kube import control_plane, pytest_plugin
 from tools.kube.control_plane import RealCluster
@@ -26,9 +26,9 @@ def test_the_embedded_server_answers_as_the_real_one_did(case: Case) -> None:
         async with targets.in_process(virtual_time.clock()) as target:
             return await target.ask(case)
 
-    told = virtual_time.run(ask())
+    answers = virtual_time.run(ask())
 
-    assert _expected(case) == accepted(case, told)
+    assert _expected(case) == accepted(case, answers)
 
 
 def test_the_embedded_server_answers_so_over_http(tmp_path: Path) -> None:
@@ -59,9 +59,9 @@ def test_the_real_server_still_answers_as_recorded(pytestconfig: pytest.Config) 
 
 @pytest.mark.tier("cluster")
 def test_the_real_server_answers_so_with_its_controllers_at_work(real_cluster: RealCluster) -> None:
-    told = asyncio.run(_ask_real(real_cluster.kubeconfig, tables.sociable()))
+    answers = asyncio.run(_ask_real(real_cluster.kubeconfig, tables.sociable()))
 
-    _agree(tables.sociable(), told)
+    _agree(tables.sociable(), answers)
 
 
 async def _ask_real(kubeconfig: Path, cases: Sequence[Case]) -> dict[str, list[Json]]:
@@ -69,12 +69,12 @@ async def _ask_real(kubeconfig: Path, cases: Sequence[Case]) -> dict[str, list[J
         return await target.ask_all(cases)
 
 
-def _agree(cases: Sequence[Case], told: Mapping[str, list[Json]]) -> None:
-    differing = [case for case in cases if _expected(case) != accepted(case, told[case.id])]
+def _agree(cases: Sequence[Case], answers: Mapping[str, list[Json]]) -> None:
+    differing = [case for case in cases if _expected(case) != accepted(case, answers[case.id])]
     names = [case.id for case in differing]
     for case in differing:
         # One is enough to see why; all names tell whether it is about one thing or about everything.
-        assert _expected(case) == accepted(case, told[case.id]), f"{case.id} of {names}"
+        assert _expected(case) == accepted(case, answers[case.id]), f"{case.id} of {names}"
 
 
 def _expected(case: Case) -> Any:
@@ -97,6 +97,6 @@ def test_a_documented_difference_is_still_one(case: Case) -> None:
         async with targets.in_process(virtual_time.clock()) as target:
             return await target.ask(case)
 
-    told = virtual_time.run(ask())
+    answers = virtual_time.run(ask())
 
-    assert tables.answers(case.group)[case.name] != told
+    assert tables.answers(case.group)[case.name] != answers

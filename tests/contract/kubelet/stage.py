@@ -173,12 +173,12 @@ def status(port: int) -> dict[str, object]:
 def running(target: Target, node: str, folder: Path) -> Iterator[int]:
     """Run the agent's endpoints, and give their port."""
     command = [sys.executable, "-m", AGENT, node, str(folder), str(target.authority)]
-    output = (folder / "said").open("w+")
+    output = (folder / "stderr").open("w+")
     with output, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=output) as process:
         try:
             assert process.stdout is not None
             line = process.stdout.readline()
-            assert line, (folder / "said").read_text()
+            assert line, (folder / "stderr").read_text()
             yield int(line)
         finally:
             process.terminate()

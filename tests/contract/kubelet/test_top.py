@@ -13,7 +13,7 @@ from tests.unit.access.embedded_api import a_node
 RAW = "/apis/metrics.k8s.io/v1beta1"
 
 
-async def said(stage: Stage, *arguments: str, with_: str = "") -> str:
+async def output(stage: Stage, *arguments: str, with_: str = "") -> str:
     """Return what kubectl says once it says something, and this: an agent that is late is left out for some seconds."""
     async with asyncio.timeout(PATIENCE):
         while True:
@@ -26,7 +26,7 @@ async def said(stage: Stage, *arguments: str, with_: str = "") -> str:
 
 async def figures(stage: Stage, *arguments: str) -> list[str]:
     """Return the row that `kubectl top` shows, once there is one."""
-    return (await said(stage, "top", *arguments, "--no-headers")).split()
+    return (await output(stage, "top", *arguments, "--no-headers")).split()
 
 
 @pytest.mark.side_by_side
@@ -56,12 +56,12 @@ async def test_the_group_is_discovered_explained_and_read_raw(
         await figures(stage, "pod", "p")
 
         path = f"{RAW}/namespaces/{stage.namespace}/pods"
-        listed = json.loads(await said(stage, "get", "--raw", path, with_='"name":"p"'))
+        listed = json.loads(await output(stage, "get", "--raw", path, with_='"name":"p"'))
         assert (listed["kind"], listed["items"][0]["metadata"]["name"]) == ("PodMetricsList", "p")
-        one = json.loads(await said(stage, "get", "--raw", f"{RAW}/nodes/{stage.node}"))
+        one = json.loads(await output(stage, "get", "--raw", f"{RAW}/nodes/{stage.node}"))
         assert (one["kind"], one["window"]) == ("NodeMetrics", "10s")
         named = f"nodemetrics.metrics.k8s.io/{stage.node}\n"
-        await said(stage, "get", "nodes.metrics.k8s.io", "-o", "name", with_=named)
+        await output(stage, "get", "nodes.metrics.k8s.io", "-o", "name", with_=named)
         assert "usage" in stage.shown("explain", "nodes", "--api-version=metrics.k8s.io/v1beta1")
         gone = stage.refused("get", "--raw", f"{RAW}/nodes/nobody")
         assert 'nodes.metrics.k8s.io "nobody" not found' in gone
@@ -75,7 +75,7 @@ async def test_a_node_that_does_not_answer_is_left_out(
         silent = await a_node(stage.kube, f"{stage.node}-silent")
         await figures(stage, "node", stage.node)
 
-        shown = await said(stage, "get", "--raw", f"{RAW}/nodes", with_=f'"name":"{stage.node}"')
+        shown = await output(stage, "get", "--raw", f"{RAW}/nodes", with_=f'"name":"{stage.node}"')
 
         names = [each["metadata"]["name"] for each in json.loads(shown)["items"]]
         assert stage.node in names

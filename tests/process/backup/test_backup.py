@@ -123,7 +123,7 @@ def test_backup_under_load_restores_to_exactly_what_was_durable_at_one_moment(
         token = account_token(server)
         with writing(server) as writers:
             before = [len(writer.done) for writer in writers]
-            told = back_up(server, file)
+            backup = back_up(server, file)
             after = [len(writer.done) for writer in writers]
             until(lambda: all(len(w.done) > n for w, n in zip(writers, after, strict=True)))
         last = max(writer.done[-1] for writer in writers)
@@ -136,7 +136,7 @@ def test_backup_under_load_restores_to_exactly_what_was_durable_at_one_moment(
     with running(tmp_path / "two") as restored:
         kept = stored(restored)
         for writer, least, most in zip(writers, before, after, strict=True):
-            found = check_kept(writer, kept, revision=told["revision"])
+            found = check_kept(writer, kept, revision=backup["revision"])
             assert least <= found <= most + 1
         assert all(
             item["data"] == {"filler": FILLER}
@@ -146,7 +146,7 @@ def test_backup_under_load_restores_to_exactly_what_was_durable_at_one_moment(
         # Who was let in before still is, by the same authority.
         assert restored.token == server.token
         assert who(restored, token) == "system:serviceaccount:default:default"
-        for seen in (told["revision"], last):
+        for seen in (backup["revision"], last):
             check_cannot_resume(restored, since=seen)
         made = restored.request("POST", CONFIG_MAPS, {"metadata": {"name": "next"}})[1]
         assert int(made["metadata"]["resourceVersion"]) > last
@@ -176,15 +176,15 @@ def test_backup_of_a_stopped_folder_and_restoring_it_twice(tmp_path: Path) -> No
     assert "--force" in bramley(
         "apiserver", "restore", "--data-dir", target, "--from", str(file), code=2
     )
-    told = json.loads(
+    backup = json.loads(
         bramley(
             *("apiserver", "restore", "--data-dir", target, "--from", str(file)),
             *("--force", "-o", "json"),
         )
     )
 
-    assert told["servedFrom"] > first
-    assert (Path(told["before"]) / "bramley.db").exists()
+    assert backup["servedFrom"] > first
+    assert (Path(backup["before"]) / "bramley.db").exists()
     with running(tmp_path / "two") as restored:
         assert "kept" in stored(restored)
         assert "later" not in stored(restored)

@@ -200,8 +200,8 @@ class Watcher:
 
     def give_up(self, status: int, body: dict[str, Any]) -> None:
         """Begin anew after a 410; anything else is an error of the server."""
-        told = body["object"] if status == 200 else body
-        assert told["code"] == 410, told
+        error = body["object"] if status == 200 else body
+        assert error["code"] == 410, error
         self.stream = None
 
     def note(self, stream: Stream, body: dict[str, Any]) -> None:

@@ -159,9 +159,9 @@ async def unsettled(access: Access) -> list[str]:
 
 def dead_children(maps: dict[str, Any], parents: list[Parent]) -> list[str]:
     """Return the acknowledged children of living owners that are gone."""
-    wanted = {name for each in parents for kept in each.living.values() for name in kept}
-    wanted |= {owner for each in parents for owner in each.living}
-    return sorted(wanted - maps.keys())
+    expected = {name for each in parents for kept in each.living.values() for name in kept}
+    expected |= {owner for each in parents for owner in each.living}
+    return sorted(expected - maps.keys())
 
 
 async def settle(access: Access, parents: list[Parent], *, seconds: float) -> None:

@@ -135,7 +135,7 @@ async def run(folder: Path, port: int) -> History:
     return history
 
 
-def test_nothing_that_a_client_was_told_is_lost_by_killing_the_server(tmp_path: Path) -> None:
+def test_no_acknowledged_write_is_lost_by_killing_the_server(tmp_path: Path) -> None:
     with held_port() as port:
         history = asyncio.run(run(tmp_path, port))
 

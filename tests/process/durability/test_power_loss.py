@@ -22,7 +22,7 @@ from bramley.apiserver.store.data_folder import DATABASE
 from bramley.apiserver.store.settings import Settings
 from bramley.apiserver.store.store import Store
 from tests.process.durability.powerless import Disk, Image
-from tests.process.durability.trace import Said, Step, Synced, Written, record, steps
+from tests.process.durability.trace import Printed, Step, Synced, Written, record, steps
 from tests.process.durability.writer import RESOURCES
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="strace is Linux's")
@@ -126,11 +126,11 @@ def broken_promise(story: list[Step], scratch: Path, chance: random.Random) -> s
     judge = Judge(scratch, promises)
     safe = 0
     for number, step in enumerate(story):
-        if isinstance(step, Said):
+        if isinstance(step, Printed):
             promises.hear(step.line)
         else:
             disk.do(step)
-        if not isinstance(step, Said | Written):
+        if not isinstance(step, Printed | Written):
             safe = judge.revision(disk.image())
         if promises.newest > safe:
             return f"step {number}: {promises.newest} was promised, {safe} is on the disk"
@@ -148,7 +148,7 @@ def test_the_run_is_worth_looking_at(story: list[Step]) -> None:
     syncs = Counter(step.name for step in story if isinstance(step, Synced))
     log_begins = [s for s in story if isinstance(s, Written) and (s.name, s.offset) == (LOG, 0)]
 
-    assert kinds[Said] >= 3 * WRITES
+    assert kinds[Printed] >= 3 * WRITES
     assert syncs[LOG] >= WRITES / 8
     assert syncs[DATABASE] >= 5, "checkpoints"
     assert len(log_begins) >= 3, "the log was begun anew"

@@ -11,9 +11,9 @@ from tests.process.durability.namespaces import run_alone
 def test_a_read_only_file_system_is_refused_clearly(tmp_path: Path) -> None:
     program = [sys.executable, "-m", "tests.process.durability.read_only", str(tmp_path)]
 
-    told = run_alone(program).splitlines()
+    output = run_alone(program).splitlines()
 
-    assert told == [
+    assert output == [
         f"the data folder MOUNTED/{name} cannot be used: Read-only file system; give this user "
         "write access to it, or choose another one with --data-dir"
         for name in ("old", "new")

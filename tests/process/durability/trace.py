@@ -70,13 +70,13 @@ class Removed:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Printed:
     """The program wrote a line to its standard output."""
 
     line: str
 
 
-Step = Made | Written | Cut | Synced | NamesSynced | Renamed | Removed | Said
+Step = Made | Written | Cut | Synced | NamesSynced | Renamed | Removed | Printed
 
 LINE = re.compile(r"^(\d+) +(?:<\.\.\. )?(\w+)(?: resumed>|\()(.*)$")
 RESULT = re.compile(r"\)\s+= (-?\d+)")
@@ -132,7 +132,7 @@ class _Reader:
             # Before it returns: another thread may have been given the number by then.
             self._open.pop(descriptor, None)
         elif call == "write" and descriptor == 1:
-            yield from (Said(line) for line in _bytes(arguments).decode().splitlines())
+            yield from (Printed(line) for line in _bytes(arguments).decode().splitlines())
         elif call == "pwrite64" and descriptor in self._open:
             offset = _number(arguments.rpartition(", ")[2])
             yield Written(self._open[descriptor], offset, _bytes(arguments))

@@ -24,7 +24,7 @@ RESOURCES = ("pods", "nodes")
 SETTINGS = Settings(checkpoint_pages=24, wal_limit_bytes=64 * 1024)
 
 
-def say(line: str) -> None:
+def report(line: str) -> None:
     os.write(1, f"{line}\n".encode())
 
 
@@ -35,14 +35,14 @@ async def write(store: Store, chance: random.Random) -> None:
 
     def build(head: Record | None, rv: int) -> Draft | Removal:
         if removes and head:
-            say(f"S {rv} {key.resource} {key.name} -")
+            report(f"S {rv} {key.resource} {key.name} -")
             return Removal(b"{}")
         body = f"{rv}:{filler}"
-        say(f"S {rv} {key.resource} {key.name} {body}")
+        report(f"S {rv} {key.resource} {key.name} {body}")
         return Draft(body.encode(), {"size": str(len(filler))})
 
     record = await store.write(key, build)
-    say(f"A {record.rv}")
+    report(f"A {record.rv}")
 
 
 async def watch(store: Store, resource: str) -> None:
@@ -53,7 +53,7 @@ async def watch(store: Store, resource: str) -> None:
             except Closed:
                 return
             for change in changes:
-                say(f"E {change.rv}")
+                report(f"E {change.rv}")
 
 
 async def main(folder: Path, seed: int, count: int) -> None:

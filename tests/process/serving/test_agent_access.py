@@ -58,13 +58,13 @@ async def refusal(kubeconfig: Path, node: str) -> type[Exception] | None:
 async def test_an_agent_is_made_works_and_is_revoked(admin: Path, tmp_path: Path) -> None:
     own = tmp_path / "mac-1.kubeconfig"
 
-    told = call("create", "mac-1", "--kubeconfig", admin, "--out", own).stdout
+    output = call("create", "mac-1", "--kubeconfig", admin, "--out", own).stdout
     await register(own, "mac-1")
     bound = json.loads(
         call("create", "mac-1", "--kubeconfig", admin, "--out", own, "-o", "json").stdout
     )
 
-    assert "not bound" in told
+    assert "not bound" in output
     assert bound["boundToNode"] is True
     assert bound["file"] == str(own)
     assert stat.S_IMODE(own.stat().st_mode) == 0o600
@@ -94,13 +94,13 @@ def test_the_agent_gets_the_address_that_it_can_reach(admin: Path) -> None:
     assert json.loads(printed)["clusters"][0]["cluster"]["server"] == server
 
 
-def test_a_file_of_somebody_else_is_not_overwritten(admin: Path, tmp_path: Path) -> None:
+def test_a_foreign_file_is_not_overwritten(admin: Path, tmp_path: Path) -> None:
     precious = tmp_path / "config"
     precious.write_text("apiVersion: v1\n")
 
-    told = call("create", "mac-5", "--kubeconfig", admin, "--out", precious, code=2).stderr
+    output = call("create", "mac-5", "--kubeconfig", admin, "--out", precious, code=2).stderr
 
-    assert "is not an agent's kubeconfig" in told
+    assert "is not an agent's kubeconfig" in output
     assert precious.read_text() == "apiVersion: v1\n"
 
 
@@ -115,13 +115,11 @@ def test_a_file_of_somebody_else_is_not_overwritten(admin: Path, tmp_path: Path)
         (("revoke", "Mac_1"), "no name of a node"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_one_line(
-    admin: Path, arguments: tuple[str, ...], word: str
-) -> None:
-    told = call(*arguments, "--kubeconfig", admin, code=2).stderr
+def test_errors_are_one_line(admin: Path, arguments: tuple[str, ...], word: str) -> None:
+    output = call(*arguments, "--kubeconfig", admin, code=2).stderr
 
-    assert word in told
-    assert told.count("\n") == 1
+    assert word in output
+    assert output.count("\n") == 1
 
 
 def test_the_shared_objects_are_printed_for_kubectl() -> None:

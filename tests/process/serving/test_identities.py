@@ -27,7 +27,7 @@ def written(path: Path, identity: Identity) -> Path:
     return path
 
 
-def asked(server: Bramley, client: Path, method: str, path: str) -> tuple[int, Any]:
+def request(server: Bramley, client: Path, method: str, path: str) -> tuple[int, Any]:
     """Send one request over a connection of the client's own."""
     body = json.dumps({}) if method == "POST" else None
     with closing(server.connection()) as connection:
@@ -39,23 +39,23 @@ def asked(server: Bramley, client: Path, method: str, path: str) -> tuple[int, A
 
 
 @in_a_thread
-def test_a_certificate_of_our_authority_says_who_comes(tmp_path: Path) -> None:
+def test_a_client_certificate_of_our_authority_authenticates(tmp_path: Path) -> None:
     with running(tmp_path) as server:
         ours = Certificates(server.folder)
         eve = ours.issue("eve", ["system:masters", "ops"], lifetime=DAY)
         admin = written(tmp_path / "eve.pem", eve)
         bob = written(tmp_path / "bob.pem", ours.issue("bob", lifetime=DAY))
 
-        code, told = asked(server, admin, "POST", SELF)
+        code, answer = request(server, admin, "POST", SELF)
 
         assert code == 201
-        assert told["status"]["userInfo"] == {
+        assert answer["status"]["userInfo"] == {
             "username": "eve",
             "groups": ["system:masters", "ops", "system:authenticated"],
         }
-        assert asked(server, admin, "GET", "/api/v1/nodes")[0] == 200
-        code, told = asked(server, bob, "GET", "/api/v1/nodes")
-        assert (code, 'User "bob" cannot list' in told["message"]) == (403, True)
+        assert request(server, admin, "GET", "/api/v1/nodes")[0] == 200
+        code, answer = request(server, bob, "GET", "/api/v1/nodes")
+        assert (code, 'User "bob" cannot list' in answer["message"]) == (403, True)
 
 
 @in_a_thread
@@ -71,7 +71,7 @@ def test_other_certificates_do_not_even_connect(tmp_path: Path) -> None:
 
         for path in (foreign, own):
             with pytest.raises((ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)):
-                asked(server, path, "GET", "/api/v1/nodes")
+                request(server, path, "GET", "/api/v1/nodes")
 
         assert server.request("GET", "/readyz")[0] == 200
 
@@ -80,15 +80,15 @@ def test_other_certificates_do_not_even_connect(tmp_path: Path) -> None:
 def test_a_token_outlives_a_restart_and_its_keys_are_private(tmp_path: Path) -> None:
     with running(tmp_path) as server:
         server.request("POST", ACCOUNTS, {"metadata": {"name": "robot"}})
-        _, told = server.request("POST", f"{ACCOUNTS}/robot/token", {})
-        token = told["status"]["token"]
+        _, answer = server.request("POST", f"{ACCOUNTS}/robot/token", {})
+        token = answer["status"]["token"]
         server.stop()
         logged = server.err.read_text()
     with running(tmp_path) as server:
-        code, told = server.request("POST", SELF, {}, token=token)
+        code, answer = server.request("POST", SELF, {}, token=token)
 
         assert code == 201
-        assert told["status"]["userInfo"]["username"] == "system:serviceaccount:default:robot"
+        assert answer["status"]["userInfo"]["username"] == "system:serviceaccount:default:robot"
         assert server.request("GET", "/api/v1/secrets", token=token)[0] == 403
         assert (server.folder / FILE).stat().st_mode & 0o777 == 0o600
         assert token not in logged + server.err.read_text()

@@ -63,7 +63,7 @@ def is_served_beside(slow: socket.socket, server: Bramley) -> bool:
 
 
 @in_a_thread
-def test_slow_connections_hinder_nobody_and_are_closed(tmp_path: Path) -> None:
+def test_slow_connections_do_not_affect_others_and_are_closed(tmp_path: Path) -> None:
     with running(tmp_path) as server:
         for _ in range(TRIES):
             with slow_ones(server) as last:
@@ -98,11 +98,11 @@ def test_no_marker_of_a_secret_is_in_logs_audit_or_refusals(tmp_path: Path) -> N
         server.stop()
 
     assert all(code >= 400 for code, _ in refusals), refusals
-    told = json.dumps([answer for _, answer in refusals], default=str)
+    output = json.dumps([answer for _, answer in refusals], default=str)
     audit = (server.folder / "audit.log").read_text()
-    told += audit + server.err.read_text() + server.out.read_text()
+    output += audit + server.err.read_text() + server.out.read_text()
     for marker in (MARKER, token, token.split(".")[2], admin):
-        assert marker not in told
+        assert marker not in output
     names = [json.loads(line).get("name") for line in audit.splitlines()]
     assert "canary" in names
     assert (server.folder / "audit.log").stat().st_mode & 0o777 == 0o600

@@ -32,28 +32,28 @@ def test_port_in_use(tmp_path: Path) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
 
-        told = refused("--data-dir", str(tmp_path / "data"), "--listen", address)
+        message = refused("--data-dir", str(tmp_path / "data"), "--listen", address)
 
-    assert f"{address} is in use by another program" in told
+    assert f"{address} is in use by another program" in message
     assert not (tmp_path / "data").exists()
 
 
 @in_a_thread
 def test_second_process_on_the_same_folder(tmp_path: Path) -> None:
     with running(tmp_path) as server:
-        told = refused("--data-dir", str(server.folder), "--listen", "127.0.0.1:0")
+        message = refused("--data-dir", str(server.folder), "--listen", "127.0.0.1:0")
 
-        assert f"is in use by process {server.process.pid}" in told
+        assert f"is in use by process {server.process.pid}" in message
         assert server.request("GET", "/readyz")[0] == 200
 
 
 @in_a_thread
 def test_folder_that_cannot_be_made() -> None:
     # Not even root can make a folder there.
-    told = refused("--data-dir", "/dev/null/data", "--listen", "127.0.0.1:0")
+    message = refused("--data-dir", "/dev/null/data", "--listen", "127.0.0.1:0")
 
-    assert "cannot be used" in told
-    assert "--data-dir" in told
+    assert "cannot be used" in message
+    assert "--data-dir" in message
 
 
 @in_a_thread
@@ -64,13 +64,13 @@ def test_folder_that_is_a_file(tmp_path: Path) -> None:
 
 
 @in_a_thread
-def test_kubeconfig_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+def test_foreign_kubeconfig_is_left_alone(tmp_path: Path) -> None:
     theirs = tmp_path / "config"
     theirs.write_text("clusters: [{name: production, cluster: {server: https://x}}]\n")
 
-    told = refused(*place(tmp_path), "--kubeconfig-out", str(theirs))
+    message = refused(*place(tmp_path), "--kubeconfig-out", str(theirs))
 
-    assert "was not written by Bramley" in told
+    assert "was not written by Bramley" in message
     assert "production" in theirs.read_text()
 
 
@@ -80,9 +80,9 @@ def test_kubeconfig_that_cannot_be_written_voids_no_token(tmp_path: Path) -> Non
         token = server.token
         server.stop()
 
-    told = refused(*place(tmp_path), "--kubeconfig-out", "/dev/null/kubeconfig")
+    message = refused(*place(tmp_path), "--kubeconfig-out", "/dev/null/kubeconfig")
 
-    assert "/dev/null/kubeconfig cannot be written" in told
+    assert "/dev/null/kubeconfig cannot be written" in message
     with running(tmp_path) as server:
         assert token == server.token
 
@@ -97,9 +97,9 @@ def test_damaged_database(tmp_path: Path) -> None:
     for side in ("bramley.db-wal", "bramley.db-shm"):
         (server.folder / side).unlink(missing_ok=True)
 
-    told = refused(*place(tmp_path), "--kubeconfig-out", str(server.kubeconfig))
+    message = refused(*place(tmp_path), "--kubeconfig-out", str(server.kubeconfig))
 
-    assert str(database) in told
+    assert str(database) in message
     assert database.read_bytes() == content
 
 
@@ -110,9 +110,9 @@ def test_database_of_a_later_release(tmp_path: Path) -> None:
     with closing(sqlite3.connect(server.folder / "bramley.db")) as database:
         database.execute("PRAGMA user_version = 9999")
 
-    told = refused(*place(tmp_path), "--kubeconfig-out", str(server.kubeconfig))
+    message = refused(*place(tmp_path), "--kubeconfig-out", str(server.kubeconfig))
 
-    assert "newer" in told
+    assert "newer" in message
 
 
 @pytest.mark.parametrize("name", ["tls/ca.key", "tls/ca.crt", "tokens.json"])
@@ -121,25 +121,25 @@ def test_damaged_secrets(name: str, tmp_path: Path) -> None:
         server.stop()
     (server.folder / name).write_text("damaged")
 
-    told = refused(*place(tmp_path), "--kubeconfig-out", str(server.kubeconfig))
+    message = refused(*place(tmp_path), "--kubeconfig-out", str(server.kubeconfig))
 
-    assert "restore" in told
+    assert "restore" in message
 
 
 @in_a_thread
 def test_address_that_is_none(tmp_path: Path) -> None:
-    told = refused("--data-dir", str(tmp_path / "data"), "--listen", "6443")
+    message = refused("--data-dir", str(tmp_path / "data"), "--listen", "6443")
 
-    assert "write it like 127.0.0.1:6443" in told
+    assert "write it like 127.0.0.1:6443" in message
 
 
 @in_a_thread
 def test_environment_is_named_when_it_is_what_is_wrong(tmp_path: Path) -> None:
     environment = clean_environment(BRAMLEY_LISTEN="nonsense")
 
-    told = refused("--data-dir", str(tmp_path / "data"), environment=environment)
+    message = refused("--data-dir", str(tmp_path / "data"), environment=environment)
 
-    assert "nonsense" in told
+    assert "nonsense" in message
 
 
 @in_a_thread

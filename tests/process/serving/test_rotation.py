@@ -54,13 +54,13 @@ def test_keys_rotate_while_the_server_runs_and_while_it_is_stopped(tmp_path: Pat
     with running(tmp_path) as server:
         place = ("--data-dir", str(server.folder))
         first = minted(server)
-        told = rotate("--kubeconfig", str(server.kubeconfig))
+        keys = rotate("--kubeconfig", str(server.kubeconfig))
         second = minted(server)
-        assert told == [key_of(second), key_of(first)]
+        assert keys == [key_of(second), key_of(first)]
         assert is_good(server, first)
         assert "--kubeconfig" in rotate(*place, code=2)
         server.stop()
-    assert rotate(*place)[1:] == told
+    assert rotate(*place)[1:] == keys
 
     with running(tmp_path) as server:
         assert is_good(server, first)

@@ -58,18 +58,18 @@ async def test_a_store_full_of_misfits_is_listed_watched_and_shown() -> None:
 
         for resource in damaged.stored_kinds(world.catalog):
             path = path_of(resource)
-            wanted = len(
+            expected_count = len(
                 world.store.list(resource.stored_name, "t" if resource.namespaced else None)
             )
             for form in FORMS:
                 reply = await world.ask("GET", path, accept=form, token="reader")
                 assert reply.code == 200, (path, form, reply.body)
-                assert len(reply.json.get("items", reply.json.get("rows"))) == wanted
+                assert len(reply.json.get("items", reply.json.get("rows"))) == expected_count
             async with world.watching(
                 f"{path}?watch=1&timeoutSeconds=1", accept=FORMS[1], token="reader"
             ) as watcher:
                 await watcher.ended.wait()
-            assert [each["type"] for each in watcher.events] == ["ADDED"] * wanted, path
+            assert [each["type"] for each in watcher.events] == ["ADDED"] * expected_count, path
 
 
 async def test_a_store_full_of_misfits_takes_new_objects_and_starts_again() -> None:
@@ -100,7 +100,7 @@ async def test_a_misfit_of_any_kind_can_be_deleted() -> None:
                     assert reply.code == 200, (resource.plural, name, reply.body)
 
 
-async def test_each_state_of_an_object_that_cannot_be_read_is_told_once(
+async def test_each_unreadable_state_of_an_object_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with a_world() as world:
@@ -112,11 +112,11 @@ async def test_each_state_of_an_object_that_cannot_be_read_is_told_once(
             body = {"metadata": {"name": f"s{number}"}, "spec": ON_NODES}
             await world.create(SERVICES, body)
 
-    told = [each.message for each in caplog.records if each.levelname == "ERROR"]
-    assert told == ["Cannot read a stored object"] * 2
+    messages = [each.message for each in caplog.records if each.levelname == "ERROR"]
+    assert messages == ["Cannot read a stored object"] * 2
 
 
-async def test_nobody_passes_on_a_role_that_cannot_be_read() -> None:
+async def test_an_unreadable_role_cannot_be_bound() -> None:
     """Its rules may be mended later, and then be more than the giver has."""
     rules = [{"apiGroups": ["*"], "resources": ["rolebindings"], "verbs": ["create"]}]
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "wrong"}

@@ -204,7 +204,7 @@ def missing_read(history: History, chance: random.Random) -> None:
     history.reads.append(Read(key=key, called=after + 1, returned=after + 2, rv=ABSENT))
 
 
-def read_of_nobodys_write(history: History, chance: random.Random) -> None:
+def read_of_an_unknown_write(history: History, chance: random.Random) -> None:
     history.reads.append(Read(key="k0", called=1.0, returned=99.0, rv=10**6, value="nobody's"))
 
 
@@ -259,7 +259,7 @@ CORRUPTIONS: list[tuple[Corruption, str]] = [
     (two_winners, "linearizable"),
     (stale_read, "linearizable"),
     (missing_read, "linearizable"),
-    (read_of_nobodys_write, "linearizable"),
+    (read_of_an_unknown_write, "linearizable"),
     (refusal_without_cause, "linearizable"),
     (list_with_an_old_state, "lists are true"),
     (watcher_left_behind, "replayed"),

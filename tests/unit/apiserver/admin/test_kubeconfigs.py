@@ -62,7 +62,7 @@ def test_lost_kubeconfig_gets_a_new_token_and_the_old_one_is_void(tmp_path: Path
     assert tokens.identify(old.reveal()) is None
 
 
-def test_somebody_else_s_token_does_not_make_an_administrator(tmp_path: Path) -> None:
+def test_another_users_token_does_not_make_an_administrator(tmp_path: Path) -> None:
     tokens = Tokens.open(tmp_path)
     token = tokens.issue("ada")
     written(tmp_path / "kubeconfig", token.reveal())
@@ -96,7 +96,7 @@ def test_our_own_file_an_empty_one_and_none_are_fine(tmp_path: Path) -> None:
         kubeconfigs.refuse_foreign(tmp_path / name)
 
 
-def test_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_unwritable_path_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
     with pytest.raises(BadConfiguration, match="cannot be"):

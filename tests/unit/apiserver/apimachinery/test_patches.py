@@ -198,7 +198,7 @@ def test_a_copy_is_of_its_own() -> None:
 
 
 @given(VALUES, VALUES)
-def test_sameness_tells_true_from_one(one: Any, other: Any) -> None:
+def test_true_is_not_equal_to_one(one: Any, other: Any) -> None:
     assert same(one, copy.deepcopy(one))
     assert same(one, other) == same(other, one)
     assert not same({"a": one, "b": 1}, {"a": one, "b": True})

@@ -60,7 +60,7 @@ def holds(requirement: tuple[str, str, tuple[str, ...]], labels: dict[str, str])
 
 
 @given(st.lists(requirements(), max_size=3), LABELS, st.sampled_from(["", " "]))
-def test_a_label_selector_means_what_its_parts_say(
+def test_a_label_selector_is_the_conjunction_of_its_parts(
     parts: list[tuple[str, str, tuple[str, ...]]], labels: dict[str, str], space: str
 ) -> None:
     parsed = parse_labels(f"{space},{space}".join(text_of(part, space) for part in parts))
@@ -105,10 +105,12 @@ def test_name_and_namespace_are_fields_of_everything() -> None:
     record = a_record("a")
 
     assert Selection(fields=(FieldTerm("metadata.name", "a", equal=True),)).matches(record)
-    assert not Selection(fields=(FieldTerm("metadata.namespace", "t", equal=False),)).matches(record)
+    assert not Selection(fields=(FieldTerm("metadata.namespace", "t", equal=False),)).matches(
+        record
+    )
 
 
-def test_a_field_that_must_have_one_value_is_told() -> None:
+def test_the_only_value_of_a_field_is_found() -> None:
     selection = Selection(fields=parse_fields("x!=1,y=2", lambda field: field))
 
     assert selection.only("y") == "2"

@@ -107,12 +107,12 @@ async def _furnish(server: Served) -> None:
             "volumes": uses,
         }
         await bind_pod(kube, name, node, **more)
-        await _tell(server, _event("ns", name, f"of-{name}"))
+        await _create_event(server, _event("ns", name, f"of-{name}"))
     await bind_pod(kube, "mine", "", namespace="far")
-    await _tell(server, _event("far", "mine", "mine"))
+    await _create_event(server, _event("far", "mine", "mine"))
 
 
-async def _tell(server: Served, event: Json) -> None:
+async def _create_event(server: Served, event: Json) -> None:
     path = f"/apis/events.k8s.io/v1/namespaces/{event['metadata']['namespace']}/events"
     data = msgspec.json.encode(event)
     answer = await server.transport.send(Request("POST", path, {}, data, "application/json"))
@@ -253,13 +253,13 @@ def _body(resource: ServedResource, place: str) -> Json:
 
 
 def _event(namespace: str, pod: str, name: str) -> Json:
-    told = {"reason": "Tested", "type": "Normal", "action": "Testing"}
+    fields = {"reason": "Tested", "type": "Normal", "action": "Testing"}
     by = {"reportingController": "tart-kubelet", "reportingInstance": "x"}
     return {
         "metadata": {"name": name, "namespace": namespace},
         "regarding": {"kind": "Pod", "namespace": namespace, "name": pod},
         "eventTime": "2026-11-15T12:00:00.000000Z",
-        **told,
+        **fields,
         **by,
     }
 

@@ -36,7 +36,7 @@ def test_the_common_name_is_the_user_and_organisations_are_groups() -> None:
 @pytest.mark.parametrize(
     "certificate", [None, {}, {"subject": ((("organizationName", "team"),),), "notAfter": "x"}]
 )
-def test_a_certificate_without_a_name_is_nobody_s(certificate: dict[str, Any] | None) -> None:
+def test_a_certificate_without_a_name_has_no_owner(certificate: dict[str, Any] | None) -> None:
     assert exchange.peer_of_certificate(certificate) is None
 
 
@@ -130,5 +130,5 @@ def test_everybody_known_is_in_one_group() -> None:
         ("a:b", None),
     ],
 )
-def test_the_names_of_accounts_are_told_apart(name: str, expected: tuple[str, str] | None) -> None:
+def test_service_account_names_are_split(name: str, expected: tuple[str, str] | None) -> None:
     assert split_account(name) == expected

@@ -22,7 +22,7 @@ def test_issued_token_identifies_its_user(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("guess", [None, "", "wrong", "x" * 10_000, "\udcff", "é"])
-def test_nobody_comes_in_with_another_token(guess: str | None, tmp_path: Path) -> None:
+def test_other_tokens_are_rejected(guess: str | None, tmp_path: Path) -> None:
     tokens = Tokens.open(tmp_path)
     tokens.issue("ada")
 

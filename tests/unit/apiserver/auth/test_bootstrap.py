@@ -22,10 +22,12 @@ async def mend(world: World) -> int:
 
 
 async def may(world: World, user: str, verb: str, resource: str, group: str = "") -> bool:
-    wish = {"verb": verb, "resource": resource, "group": group, "namespace": "t"}
+    attributes = {"verb": verb, "resource": resource, "group": group, "namespace": "t"}
     if "/" in resource:
-        wish["resource"], wish["subresource"] = resource.split("/")
-    reply = await world.ask("POST", ACCESS, {"spec": {"user": user, "resourceAttributes": wish}})
+        attributes["resource"], attributes["subresource"] = resource.split("/")
+    reply = await world.ask(
+        "POST", ACCESS, {"spec": {"user": user, "resourceAttributes": attributes}}
+    )
     return bool(reply.json["status"]["allowed"])
 
 
@@ -132,7 +134,7 @@ async def test_what_is_gone_is_made_again() -> None:
         assert (await world.get(BASIC)).code == 200
 
 
-async def test_what_says_so_is_left_alone() -> None:
+async def test_objects_without_autoupdate_are_left_alone() -> None:
     async with a_world() as world:
         body = {"metadata": {"annotations": {bootstrap.AUTOUPDATE: "false"}}, "rules": []}
         await world.merge(BASIC, body)

@@ -34,16 +34,16 @@ def right(person: str, question: Question) -> Right:
     return person, question.place, question.what, question.verb
 
 
-async def test_everybody_may_do_what_the_table_says_and_nothing_else() -> None:
+async def test_each_user_may_do_what_the_table_lists_and_nothing_else() -> None:
     async with a_scene() as scene:
         served = {right(person, one): one for person in scene.people for one in scene.questions}
-        asked = dict(list(served.items())[:: 1 if example_counts.share() == 1 else SOME])
-        given = {key for key, one in asked.items() if await scene.allows(key[0], one)}
+        sampled = dict(list(served.items())[:: 1 if example_counts.share() == 1 else SOME])
+        given = {key for key, one in sampled.items() if await scene.allows(key[0], one)}
 
-    wanted = expected()
-    assert wanted <= set(served), "in the table, but not served"
-    wanted &= set(asked)
-    assert given - wanted == set(), "allowed, but not in the table"
-    assert wanted - given == set(), "in the table, but refused"
+    allowed_in_table = expected()
+    assert allowed_in_table <= set(served), "in the table, but not served"
+    allowed_in_table &= set(sampled)
+    assert given - allowed_in_table == set(), "allowed, but not in the table"
+    assert allowed_in_table - given == set(), "in the table, but refused"
     assert len(served) > 10_000
     assert set(yaml.safe_load(FILE.read_text())) == set(scene.people)

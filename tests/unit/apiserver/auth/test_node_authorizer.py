@@ -110,7 +110,7 @@ async def test_nothing_waits_in_the_inbox_of_the_index() -> None:
         assert watcher._inbox == []
 
 
-async def test_pods_are_read_when_the_first_agent_asks_for_one() -> None:
+async def test_pods_are_indexed_at_the_first_request_of_an_agent() -> None:
     async with Store.in_memory() as store:
         world = NodeGraph(store)
         await put_pod(store, "p", "mac-1")
@@ -241,7 +241,9 @@ async def test_other_service_accounts_among_the_agents_live_by_roles() -> None:
         ("/api/v1/secrets", "spec.nodeName=mac-1", ""),
     ],
 )
-def test_a_list_of_pods_says_which_node_it_leaves(path: str, selector: str, node: str) -> None:
+def test_the_node_of_a_pod_field_selector_is_recognized(
+    path: str, selector: str, node: str
+) -> None:
     info = RequestInfo.parse("GET", path, {"fieldSelector": selector})
 
     assert Attributes.of(User("u"), info).selected_node == node
@@ -269,8 +271,8 @@ async def test_an_agent_reads_nothing_by_changing_nothing(query: dict[str, str])
             await a_node(kube, node)
         await bind_pod(kube, "theirs", "mac-2")
         about = {"kind": "Pod", "namespace": "ns", "name": "theirs"}
-        told = {"metadata": {"name": "e"}, "involvedObject": about, "message": "in confidence"}
-        await kube.create_wire(Event.resource, told, namespace="ns")
+        event = {"metadata": {"name": "e"}, "involvedObject": about, "message": "in confidence"}
+        await kube.create_wire(Event.resource, event, namespace="ns")
         token = (await identity.create(kube, "mac-1", expires=timedelta(hours=1))).token
 
         answer = await server.api.transport(token).send(

@@ -117,8 +117,8 @@ async def test_every_change_counts_at_once() -> None:
         assert found == [False, True, False, True, False, True, False, True, False]
 
 
-async def decided(store: Store, user: User, asked: Attributes | None = None) -> Decision:
-    return Authorizer(Rbac(store)).decide(asked or reads_pods(user, "n"))
+async def decided(store: Store, user: User, attributes: Attributes | None = None) -> Decision:
+    return Authorizer(Rbac(store)).decide(attributes or reads_pods(user, "n"))
 
 
 async def test_a_verdict_names_the_binding_that_gave_the_right() -> None:
@@ -133,7 +133,7 @@ async def test_a_verdict_names_the_binding_that_gave_the_right() -> None:
         assert verdict == Decision(allowed=True, reason=expected)
 
 
-async def test_roles_that_are_bound_and_missing_are_told() -> None:
+async def test_bound_roles_that_do_not_exist_are_reported() -> None:
     async with Store.in_memory(clock=virtual_time.clock()) as store:
         for name in ("a", "b"):
             subject = {"kind": "User", "name": "bob"}
@@ -146,7 +146,7 @@ async def test_roles_that_are_bound_and_missing_are_told() -> None:
         assert verdict == Decision(allowed=False, reason=reason)
 
 
-async def test_nobody_in_particular_gets_nothing_by_any_binding() -> None:
+async def test_anonymous_users_get_nothing_by_any_binding() -> None:
     async with Store.in_memory(clock=virtual_time.clock()) as store:
         everything = [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]
         await put(store, Key(CLUSTER_ROLES, "", "all"), rules=everything)
@@ -204,7 +204,7 @@ async def test_a_further_rule_comes_before_roles_and_may_have_no_opinion() -> No
         )
         no = Decision(allowed=False, reason="not you", denied=True)
         authorizer = Authorizer(
-            Rbac(store), [lambda asked: no if asked.user.name == "eve" else None]
+            Rbac(store), [lambda attributes: no if attributes.user.name == "eve" else None]
         )
 
         assert authorizer.decide(reads_pods(User("eve", ("team",)))) == no

@@ -23,44 +23,44 @@ ALL_OF_APPS = Rule(("*",), ("apps",), ("*",))
 PATHS = Rule(("get",), non_resource_urls=("/api", "/api/*", "/healthz"))
 
 
-def wish(verb: str, resource: str = "", group: str = "", **more: str) -> Attributes:
+def request_for(verb: str, resource: str = "", group: str = "", **more: str) -> Attributes:
     resource, _, subresource = resource.partition("/")
     return Attributes(BOB, verb, group, resource=resource, subresource=subresource, **more)
 
 
 @pytest.mark.parametrize(
-    ("rule", "asked", "allowed"),
+    ("rule", "attributes", "allowed"),
     [
-        (PODS, wish("get", "pods"), True),
-        (PODS, wish("get", "pods", name="a"), True),
-        (PODS, wish("delete", "pods"), False),
-        (PODS, wish("get", "pods", "other"), False),
-        (PODS, wish("get", "secrets"), False),
-        (PODS, wish("get", "pods/log"), False),
-        (PODS, wish("get", path="/pods"), False),
-        (ONE_SECRET, wish("get", "secrets", name="a"), True),
-        (ONE_SECRET, wish("get", "secrets", name="b"), False),
-        (ONE_SECRET, wish("get", "secrets"), False),
-        (LOGS, wish("get", "pods/log"), True),
-        (LOGS, wish("get", "pods"), False),
-        (LOGS, wish("get", "pods/exec"), False),
-        (SCALES, wish("patch", "things/scale", "example.com"), True),
-        (SCALES, wish("patch", "things", "example.com"), False),
-        (SCALES, wish("patch", "things/scales", "example.com"), False),
-        (ALL_OF_APPS, wish("delete", "deployments/status", "apps"), True),
-        (ALL_OF_APPS, wish("delete", "pods"), False),
-        (PATHS, wish("get", path="/api"), True),
-        (PATHS, wish("get", path="/api/v1"), True),
-        (PATHS, wish("get", path="/apis"), False),
-        (PATHS, wish("get", path="/healthz/x"), False),
-        (PATHS, wish("post", path="/api"), False),
-        (EVERYTHING[0], wish("x", "y/z", "w", name="v"), True),
-        (EVERYTHING[0], wish("get", path="/api"), False),
-        (EVERYTHING[1], wish("get", path="/api"), True),
+        (PODS, request_for("get", "pods"), True),
+        (PODS, request_for("get", "pods", name="a"), True),
+        (PODS, request_for("delete", "pods"), False),
+        (PODS, request_for("get", "pods", "other"), False),
+        (PODS, request_for("get", "secrets"), False),
+        (PODS, request_for("get", "pods/log"), False),
+        (PODS, request_for("get", path="/pods"), False),
+        (ONE_SECRET, request_for("get", "secrets", name="a"), True),
+        (ONE_SECRET, request_for("get", "secrets", name="b"), False),
+        (ONE_SECRET, request_for("get", "secrets"), False),
+        (LOGS, request_for("get", "pods/log"), True),
+        (LOGS, request_for("get", "pods"), False),
+        (LOGS, request_for("get", "pods/exec"), False),
+        (SCALES, request_for("patch", "things/scale", "example.com"), True),
+        (SCALES, request_for("patch", "things", "example.com"), False),
+        (SCALES, request_for("patch", "things/scales", "example.com"), False),
+        (ALL_OF_APPS, request_for("delete", "deployments/status", "apps"), True),
+        (ALL_OF_APPS, request_for("delete", "pods"), False),
+        (PATHS, request_for("get", path="/api"), True),
+        (PATHS, request_for("get", path="/api/v1"), True),
+        (PATHS, request_for("get", path="/apis"), False),
+        (PATHS, request_for("get", path="/healthz/x"), False),
+        (PATHS, request_for("post", path="/api"), False),
+        (EVERYTHING[0], request_for("x", "y/z", "w", name="v"), True),
+        (EVERYTHING[0], request_for("get", path="/api"), False),
+        (EVERYTHING[1], request_for("get", path="/api"), True),
     ],
 )
-def test_a_rule_allows_what_it_says(rule: Rule, asked: Attributes, allowed: bool) -> None:
-    assert RuleSet([rule]).allow(asked) is allowed
+def test_a_rule_allows_what_it_says(rule: Rule, attributes: Attributes, allowed: bool) -> None:
+    assert RuleSet([rule]).allow(attributes) is allowed
 
 
 VERBS = st.sampled_from(["get", "list", "delete", "*"])
@@ -78,56 +78,58 @@ RULES = st.one_of(
     st.builds(Rule, some(VERBS), some(GROUPS), some(RESOURCES), st.just(()) | some(NAMES)),
     st.builds(lambda verbs, urls: Rule(verbs, non_resource_urls=urls), some(VERBS), some(URLS)),
 )
-WISHES = st.one_of(
+REQUESTS = st.one_of(
     st.builds(
-        lambda verb, group, resource, name: wish(verb, resource, group, name=name),
+        lambda verb, group, resource, name: request_for(verb, resource, group, name=name),
         st.sampled_from(["get", "list", "delete", "patch"]),
         st.sampled_from(["", "apps"]),
         st.sampled_from(["pods", "pods/log", "things", "things/scale"]),
         st.sampled_from(["", "a", "b"]),
     ),
     st.builds(
-        lambda verb, path: wish(verb, path=path),
+        lambda verb, path: request_for(verb, path=path),
         st.sampled_from(["get", "post"]),
         st.sampled_from(["/api", "/api/v1", "/healthz", "/other"]),
     ),
 )
 
 
-def plainly_allowed(found: Sequence[Rule], asked: Attributes) -> bool:
+def plainly_allowed(found: Sequence[Rule], attributes: Attributes) -> bool:
     """Read the rules one by one, as the documentation words them."""
-    return any(_plainly(rule, asked) for rule in found)
+    return any(_plainly(rule, attributes) for rule in found)
 
 
-def _plainly(rule: Rule, asked: Attributes) -> bool:
-    if not {"*", asked.verb} & set(rule.verbs or ()):
+def _plainly(rule: Rule, attributes: Attributes) -> bool:
+    if not {"*", attributes.verb} & set(rule.verbs or ()):
         return False
-    if asked.path:
+    if attributes.path:
         return any(
-            url == asked.path or (url[-1] == "*" and asked.path.startswith(url[:-1]))
+            url == attributes.path or (url[-1] == "*" and attributes.path.startswith(url[:-1]))
             for url in rule.non_resource_urls or ()
         )
-    forms = {"*", asked.whole_resource}
-    if asked.subresource:
-        forms.add("*/" + asked.subresource)
+    forms = {"*", attributes.whole_resource}
+    if attributes.subresource:
+        forms.add("*/" + attributes.subresource)
     return (
-        bool({"*", asked.group} & set(rule.api_groups or ()))
+        bool({"*", attributes.group} & set(rule.api_groups or ()))
         and bool(forms & set(rule.resources or ()))
-        and (not rule.resource_names or asked.name in rule.resource_names)
+        and (not rule.resource_names or attributes.name in rule.resource_names)
     )
 
 
-@given(st.lists(RULES, max_size=4), WISHES)
-def test_an_indexed_set_decides_like_a_plain_reading(found: list[Rule], asked: Attributes) -> None:
-    assert RuleSet(found).allow(asked) is plainly_allowed(found, asked)
-
-
-@given(st.lists(RULES, max_size=3), st.lists(RULES, max_size=3), WISHES)
-def test_who_holds_all_rights_of_rules_is_allowed_all_that_they_allow(
-    owned: list[Rule], wanted: list[Rule], asked: Attributes
+@given(st.lists(RULES, max_size=4), REQUESTS)
+def test_an_indexed_set_decides_like_a_plain_reading(
+    found: list[Rule], attributes: Attributes
 ) -> None:
-    if not rules.uncovered(owned, wanted) and RuleSet(wanted).allow(asked):
-        assert RuleSet(owned).allow(asked)
+    assert RuleSet(found).allow(attributes) is plainly_allowed(found, attributes)
+
+
+@given(st.lists(RULES, max_size=3), st.lists(RULES, max_size=3), REQUESTS)
+def test_who_holds_all_rights_of_rules_is_allowed_all_that_they_allow(
+    owned: list[Rule], requested: list[Rule], attributes: Attributes
+) -> None:
+    if not rules.uncovered(owned, requested) and RuleSet(requested).allow(attributes):
+        assert RuleSet(owned).allow(attributes)
 
 
 @given(st.lists(RULES, max_size=4))
@@ -137,7 +139,7 @@ def test_rules_hold_their_own_rights_and_everything_holds_all(found: list[Rule])
 
 
 @pytest.mark.parametrize(
-    ("owned", "wanted", "missing"),
+    ("owned", "requested", "missing"),
     [
         (PODS, Rule(("get", "delete"), ("",), ("pods",)), "delete"),
         (ONE_SECRET, Rule(("get",), ("",), ("secrets",)), "get"),
@@ -150,19 +152,19 @@ def test_rules_hold_their_own_rights_and_everything_holds_all(found: list[Rule])
     ],
 )
 def test_rights_that_are_missing_are_found_one_by_one(
-    owned: Rule, wanted: Rule, missing: str
+    owned: Rule, requested: Rule, missing: str
 ) -> None:
-    found = rules.uncovered([owned], [wanted])
+    found = rules.uncovered([owned], [requested])
 
     assert [verb for rule in found for verb in rule.verbs or ()] == ([missing] if missing else [])
 
 
-def test_missing_rights_are_told_in_few_words() -> None:
+def test_missing_permissions_are_merged_by_verb() -> None:
     lacking = rules.uncovered([], [Rule(("get", "list"), ("",), ("pods", "nodes"))])
 
-    told = [rules.described(rule) for rule in rules.compacted(lacking)]
+    descriptions = [rules.described(rule) for rule in rules.compacted(lacking)]
 
-    assert told == [
+    assert descriptions == [
         '{APIGroups:[""], Resources:["pods"], Verbs:["get" "list"]}',
         '{APIGroups:[""], Resources:["nodes"], Verbs:["get" "list"]}',
     ]

@@ -53,24 +53,24 @@ def bound_to(kind: str, name: str, uid: str = "") -> dict[str, Any]:
 ROBOT = "system:serviceaccount:t:robot"
 
 
-async def test_a_token_says_whose_it_is_and_where_from() -> None:
+async def test_a_token_identifies_its_account_pod_and_node() -> None:
     async with a_world() as world:
         node = (await world.create(NODES, {"metadata": {"name": "mac"}})).json["metadata"]["uid"]
         pod = a_pod("p", serviceAccountName="robot", nodeName="mac")
         uid = (await world.create(PODS, pod)).json["metadata"]["uid"]
         token = await minted(world, **bound_to("Pod", "p", uid))
 
-        told = (await world.ask("POST", SELF, {}, token=token)).json["status"]["userInfo"]
+        status = (await world.ask("POST", SELF, {}, token=token)).json["status"]["userInfo"]
 
-        credential = told["extra"].pop("authentication.kubernetes.io/credential-id")
+        credential = status["extra"].pop("authentication.kubernetes.io/credential-id")
         assert credential[0].startswith("JTI=")
-        assert told["username"] == ROBOT
-        assert told["groups"] == [
+        assert status["username"] == ROBOT
+        assert status["groups"] == [
             "system:serviceaccounts",
             "system:serviceaccounts:t",
             "system:authenticated",
         ]
-        assert told["extra"] == {
+        assert status["extra"] == {
             "authentication.kubernetes.io/pod-name": ["p"],
             "authentication.kubernetes.io/pod-uid": [uid],
             "authentication.kubernetes.io/node-name": ["mac"],
@@ -258,7 +258,7 @@ async def test_how_long_a_token_may_live(seconds: int | None, code: int) -> None
         assert reply.code == code
 
 
-async def test_a_wish_for_too_long_is_shortened_and_told() -> None:
+async def test_a_lifetime_over_the_limit_is_shortened_with_a_warning() -> None:
     async with a_world() as world:
         await world.create(ACCOUNTS, {"metadata": {"name": "robot"}})
 
@@ -297,9 +297,9 @@ async def test_a_known_signature_is_not_verified_again_and_little_is_kept() -> N
 async def test_static_tokens_are_reviewed_for_this_api_only() -> None:
     async with a_world() as world:
         body = {"spec": {"token": "let-me-in"}}
-        told = (await world.ask("POST", REVIEWS, body)).json["status"]
+        status = (await world.ask("POST", REVIEWS, body)).json["status"]
 
-        assert (told["authenticated"], told["user"]["username"]) == (True, "admin")
+        assert (status["authenticated"], status["user"]["username"]) == (True, "admin")
         assert await complaint(world, "let-me-in", "vault") == "invalid bearer token"
 
 

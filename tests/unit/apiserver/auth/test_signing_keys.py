@@ -65,13 +65,13 @@ async def test_rotation_keeps_old_tokens_good_for_as_long_as_they_can_live() -> 
     async with a_world() as world:
         old = await minted(world)
 
-        told = (await world.ask("POST", ROTATE)).json["keys"]
+        rotated = (await world.ask("POST", ROTATE)).json["keys"]
         new = await minted(world)
 
         assert [await owner(world, old), await owner(world, new)] == [ROBOT, ROBOT]
-        assert [key["name"] for key in told] == [key_of(new), key_of(old)]
+        assert [key["name"] for key in rotated] == [key_of(new), key_of(old)]
         longest = timedelta(days=365, minutes=1)
-        assert datetime.fromisoformat(told[1]["until"]) == virtual_time.EPOCH + longest
+        assert datetime.fromisoformat(rotated[1]["until"]) == virtual_time.EPOCH + longest
 
 
 async def test_an_old_key_goes_when_its_time_is_over() -> None:
@@ -91,11 +91,11 @@ async def test_rotation_can_void_what_was_signed_before() -> None:
     async with a_world() as world:
         old = await minted(world)
 
-        told = (await world.ask("POST", f"{ROTATE}?voidOld=true")).json["keys"]
+        rotated = (await world.ask("POST", f"{ROTATE}?voidOld=true")).json["keys"]
 
         assert await owner(world, old) == "401"
         assert await owner(world, await minted(world)) == ROBOT
-        assert len(told) == 1
+        assert len(rotated) == 1
 
 
 async def test_only_masters_rotate_keys() -> None:
@@ -130,11 +130,11 @@ def test_an_old_key_is_gone_from_the_file_when_its_time_is_over(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", b"-----BEGIN PRIVATE KEY-----\nAAAA\n"])
-def test_damaged_keys_are_told_and_not_replaced(tmp_path: Path, content: bytes) -> None:
+def test_damaged_keys_are_an_error_and_not_replaced(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE).write_bytes(content)
 
-    with pytest.raises(BadConfiguration, match="restore it from a backup") as told:
+    with pytest.raises(BadConfiguration, match="restore it from a backup") as rotated:
         SigningKeys.open(tmp_path).published()
 
-    assert b"nonsense".decode() not in str(told.value)
+    assert b"nonsense".decode() not in str(rotated.value)
     assert (tmp_path / FILE).read_bytes() == content

@@ -29,12 +29,12 @@ class Agents:
     goes_on: bool = False
     breaks: bool = False
     pause_seconds: float = 0
-    asked: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
+    requests: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
     open: int = 0
     is_closed: bool = False
 
     async def get(self, url: str, path: str, *, within: timedelta) -> Response:
-        self.asked.append((url, path, {}))
+        self.requests.append((url, path, {}))
         found = self.summaries.get(url)
         if found is None:
             await asyncio.sleep(within.total_seconds())
@@ -43,7 +43,7 @@ class Agents:
 
     @asynccontextmanager
     async def stream(self, url: str, path: str, query: Mapping[str, str]) -> AsyncIterator[Stream]:
-        self.asked.append((url, path, dict(query)))
+        self.requests.append((url, path, dict(query)))
         if self.status == 0:
             raise errors.ApiUnavailable(f"GET {path}: Cannot connect to host")
         self.open += 1

@@ -16,19 +16,19 @@ URL = "https://192.0.2.7:10251"
 LOG = f"{PODS}/p/log"
 
 
-async def test_a_log_is_asked_for_at_the_nodes_own_port_and_passed_on() -> None:
+async def test_a_log_is_read_from_the_nodes_port_and_passed_on() -> None:
     agents = Agents()
     async with a_world(nodes=agents.nodes) as world:
         await place(world, "n", "192.0.2.7")
         await bind(world, "p", "n")
 
-        asked = f"{LOG}?container=vm&follow=false&timestamps=1&tailLines=3&pretty=true"
-        async with world.watching(asked) as reading:
+        path = f"{LOG}?container=vm&follow=false&timestamps=1&tailLines=3&pretty=true"
+        async with world.watching(path) as reading:
             await reading.ended.wait()
 
         assert reading.chunks == [b"one\n", b"two\n"]
         passed = {"timestamps": "true", "tailLines": "3"}
-        assert agents.asked == [(URL, "/containerLogs/t/p/vm", passed)]
+        assert agents.requests == [(URL, "/containerLogs/t/p/vm", passed)]
         assert agents.open == 0
 
 
@@ -44,7 +44,7 @@ async def test_a_followed_log_ends_with_its_client() -> None:
         assert agents.open == 0
 
 
-async def test_an_agent_that_falls_silent_ends_a_log_that_nobody_follows() -> None:
+async def test_a_silent_agent_ends_a_log_without_follow() -> None:
     agents = Agents(goes_on=True)
     async with a_world(nodes=agents.nodes) as world:
         await place(world, "n", "192.0.2.7")
@@ -96,7 +96,7 @@ async def test_who_may_not_read_logs_reaches_no_agent() -> None:
         await bind(world, "p", "n")
 
         assert (await world.ask("GET", LOG, token="their-token")).code == 403
-        assert agents.asked == []
+        assert agents.requests == []
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ async def test_who_may_not_read_logs_reaches_no_agent() -> None:
         ),
     ],
 )
-async def test_an_agents_refusal_is_told_as_a_real_server_tells_it(
+async def test_an_agents_refusal_is_returned_as_in_kube_apiserver(
     code: int, answered: int, reason: str, message: str
 ) -> None:
     agents = Agents(status=code, chunks=[b"it says why\n"])
@@ -149,7 +149,7 @@ async def test_a_refusal_without_an_end_is_cut() -> None:
         assert len((await world.get(LOG)).message) == 16 * 1024
 
 
-async def test_a_node_that_cannot_be_reached_is_told_with_its_address() -> None:
+async def test_an_unreachable_node_is_an_error_with_its_address() -> None:
     agents = Agents(status=0)
     async with a_world(nodes=agents.nodes) as world:
         await place(world, "n", "192.0.2.7")

@@ -20,17 +20,17 @@ PODS = "/apis/metrics.k8s.io/v1beta1/namespaces/t/pods"
 ONE, TWO = "https://192.0.2.1:10251", "https://192.0.2.2:10251"
 
 
-def said(uid: str, name: str = "p", cores: int | None = 250_000_000) -> dict[str, object]:
+def pod_stats(uid: str, name: str = "p", cores: int | None = 250_000_000) -> dict[str, object]:
     reference = {"name": name, "namespace": "t", "uid": uid}
     return {"podRef": reference, "containers": [{"name": "vm", **used(cores)}]}
 
 
-async def test_nodes_and_pods_are_told_as_a_metrics_server_tells_them() -> None:
+async def test_metrics_have_the_form_of_metrics_server() -> None:
     agents = Agents()
     async with a_world(nodes=agents.nodes) as world:
         await place(world, "n", "192.0.2.1", zone="a")
         uid = await bind(world, "p", "n", app="x")
-        agents.summaries[ONE] = {"node": used(1_500_000_000), "pods": [said(uid)]}
+        agents.summaries[ONE] = {"node": used(1_500_000_000), "pods": [pod_stats(uid)]}
 
         node = (await world.get(f"{NODES}/n")).json
         assert node["usage"] == {"cpu": "1500000000n", "memory": "2Ki"}
@@ -56,7 +56,7 @@ async def test_an_agent_is_believed_about_its_own_pods_only() -> None:
         await place(world, "one", "192.0.2.1")
         await place(world, "two", "192.0.2.2")
         mine, theirs = await bind(world, "mine", "one"), await bind(world, "theirs", "two")
-        claims = [said(mine, "mine"), said(theirs, "theirs"), said("older", "mine")]
+        claims = [pod_stats(mine, "mine"), pod_stats(theirs, "theirs"), pod_stats("older", "mine")]
         agents.summaries[ONE] = {"node": used(1), "pods": claims}
         agents.summaries[TWO] = {"node": used(1), "pods": []}
 
@@ -64,7 +64,7 @@ async def test_an_agent_is_believed_about_its_own_pods_only() -> None:
         assert (await world.get(f"{PODS}/theirs")).code == 404
 
 
-async def test_a_node_that_does_not_answer_delays_nobody_for_long() -> None:
+async def test_a_node_that_does_not_respond_delays_a_list_briefly() -> None:
     agents = Agents()
     async with a_world(nodes=agents.nodes) as world:
         await place(world, "one", "192.0.2.1")
@@ -77,7 +77,7 @@ async def test_a_node_that_does_not_answer_delays_nobody_for_long() -> None:
         assert asyncio.get_running_loop().time() - began <= 5.1
         # Nor is it asked again at once.
         assert (await world.get(NODES)).names == ["one"]
-        assert [url for url, _, _ in agents.asked].count(TWO) == 1
+        assert [url for url, _, _ in agents.requests].count(TWO) == 1
 
 
 @pytest.mark.parametrize("answer", [b"no json", b"{}", b'{"node":{"cpu":"much"}}'])
@@ -95,21 +95,21 @@ async def test_what_has_no_rate_yet_is_left_out() -> None:
     async with a_world(nodes=agents.nodes) as world:
         await place(world, "n", "192.0.2.1")
         uid = await bind(world, "p", "n")
-        agents.summaries[ONE] = {"node": used(None), "pods": [said(uid, cores=None)]}
+        agents.summaries[ONE] = {"node": used(None), "pods": [pod_stats(uid, cores=None)]}
 
         assert ((await world.get(NODES)).names, (await world.get(PODS)).names) == ([], [])
 
 
-async def test_answers_are_believed_for_a_moment_and_asked_for_once() -> None:
+async def test_summaries_are_cached_and_fetched_once() -> None:
     agents = Agents(summaries={ONE: {"node": used(1), "pods": []}})
     async with a_world(nodes=agents.nodes) as world:
         await place(world, "n", "192.0.2.1")
 
         await asyncio.gather(*(world.get(NODES) for _ in range(20)))
-        assert len(agents.asked) == 1
+        assert len(agents.requests) == 1
         await asyncio.sleep(6)
         await world.get(NODES)
-        assert len(agents.asked) == 2
+        assert len(agents.requests) == 2
 
 
 async def test_they_can_only_be_read() -> None:
@@ -125,7 +125,7 @@ async def test_they_can_only_be_read() -> None:
         assert (await world.get(f"{NODES}?watch=true")).code == 405
 
 
-async def test_without_a_way_to_nodes_it_says_so() -> None:
+async def test_without_a_kubelet_client_metrics_are_unavailable() -> None:
     async with a_world() as world:
         refused = await world.get(NODES)
 

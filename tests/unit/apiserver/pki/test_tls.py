@@ -94,9 +94,9 @@ def test_second_start_needs_no_heavy_library(tmp_path: Path) -> None:
         "print(Certificates(pathlib.Path(sys.argv[1])).ensure(), 'cryptography' in sys.modules)"
     )
 
-    told = subprocess.check_output([sys.executable, "-c", code, str(tmp_path)], text=True)
+    output = subprocess.check_output([sys.executable, "-c", code, str(tmp_path)], text=True)
 
-    assert told.split() == ["False", "False"]
+    assert output.split() == ["False", "False"]
 
 
 @pytest.mark.parametrize("name", ["127.0.0.1", "::1", "localhost"])
@@ -178,16 +178,16 @@ async def test_running_server_shows_the_renewed_certificate_to_new_connections(
     own.ensure()
     context = own.context()
     first = handshake(context, trusting=own.authority, name="localhost")
-    told: list[float] = []
+    renewals: list[float] = []
 
     async with asyncio.TaskGroup() as group:
-        fresh = group.create_task(own.run_renewal(lambda: told.append(clock.monotonic())))
+        fresh = group.create_task(own.run_renewal(lambda: renewals.append(clock.monotonic())))
         await asyncio.sleep(timedelta(hours=47).total_seconds())
-        assert told == []
+        assert renewals == []
         await asyncio.sleep(timedelta(hours=2).total_seconds())
         fresh.cancel()
 
-    assert len(told) == 1
+    assert len(renewals) == 1
     # The new one starts two days from now, so a client of today is shown it but cannot accept it yet.
     client = ssl.create_default_context(cadata=own.authority.decode())
     client.check_hostname = False
@@ -211,17 +211,17 @@ async def test_renewal_that_fails_is_tried_again(tmp_path: Path) -> None:
     key = tmp_path / FOLDER / "ca.key"
     good = key.read_bytes()
     key.write_bytes(b"damaged")
-    told: list[int] = []
+    renewals: list[int] = []
 
     async with asyncio.TaskGroup() as group:
-        fresh = group.create_task(own.run_renewal(lambda: told.append(1)))
+        fresh = group.create_task(own.run_renewal(lambda: renewals.append(1)))
         await asyncio.sleep(timedelta(hours=60).total_seconds())
-        assert told == []
+        assert renewals == []
         key.write_bytes(good)
         await asyncio.sleep(timedelta(hours=2).total_seconds())
         fresh.cancel()
 
-    assert told == [1]
+    assert renewals == [1]
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,8 @@ Json = dict[str, Any]
 
 def definition() -> Json:
     """Return the definition of the custom kind."""
-    told: Json = yaml.safe_load((HERE / "gizmos.yaml").read_text())
-    return told
+    recorded: Json = yaml.safe_load((HERE / "gizmos.yaml").read_text())
+    return recorded
 
 
 async def ask(transport: HttpTransport, path: str, accept: str = "application/json") -> Json:
@@ -88,8 +88,8 @@ def operations(document: Json) -> Json:
 
 def main() -> None:
     """Write the file."""
-    told = asyncio.run(record(Path(sys.argv[1])))
-    parts = [f'"{name}": {json.dumps(part, sort_keys=True)}' for name, part in told.items()]
+    recorded = asyncio.run(record(Path(sys.argv[1])))
+    parts = [f'"{name}": {json.dumps(part, sort_keys=True)}' for name, part in recorded.items()]
     RECORDED.write_text("{\n" + ",\n".join(parts) + "\n}\n")
 
 

@@ -24,8 +24,8 @@ ELSEWHERE = {"proxy", "attach", "exec", "portforward", "log", "ephemeralcontaine
 
 @cache
 def recorded() -> Json:
-    told: Json = json.loads((Path(__file__).parent / "recorded.json").read_text())
-    return told
+    recorded: Json = json.loads((Path(__file__).parent / "recorded.json").read_text())
+    return recorded
 
 
 def a_catalog() -> Catalog:
@@ -64,7 +64,7 @@ def without_kubelets(resource: Json) -> Json:
 
 
 @pytest.mark.parametrize("key", sorted(ours()), ids="/".join)
-def test_discovery_tells_of_a_resource_what_a_real_server_tells(key: tuple[str, str, str]) -> None:
+def test_discovery_of_a_resource_equals_kube_apiservers(key: tuple[str, str, str]) -> None:
     real = resources(recorded()["discovery"])
 
     assert without_kubelets(real[key]) == without_kubelets(ours()[key])
@@ -103,7 +103,9 @@ def test_every_document_has_the_schemas_that_its_own_refer_to() -> None:
 def test_every_document_is_made_of_what_a_real_one_has() -> None:
     documents = Documents(a_catalog(), "1.34")
 
-    for path in json.loads(documents.index())["paths"].keys() - {f"apis/{virtual.METRICS_GROUP}/v1beta1"}:
+    for path in json.loads(documents.index())["paths"].keys() - {
+        f"apis/{virtual.METRICS_GROUP}/v1beta1"
+    }:
         found = json.loads(documents.document(path))
         assert found["components"]["schemas"].keys() <= set(recorded()["schemas"][path]), path
         for name, methods in operations(found).items():
@@ -122,9 +124,9 @@ def test_every_served_kind_that_can_be_patched_knows_dry_runs() -> None:
             if {"dryRun", "fieldValidation"} <= names:
                 known.add(tuple(sorted(patch["x-kubernetes-group-version-kind"].items())))
 
-    wanted = {
+    expected = {
         tuple(sorted({"group": each.group, "version": each.version, "kind": each.kind}.items()))
         for each in catalog
         if "patch" in each.verbs
     }
-    assert wanted <= known
+    assert expected <= known

@@ -248,7 +248,7 @@ def test_same_names_in_another_group_are_fine() -> None:
     assert conditions(admitted(second, others=[first]))["Established"][0] == "True"
 
 
-def test_served_resource_says_what_the_definition_says() -> None:
+def test_served_resource_matches_its_definition() -> None:
     crd = a_crd(
         names={"plural": "apples", "kind": "Apple", "shortNames": ["ap"], "categories": ["fruit"]}
     )

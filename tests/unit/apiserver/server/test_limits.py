@@ -63,7 +63,7 @@ async def slow_writers(
             gone.set()
 
 
-async def test_user_with_too_many_requests_is_told_when_to_come_back() -> None:
+async def test_user_with_too_many_requests_gets_429_with_retry_after() -> None:
     async with a_world(FEW) as world:
         async with slow_writers(world, 2):
             refused = await world.get(f"{PODS}/x")
@@ -156,7 +156,7 @@ def test_connection_that_sends_its_request_too_slowly_is_closed() -> None:
     ]
 
 
-def test_full_server_closes_who_never_asked_first_and_nobody_who_is_answered() -> None:
+def test_full_server_closes_idle_connections_first_and_never_active_ones() -> None:
     bounds = ConnectionBounds(2, timedelta(seconds=20))
     answered, idle, silent = (
         Connection(0.0),
@@ -167,7 +167,7 @@ def test_full_server_closes_who_never_asked_first_and_nobody_who_is_answered() -
     assert open_after(bounds, 100.0, answered, idle, silent) == [True, True, False]
 
 
-async def test_acting_for_others_gives_nobody_more_than_their_own() -> None:
+async def test_impersonation_does_not_raise_the_limit_of_the_sender() -> None:
     async with a_world(FEW) as world:
         world.users["t"] = "bob"
         await world.create(f"{RBAC}/clusterroles", {"metadata": {"name": "r"}, "rules": RULES})

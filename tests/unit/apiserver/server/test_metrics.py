@@ -46,13 +46,13 @@ def samples(page: bytes) -> Samples:
     }
 
 
-def told(found: Samples, metric: names.Metric, suffix: str = "", **labels: str) -> float:
+def sample(found: Samples, metric: names.Metric, suffix: str = "", **labels: str) -> float:
     """Return the sum over all series that have these labels."""
-    wanted = set(labels.items())
+    selected = set(labels.items())
     return sum(
-        value
-        for (name, known), value in found.items()
-        if name == metric.name + suffix and wanted <= known
+        number
+        for (name, known), number in found.items()
+        if name == metric.name + suffix and selected <= known
     )
 
 
@@ -72,19 +72,19 @@ async def test_requests_are_counted_by_what_they_did_and_how_they_were_answered(
 
     def count(verb: str, scope: str, code: str) -> float:
         labels = {"verb": verb, "scope": scope, "code": code, "resource": "configmaps"}
-        return told(found, names.API_REQUESTS, **labels)
+        return sample(found, names.API_REQUESTS, **labels)
 
-    assert told(before, names.API_REQUESTS, resource="configmaps") == 0
+    assert sample(before, names.API_REQUESTS, resource="configmaps") == 0
     assert [count("POST", "resource", code) for code in ("201", "409")] == [1, 1]
     assert [count("GET", "resource", code) for code in ("200", "404")] == [1, 1]
     assert count("LIST", "namespace", "200") == 1
     assert count("DELETECOLLECTION", "namespace", "200") == 1
     duration = names.API_REQUEST_DURATION
-    assert told(found, duration, "_count", resource="configmaps") == 6
-    assert told(found, duration, "_bucket", resource="configmaps", le="+Inf") == 6
+    assert sample(found, duration, "_count", resource="configmaps") == 6
+    assert sample(found, duration, "_bucket", resource="configmaps", le="+Inf") == 6
 
 
-async def test_an_apply_is_told_from_other_patches() -> None:
+async def test_applies_are_counted_apart_from_other_patches() -> None:
     async with a_world() as world:
         path = f"{CONFIG_MAPS}/a?fieldManager=me"
         whole = {"apiVersion": "v1", "kind": "ConfigMap", **a_config_map("a")}
@@ -92,8 +92,8 @@ async def test_an_apply_is_told_from_other_patches() -> None:
         await world.merge(f"{CONFIG_MAPS}/a", {"data": {"key": "other"}})
         found = await scraped(world)
 
-    assert told(found, names.API_REQUESTS, verb="APPLY", code="201") == 1
-    assert told(found, names.API_REQUESTS, verb="PATCH", code="200") == 1
+    assert sample(found, names.API_REQUESTS, verb="APPLY", code="201") == 1
+    assert sample(found, names.API_REQUESTS, verb="PATCH", code="200") == 1
 
 
 async def test_a_watch_is_seen_while_it_lasts_and_counted_when_it_ends() -> None:
@@ -103,21 +103,21 @@ async def test_a_watch_is_seen_while_it_lasts_and_counted_when_it_ends() -> None
                 open_now = await scraped(world)
         ended = await scraped(world)
 
-    assert told(open_now, names.API_WATCHERS, resource="configmaps") == 1
-    assert told(open_now, names.API_IN_FLIGHT, lane="lasting") == 1
-    assert told(open_now, names.API_REQUESTS, verb="WATCH") == 1
-    assert told(ended, names.API_WATCHERS) == 0
-    assert told(ended, names.API_REQUESTS, verb="WATCH", code="200") == 2
+    assert sample(open_now, names.API_WATCHERS, resource="configmaps") == 1
+    assert sample(open_now, names.API_IN_FLIGHT, lane="lasting") == 1
+    assert sample(open_now, names.API_REQUESTS, verb="WATCH") == 1
+    assert sample(ended, names.API_WATCHERS) == 0
+    assert sample(ended, names.API_REQUESTS, verb="WATCH", code="200") == 2
 
 
-async def test_who_is_refused_is_counted_by_what_they_asked_for() -> None:
+async def test_refused_requests_are_counted_by_their_resource() -> None:
     async with a_world() as world:
         await world.ask("GET", CONFIG_MAPS, token="wrong")
         await world.ask("GET", CONFIG_MAPS, token=None)
         found = await scraped(world)
 
-    assert told(found, names.API_REQUESTS, resource="configmaps", code="401") == 1
-    assert told(found, names.API_REQUESTS, resource="configmaps", code="403") == 1
+    assert sample(found, names.API_REQUESTS, resource="configmaps", code="401") == 1
+    assert sample(found, names.API_REQUESTS, resource="configmaps", code="403") == 1
 
 
 async def test_no_text_of_a_path_becomes_a_label() -> None:
@@ -133,7 +133,7 @@ async def test_no_text_of_a_path_becomes_a_label() -> None:
 
     values = {value for _, labels in found for _, value in labels}
     assert not {value for value in values if value.startswith(("x", "X"))}
-    assert told(found, names.API_REQUESTS, verb="other") == 50
+    assert sample(found, names.API_REQUESTS, verb="other") == 50
 
 
 async def test_beyond_a_limit_all_further_requests_share_one_series() -> None:
@@ -145,7 +145,7 @@ async def test_beyond_a_limit_all_further_requests_share_one_series() -> None:
 
     kinds = {key for key in found if key[0] == f"{names.API_REQUEST_DURATION.name}_count"}
     assert len(kinds) == 4
-    assert told(found, names.API_REQUESTS, resource="other") == 2
+    assert sample(found, names.API_REQUESTS, resource="other") == 2
 
 
 async def test_only_who_has_a_right_to_the_path_reads_it() -> None:
@@ -164,18 +164,18 @@ async def test_only_who_has_a_right_to_the_path_reads_it() -> None:
     assert allowed.header("content-type")[0].startswith("text/plain; version=")
 
 
-async def test_what_the_store_holds_is_told() -> None:
+async def test_objects_and_revision_of_the_store_are_exported() -> None:
     async with a_world() as world:
         await world.create(CRDS, widget_crd())
         await world.create(CONFIG_MAPS, a_config_map("a"))
         found = await scraped(world)
 
-        assert told(found, names.STORE_REVISION) == world.store.revision > 0
-    assert told(found, names.STORE_OBJECTS, resource="configmaps") == 1
-    assert told(found, names.STORE_PENDING_WRITES) == 0
+        assert sample(found, names.STORE_REVISION) == world.store.revision > 0
+    assert sample(found, names.STORE_OBJECTS, resource="configmaps") == 1
+    assert sample(found, names.STORE_PENDING_WRITES) == 0
 
 
-async def test_an_object_that_a_reader_cannot_read_is_told_until_it_is_replaced() -> None:
+async def test_unreadable_objects_are_exported_until_replaced() -> None:
     async with a_world() as world:
         services = world.catalog.find("", "v1", "services")
         assert services is not None
@@ -190,7 +190,7 @@ async def test_an_object_that_a_reader_cannot_read_is_told_until_it_is_replaced(
         )
         found.append(await scraped(world))
 
-    counts = [told(each, names.STORE_MISFIT_OBJECTS, resource="services") for each in found]
+    counts = [sample(each, names.STORE_MISFIT_OBJECTS, resource="services") for each in found]
     assert counts == [0, 1, 0]
 
 
@@ -215,66 +215,66 @@ async def on_disk(folder: Path, audit: AuditLog | None = None) -> AsyncIterator[
         yield embedded.build(store, tokens, clock=clock, rng=rng, audit=audit).api
 
 
-async def asked(api: embedded.Api, method: str, path: str, body: bytes | None = None) -> bytes:
+async def request(api: embedded.Api, method: str, path: str, body: bytes | None = None) -> bytes:
     token = api.tokens.issue(ADMIN, ADMIN_GROUPS)
     kind = "application/json" if body else None
     request = Request(method, path, body=body, content_type=kind)
     return (await api.transport(token).send(request)).body
 
 
-async def test_what_was_set_aside_as_damaged_is_told_until_it_is_gone(tmp_path: Path) -> None:
+async def test_damaged_objects_are_exported_until_deleted(tmp_path: Path) -> None:
     key = Key("configmaps", "default", "bad")
     async with Store.open(tmp_path, INLINE) as store:
         await store.write(key, lambda *_: Draft(b'{"metadata":7}'))
     async with on_disk(tmp_path) as api:
-        found = samples(await asked(api, "GET", "/metrics"))
-        await asked(api, "DELETE", "/api/v1/namespaces/default/configmaps/bad")
-        after = samples(await asked(api, "GET", "/metrics"))
+        found = samples(await request(api, "GET", "/metrics"))
+        await request(api, "DELETE", "/api/v1/namespaces/default/configmaps/bad")
+        after = samples(await request(api, "GET", "/metrics"))
 
-    assert told(found, names.STORE_DAMAGED_OBJECTS, resource="configmaps") == 1
-    assert told(after, names.STORE_DAMAGED_OBJECTS) == 0
+    assert sample(found, names.STORE_DAMAGED_OBJECTS, resource="configmaps") == 1
+    assert sample(after, names.STORE_DAMAGED_OBJECTS) == 0
 
 
-async def test_commits_and_files_are_told(tmp_path: Path) -> None:
+async def test_commits_and_file_sizes_are_exported(tmp_path: Path) -> None:
     async with on_disk(tmp_path) as api:
-        await asked(api, "GET", "/api/v1/namespaces")
-        found = samples(await asked(api, "GET", "/metrics"))
+        await request(api, "GET", "/api/v1/namespaces")
+        found = samples(await request(api, "GET", "/metrics"))
         revision = api.store.revision
 
     # Without the writer's thread each write is its own commit.
-    assert told(found, names.STORE_COMMIT_DURATION, "_count") == revision > 0
-    assert told(found, names.STORE_COMMIT_FAILURES) == 0
-    assert told(found, names.STORE_FILE_BYTES, file="database") > 0
-    assert told(found, names.STORE_FILE_BYTES, file="log") > 0
+    assert sample(found, names.STORE_COMMIT_DURATION, "_count") == revision > 0
+    assert sample(found, names.STORE_COMMIT_FAILURES) == 0
+    assert sample(found, names.STORE_FILE_BYTES, file="database") > 0
+    assert sample(found, names.STORE_FILE_BYTES, file="log") > 0
 
 
-async def test_commits_that_failed_are_told(tmp_path: Path) -> None:
+async def test_failed_commits_are_exported(tmp_path: Path) -> None:
     disk = MeasuredDisk(FullDisk(), tmp_path / "none")
     clock = virtual_time.clock()
     async with Store(partial(InlineJournal, disk), clock=clock, disk=disk) as store:
         api = embedded.build(store, Tokens.in_memory(), clock=clock, rng=random.Random(1)).api
-        await asked(api, "GET", "/api/v1/namespaces")
-        found = samples(await asked(api, "GET", "/metrics"))
+        await request(api, "GET", "/api/v1/namespaces")
+        found = samples(await request(api, "GET", "/metrics"))
 
-    assert told(found, names.STORE_COMMIT_FAILURES) > 0
-    assert told(found, names.STORE_COMMIT_DURATION, "_count") == 0
-    assert told(found, names.API_REQUESTS, code="507") == 1
+    assert sample(found, names.STORE_COMMIT_FAILURES) > 0
+    assert sample(found, names.STORE_COMMIT_DURATION, "_count") == 0
+    assert sample(found, names.API_REQUESTS, code="507") == 1
 
 
-async def test_lines_of_the_audit_log_and_lost_ones_are_told(tmp_path: Path) -> None:
+async def test_written_and_lost_audit_lines_are_exported(tmp_path: Path) -> None:
     settings = AuditSettings(queue_limit=2)
     log = AuditLog(tmp_path / "audit.log", clock=virtual_time.clock(), settings=settings)
     async with on_disk(tmp_path / "data", log) as api:
         for name in ("a", "b", "c"):
             body = b'{"metadata":{"name":"%s"}}' % name.encode()
-            await asked(api, "POST", "/api/v1/namespaces", body)
+            await request(api, "POST", "/api/v1/namespaces", body)
         # Only its end waits for the thread that writes.
         log.close()
-        found = samples(await asked(api, "GET", "/metrics"))
+        found = samples(await request(api, "GET", "/metrics"))
 
-    assert told(found, names.AUDIT_LINES_LOST) == 1
+    assert sample(found, names.AUDIT_LINES_LOST) == 1
     written = (tmp_path / "audit.log").read_bytes().count(b"\n")
-    assert told(found, names.AUDIT_LINES) == written == 3
+    assert sample(found, names.AUDIT_LINES) == written == 3
 
 
 async def test_lines_that_a_disk_does_not_take_are_lost(tmp_path: Path) -> None:
@@ -297,7 +297,7 @@ async def test_what_the_controllers_count_is_on_the_same_page() -> None:
 async def test_every_name_of_the_contract_is_on_the_page(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "audit.log", clock=virtual_time.clock())
     async with on_disk(tmp_path / "data", log) as api:
-        page = (await asked(api, "GET", "/metrics")).decode()
+        page = (await request(api, "GET", "/metrics")).decode()
         log.close()
 
     assert OWN

@@ -34,37 +34,37 @@ class TooLate(Exception):
     """The machine was too busy for a watch that ends by the clock: nobody can tell what it would have shown."""
 
 
-async def tell(transport: Transport, case: Case, namespace: str) -> list[Json]:
+async def run_case(transport: Transport, case: Case, namespace: str) -> list[Json]:
     """Send the case's requests in order, in a namespace that exists, and return the answers."""
     memory: dict[str, str] = {}
-    told = []
+    answers = []
     for step in case.steps:
         if step.until is None:
-            told.append(await _answer(transport, step, namespace, memory))
+            answers.append(await _answer(transport, step, namespace, memory))
         else:
-            wanted = json.loads(_filled(json.dumps(step.until), namespace, memory))
-            await _wait(transport, _request(step, namespace, memory), wanted, case)
-    return told
+            expected = json.loads(_filled(json.dumps(step.until), namespace, memory))
+            await _wait(transport, _request(step, namespace, memory), expected, case)
+    return answers
 
 
-async def _wait(transport: Transport, request: Request, wanted: Json, case: Case) -> None:
+async def _wait(transport: Transport, request: Request, expected: Json, case: Case) -> None:
     body: Any = None
     try:
         async with asyncio.timeout(_WAIT.total_seconds()):
-            while not _has(body, wanted):
+            while not _has(body, expected):
                 await asyncio.sleep(_PAUSE if body else 0)
                 body = json.loads((await transport.send(request)).body)
     except TimeoutError as error:
-        error.add_note(f"{case.id}: has never become {wanted}, but is {body}")
+        error.add_note(f"{case.id}: has never become {expected}, but is {body}")
         raise
 
 
-def _has(value: Any, wanted: Any) -> bool:
-    if isinstance(wanted, dict):
+def _has(value: Any, expected: Any) -> bool:
+    if isinstance(expected, dict):
         return isinstance(value, dict) and all(
-            _has(value.get(key), each) for key, each in wanted.items()
+            _has(value.get(key), each) for key, each in expected.items()
         )
-    return bool(value == wanted)
+    return bool(value == expected)
 
 
 async def _answer(transport: Transport, step: Step, namespace: str, memory: dict[str, str]) -> Json:
@@ -73,23 +73,23 @@ async def _answer(transport: Transport, step: Step, namespace: str, memory: dict
         return await _watched(transport, step, namespace, memory)
     response = await transport.send(request)
     _remember(response, memory)
-    told = _told(response, namespace)
-    return {**told, "managers": _managers(response)} if step.managers else told
+    answers = _answer_of(response, namespace)
+    return {**answers, "managers": _managers(response)} if step.managers else answers
 
 
 async def _watched(
     transport: Transport, step: Step, namespace: str, memory: dict[str, str]
 ) -> Json:
     """Open a watch, do what is to be done meanwhile, and read it to its end."""
-    asked = _request(step, namespace, memory)
-    request = Request("GET", asked.path, asked.query, accept=asked.accept, deadline=_PATIENCE)
+    listing = _request(step, namespace, memory)
+    request = Request("GET", listing.path, listing.query, accept=listing.accept, deadline=_PATIENCE)
     now = asyncio.get_running_loop().time
     began = now()
     async with transport.stream(request) as stream:
         opened = now() - began
         if stream.status != 200:
             body = b"".join([chunk async for chunk in stream.chunks])
-            return _told(Response(stream.status, stream.headers, body), namespace)
+            return _answer_of(Response(stream.status, stream.headers, body), namespace)
         chunks: list[bytes] = []
 
         async def read() -> None:
@@ -100,7 +100,7 @@ async def _watched(
             for each in step.during:
                 await _answer(transport, each, namespace, memory)
             done = now() - began
-    lasts = float(asked.query["timeoutSeconds"])
+    lasts = float(listing.query["timeoutSeconds"])
     if opened > lasts / 2 or (step.during and done > lasts - _MARGIN):
         raise TooLate(f"{step.do}: open after {opened:.1f} s, and all was done after {done:.1f} s")
     lines = b"".join(chunks).splitlines()
@@ -180,15 +180,15 @@ def _managers(response: Response) -> list[Json]:
     return sorted(bare, key=lambda each: json.dumps(each, sort_keys=True))
 
 
-def _told(response: Response, namespace: str) -> Json:
-    told: Json = {"code": response.status}
+def _answer_of(response: Response, namespace: str) -> Json:
+    answers: Json = {"code": response.status}
     if response.headers.get("warning"):
-        told["warned"] = True
+        answers["warned"] = True
     try:
         body: Any = json.loads(response.body)
     except ValueError:
-        return {**told, "text": response.body.decode(errors="replace")[:200]}
-    return {**told, "body": _plain(body, namespace)}
+        return {**answers, "text": response.body.decode(errors="replace")[:200]}
+    return {**answers, "body": _plain(body, namespace)}
 
 
 def _plain(value: Any, namespace: str) -> Any:
