@@ -165,7 +165,7 @@ class AgentComponents:
             deps.programs,
             clock=deps.clock,
             rng=deps.rng,
-            has_running_vm=self._runs_a_vm,
+            has_running_vm=self._runs_any_vm,
         )
 
     def _new_manager(self) -> Manager:
