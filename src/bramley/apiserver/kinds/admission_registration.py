@@ -3,73 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from bramley.apiserver.apimachinery import causes
 from bramley.apiserver.kinds.definitions import first_status, kind
-from bramley.apiserver.registry.resources import Json, Rules, ServedResource
+from bramley.apiserver.registry.resources import Json, Rules
 from bramley.base.errors import Cause
 
 GROUP = "admissionregistration.k8s.io"
 _WEBHOOK: Json = {"failurePolicy": "Fail", "matchPolicy": "Equivalent", "timeoutSeconds": 10}
 _SEGMENTS = 3
-
-
-def kinds() -> tuple[ServedResource, ...]:
-    """Return the kinds that are defined here."""
-    return (*_webhooks(), *_policies())
-
-
-def _webhooks() -> tuple[ServedResource, ...]:
-    return tuple(
-        kind(
-            f"{sort}WebhookConfiguration",
-            group=GROUP,
-            namespaced=False,
-            categories=("api-extensions",),
-            rules=Rules(
-                shape=f"admissionregistration.v1.{sort}WebhookConfiguration",
-                default=default_webhooks,
-                check=check_webhooks,
-                counts_generation=True,
-                unconditional_update=False,
-            ),
-        )
-        for sort in ("Mutating", "Validating")
-    )
-
-
-def _policies() -> tuple[ServedResource, ...]:
-    return (
-        kind(
-            "ValidatingAdmissionPolicy",
-            group=GROUP,
-            plural="validatingadmissionpolicies",
-            namespaced=False,
-            categories=("api-extensions",),
-            has_status=True,
-            rules=Rules(
-                shape="admissionregistration.v1.ValidatingAdmissionPolicy",
-                complete=first_status(),
-                default=default_policy,
-                check=check_policy,
-                counts_generation=True,
-                unconditional_update=False,
-            ),
-        ),
-        kind(
-            "ValidatingAdmissionPolicyBinding",
-            group=GROUP,
-            namespaced=False,
-            categories=("api-extensions",),
-            rules=Rules(
-                shape="admissionregistration.v1.ValidatingAdmissionPolicyBinding",
-                default=default_binding,
-                check=check_binding,
-                counts_generation=True,
-                unconditional_update=False,
-            ),
-        ),
-    )
 
 
 def default_webhooks(new: Json) -> None:
@@ -162,3 +105,39 @@ def _wrong_webhook(webhook: Json, field: str) -> Iterator[Cause]:
     if len(webhook.get("clientConfig", {}).keys() & {"url", "service"}) != 1:
         detail = "exactly one of url or service is required"
         yield causes.required(f"{field}.clientConfig", detail)
+
+
+_kind = partial(kind, group=GROUP, namespaced=False, categories=("api-extensions",))
+_rules = partial(Rules, counts_generation=True, unconditional_update=False)
+KINDS = (
+    *(
+        _kind(
+            f"{sort}WebhookConfiguration",
+            rules=_rules(
+                shape=f"admissionregistration.v1.{sort}WebhookConfiguration",
+                default=default_webhooks,
+                check=check_webhooks,
+            ),
+        )
+        for sort in ("Mutating", "Validating")
+    ),
+    _kind(
+        "ValidatingAdmissionPolicy",
+        plural="validatingadmissionpolicies",
+        has_status=True,
+        rules=_rules(
+            shape="admissionregistration.v1.ValidatingAdmissionPolicy",
+            complete=first_status(),
+            default=default_policy,
+            check=check_policy,
+        ),
+    ),
+    _kind(
+        "ValidatingAdmissionPolicyBinding",
+        rules=_rules(
+            shape="admissionregistration.v1.ValidatingAdmissionPolicyBinding",
+            default=default_binding,
+            check=check_binding,
+        ),
+    ),
+)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from bramley.apiserver.apimachinery import causes
 from bramley.apiserver.kinds import pod_defaults, workload_validation
 from bramley.apiserver.kinds.definitions import first_status, immutable, kind, set_defaults
@@ -10,7 +12,6 @@ from bramley.apiserver.registry.resources import (
     Rules,
     ScalePaths,
     SelectableField,
-    ServedResource,
 )
 from bramley.base.errors import Cause
 
@@ -26,135 +27,6 @@ _ALWAYS_SHOWN = (
 _QUARTER = "25%"
 # Shown also when they are not set.
 _TIMES: Json = {"lastUpdateTime": None, "lastTransitionTime": None}
-
-
-def kinds() -> tuple[ServedResource, ...]:
-    """Return the kinds that are defined here."""
-    apps = (_revision(), _daemon_set(), _deployment(), _replica_set(), _stateful_set())
-    return (*apps, *_core())
-
-
-def _deployment() -> ServedResource:
-    return kind(
-        "Deployment",
-        group=APPS,
-        short_names=("deploy",),
-        categories=("all",),
-        has_status=True,
-        scale=_SCALE,
-        rules=Rules(
-            shape="v1.Deployment",
-            complete=first_status(),
-            default=default_deployment,
-            check=workload_validation.check_deployment,
-            transition=workload_validation.check_selector_change,
-            counts_generation=True,
-            counts_annotations=True,
-        ),
-    )
-
-
-def _replica_set() -> ServedResource:
-    return kind(
-        "ReplicaSet",
-        group=APPS,
-        short_names=("rs",),
-        categories=("all",),
-        has_status=True,
-        scale=_SCALE,
-        rules=Rules(
-            shape="v1.ReplicaSet",
-            complete=first_status(replicas=0),
-            default=default_replica_set,
-            check=workload_validation.check_replica_set,
-            transition=workload_validation.check_selector_change,
-            check_status=workload_validation.check_counts,
-            counts_generation=True,
-        ),
-    )
-
-
-def _stateful_set() -> ServedResource:
-    return kind(
-        "StatefulSet",
-        group=APPS,
-        short_names=("sts",),
-        categories=("all",),
-        has_status=True,
-        scale=_SCALE,
-        rules=Rules(
-            shape="v1.StatefulSet",
-            complete=first_status(replicas=0, availableReplicas=0),
-            default=default_stateful_set,
-            check=workload_validation.check_stateful_set,
-            transition=workload_validation.check_stateful_set_change,
-            counts_generation=True,
-        ),
-    )
-
-
-def _revision() -> ServedResource:
-    return kind(
-        "ControllerRevision",
-        group=APPS,
-        rules=Rules(
-            shape="v1.ControllerRevision",
-            default=set_defaults(revision=0),
-            check=check_revision,
-            transition=immutable("data"),
-        ),
-    )
-
-
-def _daemon_set() -> ServedResource:
-    return kind(
-        "DaemonSet",
-        group=APPS,
-        short_names=("ds",),
-        categories=("all",),
-        has_status=True,
-        rules=Rules(
-            shape="v1.DaemonSet",
-            complete=complete_daemon_set,
-            default=default_daemon_set,
-            keep=keep_daemon_set,
-            check=workload_validation.check_daemon_set,
-            transition=workload_validation.check_selector_change,
-            counts_generation=True,
-        ),
-    )
-
-
-def _core() -> tuple[ServedResource, ...]:
-    return (
-        kind(
-            "PodTemplate",
-            rules=Rules(
-                shape="v1.PodTemplate",
-                default=default_pod_template,
-                check=workload_validation.check_pod_template,
-                counts_generation=True,
-                returns_deleted=True,
-            ),
-        ),
-        kind(
-            "ReplicationController",
-            short_names=("rc",),
-            categories=("all",),
-            has_status=True,
-            scale=_SCALE,
-            selectable=(SelectableField("status.replicas", ("status", "replicas"), "0"),),
-            rules=Rules(
-                shape="v1.ReplicationController",
-                complete=first_status(replicas=0),
-                default=default_replication_controller,
-                check=workload_validation.check_replication_controller,
-                check_status=workload_validation.check_counts,
-                counts_generation=True,
-                orphans_by_default=True,
-            ),
-        ),
-    )
 
 
 def complete_daemon_set(new: Json) -> None:
@@ -294,3 +166,92 @@ def check_revision(new: Json) -> list[Cause]:
         detail = "must be greater than or equal to 0"
         found.append(causes.invalid("revision", new["revision"], detail))
     return found
+
+
+_workload = partial(kind, group=APPS, categories=("all",), has_status=True)
+KINDS = (
+    kind(
+        "ControllerRevision",
+        group=APPS,
+        rules=Rules(
+            default=set_defaults(revision=0),
+            check=check_revision,
+            transition=immutable("data"),
+        ),
+    ),
+    _workload(
+        "DaemonSet",
+        short_names=("ds",),
+        rules=Rules(
+            complete=complete_daemon_set,
+            default=default_daemon_set,
+            keep=keep_daemon_set,
+            check=workload_validation.check_daemon_set,
+            transition=workload_validation.check_selector_change,
+            counts_generation=True,
+        ),
+    ),
+    _workload(
+        "Deployment",
+        short_names=("deploy",),
+        scale=_SCALE,
+        rules=Rules(
+            complete=first_status(),
+            default=default_deployment,
+            check=workload_validation.check_deployment,
+            transition=workload_validation.check_selector_change,
+            counts_generation=True,
+            counts_annotations=True,
+        ),
+    ),
+    _workload(
+        "ReplicaSet",
+        short_names=("rs",),
+        scale=_SCALE,
+        rules=Rules(
+            complete=first_status(replicas=0),
+            default=default_replica_set,
+            check=workload_validation.check_replica_set,
+            transition=workload_validation.check_selector_change,
+            check_status=workload_validation.check_counts,
+            counts_generation=True,
+        ),
+    ),
+    _workload(
+        "StatefulSet",
+        short_names=("sts",),
+        scale=_SCALE,
+        rules=Rules(
+            complete=first_status(replicas=0, availableReplicas=0),
+            default=default_stateful_set,
+            check=workload_validation.check_stateful_set,
+            transition=workload_validation.check_stateful_set_change,
+            counts_generation=True,
+        ),
+    ),
+    kind(
+        "PodTemplate",
+        rules=Rules(
+            default=default_pod_template,
+            check=workload_validation.check_pod_template,
+            counts_generation=True,
+            returns_deleted=True,
+        ),
+    ),
+    kind(
+        "ReplicationController",
+        short_names=("rc",),
+        categories=("all",),
+        has_status=True,
+        scale=_SCALE,
+        selectable=(SelectableField("status.replicas", ("status", "replicas"), "0"),),
+        rules=Rules(
+            complete=first_status(replicas=0),
+            default=default_replication_controller,
+            check=workload_validation.check_replication_controller,
+            check_status=workload_validation.check_counts,
+            counts_generation=True,
+            orphans_by_default=True,
+        ),
+    ),
+)

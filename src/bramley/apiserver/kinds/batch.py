@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from bramley.apiserver.apimachinery import causes
 from bramley.apiserver.kinds import amounts, apps, label_selectors, workload_validation
 from bramley.apiserver.kinds.definitions import first_status, kind
-from bramley.apiserver.registry.resources import Json, Rules, SelectableField, ServedResource
+from bramley.apiserver.registry.resources import Json, Rules, SelectableField
 from bramley.base.errors import Cause
 
 _UID_LABEL = "batch.kubernetes.io/controller-uid"
@@ -24,42 +24,6 @@ _COUNTS = (
 )
 _MAY_NOT_CHANGE = ("completions", "selector", "template", "completionMode")
 _CRON_FIELDS = 5
-
-
-def kinds() -> tuple[ServedResource, ...]:
-    """Return the kinds CronJob and Job."""
-    return (
-        kind(
-            "CronJob",
-            group="batch",
-            short_names=("cj",),
-            categories=("all",),
-            has_status=True,
-            rules=Rules(
-                shape="v1.CronJob",
-                complete=first_status(),
-                default=default_cron_job,
-                check=check_cron_job,
-                counts_generation=True,
-            ),
-        ),
-        kind(
-            "Job",
-            group="batch",
-            categories=("all",),
-            has_status=True,
-            selectable=(SelectableField("status.successful", ("status", "succeeded"), "0"),),
-            rules=Rules(
-                shape="v1.Job",
-                complete=complete_job,
-                default=default_job,
-                check=check_job,
-                transition=check_job_change,
-                counts_generation=True,
-                orphans_by_default=True,
-            ),
-        ),
-    )
 
 
 def complete_job(new: Json) -> None:
@@ -190,3 +154,35 @@ def _wrong_selector(new: Json) -> Iterator[Cause]:
     if not label_selectors.matches(selector, labels or {}):
         detail = "`selector` does not match template `labels`"
         yield causes.invalid("spec.template.metadata.labels", labels, detail)
+
+
+KINDS = (
+    kind(
+        "CronJob",
+        group="batch",
+        short_names=("cj",),
+        categories=("all",),
+        has_status=True,
+        rules=Rules(
+            complete=first_status(),
+            default=default_cron_job,
+            check=check_cron_job,
+            counts_generation=True,
+        ),
+    ),
+    kind(
+        "Job",
+        group="batch",
+        categories=("all",),
+        has_status=True,
+        selectable=(SelectableField("status.successful", ("status", "succeeded"), "0"),),
+        rules=Rules(
+            complete=complete_job,
+            default=default_job,
+            check=check_job,
+            transition=check_job_change,
+            counts_generation=True,
+            orphans_by_default=True,
+        ),
+    ),
+)

@@ -52,18 +52,17 @@ def catalog(settings: Settings = _DEFAULT_SETTINGS) -> Catalog:
 def builtin(settings: Settings = _DEFAULT_SETTINGS) -> tuple[ServedResource, ...]:
     """Return what is served without any CustomResourceDefinition."""
     served = (
-        *core.kinds(),
-        *nodes.kinds(),
-        *pods.kinds(settings),
-        *events.kinds(),
-        *networking.kinds(),
-        *storage.kinds(),
-        *apps.kinds(),
-        *batch.kinds(),
-        *rbac.kinds(),
-        *admission_registration.kinds(),
-        *small_groups.kinds(),
-        *virtual.reviews(),
-        *virtual.metrics_kinds(),
+        *core.KINDS,
+        *nodes.KINDS,
+        pods.kind_of(settings),
+        *events.KINDS,
+        *networking.KINDS,
+        *storage.KINDS,
+        *apps.KINDS,
+        *batch.KINDS,
+        *rbac.KINDS,
+        *admission_registration.KINDS,
+        *small_groups.KINDS,
+        *virtual.KINDS,
     )
     return tuple(sorted(served, key=lambda each: _GROUPS.index(each.group)))

@@ -8,7 +8,7 @@ import msgspec
 
 from bramley.apiserver.apimachinery import causes, names
 from bramley.apiserver.kinds.definitions import kind, set_defaults
-from bramley.apiserver.registry.resources import VERBS, Json, Rules, SelectableField, ServedResource
+from bramley.apiserver.registry.resources import VERBS, Json, Rules, SelectableField
 from bramley.base.errors import Cause
 
 SIZE_LIMIT_BYTES = 1024 * 1024
@@ -23,84 +23,6 @@ _DOCKER_CONFIGS = frozenset({"kubernetes.io/dockercfg", "kubernetes.io/dockercon
 _ACCOUNT = "kubernetes.io/service-account.name"
 NAME_LABEL = "kubernetes.io/metadata.name"
 _CONTENTS = "kubernetes"
-
-
-def kinds() -> tuple[ServedResource, ...]:
-    """Return the kinds of the core group that are defined here."""
-    return (_config_map(), _secret(), _namespace(), _resource_quota(), *_with_defaults_only())
-
-
-def _config_map() -> ServedResource:
-    return kind(
-        "ConfigMap",
-        short_names=("cm",),
-        rules=Rules(
-            shape="v1.ConfigMap", check=check_config_map, transition=check_config_map_change
-        ),
-    )
-
-
-def _secret() -> ServedResource:
-    return kind(
-        "Secret",
-        selectable=(SelectableField("type", ("type",)),),
-        rules=Rules(
-            shape="v1.Secret",
-            default=default_secret,
-            check=check_secret,
-            transition=check_secret_change,
-        ),
-    )
-
-
-def _namespace() -> ServedResource:
-    return kind(
-        "Namespace",
-        namespaced=False,
-        short_names=("ns",),
-        has_status=True,
-        selectable=(SelectableField("status.phase", ("status", "phase")),),
-        verbs=tuple(verb for verb in VERBS if verb != "deletecollection"),
-        rules=Rules(
-            shape="v1.Namespace",
-            name=names.label,
-            complete=complete_namespace,
-            default=default_namespace,
-            keep=keep_namespace,
-            is_held=has_contents,
-            returns_deleted=True,
-        ),
-    )
-
-
-def _resource_quota() -> ServedResource:
-    return kind(
-        "ResourceQuota",
-        short_names=("quota",),
-        has_status=True,
-        rules=Rules(
-            shape="v1.ResourceQuota",
-            default=set_defaults(spec={}, status={}),
-            check=check_quota,
-            returns_deleted=True,
-        ),
-    )
-
-
-def _with_defaults_only() -> tuple[ServedResource, ...]:
-    return (
-        kind("Binding", verbs=("create",), is_virtual=True, rules=Rules(shape="v1.Binding")),
-        kind(
-            "LimitRange",
-            short_names=("limits",),
-            rules=Rules(shape="v1.LimitRange", default=default_limits, create_on_update=True),
-        ),
-        kind(
-            "ServiceAccount",
-            short_names=("sa",),
-            rules=Rules(shape="v1.ServiceAccount", returns_deleted=True),
-        ),
-    )
 
 
 def check_config_map(new: Json) -> list[Cause]:
@@ -238,3 +160,58 @@ def check_quota(new: Json) -> list[Cause]:
 def default_limits(new: Json) -> None:
     """Set the limits of a LimitRange to null if there are none."""
     new["spec"] = {"limits": None, **new.get("spec", {})}
+
+
+KINDS = (
+    kind(
+        "ConfigMap",
+        short_names=("cm",),
+        rules=Rules(check=check_config_map, transition=check_config_map_change),
+    ),
+    kind(
+        "Secret",
+        selectable=(SelectableField("type", ("type",)),),
+        rules=Rules(
+            default=default_secret,
+            check=check_secret,
+            transition=check_secret_change,
+        ),
+    ),
+    kind(
+        "Namespace",
+        namespaced=False,
+        short_names=("ns",),
+        has_status=True,
+        selectable=(SelectableField("status.phase", ("status", "phase")),),
+        verbs=tuple(verb for verb in VERBS if verb != "deletecollection"),
+        rules=Rules(
+            name=names.label,
+            complete=complete_namespace,
+            default=default_namespace,
+            keep=keep_namespace,
+            is_held=has_contents,
+            returns_deleted=True,
+        ),
+    ),
+    kind(
+        "ResourceQuota",
+        short_names=("quota",),
+        has_status=True,
+        rules=Rules(
+            default=set_defaults(spec={}, status={}),
+            check=check_quota,
+            returns_deleted=True,
+        ),
+    ),
+    kind("Binding", verbs=("create",), is_virtual=True, rules=Rules()),
+    kind(
+        "LimitRange",
+        short_names=("limits",),
+        rules=Rules(default=default_limits, create_on_update=True),
+    ),
+    kind(
+        "ServiceAccount",
+        short_names=("sa",),
+        rules=Rules(returns_deleted=True),
+    ),
+)

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 from bramley.apiserver.apimachinery import causes
 from bramley.apiserver.registry.resources import Json, Rules, ServedResource, Transition
 from bramley.base.errors import Cause
 
+_NO_RULES = Rules()
+
 
 def kind(
-    name: str, *, rules: Rules, group: str = "", plural: str = "", **more: Any
+    name: str, *, rules: Rules = _NO_RULES, group: str = "", plural: str = "", **more: Any
 ) -> ServedResource:
-    """Return a built-in kind, by default namespaced and of version v1; `more` are fields of ServedResource."""
-    fields = {"namespaced": True, "version": "v1", **more}
-    return ServedResource(
-        group=group,
-        kind=name,
-        plural=plural or f"{name.lower()}s",
-        rules=rules,
-        is_custom=False,
-        **fields,
-    )
+    """Return a built-in kind, by default namespaced and of version v1; `more` are fields of ServedResource.
+
+    Its shape is by default `v1.` and its name, without a shape if its schema is among `more`.
+    """
+    if not rules.shape and "schema" not in more:
+        rules = replace(rules, shape=f"v1.{name}")
+    fields = {"namespaced": True, "version": "v1", "plural": plural or f"{name.lower()}s", **more}
+    return ServedResource(group=group, kind=name, rules=rules, is_custom=False, **fields)
 
 
 def first_status(**status: Any) -> Callable[[Json], None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bramley.apiserver.apimachinery import causes, names
 from bramley.apiserver.kinds.definitions import kind
-from bramley.apiserver.registry.resources import Json, Rules, SelectableField, ServedResource
+from bramley.apiserver.registry.resources import Json, Rules, SelectableField
 from bramley.base.errors import Cause
 
 _RENAMED = {
@@ -116,21 +116,14 @@ def _wrong_texts(event: Json) -> list[Cause]:
     return found
 
 
-def kinds() -> tuple[ServedResource, ...]:
-    """Return the kind Event of both groups."""
-    core = kind(
+KINDS = (
+    kind(
         "Event",
         short_names=("ev",),
         selectable=CORE_FIELDS,
-        rules=Rules(
-            shape="v1.Event",
-            name=names.path_segment,
-            default=default,
-            check=check,
-            create_on_update=True,
-        ),
-    )
-    new = kind(
+        rules=Rules(name=names.path_segment, default=default, check=check, create_on_update=True),
+    ),
+    kind(
         "Event",
         group="events.k8s.io",
         short_names=("ev",),
@@ -138,10 +131,7 @@ def kinds() -> tuple[ServedResource, ...]:
         stored_name="events",
         conversion=Renaming(),
         rules=Rules(
-            shape="events.v1.Event",
-            default=default_new,
-            check=check_new,
-            create_on_update=True,
+            shape="events.v1.Event", default=default_new, check=check_new, create_on_update=True
         ),
-    )
-    return core, new
+    ),
+)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from bramley.apiserver.apimachinery import causes, names
 from bramley.apiserver.kinds.definitions import first_status, immutable, kind
-from bramley.apiserver.registry.resources import Json, Rules, SelectableField, ServedResource
+from bramley.apiserver.registry.resources import Json, Rules, SelectableField
 from bramley.base.errors import Cause
 
 GROUP = "networking.k8s.io"
@@ -23,100 +23,6 @@ _CLUSTER_DEFAULTS: Json = {
 _SERVICE_TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 _ADDRESS_TYPES = ("FQDN", "IPv4", "IPv6")
 _NOT_AN_ADDRESS = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
-
-
-def kinds() -> tuple[ServedResource, ...]:
-    """Return the kinds that are defined here."""
-    return (_service(), _endpoints(), _slice(), *_ingresses(), _network_policy())
-
-
-def _service() -> ServedResource:
-    return kind(
-        "Service",
-        short_names=("svc",),
-        categories=("all",),
-        has_status=True,
-        selectable=SERVICE_FIELDS,
-        rules=Rules(
-            shape="v1.Service",
-            name=names.dns1035_label,
-            complete=first_status(loadBalancer={}),
-            default=default_service,
-            keep=keep_addresses,
-            check=check_service,
-            transition=check_service_change,
-            returns_deleted=True,
-            create_on_update=True,
-        ),
-    )
-
-
-def _endpoints() -> ServedResource:
-    return kind(
-        "Endpoints",
-        plural="endpoints",
-        short_names=("ep",),
-        rules=Rules(
-            shape="v1.Endpoints",
-            default=default_endpoints,
-            check=check_endpoints,
-            create_on_update=True,
-            warning="v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
-        ),
-    )
-
-
-def _slice() -> ServedResource:
-    return kind(
-        "EndpointSlice",
-        group="discovery.k8s.io",
-        rules=Rules(
-            shape="discovery.v1.EndpointSlice",
-            default=default_slice,
-            check=check_slice,
-            transition=immutable("addressType"),
-            counts_generation=True,
-        ),
-    )
-
-
-def _ingresses() -> tuple[ServedResource, ...]:
-    return (
-        kind(
-            "Ingress",
-            group=GROUP,
-            plural="ingresses",
-            short_names=("ing",),
-            has_status=True,
-            rules=Rules(
-                shape="v1.Ingress",
-                complete=first_status(loadBalancer={}),
-                check=check_ingress,
-                counts_generation=True,
-            ),
-        ),
-        kind(
-            "IngressClass",
-            group=GROUP,
-            plural="ingressclasses",
-            namespaced=False,
-            rules=Rules(shape="v1.IngressClass", counts_generation=True),
-        ),
-    )
-
-
-def _network_policy() -> ServedResource:
-    return kind(
-        "NetworkPolicy",
-        group=GROUP,
-        plural="networkpolicies",
-        short_names=("netpol",),
-        rules=Rules(
-            shape="v1.NetworkPolicy",
-            default=default_policy,
-            counts_generation=True,
-        ),
-    )
 
 
 def default_service(new: Json) -> None:
@@ -298,3 +204,75 @@ def _is_address(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+KINDS = (
+    kind(
+        "Service",
+        short_names=("svc",),
+        categories=("all",),
+        has_status=True,
+        selectable=SERVICE_FIELDS,
+        rules=Rules(
+            name=names.dns1035_label,
+            complete=first_status(loadBalancer={}),
+            default=default_service,
+            keep=keep_addresses,
+            check=check_service,
+            transition=check_service_change,
+            returns_deleted=True,
+            create_on_update=True,
+        ),
+    ),
+    kind(
+        "Endpoints",
+        plural="endpoints",
+        short_names=("ep",),
+        rules=Rules(
+            default=default_endpoints,
+            check=check_endpoints,
+            create_on_update=True,
+            warning="v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+        ),
+    ),
+    kind(
+        "EndpointSlice",
+        group="discovery.k8s.io",
+        rules=Rules(
+            shape="discovery.v1.EndpointSlice",
+            default=default_slice,
+            check=check_slice,
+            transition=immutable("addressType"),
+            counts_generation=True,
+        ),
+    ),
+    kind(
+        "Ingress",
+        group=GROUP,
+        plural="ingresses",
+        short_names=("ing",),
+        has_status=True,
+        rules=Rules(
+            complete=first_status(loadBalancer={}),
+            check=check_ingress,
+            counts_generation=True,
+        ),
+    ),
+    kind(
+        "IngressClass",
+        group=GROUP,
+        plural="ingressclasses",
+        namespaced=False,
+        rules=Rules(counts_generation=True),
+    ),
+    kind(
+        "NetworkPolicy",
+        group=GROUP,
+        plural="networkpolicies",
+        short_names=("netpol",),
+        rules=Rules(
+            default=default_policy,
+            counts_generation=True,
+        ),
+    ),
+)

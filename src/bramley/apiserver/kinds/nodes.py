@@ -9,7 +9,7 @@ import msgspec
 from bramley.apiserver.apimachinery import causes, names
 from bramley.apiserver.kinds import amounts
 from bramley.apiserver.kinds.definitions import kind
-from bramley.apiserver.registry.resources import Json, Rules, SelectableField, ServedResource
+from bramley.apiserver.registry.resources import Json, Rules, SelectableField
 from bramley.base.errors import Cause
 
 _INFO = (
@@ -26,27 +26,6 @@ _INFO = (
 )
 _CONDITION = {"lastHeartbeatTime": None, "lastTransitionTime": None}
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-
-
-def kinds() -> tuple[ServedResource, ...]:
-    """Return the kind Node."""
-    unschedulable = SelectableField("spec.unschedulable", ("spec", "unschedulable"), absent="false")
-    node = kind(
-        "Node",
-        namespaced=False,
-        short_names=("no",),
-        has_status=True,
-        selectable=(unschedulable,),
-        rules=Rules(
-            shape="v1.Node",
-            default=default,
-            check=check,
-            transition=check_change,
-            check_status=check_status,
-            status_on_create=True,
-        ),
-    )
-    return (node,)
 
 
 def default(new: Json) -> None:
@@ -130,3 +109,21 @@ def _wrong_taint(taint: Json, field: str) -> list[Cause]:
     elif effect not in EFFECTS:
         found.append(causes.unsupported(f"{field}.effect", effect, EFFECTS))
     return found
+
+
+KINDS = (
+    kind(
+        "Node",
+        namespaced=False,
+        short_names=("no",),
+        has_status=True,
+        selectable=(SelectableField("spec.unschedulable", ("spec", "unschedulable"), "false"),),
+        rules=Rules(
+            default=default,
+            check=check,
+            transition=check_change,
+            check_status=check_status,
+            status_on_create=True,
+        ),
+    ),
+)

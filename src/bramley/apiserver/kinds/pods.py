@@ -35,16 +35,15 @@ _COMPUTE = frozenset({"cpu", "memory"})
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-def kinds(settings: Settings) -> tuple[ServedResource, ...]:
-    """Return the kind Pod."""
-    pod = kind(
+def kind_of(settings: Settings) -> ServedResource:
+    """Return the kind Pod, with the default tolerations of the settings."""
+    return kind(
         "Pod",
         short_names=("po",),
         categories=("all",),
         has_status=True,
         selectable=FIELDS,
         rules=Rules(
-            shape="v1.Pod",
             complete=pod_defaults.complete,
             default=partial(pod_defaults.default, outage_toleration=settings.outage_toleration),
             keep=keep_priority,
@@ -56,7 +55,6 @@ def kinds(settings: Settings) -> tuple[ServedResource, ...]:
             graceful=True,
         ),
     )
-    return (pod,)
 
 
 def check(new: Json) -> list[Cause]:

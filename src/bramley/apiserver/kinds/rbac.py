@@ -2,44 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
+from functools import partial
 
 from bramley.apiserver.apimachinery import causes, names
 from bramley.apiserver.kinds.definitions import kind, set_defaults
-from bramley.apiserver.registry.resources import Json, Rules, ServedResource
+from bramley.apiserver.registry.resources import Json, Rules
 from bramley.base.errors import Cause
 
 GROUP = "rbac.authorization.k8s.io"
-
-
-def kinds() -> tuple[ServedResource, ...]:
-    """Return roles and bindings, for namespaces and for the cluster."""
-    role = Rules(
-        shape="v1.Role",
-        name=names.path_segment,
-        default=set_defaults(rules=None),
-        check=check_role,
-        create_on_update=True,
-    )
-    binding = Rules(
-        shape="v1.RoleBinding",
-        name=names.path_segment,
-        default=default_binding,
-        check=check_binding,
-        transition=check_binding_change,
-        create_on_update=True,
-    )
-    kinds = (("Role", role), ("RoleBinding", binding))
-    return tuple(
-        kind(
-            f"{scope}{name}",
-            group=GROUP,
-            namespaced=not scope,
-            rules=dataclasses.replace(rules, shape=f"v1.{scope}{name}"),
-        )
-        for scope in ("Cluster", "")
-        for name, rules in kinds
-    )
 
 
 def check_role(new: Json) -> list[Cause]:
@@ -126,3 +96,17 @@ def check_binding_change(new: Json, old: Json) -> list[Cause]:
     own_names = {"APIGroup": "apiGroup", "Kind": "kind", "Name": "name"}
     shown = {own: reference.get(name, "") for own, name in own_names.items()}
     return [causes.invalid("roleRef", shown, "cannot change roleRef")]
+
+
+_rules = partial(Rules, name=names.path_segment, create_on_update=True)
+_RULES = {
+    "Role": _rules(default=set_defaults(rules=None), check=check_role),
+    "RoleBinding": _rules(
+        default=default_binding, check=check_binding, transition=check_binding_change
+    ),
+}
+KINDS = tuple(
+    kind(f"{scope}{name}", group=GROUP, namespaced=not scope, rules=rules)
+    for scope in ("Cluster", "")
+    for name, rules in _RULES.items()
+)

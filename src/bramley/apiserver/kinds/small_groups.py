@@ -13,7 +13,7 @@ from bramley.apiserver.kinds.definitions import (
     kind,
     set_defaults,
 )
-from bramley.apiserver.registry.resources import Json, Rules, ServedResource
+from bramley.apiserver.registry.resources import Json, Rules
 from bramley.base.errors import Cause
 
 _HIGHEST_PRIORITY = 1_000_000_000
@@ -25,112 +25,6 @@ _DEFAULT_METRIC: Json = {
 }
 _COUNTS = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
 _EVICTION_POLICIES = ("AlwaysAllow", "IfHealthyBudget")
-
-
-def kinds() -> tuple[ServedResource, ...]:
-    """Return the kinds that are defined here."""
-    return (_lease(), _priority_class(), _runtime_class(), _autoscaler(), _budget(), _definition())
-
-
-def _lease() -> ServedResource:
-    return kind(
-        "Lease",
-        group="coordination.k8s.io",
-        rules=Rules(
-            shape="v1.Lease",
-            default=default_lease,
-            check=check_lease,
-            create_on_update=True,
-            unconditional_update=False,
-            qualified_finalizers=False,
-        ),
-    )
-
-
-def _priority_class() -> ServedResource:
-    return kind(
-        "PriorityClass",
-        group="scheduling.k8s.io",
-        plural="priorityclasses",
-        namespaced=False,
-        short_names=("pc",),
-        rules=Rules(
-            shape="v1.PriorityClass",
-            default=set_defaults(value=0, preemptionPolicy="PreemptLowerPriority"),
-            check=check_priority,
-            transition=check_priority_change,
-            complete=complete_priority,
-        ),
-    )
-
-
-def _runtime_class() -> ServedResource:
-    return kind(
-        "RuntimeClass",
-        group="node.k8s.io",
-        plural="runtimeclasses",
-        namespaced=False,
-        rules=Rules(
-            shape="v1.RuntimeClass",
-            check=check_runtime,
-            transition=immutable("handler"),
-            create_on_update=True,
-            unconditional_update=False,
-        ),
-    )
-
-
-def _autoscaler() -> ServedResource:
-    # Version 2 only: version 1 shows less of the same objects, and no controller here uses them.
-    return kind(
-        "HorizontalPodAutoscaler",
-        group="autoscaling",
-        version="v2",
-        short_names=("hpa",),
-        categories=("all",),
-        has_status=True,
-        rules=Rules(
-            shape="autoscaling.v2.HorizontalPodAutoscaler",
-            complete=first_status(currentMetrics=None, desiredReplicas=0),
-            default=default_autoscaler,
-            check=check_autoscaler,
-        ),
-    )
-
-
-def _budget() -> ServedResource:
-    return kind(
-        "PodDisruptionBudget",
-        group="policy",
-        short_names=("pdb",),
-        has_status=True,
-        rules=Rules(
-            shape="v1.PodDisruptionBudget",
-            complete=first_status(**dict.fromkeys(_COUNTS, 0)),
-            default=default_budget,
-            check=check_budget,
-            check_status=check_budget_status,
-            counts_generation=True,
-            unconditional_update=False,
-        ),
-    )
-
-
-def _definition() -> ServedResource:
-    return kind(
-        "CustomResourceDefinition",
-        group="apiextensions.k8s.io",
-        namespaced=False,
-        short_names=("crd", "crds"),
-        categories=("api-extensions",),
-        has_status=True,
-        rules=Rules(
-            shape="v1.CustomResourceDefinition",
-            counts_generation=True,
-            unconditional_update=False,
-            qualified_finalizers=False,
-        ),
-    )
 
 
 def default_lease(new: Json) -> None:
@@ -263,3 +157,85 @@ def _wrong_budget_amounts(spec: Json) -> Iterator[Cause]:
         if name in spec:
             yield from amounts.check_count_or_percent(spec[name], f"spec.{name}")
             yield from amounts.check_percent_limit(spec[name], f"spec.{name}")
+
+
+KINDS = (
+    kind(
+        "Lease",
+        group="coordination.k8s.io",
+        rules=Rules(
+            default=default_lease,
+            check=check_lease,
+            create_on_update=True,
+            unconditional_update=False,
+            qualified_finalizers=False,
+        ),
+    ),
+    kind(
+        "PriorityClass",
+        group="scheduling.k8s.io",
+        plural="priorityclasses",
+        namespaced=False,
+        short_names=("pc",),
+        rules=Rules(
+            default=set_defaults(value=0, preemptionPolicy="PreemptLowerPriority"),
+            check=check_priority,
+            transition=check_priority_change,
+            complete=complete_priority,
+        ),
+    ),
+    kind(
+        "RuntimeClass",
+        group="node.k8s.io",
+        plural="runtimeclasses",
+        namespaced=False,
+        rules=Rules(
+            check=check_runtime,
+            transition=immutable("handler"),
+            create_on_update=True,
+            unconditional_update=False,
+        ),
+    ),
+    # Version 2 only: version 1 shows less of the same objects, and no controller here uses them.
+    kind(
+        "HorizontalPodAutoscaler",
+        group="autoscaling",
+        version="v2",
+        short_names=("hpa",),
+        categories=("all",),
+        has_status=True,
+        rules=Rules(
+            shape="autoscaling.v2.HorizontalPodAutoscaler",
+            complete=first_status(currentMetrics=None, desiredReplicas=0),
+            default=default_autoscaler,
+            check=check_autoscaler,
+        ),
+    ),
+    kind(
+        "PodDisruptionBudget",
+        group="policy",
+        short_names=("pdb",),
+        has_status=True,
+        rules=Rules(
+            complete=first_status(**dict.fromkeys(_COUNTS, 0)),
+            default=default_budget,
+            check=check_budget,
+            check_status=check_budget_status,
+            counts_generation=True,
+            unconditional_update=False,
+        ),
+    ),
+    kind(
+        "CustomResourceDefinition",
+        group="apiextensions.k8s.io",
+        namespaced=False,
+        short_names=("crd", "crds"),
+        categories=("api-extensions",),
+        has_status=True,
+        rules=Rules(
+            counts_generation=True,
+            unconditional_update=False,
+            qualified_finalizers=False,
+        ),
+    ),
+)

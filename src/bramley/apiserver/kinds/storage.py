@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bramley.apiserver.apimachinery import causes, names
 from bramley.apiserver.kinds.definitions import first_status, go_struct, kind, set_defaults
-from bramley.apiserver.registry.resources import Json, Rules, ServedResource
+from bramley.apiserver.registry.resources import Json, Rules
 from bramley.base.errors import Cause
 
 GROUP = "storage.k8s.io"
@@ -31,117 +31,6 @@ _DRIVER: Json = {
     "seLinuxMount": False,
     "volumeLifecycleModes": ["Persistent"],
 }
-
-
-def kinds() -> tuple[ServedResource, ...]:
-    """Return the kinds that are defined here."""
-    return (*_volumes(), *_drivers(), _storage_class(), _attachment())
-
-
-def _volumes() -> tuple[ServedResource, ...]:
-    return (
-        kind(
-            "PersistentVolume",
-            namespaced=False,
-            short_names=("pv",),
-            has_status=True,
-            rules=Rules(
-                shape="v1.PersistentVolume",
-                complete=complete_volume,
-                default=default_volume,
-                check=check_volume,
-                returns_deleted=True,
-            ),
-        ),
-        kind(
-            "PersistentVolumeClaim",
-            short_names=("pvc",),
-            has_status=True,
-            rules=Rules(
-                shape="v1.PersistentVolumeClaim",
-                complete=complete_claim,
-                default=default_claim,
-                check=check_claim,
-                transition=check_claim_change,
-                returns_deleted=True,
-            ),
-        ),
-    )
-
-
-def _drivers() -> tuple[ServedResource, ...]:
-    return (
-        kind(
-            "CSIDriver",
-            group=GROUP,
-            namespaced=False,
-            rules=Rules(
-                shape="storage.v1.CSIDriver",
-                default=default_driver,
-                returns_deleted=True,
-                unconditional_update=False,
-            ),
-        ),
-        kind(
-            "CSINode",
-            group=GROUP,
-            namespaced=False,
-            rules=Rules(
-                shape="storage.v1.CSINode",
-                default=default_node,
-                check=check_node,
-                returns_deleted=True,
-                unconditional_update=False,
-            ),
-        ),
-        kind(
-            "CSIStorageCapacity",
-            group=GROUP,
-            plural="csistoragecapacities",
-            rules=Rules(
-                shape="storage.v1.CSIStorageCapacity",
-                default=set_defaults(storageClassName=""),
-                check=check_capacity,
-                unconditional_update=False,
-            ),
-        ),
-    )
-
-
-def _storage_class() -> ServedResource:
-    return kind(
-        "StorageClass",
-        group=GROUP,
-        plural="storageclasses",
-        namespaced=False,
-        short_names=("sc",),
-        rules=Rules(
-            shape="storage.v1.StorageClass",
-            default=set_defaults(
-                reclaimPolicy="Delete", volumeBindingMode="Immediate", provisioner=""
-            ),
-            check=check_class,
-            transition=check_class_change,
-            returns_deleted=True,
-        ),
-    )
-
-
-def _attachment() -> ServedResource:
-    return kind(
-        "VolumeAttachment",
-        group=GROUP,
-        namespaced=False,
-        has_status=True,
-        rules=Rules(
-            shape="storage.v1.VolumeAttachment",
-            complete=first_status(attached=False),
-            check=check_attachment,
-            transition=check_attachment_change,
-            returns_deleted=True,
-            unconditional_update=False,
-        ),
-    )
 
 
 def complete_volume(new: Json) -> None:
@@ -278,3 +167,95 @@ def _add_finalizer(new: Json, finalizer: str) -> None:
     found = new["metadata"].get("finalizers", [])
     if finalizer not in found:
         new["metadata"]["finalizers"] = [*found, finalizer]
+
+
+KINDS = (
+    kind(
+        "PersistentVolume",
+        namespaced=False,
+        short_names=("pv",),
+        has_status=True,
+        rules=Rules(
+            complete=complete_volume,
+            default=default_volume,
+            check=check_volume,
+            returns_deleted=True,
+        ),
+    ),
+    kind(
+        "PersistentVolumeClaim",
+        short_names=("pvc",),
+        has_status=True,
+        rules=Rules(
+            complete=complete_claim,
+            default=default_claim,
+            check=check_claim,
+            transition=check_claim_change,
+            returns_deleted=True,
+        ),
+    ),
+    kind(
+        "CSIDriver",
+        group=GROUP,
+        namespaced=False,
+        rules=Rules(
+            shape="storage.v1.CSIDriver",
+            default=default_driver,
+            returns_deleted=True,
+            unconditional_update=False,
+        ),
+    ),
+    kind(
+        "CSINode",
+        group=GROUP,
+        namespaced=False,
+        rules=Rules(
+            shape="storage.v1.CSINode",
+            default=default_node,
+            check=check_node,
+            returns_deleted=True,
+            unconditional_update=False,
+        ),
+    ),
+    kind(
+        "CSIStorageCapacity",
+        group=GROUP,
+        plural="csistoragecapacities",
+        rules=Rules(
+            shape="storage.v1.CSIStorageCapacity",
+            default=set_defaults(storageClassName=""),
+            check=check_capacity,
+            unconditional_update=False,
+        ),
+    ),
+    kind(
+        "StorageClass",
+        group=GROUP,
+        plural="storageclasses",
+        namespaced=False,
+        short_names=("sc",),
+        rules=Rules(
+            shape="storage.v1.StorageClass",
+            default=set_defaults(
+                reclaimPolicy="Delete", volumeBindingMode="Immediate", provisioner=""
+            ),
+            check=check_class,
+            transition=check_class_change,
+            returns_deleted=True,
+        ),
+    ),
+    kind(
+        "VolumeAttachment",
+        group=GROUP,
+        namespaced=False,
+        has_status=True,
+        rules=Rules(
+            shape="storage.v1.VolumeAttachment",
+            complete=first_status(attached=False),
+            check=check_attachment,
+            transition=check_attachment_change,
+            returns_deleted=True,
+            unconditional_update=False,
+        ),
+    ),
+)

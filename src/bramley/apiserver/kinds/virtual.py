@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from bramley.apiserver.kinds.definitions import kind
 from bramley.apiserver.registry.resources import Json, Rules, ServedResource
 
@@ -39,37 +41,6 @@ _CONTAINERS: Json = {
 }
 
 
-def reviews() -> tuple[ServedResource, ...]:
-    """Return the reviews that are served; `rest.routes` names their handlers."""
-    return (
-        _review("TokenReview", _AUTHENTICATION),
-        _review("SelfSubjectReview", _AUTHENTICATION),
-        _review("LocalSubjectAccessReview", _AUTHORIZATION, namespaced=True),
-        _review("SelfSubjectAccessReview", _AUTHORIZATION),
-        _review("SelfSubjectRulesReview", _AUTHORIZATION),
-        _review("SubjectAccessReview", _AUTHORIZATION),
-    )
-
-
-def _review(name: str, group: str, *, namespaced: bool = False) -> ServedResource:
-    return kind(
-        name,
-        group=group,
-        namespaced=namespaced,
-        verbs=("create",),
-        is_virtual=True,
-        rules=Rules(shape=f"v1.{name}"),
-    )
-
-
-def metrics_kinds() -> tuple[ServedResource, ...]:
-    """Return the kinds of metrics.k8s.io; `rest.metrics` computes them."""
-    return (
-        _metrics_kind("NodeMetrics", "nodes", namespaced=False, fields={"usage": _USAGE}),
-        _metrics_kind("PodMetrics", "pods", namespaced=True, fields={"containers": _CONTAINERS}),
-    )
-
-
 def _metrics_kind(name: str, plural: str, *, namespaced: bool, fields: Json) -> ServedResource:
     return kind(
         name,
@@ -80,7 +51,6 @@ def _metrics_kind(name: str, plural: str, *, namespaced: bool, fields: Json) -> 
         namespaced=namespaced,
         verbs=("get", "list"),
         is_computed=True,
-        rules=Rules(),
         schema={
             "description": f"What one of the {plural} uses.",
             "type": "object",
@@ -88,3 +58,17 @@ def _metrics_kind(name: str, plural: str, *, namespaced: bool, fields: Json) -> 
             "properties": {**_TIMES, **fields},
         },
     )
+
+
+# `rest.routes` names the handlers of the reviews, and `rest.metrics` computes the metrics.
+_review = partial(kind, verbs=("create",), is_virtual=True)
+KINDS = (
+    _review("TokenReview", group=_AUTHENTICATION, namespaced=False),
+    _review("SelfSubjectReview", group=_AUTHENTICATION, namespaced=False),
+    _review("LocalSubjectAccessReview", group=_AUTHORIZATION),
+    _review("SelfSubjectAccessReview", group=_AUTHORIZATION, namespaced=False),
+    _review("SelfSubjectRulesReview", group=_AUTHORIZATION, namespaced=False),
+    _review("SubjectAccessReview", group=_AUTHORIZATION, namespaced=False),
+    _metrics_kind("NodeMetrics", "nodes", namespaced=False, fields={"usage": _USAGE}),
+    _metrics_kind("PodMetrics", "pods", namespaced=True, fields={"containers": _CONTAINERS}),
+)
