@@ -1,6 +1,6 @@
 """How tests run: coroutines under virtual time unless a test needs real time, tiers by folder, groups for pytest-xdist.
 
-A tier is what a test needs besides Python. `TIERS=unit,process` selects tiers; a tier that cannot run is skipped with the
+A tier is what a test needs in addition to Python. `TIERS=unit,process` selects tiers; a tier that cannot run is skipped with the
 reason and the command that installs what is missing, and fails when `CI=true`.
 """
 
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import pytest
 from hypothesis import Phase, settings
 
-from bramley.base import virtual_time
+from tests import virtual_time
 from tools import tiers
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ SLOW_FOLDERS = ("tests/scenarios/", "tests/unit/host/rendering/")
 pytest_plugins = ["tools.kube.pytest_plugin"]  # the fixtures real_cluster and kubectl
 
 # No deadlines: a slow machine is no bug. In CI the same commit must give the same verdict, so there the examples and the order
-# are fixed; everywhere else each run looks at new ones, and a failure prints the line that repeats it.
+# are fixed; everywhere else each run draws new ones, and a failure prints the line that repeats it.
 CI_ORDER = 20260101
 settings.register_profile(
     "fast", max_examples=6, stateful_step_count=15, deadline=None, print_blob=True
@@ -67,14 +67,14 @@ settings.register_profile(
 def tier_of(item: pytest.Item) -> str:
     marks = list(item.iter_markers("tier"))
     if marks:
-        # The innermost mark comes first, so a parameter may ask for more than its folder does.
+        # The innermost mark comes first, so a parameter may need more than its folder does.
         return str(marks[0].args[0])
     return folder_of(item.path)
 
 
 @functools.cache
 def folder_of(path: Path) -> str:
-    """Return the folder of `tests/` in which a module stands; asked several times for each test."""
+    """Return the folder of `tests/` that contains a module; cached, because each test calls it several times."""
     return path.relative_to(TESTS).parts[0]
 
 
@@ -129,17 +129,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Leave out what is imported by now wherever garbage is looked for: it lives as long as the process."""
+    """Exclude everything imported by now from garbage collection: it lives as long as the process."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(scope="module", autouse=True)
-def garbage_is_found_here() -> Iterator[None]:
-    """Collect what a module left behind: what was not closed is then held against it, not against a later one."""
+def collect_garbage() -> Iterator[None]:
+    """Collect the garbage of a module, so that a resource it did not close is reported for it and not for a later module."""
     yield
     gc.collect()
-    # What still lives is shared with later modules and need not be looked through at the end of each.
+    # What still lives is shared with later modules and need not be scanned at the end of each.
     gc.freeze()
 
 
@@ -167,14 +167,14 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 def called(item: pytest.Function, given: pytest.Function) -> Coroutine[Any, Any, None]:
-    """Call a test with the fixtures that one of its neighbours, or itself, was given."""
+    """Call a test with the fixtures of a test beside it, or its own."""
     names = item._fixtureinfo.argnames
     call: Coroutine[Any, Any, None] = item.obj(**{name: given.funcargs[name] for name in names})
     return call
 
 
 def run_side_by_side(item: pytest.Function, run: Run) -> None:
-    """Run the marked tests of a module that have the same parameters all at once, and tell each how it ended."""
+    """Run the marked tests of a module that have the same parameters all at once, and report to each its own result."""
     ended = item.session.stash.setdefault(ENDED, {})
     if item.nodeid not in ended:
         together = [each for each in item.session.items if is_beside(each, item)]

@@ -1,7 +1,7 @@
-"""Try the agent's host side on the machine it is meant for: what no test on Linux can prove, one line for each fact.
+"""Check the agent's host side on a real Mac: what no test on Linux can prove, one line for each fact.
 
-`python -m tools.acceptance` asks the system only. With `--image REF` it also pulls that image into a TART_HOME of its own,
-boots one VM of it under the agent's supervisor, stops it and deletes it; no VM of anybody else is touched.
+`python -m tools.acceptance` only queries the system. With `--image REF` it also pulls that image into a separate TART_HOME,
+boots one VM of it under the agent's supervisor, stops it and deletes it; no other VM is touched.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from bramley.base.clock import SystemClock
 
 VM = "bramley-acceptance"
 BOOT = timedelta(minutes=3)
-PATIENCE = 120.0  # seconds for what is a matter of moments on a machine with nothing else to do
+TIMEOUT_SECONDS = 120.0  # these operations take less than a second on an idle machine
 IS_MAC = sys.platform == "darwin"
 _HOLD = "import fcntl,sys; f=open(sys.argv[1],'r+'); fcntl.lockf(f,fcntl.LOCK_EX); print(flush=True); sys.stdin.read()"
 
@@ -119,9 +119,9 @@ async def holders_of_locks_are_seen(scene: Scene) -> str:
 
 
 async def processes_are_listed(scene: Scene) -> str:
-    """Look for this process and its arguments in the table."""
+    """Find this process and its arguments in the process table."""
     found = {each.pid: each.argv for each in scene.host.processes()}
-    expect(os.getpid() in found, "we are not in the table of processes")
+    expect(os.getpid() in found, "this process is not in the process table")
     expect(any("acceptance" in word for word in found[os.getpid()]), f"{found[os.getpid()]}")
     return f"{len(found)} processes"
 
@@ -140,7 +140,7 @@ async def cpu_time_is_in_seconds(scene: Scene) -> str:
 
 
 async def address_is_ours(scene: Scene) -> str:
-    """Look for the reported address among those of the interfaces."""
+    """Find the reported address among those of the interfaces."""
     actual = scene.host.address()
     if IS_MAC:
         expect(
@@ -150,7 +150,7 @@ async def address_is_ours(scene: Scene) -> str:
     return str(actual)
 
 
-async def room_is_that_of_df(scene: Scene) -> str:
+async def disk_space_equals_df(scene: Scene) -> str:
     """Compare the size of the volume with df's."""
     actual = scene.host.space(scene.folder)
     blocks = int(output_of("df", "-Pk", str(scene.folder)).splitlines()[-1].split()[-5])
@@ -158,19 +158,19 @@ async def room_is_that_of_df(scene: Scene) -> str:
     return f"{actual.free // 10**9} of {actual.total // 10**9} GB free"
 
 
-async def ends_are_heard_at_once(_: Scene) -> str:
+async def exits_are_noticed_at_once(_: Scene) -> str:
     """Wait for a process that is no child of ours."""
     # A busy machine may be late once, but not each time.
     waited = 0.0
     for _again in range(10):
         pid = int(output_of("/bin/sh", "-c", "sleep 0.5 >/dev/null 2>&1 & echo $!"))
         began = time.monotonic()
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             await fd_events.wait_for_exit(pid)
         waited = time.monotonic() - began
         if waited < 0.8:
             return f"{waited:.2f} s"
-    raise Wrong(f"heard after {waited:.2f} s of a process that took 0.5 s")
+    raise Wrong(f"noticed after {waited:.2f} s the exit of a process that ran for 0.5 s")
 
 
 async def runs_are_supervised(scene: Scene) -> str:
@@ -181,7 +181,7 @@ async def runs_are_supervised(scene: Scene) -> str:
     await scene.runs.start(Run("acceptance-run", ["/bin/sh", "-c", waiting, str(end)]))
     expect(scene.runs.is_alive("acceptance-run"), "it is not known to live")
     end.touch()
-    ended = await asyncio.wait_for(scene.runs.wait("acceptance-run"), timeout=PATIENCE)
+    ended = await asyncio.wait_for(scene.runs.wait("acceptance-run"), timeout=TIMEOUT_SECONDS)
     end.unlink()
     expect(ended.code == 3, f"it ended with {ended.code}")
     scene.runs.forget("acceptance-run")
@@ -189,7 +189,7 @@ async def runs_are_supervised(scene: Scene) -> str:
 
 
 async def session_is_there(_: Scene) -> str:
-    """Look for the GUI session without which no VM starts."""
+    """Find the GUI session, without which no VM starts."""
     if not IS_MAC:
         return "not checked: this is not a Mac"
     actual = output_of("launchctl", "print", f"gui/{os.getuid()}")
@@ -254,10 +254,10 @@ def expect_alive(scene: Scene) -> None:
 async def vm_stops(scene: Scene) -> str:
     """Stop the VM; its end is noted, and its lock and processes are gone."""
     await scene.tart.stop(VM, timedelta(seconds=30))
-    ended = await asyncio.wait_for(scene.runs.wait(VM), timeout=PATIENCE)
+    ended = await asyncio.wait_for(scene.runs.wait(VM), timeout=TIMEOUT_SECONDS)
     expect(ended.code == 0, f"tart ended with {ended.code}: {scene.runs.output_tail(VM)}")
     expect(not scene.tart.is_running(VM, scene.host), "its lock is still held")
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while left := [each for each in scene.host.guest_processes() if VM in each.argv]:
         expect(time.monotonic() < deadline, f"left: {left}")
         await asyncio.sleep(0.1)
@@ -280,8 +280,8 @@ SYSTEM: Sequence[Check] = (
     processes_are_listed,
     cpu_time_is_in_seconds,
     address_is_ours,
-    room_is_that_of_df,
-    ends_are_heard_at_once,
+    disk_space_equals_df,
+    exits_are_noticed_at_once,
     runs_are_supervised,
     session_is_there,
 )

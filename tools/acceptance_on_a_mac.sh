@@ -24,7 +24,7 @@ step() {
 }
 
 step "the agent's own tests of this machine" "$python" -m pytest -q \
-    tests/unit/agent/platform tests/unit/agent/processes tests/unit/agent/supervising
+    tests/unit/agent/platform tests/unit/agent/processes tests/unit/agent/supervised_runs
 step "one contract for real and simulated programs" "$python" -m pytest -q tests/contract/programs
 if [ -n "$image" ]; then
     step "this machine and its tart" "$python" -m tools.acceptance --image "$image"

@@ -19,7 +19,7 @@ HEAD = """\
 # Custom kinds
 
 Every field of the kinds that Bramley adds to Kubernetes.
-This page and `crds/` are made from the types in `src/bramley/api`; `python -m tools.crds` writes them anew.
+This page and `crds/` are generated from the types in `src/bramley/api` by `python -m tools.crds`.
 """
 
 BOUNDS = {

@@ -188,7 +188,7 @@ class Cut:
 
 
 def is_kind(declared: Type) -> bool:
-    """Return whether a struct is a kind of its own, but not a list of one."""
+    """Return whether a struct is a kind, but not a list of one."""
     has_type = any(kind.endswith("TypeMeta") for _, kind, _, _ in declared.fields)
     is_list = any(kind.endswith("ListMeta") for _, kind, _, _ in declared.fields)
     return has_type and not is_list

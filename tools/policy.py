@@ -93,7 +93,7 @@ def _own() -> list[Json]:
 
 
 def _of_agents() -> list[Json]:
-    """Return what the API needs to speak to agents, and others to read what it hears from them."""
+    """Return the rules that let the API call agents, and clients read the results."""
     meta = _meta(METRICS_READER)
     labels = {**meta["labels"], **METRICS_LABELS}
     return [

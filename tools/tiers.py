@@ -1,7 +1,7 @@
-"""What each tier of tests needs besides Python, whether it is here, and the command that brings it.
+"""What each tier of tests needs in addition to Python, whether it is installed, and the command that installs it.
 
-A tier is a folder of `tests/`, or what a single test asks for with `@pytest.mark.tier(…)`. `tools.prepare` installs what it
-may; the tests ask `missing_for` and skip, or fail when `CI=true`.
+A tier is a folder of `tests/`, or set for a single test by `@pytest.mark.tier(…)`. `tools.prepare` installs what it
+may; the tests call `missing_for` and skip, or fail when `CI=true`.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ find_python() {
     exit 1
 }
 
-# Debian keeps ensurepip in a package of its own, and venv fails half-way without it.
+# Debian has ensurepip in a separate package, and venv fails half-way without it.
 require_ensurepip() {
     if "$1" -c 'import ensurepip' 2>/dev/null; then
         return

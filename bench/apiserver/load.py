@@ -45,7 +45,7 @@ class Measure:
     longer: float = 1
 
     def run(self, access: Sequence[str], *, protocol: str, seconds: float) -> Outcome:
-        """Put the load on a server and return the result; slow work is measured longer."""
+        """Load a server and return the result; slow requests are measured longer."""
         seconds *= self.longer
         load = ["-clients", str(self.clients), "-protocol", protocol, "-duration", f"{seconds}s"]
         objects = ["-objects", str(CONFIG_MAPS)]

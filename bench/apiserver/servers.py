@@ -36,7 +36,7 @@ class StartFailed(Exception):
 
 
 class Server(Protocol):
-    """A server that can be started anew on the same data, and loaded."""
+    """A server that can be restarted on the same data, and loaded."""
 
     @property
     def name(self) -> str:

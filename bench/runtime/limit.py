@@ -1,7 +1,7 @@
 """The limit: the same socket library, the same framing, the same Struct, and nothing else.
 
 `python -m bench.runtime.limit SERVER decoded` decodes each event and drops it; `drained` only reads the bytes, which
-shows that the server is faster than whoever decodes.
+shows that the server is faster than any client that decodes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def decoding() -> Callable[[bytes], int]:
 
 
 def draining() -> Callable[[bytes], int]:
-    """Return a function that counts the lines of a chunk and looks at nothing else."""
+    """Return a function that counts the lines of a chunk and does nothing else."""
     return lambda chunk: chunk.count(b"\n")
 
 

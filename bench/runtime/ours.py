@@ -15,8 +15,8 @@ from prometheus_client import CollectorRegistry
 from bench.runtime import workload
 from bramley.api.runner_pool import RunnerPool
 from bramley.base.clock import SystemClock
-from bramley.kube.config import ClientConfig
 from bramley.kube.client import Client
+from bramley.kube.config import ClientConfig
 from bramley.kube.http import HttpTransport
 from bramley.runtime.controller import Controller
 from bramley.runtime.keys import Key

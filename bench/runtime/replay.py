@@ -1,4 +1,4 @@
-"""The server: answers with bytes that were encoded before anybody asked, so that the client is always the slower side.
+"""The server: answers with bytes that were encoded in advance, so that the client is always the slower side.
 
 `python -m bench.runtime.replay EVENTS` prints its port and serves until it is ended. It knows what the contestants ask for:
 discovery, lists in pages, and a watch that sends every event and then stays open.
@@ -23,13 +23,13 @@ SPACES = Namespace.resource
 
 
 def group_of(place: Resource) -> dict[str, object]:
-    """Return how discovery tells of a group with one version."""
+    """Return the discovery document of a group with one version."""
     version = {"groupVersion": place.api_version, "version": place.version}
     return {"name": place.group, "versions": [version], "preferredVersion": version}
 
 
 def resources_of(place: Resource) -> dict[str, object]:
-    """Return how discovery tells of a version with one resource."""
+    """Return the discovery document of a version with one resource."""
     resource = {
         "name": place.plural,
         "singularName": place.kind.lower(),

@@ -54,7 +54,7 @@ def run(arguments: Sequence[str]) -> Report:
         with replaying(events) as server, kubeconfig(server) as access:
             for _ in range(rounds):
                 for name, contest in contests.items():
-                    say(f"measuring {name}")
+                    print_progress(f"measuring {name}")
                     found.setdefault(name, []).append(contest(server, access))
     return judged({name: median(rows) for name, rows in found.items()})
 
@@ -179,15 +179,15 @@ def rows(rates: Mapping[str, float], found: Mapping[str, Figures]) -> list[tuple
 
 
 def held(figures: Figures) -> str:
-    """Return the memory held, if it was looked at."""
+    """Return the memory held, if it was measured."""
     return f"{figures['resident'] / MEGABYTE:.0f}" if "resident" in figures else ""
 
 
 def work_of(name: str) -> int:
-    """Return how many things a contestant did."""
+    """Return how many objects or events a client processed."""
     return workload.EVENTS if name.endswith("events") else workload.OBJECTS
 
 
-def say(line: str) -> None:
-    """Tell how far it is, beside the results."""
+def print_progress(line: str) -> None:
+    """Print the progress to stderr; the results go to stdout."""
     print(line, file=sys.stderr, flush=True)

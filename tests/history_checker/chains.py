@@ -1,7 +1,7 @@
-"""Each object's life as one chain of compare-and-set writes.
+"""Each object's history as one chain of compare-and-set writes.
 
 Every successful write names the state that it replaced, so the links of an object stand in the order of revisions. A write of
-unknown fate is a link if somebody saw its value; a removal of unknown fate also if the chain cannot be closed without it.
+unknown outcome is a link if a client observed its value; a removal of unknown outcome also if the chain cannot be closed without it.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _chain(key: str, writes: Iterable[Write], facts: list[Fact]) -> Chain:
 
 
 def _revision(write: Write, facts: list[Fact]) -> int | None:
-    """Return the revision of a write that took effect, from its answer or from what others saw."""
+    """Return the revision of a write that took effect, from its response or from what other clients observed."""
     if write.outcome == "refused":
         return None
     if write.rv is not None:
@@ -111,5 +111,5 @@ def _join(chain: Chain, links: list[Link], doubtful: dict[int, Link]) -> None:
         chain.links.append(link)
         state = link.state
     if state in doubtful:
-        # It may have happened after everything that was seen; the looks will tell whether it must have.
+        # It may have happened after everything that was observed; the reads show whether it must have.
         chain.links.append(doubtful[state])

@@ -1,4 +1,4 @@
-"""What clients saw, as plain values; nothing here judges."""
+"""What clients observed, as plain values; the checks are in the other modules."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Write:
     returned: float = NEVER
     outcome: Outcome = "unknown"
     rv: int | None = None
-    """The revision, if the answer told it; answers to deletes may not."""
+    """The revision, if the response contains it; responses to deletes may not."""
 
     @property
     def fact(self) -> Fact | None:
-        """Return what the answer told, if it told a revision."""
+        """Return the fact that the response states, if it contains a revision."""
         if self.outcome != "acknowledged" or self.rv is None:
             return None
         return Fact(self.rv, self.key, self.value)
@@ -47,7 +47,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
-    """One look at one object."""
+    """One read of one object."""
 
     key: str
     called: float
@@ -58,7 +58,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """One look at all objects, said to be as of a revision."""
+    """One list of all objects, which the server claims to be as of a revision."""
 
     called: float
     returned: float
@@ -99,7 +99,7 @@ class Stream:
 
     @property
     def position(self) -> int:
-        """Return the newest revision that the stream told of."""
+        """Return the newest revision that the stream has reached."""
         if not self.items:
             return self.since
         last = self.items[-1]
@@ -116,7 +116,7 @@ class History:
     streams: list[Stream] = field(default_factory=list)
 
     def facts(self) -> Iterator[Fact]:
-        """Return every revision's content that anybody was told, with repetitions."""
+        """Return every revision's content that any client observed, with repetitions."""
         yield from (write.fact for write in self.writes if write.fact)
         yield from (Fact(read.rv, read.key, read.value) for read in self.reads if read.rv != ABSENT)
         for listing in self.listings:

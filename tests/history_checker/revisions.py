@@ -17,19 +17,19 @@ def one_content_each(history: History) -> Iterator[str]:
 
 
 def growing(history: History) -> Iterator[str]:
-    """A write that was called after a revision had been seen gets a larger one."""
-    seen = sorted(_sightings(history))
+    """A write that was called after a revision had been observed gets a larger one."""
+    observed = sorted(_observations(history))
     newest, index = 0, 0
     for write in sorted(history.writes, key=lambda write: write.called):
-        while index < len(seen) and seen[index][0] < write.called:
-            newest = max(newest, seen[index][1])
+        while index < len(observed) and observed[index][0] < write.called:
+            newest = max(newest, observed[index][1])
             index += 1
         if write.outcome == "acknowledged" and write.rv is not None and write.rv <= newest:
-            yield f"{write.key}: got revision {write.rv} after {newest} had been seen"
+            yield f"{write.key}: got revision {write.rv} after {newest} had been observed"
 
 
 def acknowledged_survive(history: History) -> Iterator[str]:
-    """What anybody was told is in the last listing, unless something newer replaced it."""
+    """What any client observed is in the last listing, unless something newer replaced it."""
     last = history.listings[-1]
     newest: dict[str, Fact] = {}
     for fact in history.facts():
@@ -38,11 +38,11 @@ def acknowledged_survive(history: History) -> Iterator[str]:
     for key, fact in sorted(newest.items()):
         rv, value = last.states.get(key, (ABSENT, None))
         if rv < fact.rv and fact.value is not None and not _may_be_removed(history, fact):
-            yield f"{key}: revision {fact.rv} was told, but the last listing has {rv}"
+            yield f"{key}: revision {fact.rv} was observed, but the last listing has {rv}"
         if fact.value is None and value is not None:
             yield f"{key}: was removed by revision {fact.rv}, but is back as {rv}"
     if newest and max(fact.rv for fact in newest.values()) > last.rv:
-        yield f"the last listing stands at {last.rv}, behind revisions that were told"
+        yield f"the last listing is at {last.rv}, behind revisions that were observed"
 
 
 def lists_are_true(history: History) -> Iterator[str]:
@@ -70,8 +70,8 @@ def _may_be_removed(history: History, fact: Fact) -> bool:
     )
 
 
-def _sightings(history: History) -> Iterator[tuple[float, int]]:
-    """Return when anybody was told that a revision exists."""
+def _observations(history: History) -> Iterator[tuple[float, int]]:
+    """Return the times at which clients observed revisions."""
     for write in history.writes:
         if write.outcome == "acknowledged" and write.rv is not None:
             yield write.returned, write.rv

@@ -38,11 +38,11 @@ def newer_than_requested(history: History) -> Iterator[str]:
     for stream in history.streams:
         for event in stream.events:
             if event.fact.rv <= stream.since:
-                yield f"{stream.watcher}: asked since {stream.since}, got {event.fact.rv}"
+                yield f"{stream.watcher}: requested since {stream.since}, got {event.fact.rv}"
 
 
 def complete(history: History) -> Iterator[str]:
-    """A stream leaves out nothing between where it began and the newest revision it told of."""
+    """A stream omits nothing between where it began and the newest revision it has reached."""
     facts = {fact.rv: fact for fact in history.facts()}
     revisions = sorted(facts)
     for stream in history.streams:
@@ -96,7 +96,7 @@ def caused(history: History) -> Iterator[str]:
                 continue
             cause = called.get((event.fact.key, event.fact.value))
             if cause is None or cause > event.at:
-                yield f"{stream.watcher}: nobody had written revision {event.fact.rv} when it came"
+                yield f"{stream.watcher}: no client had written revision {event.fact.rv} when it came"
 
 
 def replayed(history: History) -> Iterator[str]:
@@ -111,7 +111,7 @@ def replayed(history: History) -> Iterator[str]:
                 if event.fact.rv <= last.rv:
                     _apply(known, event)
         if streams[-1].position < last.rv:
-            yield f"{watcher}: stands at {streams[-1].position}, before the last listing at {last.rv}"
+            yield f"{watcher}: is at {streams[-1].position}, before the last listing at {last.rv}"
         elif known != expected:
             differ = sorted(dict(known.items() ^ expected.items()))
             yield f"{watcher}: list and watch give other objects than the last listing: {differ}"

@@ -33,11 +33,11 @@ class Least:
 
 def linearizable(history: History) -> Iterator[str]:
     """Each object's writes, reads and refusals have an order that real time allows."""
-    looks = moments.looks_at(history)
+    reads = moments.reads_of(history)
     for chain in chains(history):
         yield from chain.breaches
         writes = [write for write in history.writes if write.key == chain.key]
-        yield from moments.breaches(chain, looks[chain.key], writes)
+        yield from moments.breaches(chain, reads[chain.key], writes)
 
 
 CHECKS: dict[str, Callable[[History], Iterator[str]]] = {
@@ -48,7 +48,7 @@ CHECKS: dict[str, Callable[[History], Iterator[str]]] = {
     "linearizable": linearizable,
     "ordered": streams.ordered,
     "unique": streams.unique,
-    "newer than asked": streams.newer_than_requested,
+    "newer than requested": streams.newer_than_requested,
     "complete": streams.complete,
     "resumed in place": streams.resumed_in_place,
     "truthful bookmarks": streams.truthful_bookmarks,
@@ -66,19 +66,20 @@ def judge(history: History) -> dict[str, list[str]]:
 
 def require_traffic(history: History, least: Least, *, seconds: float) -> None:
     """Raise ProvesNothing unless the run was busy enough to mean something."""
-    fates = Counter(write.outcome for write in history.writes)
+    outcomes = Counter(write.outcome for write in history.writes)
     items = [item for stream in history.streams for item in stream.items]
     events = sum(1 for stream in history.streams for _ in stream.events)
     resumed = sum(1 for stream in history.streams if stream.base is None)
     found = {
-        "acknowledged": fates["acknowledged"],
-        "per_second": (fates["acknowledged"] + fates["refused"] + len(history.reads)) / seconds,
-        "refused": fates["refused"],
-        "unknown": fates["unknown"],
+        "acknowledged": outcomes["acknowledged"],
+        "per_second": (outcomes["acknowledged"] + outcomes["refused"] + len(history.reads))
+        / seconds,
+        "refused": outcomes["refused"],
+        "unknown": outcomes["unknown"],
         "events": events,
         "resumed": resumed,
         "bookmarks": len(items) - events,
     }
     short = {name: value for name, value in found.items() if value < getattr(least, name)}
     if short:
-        raise ProvesNothing(f"too little of {short}, {least} was asked for")
+        raise ProvesNothing(f"too little of {short}, {least} is required")

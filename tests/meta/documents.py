@@ -14,7 +14,7 @@ SOURCES = ROOT / "src/bramley"
 _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"`([^`\n]+)`")
 
-# What a checkout holds besides its own files.
+# Folders of a checkout that are not the project's own files.
 _FOREIGN = {".git", ".venv", "__pycache__", ".bramley", ".hypothesis", "dist", "build"}
 
 

@@ -24,7 +24,7 @@ OTHERS_FLAGS = {
         "--server-side",
         "--request-timeout",
     },
-    "pytest": {"--randomly-seed"},
+    "pytest": {"--dist", "--randomly-seed"},
     "log": {"--last", "--predicate"},
     "pip": {"--require-hashes"},
     "tart": {
@@ -81,7 +81,7 @@ def test_flags_exist(path: Path) -> None:
 
 @documents
 def test_kinds_events_reasons_and_errors_exist(path: Path) -> None:
-    code = source_text("src")
+    code = source_text("src") + (ROOT / "tests/virtual_time.py").read_text()
 
     words = named(path, WORD) - OTHERS_WORDS
 

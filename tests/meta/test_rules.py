@@ -24,7 +24,7 @@ CATCH_ALL = {
 CATCHES_ALL = re.compile(r"\bexcept\s*(?:\*\s*)?(?::|[^:]*\b(?:Base)?Exception\b)")
 # Spelt so that this file does not contain what it forbids.
 FORBIDDEN = {
-    # What is looked for first, which is quick, and where it stands then.
+    # A plain text that is searched first, which is fast, and the pattern that decides.
     "/wor" + "k/": r"(?<![\w.])/wor" + r"k/",
     "../shar" + "ed": r"\.\./shar" + r"ed",
     "/ro" + "ot/": r"(?<![\w.])/ro" + r"ot/",
@@ -43,7 +43,7 @@ def handlers() -> list[tuple[str, ast.ExceptHandler]]:
     return [
         (name_of(path), node)
         for path in modules()
-        # Few files catch everything: the others need not be taken apart.
+        # Few files catch everything; the others need not be parsed.
         if CATCHES_ALL.search(text := path.read_text())
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.ExceptHandler)
@@ -92,14 +92,20 @@ def test_only_the_command_line_reads_the_environment() -> None:
     # Programs of simulated Macs, which start as processes of their own.
     found -= {
         f"src/bramley/sim/{name}.py"
-        for name in ("mac/shim", "tart/process", "tart/guest_main", "ssh/shim", "ssh/tart_bundle")
+        for name in (
+            "mac/shim",
+            "tart/process",
+            "tart/guest_process",
+            "ssh/shim",
+            "ssh/tart_bundle",
+        )
     }
 
     assert {place for place in found if not place.startswith("src/bramley/cli/")} == set()
 
 
 def compared(tree: ast.AST) -> set[ast.AST]:
-    """Return what is only looked for: members of sets, keys of mappings and sides of comparisons."""
+    """Return the literals that are only compared: members of sets, keys of mappings and sides of comparisons."""
     sets = [node for node in ast.walk(tree) if isinstance(node, ast.Set)]
     mappings = [node for node in ast.walk(tree) if isinstance(node, ast.Dict)]
     comparisons = [node for node in ast.walk(tree) if isinstance(node, ast.Compare)]

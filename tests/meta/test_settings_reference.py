@@ -19,8 +19,8 @@ from bramley.cli import failures, main, options
 from tests.meta.documents import ROOT
 
 REFERENCE = (ROOT / "docs/reference/settings.md").read_text()
-# Neither bounds nor choices of an operator.
-LEFT_OUT = {"git_version", "brief", "writer_thread"}
+# Neither limits nor choices of an operator.
+LEFT_OUT = {"git_version", "short_history_resources", "writer_thread"}
 
 
 def formatted(value: object, name: str) -> str:

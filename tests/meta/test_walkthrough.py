@@ -40,7 +40,7 @@ a: 1
 """
 
 
-def test_commands_and_their_output_are_told_apart() -> None:
+def test_commands_and_their_output_are_separated() -> None:
     assert list(steps(DOCUMENT)) == [
         Step("echo one", "one", background=False),
         Step("cat \\\n    file", "two\nthree", background=False),
@@ -59,7 +59,7 @@ def test_commands_and_their_output_are_told_apart() -> None:
         ("…", "anything\nat all\n"),
     ],
 )
-def test_dots_stand_for_anything(expected: str, printed: str) -> None:
+def test_ellipses_match_any_output(expected: str, printed: str) -> None:
     assert matches(expected, printed)
 
 

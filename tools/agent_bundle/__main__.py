@@ -20,7 +20,7 @@ _EXAMPLES = """examples:
   python -m tools.agent_bundle code --interpreter dist/tart-kubelet-python-*-macos-arm64.tar.gz --folder dist
   python -m tools.agent_bundle linux --folder dist -o json
 
-An interpreter's archive needs to be made once: keep it for as long as agents shall keep their interpreter, and
+An interpreter's archive needs to be made once: keep it for as long as agents use that interpreter, and
 build each release's code for it. Run this with the series of Python that the interpreter has.
 """
 _FORMATS = ("text", "json")

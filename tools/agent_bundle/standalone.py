@@ -37,7 +37,7 @@ def build(path: Path, sha256: str, folder: Path, *, bounds: Bounds | None = None
     with tempfile.TemporaryDirectory(prefix="agent-bundle-") as scratch:
         place = Path(scratch, "unpacked")
         with opened(path, sha256) as archive:
-            Unpacking(archive, place, _is_looked_at, bounds or Bounds()).run()
+            Unpacking(archive, place, _is_needed, bounds or Bounds()).run()
         release = _release(path, place)
         files = {name: source for name, source in read_tree(place).items() if is_kept(name)}
         _require_program(path, place, release)
@@ -60,7 +60,7 @@ def is_kept(name: str) -> bool:
     return found is not None and not interpreter.is_unneeded(found[1])
 
 
-def _is_looked_at(name: str) -> bool:
+def _is_needed(name: str) -> bool:
     return is_kept(name) or _VERSION_HEADER.fullmatch(name) is not None
 
 

@@ -45,7 +45,7 @@ def fetched(python: str, *, lock: Path = LOCK, cache: Path | None = None) -> lis
 
 
 def _require_pinned(found: Iterable[Path], lock: Path) -> None:
-    # The cache may have been changed since pip looked.
+    # The cache may have changed since pip read it.
     pinned = lock.read_text()
     for wheel in found:
         if f"sha256:{digest(wheel)}" not in pinned:

@@ -1,6 +1,6 @@
 """Keys and certificates of a control plane: one authority, what it signs, and the service accounts' key pair.
 
-Leaf certificates are made anew at each start, so they never expire on a running instance; only the authority is kept.
+Leaf certificates are created at each start, so they never expire on a running instance; only the authority is kept.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from tools.kube.instance import Instance, Written, fresh_name
 from tools.kube.processes import ProcessRecord
 from tools.kube.progress import Progress
 
-START_PATIENCE = 180.0
+START_TIMEOUT_SECONDS = 180.0
 TRIES = 3
 PORT_TAKEN = "address already in use"
 # Log lines of a server that exited because its dependency did not answer in time: etcd within 20 s, the API within 10.
@@ -127,14 +127,14 @@ def is_ok(answer: tuple[int, bytes]) -> bool:
 
 
 def until(done: Callable[[], bool], servers: tuple[ProcessRecord, ...]) -> None:
-    """Wait for something that these servers shall bring about, and fail with their logs if they die or dawdle."""
-    deadline = time.monotonic() + START_PATIENCE
+    """Wait for a condition that these servers fulfil; fail with their logs if they exit or take too long."""
+    deadline = time.monotonic() + START_TIMEOUT_SECONDS
     while not done():
         for server in servers:
             if not processes.is_running(server):
                 raise failure(server, "ended while starting")
         if time.monotonic() > deadline:
-            raise failure(servers[-1], f"was not ready within {START_PATIENCE:.0f} s")
+            raise failure(servers[-1], f"was not ready within {START_TIMEOUT_SECONDS:.0f} s")
         time.sleep(0.05)
 
 
@@ -204,7 +204,7 @@ class RealCluster:
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
         """Run kubectl as the admin and return what it prints."""
-        # A cache of what is served of its own: another cluster may have had this port before.
+        # A separate discovery cache: another cluster may have had this port before.
         own = (f"--kubeconfig={self.kubeconfig}", f"--cache-dir={self.instance.folder / 'cache'}")
         command = [str(programs.path_of("kubectl")), *own, *arguments]
         done = subprocess.run(
@@ -230,7 +230,7 @@ def running(
 
 @contextmanager
 def watched(instance: Instance) -> Iterator[None]:
-    """Have another process take the instance down if this one dies without doing so."""
+    """Start a process that stops the instance if this one dies without doing so."""
     command = [sys.executable, "-m", "tools.kube.watchdog", str(instance.folder)]
     root = Path(__file__).parents[2]
     with subprocess.Popen(

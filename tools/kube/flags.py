@@ -15,7 +15,7 @@ ISSUER = "https://kubernetes.default.svc.cluster.local"
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What an instance shall run and how; `extra` adds flags per server, the last of a flag counts."""
+    """The servers of an instance and their options; `extra` adds flags per server, and the last value of a flag counts."""
 
     controller_manager: bool = True
     scheduler: bool = True

@@ -44,7 +44,7 @@ def start(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    # Whoever reads the record may stop this process, so Popen must neither claim it nor warn that it still runs.
+    # Any reader of the record may stop this process, so Popen must neither reap it nor warn that it still runs.
     process.returncode = 0
     return ProcessRecord(name, process.pid, identity(process.pid) or "", str(log))
 

@@ -107,7 +107,7 @@ def fingerprint(module: Module) -> str:
 
 
 def user_cache() -> Path:
-    """Return Bramley's folder in the user's cache, where the platform keeps such things."""
+    """Return Bramley's folder in the platform's cache folder of the user."""
     if home := os.environ.get("XDG_CACHE_HOME"):
         return Path(home) / "bramley"
     if platform.system() == "Darwin":

@@ -1,6 +1,6 @@
-"""Fixtures for tests that need the real thing: a control plane for the whole session, started when the first test asks.
+"""Fixtures for tests that need a real control plane; one for the whole session is started for the first test that needs it.
 
-Every run of pytest loads this file, so what it needs is imported only when a test asks for it.
+Every run of pytest loads this file, so its imports are inside the fixtures.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def prepare(config: pytest.Config, *names: str) -> None:
 
 @pytest.fixture(scope="session")
 def kubectl(pytestconfig: pytest.Config) -> Path:
-    """Give the path of a kubectl of the control plane's version."""
+    """Return the path of a kubectl of the control plane's version."""
     from tools.kube import programs
 
     prepare(pytestconfig, "kubectl")
@@ -43,13 +43,13 @@ def real_cluster(pytestconfig: pytest.Config) -> Iterator[RealCluster]:
 
 @pytest.fixture(scope="module")
 def lone_cluster(pytestconfig: pytest.Config) -> Iterator[RealCluster]:
-    """Run a whole control plane for the tests of one module that cannot share: no Node is there but their own.
+    """Run a whole control plane for the tests of one module that cannot share: it has only their own Nodes.
 
-    Nobody runs on these Nodes, so they are never heard of again once they are ready; they stay so for as long as a test takes.
+    No kubelet runs on these Nodes, so they send no heartbeats; the long grace periods keep them ready during a test.
     """
-    patient = ("--node-monitor-grace-period=1h", "--node-startup-grace-period=1h")
+    grace_periods = ("--node-monitor-grace-period=1h", "--node-startup-grace-period=1h")
     with _running(
-        pytestconfig, purpose="alone", extra={"kube-controller-manager": patient}
+        pytestconfig, purpose="alone", extra={"kube-controller-manager": grace_periods}
     ) as cluster:
         yield cluster
 

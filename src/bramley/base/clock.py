@@ -1,6 +1,6 @@
 """Time as a parameter: components get a `Clock`, so that tests can control it.
 
-Sleeping is left to asyncio; see `virtual_time` for the event loop of the tests.
+Sleeping is left to asyncio; the tests have an event loop with virtual time.
 """
 
 from __future__ import annotations

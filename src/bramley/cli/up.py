@@ -76,14 +76,16 @@ def up(  # noqa: PLR0913 - one parameter a flag
     """  # noqa: D301 - click keeps the lines of a paragraph that starts so
     settings = effective(data_dir, listen, kubeconfig_out, audit_log)
     if show_settings:
-        show(
-            context,
-            {**shown(settings, log_level, log_format), "macs": macs, "bootstrap": bootstrap},
-        )
+        server = shown(settings, log_level, log_format)
+        show(context, {**server, "macs": macs, "bootstrap": bootstrap})
         return
     from bramley.base import log
 
     log.configure(level=log_level, form=log_format)
+    _run(settings, macs, bootstrap=bootstrap)
+
+
+def _run(settings: Settings, macs: int, *, bootstrap: bool) -> None:
     from bramley.app import up as process
 
     # Bare Macs have their own folder; without any Macs the kind does not matter.

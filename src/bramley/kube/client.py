@@ -144,7 +144,7 @@ class Client:
         fields: Selector = None,
         resource_version: str | None = None,
         bookmarks: bool = True,
-        timeout: timedelta = timedelta(minutes=5),  # noqa: ASYNC109 - how long the server shall watch
+        timeout: timedelta = timedelta(minutes=5),  # noqa: ASYNC109 - the server's own limit of the watch
     ) -> AsyncIterator[Watch[K]]:
         """Open a watch, for `async for event in watch` or `async for events in watch.batches()`."""
         query = selectors.query(labels, fields) | api_requests.without_none(

@@ -1,5 +1,5 @@
-"""The controllers' engine: informers, work queues, controllers, finalizers, status, events, leader election, probes.
+"""The controllers' engine: informers, work queues, controllers, events, leader election, probes.
 
-It knows no word of any domain. Read `controller` for how a controller is said, `worker` for what happens to one key,
-`informer` for how the cache stays true, and `manager` for how all of it starts and stops.
+It contains no domain logic. Read `controller` for how a controller is declared, `worker` and `outcome` for how a key is
+processed and requeued, `informer` and `cache` for how the cache follows the server, and `manager` for start and stop.
 """

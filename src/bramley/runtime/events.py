@@ -88,7 +88,7 @@ class SpamFilter:
         self._buckets: LruCache[_TokenBucket] = LruCache()
 
     def allows(self, source: Hashable, now: float) -> bool:
-        """Take one token of the source; return whether there was one."""
+        """Remove one token of the source's bucket; return whether there was one."""
         bucket = self._buckets.find(source) or self._buckets.put(source, _TokenBucket(_BURST, now))
         bucket.tokens = min(_BURST, bucket.tokens + (now - bucket.at) / _REFILL_SECONDS)
         bucket.at = now

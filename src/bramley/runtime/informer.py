@@ -35,7 +35,7 @@ _RELIST_BACKOFF = Backoff(timedelta(seconds=1), timedelta(minutes=10), jitter=0.
 class RelistTimer:
     """Decides when to read a whole list because the cache may have missed something.
 
-    The first list comes soon; while requests go on, the next ones come more and more rarely.
+    The first list comes soon; the next ones come with a growing backoff while requests continue.
     """
 
     def __init__(self, clock: Clock, rng: random.Random, backoff: Backoff) -> None:
@@ -47,7 +47,7 @@ class RelistTimer:
         self._due_at: float | None = None
 
     def request(self) -> None:
-        """Schedule a list unless one is scheduled; long after the last request the backoff starts anew."""
+        """Schedule a list unless one is scheduled; long after the last request the backoff starts over."""
         if self._due_at is not None:
             return
         now = self._clock.monotonic()

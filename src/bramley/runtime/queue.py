@@ -178,7 +178,7 @@ class WorkQueue(Generic[T]):
         raise ShutDown
 
     def take(self) -> T | None:
-        """Take the next key as `get` does, or return None if none waits; a worker that finds one need not enter the event loop."""
+        """Return the next key as `get` does, or None if none waits; a worker that finds one need not enter the event loop."""
         if self._closed or not self._priorities:
             return None
         key, since = self._next_ready().popitem(last=False)

@@ -207,7 +207,7 @@ class Workers(Generic[K]):
             resync.cancel()
 
     def stop(self) -> None:
-        """Take no more keys; running reconciles may end."""
+        """Stop handing out keys; running reconciles may end."""
         self.queue.shut_down()
 
     def enqueue_all(self) -> None:

@@ -47,7 +47,7 @@ class _Writes:
     def seen_by(self, informer: Informer[Any]) -> bool:
         updater = informer.updater
         # Of two whole lists since the write, the second was requested after it. If even that one is older, the write is
-        # lost (the server was restored from a backup), and its version would be waited for in vain.
+        # lost (the server was restored from a backup), and no cache will ever reach its version.
         if updater.version < self.version and updater.lists < self.lists + 2:
             return False
         return not any(_still_there(informer, key, uid) for key, uid in self.deleted.items())

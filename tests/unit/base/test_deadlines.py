@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 
 import pytest
 
-from bramley.base import errors, virtual_time
+from bramley.base import errors
 from bramley.base.deadlines import Deadline
+from tests import virtual_time
 
 T = TypeVar("T")
 

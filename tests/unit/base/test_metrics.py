@@ -20,7 +20,7 @@ def test_a_counter_is_scraped_with_its_labels() -> None:
     assert 'queue_retries_total{queue="pods"} 2.0' in scraped(registry)
 
 
-def test_a_forgotten_child_is_no_longer_scraped_and_starts_anew() -> None:
+def test_a_forgotten_child_is_no_longer_scraped_and_starts_at_zero() -> None:
     registry = CollectorRegistry()
     depth = metrics.gauge(registry, "queue_depth", "Waiting keys.", "queue")
     depth.of("pods").set(7)

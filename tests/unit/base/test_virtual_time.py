@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from bramley.base import virtual_time
+from tests import virtual_time
 
 
 def test_a_year_passes_without_waiting() -> None:
@@ -85,7 +85,7 @@ async def test_sockets_processes_and_threads_are_refused() -> None:
         await loop.run_in_executor(None, print)
 
 
-async def test_the_virtual_clock_tells_the_loops_time() -> None:
+async def test_the_virtual_clock_shows_the_loops_time() -> None:
     clock = virtual_time.clock()
     before = clock.now()
 

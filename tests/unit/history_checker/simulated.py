@@ -24,7 +24,7 @@ VERBS = {(False, True): "ADDED", (True, True): "MODIFIED", (True, False): "DELET
 
 @dataclass
 class Simulation:
-    """Random compare-and-set traffic with overlapping calls, lost answers, restarts and watchers that resume."""
+    """Random compare-and-set traffic with overlapping calls, lost responses, restarts and watchers that resume."""
 
     seed: int
     writes: int = 250
@@ -83,7 +83,7 @@ class Simulation:
         self.history.writes.append(self.answer(draft, self.tick()))
 
     def answer(self, draft: Write, returned: float) -> Write:
-        told = self.rv if draft.value is not None or self.random.random() < 0.5 else None
+        revision = self.rv if draft.value is not None or self.random.random() < 0.5 else None
         return Write(
             key=draft.key,
             value=draft.value,
@@ -91,11 +91,11 @@ class Simulation:
             called=draft.called,
             returned=returned,
             outcome="acknowledged",
-            rv=told,
+            rv=revision,
         )
 
     def refuse(self, draft: Write) -> None:
-        """Let another write win, then refuse this one."""
+        """Commit another write first, then refuse this one."""
         self.write(draft.key)
         if self.states.get(draft.key, (ABSENT, ""))[0] != draft.expected:
             self.history.writes.append(

@@ -28,7 +28,7 @@ def steady(history: History) -> Stream:
     return next(stream for stream in history.streams if stream.watcher == "steady")
 
 
-def some_event(history: History, chance: random.Random) -> int:
+def some_event(history: History, rng: random.Random) -> int:
     """Return the place of an event in the middle of the steady stream, with another event behind it."""
     items = steady(history).items
     places = [
@@ -36,11 +36,11 @@ def some_event(history: History, chance: random.Random) -> int:
         for place in range(len(items) // 4, len(items) - 2)
         if isinstance(items[place], Event) and isinstance(items[place + 1], Event)
     ]
-    return chance.choice(places)
+    return rng.choice(places)
 
 
-def some_acknowledged(history: History, chance: random.Random) -> int:
-    return chance.choice(
+def some_acknowledged(history: History, rng: random.Random) -> int:
+    return rng.choice(
         [
             place
             for place, write in enumerate(history.writes)
@@ -49,40 +49,40 @@ def some_acknowledged(history: History, chance: random.Random) -> int:
     )
 
 
-def event_missing(history: History, chance: random.Random) -> None:
-    del steady(history).items[some_event(history, chance)]
+def event_missing(history: History, rng: random.Random) -> None:
+    del steady(history).items[some_event(history, rng)]
 
 
-def event_doubled(history: History, chance: random.Random) -> None:
+def event_doubled(history: History, rng: random.Random) -> None:
     items = steady(history).items
-    place = some_event(history, chance)
+    place = some_event(history, rng)
     items.insert(place, items[place])
 
 
-def events_swapped(history: History, chance: random.Random) -> None:
+def events_swapped(history: History, rng: random.Random) -> None:
     items = steady(history).items
-    place = some_event(history, chance)
+    place = some_event(history, rng)
     items[place : place + 2] = reversed(items[place : place + 2])
 
 
-def event_with_other_content(history: History, chance: random.Random) -> None:
+def event_with_other_content(history: History, rng: random.Random) -> None:
     items = steady(history).items
-    place = some_event(history, chance)
+    place = some_event(history, rng)
     event = items[place]
     assert isinstance(event, Event)
     items[place] = replace(event, fact=event.fact._replace(key="k0", value="forged"))
 
 
-def event_with_a_wrong_verb(history: History, chance: random.Random) -> None:
+def event_with_a_wrong_verb(history: History, rng: random.Random) -> None:
     items = steady(history).items
     places = [i for i, e in enumerate(items) if isinstance(e, Event) and e.verb == "MODIFIED"]
-    place = chance.choice(places)
+    place = rng.choice(places)
     event = items[place]
     assert isinstance(event, Event)
     items[place] = replace(event, verb="ADDED")
 
 
-def event_before_its_cause(history: History, chance: random.Random) -> None:
+def event_before_its_cause(history: History, rng: random.Random) -> None:
     items = steady(history).items
     place = next(i for i, e in enumerate(items) if isinstance(e, Event) and e.verb != "DELETED")
     event = items[place]
@@ -90,55 +90,55 @@ def event_before_its_cause(history: History, chance: random.Random) -> None:
     items[place] = replace(event, at=0.0)
 
 
-def bookmark_too_early(history: History, chance: random.Random) -> None:
+def bookmark_too_early(history: History, rng: random.Random) -> None:
     items = steady(history).items
-    place = some_event(history, chance)
+    place = some_event(history, rng)
     event = items[place + 1]
     assert isinstance(event, Event)
     items.insert(place, Bookmark(event.at, event.fact.rv))
 
 
-def bookmark_beyond_a_lost_event(history: History, chance: random.Random) -> None:
+def bookmark_beyond_a_lost_event(history: History, rng: random.Random) -> None:
     items = steady(history).items
-    place = some_event(history, chance)
+    place = some_event(history, rng)
     event = items[place]
     assert isinstance(event, Event)
     items[place] = Bookmark(event.at, event.fact.rv)
 
 
-def resumed_too_late(history: History, chance: random.Random) -> None:
-    stream = chance.choice([s for s in history.streams if s.base is None and len(s.items) > 3])
+def resumed_too_late(history: History, rng: random.Random) -> None:
+    stream = rng.choice([s for s in history.streams if s.base is None and len(s.items) > 3])
     first = next(stream.events)
     del stream.items[: stream.items.index(first) + 1]
     stream.since = first.fact.rv
 
 
-def resumed_with_what_was_delivered(history: History, chance: random.Random) -> None:
+def resumed_with_a_delivered_event(history: History, rng: random.Random) -> None:
     streams = [s for s in history.streams if s.watcher == "restless"]
     pairs = [
         (before, after)
         for before, after in pairwise(streams)
         if after.base is None and list(before.events)
     ]
-    before, after = chance.choice(pairs)
+    before, after = rng.choice(pairs)
     after.items.insert(0, list(before.events)[-1])
 
 
-def revision_given_out_twice(history: History, chance: random.Random) -> None:
-    place = some_acknowledged(history, chance)
+def revision_given_out_twice(history: History, rng: random.Random) -> None:
+    place = some_acknowledged(history, rng)
     write = history.writes[place]
     assert write.rv is not None
     earlier = next(w for w in history.writes if w.rv is not None and w.key != write.key)
     history.writes[place] = replace(write, rv=earlier.rv)
 
 
-def revision_going_back(history: History, chance: random.Random) -> None:
-    place = some_acknowledged(history, chance)
+def revision_going_back(history: History, rng: random.Random) -> None:
+    place = some_acknowledged(history, rng)
     write = history.writes[place]
     history.writes[place] = replace(write, rv=1)
 
 
-def acknowledged_write_lost(history: History, chance: random.Random) -> None:
+def acknowledged_write_lost(history: History, rng: random.Random) -> None:
     """The newest write of an object is acknowledged, and no list or watcher ever shows it."""
     end = history.listings[-1]
     assert end.rv
@@ -155,7 +155,7 @@ def acknowledged_write_lost(history: History, chance: random.Random) -> None:
     )
 
 
-def object_back_from_the_dead(history: History, chance: random.Random) -> None:
+def object_back_from_the_dead(history: History, rng: random.Random) -> None:
     end = history.listings[-1]
     gone = next(
         event.fact
@@ -167,21 +167,21 @@ def object_back_from_the_dead(history: History, chance: random.Random) -> None:
     )
 
 
-def two_winners(history: History, chance: random.Random) -> None:
+def two_winners(history: History, rng: random.Random) -> None:
     """Two writes are acknowledged that were made for the same state."""
     links = [w for w in history.writes if w.outcome == "acknowledged" and w.rv and w.value]
     by_revision = {write.rv: write for write in links}
-    second = chance.choice([w for w in links if w.expected in by_revision])
+    second = rng.choice([w for w in links if w.expected in by_revision])
     place = history.writes.index(second)
     history.writes[place] = replace(second, expected=by_revision[second.expected].expected)
 
 
-def stale_read(history: History, chance: random.Random) -> None:
+def stale_read(history: History, rng: random.Random) -> None:
     """A state is read after its successor was acknowledged."""
-    place = some_acknowledged(history, chance)
+    place = some_acknowledged(history, rng)
     write = history.writes[place]
     while write.expected == ABSENT:
-        write = history.writes[some_acknowledged(history, chance)]
+        write = history.writes[some_acknowledged(history, rng)]
     old = next(fact for fact in history.facts() if fact.rv == write.expected)
     history.reads.append(
         Read(
@@ -194,23 +194,23 @@ def stale_read(history: History, chance: random.Random) -> None:
     )
 
 
-def missing_read(history: History, chance: random.Random) -> None:
+def missing_read(history: History, rng: random.Random) -> None:
     """An object that was there all the time is not found."""
     end = history.listings[-1]
-    key, (_, value) = chance.choice(sorted(end.states.items()))
+    key, (_, value) = rng.choice(sorted(end.states.items()))
     write = next(w for w in history.writes if w.value == value)
     after = max(w.returned for w in history.writes if w.returned < end.called)
     assert write.key == key
     history.reads.append(Read(key=key, called=after + 1, returned=after + 2, rv=ABSENT))
 
 
-def read_of_an_unknown_write(history: History, chance: random.Random) -> None:
-    history.reads.append(Read(key="k0", called=1.0, returned=99.0, rv=10**6, value="nobody's"))
+def read_of_an_unknown_write(history: History, rng: random.Random) -> None:
+    history.reads.append(Read(key="k0", called=1.0, returned=99.0, rv=10**6, value="unwritten"))
 
 
-def refusal_without_cause(history: History, chance: random.Random) -> None:
+def refusal_without_cause(history: History, rng: random.Random) -> None:
     end = history.listings[-1]
-    key, (rv, _) = chance.choice(sorted(end.states.items()))
+    key, (rv, _) = rng.choice(sorted(end.states.items()))
     doubtful = {w.expected for w in history.writes if w.outcome == "unknown"}
     if rv in doubtful:
         history.writes[:] = [w for w in history.writes if w.expected != rv or w.key != key]
@@ -226,17 +226,17 @@ def refusal_without_cause(history: History, chance: random.Random) -> None:
     )
 
 
-def list_with_an_old_state(history: History, chance: random.Random) -> None:
+def list_with_an_old_state(history: History, rng: random.Random) -> None:
     """A list that claims a revision holds an object as it was before."""
-    write = history.writes[some_acknowledged(history, chance)]
+    write = history.writes[some_acknowledged(history, rng)]
     while write.expected == ABSENT or write.rv is None:
-        write = history.writes[some_acknowledged(history, chance)]
+        write = history.writes[some_acknowledged(history, rng)]
     old = next(fact for fact in history.facts() if fact.rv == write.expected)
     listing = replace(history.listings[0], rv=write.rv, states={old.key: (old.rv, old.value or "")})
     history.listings.insert(1, listing)
 
 
-def watcher_left_behind(history: History, chance: random.Random) -> None:
+def watcher_left_behind(history: History, rng: random.Random) -> None:
     items = steady(history).items
     del items[len(items) // 2 :]
 
@@ -251,7 +251,7 @@ CORRUPTIONS: list[tuple[Corruption, str]] = [
     (bookmark_too_early, "truthful bookmarks"),
     (bookmark_beyond_a_lost_event, "complete"),
     (resumed_too_late, "resumed in place"),
-    (resumed_with_what_was_delivered, "newer than asked"),
+    (resumed_with_a_delivered_event, "newer than requested"),
     (revision_given_out_twice, "one content each"),
     (revision_going_back, "growing revisions"),
     (acknowledged_write_lost, "acknowledged survive"),

@@ -8,10 +8,11 @@ from datetime import timedelta
 
 import pytest
 
-from bramley.base import errors, virtual_time
+from bramley.base import errors
 from bramley.base.backoff import Backoff
 from bramley.kube.api_calls import RetryPolicy
 from bramley.kube.client import Client, Settings
+from tests import virtual_time
 from tests.unit.kube.fake_transport import (
     Answer,
     FakeTransport,
@@ -158,9 +159,7 @@ UNKNOWN = [
 
 @pytest.mark.parametrize("unknown", UNKNOWN)
 @pytest.mark.parametrize("verb", ["create", "merge", "json", "apply", "delete", "scale", "all"])
-async def test_write_with_an_unknown_result_is_sent_once(
-    unknown: Answer, verb: str
-) -> None:
+async def test_write_with_an_unknown_result_is_sent_once(unknown: Answer, verb: str) -> None:
     kube, transport = client(unknown)
 
     with pytest.raises((errors.Unavailable, errors.RateLimited)):

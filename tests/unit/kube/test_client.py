@@ -10,9 +10,10 @@ import pytest
 
 from bramley.api.core import Namespace, Pod
 from bramley.api.meta import ObjectMeta
-from bramley.base import errors, virtual_time
+from bramley.base import errors
 from bramley.kube.client import Client
 from bramley.kube.transport import Request, Response
+from tests import virtual_time
 from tests.unit.kube.fake_transport import (
     Answer,
     FakeTransport,
@@ -107,7 +108,7 @@ async def test_a_list_that_expires_twice_is_gone() -> None:
     assert len(transport.requests) == 4
 
 
-async def test_pages_never_start_over_behind_the_callers_back() -> None:
+async def test_pages_never_start_over() -> None:
     kube, _ = client(page("a", token="t"), refusal(410, "Expired"))
     seen: list[str] = []
 

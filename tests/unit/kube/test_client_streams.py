@@ -7,8 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from bramley.base import errors, virtual_time
+from bramley.base import errors
 from bramley.kube.client import Client
+from tests import virtual_time
 from tests.unit.kube.fake_transport import (
     Answer,
     FakeTransport,

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from bramley.base import errors, virtual_time
+from bramley.base import errors
 from bramley.base.secret import Secret
 from bramley.kube.credentials import Credential, StaticCredentials, TokenFile, basic, bearer
+from tests import virtual_time
 
 
 def token_file(path: Path) -> TokenFile:

@@ -122,7 +122,7 @@ async def test_all_who_wait_share_one_run(program: Program) -> None:
     assert program.times_run == 1
 
 
-async def test_a_refused_token_is_made_anew_but_not_without_end(program: Program) -> None:
+async def test_a_refused_token_is_renewed_a_limited_number_of_times(program: Program) -> None:
     clock = SetClock()
     credentials = plugin(program, clock=clock)
     program.prints(credential(token="one"))

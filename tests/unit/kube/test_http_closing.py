@@ -25,7 +25,7 @@ FLOOD = b"1000000\r\n" + bytes(0x1000000)
 
 @contextmanager
 def deaf(context: ssl.SSLContext, answer: bytes) -> Iterator[str]:
-    """Serve in a thread: answer one request so, and then hear nothing, not even a goodbye."""
+    """Serve in a thread: answer one request, then ignore the connection, even its closing."""
     done = threading.Event()
 
     def serve() -> None:

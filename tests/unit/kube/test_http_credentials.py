@@ -126,8 +126,8 @@ async def test_a_server_of_another_authority_is_not_believed(tmp_path: Path) -> 
 async def test_server_under_another_name_is_trusted_only_when_configured(tmp_path: Path) -> None:
     authority = Authority.make()
     context = authority.server_context(tmp_path, "kubernetes.example")
-    asked_for: list[str | None] = []
-    context.sni_callback = lambda _socket, name, _context: asked_for.append(name)
+    server_names: list[str | None] = []
+    context.sni_callback = lambda _socket, name, _context: server_names.append(name)
     named = Trust(authority.certificate, server_name="kubernetes.example")
 
     async with serving(hello, context) as server:
@@ -142,7 +142,7 @@ async def test_server_under_another_name_is_trusted_only_when_configured(tmp_pat
             await transport.close()
 
     assert answer.body == unchecked.body == b"hello"
-    assert "kubernetes.example" in asked_for
+    assert "kubernetes.example" in server_names
 
 
 def test_a_context_for_tls_does_not_accept_old_protocols() -> None:

@@ -271,9 +271,7 @@ BAD_CLUSTERS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("cluster", "problem"), BAD_CLUSTERS)
-def test_invalid_cluster_is_reported(
-    tmp_path: Path, cluster: dict[str, Any], problem: str
-) -> None:
+def test_invalid_cluster_is_reported(tmp_path: Path, cluster: dict[str, Any], problem: str) -> None:
     file = written(tmp_path, cluster=cluster)
 
     with pytest.raises(errors.BadConfiguration) as caught:
@@ -305,9 +303,7 @@ BAD_USERS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("user", "problem"), BAD_USERS)
-def test_invalid_user_is_reported(
-    tmp_path: Path, user: dict[str, Any], problem: str
-) -> None:
+def test_invalid_user_is_reported(tmp_path: Path, user: dict[str, Any], problem: str) -> None:
     file = written(tmp_path, user=user)
 
     with pytest.raises(errors.BadConfiguration) as caught:
@@ -327,9 +323,7 @@ def test_invalid_user_is_reported(
         (b"clusters: hunter2", "clusters: Expected `array | null`"),
     ],
 )
-def test_invalid_file_is_reported(
-    tmp_path: Path, content: bytes, problem: str
-) -> None:
+def test_invalid_file_is_reported(tmp_path: Path, content: bytes, problem: str) -> None:
     file = tmp_path / "config"
     file.write_bytes(content)
 

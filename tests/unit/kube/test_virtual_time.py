@@ -9,22 +9,22 @@ from datetime import timedelta
 from bramley.api.core import ConfigMap
 from bramley.api.meta import ObjectMeta
 from bramley.app import embedded
-from bramley.base import virtual_time
 from bramley.kube.client import Client
+from tests import virtual_time
 
 
 async def an_hour_of_changes() -> list[tuple[float, str, str]]:
-    """Let writers change objects for an hour while a watch, renewed every five minutes, looks on."""
+    """Change objects for an hour and return the events of a watch that is renewed every five minutes."""
     clock = virtual_time.clock()
     async with embedded.running(clock=clock) as (api, token):
         kube = Client(api.transport(token), clock=clock)
         seen: list[tuple[float, str, str]] = []
         async with asyncio.timeout(3600 * 2), asyncio.TaskGroup() as group:
-            looking = group.create_task(look_on(kube, seen))
+            watching = group.create_task(follow(kube, seen))
             writers = [group.create_task(write(kube, number)) for number in range(5)]
             await asyncio.wait(writers)
             await asyncio.sleep(400)
-            looking.cancel()
+            watching.cancel()
         return seen
 
 
@@ -38,7 +38,7 @@ async def write(kube: Client, number: int) -> None:
         await kube.merge_patch(ConfigMap, name, patch, namespace="default")
 
 
-async def look_on(kube: Client, seen: list[tuple[float, str, str]]) -> None:
+async def follow(kube: Client, seen: list[tuple[float, str, str]]) -> None:
     loop = asyncio.get_running_loop()
     version = (await kube.list(ConfigMap, namespace="default")).resource_version
     while True:

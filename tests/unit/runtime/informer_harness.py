@@ -10,11 +10,11 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from bramley.base import virtual_time
 from bramley.runtime.cache import Handler
 from bramley.runtime.informer import Informer, InformerSettings
 from bramley.runtime.keys import Key
 from bramley.runtime.metrics import RuntimeMetrics
+from tests import virtual_time
 from tests.unit.runtime.fake_api import FakeApi, Thing, a_thing
 
 
@@ -55,7 +55,7 @@ async def following(
 
 
 async def until(fact: Callable[[], object], *, within: float = 3600.0, every: float = 0.01) -> None:
-    """Let time pass until the fact holds; fail when it does not in time."""
+    """Wait until the condition holds; fail when it does not in time."""
     async with asyncio.timeout(within):
         while not fact():
             await asyncio.sleep(every)

@@ -1,4 +1,4 @@
-"""A manager with one controller over the scripted server, for tests of what happens to a key."""
+"""A manager with one controller over the fake API server, for tests of what happens to a key."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from datetime import timedelta
 
 from prometheus_client import CollectorRegistry
 
-from bramley.base import virtual_time
 from bramley.runtime.client import Kube
 from bramley.runtime.controller import Controller, ControllerSettings
 from bramley.runtime.keys import Key
 from bramley.runtime.manager import Manager, ManagerSettings
 from bramley.runtime.outcome import Outcome, Settled
+from tests import virtual_time
 from tests.unit.runtime.fake_api import Thing
 from tests.unit.runtime.informer_harness import value
 

@@ -72,7 +72,7 @@ async def test_no_object_is_reconciled_before_every_cache_is_filled() -> None:
         assert manager.informer(Part).synced.is_set()
 
 
-async def test_check_again_comes_back_at_its_time_without_backoff() -> None:
+async def test_check_again_is_requeued_after_its_time_without_backoff() -> None:
     async def wait(_thing: Thing) -> Outcome:
         return CheckAgain(timedelta(seconds=10), "booting")
 
@@ -129,7 +129,7 @@ async def test_conflict_is_retried_at_once_from_a_fresh_read() -> None:
         assert value(manager.metrics, "bramley_queue_retries_total", controller="thing") == 0
 
 
-async def test_fight_over_an_object_is_not_fought_at_full_speed() -> None:
+async def test_repeated_conflicts_back_off() -> None:
     async def fight(_thing: Thing) -> Outcome:
         raise errors.Conflict("stale")
 
@@ -155,7 +155,7 @@ async def test_refused_object_is_left_alone_until_it_changes() -> None:
         assert outcomes(manager, "refused", "InvalidSpec") == 2
 
 
-async def test_rate_limited_object_waits_as_long_as_told() -> None:
+async def test_rate_limited_object_waits_for_retry_after() -> None:
     async def limited(_thing: Thing) -> Outcome:
         raise errors.RateLimited("slow down", after=timedelta(seconds=90))
 
@@ -187,7 +187,7 @@ async def test_bug_is_logged_with_its_trace_counted_and_ends_nothing(
     assert record.exc_info[0] is ZeroDivisionError
 
 
-async def test_log_lines_of_a_reconcile_say_which_object_it_is_about() -> None:
+async def test_log_lines_of_a_reconcile_name_the_object() -> None:
     out = io.StringIO()
     handler = logging.StreamHandler(out)
     handler.setFormatter(log.JsonLines())
@@ -205,13 +205,13 @@ async def test_log_lines_of_a_reconcile_say_which_object_it_is_about() -> None:
     root.removeHandler(handler)
 
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
-    told = [line for line in lines if line["message"] == "Working"]
-    assert sorted(line["object"] for line in told) == ["ns/a", "ns/b", "ns/c"]
-    assert {line["controller"] for line in told} == {"thing"}
-    assert len({line["reconcile"] for line in told}) == 3
+    working = [line for line in lines if line["message"] == "Working"]
+    assert sorted(line["object"] for line in working) == ["ns/a", "ns/b", "ns/c"]
+    assert {line["controller"] for line in working} == {"thing"}
+    assert len({line["reconcile"] for line in working}) == 3
 
 
-async def test_bug_in_a_task_group_is_judged_by_its_content() -> None:
+async def test_bug_in_a_task_group_counts_as_a_bug() -> None:
     async def concurrently(_thing: Thing) -> Outcome:
         async with asyncio.TaskGroup() as group:
             group.create_task(_fail())
@@ -227,7 +227,7 @@ async def test_bug_in_a_task_group_is_judged_by_its_content() -> None:
         assert outcomes(manager, "unavailable", "ApiUnavailable") > 0
 
 
-async def test_reconcile_that_overruns_its_deadline_is_cut_off_and_retried() -> None:
+async def test_reconcile_past_its_deadline_is_cancelled_and_retried() -> None:
     async def hang(_thing: Thing) -> Outcome:
         await asyncio.sleep(1e6)
         return Settled()
@@ -288,7 +288,7 @@ async def test_gone_object_is_forgotten() -> None:
         assert reconciler.names == ["a"]
 
 
-async def test_owner_is_woken_by_its_parts_also_when_they_go_or_change_hands() -> None:
+async def test_owner_is_enqueued_when_its_parts_change_are_deleted_or_change_owner() -> None:
     server, reconciler = a_server("a", "b"), RecordingReconciler()
     manager = a_manager(server)
     manager.add(Controller(reconciler, SETTINGS).for_kind(Thing).owns(Part))
@@ -330,7 +330,7 @@ def test_only_the_controlling_owner_of_the_right_kind_counts() -> None:
     assert keys() == []
 
 
-async def test_mapping_with_a_bug_wakes_every_object() -> None:
+async def test_mapping_with_a_bug_enqueues_every_object() -> None:
     def broken(_part: Part) -> list[Key]:
         raise ZeroDivisionError
 
@@ -347,7 +347,7 @@ async def test_mapping_with_a_bug_wakes_every_object() -> None:
         assert value(manager.metrics, "bramley_wake_bugs_total", controller="thing") == 1
 
 
-async def test_every_object_is_looked_at_again_now_and_then() -> None:
+async def test_every_object_is_resynced() -> None:
     server, reconciler = a_server("a", "b"), RecordingReconciler()
     settings = ControllerSettings(resync=timedelta(minutes=10))
     async with controlled(server, reconciler, settings):
@@ -358,7 +358,7 @@ async def test_every_object_is_looked_at_again_now_and_then() -> None:
 
 
 @pytest.mark.real_time
-async def test_reconciles_without_waits_leave_the_loop_to_others() -> None:
+async def test_reconciles_without_waits_yield_to_other_tasks() -> None:
     async def compute(_thing: Thing) -> Outcome:
         began = time.perf_counter()
         while time.perf_counter() - began < 0.0005:

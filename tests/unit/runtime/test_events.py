@@ -7,9 +7,10 @@ from datetime import timedelta
 import pytest
 
 from bramley.api.core import Event
-from bramley.base import errors, virtual_time
+from bramley.base import errors
 from bramley.runtime.events import Recorder, RecorderSettings
 from bramley.runtime.metrics import RuntimeMetrics
+from tests import virtual_time
 from tests.unit.runtime.fake_api import FakeApi, a_thing
 from tests.unit.runtime.informer_harness import running, some_metrics, value
 
@@ -36,7 +37,7 @@ def written(server: FakeApi) -> list[Event]:
     return server.all(Event)
 
 
-async def test_event_says_who_saw_what_on_which_object() -> None:
+async def test_event_names_component_reason_and_object() -> None:
     server = FakeApi()
     recorder = a_recorder(server)
     async with running(recorder.run()):
@@ -52,7 +53,7 @@ async def test_event_says_who_saw_what_on_which_object() -> None:
     assert (event.count, event.namespace) == (1, "ns")
 
 
-async def test_same_event_again_counts_up() -> None:
+async def test_repeated_event_increments_the_count() -> None:
     server = FakeApi()
     recorder = a_recorder(server)
     async with running(recorder.run()):
@@ -67,7 +68,7 @@ async def test_same_event_again_counts_up() -> None:
     assert event.last_timestamp - event.first_timestamp == timedelta(minutes=2)
 
 
-async def test_event_that_the_server_forgot_is_written_anew() -> None:
+async def test_expired_event_is_created_again() -> None:
     server = FakeApi()
     recorder = a_recorder(server)
     async with running(recorder.run()):
@@ -81,7 +82,7 @@ async def test_event_that_the_server_forgot_is_written_anew() -> None:
     assert event.count == 1
 
 
-async def test_ever_new_words_for_one_reason_become_one_event() -> None:
+async def test_many_messages_of_one_reason_are_aggregated() -> None:
     server = FakeApi()
     recorder = a_recorder(server)
     async with running(recorder.run()):
@@ -124,7 +125,7 @@ async def test_full_queue_drops_and_never_blocks() -> None:
     assert value(metrics, "bramley_events_dropped_total", reason="full") == 3
 
 
-async def test_server_that_is_away_for_a_moment_gets_the_event_later() -> None:
+async def test_event_is_retried_after_an_outage() -> None:
     server = FakeApi()
     server.unavailable = True
     recorder = a_recorder(server)
@@ -161,7 +162,7 @@ ENDING = errors.Cause("metadata.namespace", "NamespaceTerminating", "it is being
     [errors.Forbidden("namespace is going away", causes=(ENDING,)), errors.InvalidSpec("no")],
     ids=["namespace ends", "invalid"],
 )
-async def test_event_that_is_refused_for_good_is_not_tried_again(
+async def test_rejected_event_is_not_retried(
     refusal: errors.BramleyError,
 ) -> None:
     server, metrics = FakeApi(), some_metrics()
@@ -175,7 +176,7 @@ async def test_event_that_is_refused_for_good_is_not_tried_again(
     assert value(metrics, "bramley_events_dropped_total", reason="failed") == 1
 
 
-async def test_event_whose_right_comes_a_moment_later_is_written_and_holds_up_no_other() -> None:
+async def test_forbidden_event_is_retried_without_delaying_others() -> None:
     """On a cluster the right to a Pod's events follows the Pod; the first event would be lost else."""
     server = FakeApi()
     server.failures["create"] = [errors.Forbidden("not yet"), None, errors.Forbidden("not yet")]
@@ -191,7 +192,7 @@ async def test_event_whose_right_comes_a_moment_later_is_written_and_holds_up_no
     assert sorted(event.reason for event in written(server)) == ["First", "Second"]
 
 
-async def test_event_that_stays_forbidden_is_dropped_after_as_many_tries_as_any() -> None:
+async def test_event_that_stays_forbidden_is_dropped_after_the_last_try() -> None:
     server, metrics = FakeApi(), some_metrics()
     server.failures["create"] = [errors.Forbidden("never")] * 9
     recorder = a_recorder(server, metrics, RecorderSettings(tries=3))
@@ -203,7 +204,7 @@ async def test_event_that_stays_forbidden_is_dropped_after_as_many_tries_as_any(
     assert value(metrics, "bramley_events_dropped_total", reason="failed") == 1
 
 
-async def test_only_so_many_events_stand_aside() -> None:
+async def test_postponed_events_are_bounded() -> None:
     server, metrics = FakeApi(), some_metrics()
     server.failures["create"] = [errors.Forbidden("not yet")] * 9
     recorder = a_recorder(server, metrics, RecorderSettings(queue_size=2))
@@ -215,7 +216,7 @@ async def test_only_so_many_events_stand_aside() -> None:
         assert value(metrics, "bramley_events_dropped_total", reason="failed") == 1
 
 
-async def test_flush_waits_for_what_was_told_but_not_for_ever() -> None:
+async def test_flush_waits_for_queued_events_up_to_its_timeout() -> None:
     server = FakeApi()
     server.latency = 0.5
     recorder = a_recorder(server)

@@ -18,7 +18,7 @@ from tests.unit.runtime.informer_harness import (
 )
 
 
-async def test_cache_holds_what_the_list_and_the_watch_tell() -> None:
+async def test_cache_holds_listed_and_watched_objects() -> None:
     server = a_server("a")
     async with following(server) as informer:
         await informer.synced.wait()
@@ -35,7 +35,7 @@ async def test_cache_holds_what_the_list_and_the_watch_tell() -> None:
         assert [thing.name for thing in informer.cache.all()] == ["b"]
 
 
-async def test_handlers_hear_each_change_with_its_old_and_new_state() -> None:
+async def test_handlers_are_called_with_the_old_and_new_state() -> None:
     server, seen = a_server("a"), Seen()
     async with following(server) as informer:
         informer.on_change(recorder(seen))
@@ -78,7 +78,7 @@ async def test_broken_watch_resumes_without_a_list() -> None:
         assert reason == 1
 
 
-async def test_watch_too_old_leads_to_a_list_whose_difference_is_told() -> None:
+async def test_expired_watch_leads_to_a_list_whose_differences_reach_the_handlers() -> None:
     server, seen = a_server("stays", "changes", "goes"), Seen()
     async with following(server) as informer:
         await informer.synced.wait()
@@ -94,7 +94,7 @@ async def test_watch_too_old_leads_to_a_list_whose_difference_is_told() -> None:
     assert sorted(seen) == [("changes", 0, 1), ("comes", None, 2), ("goes", 0, None)]
 
 
-async def test_object_replaced_behind_our_back_is_told_as_gone_and_come() -> None:
+async def test_recreated_object_is_reported_as_deleted_and_added() -> None:
     server, seen = a_server("a"), Seen()
     async with following(server) as informer:
         await informer.synced.wait()
@@ -126,7 +126,7 @@ async def test_bookmark_saves_a_quiet_watch_from_a_list() -> None:
         assert server.calls.count("list") == 1
 
 
-async def test_echoes_of_old_events_change_nothing() -> None:
+async def test_repeated_events_change_nothing() -> None:
     server, seen = a_server("a"), Seen()
     async with following(server) as informer:
         await informer.synced.wait()
@@ -157,7 +157,7 @@ async def test_silent_connection_is_given_up_and_resumed() -> None:
         assert value(metrics, "bramley_watch_restarts_total", kind="Thing", reason="silence") == 1
 
 
-async def test_server_that_forgot_us_is_found_out_by_a_list() -> None:
+async def test_watch_lost_by_the_server_is_detected_by_a_list() -> None:
     server = a_server("a")
     async with following(server) as informer:
         await informer.synced.wait()
@@ -214,16 +214,16 @@ async def test_hanging_list_is_given_up_and_tried_again() -> None:
         assert informer.synced.is_set()
 
 
-async def test_absent_server_is_asked_ever_more_rarely() -> None:
+async def test_requests_to_an_unavailable_server_back_off() -> None:
     server = a_server("a")
     server.unavailable = True
     async with following(server) as informer:
         await asyncio.sleep(3600)
-        asked = len(server.calls)
+        requests = len(server.calls)
         server.unavailable = False
         await asyncio.sleep(31)
 
-        assert 100 < asked < 300
+        assert 100 < requests < 300
         assert informer.synced.is_set()
 
 
@@ -237,7 +237,7 @@ async def test_missing_kind_is_waited_for() -> None:
         assert len(informer.cache) == 1
 
 
-async def test_server_that_says_when_is_obeyed() -> None:
+async def test_retry_after_is_respected() -> None:
     server = a_server("a")
     server.failures["list"] = [errors.RateLimited("slow down", after=timedelta(seconds=60))]
     async with following(server) as informer:
@@ -289,7 +289,7 @@ async def test_list_older_than_the_cache_is_refused() -> None:
         assert server.stale_list is None
 
 
-async def test_server_restored_from_a_backup_is_believed_in_the_end() -> None:
+async def test_lists_of_a_restored_server_are_accepted_in_the_end() -> None:
     server, metrics = a_server("a", "b"), some_metrics()
     async with following(server, metrics=metrics) as informer:
         await informer.synced.wait()
@@ -332,7 +332,7 @@ async def test_refresh_reads_a_list_soon_and_not_too_often() -> None:
         assert server.calls.count("list") < 8
 
 
-async def test_age_tells_since_when_the_server_is_silent() -> None:
+async def test_age_is_the_time_since_the_last_answer() -> None:
     server, metrics = a_server("a"), some_metrics()
     settings = InformerSettings(idle_deadline=timedelta(hours=1))
     async with following(server, metrics=metrics, settings=settings) as informer:

@@ -10,11 +10,12 @@ from datetime import datetime, timedelta
 import pytest
 
 from bramley.api.coordination import Lease
-from bramley.base import errors, virtual_time
+from bramley.base import errors
 from bramley.base.clock import Clock
 from bramley.runtime.keys import Key
 from bramley.runtime.leader_election import LeaderElectionSettings, LeaderElector, Leadership
 from bramley.runtime.metrics import RuntimeMetrics
+from tests import virtual_time
 from tests.unit.runtime.fake_api import FakeApi
 from tests.unit.runtime.informer_harness import some_metrics, until, value
 
@@ -138,7 +139,7 @@ async def test_paused_leader_finds_out_before_it_acts() -> None:
     async with contest(first, second) as tasks:
         await asyncio.sleep(10)
         leader, other = (first, second) if first.acts else (second, first)
-        # Stopped: none of its code runs, and its clock goes on.
+        # Stopped: none of its code runs, and its clock continues.
         tasks[0 if leader is first else 1].cancel()
         await asyncio.sleep(60)
         assert other.acts
@@ -274,7 +275,7 @@ async def test_clock_rates_within_the_tolerance_never_make_two_leaders(rate: flo
 
 
 async def test_clock_beyond_the_tolerance_is_fenced_by_the_epoch() -> None:
-    """A clock that runs twice as fast takes over while the old leader still believes; only the epoch tells them apart."""
+    """A clock that runs twice as fast takes over while the old leader still considers itself the leader; only the epoch differs."""
     server = FakeApi()
     leader = Candidate(server, "leader")
     async with contest(leader) as [task]:

@@ -9,7 +9,6 @@ import pytest
 from bramley.api.coordination import Lease
 from bramley.api.core import Event
 from bramley.base import errors
-from bramley.base.virtual_time import RefusedUnderVirtualTime
 from bramley.runtime.controller import Controller
 from bramley.runtime.keys import Key
 from bramley.runtime.leader_election import LeaderElectionSettings
@@ -24,6 +23,7 @@ from tests.unit.runtime.manager_harness import (
     a_manager,
     managed,
 )
+from tests.virtual_time import RefusedUnderVirtualTime
 
 
 def an_election(identity: str = "me") -> LeaderElectionSettings:
@@ -71,7 +71,7 @@ async def test_only_the_leader_reconciles_and_both_are_ready() -> None:
         assert one.leading.is_set() != two.leading.is_set()
 
 
-async def test_stop_lets_running_reconciles_end_and_takes_no_new_keys() -> None:
+async def test_stop_drains_running_reconciles_and_takes_no_new_keys() -> None:
     server, log = a_server("a"), list[str]()
     manager = a_manager(server)
     manager.add(Controller(slow(5, log), SETTINGS).for_kind(Thing))
@@ -86,7 +86,7 @@ async def test_stop_lets_running_reconciles_end_and_takes_no_new_keys() -> None:
     assert asyncio.get_running_loop().time() < 8
 
 
-async def test_stop_cuts_off_what_does_not_end_in_time() -> None:
+async def test_stop_cancels_reconciles_past_the_drain_deadline() -> None:
     server, log = a_server("a"), list[str]()
     manager = a_manager(server, ManagerSettings(drain=timedelta(seconds=10)))
     manager.add(Controller(slow(60, log), SETTINGS).for_kind(Thing))
@@ -98,7 +98,7 @@ async def test_stop_cuts_off_what_does_not_end_in_time() -> None:
     assert asyncio.get_running_loop().time() == pytest.approx(11, abs=0.5)
 
 
-async def test_lease_is_kept_while_draining_and_given_back_last() -> None:
+async def test_lease_is_held_while_draining_and_released_last() -> None:
     server, log = a_server("a"), list[str]()
     manager = elected(server, slow(20, log))
     async with managed(manager):
@@ -133,7 +133,7 @@ async def test_hand_over_takes_less_than_two_seconds() -> None:
             assert two.leadership.epoch == 2
 
 
-async def test_lost_lease_cuts_reconciles_off_and_ends_the_run() -> None:
+async def test_lost_lease_cancels_reconciles_and_ends_the_run() -> None:
     server, log = a_server("a"), list[str]()
     manager = elected(server, slow(1000, log))
 
@@ -162,7 +162,7 @@ async def test_port_in_use_ends_the_run_with_a_plain_error() -> None:
 
 
 async def test_paused_leader_writes_nothing_after_it_wakes() -> None:
-    """The reconcile goes on where it stood, and its first write is refused."""
+    """The reconcile continues, and its first write is refused."""
     server = a_server("a")
     manager = elected(server, RecordingReconciler())
     refused: list[str] = []
@@ -238,7 +238,7 @@ async def test_stop_while_the_caches_fill_ends_at_once() -> None:
     assert asyncio.get_running_loop().time() == pytest.approx(5, abs=0.1)
 
 
-async def test_events_told_before_the_stop_are_written() -> None:
+async def test_events_recorded_before_the_stop_are_written() -> None:
     server = a_server("a")
     manager = a_manager(server)
     recorder = manager.recorder("test")

@@ -30,13 +30,13 @@ async def answer(session: aiohttp.ClientSession, path: str) -> tuple[int, str]:
         return response.status, await response.text()
 
 
-async def test_healthy_process_says_ok() -> None:
+async def test_healthy_process_answers_ok() -> None:
     async with served(Probes(ProbeSettings(), CollectorRegistry())) as session:
         assert await answer(session, "/healthz") == (200, "ok")
         assert await answer(session, "/readyz") == (200, "ok")
 
 
-async def test_unready_process_says_which_check_failed_and_why() -> None:
+async def test_unready_process_names_the_failed_check_and_why() -> None:
     probes = Probes(ProbeSettings(), CollectorRegistry())
     probes.ready_check("cache/pods", lambda: "not synced yet")
     async with served(probes) as session:

@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from bramley.base import virtual_time
 from bramley.base.backoff import Backoff
 from bramley.runtime.metrics import RuntimeMetrics
 from bramley.runtime.queue import Priority, QueueMetrics, ShutDown, WorkQueue
+from tests import virtual_time
 from tests.unit.runtime.informer_harness import running, some_metrics, value
 
 
@@ -231,7 +231,7 @@ async def test_shut_down_wakes_every_worker_and_drops_what_waits() -> None:
         await queue.get()
 
 
-async def test_take_gives_what_waits_and_does_not_wait_itself() -> None:
+async def test_take_returns_a_waiting_key_without_blocking() -> None:
     queue = a_queue()
     assert queue.take() is None
     queue.add("a")
@@ -240,7 +240,7 @@ async def test_take_gives_what_waits_and_does_not_wait_itself() -> None:
     assert queue.take() is None
 
 
-async def test_closed_queue_gives_away_nothing() -> None:
+async def test_closed_queue_returns_no_keys() -> None:
     queue = a_queue()
     queue.add("a")
     queue.shut_down()
@@ -248,7 +248,7 @@ async def test_closed_queue_gives_away_nothing() -> None:
     assert queue.take() is None
 
 
-async def test_done_tells_when_the_key_was_taken() -> None:
+async def test_done_returns_when_the_key_was_taken() -> None:
     queue = a_queue()
     queue.add("a")
     await asyncio.sleep(2)
@@ -259,7 +259,7 @@ async def test_done_tells_when_the_key_was_taken() -> None:
     assert queue.done("a") == taken
 
 
-async def test_metrics_tell_depth_latency_retries_and_the_longest_run() -> None:
+async def test_metrics_show_depth_latency_retries_and_the_longest_run() -> None:
     metrics = some_metrics()
     queue = a_queue(metrics)
     queue.add("a")

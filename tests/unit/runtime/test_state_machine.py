@@ -26,7 +26,6 @@ from prometheus_client import CollectorRegistry
 
 from bramley.api.meta import ObjectMeta, OwnerReference
 from bramley.base import errors
-from bramley.base.virtual_time import VirtualClock, VirtualTimeLoop
 from bramley.runtime.controller import Controller, ControllerSettings
 from bramley.runtime.keys import Key, key_of
 from bramley.runtime.manager import Manager, ManagerSettings
@@ -39,6 +38,7 @@ from tests.unit.runtime.fake_api import (
     a_thing,
 )
 from tests.unit.runtime.informer_harness import value
+from tests.virtual_time import VirtualClock, VirtualTimeLoop
 
 NAMES = ["a", "b", "c"]
 SOME_NAME = st.sampled_from(NAMES)
@@ -196,18 +196,18 @@ class FollowingAServer(RuleBasedStateMachine):
     # What the server and the network do.
 
     @rule(fault=st.sampled_from(["disconnect", "end_watches", "silence", "compact"]))
-    def upset(self, fault: str) -> None:
+    def inject_fault(self, fault: str) -> None:
         getattr(self.server, fault)()
 
     @rule(name=SOME_NAME, value=VALUES, forgotten=st.booleans())
-    def put_while_nobody_watches(self, name: str, value: int, *, forgotten: bool) -> None:
+    def put_without_watches(self, name: str, value: int, *, forgotten: bool) -> None:
         self.server.disconnect()
         self.put(name, value, 0.0)
         if forgotten:
             self.server.compact()
 
     @rule(which=WHICH, forgotten=st.booleans())
-    def remove_while_nobody_watches(self, which: int, *, forgotten: bool) -> None:
+    def remove_without_watches(self, which: int, *, forgotten: bool) -> None:
         self.server.disconnect()
         self.remove(which, 0.0)
         if forgotten:
@@ -222,7 +222,7 @@ class FollowingAServer(RuleBasedStateMachine):
         self.server.bookmark(Thing)
 
     @rule(back=st.integers(1, 6))
-    def ask_for_a_list_and_answer_with_an_old_one(self, back: int) -> None:
+    def answer_a_relist_with_an_old_list(self, back: int) -> None:
         self.server.stale_list = max(0, self.server.version - back)
         self.server.failures.setdefault("watch", []).append(errors.Gone("too old"))
         self.server.disconnect()
@@ -232,7 +232,7 @@ class FollowingAServer(RuleBasedStateMachine):
         self.server.failures.setdefault(verb, []).extend([PASSING[which]] * times)
 
     @rule(seconds=st.sampled_from([1.0, 30.0]))
-    def be_away(self, seconds: float) -> None:
+    def make_server_unavailable(self, seconds: float) -> None:
         self.server.unavailable = True
         self.pass_time(seconds)
         self.server.unavailable = False

@@ -60,7 +60,7 @@ def test_builds_once_with_flags_that_let_go_mod_decide(go: FakeGo) -> None:
     assert f"{programs.ETCD.folder} build -trimpath -ldflags -s -w -o " in call
 
 
-def test_a_failed_build_is_told_and_leaves_nothing_behind(go: FakeGo) -> None:
+def test_a_failed_build_is_reported_and_leaves_nothing_behind(go: FakeGo) -> None:
     go.install(build='echo half > "$2"; echo "undefined: x"; exit 2')
 
     with pytest.raises(BuildFailed, match="go build of etcd failed") as raised:

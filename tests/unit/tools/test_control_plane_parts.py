@@ -39,12 +39,12 @@ def test_nothing_listens_beyond_loopback() -> None:
         assert all("=127.0.0.1" in a or "=unix://" in a for a in listening)
 
 
-def test_etcd_waits_for_the_disk_unless_told_otherwise() -> None:
+def test_etcd_syncs_to_disk_by_default() -> None:
     assert "--unsafe-no-fsync" not in flags.command_line("etcd", Options(), PORTS)
     assert "--unsafe-no-fsync" in flags.command_line("etcd", Options(durable=False), PORTS)
 
 
-def test_pods_need_no_service_account_when_nobody_makes_them() -> None:
+def test_pods_need_no_service_account_without_its_controller() -> None:
     refused = "--disable-admission-plugins=ServiceAccount"
 
     assert refused not in flags.command_line("kube-apiserver", Options(), PORTS)
@@ -59,7 +59,7 @@ def test_extra_flags_are_sorted_by_server() -> None:
 
 
 @pytest.mark.parametrize("given", ["kubelet=--x", "etcd", "etcd=x"])
-def test_an_extra_flag_for_nobody_is_refused(given: str) -> None:
+def test_an_extra_flag_for_an_unknown_server_is_refused(given: str) -> None:
     with pytest.raises(SystemExit, match="SERVER=--flag"):
         extra_flags([given])
 
@@ -116,7 +116,7 @@ def test_free_ports_differ() -> None:
         ("panic: something else", False),
     ],
 )
-def test_bad_luck_at_the_start_is_told_apart_from_other_failures(
+def test_transient_start_failures_are_distinguished_from_others(
     log_line: str, is_tried_again: bool, tmp_path: Path
 ) -> None:
     log = tmp_path / "x.log"

@@ -59,7 +59,7 @@ def test_a_zombie_does_not_run(tmp_path: Path) -> None:
     assert not processes.is_running(record)
 
 
-def test_ps_tells_the_same_process_apart_where_there_is_no_proc(tmp_path: Path) -> None:
+def test_ps_identifies_a_process_where_there_is_no_proc(tmp_path: Path) -> None:
     record = processes.start("sleeper", ["sleep", "60"], folder=tmp_path)
 
     first = processes.identity_by_ps(record.pid)
@@ -71,7 +71,7 @@ def test_ps_tells_the_same_process_apart_where_there_is_no_proc(tmp_path: Path) 
     processes.stop([record])
 
 
-def test_the_log_of_a_process_that_wrote_none_is_told_as_such(tmp_path: Path) -> None:
+def test_an_empty_log_is_reported_as_empty(tmp_path: Path) -> None:
     assert processes.tail(tmp_path / "none.log") == "(no log)"
 
 

@@ -26,7 +26,7 @@ def test_reads_a_version_from_go_mod() -> None:
     assert programs.go_directive(GO_MOD) == (1, 24, 1)
 
 
-def test_a_requirement_that_is_not_there_is_told() -> None:
+def test_a_missing_requirement_is_reported() -> None:
     with pytest.raises(LookupError, match=r"requires no example\.invalid/other"):
         programs.required_version(GO_MOD, "example.invalid/other")
     with pytest.raises(LookupError, match="no Go version"):

@@ -7,7 +7,7 @@ import pytest
 from tools import check
 
 
-def test_a_failed_check_shows_what_it_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_check_shows_its_output(capsys: pytest.CaptureFixture[str]) -> None:
     script = "import sys; print('line 3 is wrong'); sys.exit(1)"
 
     passed = check.show(check.run("lint", [sys.executable, "-c", script]))

@@ -110,7 +110,7 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
         timer = _SeededTimer(when, callback, args, self, context)
         timer.tie = self._ties.random()
         heapq.heappush(self._scheduled, timer)
-        timer._scheduled = True  # noqa: SLF001 - asyncio's own flag
+        timer._scheduled = True
         return timer
 
     def report_hang(self, why: str) -> NoReturn:
