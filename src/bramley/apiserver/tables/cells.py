@@ -77,13 +77,10 @@ def find(value: Any, path: str) -> Any:
     return value
 
 
-def row(*cells: Cell) -> Row:
-    """Return a row of these cells."""
-
-    def cells_of(shown: Json, now: datetime) -> list[Any]:
-        return [cell(shown, now) for cell in cells]
-
-    return cells_of
+def row(*cells: Cell | str) -> Row:
+    """Return a row of these cells; a text is the path of a value, which is shown as it is."""
+    every = [at(each) if isinstance(each, str) else each for each in cells]
+    return lambda shown, now: [cell(shown, now) for cell in every]
 
 
 def at(path: str, absent: Any = "") -> Cell:
@@ -113,29 +110,17 @@ def text_at(path: str, absent: str) -> Cell:
 
 def count(*paths: str) -> Cell:
     """Show the total length of the lists or objects at these paths."""
-
-    def cell(shown: Json, _now: datetime) -> int:
-        return sum(len(find(shown, path) or ()) for path in paths)
-
-    return cell
+    return lambda shown, _now: sum(len(find(shown, path) or ()) for path in paths)
 
 
 def joined(path: str, absent: str = "") -> Cell:
     """Show the texts at a path with commas between them."""
-
-    def cell(shown: Json, _now: datetime) -> str:
-        return ",".join(find(shown, path) or ()) or absent
-
-    return cell
+    return lambda shown, _now: ",".join(find(shown, path) or ()) or absent
 
 
 def computed(function: Callable[[Json], Any]) -> Cell:
     """Show the result of a function of the object alone."""
-
-    def cell(shown: Json, _now: datetime) -> Any:
-        return function(shown)
-
-    return cell
+    return lambda shown, _now: function(shown)
 
 
 def name(shown: Json, _now: datetime) -> str:
@@ -159,8 +144,13 @@ def is_terminating(shown: Json) -> bool:
 
 
 def labels(path: str) -> Cell:
-    """Show the labels at a path."""
-    return computed(lambda shown: label_text(find(shown, path)))
+    """Show the labels at a path, in the order of their names."""
+
+    def cell(shown: Json, _now: datetime) -> str:
+        given = sorted((find(shown, path) or {}).items())
+        return ",".join(f"{key}={value}" for key, value in given) or NONE
+
+    return cell
 
 
 def selector(path: str) -> Cell:
@@ -170,16 +160,7 @@ def selector(path: str) -> Cell:
 
 def containers(path: str, field: str) -> Cell:
     """Show the names or the images of a template's containers."""
-
-    def cell(shown: Json, _now: datetime) -> str:
-        return ",".join(each.get(field, "") for each in find(shown, path) or ())
-
-    return cell
-
-
-def label_text(given: Json | None) -> str:
-    """Return labels as one text, in the order of their names."""
-    return ",".join(f"{key}={value}" for key, value in sorted((given or {}).items())) or NONE
+    return computed(lambda shown: ",".join(each.get(field, "") for each in find(shown, path) or ()))
 
 
 def selector_text(given: Json | None) -> str:

@@ -4,18 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from types import MappingProxyType
 
-from bramley.apiserver.tables import (
-    access_control,
-    columns,
-    core,
-    custom,
-    networking,
-    pods,
-    storage,
-    workloads,
-)
+from bramley.apiserver.tables import builtin_rows, columns, custom, pods, workloads
 from bramley.apiserver.tables.cells import Json, Row, age, created_at, name, number, row
 from bramley.apiserver.tables.columns import Printer, definition
 
@@ -53,16 +43,7 @@ def _column(column: tuple[str, str, str]) -> Json:
 _DEFAULT_COLUMNS_OF = "limitranges"
 _DEFAULT = row(name, created_at)
 
-ROWS: Mapping[str, Row] = MappingProxyType(
-    {
-        "pods": pods.row,
-        **workloads.ROWS,
-        **networking.ROWS,
-        **storage.ROWS,
-        **access_control.ROWS,
-        **core.ROWS,
-    }
-)
+ROWS: Mapping[str, Row] = {"pods": pods.row, **workloads.ROWS, **builtin_rows.ROWS}
 
 
 @cache

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from types import MappingProxyType
 
 from bramley.apiserver.tables import cells
 from bramley.apiserver.tables.cells import (
@@ -15,7 +14,6 @@ from bramley.apiserver.tables.cells import (
     Json,
     Row,
     age,
-    at,
     computed,
     containers,
     count,
@@ -164,73 +162,69 @@ def _replicas(selected: Cell) -> Row:
     )
 
 
-ROWS: Mapping[str, Row] = MappingProxyType(
-    {
-        "deployments.apps": row(
-            name,
-            _of("status.readyReplicas", "spec.replicas"),
-            number("status.updatedReplicas"),
-            number("status.availableReplicas"),
-            age,
-            *_template(),
-            computed(lambda shown: selector_text(find(shown, "spec.selector"))),
-        ),
-        "replicasets.apps": _replicas(selector("spec.selector")),
-        "replicationcontrollers": _replicas(labels("spec.selector")),
-        "statefulsets.apps": row(
-            name, _of("status.readyReplicas", "spec.replicas"), age, *_template()
-        ),
-        "daemonsets.apps": row(
-            name,
-            number("status.desiredNumberScheduled"),
-            number("status.currentNumberScheduled"),
-            number("status.numberReady"),
-            number("status.updatedNumberScheduled"),
-            number("status.numberAvailable"),
-            labels("spec.template.spec.nodeSelector"),
-            age,
-            *_template(),
-            selector("spec.selector"),
-        ),
-        "jobs.batch": row(
-            name,
-            computed(_job_status),
-            computed(_job_completions),
-            _job_duration,
-            age,
-            *_template(),
-            selector("spec.selector"),
-        ),
-        "cronjobs.batch": row(
-            name,
-            at("spec.schedule"),
-            text_at("spec.timeZone", NONE),
-            computed(_suspended),
-            count("status.active"),
-            _last_schedule,
-            age,
-            *_template(_CRON_TEMPLATE),
-            selector("spec.jobTemplate.spec.selector"),
-        ),
-        "controllerrevisions.apps": row(name, computed(_controller), number("revision"), age),
-        "podtemplates": row(
-            name, *_template("template.spec.containers"), labels("template.metadata.labels")
-        ),
-        "poddisruptionbudgets.policy": row(
-            name,
-            text_at("spec.minAvailable", "N/A"),
-            text_at("spec.maxUnavailable", "N/A"),
-            number("status.disruptionsAllowed"),
-            age,
-        ),
-        "horizontalpodautoscalers.autoscaling": row(
-            name,
-            computed(reference),
-            computed(targets),
-            text_at("spec.minReplicas", UNSET),
-            number("spec.maxReplicas"),
-            number("status.currentReplicas"),
-            age,
-        ),
-    }
-)
+ROWS: Mapping[str, Row] = {
+    "deployments.apps": row(
+        name,
+        _of("status.readyReplicas", "spec.replicas"),
+        number("status.updatedReplicas"),
+        number("status.availableReplicas"),
+        age,
+        *_template(),
+        computed(lambda shown: selector_text(find(shown, "spec.selector"))),
+    ),
+    "replicasets.apps": _replicas(selector("spec.selector")),
+    "replicationcontrollers": _replicas(labels("spec.selector")),
+    "statefulsets.apps": row(name, _of("status.readyReplicas", "spec.replicas"), age, *_template()),
+    "daemonsets.apps": row(
+        name,
+        number("status.desiredNumberScheduled"),
+        number("status.currentNumberScheduled"),
+        number("status.numberReady"),
+        number("status.updatedNumberScheduled"),
+        number("status.numberAvailable"),
+        labels("spec.template.spec.nodeSelector"),
+        age,
+        *_template(),
+        selector("spec.selector"),
+    ),
+    "jobs.batch": row(
+        name,
+        computed(_job_status),
+        computed(_job_completions),
+        _job_duration,
+        age,
+        *_template(),
+        selector("spec.selector"),
+    ),
+    "cronjobs.batch": row(
+        name,
+        "spec.schedule",
+        text_at("spec.timeZone", NONE),
+        computed(_suspended),
+        count("status.active"),
+        _last_schedule,
+        age,
+        *_template(_CRON_TEMPLATE),
+        selector("spec.jobTemplate.spec.selector"),
+    ),
+    "controllerrevisions.apps": row(name, computed(_controller), number("revision"), age),
+    "podtemplates": row(
+        name, *_template("template.spec.containers"), labels("template.metadata.labels")
+    ),
+    "poddisruptionbudgets.policy": row(
+        name,
+        text_at("spec.minAvailable", "N/A"),
+        text_at("spec.maxUnavailable", "N/A"),
+        number("status.disruptionsAllowed"),
+        age,
+    ),
+    "horizontalpodautoscalers.autoscaling": row(
+        name,
+        computed(reference),
+        computed(targets),
+        text_at("spec.minReplicas", UNSET),
+        number("spec.maxReplicas"),
+        number("status.currentReplicas"),
+        age,
+    ),
+}
