@@ -1,4 +1,4 @@
-"""What takes long by the clock begins with the first contract test, whichever it is, and is asked for last."""
+"""Start the scenarios that take long in real time with the first contract test, and run the tests that need them last."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from tests.contract.node_loss import ahead
-from tests.contract.node_loss.ahead import Playing
+from tests.contract.node_loss import background
+from tests.contract.node_loss.background import BackgroundRun
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=ahead.is_story)
+    items.sort(key=background.uses_outcomes)
 
 
 @pytest.fixture(scope="session", autouse=True)
-def stories(
+def node_loss_runs(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Mapping[str, Playing]]:
-    """Play the stories of lost Nodes that are asked for, beside all other tests."""
-    targets = ahead.wanted(request.session.items)
-    with ahead.playing(request.config, targets, tmp_path_factory) as begun:
-        yield begun
+) -> Iterator[Mapping[str, BackgroundRun]]:
+    """Run the required scenarios of lost Nodes in the background."""
+    targets = background.required_targets(request.session.items)
+    with background.started(request.config, targets, tmp_path_factory) as runs:
+        yield runs

@@ -1,4 +1,4 @@
-"""The stories of lost Nodes, played once on each cluster."""
+"""The scenarios of lost Nodes, run once on each cluster."""
 
 from __future__ import annotations
 
@@ -6,21 +6,23 @@ from collections.abc import Mapping
 
 import pytest
 
-from tests.contract.node_loss import ahead, playing
-from tests.contract.node_loss.ahead import Playing
-from tests.contract.node_loss.playing import Ends
+from tests.contract.node_loss import background, clusters
+from tests.contract.node_loss.background import BackgroundRun
+from tests.contract.node_loss.clusters import Outcomes
 
-REAL = pytest.param(ahead.REAL, marks=pytest.mark.tier("cluster"))
+REAL = pytest.param(background.REAL, marks=pytest.mark.tier("cluster"))
 
 
-@pytest.fixture(scope="module", params=[ahead.IN_PROCESS, ahead.OVER_HTTP, REAL])
+@pytest.fixture(scope="module", params=[background.IN_PROCESS, background.OVER_HTTP, REAL])
 def target(request: pytest.FixtureRequest) -> str:
-    """Return which cluster is asked."""
+    """Return the name of the cluster."""
     name: str = request.param
     return name
 
 
 @pytest.fixture(scope="module")
-def ends(target: str, stories: Mapping[str, Playing]) -> Ends:
-    """Play the stories on the cluster, unless they are played already, and return how they ended."""
-    return playing.in_process() if target == ahead.IN_PROCESS else stories[target].ends()
+def outcomes(target: str, node_loss_runs: Mapping[str, BackgroundRun]) -> Outcomes:
+    """Return the outcomes of the scenarios on the cluster."""
+    if target == background.IN_PROCESS:
+        return clusters.in_process()
+    return node_loss_runs[target].outcomes()

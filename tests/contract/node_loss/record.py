@@ -1,4 +1,4 @@
-"""Writes down how the stories end on a real control plane: `python -m tests.contract.node_loss.record`."""
+"""Record the outcomes of the scenarios on a real control plane: `python -m tests.contract.node_loss.record`."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from pathlib import Path
 
 import yaml
 
-from tests.contract.node_loss import playing
+from tests.contract.node_loss import clusters
 
-HEAD = "# How each story ends on a real control plane; written by `python -m tests.contract.node_loss.record`.\n"
+HEAD = "# The outcome of each scenario on a real control plane; written by `python -m tests.contract.node_loss.record`.\n"
 
 
 def main() -> None:
-    """Play on a real control plane and keep the ends."""
-    ends = playing.judged(playing.real)
-    failed = {name: end for name, end in ends.items() if isinstance(end, Exception)}
+    """Run the scenarios on a real control plane and write their outcomes."""
+    outcomes = clusters.first_valid(clusters.real)
+    failed = {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, Exception)}
     if failed:
-        raise SystemExit(f"not recorded, for these failed: {failed}")
-    text = yaml.safe_dump(ends, sort_keys=True, width=200)
-    (Path(__file__).parent / "ends.yaml").write_text(HEAD + text)
+        raise SystemExit(f"nothing is recorded: these scenarios failed: {failed}")
+    text = yaml.safe_dump(outcomes, sort_keys=True, width=200)
+    (Path(__file__).parent / "outcomes.yaml").write_text(HEAD + text)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Our server as people run it, but as impatient as this suite: `python -m tests.contract.node_loss.server FOLDER`."""
+"""Our server with the short timings of this suite: `python -m tests.contract.node_loss.server FOLDER`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.contract.node_loss import timings
 
 
 def main(folder: Path) -> None:
-    """Serve from this folder until a signal comes."""
+    """Serve from this folder until a signal arrives."""
     settings = apiserver.Settings(
         data_dir=folder / "data",
         listen=Address("127.0.0.1", 0),

@@ -1,6 +1,6 @@
-"""What the stories play on: a cluster of the suite's own, agents that can fall silent, and an ear for events.
+"""What the scenarios run on: a dedicated cluster, agents whose heartbeats can be stopped, and the recorded events.
 
-Objects are read as the server writes them, so that a field which our own types leave out is compared too.
+Objects are read as the server writes them, so that fields which our own types leave out are compared too.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Wire = dict[str, Any]
 NAMESPACE = "node-loss"
 LEASES = "kube-node-lease"
 ZONE = "topology.kubernetes.io/zone"
-PATIENCE_SECONDS = 150
-WELL = {
+TIMEOUT_SECONDS = 150
+HEALTHY = {
     "Ready": "True",
     "MemoryPressure": "False",
     "DiskPressure": "False",
@@ -53,23 +53,23 @@ class SeenNode(Object, frozen=True, kw_only=True):
 
 
 class TooLate(Exception):
-    """The machine was too busy to be heard from: a Node was lost that should not be, and so is the play."""
+    """The machine was too busy for the heartbeats: a Node was lost that must not be, so the run is invalid."""
 
 
 @dataclass(slots=True)
 class Stage:
-    """A cluster and what was heard on it; with kubectl where the cluster has an address."""
+    """A cluster and the events recorded on it; with kubectl where the cluster has an address."""
 
     kube: Client
     clock: Clock
     kubectl: tuple[str, ...] = ()
     agents: dict[str, Agent] = field(default_factory=dict)
-    told: dict[str, set[str]] = field(default_factory=dict)
-    # The longest time for which an agent was not heard that should have been, in seconds.
-    latest: float = 0.0
+    events: dict[str, set[str]] = field(default_factory=dict)
+    # The longest delay of a heartbeat, in seconds.
+    max_delay: float = 0.0
 
     async def open(self) -> None:
-        """Make the namespace, and wait until Pods may be made in it."""
+        """Create the namespace, and wait until Pods can be created in it."""
         await self.kube.create(Namespace(metadata=ObjectMeta(name=NAMESPACE)))
 
         async def has_account() -> bool:
@@ -91,38 +91,38 @@ class Stage:
         self.agents[name] = agent
         await agent.post(**conditions)
         if not conditions:
-            await self.tainted(name)
+            await self.has_taints(name)
         return agent
 
-    async def beat(self) -> NoReturn:
-        """Be all agents."""
+    async def send_heartbeats(self) -> NoReturn:
+        """Send the heartbeats of all agents."""
         while True:
             for agent in list(self.agents.values()):
                 if agent.beating:
                     await agent.beat()
-                    self.latest = max(self.latest, self.clock.monotonic() - agent.heard)
-                    if self.latest > GRACE.total_seconds():
+                    self.max_delay = max(self.max_delay, self.clock.monotonic() - agent.last_beat)
+                    if self.max_delay > GRACE.total_seconds():
                         raise TooLate
-                agent.heard = self.clock.monotonic()
+                agent.last_beat = self.clock.monotonic()
             await asyncio.sleep(0.5)
 
-    async def listen(self) -> NoReturn:
-        """Keep all events, for a server forgets them soon."""
+    async def record_events(self) -> NoReturn:
+        """Record all events before the server expires them."""
         while True:
             for namespace in (NAMESPACE, "default"):
                 for each in (await self.kube.list(Event, namespace=namespace)).items:
                     text = f"{each.type} {each.reason} by {each.source.component}: {each.message}"
-                    text += "" if each.involved_object.uid else ", of whom no uid is told"
-                    self.told.setdefault(each.involved_object.name, set()).add(text)
+                    text += "" if each.involved_object.uid else ", without a uid"
+                    self.events.setdefault(each.involved_object.name, set()).add(text)
             await asyncio.sleep(0.5)
 
-    async def heard(self, name: str, what: str) -> None:
-        """Wait until an event about the object says this."""
+    async def has_event(self, name: str, text: str) -> None:
+        """Wait until an event about the object contains this text."""
 
-        async def is_heard() -> bool:
-            return any(what in text for text in self.told.get(name, ()))
+        async def is_recorded() -> bool:
+            return any(text in event for event in self.events.get(name, ()))
 
-        await until(is_heard)
+        await until(is_recorded)
 
     async def pod(
         self,
@@ -133,13 +133,13 @@ class Stage:
         status: Mapping[str, Any] | None = None,
         **metadata: Any,
     ) -> None:
-        """Make a Pod that runs, or that has this status."""
+        """Create a Pod that runs, or that has this status."""
         spec: Wire = {
             "containers": [{"name": "c", "image": "i"}],
             "automountServiceAccountToken": False,
             "tolerations": list(tolerations),
-            # Those without a Node shall never have one.
-            **({"nodeName": node} if node else {"schedulerName": "nobody"}),
+            # A scheduler that does not run: Pods without a Node never get one.
+            **({"nodeName": node} if node else {"schedulerName": "none"}),
         }
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **metadata}}
         await self.kube.create_wire(Pod.resource, {**body, "spec": spec}, namespace=NAMESPACE)
@@ -153,42 +153,42 @@ class Stage:
         )
 
     async def exists(self, name: str) -> bool:
-        """Tell whether the Pod is there."""
+        """Return whether the Pod exists."""
         try:
-            await self.see_pod(name)
+            await self.get_pod(name)
         except errors.NotFound:
             return False
         return True
 
-    async def see_pod(self, name: str) -> SeenPod:
-        """Return the Pod as it is."""
+    async def get_pod(self, name: str) -> SeenPod:
+        """Return the Pod with all its fields."""
         return await self.kube.get(SeenPod, name, namespace=NAMESPACE)
 
-    async def see_node(self, name: str) -> SeenNode:
-        """Return the Node as it is."""
+    async def get_node(self, name: str) -> SeenNode:
+        """Return the Node with all its fields."""
         return await self.kube.get(SeenNode, name)
 
-    async def tainted(self, name: str, *taints: str) -> None:
+    async def has_taints(self, name: str, *taints: str) -> None:
         """Wait until the Node has exactly these taints."""
 
         async def has() -> bool:
-            return taints_of(await self.see_node(name)) == sorted(taints)
+            return taints_of(await self.get_node(name)) == sorted(taints)
 
         await until(has)
 
-    async def going(self, *names: str) -> None:
-        """Wait until these Pods are told to go."""
+    async def are_deleting(self, *names: str) -> None:
+        """Wait until these Pods have a deletion timestamp."""
 
-        async def are_going() -> bool:
-            return all([(await self.see_pod(name)).deleting for name in names])
+        async def all_deleting() -> bool:
+            return all([(await self.get_pod(name)).deleting for name in names])
 
-        await until(are_going)
+        await until(all_deleting)
 
     async def end_of(self, name: str) -> SeenPod:
         """Wait until the Pod is gone, and return its last state."""
         listing = await self.kube.list(SeenPod, namespace=NAMESPACE)
         async with (
-            asyncio.timeout(2 * PATIENCE_SECONDS),
+            asyncio.timeout(2 * TIMEOUT_SECONDS),
             self.kube.watch(
                 SeenPod, namespace=NAMESPACE, resource_version=listing.resource_version
             ) as watch,
@@ -201,37 +201,37 @@ class Stage:
 
 @dataclass(slots=True)
 class Agent:
-    """The agent of a Node: it renews its Lease while it beats, and lets Pods go if it can."""
+    """The agent of a Node: it renews its Lease while `beating`, and deletes terminating Pods if `finishes_pods`."""
 
     stage: Stage
     node: str
-    # When it was heard last, or was to be silent.
-    heard: float
+    # When it last sent a heartbeat, or was stopped.
+    last_beat: float
     beating: bool = True
-    lets_go: bool = False
+    finishes_pods: bool = False
 
     async def post(self, **conditions: str) -> None:
-        """Report the Node's conditions, well but for these."""
+        """Publish the Node's conditions: healthy except for these."""
         now = f"{self.stage.clock.now():%Y-%m-%dT%H:%M:%SZ}"
-        told = [
+        reported = [
             {
                 "type": type,
                 "status": status,
-                "reason": "AsAsked",
-                "message": "so be it",
+                "reason": "SetByTest",
+                "message": "set by the test",
                 "lastHeartbeatTime": now,
                 "lastTransitionTime": now,
             }
-            for type, status in {**WELL, **conditions}.items()
+            for type, status in {**HEALTHY, **conditions}.items()
         ]
-        patch = {"status": {"conditions": told}}
+        patch = {"status": {"conditions": reported}}
         await self.stage.kube.merge_patch(Node, self.node, patch, subresource="status")
 
     async def beat(self) -> None:
-        """Say that the Node is alive, and let go what is to go."""
+        """Renew the Node's Lease, and finish the deletion of its Pods."""
         spec = {"renewTime": micro_time(self.stage.clock.now())}
         await self.stage.kube.merge_patch(Lease, self.node, {"spec": spec}, namespace=LEASES)
-        if not self.lets_go:
+        if not self.finishes_pods:
             return
         for pod in (await self.stage.kube.list(Pod, namespace=NAMESPACE)).items:
             if pod.deleting and pod.spec.node_name == self.node:
@@ -240,12 +240,12 @@ class Agent:
                 )
 
 
-async def until(ask: Callable[[], Awaitable[T]]) -> T:
-    """Ask until the answer is true."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while not (answer := await ask()):
+async def until(check: Callable[[], Awaitable[T]]) -> T:
+    """Wait until the check returns something true, and return that."""
+    async with asyncio.timeout(TIMEOUT_SECONDS):
+        while not (result := await check()):
             await asyncio.sleep(0.2)
-    return answer
+    return result
 
 
 def taints_of(node: SeenNode) -> list[str]:
@@ -254,7 +254,7 @@ def taints_of(node: SeenNode) -> list[str]:
 
 
 def conditions_of(node: SeenNode) -> Wire:
-    """Return what each condition of a Node says."""
+    """Return status, reason and message of each condition of a Node."""
     return {
         each["type"]: f"{each['status']} {each['reason']}: {each['message']}"
         for each in node.status.get("conditions", ())
@@ -262,18 +262,20 @@ def conditions_of(node: SeenNode) -> Wire:
 
 
 def summary(pod: SeenPod) -> Wire:
-    """Return what became of a Pod: its phase, whether it goes, and its conditions but for their times."""
+    """Return the state of a Pod: its phase, whether it is being deleted, and its conditions without their times."""
     conditions = {
-        each["type"]: " ".join([each["status"], *(str(each[key]) for key in _TOLD if key in each)])
+        each["type"]: " ".join(
+            [each["status"], *(str(each[key]) for key in _COMPARED if key in each)]
+        )
         for each in pod.status.get("conditions", ())
     }
     return {
         "phase": pod.status["phase"],
-        "goes": pod.deleting,
+        "deleting": pod.deleting,
         "grace": pod.metadata.deletion_grace_period_seconds,
-        "counted": pod.status.get("observedGeneration"),
+        "observedGeneration": pod.status.get("observedGeneration"),
         **conditions,
     }
 
 
-_TOLD = ("reason", "message", "observedGeneration")
+_COMPARED = ("reason", "message", "observedGeneration")

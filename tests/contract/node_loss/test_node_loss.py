@@ -1,6 +1,6 @@
-"""Nodes that fall silent, come back, are tainted, drained or deleted: their Pods end the same on every cluster.
+"""Nodes that are lost, recover, are tainted, drained or deleted: the outcome is the same on every cluster.
 
-`ends.yaml` holds what the real control plane said; `python -m tests.contract.node_loss.record` asks it again.
+`outcomes.yaml` holds those of the real control plane; `python -m tests.contract.node_loss.record` records them again.
 """
 
 from __future__ import annotations
@@ -11,24 +11,26 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.contract.node_loss.stories import AT_ONCE, SLOW, everyone
+from tests.contract.node_loss.scenarios import AT_ONCE, SLOW, all_nodes_lost
 
-ENDS: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "ends.yaml").read_text())
-STORIES = [story.__name__ for story in (*AT_ONCE, *SLOW, everyone)]
+OUTCOMES: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "outcomes.yaml").read_text())
+SCENARIOS = [scenario.__name__ for scenario in (*AT_ONCE, *SLOW, all_nodes_lost)]
 
 
-@pytest.mark.parametrize("story", STORIES)
-def test_a_story_ends_as_it_does_on_a_real_cluster(story: str, ends: dict[str, Any]) -> None:
-    assert ends[story] == ENDS[story]
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_outcome_is_that_of_a_real_cluster(scenario: str, outcomes: dict[str, Any]) -> None:
+    assert outcomes[scenario] == OUTCOMES[scenario]
 
 
 @pytest.mark.tier("cluster")
-def test_kubectl_drains_a_node_once_the_budget_gives_way(ends: dict[str, Any], target: str) -> None:
-    # In process there is no address for kubectl to go to.
-    expected = None if target == "in-process" else ENDS["drained"]
+def test_kubectl_drains_a_node_once_the_budget_allows(
+    outcomes: dict[str, Any], target: str
+) -> None:
+    # In process there is no address for kubectl.
+    expected = None if target == "in-process" else OUTCOMES["drained"]
 
-    assert ends.get("drained") == expected
+    assert outcomes.get("drained") == expected
 
 
-def test_every_story_has_an_end_and_every_end_a_story() -> None:
-    assert sorted([*STORIES, "drained"]) == sorted(ENDS)
+def test_every_scenario_has_a_recorded_outcome() -> None:
+    assert sorted([*SCENARIOS, "drained"]) == sorted(OUTCOMES)

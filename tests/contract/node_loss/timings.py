@@ -1,14 +1,14 @@
-"""How patient the clusters of this suite are: the same figures as settings of ours and as flags of the real servers.
+"""Short timings for the clusters of this suite: the same values as settings of ours and as flags of the real servers.
 
-Pod garbage collection of the real one has no flags: it looks every 20 s and believes after 40 s that a Node is gone.
+Pod garbage collection of the real one has no flags: it runs every 20 s and waits 40 s before it treats a Node as gone.
 """
 
 from __future__ import annotations
 
 from datetime import timedelta
 
-from bramley.apiserver.controllers.timings import Timings
 from bramley.apiserver.apimachinery.settings import Settings
+from bramley.apiserver.controllers.timings import Timings
 from tools.kube.flags import Options
 
 TOLERATION = timedelta(seconds=2)

@@ -1,4 +1,4 @@
-"""What happens to Nodes and their Pods, played on a cluster: each story returns the end that all clusters must come to."""
+"""Scenarios of lost, tainted, drained and deleted Nodes; each returns the outcome that all clusters must have."""
 
 from __future__ import annotations
 
@@ -26,87 +26,87 @@ from tests.contract.node_loss.timings import EVENT_TTL
 UNREACHABLE = "node.kubernetes.io/unreachable"
 NOT_READY = "node.kubernetes.io/not-ready"
 BOTH = (f"{UNREACHABLE}:NoExecute", f"{UNREACHABLE}:NoSchedule")
-Story = Callable[[Stage], Awaitable[Wire]]
+Scenario = Callable[[Stage], Awaitable[Wire]]
 
 
-def bearing(key: str, seconds: int | None = None) -> Wire:
-    """Return a toleration of a taint that evicts, for ever or for so long."""
+def toleration(key: str, seconds: int | None = None) -> Wire:
+    """Return a toleration of a taint that evicts, for ever or for this long."""
     found: Wire = {"key": key, "operator": "Exists", "effect": "NoExecute"}
     return found if seconds is None else {**found, "tolerationSeconds": seconds}
 
 
 async def pods(stage: Stage, *names: str) -> Wire:
-    """Return what became of these Pods, with what was told of them."""
+    """Return the state of these Pods with their events."""
     return {name: await one(stage, name) for name in names}
 
 
 async def one(stage: Stage, name: str) -> Wire:
-    """Return what became of a Pod."""
-    return {**summary(await stage.see_pod(name)), "events": sorted(stage.told.get(name, ()))}
+    """Return the state of a Pod with its events."""
+    return {**summary(await stage.get_pod(name)), "events": sorted(stage.events.get(name, ()))}
 
 
 async def node(stage: Stage, name: str) -> Wire:
-    """Return what became of a Node, with what was told of it."""
-    await stage.heard(name, "RegisteredNode")
-    seen = await stage.see_node(name)
+    """Return the state of a Node with its events."""
+    await stage.has_event(name, "RegisteredNode")
+    seen = await stage.get_node(name)
     return {
         "taints": taints_of(seen),
         "conditions": conditions_of(seen),
-        "events": sorted(stage.told.get(name, ())),
+        "events": sorted(stage.events.get(name, ())),
     }
 
 
-async def silent(stage: Stage) -> Wire:
+async def lost(stage: Stage) -> Wire:
     """Lose a Node for good."""
     agent = await stage.agent("silent")
     await stage.pod("silent-usual", node="silent")
-    await stage.pod("silent-hasty", node="silent", tolerations=[bearing(UNREACHABLE, 0)])
-    await stage.pod("silent-patient", node="silent", tolerations=[bearing(UNREACHABLE)])
+    await stage.pod("silent-hasty", node="silent", tolerations=[toleration(UNREACHABLE, 0)])
+    await stage.pod("silent-patient", node="silent", tolerations=[toleration(UNREACHABLE)])
 
     agent.beating = False
 
-    await stage.tainted("silent", *BOTH)
-    await stage.going("silent-usual", "silent-hasty")
+    await stage.has_taints("silent", *BOTH)
+    await stage.are_deleting("silent-usual", "silent-hasty")
     for name in ("silent-usual", "silent-hasty"):
-        await stage.heard(name, "Marking for deletion")
-    await stage.heard("silent", "NodeNotReady")
-    await stage.heard("silent-patient", "NodeNotReady")
+        await stage.has_event(name, "Marking for deletion")
+    await stage.has_event("silent", "NodeNotReady")
+    await stage.has_event("silent-patient", "NodeNotReady")
     return {
         "node": await node(stage, "silent"),
         **await pods(stage, "silent-usual", "silent-hasty", "silent-patient"),
     }
 
 
-async def back(stage: Stage) -> Wire:
-    """Lose a Node for a while that its Pods bear."""
+async def recovered(stage: Stage) -> Wire:
+    """Lose a Node for a while that its Pods tolerate."""
     agent = await stage.agent("back")
-    await stage.pod("back-pod", node="back", tolerations=[bearing(UNREACHABLE, 30)])
+    await stage.pod("back-pod", node="back", tolerations=[toleration(UNREACHABLE, 30)])
 
     agent.beating = False
-    await stage.tainted("back", *BOTH)
+    await stage.has_taints("back", *BOTH)
     agent.beating = True
     await agent.post()
 
-    await stage.tainted("back")
-    await stage.heard("back-pod", "Cancelling deletion")
+    await stage.has_taints("back")
+    await stage.has_event("back-pod", "Cancelling deletion")
     return {"node": await node(stage, "back"), **await pods(stage, "back-pod")}
 
 
-async def never(stage: Stage) -> Wire:
-    """Register a Node that never says anything."""
+async def never_reported(stage: Stage) -> Wire:
+    """Register a Node whose agent never publishes a status."""
     await stage.kube.create(Node(metadata=ObjectMeta(name="never", labels={"zone": "never"})))
-    await stage.tainted("never", *BOTH)
+    await stage.has_taints("never", *BOTH)
     return {"node": await node(stage, "never")}
 
 
 async def unready(stage: Stage) -> Wire:
-    """Hear from an agent that its Node is not ready, and then nothing more."""
+    """Have an agent publish that its Node is not ready, then stop its heartbeats."""
     agent = await stage.agent("unready", Ready="False")
     await stage.pod("unready-pod", node="unready")
-    await stage.pod("unready-patient", node="unready", tolerations=[bearing(NOT_READY)])
-    await stage.tainted("unready", f"{NOT_READY}:NoExecute", f"{NOT_READY}:NoSchedule")
-    await stage.going("unready-pod")
-    await stage.heard("unready-pod", "Marking for deletion")
+    await stage.pod("unready-patient", node="unready", tolerations=[toleration(NOT_READY)])
+    await stage.has_taints("unready", f"{NOT_READY}:NoExecute", f"{NOT_READY}:NoSchedule")
+    await stage.are_deleting("unready-pod")
+    await stage.has_event("unready-pod", "Marking for deletion")
     first = {
         "node": await node(stage, "unready"),
         **await pods(stage, "unready-pod", "unready-patient"),
@@ -114,13 +114,13 @@ async def unready(stage: Stage) -> Wire:
 
     agent.beating = False
 
-    await stage.tainted("unready", *BOTH)
-    await stage.going("unready-patient")
-    return {"told": first, "silent": conditions_of(await stage.see_node("unready"))}
+    await stage.has_taints("unready", *BOTH)
+    await stage.are_deleting("unready-patient")
+    return {"reported": first, "silent": conditions_of(await stage.get_node("unready"))}
 
 
-async def pressed(stage: Stage) -> Wire:
-    """Put a Node under every pressure, close it, and open it again."""
+async def under_pressure(stage: Stage) -> Wire:
+    """Put a Node under every pressure, cordon it, and reverse both."""
     agent = await stage.agent("pressed")
     await stage.pod("pressed-pod", node="pressed")
     pressures = {"memory-pressure", "disk-pressure", "pid-pressure", "network-unavailable"}
@@ -129,13 +129,13 @@ async def pressed(stage: Stage) -> Wire:
     await agent.post(
         MemoryPressure="True", DiskPressure="True", PIDPressure="True", NetworkUnavailable="True"
     )
-    await stage.tainted("pressed", *expected)
+    await stage.has_taints("pressed", *expected)
     await stage.kube.merge_patch(Node, "pressed", {"spec": {"unschedulable": True}})
-    await stage.tainted("pressed", *expected, "node.kubernetes.io/unschedulable:NoSchedule")
+    await stage.has_taints("pressed", *expected, "node.kubernetes.io/unschedulable:NoSchedule")
     await agent.post()
-    await stage.tainted("pressed", "node.kubernetes.io/unschedulable:NoSchedule")
+    await stage.has_taints("pressed", "node.kubernetes.io/unschedulable:NoSchedule")
     await stage.kube.merge_patch(Node, "pressed", {"spec": {"unschedulable": None}})
-    await stage.tainted("pressed")
+    await stage.has_taints("pressed")
     return {"node": await node(stage, "pressed"), **await pods(stage, "pressed-pod")}
 
 
@@ -143,44 +143,46 @@ async def tainted(stage: Stage) -> Wire:
     """Taint a Node by hand."""
     await stage.agent("tainted")
     await stage.pod("tainted-bare", node="tainted")
-    await stage.pod("tainted-while", node="tainted", tolerations=[bearing("repair", 6)])
-    await stage.pod("tainted-ever", node="tainted", tolerations=[bearing("repair")])
-    await stage.pod("tainted-left", node="tainted", tolerations=[bearing("repair", 40)])
+    await stage.pod("tainted-while", node="tainted", tolerations=[toleration("repair", 6)])
+    await stage.pod("tainted-ever", node="tainted", tolerations=[toleration("repair")])
+    await stage.pod("tainted-left", node="tainted", tolerations=[toleration("repair", 40)])
     await stage.pod("tainted-going", node="tainted")
     await stage.kube.delete(Pod, "tainted-going", namespace=NAMESPACE)
 
     taint = {"key": "repair", "value": "now", "effect": "NoExecute"}
     await stage.kube.merge_patch(Node, "tainted", {"spec": {"taints": [taint]}})
 
-    await stage.going("tainted-bare")
-    early = await stage.see_pod("tainted-while")
-    await stage.going("tainted-while")
+    await stage.are_deleting("tainted-bare")
+    early = await stage.get_pod("tainted-while")
+    await stage.are_deleting("tainted-while")
     for name in ("tainted-bare", "tainted-while", "tainted-going"):
-        await stage.heard(name, "Marking for deletion")
+        await stage.has_event(name, "Marking for deletion")
     grace = timedelta()
     await stage.kube.delete(Pod, "tainted-left", namespace=NAMESPACE, grace=grace)
-    await stage.heard("tainted-left", "Cancelling deletion")
+    await stage.has_event("tainted-left", "Cancelling deletion")
     ends = await pods(stage, "tainted-bare", "tainted-while", "tainted-ever", "tainted-going")
-    return {"at first": early.deleting, "left": sorted(stage.told["tainted-left"]), **ends}
+    return {"at first": early.deleting, "left": sorted(stage.events["tainted-left"]), **ends}
 
 
-async def twice(stage: Stage) -> Wire:
-    """Taint a Node again while the time of its Pods runs: with what one bears for less time, and another not at all."""
+async def tainted_twice(stage: Stage) -> Wire:
+    """Taint a Node again while the time of its Pods runs: one Pod tolerates the second taint for less time, another not at all."""
     await stage.agent("twice")
-    await stage.pod("twice-less", node="twice", tolerations=[bearing("k", 14), bearing("again", 1)])
-    await stage.pod("twice-bare", node="twice", tolerations=[bearing("k", 30)])
+    await stage.pod(
+        "twice-less", node="twice", tolerations=[toleration("k", 14), toleration("again", 1)]
+    )
+    await stage.pod("twice-bare", node="twice", tolerations=[toleration("k", 30)])
     taints = [{"key": key, "effect": "NoExecute"} for key in ("k", "again")]
 
     await stage.kube.merge_patch(Node, "twice", {"spec": {"taints": taints[:1]}})
     await asyncio.sleep(2)
     await stage.kube.merge_patch(Node, "twice", {"spec": {"taints": taints}})
-    await stage.going("twice-bare")
+    await stage.are_deleting("twice-bare")
     await asyncio.sleep(2.5)
-    early = await stage.see_pod("twice-less")
-    await stage.going("twice-less")
+    early = await stage.get_pod("twice-less")
+    await stage.are_deleting("twice-less")
 
     for name in ("twice-less", "twice-bare"):
-        await stage.heard(name, "Marking for deletion")
+        await stage.has_event(name, "Marking for deletion")
     return {"after the second": early.deleting, **await pods(stage, "twice-less", "twice-bare")}
 
 
@@ -197,21 +199,21 @@ async def deleted(stage: Stage) -> Wire:
     return {name: summary(task.result()) for name, task in ends.items()}
 
 
-async def collected(stage: Stage) -> Wire:
-    """Leave Pods behind that nobody removes: one that goes without ever having had a Node, and ended ones."""
-    # Ended Pods go oldest first, so that of the story beside this one has to be older than all of these ...
+async def garbage_collected(stage: Stage) -> Wire:
+    """Leave Pods for the garbage collector: a terminating one that never had a Node, and ended ones."""
+    # Ended Pods are collected oldest first, so the one of `deleted`, which runs concurrently, must be older than these ...
     await until(lambda: stage.exists("deleted-done"))
     done: Wire = {"phase": "Succeeded"}
     evicted: Wire = {"phase": "Failed", "reason": "Evicted"}
     ended = {"old": done, "older": done, "one": done, "evicted": evicted}
     for name, status in ended.items():
         await stage.pod(f"ended-{name}", status=status)
-    # ... and the pass that collects this one has to have seen them all.
+    # ... and the pass that collects this one must have seen them all.
     await stage.pod("a-held", status={}, finalizers=["example.com/hold"])
     await stage.kube.delete(Pod, "a-held", namespace=NAMESPACE)
 
     async def is_collected() -> bool:
-        return bool(summary(await stage.see_pod("a-held"))["phase"] == "Failed")
+        return bool(summary(await stage.get_pod("a-held"))["phase"] == "Failed")
 
     await until(is_collected)
     names = {each.name for each in (await stage.kube.list(Pod, namespace=NAMESPACE)).items}
@@ -219,8 +221,8 @@ async def collected(stage: Stage) -> Wire:
     return {"left": left, **await pods(stage, "a-held")}
 
 
-async def forgotten(stage: Stage) -> Wire:
-    """Tell two events, and one of them again later."""
+async def expired_events(stage: Stage) -> Wire:
+    """Create two events, and update one of them later."""
     began = stage.clock.monotonic()
     for name in ("stale", "fresh"):
         now = stage.clock.now().replace(microsecond=0)
@@ -228,7 +230,7 @@ async def forgotten(stage: Stage) -> Wire:
             Event(
                 metadata=ObjectMeta(name=name, namespace=NAMESPACE),
                 involved_object=ObjectReference(kind="Pod", name=name, namespace=NAMESPACE),
-                reason="Told",
+                reason="Recorded",
                 type="Normal",
                 last_timestamp=now,
             )
@@ -241,18 +243,18 @@ async def forgotten(stage: Stage) -> Wire:
         listed = await stage.kube.list(Event, namespace=NAMESPACE)
         return {each.name for each in listed.items} & {"stale", "fresh"}
 
-    async def is_forgotten() -> bool:
+    async def is_expired() -> bool:
         return "stale" not in await names()
 
-    await until(is_forgotten)
+    await until(is_expired)
     took = timedelta(seconds=stage.clock.monotonic() - began)
     return {"left": sorted(await names()), "in time": took > EVENT_TTL - timedelta(seconds=2)}
 
 
 async def drained(stage: Stage) -> Wire:
-    """Drain a Node with kubectl, against a budget that gives way later."""
+    """Drain a Node with kubectl, against a disruption budget that is relaxed later."""
     agent = await stage.agent("drained")
-    agent.lets_go = True
+    agent.finishes_pods = True
     for name in ("drained-a", "drained-b"):
         await stage.pod(name, node="drained", labels={"app": "drained"})
     await stage.kube.create_wire(
@@ -284,10 +286,10 @@ async def drained(stage: Stage) -> Wire:
     left = (await stage.kube.list(Pod, namespace=NAMESPACE, labels="app=drained")).items
     return {
         "exit": exit_code,
-        "said": sorted(set(lines)),
+        "output": sorted(set(lines)),
         "in between": in_between,
         "left": [each.name for each in left],
-        "taints": taints_of(await stage.see_node("drained")),
+        "taints": taints_of(await stage.get_node("drained")),
     }
 
 
@@ -295,7 +297,7 @@ async def drained(stage: Stage) -> Wire:
 async def kubectl(
     stage: Stage, *arguments: str
 ) -> AsyncIterator[tuple[list[str], Callable[[], Awaitable[int]]]]:
-    """Run kubectl, and give what it has said so far and how to wait for its end."""
+    """Run kubectl; give the lines it has printed so far and a function that waits for its exit."""
     process = await asyncio.create_subprocess_exec(
         *stage.kubectl, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
@@ -322,64 +324,74 @@ async def kubectl(
             await process.wait()
 
 
-async def everyone(stage: Stage) -> Wire:
+async def all_nodes_lost(stage: Stage) -> Wire:
     """Lose one Node after the other until none is left, and get one back.
 
-    The last to fall silent has no Pod: a real controller may have begun to taint it when it notices that it was the last.
+    The last Node has no Pod: a real controller may have begun to taint it when it notices that it was the last.
     """
     watched = ("first-pod", "second-pod")
     for name in ("first", "second"):
-        await stage.pod(f"{name}-pod", node=name, tolerations=[bearing(UNREACHABLE, 16)])
+        await stage.pod(f"{name}-pod", node=name, tolerations=[toleration(UNREACHABLE, 16)])
 
     for agent in stage.agents.values():
         agent.beating = agent.node == "last"
     for name in ("first", "second"):
-        await stage.tainted(name, *BOTH)
+        await stage.has_taints(name, *BOTH)
     stage.agents["last"].beating = False
 
     for name in ("first", "second"):
-        await stage.tainted(name, BOTH[1])
-        await stage.heard(f"{name}-pod", "Cancelling deletion")
+        await stage.has_taints(name, BOTH[1])
+        await stage.has_event(f"{name}-pod", "Cancelling deletion")
     await asyncio.sleep(11)
     quiet = {"node": await node(stage, "first"), **await pods(stage, *watched)}
 
     stage.agents["first"].beating = True
     await stage.agents["first"].post()
 
-    await stage.tainted("first")
-    await stage.tainted("second", *BOTH)
-    await stage.going("second-pod")
-    await stage.heard("second-pod", "Marking for deletion")
+    await stage.has_taints("first")
+    await stage.has_taints("second", *BOTH)
+    await stage.are_deleting("second-pod")
+    await stage.has_event("second-pod", "Marking for deletion")
     loud = {"node": await node(stage, "second"), **await pods(stage, *watched)}
     return {"all silent": quiet, "one is back": loud}
 
 
-SLOW: tuple[Story, ...] = (deleted, collected, forgotten)
-AT_ONCE: tuple[Story, ...] = (silent, back, never, unready, pressed, tainted, twice)
+SLOW: tuple[Scenario, ...] = (deleted, garbage_collected, expired_events)
+AT_ONCE: tuple[Scenario, ...] = (
+    lost,
+    recovered,
+    never_reported,
+    unready,
+    under_pressure,
+    tainted,
+    tainted_twice,
+)
 
 
-async def perform(stage: Stage) -> dict[str, Any]:
-    """Play all stories and return their ends; a story that fails ends in its error."""
-    ends: dict[str, Any] = {}
+async def run_all(stage: Stage) -> dict[str, Any]:
+    """Run all scenarios and return their outcomes; the outcome of one that fails is its error."""
+    outcomes: dict[str, Any] = {}
 
-    async def play(story: Story) -> None:
+    async def run(scenario: Scenario) -> None:
         try:
-            ends[story.__name__] = await story(stage)
+            outcomes[scenario.__name__] = await scenario(stage)
         except (TimeoutError, AssertionError, errors.BramleyError, ExceptionGroup) as error:
-            ends[story.__name__] = error
+            outcomes[scenario.__name__] = error
 
     await stage.open()
     async with asyncio.TaskGroup() as group:
-        beside = [group.create_task(each) for each in (stage.listen(), stage.beat())]
+        tasks = [
+            group.create_task(each) for each in (stage.record_events(), stage.send_heartbeats())
+        ]
         for name in ("first", "second", "last"):
             await stage.agent(name)
         async with asyncio.TaskGroup() as slow:
-            for story in SLOW:
-                slow.create_task(play(story))
+            for scenario in SLOW:
+                slow.create_task(run(scenario))
             async with asyncio.TaskGroup() as quick:
-                for story in (*AT_ONCE, *((drained,) if stage.kubectl else ())):
-                    quick.create_task(play(story))
-            await play(everyone)
-        for task in beside:
+                for scenario in (*AT_ONCE, *((drained,) if stage.kubectl else ())):
+                    quick.create_task(run(scenario))
+            await run(all_nodes_lost)
+        for task in tasks:
             task.cancel()
-    return ends
+    return outcomes
