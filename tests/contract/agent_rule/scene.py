@@ -54,7 +54,7 @@ class Scene:
         return self.words["ns"]
 
     def filled(self, value: Any) -> Any:
-        """Put the names of this scene into a row's text or body."""
+        """Return a row's text or body with the names of this scene filled in."""
         if isinstance(value, str):
             return value.format_map(self.words)
         if isinstance(value, dict):
@@ -71,8 +71,8 @@ async def build(kube: Client) -> Scene:
     await _values(kube, namespace)
     mine = await pod(kube, namespace, "mine", spec=of_mine(node))
     theirs = await pod(kube, namespace, "theirs", spec=of_theirs(other))
-    await pod(kube, namespace, "free", spec={"schedulerName": "nobody", **a_plain_one()})
-    # The one on both nodes' account, so that the account alone does not tell the Pods apart.
+    await pod(kube, namespace, "free", spec={"schedulerName": "none", **a_plain_one()})
+    # The one on both nodes' account, so that the account alone does not distinguish the Pods.
     second = {"nodeName": other, "serviceAccountName": "shared", **a_container()}
     await pod(kube, namespace, "theirs-too", spec=second)
     words = {

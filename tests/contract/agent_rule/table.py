@@ -1,4 +1,4 @@
-"""The table: what the agent of one Node asks for, and whether it may. The same on every server, but for what `only_ours` tells.
+"""The table: the requests of one Node's agent, and whether each is allowed, on every server unless `only_ours` says why not.
 
 Texts in braces stand for names and uids of the scene, see `scene`. Writes are dry runs, so no row can change the scene.
 """
@@ -50,7 +50,7 @@ class Row:
 
     @property
     def is_refused(self) -> bool:
-        """Tell whether the rule says no."""
+        """Return whether the request is forbidden."""
         return self.code == 403
 
 
@@ -97,11 +97,11 @@ def nodes() -> Iterator[Row]:
     label = {"metadata": {"labels": {"tuist.dev/fleet": "x"}}}
     yield patch("labels its node", f"{NODE}/{{node}}", label)
     yield patch("labels another node", f"{NODE}/{{other}}", label, 403)
-    heard = {"status": {"phase": "Running"}}
-    yield patch("writes its node's status", f"{NODE}/{{node}}/status", heard)
-    yield patch("writes another node's status", f"{NODE}/{{other}}/status", heard, 403)
+    status = {"status": {"phase": "Running"}}
+    yield patch("writes its node's status", f"{NODE}/{{node}}/status", status)
+    yield patch("writes another node's status", f"{NODE}/{{other}}/status", status, 403)
     for whose, code in (("node", 200), ("other", 403)):
-        fields = applied("Node", f"{{{whose}}}", heard)
+        fields = applied("Node", f"{{{whose}}}", status)
         path = f"{NODE}/{{{whose}}}/status"
         yield patch(f"applies the status of {whose}", path, fields, code, media=APPLY)
     yield delete("deletes its node", f"{NODE}/{{node}}", 403)
@@ -230,22 +230,31 @@ def events() -> Iterator[Row]:
     default = EVENT.replace("{ns}", "default")
     lease = {"kind": "Lease", "name": "{node}", "apiVersion": "coordination.k8s.io/v1"}
     in_leases = EVENT.replace("{ns}", "kube-node-lease")
-    yield post("tells of its pod", EVENT, an_event(a_subject("mine")))
-    yield post("tells of another node's pod", EVENT, an_event(a_subject("theirs")), 403)
-    yield post("tells of a free pod", EVENT, an_event(a_subject("free")), 403)
-    yield post("tells of no pod", EVENT, an_event(a_subject("nobodys")), 403)
-    yield post("tells of a secret", EVENT, an_event(a_subject("s-env", kind="Secret")), 403)
-    yield post("tells of its node", default, an_event(about_node, "default"))
+    yield post("records an event about its pod", EVENT, an_event(a_subject("mine")))
     yield post(
-        "tells of another node",
+        "records an event about another node's pod", EVENT, an_event(a_subject("theirs")), 403
+    )
+    yield post("records an event about a free pod", EVENT, an_event(a_subject("free")), 403)
+    yield post("records an event about no pod", EVENT, an_event(a_subject("nobodys")), 403)
+    yield post(
+        "records an event about a secret", EVENT, an_event(a_subject("s-env", kind="Secret")), 403
+    )
+    yield post("records an event about its node", default, an_event(about_node, "default"))
+    yield post(
+        "records an event about another node",
         default,
         an_event({**about_node, "name": "{other}"}, "default"),
         403,
     )
     of_lease = {**lease, "namespace": "kube-node-lease"}
-    yield post("tells of its lease", in_leases, an_event(of_lease, "kube-node-lease"))
+    yield post("records an event about its lease", in_leases, an_event(of_lease, "kube-node-lease"))
     of_other = {**of_lease, "name": "{other}"}
-    yield post("tells of another lease", in_leases, an_event(of_other, "kube-node-lease"), 403)
+    yield post(
+        "records an event about another lease",
+        in_leases,
+        an_event(of_other, "kube-node-lease"),
+        403,
+    )
     yield patch("repeats its event", f"{EVENT}/of-mine", {"count": 2})
     yield patch("repeats another's event", f"{EVENT}/of-theirs", {"count": 2}, 403)
     yield patch("reads another's event by changing nothing", f"{EVENT}/of-theirs", {}, 403)
@@ -255,15 +264,20 @@ def events() -> Iterator[Row]:
     yield patch("turns its event on another's pod", f"{EVENT}/of-mine", given, 403)
     yield delete("deletes its event", f"{EVENT}/of-mine", 403)
     stays = an_event(a_subject("mine"), finalizers=["example.com/stays"])
-    yield post("tells of its pod for ever", EVENT, stays, 403)
+    yield post("records an event with a finalizer", EVENT, stays, 403)
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "theirs", "uid": "{their_uid}"}
     holds = an_event(a_subject("mine"), ownerReferences=[{**owner, "blockOwnerDeletion": True}])
     yield post("holds another's pod by an event", EVENT, holds, 403)
     kept = {"metadata": {"finalizers": ["example.com/stays"]}}
     yield patch("makes its event stay", f"{EVENT}/of-mine", kept, 403)
     yield get("lists events", EVENT, 403)
-    yield post("tells of its pod, the new way", NEW_EVENT, a_new_event("mine"))
-    yield post("tells of another's pod, the new way", NEW_EVENT, a_new_event("theirs"), 403)
+    yield post("records an event in events.k8s.io about its pod", NEW_EVENT, a_new_event("mine"))
+    yield post(
+        "records an event in events.k8s.io about another's pod",
+        NEW_EVENT,
+        a_new_event("theirs"),
+        403,
+    )
 
 
 def a_subject(name: str, *, kind: str = "Pod") -> Json:
@@ -358,8 +372,8 @@ def reviews() -> Iterator[Row]:
     authn, authz = "/apis/authentication.k8s.io/v1", "/apis/authorization.k8s.io/v1"
     attributes = {"verb": "get", "resource": "pods", "namespace": "{ns}"}
     yield post("asks whose a token is", f"{authn}/tokenreviews", {"spec": {"token": "x"}})
-    review = {"spec": {"user": "somebody", "resourceAttributes": attributes}}
-    yield post("asks what somebody may do", f"{authz}/subjectaccessreviews", review)
+    review = {"spec": {"user": "anna", "resourceAttributes": attributes}}
+    yield post("asks what another user may do", f"{authz}/subjectaccessreviews", review)
     yield post("asks who it is", f"{authn}/selfsubjectreviews", {})
     itself = {"spec": {"resourceAttributes": attributes}}
     yield post("asks what it may do", f"{authz}/selfsubjectaccessreviews", itself)
@@ -391,4 +405,4 @@ def the_rest() -> Iterator[Row]:
     acting = (("Impersonate-User", "system:admin"), ("Impersonate-Group", "system:masters"))
     yield Row("acts for an administrator", "GET", f"{SECRET}/s-unused", 403, headers=acting)
     yield get("asks for the version", "/version")
-    yield get("looks at what is served", "/api/v1")
+    yield get("discovers what is served", "/api/v1")

@@ -57,18 +57,18 @@ class Server:
         return await self.open[token].send(request)
 
     async def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         for transport in self.open.values():
             await transport.close()
 
     async def eventually(self, token: Secret, row: Row, code: int) -> None:
-        """Ask until the answer has this code: a real server learns of rights and policies a moment later."""
+        """Repeat the request until the response has this code: a real server applies roles and policies a moment later."""
         async with asyncio.timeout(SECONDS):
             while (await self.ask(token, row)).status != code:
                 await asyncio.sleep(0.02)
 
     async def refused(self, token: Secret, row: Row) -> None:
-        """Ask until the answer is a refusal: on our server the first one is, a real one first hears of the end of the rights."""
+        """Repeat the request until it is refused: on our server at once, on a real one when its caches are updated."""
         if not self.is_real:
             assert (await self.ask(token, row)).status == 401
         async with asyncio.timeout(SECONDS):
@@ -76,7 +76,7 @@ class Server:
                 await asyncio.sleep(0.02)
 
     async def unknown(self, token: Secret, row: Row) -> None:
-        """Ask until the owner of a dead token is nobody: at once on our server, while a real one remembers it for ten seconds."""
+        """Repeat the request until it is unauthenticated: at once on our server, while a real one caches tokens for ten seconds."""
         if not self.is_real:
             assert (await self.ask(token, row)).status == 401
         await self.eventually(token, row, 401)
@@ -94,7 +94,7 @@ class Target:
 
     @asynccontextmanager
     async def scene(self) -> AsyncIterator[tuple[Server, Scene]]:
-        """Start the server if need be, build a scene on it, and keep the agents' Roles where somebody must."""
+        """Start the server if need be, build a scene on it, and run the controller of the agents' Roles where the server needs it."""
         async with self.start() as server, AsyncExitStack() as stack:
             stack.push_async_callback(server.close)
             if not server.is_real:
@@ -107,7 +107,7 @@ class Target:
 
 
 async def settled(server: Server, scene: Scene) -> None:
-    """Wait until the server knows the rights of both agents, each kind of which it hears of apart, and enforces the policy."""
+    """Wait until the server knows the rights of both agents, each kind of which it applies separately, and enforces the policy."""
     secrets = f"/api/v1/namespaces/{scene.namespace}/secrets"
     agents = (
         (scene.token, scene.node, "s-env"),
@@ -116,13 +116,13 @@ async def settled(server: Server, scene: Scene) -> None:
     for token, node, name in agents:
         await server.eventually(token, Row("", "GET", f"/api/v1/nodes/{node}", 200), 200)
         await server.eventually(token, Row("", "GET", f"{secrets}/{name}", 200), 200)
-        # Who has no rights yet is refused as well, so only after this a refusal is the policy's.
+        # An agent without rights is refused as well, so only after this a refusal is the policy's.
         await server.eventually(token, creating(node, 409), 409)
         await server.eventually(token, creating("stranger", 403), 403)
 
 
 def creating(node: str, code: int) -> Row:
-    """Return the question whether a Node may be created."""
+    """Return the request that creates a Node as a dry run."""
     return Row("", "POST", "/api/v1/nodes", code, {"dryRun": "All"}, {"metadata": {"name": node}})
 
 

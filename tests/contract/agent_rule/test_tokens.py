@@ -63,7 +63,7 @@ async def agents_token(kube: Client, scene: Scene, node: str, **options: Any) ->
     return (await kube.request_token(account, access.NAMESPACE, **request)).token
 
 
-async def test_the_token_of_one_agent_is_worth_nothing_on_another_node(target: Target) -> None:
+async def test_token_of_one_agent_grants_nothing_on_another_node(target: Target) -> None:
     async with target.scene() as (server, scene):
         assert await code(server, scene.token, reading(scene.node)) == 200
         assert await code(server, scene.others_token, reading(scene.node)) == 403
@@ -79,7 +79,7 @@ async def test_a_token_bound_to_another_node_writes_nothing(target: Target) -> N
             assert await code(server, misbound, labelling(node, 403)) == 403
 
 
-async def test_an_expired_token_is_refused_and_a_fresh_one_with_the_same_words_is_not(
+async def test_expired_token_is_refused_and_a_new_one_with_the_same_claims_is_not(
     target: Target,
 ) -> None:
     async with target.scene() as (server, scene):
@@ -106,7 +106,7 @@ async def test_a_token_with_a_foreign_signature_is_refused(target: Target) -> No
         assert await code(server, Secret(flipped), reading(scene.node)) == 401
 
 
-async def test_an_agent_renews_its_token_itself_and_the_new_one_is_as_good(target: Target) -> None:
+async def test_agent_renews_its_token_and_the_new_one_grants_the_same(target: Target) -> None:
     async with target.scene() as (server, scene):
         account = agent.service_account(scene.node)
         path = f"/api/v1/namespaces/{access.NAMESPACE}/serviceaccounts/{account}/token"
@@ -142,7 +142,7 @@ async def test_tokens_of_a_revoked_agent_are_invalid_at_once(
 
 
 @pytest.mark.side_by_side
-async def test_an_agent_that_is_made_again_gets_its_rights_and_the_old_tokens_stay_dead(
+async def test_recreated_agent_gets_its_rights_and_the_old_tokens_stay_invalid(
     target: Target,
 ) -> None:
     async with target.scene() as (server, scene):
@@ -157,14 +157,14 @@ async def test_an_agent_that_is_made_again_gets_its_rights_and_the_old_tokens_st
 
 
 @pytest.mark.side_by_side
-async def test_a_token_dies_with_the_node_it_is_bound_to(target: Target) -> None:
+async def test_token_is_invalid_once_its_node_is_deleted(target: Target) -> None:
     async with target.scene() as (server, scene):
         await server.kube.delete(Node, scene.node)
 
         await server.unknown(scene.token, reading(scene.node))
 
 
-async def test_an_agent_registers_its_node_itself_with_a_first_token_that_is_bound_to_none(
+async def test_agent_registers_its_node_with_an_unbound_first_token(
     target: Target,
 ) -> None:
     async with target.scene() as (server, scene):
@@ -182,7 +182,7 @@ async def test_an_agent_registers_its_node_itself_with_a_first_token_that_is_bou
 
 
 @pytest.mark.side_by_side
-async def test_a_pods_token_dies_with_the_pod(target: Target) -> None:
+async def test_token_of_a_pod_is_invalid_once_the_pod_is_deleted(target: Target) -> None:
     async with target.scene() as (server, scene):
         pod = to_pod("mine", scene.words["pod_uid"])
         token = await minted(server, scene.token, minting(scene, "shared", pod))
@@ -194,7 +194,7 @@ async def test_a_pods_token_dies_with_the_pod(target: Target) -> None:
         await server.unknown(token, itself)
 
 
-async def test_a_pod_made_again_on_another_node_is_no_longer_the_agents(target: Target) -> None:
+async def test_pod_recreated_on_another_node_is_out_of_reach(target: Target) -> None:
     async with target.scene() as (server, scene):
         kube, place = server.kube, f"/api/v1/namespaces/{scene.namespace}"
         secret = Row("", "GET", f"{place}/secrets/s-env", 200)
@@ -215,7 +215,7 @@ async def test_a_pod_made_again_on_another_node_is_no_longer_the_agents(target: 
         assert await code(server, scene.others_token, status_patch) == 200
 
 
-async def test_a_secret_is_readable_from_the_moment_a_pod_refers_to_it_until_none_does(
+async def test_secret_is_readable_only_while_a_pod_refers_to_it(
     target: Target,
 ) -> None:
     async with target.scene() as (server, scene):

@@ -17,8 +17,8 @@ from bramley.agent.guest.folders import UserData
 from bramley.agent.ledger import Ledger, VmRecord
 from bramley.agent.processes import SystemPrograms
 from bramley.agent.serving.pod_logs import PodLogs
-from bramley.agent.serving.stats import StatsProvider
 from bramley.agent.serving.server import Server, Settings
+from bramley.agent.serving.stats import StatsProvider
 from bramley.api.core import Pod
 from bramley.base.clock import SystemClock
 from bramley.kube.config_loader import connect

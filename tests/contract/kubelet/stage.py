@@ -132,7 +132,7 @@ async def staged(target: Target, folder: Path) -> AsyncIterator[Stage]:
         (folder / "kubeconfig").chmod(0o600)
         (folder / "logs").mkdir()
         (folder / "pods.json").write_text("[]")
-        await _may_ask(folder / "kubeconfig")
+        await _wait_for_permission(folder / "kubeconfig")
         with running(target, node, folder) as port:
             await kube.merge_patch(Node, made.name, {"status": status(port)}, subresource="status")
             yield Stage(target, kube, folder, namespace, node, port)
@@ -141,16 +141,16 @@ async def staged(target: Target, folder: Path) -> AsyncIterator[Stage]:
             await kube.delete(Node, node)
 
 
-async def _may_ask(kubeconfig: Path) -> None:
-    """Wait until the agent has its rights: a real server hears of them a moment later, and without them it answers nobody."""
+async def _wait_for_permission(kubeconfig: Path) -> None:
+    """Wait until the agent may create reviews: a real server applies its role a moment later, and until then it refuses all clients."""
     about = ResourceAttributes(verb="get", version="v1", resource="nodes")
-    question = SubjectAccessReview(
-        spec=SubjectAccessReviewSpec(user="somebody", resource_attributes=about)
+    review = SubjectAccessReview(
+        spec=SubjectAccessReviewSpec(user="anna", resource_attributes=about)
     )
     async with config_loader.connect(kubeconfig) as agent, asyncio.timeout(PATIENCE):
         while True:
             with suppress(errors.Forbidden):
-                await agent.create(question)
+                await agent.create(review)
                 return
             await asyncio.sleep(0.05)
 

@@ -12,7 +12,7 @@ from tests.contract.kube_client.targets import serving
 from tests.contract.kubelet.stage import PATIENCE, Target, staged, until
 
 
-async def test_a_log_is_shown_whole_in_part_and_dated(target: Target, tmp_path: Path) -> None:
+async def test_log_with_tail_and_timestamps(target: Target, tmp_path: Path) -> None:
     async with staged(target, tmp_path) as stage:
         await stage.begin()
         stage.log.write_text("booting\nvnc://:geheim@127.0.0.1:5900\nbooted\n")
@@ -48,7 +48,7 @@ async def test_a_followed_log_grows_and_ends_with_the_vm(target: Target, tmp_pat
         assert stage.shown("logs", "p").splitlines()[0] == "first"
 
 
-async def test_unavailable_logs_are_errors_as_from_a_kubelet(
+async def test_unavailable_logs_give_the_errors_of_a_kubelet(
     target: Target, tmp_path: Path
 ) -> None:
     async with staged(target, tmp_path) as stage:
@@ -74,7 +74,7 @@ async def test_a_stopped_agent_is_an_error_with_its_address(target: Target, tmp_
         await stage.begin()
         port = stage.port
         url = f"https://127.0.0.1:{port}/containerLogs/{stage.namespace}/p/vm"
-        # Another port, at which nobody listens.
+        # Another port, on which nothing listens.
         body = {"status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": 1}}}}
         await stage.kube.merge_patch(Node, stage.node, body, subresource="status")
 

@@ -57,14 +57,16 @@ async def read(stage: Stage, path: str, token: str = "") -> tuple[int, str]:
         return answer.status, await answer.text()
 
 
-async def test_a_scraper_reads_what_it_has_the_right_to(target: Target, tmp_path: Path) -> None:
+async def test_scraper_reads_only_the_metrics_it_is_authorized_for(
+    target: Target, tmp_path: Path
+) -> None:
     async with staged(target, tmp_path) as stage:
         await stage.begin()
         scraper, other = await token(stage, "scraper"), await token(stage, "other")
         await allow(stage, "scraper")
 
         code, text = 0, ""
-        # A real server hears of new rights a moment later, and the agent believes a refusal for some seconds.
+        # A real server applies new roles a moment later, and the agent caches a refusal for some seconds.
         async with asyncio.timeout(PATIENCE):
             while code != 200:
                 code, text = await read(stage, "/metrics/resource", scraper)

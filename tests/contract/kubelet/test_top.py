@@ -30,7 +30,7 @@ async def figures(stage: Stage, *arguments: str) -> list[str]:
 
 
 @pytest.mark.side_by_side
-async def test_top_shows_what_nodes_and_pods_use(
+async def test_top_shows_the_usage_of_nodes_and_pods(
     embedded: Target, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     async with staged(embedded, tmp_path_factory.mktemp("agent")) as stage:
@@ -63,8 +63,8 @@ async def test_the_group_is_discovered_explained_and_read_raw(
         named = f"nodemetrics.metrics.k8s.io/{stage.node}\n"
         await output(stage, "get", "nodes.metrics.k8s.io", "-o", "name", with_=named)
         assert "usage" in stage.shown("explain", "nodes", "--api-version=metrics.k8s.io/v1beta1")
-        gone = stage.refused("get", "--raw", f"{RAW}/nodes/nobody")
-        assert 'nodes.metrics.k8s.io "nobody" not found' in gone
+        gone = stage.refused("get", "--raw", f"{RAW}/nodes/missing")
+        assert 'nodes.metrics.k8s.io "missing" not found' in gone
 
 
 @pytest.mark.side_by_side

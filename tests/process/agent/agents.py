@@ -1,4 +1,4 @@
-"""Real agents of simulated Macs on a real server: started, asked, stopped or killed by their own pid, with all they started."""
+"""Real agent processes of simulated Macs on a real server; they and their child processes are killed at the end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SCRIPT: dict[str, Any] = {
         IMAGE: {
             "size_bytes": 1_000_000_000,
             "compressed_bytes": 1_000_000,
-            # Until somebody ends it: no machine is slow enough to miss it at work.
+            # Runs until a test ends it: no machine is slow enough to miss it running.
             "guest": {"work": 86_400, "lines": ["the guest is at work"]},
         }
     },
@@ -102,7 +102,7 @@ class Agent:
         return body if status == 200 else None
 
     def beat(self) -> object:
-        """Return when this Node last said that it is ready."""
+        """Return time and uid of the Node's last Ready heartbeat."""
         node = self.node() or {}
         conditions = node.get("status", {}).get("conditions", [])
         ready = [one for one in conditions if one["type"] == "Ready" and one["status"] == "True"]
@@ -123,13 +123,13 @@ class Agent:
         return str((self.pod(name) or {}).get("status", {}).get("phase", ""))
 
     def guests(self) -> dict[str, int]:
-        """Return the guests' processes by the names of their VMs; calls of tart come and go and are not meant."""
+        """Return the guests' processes by the names of their VMs; short-lived tart commands are left out."""
         program = str(self.mac.folders.tart_home / ".sim" / GUEST_SERVICE)
         found = platform.current().processes()
         return {each.argv[-1]: each.pid for each in found if program in each.argv}
 
     def shut_down_guest(self) -> None:
-        """Ask the only guest to end."""
+        """Shut down the only guest."""
         (vm,) = self.guests()
         subprocess.run(
             [self.mac.programs / "tart", "exec", vm, "shutdown"],
@@ -140,7 +140,7 @@ class Agent:
         )
 
     def page(self, path: str) -> str:
-        """Return what one of its small servers answers there."""
+        """Return this page of the agent's metrics or health server."""
         for port in re.findall(r'"Serving probes".*"port":(\d+)', self.mac.log.read_text())[-2:]:
             with (
                 suppress(OSError),
@@ -181,7 +181,7 @@ def an_agent(folder: Path, *more: str, script: dict[str, Any] | None = None) -> 
 
 
 def killed(mac: MacFolder) -> list[int]:
-    """Kill what runs on a Mac; return what that was, for it may have started more meanwhile."""
+    """Kill what runs on a Mac; return what was killed, because it may have started more meanwhile."""
     found = mac.processes()
     for pid in found:
         with suppress(ProcessLookupError):

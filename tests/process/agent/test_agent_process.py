@@ -1,4 +1,4 @@
-"""The agent as a process of its own: how it starts, whom it refuses, and that its Node comes back."""
+"""The agent as a real process: its start, the refusal of a second one, and the re-registration of its Node."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tests.process.agent.agents import NODE, Agent, an_agent
 from tests.process.serving.processes import PATIENCE, until
 from tests.process.threaded import in_a_thread
 
-# What the issue of its footprint asks for, with the room that a loaded machine needs.
+# The budget of the agent's memory, with a margin for a loaded machine.
 MOST_KIB = 50 * 1024
-SAYS_AGAIN = Timings().every.total_seconds()
-# On a machine that stands still in between, or when it was about to say so anyway, the next try tells.
+HEARTBEAT_SECONDS = Timings().every.total_seconds()
+# A try is inconclusive when the machine pauses, or when a heartbeat was due anyway.
 TRIES = 5
 
 
 def gone_for(agent: Agent) -> float:
-    """Delete the Node; return how many seconds after it last said how it was it is there anew."""
-    (said, old) = until(agent.beat)
+    """Delete the Node; return the seconds from its last heartbeat to its re-creation."""
+    (last_beat, old) = until(agent.beat)
     agent.server.request("DELETE", f"/api/v1/nodes/{NODE}")
 
     def is_new() -> dict[str, Any] | None:
@@ -29,7 +29,7 @@ def gone_for(agent: Agent) -> float:
         return node if node is not None and node["metadata"]["uid"] != old else None
 
     made = until(is_new)["metadata"]["creationTimestamp"]
-    return (datetime.fromisoformat(made) - datetime.fromisoformat(said)).total_seconds()
+    return (datetime.fromisoformat(made) - datetime.fromisoformat(last_beat)).total_seconds()
 
 
 def resident_kib(pid: int) -> int:
@@ -38,7 +38,7 @@ def resident_kib(pid: int) -> int:
 
 
 @in_a_thread
-def test_a_mac_is_a_node_that_beats_and_tells_how_it_is(tmp_path: Path) -> None:
+def test_agent_serves_its_lease_probes_and_metrics(tmp_path: Path) -> None:
     with an_agent(tmp_path) as agent:
         status, lease = agent.server.request(
             "GET", f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{NODE}"
@@ -66,24 +66,24 @@ def test_a_second_agent_of_a_host_is_refused(tmp_path: Path) -> None:
             check=False,
         )
 
-        told = second.stderr.decode()
+        stderr = second.stderr.decode()
         assert second.returncode == 2
         assert agent.process is not None
-        assert f"another agent (process {agent.process.pid})" in told
-        assert "--state-dir" in told
+        assert f"another agent (process {agent.process.pid})" in stderr
+        assert "--state-dir" in stderr
         assert agent.alive()
 
 
 @in_a_thread
-def test_a_node_that_is_deleted_comes_back_at_once_and_its_vm_never_notices(tmp_path: Path) -> None:
+def test_deleted_node_is_registered_again_and_its_vm_keeps_running(tmp_path: Path) -> None:
     with an_agent(tmp_path) as agent:
         agent.create()
         until(lambda: agent.phase() == "Running")
         guests = agent.guests()
         assert len(guests) == 1
 
-        # Long before it would say again how its Node is.
-        assert any(gone_for(agent) < SAYS_AGAIN - 5 for _ in range(TRIES))
+        # Long before the next heartbeat is due.
+        assert any(gone_for(agent) < HEARTBEAT_SECONDS - 5 for _ in range(TRIES))
 
         assert agent.guests() == guests
         agent.shut_down_guest()

@@ -1,4 +1,4 @@
-"""`tart-kubelet lease` as a bake uses it: real processes, real locks, real deaths."""
+"""`tart-kubelet lease` as an image bake uses it: real processes, locks and kills."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def test_killed_command_frees_its_lease(tmp_path: Path) -> None:
     assert held(tmp_path) == []
 
 
-def test_what_the_command_left_running_keeps_the_lease(tmp_path: Path) -> None:
+def test_background_child_of_the_command_keeps_the_lease(tmp_path: Path) -> None:
     bake = lease(tmp_path, "--vm", "bake", "--", "sh", "-c", "sleep 600 >&- 2>&- & echo $!")
-    told, _ = bake.communicate(timeout=PATIENCE)
+    stdout, _ = bake.communicate(timeout=PATIENCE)
     assert len(held(tmp_path)) == 1
 
-    os.kill(int(told), signal.SIGKILL)
+    os.kill(int(stdout), signal.SIGKILL)
     until(lambda: held(tmp_path) == [])
 
 
@@ -72,40 +72,40 @@ def test_lease_waits_until_a_deletion_is_over(tmp_path: Path) -> None:
         until(lambda: bool(list((tmp_path / "leases").glob("*.taking"))))
         assert bake.poll() is None
 
-    told, _ = bake.communicate(timeout=PATIENCE)
-    assert told == "begun\n"
+    stdout, _ = bake.communicate(timeout=PATIENCE)
+    assert stdout == "begun\n"
 
 
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [((), 2), (("--",), 2), (("--", "no-such-command-here"), 127), (("--", "/"), 126)],
 )
-def test_command_that_cannot_be_run_is_told(
+def test_command_that_cannot_run_is_an_error(
     tmp_path: Path, arguments: tuple[str, ...], code: int
 ) -> None:
     bake = lease(tmp_path, *arguments)
-    _, told = bake.communicate(timeout=PATIENCE)
+    _, stderr = bake.communicate(timeout=PATIENCE)
 
     assert bake.returncode == code
-    assert told.startswith("tart-kubelet lease: ")
+    assert stderr.startswith("tart-kubelet lease: ")
     assert held(tmp_path) == []
 
 
-def test_folder_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+def test_unusable_state_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "leases").write_text("")
     bake = lease(tmp_path, "--", "true")
-    _, told = bake.communicate(timeout=PATIENCE)
+    _, stderr = bake.communicate(timeout=PATIENCE)
 
     assert bake.returncode == 1
-    assert "no lease can be taken" in told
-    assert told.endswith("; run this as the agent's user, or give its folder with --state-dir\n")
-    assert "Errno" not in told
+    assert "no lease can be taken" in stderr
+    assert stderr.endswith("; run this as the agent's user, or give its folder with --state-dir\n")
+    assert "Errno" not in stderr
 
 
-def test_folder_of_no_agent_is_told_and_the_command_is_run(tmp_path: Path) -> None:
-    _, told = lease(tmp_path, "--", "true").communicate(timeout=PATIENCE)
-    assert told.startswith(f"tart-kubelet lease: no agent has run with {tmp_path} yet; ")
+def test_state_folder_without_an_agent_is_warned_about_and_the_command_runs(tmp_path: Path) -> None:
+    _, stderr = lease(tmp_path, "--", "true").communicate(timeout=PATIENCE)
+    assert stderr.startswith(f"tart-kubelet lease: no agent has run with {tmp_path} yet; ")
 
     (tmp_path / "agent.lock").touch()
-    _, told = lease(tmp_path, "--", "true").communicate(timeout=PATIENCE)
-    assert told == ""
+    _, stderr = lease(tmp_path, "--", "true").communicate(timeout=PATIENCE)
+    assert stderr == ""

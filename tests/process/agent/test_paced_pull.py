@@ -1,4 +1,4 @@
-"""A bandwidth limit on real processes: the simulated tart is halted and let go by signals, and takes as long as it should."""
+"""A bandwidth limit on a real process: the simulated tart is stopped and continued by signals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bramley.base.clock import SystemClock
 from bramley.sim.mac.folder import MacFolder
 
 SIZE = 200_000_000
-# Whoever stands still himself cannot halt another in time: then the next image tells.
+# A try is inconclusive when this process is paused and cannot stop tart in time; then the next image is pulled.
 IMAGES = tuple(f"ghcr.io/example/runner:{number}" for number in range(5))
 
 
@@ -32,7 +32,9 @@ async def took(puller: Puller, image: str, limit: float | None) -> float:
 
 
 @pytest.mark.parametrize(("limit", "least"), [(None, 0.8), (50e6, 3.2)])
-async def test_paced_pull_takes_its_time(tmp_path: Path, limit: float | None, least: float) -> None:
+async def test_limited_pull_takes_at_least_as_long_as_the_limit_requires(
+    tmp_path: Path, limit: float | None, least: float
+) -> None:
     mac = MacFolder(tmp_path / "mac-1")
     mac.lay_out(
         {

@@ -65,9 +65,7 @@ def test_the_agent_starts_with_an_empty_environment_and_path(installed: Installe
     assert "--node-name" in usage.stdout
 
 
-def test_what_the_caller_has_in_its_environment_changes_nothing(
-    installed: Installed, tmp_path: Path
-) -> None:
+def test_environment_of_the_caller_has_no_effect(installed: Installed, tmp_path: Path) -> None:
     (tmp_path / "bramley.py").write_text("raise SystemExit('taken from the current folder')")
     trap = {"PYTHONPATH": str(tmp_path), "PYTHONHOME": "/nowhere"}
     words = [f"{name}={value}" for name, value in trap.items()]
@@ -99,7 +97,7 @@ def test_everything_the_agent_loads_lies_in_its_two_folders(installed: Installed
     assert list(file_names(root)) == before
 
 
-def test_modules_are_taken_compiled_as_they_came(installed: Installed) -> None:
+def test_modules_are_loaded_from_their_shipped_bytecode(installed: Installed) -> None:
     library = installed.release / "lib"
     command = f"import sys; sys.path.append({str(library)!r}); import bramley.agent.host as found; print(found.__cached__)"
 
@@ -118,7 +116,7 @@ def test_no_file_names_the_folder_of_the_build(installed: Installed) -> None:
         assert str(ROOT).encode() not in (installed.release / name).read_bytes(), name
 
 
-def test_binaries_look_for_libraries_beside_themselves(installed: Installed) -> None:
+def test_binaries_load_libraries_from_their_own_folder(installed: Installed) -> None:
     folder = installed.python.parents[1]
     found = {
         name: interpreter.elf_search_path((folder / name).read_bytes())
@@ -134,7 +132,7 @@ def test_binaries_look_for_libraries_beside_themselves(installed: Installed) -> 
         assert found["bin/python3"] == "$ORIGIN/../lib"
 
 
-def test_what_is_in_the_cache_is_not_made_again(archives: AgentArchives) -> None:
+def test_cached_archive_is_not_built_again(archives: AgentArchives) -> None:
     before = archives.code.path.stat()
 
     again = linux.cached()
@@ -143,7 +141,7 @@ def test_what_is_in_the_cache_is_not_made_again(archives: AgentArchives) -> None
     assert again.code.path.stat().st_mtime_ns == before.st_mtime_ns
 
 
-def test_the_agent_starts_at_its_place_in_a_root_without_the_python_it_was_made_from(
+def test_agent_starts_in_a_root_without_the_python_it_was_built_from(
     installed: Installed,
 ) -> None:
     shared = ("/usr", "/bin", "/lib", "/lib64")
@@ -163,7 +161,7 @@ def _bwrap() -> str:
     return found
 
 
-def test_shellcheck_has_nothing_to_say_of_the_program(installed: Installed) -> None:
+def test_program_passes_shellcheck(installed: Installed) -> None:
     program = installed.release / "bin/tart-kubelet"
 
     done = subprocess.run(

@@ -61,7 +61,7 @@ def _head(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     return held.read(4096) if held else b""
 
 
-def test_it_holds_what_the_agent_imports(made: Archive) -> None:
+def test_archive_contains_what_the_agent_imports(made: Archive) -> None:
     with tarfile.open(made.path) as archive:
         names = set(archive.getnames())
 

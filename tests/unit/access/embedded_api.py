@@ -10,10 +10,11 @@ from typing import Any
 from bramley.api.core import Namespace, Node, Pod
 from bramley.api.meta import ObjectMeta
 from bramley.app import embedded
-from bramley.base import errors, virtual_time
+from bramley.base import errors
 from bramley.base.secret import Secret
 from bramley.kube.client import Client
 from bramley.kube.transport import Request, Response, Stream, Transport
+from tests import virtual_time
 
 READS = {"GET"}
 

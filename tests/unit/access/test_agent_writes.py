@@ -17,8 +17,9 @@ from bramley.api.meta import ObjectMeta
 from bramley.api.names import finalizers
 from bramley.apiserver.store.records import Record
 from bramley.apiserver.store.store import Store
-from bramley.base import secret, virtual_time
+from bramley.base import secret
 from bramley.kube.transport import Request
+from tests import virtual_time
 from tests.unit import example_counts
 from tests.unit.access.embedded_api import (
     Served,
@@ -101,7 +102,7 @@ bodies = st.fixed_dictionaries(
         "rules": st.just([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]),
     },
 )
-# What the agent may ask for at all, so that its bodies are looked at.
+# Requests that authorization allows, so that their bodies are checked.
 FOCUS = [
     f"{IN_NS}/pods/mine",
     f"{IN_NS}/pods/mine/status",
@@ -172,7 +173,7 @@ def of_others(store: Store) -> dict[Any, bytes]:
 
 
 def of_own_pods(store: Store) -> dict[Any, Any]:
-    """Return what an agent must leave alone of its own Pods."""
+    """Return the fields of its own Pods that an agent must not change."""
     found = {}
     for record in store.list("pods"):
         body = msgspec.json.decode(record.body)

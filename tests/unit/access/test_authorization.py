@@ -129,7 +129,7 @@ def test_agent_that_is_not_enrolled_may_do_nothing(agent_request: AgentRequest) 
 
 
 @pytest.mark.parametrize("agent_request", ALLOWED, ids=label)
-def test_a_token_of_another_node_may_nothing(agent_request: AgentRequest) -> None:
+def test_token_of_another_node_grants_nothing(agent_request: AgentRequest) -> None:
     graph = a_graph()
     graph.agents.add("")
     without_node = a_request(
@@ -224,7 +224,7 @@ def test_a_status_and_what_the_server_counts_may_change() -> None:
     )
 
 
-def test_labels_that_are_empty_and_labels_that_are_missing_are_the_same() -> None:
+def test_empty_labels_equal_missing_labels() -> None:
     agent_request = a_request("patch", "pods", "ns", "mine")
 
     assert (
@@ -236,7 +236,7 @@ def test_labels_that_are_empty_and_labels_that_are_missing_are_the_same() -> Non
 
 
 @pytest.mark.parametrize("node", [OTHER, "", None])
-def test_a_pod_that_moved_meanwhile_is_not_deleted(node: str | None) -> None:
+def test_pod_that_was_rebound_is_not_deleted(node: str | None) -> None:
     """Authorization used an older state; the object at the time of the write counts."""
     old = {"metadata": {"name": "mine"}, "spec": {"nodeName": node}}
 
@@ -250,7 +250,7 @@ def test_a_pod_that_moved_meanwhile_is_not_deleted(node: str | None) -> None:
 
 
 @pytest.mark.parametrize("what", ["pods", "pods/status"])
-def test_an_agent_makes_no_pod_by_changing_one_that_is_not_there(what: str) -> None:
+def test_patch_of_a_missing_pod_creates_none(what: str) -> None:
     """Applying an object creates it."""
     assert authorization.admit(
         a_request("patch", what, "ns", "gone"), an_own_pod(), None, a_graph()
@@ -351,18 +351,20 @@ OWN_TOKENS = [
 ]
 
 
-@pytest.mark.parametrize(("wish", "fine"), POD_TOKENS)
-def test_tokens_for_accounts_are_bound_to_pods_on_the_node(wish: Any, fine: bool) -> None:
+@pytest.mark.parametrize(("token_request", "allowed"), POD_TOKENS)
+def test_tokens_for_accounts_are_bound_to_pods_on_the_node(
+    token_request: Any, allowed: bool
+) -> None:
     agent_request = a_request("create", "serviceaccounts/token", "ns", "robot")
 
-    assert (authorization.admit(agent_request, wish, None, a_graph()) is None) == fine
+    assert (authorization.admit(agent_request, token_request, None, a_graph()) is None) == allowed
 
 
-@pytest.mark.parametrize(("wish", "fine"), OWN_TOKENS)
-def test_the_agents_own_token_is_bound_to_the_node(wish: Any, fine: bool) -> None:
+@pytest.mark.parametrize(("token_request", "allowed"), OWN_TOKENS)
+def test_the_agents_own_token_is_bound_to_the_node(token_request: Any, allowed: bool) -> None:
     agent_request = a_request("create", "serviceaccounts/token", AGENTS, f"tart-kubelet-{NODE}")
 
-    assert (authorization.admit(agent_request, wish, None, a_graph()) is None) == fine
+    assert (authorization.admit(agent_request, token_request, None, a_graph()) is None) == allowed
 
 
 def test_pod_that_runs_as_another_agent_gives_no_access_to_that_identity() -> None:

@@ -18,13 +18,14 @@ from bramley.api.core import Pod, ServiceAccount
 from bramley.api.meta import K, ObjectMeta
 from bramley.api.names import access
 from bramley.api.rbac import ClusterRole, Role, RoleBinding
-from bramley.base import errors, virtual_time
+from bramley.base import errors
 from bramley.kube.client import Client
 from bramley.runtime.cache import Cache
 from bramley.runtime.keys import Key
 from bramley.runtime.manager import Manager, ManagerSettings
 from bramley.runtime.outcome import Settled
 from bramley.runtime.writes import FencedKube
+from tests import virtual_time
 from tests.unit.access.embedded_api import Served, bind_pod, served
 
 HOUR = timedelta(hours=1)

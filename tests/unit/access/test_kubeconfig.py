@@ -30,12 +30,12 @@ def test_the_client_reads_what_is_rendered(tmp_path: Path) -> None:
     assert found.trust.server_name == "kubernetes"
 
 
-def test_the_content_does_not_show_itself() -> None:
+def test_content_is_redacted_in_repr() -> None:
     assert "the-token" not in repr(rendered(Trust()))
     assert "the-token" in rendered(Trust()).reveal()
 
 
-def test_our_own_file_may_be_replaced_and_others_not() -> None:
+def test_only_our_own_file_is_replaced() -> None:
     assert kubeconfig.is_agent_kubeconfig(rendered(Trust()).reveal().encode())
     assert not kubeconfig.is_agent_kubeconfig(b"apiVersion: v1\nkind: Config\n")
     assert not kubeconfig.is_agent_kubeconfig(b'{"current-context": "bramley"}')
@@ -52,12 +52,12 @@ def test_an_agent_gets_the_administrators_address_unless_another_is_given() -> N
 
 
 @pytest.mark.parametrize("server", ["api.example.com", "https://me:secret@api", "ftp://api"])
-def test_an_address_that_is_none_is_refused(server: str) -> None:
+def test_invalid_address_is_refused(server: str) -> None:
     with pytest.raises(errors.BadConfiguration, match="--server"):
         kubeconfig.server_for_agent(ClientConfig("https://a"), server)
 
 
-def test_an_agent_never_trusts_just_any_server() -> None:
+def test_kubeconfig_always_verifies_the_server() -> None:
     blind = ClientConfig("https://a", trust=Trust(verify=False))
 
     with pytest.raises(errors.BadConfiguration, match="insecure-skip-tls-verify"):

@@ -39,7 +39,7 @@ def test_only_what_is_missing_or_differs_is_written(
     assert set(upsert.difference(current, desired)) == fields
 
 
-def test_what_others_added_beside_it_stays() -> None:
+def test_foreign_fields_are_kept() -> None:
     current: Any = ConfigMap(data={"a": "1", "b": "2"})
 
     assert upsert.difference(current, ConfigMap(data={"a": "1"})) == {}

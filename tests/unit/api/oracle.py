@@ -13,7 +13,7 @@ DATE_TIME = re.compile(
 
 
 def accepts(schema: dict[str, Any], value: Any) -> bool:
-    """Tell whether the value fits the schema; unknown fields do, because a server prunes them."""
+    """Return whether the value fits the schema; unknown fields do, because a server prunes them."""
     if value is None:
         return bool(schema.get("nullable", False))
     checks: dict[str, Callable[[dict[str, Any], Any], bool]] = {

@@ -27,7 +27,7 @@ def test_a_new_condition_comes_last_and_begins_now() -> None:
     assert len(before) == 1
 
 
-def test_the_same_status_keeps_its_time_and_takes_the_new_words() -> None:
+def test_same_status_keeps_its_transition_time_and_updates_the_message() -> None:
     before = conditions.put([], ready("False", "Broken", "a"), now=THEN)
 
     after = conditions.put(before, ready("False", "Worse", "b"), now=NOW)

@@ -155,7 +155,7 @@ def test_a_default_stands_in_the_schema(kind: type[Object], path: str, value: ob
 
 
 @pytest.mark.parametrize(("kind", "path"), WITHOUT_DEFAULT, ids=case)
-def test_what_has_no_default_is_left_alone(kind: type[Object], path: str) -> None:
+def test_field_without_a_default_is_unchanged(kind: type[Object], path: str) -> None:
     assert "default" not in at(schema.of_kind(kind), path)
 
 
@@ -174,12 +174,12 @@ def test_objects_of_existing_fleets_stay_valid(kind: type[Object], body: dict[st
 
 
 @pytest.mark.parametrize(("kind", "body"), LIVE, ids=case)
-def test_no_field_is_lost_on_the_way(kind: type[Object], body: dict[str, Any]) -> None:
+def test_no_field_is_lost_in_a_round_trip(kind: type[Object], body: dict[str, Any]) -> None:
     whole = schema.of_kind(kind)
 
-    told = completed(whole, to_wire(msgspec.convert(body, kind)))
+    encoded = completed(whole, to_wire(msgspec.convert(body, kind)))
 
-    assert parts(told) == parts(completed(whole, body))
+    assert parts(encoded) == parts(completed(whole, body))
 
 
 def parts(body: dict[str, Any]) -> dict[str, Any]:
@@ -187,14 +187,14 @@ def parts(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def strip(value: Any) -> Any:
-    """Leave out empty lists and texts, which say no more than absent ones."""
+    """Leave out empty lists and texts, which mean the same as absent ones."""
     if isinstance(value, dict):
         return {key: strip(one) for key, one in value.items() if one not in ("", [])}
     return [strip(one) for one in value] if isinstance(value, list) else value
 
 
 @pytest.mark.parametrize(("kind", "path", "value"), GOOD, ids=case)
-def test_the_ends_of_a_range_belong_to_it(kind: type[Object], path: str, value: object) -> None:
+def test_ranges_are_inclusive(kind: type[Object], path: str, value: object) -> None:
     body = changed(LEAST[kind], path, value)
 
     assert accepts(schema.of_kind(kind), body)
@@ -202,7 +202,7 @@ def test_the_ends_of_a_range_belong_to_it(kind: type[Object], path: str, value: 
 
 
 @pytest.mark.parametrize(("kind", "path", "value"), BAD, ids=case)
-def test_what_breaks_a_bound_is_refused(kind: type[Object], path: str, value: object) -> None:
+def test_value_out_of_bounds_is_refused(kind: type[Object], path: str, value: object) -> None:
     body = changed(LEAST[kind], path, value)
 
     assert not accepts(schema.of_kind(kind), body)
@@ -210,7 +210,7 @@ def test_what_breaks_a_bound_is_refused(kind: type[Object], path: str, value: ob
 
 
 @pytest.mark.parametrize(("kind", "path", "value"), BAD_TO_WRITE, ids=case)
-def test_what_breaks_a_grammar_is_refused_to_writers_and_shown_to_readers(
+def test_invalid_syntax_is_refused_on_write_and_decoded_on_read(
     kind: type[Object], path: str, value: object
 ) -> None:
     body = changed(LEAST[kind], path, value)

@@ -36,12 +36,12 @@ TEXTS = st.builds(
         ("0.0000000001", "1n"),
     ],
 )
-def test_there_is_one_form(given_text: str, stored: str) -> None:
+def test_canonical_form(given_text: str, stored: str) -> None:
     assert canonical(given_text) == stored
 
 
 @given(TEXTS)
-def test_the_form_is_stable_and_keeps_the_amount(text: str) -> None:
+def test_canonical_form_is_stable_and_keeps_the_amount(text: str) -> None:
     once = canonical(text)
 
     assert canonical(once) == once
@@ -50,6 +50,6 @@ def test_the_form_is_stable_and_keeps_the_amount(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "abc", "1.2.3", "1Zi", "--1", "1e99", ".", "9" * 5000])
-def test_what_is_no_quantity_is_refused(text: str) -> None:
+def test_invalid_quantity_is_refused(text: str) -> None:
     with pytest.raises(NoQuantity):
         parse(text)

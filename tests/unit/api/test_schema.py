@@ -74,7 +74,7 @@ def test_every_construct_has_its_place() -> None:
     }
 
 
-def test_a_server_must_not_make_up_a_status() -> None:
+def test_status_has_no_defaults() -> None:
     status = schema.of_kind(Toy)["properties"]["status"]
 
     assert "default" not in status
@@ -97,7 +97,7 @@ def test_a_type_without_a_structural_schema_is_refused(type: object) -> None:
     ],
     ids=str,
 )
-def test_a_grammar_that_readers_would_check_is_refused(type: object) -> None:
+def test_pattern_that_decoding_would_check_is_refused(type: object) -> None:
     with pytest.raises(TypeError, match="would not read"):
         schema.of_type(msgspec.inspect.type_info(type))
 
@@ -121,7 +121,7 @@ def test_every_field_is_described(kind: type[Object]) -> None:
 
 
 @kinds
-def test_what_a_rule_looks_at_is_bounded(kind: type[Object]) -> None:
+def test_fields_that_a_rule_reads_are_bounded(kind: type[Object]) -> None:
     """A server estimates what a rule costs at worst, so texts and lists under a rule must have an end."""
     ruled = [one for one in walk(schema.of_kind(kind)) if "x-kubernetes-validations" in one]
     texts = [one for one in ruled if one["type"] == "string"]
