@@ -11,13 +11,13 @@ REFERENCE = (ROOT / "docs/reference/simulated-mac.md").read_text()
 _ROW = re.compile(r"^\| ((?:`[^`]+`(?:, )?)+) \|", re.MULTILINE)
 
 
-def test_the_table_has_every_program_of_macos() -> None:
+def test_table_has_every_program_of_macos() -> None:
     named = {name for row in _ROW.findall(REFERENCE) for name in re.findall(r"`([^`]+)`", row)}
 
     assert named == set(PROGRAMS)
 
 
-def test_programs_of_every_unix_are_listed() -> None:
-    listed = REFERENCE.partition("Programs of every Unix")[2].partition(". `tart`")[0]
+def test_list_has_every_unix_program() -> None:
+    listed = REFERENCE.partition("Unix programs, for the in-process")[2].partition(". `tart`")[0]
 
     assert set(re.findall(r"`([^`]+)`", listed)) == set(ORDINARY)

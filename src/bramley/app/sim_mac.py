@@ -134,7 +134,9 @@ def _keys(file: Path | None) -> tuple[str, ...]:
     except OSError as error:
         raise BadConfiguration(f"--authorized-key {file}: {error.strerror}") from error
     if any("PRIVATE KEY" in line for line in lines):
-        raise BadConfiguration(f"--authorized-key {file} is a private key; use the .pub file of the public key")
+        raise BadConfiguration(
+            f"--authorized-key {file} is a private key; use the .pub file of the public key"
+        )
     return _public_keys(lines, file) if file else ()
 
 

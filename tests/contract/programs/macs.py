@@ -52,7 +52,7 @@ class Mac:
     tart: Tart
     runs: Runs
     host: Host
-    script: SettingsFile
+    settings: SettingsFile
     metrics: Metrics
 
 
@@ -67,7 +67,7 @@ async def on(target: str, root: Path) -> AsyncIterator[Mac]:
 @contextlib.asynccontextmanager
 async def _real(root: Path) -> AsyncIterator[Mac]:
     folder = MacFolder(root)
-    script = folder.lay_out(CONTENT)
+    settings = folder.lay_out(CONTENT)
     places = folder.folders
     environment = folder.environment()
     runs = SupervisedRuns(places.state, places.vm_logs, SystemClock(), environment=environment)
@@ -78,7 +78,7 @@ async def _real(root: Path) -> AsyncIterator[Mac]:
         tart = Tart(
             programs, binary="tart", home=places.tart_home, metrics=metrics, deadlines=PATIENT
         )
-        yield Mac(tart, runs, host, script, metrics)
+        yield Mac(tart, runs, host, settings, metrics)
     finally:
         for pid in folder.vms():
             with contextlib.suppress(ProcessLookupError):
@@ -89,7 +89,7 @@ async def _real(root: Path) -> AsyncIterator[Mac]:
 async def _simulated(root: Path) -> AsyncIterator[Mac]:
     async with asyncio.TaskGroup() as group:
         mac = SimulatedMac(root, clock=SystemClock(), rng=random.Random(0), group=group)
-        script = SettingsFile(mac.folders.tart_home / "sim.json", dict(CONTENT))
+        settings = SettingsFile(mac.folders.tart_home / "sim.json", dict(CONTENT))
         side = mac.start_agent()
         metrics = Metrics()
         tart = Tart(
@@ -99,7 +99,7 @@ async def _simulated(root: Path) -> AsyncIterator[Mac]:
             metrics=metrics,
             deadlines=PATIENT,
         )
-        yield Mac(tart, side.runs, side.host, script, metrics)
+        yield Mac(tart, side.runs, side.host, settings, metrics)
         mac.reboot()
 
 

@@ -82,7 +82,7 @@ async def test_a_program_that_misses_its_deadline_is_killed(target: str, tmp_pat
 
         async with asyncio.timeout(PATIENCE):
             with pytest.raises(errors.TimedOut, match=r"0\.2 s"):
-                await programs.within(timedelta(seconds=0.2), stage.programs, argv)
+                await programs.run_with_timeout(timedelta(seconds=0.2), stage.programs, argv)
 
         await until(lambda: stage.living() == 0)
 

@@ -22,7 +22,7 @@ def a_run(stage: Stage, play: Play) -> Run:
 
 async def test_a_run_that_was_never_begun_is_unknown(target: str, tmp_path: Path) -> None:
     async with stages.on(target, tmp_path) as stage:
-        assert not stage.runs.is_begun(VM)
+        assert not stage.runs.exists(VM)
         assert not stage.runs.is_alive(VM)
         assert stage.runs.ended(VM) is None
         assert stage.runs.output_tail(VM) == ""
@@ -36,7 +36,7 @@ async def test_a_run_lives_until_it_ends_with_code_and_time(target: str, tmp_pat
     async with stages.on(target, tmp_path) as stage:
         end = tmp_path / "end"
         await stage.runs.start(a_run(stage, Play(until=end, code=3)))
-        assert stage.runs.is_begun(VM)
+        assert stage.runs.exists(VM)
         assert stage.runs.is_alive(VM)
         assert stage.runs.ended(VM) is None
 
@@ -47,7 +47,7 @@ async def test_a_run_lives_until_it_ends_with_code_and_time(target: str, tmp_pat
         assert ended.at is not None
         assert abs(datetime.now(UTC) - ended.at) < timedelta(seconds=PATIENCE)
         assert stage.runs.ended(VM) == ended
-        assert stage.runs.is_begun(VM)
+        assert stage.runs.exists(VM)
         await until(lambda: not stage.runs.is_alive(VM))
 
 
@@ -81,7 +81,7 @@ async def test_a_run_is_never_begun_twice_before_it_is_forgotten(
 
         stage.runs.forget(VM)
 
-        assert not stage.runs.is_begun(VM)
+        assert not stage.runs.exists(VM)
         assert stage.runs.ended(VM) is None
         await stage.runs.start(a_run(stage, Play(code=2)))
         assert (await stage.runs.wait(VM)).code == 2
@@ -154,7 +154,7 @@ async def test_no_run_survives_a_reboot(target: str, tmp_path: Path) -> None:
         stage.reboot()
         stage.next_agent()
 
-        assert stage.runs.is_begun(VM)
+        assert stage.runs.exists(VM)
         assert not stage.runs.is_alive(VM)
         assert stage.runs.ended(VM) == Ended(None, None)
 

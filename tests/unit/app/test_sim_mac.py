@@ -22,7 +22,7 @@ async def refused(root: Path, match: str, **given: Any) -> None:
             pass
 
 
-async def test_a_flag_given_wrongly_leaves_no_folder_behind(tmp_path: Path) -> None:
+async def test_invalid_flag_creates_no_folder(tmp_path: Path) -> None:
     nowhere, empty = tmp_path / "nope", tmp_path / "empty"
     empty.touch()
 
@@ -33,17 +33,17 @@ async def test_a_flag_given_wrongly_leaves_no_folder_behind(tmp_path: Path) -> N
     assert not (tmp_path / "mac").exists()
 
 
-async def test_what_no_mac_can_be_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+async def test_invalid_settings_are_refused_before_anything_is_created(tmp_path: Path) -> None:
     root = tmp_path / "mac"
     key = tmp_path / "key.pub"
     wrong: list[tuple[str, dict[str, Any]]] = [
         ("--user '' must be", {"user": ""}),
         ("--user root", {"user": "root"}),
         ("--macos 'abc' must be", {"macos_version": "abc"}),
-        ("no public key", {"authorized_key": key}),
+        ("is not a public key", {"authorized_key": key}),
     ]
 
-    for content in ("", "# only a remark\n", "no key at all\n"):
+    for content in ("", "# only a comment\n", "not a key\n"):
         key.write_text(content)
         for match, given in wrong:
             await refused(root, match, **given)
@@ -51,16 +51,16 @@ async def test_what_no_mac_can_be_is_refused_before_anything_is_made(tmp_path: P
     assert not root.exists()
 
 
-async def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
+async def test_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     letter = tmp_path / "letter.txt"
     letter.write_text("dear")
 
-    await refused(tmp_path, "no simulated Mac; empty it, or choose another folder")
+    await refused(tmp_path, "is not empty and not a simulated Mac; use an empty folder")
 
     assert os.listdir(tmp_path) == ["letter.txt"]  # noqa: PTH208 - nothing blocks in a test
 
 
-async def test_a_mac_that_is_there_takes_no_other_password(tmp_path: Path) -> None:
+async def test_existing_mac_keeps_its_password(tmp_path: Path) -> None:
     Mac.make(tmp_path / "mac")
     (tmp_path / "password").write_text("another")
 

@@ -54,7 +54,7 @@ class SimulatedRuns:
         supervise(agent.mac, supervised)
         await agent.checkpoint("after run")
 
-    def is_begun(self, vm: str) -> bool:
+    def exists(self, vm: str) -> bool:
         """Return whether a run of this name was started and not forgotten."""
         return vm in self._runs
 

@@ -1,8 +1,8 @@
-"""How a simulated Mac goes down and starts again, and what does not outlive that.
+"""Shutdown and start of a simulated Mac.
 
-Gone are the session at the console, all jobs and processes, and what lies in /tmp and /var/run. A start loads the daemons of the
-folders that launchd knows, and lets the list of allowed local networks come into force, which nothing else does. A Mac whose disk
-is encrypted, or is so from this start on, does not come back by itself: somebody would have to type a password at its screen.
+A shutdown ends the session at the console and all jobs and processes, and empties /tmp and /var/run. A start loads the daemons of
+launchd's folders and applies the list of allowed local networks, which nothing else does. A Mac whose disk is encrypted, or is from
+this start on, does not come back: it waits for a password at its screen.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ def is_up(state: Mapping[str, Any]) -> bool:
     return "back_at" not in state["boot"]
 
 
-def moment(state: Mapping[str, Any]) -> float:
-    """Return when a Mac that went down comes back."""
+def next_event_at(state: Mapping[str, Any]) -> float:
+    """Return when a Mac that is down comes up."""
     return float(state["boot"].get("back_at", inf))
 
 
-def settle(mac: Mac, state: dict[str, Any]) -> None:
-    """Come back."""
+def run_due_events(mac: Mac, state: dict[str, Any]) -> None:
+    """Come up."""
     start(mac, state)
 
 
 def go_down(mac: Mac, state: dict[str, Any]) -> None:
-    """Lose what only a running Mac holds, and be gone for a while."""
+    """Shut down: lose what only a running Mac has, until it comes up again."""
     loginwindow.log_out(mac, state)
     for domain in {launchd.domain_of(target) for target in state["launchd"]["jobs"]}:
         launchd.end_domain(mac, state, domain)
@@ -53,19 +53,19 @@ def go_down(mac: Mac, state: dict[str, Any]) -> None:
 
 
 def start(mac: Mac, state: dict[str, Any]) -> None:
-    """Start the Mac: another boot, with what its files say."""
+    """Start the Mac from its files, with a new boot id."""
     count = state["boot"].get("started_count", 0) + 1
-    # By its number: a Mac that notes its boot in a file becomes the same in every run.
+    # Derived from its number: a Mac that records its boot in a file must be the same in every run.
     boot_id = uuid.uuid5(uuid.NAMESPACE_OID, f"boot {count}")
     state["boot"] = {
         "boot_id": str(boot_id).upper(),
         "started_count": count,
         "started_at": mac.now(),
     }
-    local_network.come_into_force(mac, state)
+    local_network.apply_preferences(mac, state)
     # The rules of pf come before the jobs of launchd, which may turn it on.
     pfctl.on_boot(mac, state)
     for folder in launchd.DAEMONS:
         launchd.load_folder(mac, state, launchd.SYSTEM, folder)
     if not state["settings"]["headless"]:
-        loginwindow.await_login(mac, state)
+        loginwindow.schedule_login(mac, state)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a program was started with, and as whom; `argv[0]` is its bare name."""
+    """How a program was called, and by which user; `argv[0]` is its bare name."""
 
     argv: tuple[str, ...]
     user: str
@@ -30,7 +30,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a program ended, and what it printed."""
+    """The exit code and output of a program."""
 
     code: int = 0
     out: str = ""

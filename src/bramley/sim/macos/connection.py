@@ -1,15 +1,16 @@
-"""A connection to a simulated Mac without a line: the vocabulary of host steps, answered by the model under any clock.
+"""An in-process connection to a simulated Mac: performs the commands and probes of host steps on the model, under any clock.
 
-What a line may do to a command is planned in `Faults`: cut before it, after it, with its answer lost or at a byte of a stream; hang
-until its deadline; fail. After a cut the next call is a new connection, as with SSH.
+`Faults` plans what happens to a command: the connection is cut before it, after it, before its answer or at a byte of a stream; it
+hangs until its timeout; it fails. After a cut the next call is a new connection, as with SSH.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
 from contextlib import aclosing
 from datetime import timedelta
+from typing import Any
 
 from bramley.base import errors
 from bramley.base.clock import Clock
@@ -34,15 +35,24 @@ from bramley.host.commands import (
 from bramley.host.connection import Renew
 from bramley.host.facts import Facts, RunResult
 from bramley.sim.macos import host_commands
-from bramley.sim.macos.faults import Cut, Fail, Fault, Faults, Garble, Hang, Moment
+from bramley.sim.macos.faults import Cut, CutPoint, Fail, Fault, Faults, Garble, Hang
 from bramley.sim.macos.mac import Mac
 
-_LOOK = timedelta(seconds=60)
-_EVERY = timedelta(seconds=5)
+_PROBE_TIMEOUT = timedelta(seconds=60)
+_REBOOT_POLL = timedelta(seconds=5)
+_CHANGES: Mapping[type, Callable[[Mac, str, Any], None]] = {
+    Folder: host_commands.folder,
+    Link: host_commands.link,
+    Remove: host_commands.remove,
+    Rename: host_commands.rename,
+    Run: host_commands.run,
+    Seal: host_commands.seal,
+    Write: host_commands.write,
+}
 
 
 class ModelConnection:
-    """One Mac, as host.connection.Connection has it; `done` are the commands that were done, `looks` counts the round trips of questions."""
+    """A host.connection.Connection to one Mac; `done` are the commands that were done, `probes` counts the round trips of probes."""
 
     def __init__(
         self,
@@ -62,71 +72,69 @@ class ModelConnection:
         self._artifacts = artifacts or ArtifactStore()
         self._wrong_passwords: set[Secret] = set()
         self._is_cut = False
-        self._pin = mac.state["host_key_id"]
+        self._pinned_key_id = mac.state["host_key_id"]
 
     @property
     def host(self) -> str:
-        """Return how people call this Mac."""
+        """Return the name of this Mac in messages."""
         return f"{self._user}@{self.mac.state['settings']['host_name']}"
 
-    def trust_again(self) -> None:
-        """Take the host key that the Mac shows now for the right one."""
-        self._pin = self.mac.state["host_key_id"]
+    def accept_new_host_key(self) -> None:
+        """Pin the host key that the Mac presents now."""
+        self._pinned_key_id = self.mac.state["host_key_id"]
 
     async def do(self, command: Command) -> None:
-        """Do one command to its end."""
+        """Run one command to its end."""
         fault = self.faults.next(command)
-        await self._reach(fault, _within(command), command.purpose)
+        await self._begin(fault, _timeout_of(command), command.purpose)
         try:
             await self._perform(command, fault)
         except host_commands.PasswordRefused:
             raise self._wrong_password(command) from None
         except host_commands.Failed as error:
-            told, said = f"{self.host}: {command.purpose}", str(error).encode()
+            subject, output = f"{self.host}: {command.purpose}", str(error).encode()
             secrets = connection.secrets_of(command)
-            raise connection.command_failed(told, error.code, said, secrets=secrets) from None
+            raise connection.command_failed(subject, error.code, output, secrets=secrets) from None
         self.done.append(command)
-        self._leave(fault)
+        self._end(fault)
 
     async def probe(self, probes: Collection[Probe]) -> Facts:
-        """Ask all questions in one round trip."""
-        fault = self.faults.next_look()
+        """Run all probes in one round trip."""
+        fault = self.faults.next_probe()
         self.probes += 1
-        await self._reach(fault, _LOOK, "look at the Mac")
-        with self.mac.at_once():
+        await self._begin(fault, _PROBE_TIMEOUT, "probe the Mac")
+        with self.mac.caching():
             found = host_commands.facts(self.mac, self._user, probes)
-        self._leave(fault)
+        self._end(fault)
         return found
 
-    async def _reach(self, fault: Fault | None, limit: timedelta, purpose: str) -> None:
-        """Come to the Mac, or do not."""
+    async def _begin(self, fault: Fault | None, limit: timedelta, purpose: str) -> None:
+        """Fail or hang before the command, if a fault or the Mac requires it."""
         await asyncio.sleep(0)
-        if self._is_cut or fault == Cut(Moment.BEFORE):
+        if self._is_cut or fault == Cut(CutPoint.BEFORE):
             self._is_cut = False
             raise errors.HostUnreachable(f"{self.host}: the connection was cut: {purpose}")
         self._require_up(purpose)
         if isinstance(fault, Hang):
             await asyncio.sleep(limit.total_seconds())
-            raise self._no_end(limit, purpose)
+            raise self._timed_out(limit, purpose)
 
     def _require_up(self, purpose: str) -> None:
         if not self.mac.is_up:
             raise errors.HostUnreachable(f"{self.host}: does not answer: {purpose}")
-        if self.mac.state["host_key_id"] != self._pin:
-            raise errors.HostKeyChanged(
-                f"{self.host} shows another host key than the one that was pinned; trust it again if it was reinstalled"
-            )
+        if self.mac.state["host_key_id"] != self._pinned_key_id:
+            raise errors.HostKeyChanged(f"{self.host} does not present the pinned host key")
 
-    def _leave(self, fault: Fault | None) -> None:
+    def _end(self, fault: Fault | None) -> None:
         if isinstance(fault, Cut) and (
-            fault.moment is Moment.UNANSWERED or fault.at_byte is not None
+            fault.point is CutPoint.UNANSWERED or fault.at_byte is not None
         ):
             raise errors.HostUnreachable(f"{self.host}: the connection was cut before the answer")
-        self._is_cut = fault == Cut(Moment.AFTER)
+        self._is_cut = fault == Cut(CutPoint.AFTER)
 
     async def _perform(self, command: Command, fault: Fault | None) -> None:
         if isinstance(fault, Fail):
-            raise host_commands.Failed(fault.code, fault.said)
+            raise host_commands.Failed(fault.code, fault.stderr)
         match command:
             case Wait():
                 await self._wait(command)
@@ -134,65 +142,45 @@ class ModelConnection:
                 await self._reboot(command)
             case Stream():
                 await self._stream(command, fault)
-            case Run() | Write():
-                await self._give(command)
             case _:
-                with self.mac.at_once():
-                    self._change(command)
+                await self._change(command)
 
-    async def _give(self, command: Run | Write) -> None:
-        if command.sudo_password in self._wrong_passwords:
+    async def _change(self, command: Folder | Link | Rename | Remove | Run | Seal | Write) -> None:
+        if isinstance(command, Run | Write) and command.sudo_password in self._wrong_passwords:
             raise self._wrong_password(command)
-        match command:
-            case Run(argv=("sleep", seconds)):
-                # The one program that only waits: those of the model never do.
-                await self._sleep(float(seconds), command)
-            case Run():
-                with self.mac.at_once():
-                    host_commands.run(self.mac, self._user, command)
-            case Write():
-                with self.mac.at_once():
-                    host_commands.write(self.mac, self._user, command)
+        if isinstance(command, Run) and command.argv[0] == "sleep":
+            # The only program that waits: those of the model never do.
+            await self._sleep(float(command.argv[1]), command)
+            return
+        with self.mac.caching():
+            _CHANGES[type(command)](self.mac, self._user, command)
 
     async def _sleep(self, seconds: float, command: Run) -> None:
         await asyncio.sleep(min(seconds, command.timeout.total_seconds()))
         if seconds > command.timeout.total_seconds():
-            raise self._no_end(command.timeout, command.purpose)
+            raise self._timed_out(command.timeout, command.purpose)
 
-    def _no_end(self, limit: timedelta, purpose: str) -> errors.TimedOut:
+    def _timed_out(self, limit: timedelta, purpose: str) -> errors.TimedOut:
         return errors.TimedOut(
-            f"{self.host}: {purpose}: did not finish within {_shown(limit)}; it was stopped"
+            f"{self.host}: {purpose}: did not finish within {_seconds(limit)}; it was stopped"
         )
 
     async def _stream(self, command: Stream, fault: Fault | None) -> None:
-        line = _Line(self.host, fault)
-        told = f"{self.host}: {command.purpose}"
+        faulty = _FaultyStream(self.host, fault)
+        subject = f"{self.host}: {command.purpose}"
         async with (
-            self._artifacts.open(command.artifact) as reading,
-            connection.stall_deadline(command.timeout, told) as renew,
-            aclosing(line.through(reading.blocks(), renew)) as blocks,
+            self._artifacts.open(command.artifact) as artifact,
+            connection.stall_deadline(command.timeout, subject) as renew,
+            aclosing(faulty.through(artifact.blocks(), renew)) as blocks,
         ):
             await host_commands.stream(self.mac, self._user, command, blocks)
 
-    def _change(self, command: Folder | Link | Rename | Remove | Seal) -> None:
-        match command:
-            case Folder():
-                host_commands.folder(self.mac, self._user, command)
-            case Link():
-                host_commands.link(self.mac, self._user, command)
-            case Rename():
-                host_commands.rename(self.mac, self._user, command)
-            case Remove():
-                host_commands.remove(self.mac, self._user, command)
-            case Seal():
-                host_commands.seal(self.mac, self._user, command)
-
     async def _wait(self, command: Wait) -> None:
-        async def ask() -> RunResult:
+        async def run_probe() -> RunResult:
             self._require_up(command.purpose)
             return host_commands.run_probe(self.mac, self._user, command.probe)
 
-        await connection.wait_until(command, ask, clock=self._clock, host=self.host)
+        await connection.wait_until(command, run_probe, clock=self._clock, host=self.host)
 
     async def _reboot(self, command: Reboot) -> None:
         before = self.mac.state["boot"]["boot_id"]
@@ -200,32 +188,32 @@ class ModelConnection:
         host_commands.run(self.mac, self._user, restart)
         until = self._clock.monotonic() + command.timeout.total_seconds()
         while self._clock.monotonic() < until:
-            await asyncio.sleep(_EVERY.total_seconds())
+            await asyncio.sleep(_REBOOT_POLL.total_seconds())
             if self.mac.is_up and self.mac.state["boot"]["boot_id"] != before:
                 return
         raise errors.TimedOut(
-            f"{self.host}: {command.purpose}: did not come back within {_shown(command.timeout)}"
+            f"{self.host}: {command.purpose}: did not come back within {_seconds(command.timeout)}"
         )
 
     def _wrong_password(self, command: Command) -> errors.LoginRefused:
         if isinstance(command, Run | Write) and command.sudo_password:
             self._wrong_passwords.add(command.sudo_password)
         return errors.LoginRefused(
-            f"{self.host}: {command.purpose}: sudo does not take this password of {self._user}; "
+            f"{self.host}: {command.purpose}: sudo does not accept this password of {self._user}; "
             "it is not tried again over this connection, since Macs lock accounts"
         )
 
 
-class _Line:
-    """What a line does to the bytes of a stream."""
+class _FaultyStream:
+    """The bytes of a stream as a faulty connection delivers them."""
 
     def __init__(self, host: str, fault: Fault | None) -> None:
         self._host = host
-        self._garbles = isinstance(fault, Garble)
+        self._corrupts = isinstance(fault, Garble)
         self._left = fault.at_byte if isinstance(fault, Cut) else None
 
     async def through(self, blocks: AsyncIterator[bytes], renew: Renew) -> AsyncGenerator[bytes]:
-        """Let blocks pass, whole and as they are unless a fault has it otherwise."""
+        """Yield the blocks, cut or corrupted by the fault."""
         async for block in blocks:
             yield self._take(block)
             renew()
@@ -235,17 +223,17 @@ class _Line:
             raise errors.HostUnreachable(f"{self._host}: the connection was cut in a stream")
         if self._left is not None:
             self._left -= len(block)
-        if self._garbles:
-            self._garbles = False
+        if self._corrupts:
+            self._corrupts = False
             return bytes([block[0] ^ 1]) + block[1:]
         return block
 
 
-def _within(command: Command) -> timedelta:
+def _timeout_of(command: Command) -> timedelta:
     if isinstance(command, Folder | Link | Rename | Remove | Seal):
         return DEFAULT_TIMEOUT
     return command.timeout
 
 
-def _shown(limit: timedelta) -> str:
+def _seconds(limit: timedelta) -> str:
     return f"{limit.total_seconds():g} s"

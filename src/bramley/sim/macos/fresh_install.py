@@ -1,6 +1,6 @@
-"""How a bare Mac is laid out: folders, users, and the files that macOS ships and we touch.
+"""The layout of a bare Mac: its settings, folders, users, and the files of macOS that a bootstrap changes.
 
-The folders that macOS keeps under /private are links at the top, as there. What a Mac never has before a bootstrap is not laid out.
+/etc, /tmp and /var are links into /private, as on macOS. What a Mac does not have before a bootstrap is not laid out.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ root ALL = (ALL) ALL
 %admin ALL = (ALL) ALL
 #includedir /private/etc/sudoers.d
 """
-# sshd waits for connections, which launchd takes for it; loginwindow is bound to the console.
+# launchd accepts connections for sshd; loginwindow is bound to the console.
 _DAEMONS: tuple[tuple[str, dict[str, Any]], ...] = (
     (
         "ssh.plist",
@@ -78,7 +78,7 @@ _DAEMONS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """One Mac as the provider hands it over: a user who may use sudo with a password, and nothing of ours."""
+    """A Mac as the provider delivers it: one user who may use sudo with a password."""
 
     user: str = "m1"
     uid: int = 501
@@ -95,25 +95,25 @@ class Settings:
     disk_bytes: int = 460 * _GIB
     free_bytes: int = 380 * _GIB
     filevault: bool = False
-    # What turns FileVault on: "restart" is the next one, "login" somebody who answers its question at a login.
+    # When FileVault is turned on: at the next "restart", or at a "login" of a user who agrees.
     filevault_after: str = ""
-    # Without a display nobody is logged in by a boot alone: somebody has to kick loginwindow.
+    # Without a display a boot does not log the user in: loginwindow has to be restarted.
     headless: bool = True
-    # By how much its clock is ahead.
+    # How many seconds its clock is ahead.
     clock_ahead_seconds: float = 0.0
     login_seconds: float = 2.0
     boot_seconds: float = 40.0
-    # How long a label stays taken after a job that ran was booted out; real Macs take up to some seconds.
+    # How long a label stays in use after a running job was booted out; some seconds on real Macs.
     bootout_seconds: float = 1.0
-    # For how long a daemon of the tailnet that was started anew is on its way back into it.
+    # How long tailscaled needs to connect after a start.
     tailnet_seconds: float = 2.0
-    # How many wrong passwords in a row lock the account, and for how long.
+    # The number of wrong passwords in a row that locks the account, and for how long.
     lockout_after: int = 5
     lockout_seconds: float = 300.0
 
 
 def lay_out(mac: Mac, settings: Settings) -> None:
-    """Make the Mac's folders, files and state, and let it start."""
+    """Make the Mac's folders, files and state, and start it."""
     mac.store.make(_state(settings))
     for folder in FOLDERS:
         mac.files.make_folder(folder)
@@ -188,9 +188,9 @@ def _state(settings: Settings) -> dict[str, Any]:
         },
         "local_network": {"active": [], "granted": {}},
         "sudo": {"refused": False},
-        # What runs besides jobs of launchd, each with its pid and command.
+        # Processes that are not jobs of launchd, each with its pid and command.
         "processes": [],
-        # What programs of which nothing is known say, by their bare name: an exit code and a text.
+        # The exit code and output of programs that are not modelled, by name.
         "answers": {},
         "host_key_id": str(uuid.uuid4()),
     }

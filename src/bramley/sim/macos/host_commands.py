@@ -1,7 +1,7 @@
-"""The commands of the vocabulary on the model of a Mac: what rendered shell does behind SSH, with the same effects and words.
+"""The commands and probes of host steps on the model of a Mac: the same effects and messages as rendered shell behind SSH.
 
-All but a program of the user's own goes through sudo's rules. A file is written beside its place and renamed. Waiting, restarting
-and what may happen to a line are not done here.
+Everything but a program run as the user goes through sudo's rules; what only root may read is read if sudo requires no password, and
+otherwise as the user. A file is written under a temporary name and renamed. Waiting, restarts and faults are done by the connection.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from bramley.sim.macos.call import Call, Result, read_file
 from bramley.sim.macos.mac import Mac
 from bramley.sim.macos.programs import sudo, sudoers
 
-# The exit code of scripts that did nothing, as rendered shell has it.
+# The exit code of scripts that changed nothing, as in rendered shell.
 UNDONE = 125
-# How a new file is called until it is in its place; the digits stand for a token of each call.
+# The prefix of a file until it is renamed; the digits stand for the token of a call.
 _NEW = ".bramley-new.0123456789abcdef."
 
 
 class Failed(Exception):
-    """A command that ended with a code that is not accepted; the text may hold what it printed."""
+    """A command that ended with a code that is not accepted; the message may contain its output."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -49,12 +49,12 @@ class Failed(Exception):
 
 
 class PasswordRefused(Failed):
-    """sudo did not take the password that was sent."""
+    """sudo did not accept the password."""
 
 
 def run(mac: Mac, user: str, command: Run) -> None:
-    """Run a program, as root through sudo; a code of sudo's own is never accepted."""
-    # What is typed at a prompt ends with its line.
+    """Run a program, as root through sudo; an exit code of sudo itself is never accepted."""
+    # Input at a prompt ends with a newline.
     stdin = content_of(command.stdin) + (b"\n" if command.prompt else b"")
     if command.as_root:
         become_root(mac, user, command.sudo_password)
@@ -69,7 +69,7 @@ def _accept(result: Result, accepted_codes: tuple[int, ...] = (0,)) -> None:
 
 
 def become_root(mac: Mac, user: str, password: Secret | None = None) -> None:
-    """Fail with sudo's words if it does not let the user in; the password is sent once, and only if sudo asks."""
+    """Fail with sudo's message if it refuses; the password is sent once, and only if sudo requires one."""
     asks = password is not None and not sudoers.rules_for(mac, user).without_password
     words = ("-S", "-p", "") if password else ("-n",)
     stdin = content_of(password) + b"\n" if password and asks else b""
@@ -80,16 +80,16 @@ def become_root(mac: Mac, user: str, password: Secret | None = None) -> None:
 
 
 def content_of(content: bytes | Secret) -> bytes:
-    """Return the bytes that are to arrive."""
+    """Return the bytes of a content or secret."""
     if isinstance(content, SecretBytes):
         return content.reveal_bytes()
     return content.reveal().encode() if isinstance(content, Secret) else content
 
 
 def write(mac: Mac, user: str, command: Write) -> None:
-    """Write a file, let it be checked, and put it in its place."""
+    """Write a file, check it, and rename it to its path."""
     become_root(mac, user, command.sudo_password)
-    with _placing(mac, command.path) as new:
+    with _temporary_file(mac, command.path) as new:
         mac.files.write(new, content_of(command.content), mode=command.mode)
         mac.files.own(new, command.owner, follow=False)
         if command.check:
@@ -102,42 +102,42 @@ def write(mac: Mac, user: str, command: Write) -> None:
 
 
 async def stream(mac: Mac, user: str, command: Stream, blocks: AsyncIterator[bytes]) -> None:
-    """Receive an artifact, see that it is whole, and put it in its place."""
+    """Receive an artifact, verify its size and digest, and rename it to its path."""
     become_root(mac, user)
     artifact = command.artifact
-    with _placing(mac, command.path) as new:
+    with _temporary_file(mac, command.path) as new:
         mac.files.require_room(artifact.size)
         size, digest = await _receive(mac, new, blocks)
         if size != artifact.size:
-            raise Failed(UNDONE, "not all bytes have come")
+            raise Failed(UNDONE, "not all bytes have arrived")
         if digest != artifact.sha256:
-            raise Failed(UNDONE, "the bytes that came are not those that were sent")
+            raise Failed(UNDONE, "the received bytes differ from those that were sent")
         mac.files.at(new).chmod(command.mode)
         mac.files.own(new, command.owner, follow=False)
         mac.files.rename(new, command.path)
 
 
 async def _receive(mac: Mac, path: str, blocks: AsyncIterator[bytes]) -> tuple[int, str]:
-    seen, size = hashlib.sha256(), 0
+    found, size = hashlib.sha256(), 0
     with mac.files.at(path).open("wb") as new:
         async for block in blocks:
             new.write(block)
-            seen.update(block)
+            found.update(block)
             size += len(block)
-    return size, seen.hexdigest()
+    return size, found.hexdigest()
 
 
 @contextmanager
-def _placing(mac: Mac, path: str) -> Iterator[str]:
-    """Give out a name beside a path, which what is made there has until it is renamed; only a cut leaves it behind, for the next one."""
+def _temporary_file(mac: Mac, path: str) -> Iterator[str]:
+    """Yield a temporary name beside a path; only a cut leaves a file under it, which the next call removes."""
     folder, _, name = path.rpartition("/")
     if not mac.files.is_folder(folder or "/"):
-        raise Failed(UNDONE, f"the folder {folder or '/'} is not there")
+        raise Failed(UNDONE, f"the folder {folder or '/'} does not exist")
     _refuse_folder(mac, path, follow=False)
     new = f"{folder}/{_NEW}{name}"
     mac.files.remove(new)
     try:
-        with _failing():
+        with _file_errors():
             yield new
     except Failed:
         mac.files.remove(new)
@@ -151,8 +151,8 @@ def _refuse_folder(mac: Mac, path: str, *, follow: bool) -> None:
 
 
 @contextmanager
-def _failing() -> Iterator[None]:
-    """Turn what files and owners refuse into a command that failed."""
+def _file_errors() -> Iterator[None]:
+    """Turn errors of files and owners into a failed command."""
     try:
         yield
     except OSError as error:
@@ -164,46 +164,46 @@ def _failing() -> Iterator[None]:
 def folder(mac: Mac, user: str, command: Folder) -> None:
     """Make a folder, or change its owner and mode."""
     become_root(mac, user)
-    with _failing():
+    with _file_errors():
         mac.files.make_folder(command.path, mode=command.mode, owner=command.owner)
 
 
 def link(mac: Mac, user: str, command: Link) -> None:
-    """Let a link point to a target."""
+    """Make a link, or replace it."""
     become_root(mac, user)
-    with _placing(mac, command.path) as new:
+    with _temporary_file(mac, command.path) as new:
         mac.files.link(new, command.target)
         mac.files.rename(new, command.path)
 
 
 def rename(mac: Mac, user: str, command: Rename) -> None:
-    """Give another name; a folder is not replaced, nor moved into."""
+    """Rename; a folder is not replaced, nor moved into."""
     become_root(mac, user)
     _refuse_folder(mac, command.to, follow=True)
-    with _failing():
+    with _file_errors():
         mac.files.rename(command.path, command.to)
 
 
 def remove(mac: Mac, user: str, command: Remove) -> None:
-    """Remove whatever is there."""
+    """Remove a file, link or folder."""
     become_root(mac, user)
-    with _failing():
+    with _file_errors():
         mac.files.remove(command.path)
 
 
 def seal(mac: Mac, user: str, command: Seal) -> None:
-    """Note in a folder what it holds."""
+    """Store the digest of a folder in its seal file."""
     become_root(mac, user)
     if not mac.files.is_folder(command.path):
-        raise Failed(UNDONE, f"the folder {command.path} is not there")
-    with _failing():
+        raise Failed(UNDONE, f"the folder {command.path} does not exist")
+    with _file_errors():
         mac.files.write(f"{command.path}/{host.SEAL}", b"")
         message = f"{folder_digest(mac.files.at(command.path))}\n"
         mac.files.write(f"{command.path}/{host.SEAL}", message.encode())
 
 
 def facts(mac: Mac, user: str, probes: Collection[Probe]) -> Facts:
-    """Answer all questions."""
+    """Run all probes."""
     may = not isinstance(sudo.decide(mac, Call(("sudo", "-n", "true"), user)), Result)
     return Facts({probe: _answer(mac, user, probe, as_root=may) for probe in probes})
 
@@ -213,19 +213,19 @@ def _answer(mac: Mac, user: str, probe: Probe, *, as_root: bool) -> Answer:
         case RunProbe():
             return run_probe(mac, user, probe)
         case ReadFile():
-            return _held(mac, "root" if as_root and probe.as_root else user, probe)
+            return _read_file_probe(mac, "root" if as_root and probe.as_root else user, probe)
         case Stat():
-            return _found(mac, "root" if as_root else user, probe)
+            return _stat_probe(mac, "root" if as_root else user, probe)
 
 
 def run_probe(mac: Mac, user: str, probe: RunProbe) -> RunResult:
-    """Answer with what a program prints, and its code."""
+    """Run a program and return its output and exit code."""
     argv = ("sudo", "-n", "--", *probe.argv) if probe.as_root else probe.argv
     answer = mac.run(Call(argv, user))
     return RunResult(answer.code, (answer.out + answer.err).encode()[: probe.max_bytes])
 
 
-def _held(mac: Mac, user: str, probe: ReadFile) -> bytes | None:
+def _read_file_probe(mac: Mac, user: str, probe: ReadFile) -> bytes | None:
     try:
         content = read_file(mac, Call(("head",), user), probe.path)
     except PermissionError:
@@ -235,7 +235,7 @@ def _held(mac: Mac, user: str, probe: ReadFile) -> bytes | None:
     return content[: probe.max_bytes] if content.startswith(probe.prefix) else b""
 
 
-def _found(mac: Mac, user: str, probe: Stat) -> FileStat | None:
+def _stat_probe(mac: Mac, user: str, probe: Stat) -> FileStat | None:
     found = mac.files.find(probe.path)
     if found is None:
         return None
@@ -261,7 +261,7 @@ def _digest(mac: Mac, user: str, path: str) -> str:
 
 
 def folder_digest(folder: Path) -> str:
-    """Return the SHA-256 of what a folder holds."""
+    """Return the SHA-256 of a folder's content: the listing of rendered shell, byte for byte."""
     seal = folder / host.SEAL
     sealed_at = seal.lstat().st_mtime_ns if seal.exists() else None
     lines = sorted(os.fsencode(line) + b"\n" for line in _lines(str(folder), sealed_at))
@@ -282,17 +282,17 @@ def _folder_lines(place: str, folder: str) -> Iterator[str]:
 
 
 def _file_lines(path: str, name: str, sealed_at: int | None) -> Iterator[str]:
-    seen = os.lstat(path)
-    if stats.S_ISLNK(seen.st_mode):
+    found = os.lstat(path)
+    if stats.S_ISLNK(found.st_mode):
         yield f"link {name}"
         yield f"end {Path(path).readlink()}"
-    if not stats.S_ISREG(seen.st_mode):
+    if not stats.S_ISREG(found.st_mode):
         return
     if name.rpartition("/")[2] != host.SEAL:
-        yield f"size {seen.st_size} {name}"
-    if seen.st_mode & 0o111 == 0o111:
+        yield f"size {found.st_size} {name}"
+    if found.st_mode & 0o111 == 0o111:
         yield f"run {name}"
-    if seen.st_mode & 0o444 != 0o444:
+    if found.st_mode & 0o444 != 0o444:
         yield f"closed {name}"
-    if sealed_at is not None and seen.st_mtime_ns > sealed_at:
+    if sealed_at is not None and found.st_mtime_ns > sealed_at:
         yield f"written {name}"

@@ -1,7 +1,8 @@
-"""launchd of a simulated Mac: its domains, the jobs that are loaded into them, and what keeps these alive.
+"""launchd of a simulated Mac: its domains, the jobs that are loaded into them, and KeepAlive.
 
-A job is known by its target, `system/<label>` or `gui/<uid>/<label>`. The domain `gui/<uid>` is there only while that user is
-logged in at the console. Processes are a `Spawner`'s matter. Calendars, watched paths and sockets start nothing here; answering on a command line is that of `programs/launchctl.py`.
+A job is identified by its target, `system/<label>` or `gui/<uid>/<label>`. The domain `gui/<uid>` exists only while that user is
+logged in at the console. A `Spawner` runs the processes. Calendars, watched paths and sockets are not modelled; the command line is
+in `programs/launchctl.py`.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ if TYPE_CHECKING:
     from bramley.sim.macos.mac import Mac
 
 
-# EX_CONFIG, which launchd tells of a job whose program is not there.
+# EX_CONFIG, the exit code of a job whose program does not exist.
 NO_PROGRAM = 78
 WITH_MACOS = ("/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/", "/usr/libexec/", "/System/")
 SYSTEM = "system"
 LOGINWINDOW = "com.apple.loginwindow"
 DAEMONS = ("/System/Library/LaunchDaemons", "/Library/LaunchDaemons")
 THROTTLE_SECONDS = 10
-# What launchctl names them, by its own numbers.
+# launchctl's error numbers.
 NOT_PERMITTED, NO_PROCESS, INPUT_OUTPUT, NOT_A_LIST = 1, 3, 5, 109
 NO_DOMAIN, NO_SERVICE, DISABLED, BAD_OWNER, UNSUPPORTED = 112, 113, 119, 122, 125
 MESSAGES = {
@@ -42,12 +43,12 @@ MESSAGES = {
 }
 
 
-# As launchd keeps it in the state, see launchd.read_job.
+# A job in the state, see `read_job`.
 Job = dict[str, Any]
 
 
 class RefusedByLaunchd(Exception):
-    """What launchd answers instead of doing it."""
+    """An error of launchd."""
 
     def __init__(self, code: int) -> None:
         super().__init__(f"{code}: {MESSAGES[code]}")
@@ -67,7 +68,7 @@ def domain_of(target: str) -> str:
 
 
 def find(state: Mapping[str, Any], target: str) -> Job | None:
-    """Return a loaded job; None if there is none."""
+    """Return a loaded job, or None."""
     found: Job | None = state["launchd"]["jobs"].get(target)
     return found
 
@@ -79,7 +80,7 @@ def pid_of(state: Mapping[str, Any], label: str, domain: str = SYSTEM) -> int | 
 
 
 def has_domain(state: Mapping[str, Any], domain: str) -> bool:
-    """Return whether there is such a domain now: a user's graphical one comes and goes with the session at the console."""
+    """Return whether a domain exists now: a user's `gui` domain exists during the session at the console."""
     kind, _, uid = domain.partition("/")
     if kind == SYSTEM:
         return not uid
@@ -88,7 +89,7 @@ def has_domain(state: Mapping[str, Any], domain: str) -> bool:
 
 
 def load(mac: Mac, state: dict[str, Any], domain: str, path: str) -> str:
-    """Load a job from its property list, start it if it wants that, and return its target."""
+    """Load a job from its property list, start it if it has RunAtLoad or KeepAlive, and return its target."""
     if not has_domain(state, domain):
         raise RefusedByLaunchd(UNSUPPORTED)
     job = read_job(mac, path, domain=domain)
@@ -104,7 +105,7 @@ def load(mac: Mac, state: dict[str, Any], domain: str, path: str) -> str:
 
 
 def read_job(mac: Mac, path: str, *, domain: str = SYSTEM) -> Job:
-    """Return the job that a property list describes; launchd takes none that others could write."""
+    """Return the job of a property list; launchd accepts none that others may write."""
     content = mac.files.read(path)
     if content is None:
         raise RefusedByLaunchd(INPUT_OUTPUT)
@@ -133,7 +134,7 @@ def _job(given: dict[str, Any], path: str) -> Job:
         "out": given.get("StandardOutPath", "/dev/null"),
         "err": given.get("StandardErrorPath", "/dev/null"),
         "run_at_load": bool(given.get("RunAtLoad", False)),
-        # Or a dictionary of conditions, of which only that of the exit code means something here.
+        # Or a dictionary of conditions, of which only SuccessfulExit is modelled.
         "keep_alive": given.get("KeepAlive", False),
         "throttle": int(given.get("ThrottleInterval", THROTTLE_SECONDS)),
         "interval": int(given.get("StartInterval", 0)),
@@ -142,7 +143,7 @@ def _job(given: dict[str, Any], path: str) -> Job:
 
 
 def unload(mac: Mac, state: dict[str, Any], target: str) -> None:
-    """End a job and forget it; its label is taken until the process has gone."""
+    """Stop a job and remove it; its label is in use until the process is gone."""
     job = find(state, target)
     if job is None or "gone_at" in job:
         raise RefusedByLaunchd(NO_PROCESS)
@@ -155,7 +156,7 @@ def unload(mac: Mac, state: dict[str, Any], target: str) -> None:
 
 
 def start(mac: Mac, state: dict[str, Any], target: str) -> None:
-    """Start a job's program, which may end at once."""
+    """Start a job's program, which may exit at once."""
     job = state["launchd"]["jobs"][target]
     job.pop("start_at", None)
     job["runs_count"] += 1
@@ -170,7 +171,7 @@ def start(mac: Mac, state: dict[str, Any], target: str) -> None:
 
 
 def stop(mac: Mac, state: dict[str, Any], target: str) -> None:
-    """End a job's process, if there is one, and do not start it again by itself."""
+    """Stop a job's process, if there is one, without restarting it."""
     job = state["launchd"]["jobs"][target]
     job.pop("start_at", None)
     pid = job.pop("pid", None)
@@ -179,7 +180,7 @@ def stop(mac: Mac, state: dict[str, Any], target: str) -> None:
 
 
 def restart(mac: Mac, state: dict[str, Any], target: str) -> None:
-    """Start a job anew, whether it runs or not."""
+    """Restart a job, whether or not it runs."""
     if find(state, target) is None:
         raise RefusedByLaunchd(NO_SERVICE)
     stop(mac, state, target)
@@ -187,7 +188,7 @@ def restart(mac: Mac, state: dict[str, Any], target: str) -> None:
 
 
 def ended(mac: Mac, state: dict[str, Any], target: str, code: int) -> None:
-    """Take note that a job's process has ended by itself; one that is kept alive comes back, but not sooner than its throttle has it."""
+    """Record that a job's process has exited; with KeepAlive it is restarted, but not before its ThrottleInterval."""
     job = find(state, target)
     if job is None:
         return
@@ -205,7 +206,7 @@ def _comes_back(job: Job, code: int) -> bool:
 
 
 def hang_up(mac: Mac, state: dict[str, Any], target: str) -> None:
-    """Let SIGHUP end a job: a daemon that is bound to the console does not come back from it, others do."""
+    """End a job by SIGHUP: loginwindow, which is bound to the console, is not restarted, others are."""
     job = state["launchd"]["jobs"][target]
     mac.spawner.stop(mac, job["pid"])
     ended(mac, state, target, 1)
@@ -214,14 +215,14 @@ def hang_up(mac: Mac, state: dict[str, Any], target: str) -> None:
 
 
 def end_domain(mac: Mac, state: dict[str, Any], domain: str) -> None:
-    """End and forget all jobs of a domain."""
+    """Stop and remove all jobs of a domain."""
     for target, _ in list(jobs(state, domain)):
         stop(mac, state, target)
         del state["launchd"]["jobs"][target]
 
 
 def load_folder(mac: Mac, state: dict[str, Any], domain: str, folder: str) -> None:
-    """Load every job of a folder that can be; launchd only logs what it refuses."""
+    """Load every job of a folder; launchd only logs those that it rejects."""
     for name in mac.files.names(folder):
         if name.endswith(".plist"):
             try:
@@ -230,19 +231,19 @@ def load_folder(mac: Mac, state: dict[str, Any], domain: str, folder: str) -> No
                 continue
 
 
-def moment(state: Mapping[str, Any]) -> float:
-    """Return when the next job is to be started, or will have gone."""
+def next_event_at(state: Mapping[str, Any]) -> float:
+    """Return when the next job is to be started or removed."""
     return min((_moment(job) for job in state["launchd"]["jobs"].values()), default=inf)
 
 
 def _moment(job: Job) -> float:
-    # One that still runs is not started again, however long it has been due.
+    # A job that still runs is not started again, even if it is due.
     start_at = inf if "pid" in job else job.get("start_at", inf)
     return float(min(start_at, job.get("gone_at", inf)))
 
 
-def settle(mac: Mac, state: dict[str, Any]) -> None:
-    """Start what is due, and forget what has gone."""
+def run_due_events(mac: Mac, state: dict[str, Any]) -> None:
+    """Start the jobs that are due, and remove those whose process is gone."""
     now = mac.now()
     for target, job in list(state["launchd"]["jobs"].items()):
         if job.get("gone_at", inf) <= now:
@@ -253,28 +254,28 @@ def settle(mac: Mac, state: dict[str, Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """A program that has ended already."""
+    """A program that has exited already."""
 
     code: int
 
 
 class Spawner(Protocol):
-    """Runs programs of jobs; both are called within a change of the Mac's state."""
+    """Runs the programs of jobs; both methods are called within a change of the Mac's state."""
 
     def start(self, mac: Mac, state: dict[str, Any], target: str) -> int | Exited:
-        """Start a job's program and return its process id; of its end, launchd.ended is told later."""
+        """Start a job's program and return its process id; the spawner calls launchd.ended when it exits."""
         ...
 
     def stop(self, mac: Mac, pid: int) -> None:
-        """End a process; launchd.ended is not told of that."""
+        """Stop a process; launchd.ended is not called."""
         ...
 
 
 class FakeSpawner:
-    """Gives jobs that are kept alive a process id; what others start, if it is a program of the Mac, runs to its end at once."""
+    """Gives jobs with KeepAlive a process id only; other programs of the model run to their end at once."""
 
     def start(self, mac: Mac, state: dict[str, Any], target: str) -> int | Exited:
-        """Pretend that a program runs, or run it."""
+        """Return a process id, or run the program."""
         job = state["launchd"]["jobs"][target]
         if job["label"] in state["launchd"]["crashing"]:
             return Exited(state["launchd"]["crashing"][job["label"]])
@@ -287,5 +288,5 @@ class FakeSpawner:
         return Exited(mac.run(Call(tuple(job["arguments"]), job["user"] or "root")).code)
 
     def stop(self, mac: Mac, pid: int) -> None:
-        """Pretend no longer."""
+        """Do nothing: there is no process."""
         del mac, pid

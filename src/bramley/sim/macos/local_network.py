@@ -1,8 +1,7 @@
 """The Local Network grant of a simulated Mac: which programs reach the networks of their VMs.
 
-A grant is given by somebody at the screen, to one code signature, and is lost with it. The list of allowed networks in the
-preferences needs nobody at the screen, and comes into force only with a start of the Mac; macOS knows it from 15.5 on. Before 15
-every program reaches everything.
+A grant is given at the screen, to one code signature, and is lost with it. The list of allowed networks in the preferences needs no
+click, and takes effect only at a start of the Mac; macOS has it from 15.5 on. Before 15 every program reaches all networks.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from bramley.sim.macos.programs import plutil
 if TYPE_CHECKING:
     from bramley.sim.macos.mac import Mac
 
-# What root writes with `defaults` and a domain without a folder: macOS reads root's own settings for the whole Mac.
+# The file of root's own domain in `defaults`: macOS reads it for the whole Mac.
 PREFERENCES = "/var/root/Library/Preferences/com.apple.network.local-network.plist"
 ASKS, KNOWS_LIST = (15, 0), (15, 5)
 ALLOWED = ("AllowedEthernetLocalNetworkAddresses", "AllowedWiFiLocalNetworkAddresses")
 
 
 def signature(mac: Mac, path: str) -> str:
-    """Return the code signature of a program or bundle, which its contents decide; empty if there is none."""
+    """Return the code signature of a program or bundle, a digest of its content; empty if it does not exist."""
     if mac.files.is_file(path):
         return mac.files.digest(path)
     seen = hashlib.sha256()
@@ -35,7 +34,7 @@ def signature(mac: Mac, path: str) -> str:
 
 
 def grant(mac: Mac, path: str) -> None:
-    """Allow a program, as it is signed now, by a click at the screen."""
+    """Grant access to a program with its current signature, as by a click at the screen."""
     with mac.change() as state:
         state["local_network"]["granted"][path] = signature(mac, path)
 
@@ -53,14 +52,14 @@ def reaches(mac: Mac, path: str, address: str) -> bool:
 
 
 def listed(mac: Mac) -> list[str]:
-    """Return the networks that both lists of the preferences allow, in force or not."""
+    """Return the networks that both lists of the preferences allow."""
     given = plutil.read_dict(mac, PREFERENCES) or {}
     ethernet, wifi = (_networks(given, key) for key in ALLOWED)
     return [each for each in ethernet if each in wifi]
 
 
-def come_into_force(mac: Mac, state: dict[str, Any]) -> None:
-    """Let the preferences hold from now on."""
+def apply_preferences(mac: Mac, state: dict[str, Any]) -> None:
+    """Apply the preferences."""
     state["local_network"]["active"] = listed(mac) if _version(state) >= KNOWS_LIST else []
 
 

@@ -1,8 +1,7 @@
-"""loginwindow of a simulated Mac: who is logged in at the console, and how automatic login gets there.
+"""loginwindow of a simulated Mac: who is logged in at the console, and automatic login.
 
-As on macOS: a session ends with its loginwindow; a new one logs in the user of automatic login if FileVault is off and the
-password in the file is right; a wrong one is replaced by a marker there, and nobody is told. At a boot this happens only with a
-display attached.
+As on macOS: a session ends with its loginwindow; a new one logs in the user of automatic login if FileVault is off and the password
+in the file is right; a wrong one is silently replaced by a marker. At a boot this happens only with a display attached.
 """
 
 from __future__ import annotations
@@ -22,21 +21,21 @@ AGENTS = "Library/LaunchAgents"
 AUTO_LOGIN_USER = "autoLoginUser"
 
 
-def kick(mac: Mac, state: dict[str, Any]) -> None:
-    """Start loginwindow anew: the session ends, and after a while another one may come."""
+def restart(mac: Mac, state: dict[str, Any]) -> None:
+    """Restart loginwindow: the session ends, and automatic login is tried after `login_seconds`."""
     log_out(mac, state)
     console = state["console"]
     console["kicked_count"] = console.get("kicked_count", 0) + 1
-    await_login(mac, state)
+    schedule_login(mac, state)
 
 
-def await_login(mac: Mac, state: dict[str, Any]) -> None:
-    """Let automatic login be tried after the time it takes."""
+def schedule_login(mac: Mac, state: dict[str, Any]) -> None:
+    """Schedule automatic login."""
     state["console"]["login_at"] = mac.now() + state["settings"]["login_seconds"]
 
 
 def log_out(mac: Mac, state: dict[str, Any]) -> None:
-    """End the session at the console with all that runs in it."""
+    """End the session at the console and all that runs in it."""
     console = state["console"]
     console.pop("login_at", None)
     if console["user"] is None:
@@ -46,12 +45,12 @@ def log_out(mac: Mac, state: dict[str, Any]) -> None:
     state["processes"] = []
 
 
-def moment(state: Mapping[str, Any]) -> float:
-    """Return when automatic login is to be tried."""
+def next_event_at(state: Mapping[str, Any]) -> float:
+    """Return the time of the scheduled automatic login."""
     return float(state["console"].get("login_at", inf))
 
 
-def settle(mac: Mac, state: dict[str, Any]) -> None:
+def run_due_events(mac: Mac, state: dict[str, Any]) -> None:
     """Try automatic login."""
     state["console"].pop("login_at")
     name = auto_login_user(mac)
@@ -63,11 +62,11 @@ def settle(mac: Mac, state: dict[str, Any]) -> None:
     if users.is_password(state, name, password):
         log_in(mac, state, name)
     else:
-        _seal(mac)
+        _write_rejection_marker(mac)
 
 
 def log_in(mac: Mac, state: dict[str, Any], name: str) -> None:
-    """Begin a session of this user, and load the agents that belong to it."""
+    """Start a session of this user, and load its launch agents."""
     state["console"].update({"user": name, "session_at": mac.now()})
     domain = f"gui/{users.uid_of(state, name)}"
     for folder in (f"/{AGENTS}", f"{users.home_of(state, name)}/{AGENTS}"):
@@ -75,7 +74,7 @@ def log_in(mac: Mac, state: dict[str, Any], name: str) -> None:
 
 
 def auto_login_user(mac: Mac) -> str:
-    """Return whom the preferences name for automatic login; nobody if they do not."""
+    """Return the user of automatic login from the preferences; empty if there is none."""
     from bramley.api.names import host
 
     preferences = plutil.read_dict(mac, f"{host.LOGINWINDOW_DEFAULTS}.plist") or {}
@@ -83,7 +82,7 @@ def auto_login_user(mac: Mac) -> str:
 
 
 def _password(mac: Mac) -> str | None:
-    """Return the password of the file; None if there is none, or the marker of a wrong one."""
+    """Return the password of automatic login; None if there is none, or the marker of a wrong one."""
     from bramley.api.names import host
     from bramley.host import kcpassword
 
@@ -93,7 +92,7 @@ def _password(mac: Mac) -> str | None:
     return kcpassword.decode(content[: kcpassword.MAX_FILE_BYTES]).reveal()
 
 
-def _seal(mac: Mac) -> None:
+def _write_rejection_marker(mac: Mac) -> None:
     from bramley.api.names import host, machines
     from bramley.host import kcpassword
 

@@ -1,7 +1,7 @@
 """One simulated Mac: its files below a root, its state, and its programs; every process that opens the root sees the same Mac.
 
-Nothing here waits. What takes time is a moment in the state, and has happened as soon as somebody looks after it has come: a
-login after loginwindow was kicked, a start after a reboot, a daemon that launchd starts again.
+Nothing here waits. What takes time is a timestamp in the state, and is carried out by the first read after that time: a login after
+loginwindow was restarted, a start after a reboot, a daemon that launchd starts again.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import shutil
 import stat as stats
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -25,14 +25,14 @@ from bramley.sim.macos.state import FOLDER, STATE, Store, lasting
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
-# What happens by itself when its moment has come.
+# Modules with events that are due at some time, in the order in which they are carried out: a start before what follows from it.
 _PARTS = (boot, loginwindow, launchd)
-# There while a Mac is being made: what lies beside it then is no Mac yet.
-_BEGUN = "begun"
+# Exists while a Mac is being made: the folder holds no whole Mac yet.
+_UNFINISHED = "begun"
 
 
 class Mac:
-    """A Mac in a folder; `spawner` runs what launchd starts, and pretends to where none is given."""
+    """A Mac in a folder; `spawner` runs the programs of launchd's jobs, by default a fake."""
 
     def __init__(
         self,
@@ -40,52 +40,52 @@ class Mac:
         *,
         clock: Clock | None = None,
         spawner: Spawner | None = None,
-        gives_away: bool | None = None,
+        can_chown: bool | None = None,
     ) -> None:
         self.root = root
         self.store = Store(root)
-        self._files = Files(root, self.store, gives_away=gives_away)
+        self._files = Files(root, self.store, can_chown=can_chown)
         self.spawner = spawner or FakeSpawner()
         self._clock = clock or SystemClock()
-        self._gives_away = gives_away
-        self._judged: tuple[Mapping[str, Any], float] | None = None
+        self._can_chown = can_chown
+        self._next_event: tuple[Mapping[str, Any], float] | None = None
 
     @classmethod
     def make(cls, root: Path, *, settings: Settings | None = None, **opening: Any) -> Mac:
-        """Lay out a bare Mac in an empty folder and start it, or anew where that was cut short; the rest is as for opening one."""
-        begun = root / FOLDER / _BEGUN
+        """Lay out a bare Mac in an empty folder and start it; one that was interrupted is laid out again."""
+        unfinished = root / FOLDER / _UNFINISHED
         # Its state holds passwords.
-        begun.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if begun.exists():
+        unfinished.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if unfinished.exists():
             _clear(root)
-        begun.touch()
+        unfinished.touch()
         mac = cls(root, **opening)
         fresh_install.lay_out(mac, settings or Settings())
-        begun.unlink()
+        unfinished.unlink()
         return mac
 
     @staticmethod
     def is_made(root: Path) -> bool:
         """Return whether a folder holds a whole Mac."""
-        kept = root / FOLDER
-        return (kept / STATE).exists() and not (kept / _BEGUN).exists()
+        folder = root / FOLDER
+        return (folder / STATE).exists() and not (folder / _UNFINISHED).exists()
 
     @staticmethod
     def may_be_made(root: Path) -> bool:
-        """Return whether a folder holds nothing of anybody's: it is not there, is empty, or making a Mac in it was cut short."""
-        if not root.is_dir() or (root / FOLDER / _BEGUN).exists():
+        """Return whether a Mac may be made in a folder: it is missing or empty, or making a Mac in it was interrupted."""
+        if not root.is_dir() or (root / FOLDER / _UNFINISHED).exists():
             return True
-        return all(one.name == FOLDER for one in root.iterdir()) and not Mac.is_made(root)
+        return all(entry.name == FOLDER for entry in root.iterdir()) and not Mac.is_made(root)
 
     def copy(self, root: Path) -> Mac:
-        """Make another Mac that is as this one is now, owners included."""
+        """Return a copy of this Mac in another folder, owners included."""
         _ = self.state
         root.parent.mkdir(parents=True, exist_ok=True)
         copy_tree(str(self.root), str(root))
-        return Mac(root, clock=self._clock, spawner=self.spawner, gives_away=self._gives_away)
+        return Mac(root, clock=self._clock, spawner=self.spawner, can_chown=self._can_chown)
 
     def now(self) -> float:
-        """Return what its clock shows, in seconds since 1970."""
+        """Return the time of its clock, in seconds since 1970."""
         return self._now(self.store.read())
 
     def _now(self, state: Mapping[str, Any]) -> float:
@@ -93,55 +93,53 @@ class Mac:
 
     @property
     def state(self) -> Mapping[str, Any]:
-        """Return its state as it is now, to be read only."""
+        """Return its current state, read-only; events that are due are carried out first."""
         state = self.store.read()
         if self.store.is_open:
             return state
-        moment = self._moment(state)
-        # Mostly nothing is to happen, and then it does not matter what time it is.
-        if moment == inf or moment > self._now(state):
+        next_event_at = self._next_event_at(state)
+        # Mostly there is no event, and the clock need not be read.
+        if next_event_at == inf or next_event_at > self._now(state):
             return state
         with self.change():
             pass
         return self.store.read()
 
-    def _moment(self, state: Mapping[str, Any]) -> float:
-        """Return when something is to happen next; worked out once for each state that is read."""
-        if self._judged is None or self._judged[0] is not state:
-            self._judged = (state, min(part.moment(state) for part in _PARTS))
-        return self._judged[1]
+    def _next_event_at(self, state: Mapping[str, Any]) -> float:
+        """Return the time of the next event; computed once for each state that is read."""
+        if self._next_event is None or self._next_event[0] is not state:
+            self._next_event = (state, min(part.next_event_at(state) for part in _PARTS))
+        return self._next_event[1]
 
     @contextmanager
     def change(self) -> Iterator[dict[str, Any]]:
-        """Give out the state to be changed; all of it is kept at the end, or nothing if an error came."""
+        """Yield the state to be changed; it is saved at the end unless an error is raised."""
         if self.store.is_open:
             with self.store.change() as state:
                 yield state
             return
         with self.store.change() as state:
-            self._settle(state)
+            self._run_due_events(state)
             yield state
 
-    @contextmanager
-    def at_once(self) -> Iterator[None]:
-        """Take the block for one moment in which nobody else does anything to the Mac: it may then ask as often as it likes."""
-        with self.store.moment.at_once():
-            yield
+    def caching(self) -> AbstractContextManager[None]:
+        """Cache reads within a block in which no other process changes the Mac."""
+        return self.store.caching()
 
     @property
     def files(self) -> Files:
-        """Return its files as they are now: what is due has happened to them."""
+        """Return its files; events that are due are carried out first."""
         _ = self.state
         return self._files
 
     @property
     def is_up(self) -> bool:
-        """Return whether it runs, and is not just restarting."""
+        """Return whether it runs, and is not restarting."""
         return boot.is_up(self.state)
 
     def run(self, call: Call) -> Result:
         """Run a program to its end."""
-        # Looked at first, so that what is due has happened before the program sees it.
+        # Events that are due must be carried out before the program reads the state.
         _ = self.state
         name = call.argv[0].rpartition("/")[2]
         path = self._path(call.argv[0])
@@ -149,17 +147,17 @@ class Mac:
         if refused is not None:
             return refused
         program = programs.find(name)
-        return self._answer(name) if program is None else program(self, call)
+        return self._unmodelled_result(name) if program is None else program(self, call)
 
     def reboot(self) -> None:
-        """Restart it: it is gone at once, and back after a while."""
+        """Restart it: it is down at once, and up after `boot_seconds`."""
         with self.change() as state:
             boot.go_down(self, state)
 
     def snapshot(self) -> dict[str, Any]:
         """Return its files and lasting state, to compare two Macs: without times, process ids, counters and identities."""
         state = {key: value for key, value in lasting(dict(self.state)).items() if key != "owners"}
-        with self.at_once():
+        with self.caching():
             files = {path: self.describe_file(path, found) for path, found in self.files.facts()}
         return {"files": files, "state": state}
 
@@ -173,7 +171,7 @@ class Mac:
         return ["folder" if stats.S_ISDIR(found.st_mode) else "other", mode, owner]
 
     def _path(self, word: str) -> str:
-        """Return where a program lies that does not come with macOS; empty for one that does."""
+        """Return the path of a program that does not come with macOS; empty for one that does."""
         name = word.rpartition("/")[2]
         if word.startswith(launchd.WITH_MACOS):
             return ""
@@ -191,22 +189,22 @@ class Mac:
             return Result(NOT_EXECUTABLE, err=f"sh: {word}: Permission denied\n")
         return None
 
-    def _answer(self, name: str) -> Result:
-        """Answer for a program of which nothing is known but that it is there: as the state has it, or with nothing."""
+    def _unmodelled_result(self, name: str) -> Result:
+        """Return the result of a program that is not modelled: from the state's `answers`, or empty."""
         return Result(*self.state["answers"].get(name, (0, "")))
 
-    def _settle(self, state: dict[str, Any]) -> None:
-        """Let happen what is due, a start before what follows from it."""
+    def _run_due_events(self, state: dict[str, Any]) -> None:
+        """Carry out the events that are due."""
         now = self.now()
         for part in _PARTS:
-            if part.moment(state) <= now:
-                part.settle(self, state)
+            if part.next_event_at(state) <= now:
+                part.run_due_events(self, state)
 
 
 def _clear(root: Path) -> None:
-    """Take away what was laid out; what belongs to whoever makes the Mac, such as a lock that is held, stays."""
-    for one in root.iterdir():
-        if one.is_symlink() or one.is_file():
-            one.unlink()
-        elif one.name != FOLDER:
-            shutil.rmtree(one)
+    """Remove what was laid out; files of the caller in the state folder, such as a held lock, stay."""
+    for entry in root.iterdir():
+        if entry.is_symlink() or entry.is_file():
+            entry.unlink()
+        elif entry.name != FOLDER:
+            shutil.rmtree(entry)

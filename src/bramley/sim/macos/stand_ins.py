@@ -1,6 +1,6 @@
-"""Files that stand in for the programs which are brought to Macs: small archives of the same shape, made to the byte.
+"""Stand-ins for third-party programs: small archives of the same shape, the same bytes for the same version.
 
-In process the model answers for them; in a Mac's own root they are scripts that hand over to the model's program of that name.
+In process the model answers for them; behind SSH they are scripts that execute the model's program of that name.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _PLAIN = 0o644
 
 
 def program(name: str, version: str) -> bytes:
-    """Return a script that stands in for a program of this version, wherever it lies."""
-    # The model's programs lie where macOS' own do.
+    """Return a script that stands in for a program of this version."""
+    # The shims of the model's programs are where macOS has its own.
     return _script(name, version, f'exec /usr/bin/{name} "$@"')
 
 
 def daemon(name: str, version: str) -> bytes:
-    """Return a script that stands in for a daemon: it tells its version, or else stays until it is ended."""
+    """Return a script that stands in for a daemon: it prints its version, or else runs until it is killed."""
     return _script(name, version, "exec sleep 1000000000")
 
 
@@ -34,7 +34,7 @@ def _script(name: str, version: str, last: str) -> bytes:
 
 
 def tart(version: str, *, executable: bytes | None = None) -> bytes:
-    """Return an archive with tart's bundle; another executable may be a tart that runs VMs."""
+    """Return an archive with tart's bundle; `executable` may be the simulated tart."""
     about = {
         "CFBundleExecutable": "tart",
         "CFBundleIdentifier": "com.github.cirruslabs.tart",

@@ -1,7 +1,7 @@
-"""What a simulated Mac remembers besides its files: one JSON document, changed under a lock, by any process.
+"""The state of a simulated Mac, except its files: one JSON document, changed under a lock, by any process.
 
-Times are seconds since 1970 and their keys end in `_at`, counters in `_count`, process ids are `pid`: these differ from run to
-run and are no part of what a Mac has become, see `lasting`. Nothing here knows what the document says.
+Times are seconds since 1970 and their keys end in `_at`, counters in `_count`, process ids are `pid`: these differ from run to run
+and are not part of a snapshot, see `lasting`. This module does not depend on the content of the document.
 """
 
 from __future__ import annotations
@@ -15,39 +15,10 @@ from typing import Any
 
 import msgspec
 
-
-class Moment:
-    """Tells whether a moment lasts, and has forgotten when it is over what was found out in it."""
-
-    def __init__(self) -> None:
-        self._depth = 0
-        self._forget: list[Callable[[], object]] = []
-
-    @property
-    def lasts(self) -> bool:
-        """Return whether a block is under way, so that what is found out now may be kept."""
-        return self._depth > 0
-
-    def when_over(self, forget: Callable[[], object]) -> None:
-        """Call this whenever a block ends."""
-        self._forget.append(forget)
-
-    @contextmanager
-    def at_once(self) -> Iterator[None]:
-        """Take a block for one moment, which waits for nobody; one within another is a part of it."""
-        self._depth += 1
-        try:
-            yield
-        finally:
-            self._depth -= 1
-            for forget in self._forget:
-                forget()
-
-
 FOLDER = ".mac"
 STATE = "state.json"
 _LOCK = "lock"
-_FLEETING = ("_at", "_count", "_id")
+_TRANSIENT = ("_at", "_count", "_id")
 
 
 class Store:
@@ -55,39 +26,60 @@ class Store:
 
     def __init__(self, root: Path) -> None:
         self._folder = root / FOLDER
-        # Asked for all the time, so it is put together once.
+        # Used very often, so the text is made once.
         self._path = str(self._folder / STATE)
         self._open: dict[str, Any] | None = None
         self._seen: tuple[tuple[int, int], dict[str, Any]] | None = None
-        # Whether others have changed the document is asked once in a moment.
-        self.moment = Moment()
-        self.moment.when_over(self._doubt)
         self._is_fresh = False
+        self._caching_depth = 0
+        self._cache_ends: list[Callable[[], object]] = []
+
+    @property
+    def is_caching(self) -> bool:
+        """Return whether what is read now may be cached until the end of a `caching` block."""
+        return self._caching_depth > 0
+
+    def on_cache_end(self, clear: Callable[[], object]) -> None:
+        """Call a function whenever a `caching` block ends."""
+        self._cache_ends.append(clear)
+
+    @contextmanager
+    def caching(self) -> Iterator[None]:
+        """Cache what is read within the block: no other process may change the Mac meanwhile. Blocks may be nested."""
+        self._caching_depth += 1
+        try:
+            yield
+        finally:
+            self._caching_depth -= 1
+            self._is_fresh = False
+            for clear in self._cache_ends:
+                clear()
 
     @property
     def is_open(self) -> bool:
-        """Return whether a change is under way here."""
+        """Return whether this process is changing the document."""
         return self._open is not None
 
     def make(self, state: Mapping[str, Any]) -> None:
-        """Begin with this document."""
+        """Create the document."""
         # It holds passwords.
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._save(state)
 
     def read(self) -> Mapping[str, Any]:
-        """Return the document, and within a change the one that is being changed; whoever reads it does not change it."""
+        """Return the document, within a change the one that is being changed; it is read-only."""
         return self._load() if self._open is None else self._open
 
     @contextmanager
     def change(self) -> Iterator[dict[str, Any]]:
-        """Hold the lock and give out the document; it is kept at the end, unless an error came. A change within one is part of it."""
+        """Yield the document under the lock, and save it at the end unless an error is raised. Changes may be nested."""
         if self._open is not None:
             yield self._open
             return
         with self._locked():
-            self._doubt()
-            # A copy of its own: what is thrown away after an error must not be seen by later readers.
+            # Another process may have changed the document before we got the lock.
+            self._is_fresh = False
+            # A copy: later readers must not see what is discarded after an error.
             self._open = msgspec.json.decode(msgspec.json.encode(self._load()))
             try:
                 yield self._open
@@ -95,25 +87,22 @@ class Store:
             finally:
                 self._open = None
 
-    def _doubt(self) -> None:
-        self._is_fresh = False
-
     def _load(self) -> dict[str, Any]:
         if self._seen is not None and self._is_fresh:
             return self._seen[1]
         version = _version(self._path)
         if self._seen is None or self._seen[0] != version:
             self._seen = (version, msgspec.json.decode(Path(self._path).read_bytes()))
-        self._is_fresh = self.moment.lasts
+        self._is_fresh = self.is_caching
         return self._seen[1]
 
     def _save(self, state: Mapping[str, Any]) -> None:
-        fresh = f"{self._path}.{os.getpid()}"
+        new = f"{self._path}.{os.getpid()}"
         text = msgspec.json.encode(state, order="sorted")
-        Path(fresh).write_bytes(msgspec.json.format(text, indent=1))
-        version = _version(fresh)
-        Path(fresh).replace(self._path)
-        # What was written need not be read again; it keeps its number and time under its new name.
+        Path(new).write_bytes(msgspec.json.format(text, indent=1))
+        version = _version(new)
+        Path(new).replace(self._path)
+        # The rename keeps inode and time, so this version need not be read again.
         self._seen = (version, msgspec.json.decode(text))
 
     @contextmanager
@@ -127,16 +116,16 @@ class Store:
 
 
 def _version(path: str) -> tuple[int, int]:
-    stat = os.stat(path)  # noqa: PTH116 - paths are texts here, as in files.py
+    stat = os.stat(path)  # noqa: PTH116 - paths are strings here, as in files.py
     return (stat.st_ino, stat.st_mtime_ns)
 
 
 def lasting(value: Any) -> Any:
     """Return a part of the document without what differs from run to run."""
     if isinstance(value, dict):
-        return {key: lasting(each) for key, each in value.items() if not _is_fleeting(key)}
+        return {key: lasting(each) for key, each in value.items() if not _is_transient(key)}
     return [lasting(each) for each in value] if isinstance(value, list) else value
 
 
-def _is_fleeting(key: str) -> bool:
-    return key == "pid" or key.endswith(_FLEETING)
+def _is_transient(key: str) -> bool:
+    return key == "pid" or key.endswith(_TRANSIENT)

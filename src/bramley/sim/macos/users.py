@@ -1,6 +1,6 @@
 """The users and groups of a simulated Mac, their passwords, and the lock that too many wrong ones set.
 
-Where a user's password is checked (sudo, the directory, loginwindow) it is checked here, so every wrong one counts.
+All checks of passwords (sudo, the directory, SSH, loginwindow) are here, so every wrong one counts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ GROUPS = {"wheel": 0, "staff": 20, "admin": 80}
 
 
 class Verdict(Enum):
-    """What comes of a password."""
+    """The result of a password check."""
 
     RIGHT = "right"
     WRONG = "wrong"
@@ -23,13 +23,13 @@ class Verdict(Enum):
 
 
 def uid_of(state: Mapping[str, Any], name: str) -> int | None:
-    """Return a user's number; None if there is no such user."""
+    """Return a user's uid; None if there is no such user."""
     user = state["users"].get(name)
     return None if user is None else int(user["uid"])
 
 
 def name_of(state: Mapping[str, Any], uid: int) -> str | None:
-    """Return the user with this number; None if there is none."""
+    """Return the user with this uid; None if there is none."""
     return next((name for name, user in state["users"].items() if user["uid"] == uid), None)
 
 
@@ -45,7 +45,7 @@ def home_of(state: Mapping[str, Any], name: str) -> str:
 
 
 def ids_of(state: Mapping[str, Any], owner: str) -> tuple[int, int]:
-    """Return the numbers of an owner as in `m1:staff`; a name that nobody has is an error, as chown has it."""
+    """Return uid and gid of an owner as in `m1:staff`; LookupError with chown's message for an unknown name."""
     user, _, group = owner.partition(":")
     uid = int(user) if user.isdigit() else uid_of(state, user)
     gid = int(group) if group.isdigit() else GROUPS.get(group, 0 if not group else None)
@@ -57,13 +57,13 @@ def ids_of(state: Mapping[str, Any], owner: str) -> tuple[int, int]:
 
 
 def owner_by_ids(state: Mapping[str, Any], uid: int, gid: int) -> str:
-    """Return an owner as in `m1:staff`; numbers stand for themselves where nobody has them."""
+    """Return an owner as in `m1:staff`; unknown ids stay numbers."""
     group = next((name for name, number in GROUPS.items() if number == gid), str(gid))
     return f"{name_of(state, uid) or uid}:{group}"
 
 
 def owner_by_place(state: Mapping[str, Any], path: str) -> str:
-    """Return whose a file is of which nothing else is known: homes are their users', the rest is root's."""
+    """Return the owner of a file without a recorded one: the user in a home folder, else root."""
     for name, user in state["users"].items():
         if name != "root" and f"{path}/".startswith(f"{user['home']}/"):
             return f"{name}:staff"
@@ -71,14 +71,14 @@ def owner_by_place(state: Mapping[str, Any], path: str) -> str:
 
 
 def is_password(state: Mapping[str, Any], name: str, password: str) -> bool:
-    """Return whether this is a user's password, without counting; a star is no password, and lets nobody in."""
+    """Return whether this is a user's password, without counting; an account with `*` has none."""
     if state["users"][name]["password"] == "*":  # noqa: S105 - it stands for none
         return False
     return hmac.compare_digest(state["users"][name]["password"].encode(), password.encode())
 
 
 def check(state: dict[str, Any], name: str, password: str, *, now: float) -> Verdict:
-    """Judge a password and count it: too many wrong ones in a row lock the account, for the right one too."""
+    """Check a password and count it: too many wrong ones in a row lock the account, for the right one, too."""
     user = state["users"].get(name)
     if user is None:
         return Verdict.UNKNOWN

@@ -93,11 +93,11 @@ async def test_a_death_around_a_command_is_before_or_after_its_effect(
 
 
 @pytest.mark.parametrize(
-    ("moment", "is_begun", "is_alive"),
+    ("moment", "exists", "is_alive"),
     [("before run", False, False), ("within run", True, False), ("after run", True, True)],
 )
 async def test_a_death_around_the_start_of_a_run_is_seen_by_the_next_agent(
-    moment: str, is_begun: bool, is_alive: bool, tmp_path: Path
+    moment: str, exists: bool, is_alive: bool, tmp_path: Path
 ) -> None:
     async with a_mac(tmp_path) as world, asyncio.TaskGroup() as group:
         vm = await world.vm()
@@ -105,8 +105,8 @@ async def test_a_death_around_the_start_of_a_run_is_seen_by_the_next_agent(
         world.next_agent()
         runs = world.side.runs
 
-        assert (runs.is_begun(vm), runs.is_alive(vm)) == (is_begun, is_alive)
-        lost = is_begun and not is_alive
+        assert (runs.exists(vm), runs.is_alive(vm)) == (exists, is_alive)
+        lost = exists and not is_alive
         ended = runs.ended(vm)
         assert (ended is not None and ended.code is None) == lost
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from bramley.base import virtual_time
 from bramley.sim.mac.processes import Locks, Process, Table
+from tests import virtual_time
 
 
 async def forever(_: Process) -> int:

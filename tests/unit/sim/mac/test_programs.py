@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bramley.agent.programs import ProgramMissing, within
+from bramley.agent.programs import ProgramMissing, run_with_timeout
 from bramley.base import errors
 from tests.unit.sim.mac.worlds import IMAGE, a_mac, now
 
@@ -34,7 +34,7 @@ async def test_a_cancelled_call_kills_its_process_and_frees_its_locks(tmp_path: 
     async with a_mac(tmp_path) as world:
         world.mac.faults.add("tart pull", "stall")
         with pytest.raises(errors.TimedOut):
-            await within(
+            await run_with_timeout(
                 timedelta(minutes=20),
                 world.side.programs,
                 ("tart", "pull", IMAGE),
@@ -80,7 +80,7 @@ async def test_a_stopped_program_goes_on_when_its_gate_opens(tmp_path: Path) -> 
 async def test_a_stopped_program_can_be_killed(tmp_path: Path) -> None:
     async with a_mac(tmp_path) as world:
         with pytest.raises(errors.TimedOut):
-            await within(
+            await run_with_timeout(
                 timedelta(seconds=5),
                 world.side.programs,
                 ("tart", "pull", IMAGE),
@@ -97,10 +97,10 @@ async def test_any_program_can_hang(program: str, tmp_path: Path) -> None:
         world.mac.faults.add(program, "hang", times=1)
 
         with pytest.raises(errors.TimedOut):
-            await within(timedelta(seconds=9), world.side.programs, (program, "ip", "-4"))
+            await run_with_timeout(timedelta(seconds=9), world.side.programs, (program, "ip", "-4"))
 
         assert now() == 9
-        await within(timedelta(seconds=9), world.side.programs, (program, "ip", "-4"))
+        await run_with_timeout(timedelta(seconds=9), world.side.programs, (program, "ip", "-4"))
 
 
 async def test_any_program_can_fail_or_be_slow(tmp_path: Path) -> None:

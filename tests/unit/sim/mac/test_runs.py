@@ -36,7 +36,7 @@ async def test_a_name_is_run_once_until_it_is_forgotten(tmp_path: Path) -> None:
 
         world.side.runs.forget(vm)
 
-        assert not world.side.runs.is_begun(vm)
+        assert not world.side.runs.exists(vm)
         await world.start(vm)
 
 

@@ -5,7 +5,7 @@ import hashlib
 import os
 from pathlib import Path
 
-from bramley.base import virtual_time
+from tests import virtual_time
 from tests.unit.sim.mac.worlds import a_mac, now
 
 

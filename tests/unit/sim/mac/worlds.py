@@ -12,9 +12,9 @@ from typing import Any
 
 from bramley.agent.programs import Finished
 from bramley.agent.runs import Run
-from bramley.base import virtual_time
 from bramley.sim.mac.agent_process import AgentProcess
 from bramley.sim.mac.mac import SimulatedMac
+from tests import virtual_time
 
 IMAGE = "ghcr.io/acme/macos:1"
 

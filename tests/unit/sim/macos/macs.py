@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from bramley.base.secret import Secret
-from bramley.base.virtual_time import VirtualClock
 from bramley.host import kcpassword
 from bramley.sim.macos.call import Call, Result
 from bramley.sim.macos.connection import ModelConnection
 from bramley.sim.macos.faults import Faults
 from bramley.sim.macos.fresh_install import Settings
 from bramley.sim.macos.mac import Mac
+from tests.virtual_time import VirtualClock
 
 PASSWORD = Settings().password
 LOGINWINDOW = "system/com.apple.loginwindow"
@@ -40,13 +40,13 @@ class HandClock:
 class Bench:
     """A bare Mac with its clock, and short words for what tests do to it."""
 
-    def __init__(self, root: Path, *, gives_away: bool | None = None, **settings: Any) -> None:
+    def __init__(self, root: Path, *, can_chown: bool | None = None, **settings: Any) -> None:
         self.clock = HandClock()
         self.mac = Mac.make(
             root / "mac",
             settings=Settings(**settings),
             clock=self.clock,
-            gives_away=gives_away,
+            can_chown=can_chown,
         )
 
     def run(

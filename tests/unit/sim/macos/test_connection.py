@@ -88,7 +88,7 @@ async def test_files_need_their_folder_and_replace_none(tmp_path: Path) -> None:
     missing = await failing(connection, Write(path="/no/f", content=b"", purpose="p"))
     taken = await failing(connection, Write(path="/opt", content=b"", purpose="p"))
 
-    assert "the folder /no is not there" in missing
+    assert "the folder /no does not exist" in missing
     assert "/opt is a folder" in taken
 
 
@@ -148,7 +148,7 @@ async def test_a_wrong_password_is_tried_once_and_not_shown(tmp_path: Path) -> N
     command = Write(path="/opt/f", content=b"c", purpose="p", sudo_password=Secret("canary"))
 
     for _ in range(3):
-        with pytest.raises(errors.Unauthorized, match="does not take this password") as error:
+        with pytest.raises(errors.Unauthorized, match="does not accept this password") as error:
             await connection.do(command)
         assert "canary" not in str(error.value)
 
@@ -233,7 +233,7 @@ async def test_an_artifact_that_came_as_another_is_not_kept(tmp_path: Path) -> N
         connection, Stream(artifact=an_artifact(tmp_path), path="/opt/a", purpose="p")
     )
 
-    assert "the bytes that came are not those that were sent" in told
+    assert "the received bytes differ from those that were sent" in told
     assert connection.mac.files.names("/opt") == []
 
 

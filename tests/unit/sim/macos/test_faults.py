@@ -11,7 +11,7 @@ from bramley.base import errors
 from bramley.host.artifacts import Artifact
 from bramley.host.commands import Folder, RunProbe, Stream, Write
 from bramley.sim.macos import faults
-from bramley.sim.macos.faults import Cut, Fail, Hang, Moment
+from bramley.sim.macos.faults import Cut, CutPoint, Fail, Hang
 from tests.unit.sim.macos.macs import connected
 
 FIRST = Folder(path="/opt/first", purpose="first")
@@ -29,7 +29,7 @@ def an_artifact(tmp_path: Path) -> Artifact:
 
 async def test_a_cut_before_a_command_leaves_it_undone(tmp_path: Path) -> None:
     connection = connected(tmp_path)
-    connection.faults.at(1, Cut(Moment.BEFORE))
+    connection.faults.at(1, Cut(CutPoint.BEFORE))
     await connection.do(FIRST)
 
     with pytest.raises(errors.HostUnreachable):
@@ -41,7 +41,7 @@ async def test_a_cut_before_a_command_leaves_it_undone(tmp_path: Path) -> None:
 
 async def test_a_cut_after_a_command_is_met_by_the_next_call(tmp_path: Path) -> None:
     connection = connected(tmp_path)
-    connection.faults.at(0, Cut(Moment.AFTER))
+    connection.faults.at(0, Cut(CutPoint.AFTER))
     await connection.do(FIRST)
 
     with pytest.raises(errors.HostUnreachable):
@@ -53,7 +53,7 @@ async def test_a_cut_after_a_command_is_met_by_the_next_call(tmp_path: Path) -> 
 
 async def test_a_lost_answer_leaves_the_command_done(tmp_path: Path) -> None:
     connection = connected(tmp_path)
-    connection.faults.at(0, Cut(Moment.UNANSWERED))
+    connection.faults.at(0, Cut(CutPoint.UNANSWERED))
 
     with pytest.raises(errors.HostUnreachable):
         await connection.do(FIRST)
@@ -94,8 +94,8 @@ async def test_a_stream_that_was_cut_behind_its_last_byte_has_arrived(tmp_path: 
 
 async def test_a_look_may_be_cut_and_may_hang(tmp_path: Path) -> None:
     connection = connected(tmp_path)
-    connection.faults.at_look(0, Cut(Moment.BEFORE))
-    connection.faults.at_look(1, Hang())
+    connection.faults.at_probe(0, Cut(CutPoint.BEFORE))
+    connection.faults.at_probe(1, Hang())
 
     with pytest.raises(errors.HostUnreachable):
         await connection.probe([])
@@ -117,7 +117,7 @@ async def test_a_command_may_fail_by_itself(tmp_path: Path) -> None:
 
 async def test_faults_are_counted_over_all_connections_to_a_mac(tmp_path: Path) -> None:
     plan = faults.Faults()
-    plan.at(1, Cut(Moment.BEFORE))
+    plan.at(1, Cut(CutPoint.BEFORE))
     await connected(tmp_path / "one", faults=plan).do(FIRST)
 
     with pytest.raises(errors.HostUnreachable):
@@ -126,7 +126,7 @@ async def test_faults_are_counted_over_all_connections_to_a_mac(tmp_path: Path) 
 
 async def test_a_full_disk_fails_the_command_and_leaves_nothing(tmp_path: Path) -> None:
     connection = connected(tmp_path)
-    faults.set_room(connection.mac, 1000)
+    faults.set_free_space(connection.mac, 1000)
     stream = Stream(artifact=an_artifact(tmp_path), path="/opt/a", purpose="p")
     write = Write(path="/opt/a", content=b"x" * 1001, purpose="p")
 
@@ -135,7 +135,7 @@ async def test_a_full_disk_fails_the_command_and_leaves_nothing(tmp_path: Path) 
             await connection.do(command)
 
     assert connection.mac.files.names("/opt") == []
-    faults.set_room(connection.mac, 1_000_000)
+    faults.set_free_space(connection.mac, 1_000_000)
     await connection.do(stream)
 
 
@@ -147,7 +147,7 @@ async def test_sudo_that_refuses_fails_the_command(tmp_path: Path) -> None:
         await connection.do(FIRST)
 
 
-async def test_another_host_key_is_refused_until_it_is_trusted(tmp_path: Path) -> None:
+async def test_changed_host_key_is_refused_until_it_is_accepted(tmp_path: Path) -> None:
     connection = connected(tmp_path)
     await connection.do(FIRST)
     faults.change_host_key(connection.mac)
@@ -158,5 +158,5 @@ async def test_another_host_key_is_refused_until_it_is_trusted(tmp_path: Path) -
         await connection.probe([])
 
     assert connection.mac.files.names("/opt") == ["first"]
-    connection.trust_again()
+    connection.accept_new_host_key()
     await connection.do(SECOND)

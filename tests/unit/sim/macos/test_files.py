@@ -14,7 +14,7 @@ from tests.unit.sim.macos.macs import Bench
 
 @pytest.fixture(params=[True, False], ids=["kernel keeps owners", "state keeps owners"])
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Bench:
-    return Bench(tmp_path, gives_away=request.param)
+    return Bench(tmp_path, can_chown=request.param)
 
 
 def test_a_bare_mac_has_apples_packet_filter_and_links_at_the_top(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def linked(bench: Bench) -> Files:
 def test_a_link_that_is_set_anew_leads_elsewhere_at_once(bench: Bench) -> None:
     files = linked(bench)
 
-    with bench.mac.at_once():
+    with bench.mac.caching():
         assert files.real("/opt/now/file") == "/opt/a/file"
         files.link("/opt/now", "b")
         assert files.real("/opt/now/file") == "/opt/b/file"
@@ -75,13 +75,13 @@ def test_a_link_that_is_set_anew_leads_elsewhere_at_once(bench: Bench) -> None:
 
 def test_a_link_that_others_set_anew_is_seen_when_the_moment_is_over(bench: Bench) -> None:
     files = linked(bench)
-    with bench.mac.at_once():
+    with bench.mac.caching():
         assert files.real("/opt/now/file") == "/opt/a/file"
     link = files.at("/opt/now", follow=False)
     link.unlink()
     link.symlink_to("b")
 
-    with bench.mac.at_once():
+    with bench.mac.caching():
         assert files.real("/opt/now/file") == "/opt/b/file"
 
 
@@ -168,7 +168,7 @@ def test_writing_replaces_a_link_and_not_its_target(tmp_path: Path) -> None:
 def test_a_full_disk_takes_no_file_and_leaves_the_old_one(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.mac.files.write("/opt/file", b"old")
-    faults.set_room(bench.mac, 0)
+    faults.set_free_space(bench.mac, 0)
 
     with pytest.raises(OSError, match="No space left"):
         bench.mac.files.write("/opt/file", b"new")

@@ -51,7 +51,7 @@ numbers = count()
 @pytest.fixture(scope="module")
 def macs(tmp_path_factory: pytest.TempPathFactory) -> list[Mac]:
     folder = tmp_path_factory.mktemp("macs")
-    return [Mac.make(folder / str(by), gives_away=by) for by in (True, False)]
+    return [Mac.make(folder / str(by), can_chown=by) for by in (True, False)]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")

@@ -64,9 +64,9 @@ def test_who_is_logged_in_and_what_is_loaded_count(tmp_path: Path) -> None:
     assert "owners" not in after
 
 
-@pytest.mark.parametrize("gives_away", [True, False])
-def test_a_copy_is_the_same_and_goes_its_own_way(tmp_path: Path, *, gives_away: bool) -> None:
-    bench = Bench(tmp_path, gives_away=gives_away)
+@pytest.mark.parametrize("can_chown", [True, False])
+def test_a_copy_is_the_same_and_goes_its_own_way(tmp_path: Path, *, can_chown: bool) -> None:
+    bench = Bench(tmp_path, can_chown=can_chown)
     bench.log_in()
     bench.mac.files.write("/opt/file", b"", owner="m1:staff", mode=0o600)
 

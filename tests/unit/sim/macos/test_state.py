@@ -26,7 +26,7 @@ def test_a_change_is_seen_by_everybody_who_opens_the_folder(tmp_path: Path) -> N
 def test_what_others_change_is_seen_when_the_moment_is_over(tmp_path: Path) -> None:
     mac = Bench(tmp_path).mac
 
-    with mac.at_once():
+    with mac.caching():
         assert not mac.state["filevault"]
         with Mac(mac.root).change() as state:
             state["filevault"] = True

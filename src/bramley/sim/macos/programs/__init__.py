@@ -1,7 +1,7 @@
-"""The programs of a simulated Mac: for each name the module of this package and the function that answers.
+"""The programs of a simulated Mac: the module and function of each name.
 
-`PROGRAMS` are those of macOS and those installed on Macs; the in-process Mac and the SSH server both answer them from here. `ORDINARY`
-exist on every Unix: only the in-process Mac needs them, behind SSH the machine's own run.
+`PROGRAMS` are those of macOS and those installed on Macs; the in-process Mac and the Mac behind SSH both run these. `ORDINARY`
+programs exist on every Unix: only the in-process Mac runs these, behind SSH the machine's own run.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ PROGRAMS: Mapping[str, tuple[str, str]] = {
 }
 
 ORDINARY: Mapping[str, tuple[str, str]] = {
-    # A Mac in a root of its own has the machine's, and the simulated tart in the bundle.
+    # A Mac behind SSH has the machine's curl, and the simulated tart in its bundle.
     "curl": ("curl", "curl"),
     "tart": ("third_party", "tart"),
     "cat": ("unix_tools", "cat"),

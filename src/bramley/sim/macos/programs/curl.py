@@ -1,6 +1,6 @@
-"""curl of a Mac in process: asks what listens on the Mac itself; everything else is out of reach, since there is no network.
+"""curl of a Mac in process: reaches what listens on the Mac itself and nothing else, since there is no network.
 
-The agent and node_exporter are taken to answer while launchd has a process for their jobs.
+The agent and node_exporter answer while launchd has a process for their jobs.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _OWN = {"127.0.0.1", "localhost", "[::1]", "0.0.0.0"}
 
 
 @dataclass(frozen=True, slots=True)
-class Listening:
-    """What answers at one address: an empty host is all of the Mac's own."""
+class Listener:
+    """A listener; an empty host is all addresses of the Mac."""
 
     host: str
     port: int
@@ -49,12 +49,12 @@ def curl(mac: Mac, call: Call) -> Result:
 def _get(mac: Mac, url: str, options: Mapping[str, str]) -> Result:
     parsed = urlsplit(url)
     name, port = parsed.hostname or "", parsed.port or (443 if parsed.scheme == "https" else 80)
-    own = tailscale.known(mac)
+    own = tailscale.login_state(mac)
     addresses = (*_OWN, tailscale.address(own) if own else "")
     if name not in addresses:
         return _failed(options, _NO_HOST, f"Could not resolve host: {name}")
     found = next(
-        (one for one in _listening(mac) if one.port == port and one.host in {"", name}), None
+        (each for each in _listeners(mac) if each.port == port and each.host in {"", name}), None
     )
     if found is None or parsed.scheme != "http":
         message = f"Failed to connect to {name} port {port} after 0 ms: Couldn't connect to server"
@@ -63,10 +63,10 @@ def _get(mac: Mac, url: str, options: Mapping[str, str]) -> Result:
     status = 404 if body is None else 200
     if body is None and {"f", "fail"} & set(options):
         return _failed(options, _REFUSED, f"The requested URL returned error: {status}")
-    is_thrown_away = bool({"o", "output"} & set(options))
+    is_discarded = bool({"o", "output"} & set(options))
     form = options.get("w") or options.get("write-out", "")
     written = form.replace("%{http_code}", str(status)).replace("\\n", "\n")
-    return Result(out=("" if is_thrown_away else body or "404 page not found\n") + written)
+    return Result(out=("" if is_discarded else body or "404 page not found\n") + written)
 
 
 def _failed(options: Mapping[str, str], code: int, text: str) -> Result:
@@ -74,18 +74,18 @@ def _failed(options: Mapping[str, str], code: int, text: str) -> Result:
     return Result(code, err=f"curl: ({code}) {text}\n" if is_shown else "")
 
 
-def _listening(mac: Mac) -> Iterator[Listening]:
+def _listeners(mac: Mac) -> Iterator[Listener]:
     state = mac.state
     if launchd.pid_of(state, jobs.AGENT) is not None:
-        yield Listening("", _health_port(state), {"/healthz": "ok", "/readyz": "ok"})
-    own = tailscale.known(mac)
+        yield Listener("", _health_port(state), {"/healthz": "ok", "/readyz": "ok"})
+    own = tailscale.login_state(mac)
     if own and launchd.pid_of(state, jobs.NODE_EXPORTER) is not None:
         metrics = {"/metrics": "# TYPE node_uname_info gauge\nnode_uname_info 1\n"}
-        yield Listening(tailscale.address(own), host.NODE_EXPORTER_PORT, metrics)
+        yield Listener(tailscale.address(own), host.NODE_EXPORTER_PORT, metrics)
 
 
 def _health_port(state: Mapping[str, Any]) -> int:
-    """Return where the agent says that it lives: what its job's arguments have, or else its default."""
+    """Return the port of the agent's health probes, from its job's arguments or its default."""
     job = launchd.find(state, f"{launchd.SYSTEM}/{jobs.AGENT}")
     flag = flags.HEALTH_PROBE_BIND_ADDRESS
     text = [

@@ -1,7 +1,7 @@
-"""defaults: preferences as property lists, in the files where macOS keeps them.
+"""defaults: preferences as property lists, in the same files as on macOS.
 
-A domain that is a path is that file; any other belongs to the user who calls, root included: what root writes without a path
-lies below /var/root.
+A domain that is a path is that file; any other belongs to the calling user, root included: what root writes without a path is
+below /var/root.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bramley.sim.macos.programs import plutil
 
 GLOBAL = ".GlobalPreferences"
 _GLOBAL_NAMES = ("-g", "-globalDomain", "NSGlobalDomain", "Apple Global Domain")
-# What macOS puts behind the domain in files that belong to one Mac.
+# Appended to the domain of preferences of one Mac.
 HARDWARE_UUID = "5B1F7A60-0C5E-5E5C-9B0A-4D1F2E3C4B5A"
 _PLAIN = re.compile(r"[A-Za-z0-9]+")
 _TRUE, _FALSE = ("true", "yes", "1"), ("false", "no", "0")
@@ -30,7 +30,7 @@ Verb = Callable[[Mac, Call, str, list[str]], Result]
 
 
 class Unusable(Exception):
-    """A value that defaults does not take."""
+    """Arguments that are not modelled."""
 
 
 def defaults(mac: Mac, call: Call) -> Result:
@@ -130,7 +130,7 @@ def _save(mac: Mac, call: Call, path: str, found: dict[str, Any]) -> Result:
     try:
         mac.files.write(path, contents, mode=0o644 if is_shared else 0o600, owner=owner)
     except OSError:
-        # The disk is full, and the real program says no more than this.
+        # The disk is full; the real program has no other message.
         return _unwritable(mac, call)
     return Result()
 
@@ -167,7 +167,7 @@ _SCALARS: dict[str, Callable[[str], Any]] = {
 
 
 def _each(values: list[str]) -> list[str]:
-    """Return the values of an array; types within one are not modelled."""
+    """Return the values of an array; types of its elements are not modelled."""
     if any(value.startswith("-") for value in values):
         raise Unusable("types of single values in an array")
     return values
@@ -190,7 +190,7 @@ def _file(mac: Mac, call: Call, domain: str, *, by_host: bool) -> str:
 
 
 def _shown(value: Any, depth: int) -> str:
-    """Return a value in the form of old property lists, which defaults prints."""
+    """Return a value in the format of old property lists."""
     inner, outer = "    " * (depth + 1), "    " * depth
     if isinstance(value, dict):
         pairs = (

@@ -1,4 +1,4 @@
-"""dscl: the directory of local users, as far as steps ask it: whether a password is right, and what a record says.
+"""dscl: the directory of local users, as far as steps use it: password checks and records.
 
 Exit codes are the directory's error numbers, of which a shell sees the last eight bits.
 """
@@ -30,9 +30,9 @@ def dscl(mac: Mac, call: Call) -> Result:
         return _usage()
     match [call.argv[2].lstrip("-"), *call.argv[3:]]:
         case ["authonly", user]:
-            return _ask(mac, call, user)
+            return _read_password(mac, call, user)
         case ["authonly", user, password]:
-            return _judge(mac, user, password)
+            return _check(mac, user, password)
         case ["read", path, *keys] if path.startswith("/Users/"):
             return _read(mac, path.removeprefix("/Users/"), keys)
         case ["list", "/Users"]:
@@ -40,17 +40,17 @@ def dscl(mac: Mac, call: Call) -> Result:
     return _usage()
 
 
-def _ask(mac: Mac, call: Call, user: str) -> Result:
-    """Ask for the password: at the terminal, and without one on stdin, where the prompt goes to stderr."""
+def _read_password(mac: Mac, call: Call, user: str) -> Result:
+    """Read the password from the terminal or from stdin; without a terminal the prompt goes to stderr."""
     password = call.stdin.partition(b"\n")[0].decode("utf-8", "replace")
-    result = _judge(mac, user, password)
+    result = _check(mac, user, password)
     if call.on_terminal:
-        # What is typed is not shown, and neither is the end of its line.
+        # Typed input is not echoed; the newline is printed by the program.
         return Result(result.code, f"{PROMPT}\n{result.out}", result.err)
     return Result(result.code, result.out, PROMPT + result.err)
 
 
-def _judge(mac: Mac, user: str, password: str) -> Result:
+def _check(mac: Mac, user: str, password: str) -> Result:
     with mac.change() as state:
         verdict = users.check(state, user, password, now=mac.now())
     if verdict is Verdict.RIGHT:

@@ -1,8 +1,9 @@
-"""launchctl: asks and changes launchd, in its own words and with its own exit codes."""
+"""launchctl: shows and changes launchd's jobs, with the messages and exit codes of the real program."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bramley.sim.macos import launchd, loginwindow, users
@@ -13,33 +14,35 @@ if TYPE_CHECKING:
     from bramley.sim.macos.mac import Mac
 
 USAGE = 64
-_KINDS = (launchd.SYSTEM, "gui", "user")
 _Command = Callable[["Mac", Call, list[str]], Result]
 
 
 def launchctl(mac: Mac, call: Call) -> Result:
-    """Answer one subcommand."""
+    """Run one subcommand."""
     name, *words = call.argv[1:] or ("help",)
     command = _COMMANDS.get(name)
     if command is None:
         return Result(USAGE, err=f"Unrecognized subcommand: {name}\n")
-    return command(mac, call, words)
+    try:
+        return command(mac, call, words)
+    except _WrongTarget:
+        return Result(USAGE, err="Unrecognized target specifier.\n")
 
 
-def _usage(message: str = "Unrecognized target specifier.") -> Result:
-    return Result(USAGE, err=f"{message}\n")
+class _WrongTarget(Exception):
+    """Arguments that are not those of the subcommand."""
 
 
-def _split(target: str) -> tuple[str, str] | None:
-    """Return the domain of a target and its label, which is empty for a domain alone; None if it is neither."""
-    kind, *rest = target.split("/")
-    if kind not in _KINDS:
-        return None
-    if kind != launchd.SYSTEM:
-        if not rest or not rest[0].isdigit():
-            return None
+def _target(words: list[str], *, is_service: bool | None = None) -> tuple[str, str]:
+    """Return the domain and the label of the only word; the label of a domain is empty."""
+    kind, *rest = words[0].split("/") if len(words) == 1 else ("",)
+    if kind in {"gui", "user"} and rest and rest[0].isdigit():
         kind = f"{kind}/{rest.pop(0)}"
-    return (kind, "/".join(rest)) if len(rest) <= 1 else None
+    elif kind != launchd.SYSTEM:
+        raise _WrongTarget
+    if len(rest) > 1 or is_service not in {None, bool("".join(rest))}:
+        raise _WrongTarget
+    return kind, "".join(rest)
 
 
 def _no_service(domain: str, label: str) -> Result:
@@ -61,20 +64,21 @@ def _may(mac: Mac, call: Call, domain: str) -> bool:
 
 def _print(mac: Mac, call: Call, words: list[str]) -> Result:
     del call
-    split = _split(words[0]) if len(words) == 1 else None
-    if split is None:
-        return _usage()
-    domain, label = split
+    domain, label = _target(words)
     state = mac.state
     if not launchd.has_domain(state, domain):
         message = f"Bad request.\nCould not find domain for {_domain_name(domain)}\n"
         return Result(launchd.NO_DOMAIN, err=message)
     if not label:
-        return Result(out="".join(f"{line}\n" for line in _domain(state, domain)))
+        return _lines(_domain(state, domain))
     job = launchd.find(state, f"{domain}/{label}")
     if job is None:
         return _no_service(domain, label)
-    return Result(out="".join(f"{line}\n" for line in _service(domain, job)))
+    return _lines(_service(domain, job))
+
+
+def _lines(lines: Iterable[str]) -> Result:
+    return Result(out="".join(f"{line}\n" for line in lines))
 
 
 def _domain(state: Mapping[str, Any], domain: str) -> Iterator[str]:
@@ -125,7 +129,7 @@ def _list(mac: Mac, call: Call, words: list[str]) -> Result:
             f"{job.get('pid', '-')}\t{job.get('last_exit', 0)}\t{job['label']}"
             for _, job in launchd.jobs(state, domain)
         ]
-        return Result(out="".join(f"{line}\n" for line in ("PID\tStatus\tLabel", *lines)))
+        return _lines(("PID\tStatus\tLabel", *lines))
     job = launchd.find(state, f"{domain}/{words[0]}")
     if job is None:
         message = f'Could not find service "{words[0]}" in domain for port\n'
@@ -136,28 +140,25 @@ def _list(mac: Mac, call: Call, words: list[str]) -> Result:
         f'\t"Label" = "{job["label"]}";',
         f'\t"LastExitStatus" = {job.get("last_exit", 0)};',
     ]
-    return Result(out="".join(f"{line}\n" for line in (*lines, *pid, "};")))
+    return _lines((*lines, *pid, "};"))
 
 
 def _bootstrap(mac: Mac, call: Call, words: list[str]) -> Result:
-    split = _split(words[0]) if len(words) > 1 else None
-    if split is None or split[1]:
-        return _usage()
+    domain, _ = _target(words[:1], is_service=False)
+    if len(words) == 1:
+        raise _WrongTarget
     with mac.change() as state:
         try:
-            _require(mac, call, split[0])
+            _require(mac, call, domain)
             for path in words[1:]:
-                launchd.load(mac, state, split[0], path)
+                launchd.load(mac, state, domain, path)
         except RefusedByLaunchd as refused:
             return _failed("Bootstrap failed", refused, call)
     return Result()
 
 
 def _bootout(mac: Mac, call: Call, words: list[str]) -> Result:
-    split = _split(words[0]) if words else None
-    if split is None or bool(split[1]) == (len(words) > 1):
-        return _usage()
-    domain, label = split
+    domain, label = _target(words[:1], is_service=len(words) == 1)
     with mac.change() as state:
         try:
             _require(mac, call, domain)
@@ -171,7 +172,7 @@ def _bootout(mac: Mac, call: Call, words: list[str]) -> Result:
 
 
 def _unload_path(mac: Mac, state: dict[str, Any], domain: str, path: str) -> None:
-    """Boot out the job of a file; launchd says no more than that it did not work if there is none."""
+    """Boot out the job of a file; without one, launchd only reports an I/O error."""
     found = [target for target, job in launchd.jobs(state, domain) if job["path"] == path]
     if not found:
         raise RefusedByLaunchd(launchd.INPUT_OUTPUT)
@@ -188,20 +189,23 @@ def _failed(what: str, refused: RefusedByLaunchd, call: Call) -> Result:
     return Result(refused.code, err=f"{what}: {refused}\n{hint}")
 
 
+def _not_permitted(what: str) -> Result:
+    code = launchd.NOT_PERMITTED
+    return Result(code, err=f"{what}: {code}: {launchd.MESSAGES[code]}\n")
+
+
 def _kickstart(mac: Mac, call: Call, words: list[str]) -> Result:
     options = {letter for word in words[:-1] for letter in word.removeprefix("-")}
-    split = _split(words[-1]) if words else None
-    if split is None or not split[1] or options - set("kps"):
-        return _usage()
-    domain, label = split
+    if options - set("kps"):
+        raise _WrongTarget
+    domain, label = _target(words[-1:], is_service=True)
     target = f"{domain}/{label}"
     with mac.change() as state:
         if launchd.find(state, target) is None:
             return _no_service(domain, label)
         is_refused = "k" in options and label in state["launchd"].get("protected", [])
         if is_refused or not _may(mac, call, domain):
-            message = f'Could not kickstart service "{label}": 1: {launchd.MESSAGES[launchd.NOT_PERMITTED]}\n'
-            return Result(launchd.NOT_PERMITTED, err=message)
+            return _not_permitted(f'Could not kickstart service "{label}"')
         if "k" in options or launchd.pid_of(state, label, domain) is None:
             _restart(mac, state, target)
         pid = launchd.pid_of(state, label, domain)
@@ -211,44 +215,27 @@ def _kickstart(mac: Mac, call: Call, words: list[str]) -> Result:
 def _restart(mac: Mac, state: dict[str, Any], target: str) -> None:
     launchd.restart(mac, state, target)
     if target == loginwindow.TARGET:
-        loginwindow.kick(mac, state)
+        loginwindow.restart(mac, state)
 
 
 def _kill(mac: Mac, call: Call, words: list[str]) -> Result:
-    split = _split(words[1]) if len(words) == 2 else None
-    if split is None or not split[1]:
-        return _usage()
-    domain, label = split
+    domain, label = _target(words[1:], is_service=True)
     target = f"{domain}/{label}"
     with mac.change() as state:
         if launchd.pid_of(state, label, domain) is None:
             return _no_service(domain, label)
         if not _may(mac, call, domain):
-            return Result(
-                launchd.NOT_PERMITTED, err="Could not signal service: 1: Operation not permitted\n"
-            )
+            return _not_permitted("Could not signal service")
         launchd.hang_up(mac, state, target)
         if target == loginwindow.TARGET:
             loginwindow.log_out(mac, state)
     return Result()
 
 
-def _enable(mac: Mac, call: Call, words: list[str]) -> Result:
-    return _switch(mac, call, words, disabled=False)
-
-
-def _disable(mac: Mac, call: Call, words: list[str]) -> Result:
-    return _switch(mac, call, words, disabled=True)
-
-
 def _switch(mac: Mac, call: Call, words: list[str], *, disabled: bool) -> Result:
-    split = _split(words[0]) if len(words) == 1 else None
-    if split is None or not split[1]:
-        return _usage()
-    if not _may(mac, call, split[0]):
-        return Result(
-            launchd.NOT_PERMITTED, err="Could not change service: 1: Operation not permitted\n"
-        )
+    domain, _ = _target(words, is_service=True)
+    if not _may(mac, call, domain):
+        return _not_permitted("Could not change service")
     with mac.change() as state:
         state["launchd"]["disabled"][words[0]] = disabled
     return Result()
@@ -256,20 +243,18 @@ def _switch(mac: Mac, call: Call, words: list[str], *, disabled: bool) -> Result
 
 def _print_disabled(mac: Mac, call: Call, words: list[str]) -> Result:
     del call
-    split = _split(words[0]) if len(words) == 1 else None
-    if split is None or split[1]:
-        return _usage()
+    domain, _ = _target(words, is_service=False)
     switched = sorted(mac.state["launchd"]["disabled"].items())
     lines = [
         f'\t\t"{target.rpartition("/")[2]}" => {"disabled" if disabled else "enabled"}'
         for target, disabled in switched
-        if launchd.domain_of(target) == split[0]
+        if launchd.domain_of(target) == domain
     ]
-    return Result(out="".join(f"{line}\n" for line in ("\tdisabled services = {", *lines, "\t}")))
+    return _lines(("\tdisabled services = {", *lines, "\t}"))
 
 
 def _load(mac: Mac, call: Call, words: list[str]) -> Result:
-    """Do what the old interface does over SSH: it never reaches a session, and its exit code is that of success."""
+    """Fail as the legacy command does over SSH: it never reaches a session, and its exit code is 0."""
     del mac, call, words
     message = "Load failed: 5: Input/output error\nTry running `launchctl bootstrap` as root for richer errors.\n"
     return Result(0, err=message)
@@ -283,7 +268,7 @@ _COMMANDS: Mapping[str, _Command] = {
     "bootout": _bootout,
     "kickstart": _kickstart,
     "kill": _kill,
-    "enable": _enable,
-    "disable": _disable,
+    "enable": partial(_switch, disabled=False),
+    "disable": partial(_switch, disabled=True),
     "load": _load,
 }

@@ -1,6 +1,6 @@
-"""newsyslog: checks the files that say when logs are turned over, and tells what it would do; it turns nothing over.
+"""newsyslog: checks the configuration of log rotation and prints what it would do; it rotates nothing.
 
-A line has a log's name, perhaps its owner, then mode, count, size, when and flags, perhaps a file with a pid and a signal.
+A line has the path of a log, optionally its owner, then mode, count, size, when and flags, optionally a pid file and a signal.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FIELDS = 5
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One log and when it is turned over."""
+    """One log and when it is rotated."""
 
     path: str
     mode: str
@@ -35,11 +35,11 @@ class Entry:
 
 
 class Malformed(Exception):
-    """A line that newsyslog ends at."""
+    """A line at which newsyslog stops."""
 
 
 def entries(text: str) -> Iterator[Entry]:
-    """Yield what a file says; the first line that says nothing is an error."""
+    """Yield the entries of a file; the first malformed line is an error."""
     for line in text.splitlines():
         bare = line.partition("#")[0].strip()
         if bare and not bare.startswith("<include>"):
@@ -47,10 +47,10 @@ def entries(text: str) -> Iterator[Entry]:
 
 
 def newsyslog(mac: Mac, call: Call) -> Result:
-    """Check the configuration and tell what would happen: only calls with -n are modelled, and only root may make them."""
+    """Check the configuration and print what would happen; only calls with -n by root are modelled."""
     files, unknown = _arguments(list(call.argv[1:]))
     if unknown or files is None:
-        return not_modelled(call, unknown or "turning logs over, which is a call without -n")
+        return not_modelled(call, unknown or "rotation of logs, which is a call without -n")
     if refused := needs_root(call, "newsyslog: must have root privs"):
         return refused
     out = ""
@@ -71,7 +71,7 @@ def _all(mac: Mac) -> list[str]:
 
 
 def _arguments(words: list[str]) -> tuple[list[str] | None, str]:
-    """Return the files that are asked for, None if logs would be turned over, and an option that is not known."""
+    """Return the given files, None for a call that would rotate logs, and the first unknown option."""
     files: list[str] = []
     is_trial = False
     while words:

@@ -1,6 +1,6 @@
-"""One rule of pf: read, checked and spread out into what pfctl shows of it.
+"""One rule of pf: parsed, checked, and expanded into the lines that pfctl shows.
 
-A rule with lists becomes one rule for each combination, as in pf's kernel; what a rule does to packets is not modelled.
+A rule with lists becomes one rule for each combination, as in the kernel; what a rule does to packets is not modelled.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from itertools import product
 
 from bramley.sim.macos.programs import pf_syntax
-from bramley.sim.macos.programs.pf_syntax import Words
+from bramley.sim.macos.programs.pf_syntax import Tokens
 
 _TRANSPORT = ("tcp", "udp")
 _STATES = ("keep", "modulate", "synproxy", "no")
 _NO_TRANSPORT = "port only applies to tcp/udp"
-# What stands behind the hosts and takes one value.
+# Options after the hosts that have one value.
 _WITH_VALUE = ("tos", "queue", "rtable", "probability", "icmp-type", "icmp6-type")
 _WITH_NAME = ("label", "tag", "tagged")
 _ALONE = ("fragment", "allow-opts")
@@ -23,7 +23,7 @@ _ALONE = ("fragment", "allow-opts")
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Where packets come from or go to."""
+    """The sources or targets of packets."""
 
     hosts: tuple[str, ...] = (pf_syntax.ANY,)
     ports: tuple[str, ...] = ("",)
@@ -31,7 +31,7 @@ class Side:
 
 @dataclass(slots=True)
 class Match:
-    """Which packets a rule is for."""
+    """The packets that a rule matches."""
 
     interfaces: tuple[str, ...] = ("",)
     family: str = ""
@@ -40,7 +40,7 @@ class Match:
     target: Side = field(default_factory=Side)
 
     def each(self) -> Iterator[tuple[str, str]]:
-        """Yield each combination as it is shown, and its protocol."""
+        """Yield each combination as shown, and its protocol."""
         sides = product(self.source.hosts, self.source.ports, self.target.hosts, self.target.ports)
         for device, protocol, side in product(self.interfaces, self.protocols, list(sides)):
             families = {pf_syntax.family(side[0]), pf_syntax.family(side[2]), self.family} - {""}
@@ -48,188 +48,188 @@ class Match:
                 yield _shown(device, "".join(families), protocol, side), protocol
 
 
-def match(words: Words) -> Match:
-    """Take the part of a rule that says which packets it is for."""
+def match(tokens: Tokens) -> Match:
+    """Parse the part of a rule that selects packets."""
     found = Match()
-    if words.accept("on"):
-        found.interfaces = words.list_of(pf_syntax.interface)
-    found.family = words.accept(pf_syntax.INET, pf_syntax.INET6)
-    if words.accept("proto"):
-        found.protocols = words.list_of(pf_syntax.protocol)
-    if not words.accept("all"):
-        found.source = _side(words, "from")
-        found.target = _side(words, "to")
-    _check_ports(words, found)
+    if tokens.accept("on"):
+        found.interfaces = tokens.list_of(pf_syntax.interface)
+    found.family = tokens.accept(pf_syntax.INET, pf_syntax.INET6)
+    if tokens.accept("proto"):
+        found.protocols = tokens.list_of(pf_syntax.protocol)
+    if not tokens.accept("all"):
+        found.source = _side(tokens, "from")
+        found.target = _side(tokens, "to")
+    _check_ports(tokens, found)
     if not list(found.each()):
-        words.fail("rule expands to no valid combination")
+        tokens.fail("rule expands to no valid combination")
     return found
 
 
-def filtering(words: Words, *, policy: str) -> list[str]:
-    """Take a rule that lets packets pass or blocks them, from its first word on."""
-    action = words.expect("pass", "block")
-    shown = "pass" if action == "pass" else f"block {_block_kind(words, policy)}"
-    shown += _direction(words)
-    matched = match(words)
-    options, state = _options(words)
+def filter_rule(tokens: Tokens, *, policy: str) -> list[str]:
+    """Parse a rule that passes or blocks packets."""
+    action = tokens.expect("pass", "block")
+    shown = "pass" if action == "pass" else f"block {_block_kind(tokens, policy)}"
+    shown += _direction(tokens)
+    matched = match(tokens)
+    options, state = _options(tokens)
     return [
         f"{shown}{text}{_state(action, state, protocol)}{options}"
         for text, protocol in matched.each()
     ]
 
 
-def scrubbing(words: Words, refused: str) -> list[str]:
-    """Take a rule of normalisation; `refused` is what stands before it."""
-    shown = refused + words.expect("scrub") + _direction(words)
-    matched = match(words)
-    options = _scrub_options(words)
+def scrub(tokens: Tokens, prefix: str) -> list[str]:
+    """Parse a normalization rule; `prefix` is what precedes it."""
+    shown = prefix + tokens.expect("scrub") + _direction(tokens)
+    matched = match(tokens)
+    options = _scrub_options(tokens)
     return [f"{shown}{text}{options}" for text, _ in matched.each()]
 
 
-def translation(words: Words, refused: str) -> list[str]:
-    """Take a rule of translation; `refused` is what stands before it."""
-    kind = words.expect("nat", "rdr", "binat")
-    shown = f"{refused}{kind}{_spaced(words.accept('pass'))}{_logged(words)}"
-    matched = match(words)
-    tagged = _names(words)
-    target = _translated(words, kind) if not refused else ""
+def translation(tokens: Tokens, prefix: str) -> list[str]:
+    """Parse a translation rule; `prefix` is what precedes it."""
+    kind = tokens.expect("nat", "rdr", "binat")
+    shown = f"{prefix}{kind}{_spaced(tokens.accept('pass'))}{_logged(tokens)}"
+    matched = match(tokens)
+    tagged = _names(tokens)
+    target = _translated(tokens, kind) if not prefix else ""
     return [f"{shown}{text}{tagged}{target}" for text, _ in matched.each()]
 
 
-def dummynet(words: Words, refused: str) -> list[str]:
-    """Take a rule that leads packets through a pipe."""
-    shown = refused + words.expect("dummynet") + _direction(words)
-    matched = match(words)
-    kind = words.expect("pipe", "queue")
-    number = words.value()
+def dummynet(tokens: Tokens, prefix: str) -> list[str]:
+    """Parse a rule that sends packets through a pipe."""
+    shown = prefix + tokens.expect("dummynet") + _direction(tokens)
+    matched = match(tokens)
+    kind = tokens.expect("pipe", "queue")
+    number = tokens.value()
     return [f"{shown}{text} {kind} {number}" for text, _ in matched.each()]
 
 
-def attached(words: Words, shown: str) -> list[str]:
-    """Take what stands behind the name of an anchor, up to the end of the line or an opening brace."""
-    direction = _direction(words)
-    matched = match(words)
-    options, _ = _options(words)
+def anchor_rule(tokens: Tokens, shown: str) -> list[str]:
+    """Parse what follows the name of an anchor, up to the end of the line or an opening brace."""
+    direction = _direction(tokens)
+    matched = match(tokens)
+    options, _ = _options(tokens)
     tail = " fragment reassemble" if shown.startswith("scrub-") else ""
     return [f"{shown}{direction}{text}{options}{tail}" for text, _ in matched.each()]
 
 
-def _direction(words: Words) -> str:
-    way = words.accept("in", "out")
-    return _spaced(way) + _logged(words) + _spaced(words.accept("quick"))
+def _direction(tokens: Tokens) -> str:
+    way = tokens.accept("in", "out")
+    return _spaced(way) + _logged(tokens) + _spaced(tokens.accept("quick"))
 
 
-def _logged(words: Words) -> str:
-    if not words.accept("log"):
+def _logged(tokens: Tokens) -> str:
+    if not tokens.accept("log"):
         return ""
-    if not words.accept("("):
+    if not tokens.accept("("):
         return " log"
-    options = words.value()
-    words.expect(")")
+    options = tokens.value()
+    tokens.expect(")")
     return f" log ({options})"
 
 
-def _block_kind(words: Words, policy: str) -> str:
-    kind = words.accept("drop", "return", "return-rst", "return-icmp", "return-icmp6")
-    if kind.startswith("return-") and words.accept("("):
-        inner = words.value()
-        words.expect(")")
+def _block_kind(tokens: Tokens, policy: str) -> str:
+    kind = tokens.accept("drop", "return", "return-rst", "return-icmp", "return-icmp6")
+    if kind.startswith("return-") and tokens.accept("("):
+        inner = tokens.value()
+        tokens.expect(")")
         return f"{kind}({inner})"
     return kind or policy
 
 
-def _side(words: Words, name: str) -> Side:
-    if not words.accept(name):
+def _side(tokens: Tokens, name: str) -> Side:
+    if not tokens.accept(name):
         return Side()
     hosts: tuple[str, ...] = (pf_syntax.ANY,)
-    if words.peek().text != "port":
-        hosts = words.list_of(pf_syntax.host)
-    return Side(hosts, pf_syntax.ports(words) if words.accept("port") else ("",))
+    if tokens.peek().text != "port":
+        hosts = tokens.list_of(pf_syntax.host)
+    return Side(hosts, pf_syntax.ports(tokens) if tokens.accept("port") else ("",))
 
 
-def _check_ports(words: Words, found: Match) -> None:
+def _check_ports(tokens: Tokens, found: Match) -> None:
     has_ports = found.source.ports != ("",) or found.target.ports != ("",)
     if has_ports and not all(one in _TRANSPORT for one in found.protocols):
-        words.fail(_NO_TRANSPORT)
+        tokens.fail(_NO_TRANSPORT)
 
 
-def _options(words: Words) -> tuple[str, str]:
-    """Take the options behind the hosts; return how they are shown, and the state that is kept, if said."""
+def _options(tokens: Tokens) -> tuple[str, str]:
+    """Parse the options after the hosts; return them as shown, and the state option."""
     shown, state, flags = "", "", ""
-    while word := words.accept(
+    while word := tokens.accept(
         *_WITH_VALUE, *_WITH_NAME, *_ALONE, *_STATES, "flags", "user", "group"
     ):
         if word == "flags":
-            flags = f" flags {_flags(words)}"
+            flags = f" flags {_flags(tokens)}"
         elif word in _STATES:
-            state = f" {word} {words.expect('state')}{_state_options(words)}"
+            state = f" {word} {tokens.expect('state')}{_state_options(tokens)}"
         else:
-            shown += _option(words, word)
+            shown += _option(tokens, word)
     return shown, flags + state
 
 
-def _option(words: Words, word: str) -> str:
+def _option(tokens: Tokens, word: str) -> str:
     if word in _ALONE:
         return f" {word}"
     if word in _WITH_NAME:
-        return f' {word} "{words.value()}"'
-    sign = words.accept("=", "!=", "<", ">", "<=", ">=")
-    return f" {word} {sign + ' ' if sign else ''}{words.value()}"
+        return f' {word} "{tokens.value()}"'
+    sign = tokens.accept("=", "!=", "<", ">", "<=", ">=")
+    return f" {word} {sign + ' ' if sign else ''}{tokens.value()}"
 
 
-def _flags(words: Words) -> str:
-    if words.accept(pf_syntax.ANY):
+def _flags(tokens: Tokens) -> str:
+    if tokens.accept(pf_syntax.ANY):
         return pf_syntax.ANY
-    first = "" if words.peek().text == "/" else words.value()
-    words.expect("/")
-    second = words.value()
+    first = "" if tokens.peek().text == "/" else tokens.value()
+    tokens.expect("/")
+    second = tokens.value()
     if set(first + second) - set("FSRPAUEW"):
-        words.fail("bad flags")
+        tokens.fail("bad flags")
     return f"{first}/{second}"
 
 
-def _state_options(words: Words) -> str:
-    if not words.accept("("):
+def _state_options(tokens: Tokens) -> str:
+    if not tokens.accept("("):
         return ""
     parts = []
-    while not words.accept(")"):
-        parts.append(words.accept(",", "<", ">", "/", "=") or words.value())
+    while not tokens.accept(")"):
+        parts.append(tokens.accept(",", "<", ">", "/", "=") or tokens.value())
     return f" ({' '.join(parts)})"
 
 
-def _state(action: str, stated: str, protocol: str) -> str:
-    """Return the state that a rule keeps: one that passes packets keeps it unless told otherwise, from a connection's first one on."""
-    if action == "block" or "no state" in stated:
-        return stated
-    kept = stated if "state" in stated else f"{stated} keep state"
-    begins = protocol in {"", "tcp"} and "flags" not in stated
+def _state(action: str, given: str, protocol: str) -> str:
+    """Return the state option of a rule; by default pass rules keep state, from the first packet of a connection on."""
+    if action == "block" or "no state" in given:
+        return given
+    kept = given if "state" in given else f"{given} keep state"
+    begins = protocol in {"", "tcp"} and "flags" not in given
     return f" flags S/SA{kept}" if begins else kept
 
 
-def _scrub_options(words: Words) -> str:
+def _scrub_options(tokens: Tokens) -> str:
     shown = ""
-    while word := words.accept(
+    while word := tokens.accept(
         "no-df", "random-id", "max-mss", "min-ttl", "fragment", "reassemble"
     ):
         values = {"max-mss": 1, "min-ttl": 1, "fragment": 1, "reassemble": 1}
-        shown += f" {word}" + (f" {words.value()}" if word in values else "")
+        shown += f" {word}" + (f" {tokens.value()}" if word in values else "")
     return shown if "fragment" in shown else f"{shown} fragment reassemble"
 
 
-def _names(words: Words) -> str:
+def _names(tokens: Tokens) -> str:
     shown = ""
-    while word := words.accept("tag", "tagged"):
-        shown += f' {word} "{words.value()}"'
+    while word := tokens.accept("tag", "tagged"):
+        shown += f' {word} "{tokens.value()}"'
     return shown
 
 
-def _translated(words: Words, kind: str) -> str:
-    words.expect("->")
-    hosts = words.list_of(pf_syntax.host)
+def _translated(tokens: Tokens, kind: str) -> str:
+    tokens.expect("->")
+    hosts = tokens.list_of(pf_syntax.host)
     shown = hosts[0] if len(hosts) == 1 else "{ " + ", ".join(hosts) + " }"
-    if words.accept("port"):
-        shown += f" port {words.value()}"
-    pool = words.accept(
+    if tokens.accept("port"):
+        shown += f" port {tokens.value()}"
+    pool = tokens.accept(
         "round-robin", "random", "source-hash", "bitmask", "sticky-address", "static-port"
     )
     if not pool and kind != "binat" and (shown.startswith("(") or len(hosts) > 1):
@@ -254,4 +254,4 @@ def _spaced(word: str) -> str:
     return f" {word}" if word else ""
 
 
-Rule = Callable[[Words, str], list[str]]
+Rule = Callable[[Tokens, str], list[str]]

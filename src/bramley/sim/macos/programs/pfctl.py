@@ -1,7 +1,7 @@
-"""pfctl: checks and loads rules, and shows what the kernel of a simulated Mac holds.
+"""pfctl: checks, loads and shows the rules of pf.
 
-Live are the main ruleset, each anchor that was loaded, their tables, and who asked for pf to be on. A load replaces the rulesets
-that it names, all of them or none; an anchor of an earlier load stays. The kernel's own work on packets is not modelled.
+The state has the main ruleset, each loaded anchor, their tables, and the tokens of those who enabled pf. A load replaces the rulesets
+that it names, all of them or none; anchors of earlier loads stay. Packets are not modelled.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FLUSHING = (
     "See /etc/pf.conf for further details.\n\n"
 )
 _USAGE = "usage: pfctl [-AdeghnNOPqRrvz] [-a anchor] [-F modifier] [-f file] [-s modifier] [-t table -T command] [-X token]\n"
-# pf's names for parts may be cut short.
+# Names of parts may be abbreviated.
 _PARTS = (
     "nat", "queue", "rules", "Anchors", "Sources", "states", "info", "Interfaces", "labels", "timeouts", "memory", "Tables",
     "osfp", "all", "References", "dummynet",
@@ -43,7 +43,7 @@ Options = dict[str, str]
 
 
 def pfctl(mac: Mac, call: Call) -> Result:
-    """Do what the options say, in the order in which pfctl does it."""
+    """Perform the options in the order of the real program."""
     try:
         given, rest = getopt.getopt(list(call.argv[1:]), _LETTERS)
     except getopt.GetoptError as error:
@@ -54,12 +54,12 @@ def pfctl(mac: Mac, call: Call) -> Result:
         return not_modelled(call)
     if "n" not in options and not call.is_root:
         return Result(1, err="pfctl: /dev/pf: Permission denied\n")
-    return _together(_acts(mac, call, options))
+    return _joined(_results(mac, call, options))
 
 
 def on_boot(mac: Mac, state: dict[str, Any]) -> None:
-    """Begin with pf off and with what its file holds, if it holds no mistake."""
-    load = pf_file.Load(lambda path: _text(mac, path))
+    """Start with pf disabled and with the rules of its file, if that is valid."""
+    load = pf_file.Load(lambda path: _read(mac, Call(("pfctl",), "root"), path))
     loaded = load.rulesets if load.file(CONFIGURATION) else {}
     state["pf"] = {
         "enabled": False,
@@ -68,8 +68,8 @@ def on_boot(mac: Mac, state: dict[str, Any]) -> None:
     }
 
 
-def _acts(mac: Mac, call: Call, options: Options) -> Iterator[Result]:
-    """Yield what each part of the call says; who asks stops at the first failure."""
+def _results(mac: Mac, call: Call, options: Options) -> Iterator[Result]:
+    """Perform one option after the other and yield their results; the caller stops at the first failure."""
     yield Result(err=_ALTQ if "n" not in options else "")
     anchor = options.get("a", "").strip("/")
     if "d" in options:
@@ -81,46 +81,46 @@ def _acts(mac: Mac, call: Call, options: Options) -> Iterator[Result]:
     if "F" in options:
         yield _flush(mac, call, options["F"], anchor)
     if "T" in options or "t" in options:
-        yield act(mac, call, options, anchor)
+        yield _show_table(mac, call, options, anchor)
     if "f" in options:
         yield _load(mac, call, options, anchor)
     if "e" in options or "E" in options:
         yield _enable(mac, with_token="E" in options)
 
 
-def _together(acts: Iterator[Result]) -> Result:
+def _joined(results: Iterator[Result]) -> Result:
     out, err = "", ""
-    for said in acts:
-        out, err = out + said.out, err + said.err
-        if said.code:
-            return Result(said.code, out, err)
+    for result in results:
+        out, err = out + result.out, err + result.err
+        if result.code:
+            return Result(result.code, out, err)
     return Result(0, out, err)
+
+
+def _read(mac: Mac, call: Call, path: str) -> str | None:
+    try:
+        content = read_file(mac, call, path)
+    except PermissionError:
+        return None
+    return None if content is None else content.decode("utf-8", "replace")
 
 
 def _load(mac: Mac, call: Call, options: Options, anchor: str) -> Result:
     path = options["f"]
     text = call.stdin.decode("utf-8", "replace") if path == "-" else None
-
-    def read(name: str) -> str | None:
-        try:
-            found = read_file(mac, call, name)
-        except PermissionError:
-            return None
-        return None if found is None else found.decode("utf-8", "replace")
-
-    load = pf_file.Load(read)
+    load = pf_file.Load(lambda name: _read(mac, call, name))
     is_good = load.file("stdin" if text is not None else path, anchor=anchor, text=text)
-    # A load without -n into the kernel warns, into an anchor as well; so does a mere check.
-    said = _FLUSHING + "".join(f"{line}\n" for line in load.errors)
+    # pfctl prints this for every -f, also for an anchor and for a check with -n.
+    err = _FLUSHING + "".join(f"{line}\n" for line in load.errors)
     if not is_good:
-        return Result(1, err=said)
+        return Result(1, err=err)
     if "n" not in options:
         with mac.change() as state:
             for name, ruleset in load.rulesets.items():
                 state["pf"]["rulesets"][name] = ruleset.as_json()
     shown = load.ruleset(anchor)
     lines = [*shown.rules, *shown.nat] if "v" in options else []
-    return Result(out="".join(f"{line}\n" for line in lines), err=said)
+    return Result(out="".join(f"{line}\n" for line in lines), err=err)
 
 
 def _enable(mac: Mac, *, with_token: bool) -> Result:
@@ -170,7 +170,7 @@ def _flush(mac: Mac, call: Call, part: str, anchor: str) -> Result:
         if found is not None:
             for key in keys[name]:
                 found[key] = type(found[key])()
-            # An anchor that nothing is left in is none.
+            # An empty anchor does not exist.
             if anchor and not any(found.values()):
                 del state["pf"]["rulesets"][anchor]
     message = {"rules": ["rules"], "nat": ["nat"], "Tables": []}.get(name, ["rules", "nat"])
@@ -184,7 +184,7 @@ def _show(mac: Mac, call: Call, options: Options, anchor: str) -> Result:
         return not_modelled(call, f"-s {options['s']}")
     pf = mac.state["pf"]
     if anchor and name in {"rules", "nat", "Tables"} and not _knows(pf, anchor):
-        # A mere warning: who looks for rules has to look at what is shown.
+        # Only a warning, with exit code 0.
         return Result(err="pfctl: DIOCGETRULES: Invalid argument\n")
     lines = show(mac, pf, anchor)
     return Result(out="".join(f"{line}\n" for line in lines))
@@ -194,16 +194,8 @@ def _knows(pf: Mapping[str, Any], anchor: str) -> bool:
     return any(f"{name}/".startswith(f"{anchor}/") for name in pf["rulesets"])
 
 
-def _rules(_: Mac, pf: Mapping[str, Any], anchor: str) -> list[str]:
-    return list(pf["rulesets"].get(anchor, _EMPTY)["rules"])
-
-
-def _nat(_: Mac, pf: Mapping[str, Any], anchor: str) -> list[str]:
-    return list(pf["rulesets"].get(anchor, _EMPTY)["nat"])
-
-
-def _dummynet(_: Mac, pf: Mapping[str, Any], anchor: str) -> list[str]:
-    return list(pf["rulesets"].get(anchor, _EMPTY)["dummynet"])
+def _section(key: str) -> Callable[[Mac, Mapping[str, Any], str], list[str]]:
+    return lambda _, pf, anchor: list(pf["rulesets"].get(anchor, _EMPTY)[key])
 
 
 def _tables(_: Mac, pf: Mapping[str, Any], anchor: str) -> list[str]:
@@ -211,7 +203,7 @@ def _tables(_: Mac, pf: Mapping[str, Any], anchor: str) -> list[str]:
 
 
 def _anchors(_: Mac, pf: Mapping[str, Any], anchor: str) -> list[str]:
-    """Return the anchors right below this one, whether they are loaded or only named by the rules."""
+    """Return the anchors directly below this one, loaded or only named by rules."""
     depth = len(anchor.split("/")) if anchor else 0
     names = {name for name in pf["rulesets"] if name} | set(_attached(pf, anchor))
     below = {
@@ -223,21 +215,17 @@ def _anchors(_: Mac, pf: Mapping[str, Any], anchor: str) -> list[str]:
 
 
 def _attached(pf: Mapping[str, Any], anchor: str) -> Iterator[str]:
-    for rule in _rules_of_all_kinds(pf["rulesets"].get(anchor, _EMPTY)):
+    ruleset = pf["rulesets"].get(anchor, _EMPTY)
+    for rule in (*ruleset["rules"], *ruleset["nat"], *ruleset["dummynet"]):
         word, _, rest = rule.partition(' "')
         if word.endswith("anchor"):
             name = rest.partition('"')[0].removesuffix("/*")
             yield f"{anchor}/{name}" if anchor else name
 
 
-def _rules_of_all_kinds(ruleset: Mapping[str, Any]) -> Iterator[str]:
-    for key in ("rules", "nat", "dummynet"):
-        yield from ruleset[key]
-
-
 def _info(mac: Mac, pf: Mapping[str, Any], _: str) -> list[str]:
     is_on = pf["enabled"]
-    message = f"Enabled for {_passed(mac, pf['enabled_at'])}" if is_on else "Disabled"
+    message = f"Enabled for {_elapsed(mac, pf['enabled_at'])}" if is_on else "Disabled"
     return [f"{'Status: ' + message:<46}Debug: Urgent", ""]
 
 
@@ -247,19 +235,19 @@ def _references(mac: Mac, pf: Mapping[str, Any], _: str) -> list[str]:
     form = "{:<8} {:<28} {:<24} {}".format
     head = ["TOKENS:", form("PID", "Process Name", "TOKEN", "TIMESTAMP")]
     return head + [
-        form("412", "pfctl", token, _passed(mac, since)) for token, since in pf["tokens_id"]
+        form("412", "pfctl", token, _elapsed(mac, since)) for token, since in pf["tokens_id"]
     ]
 
 
-def _passed(mac: Mac, since: float) -> str:
+def _elapsed(mac: Mac, since: float) -> str:
     days, seconds = divmod(int(mac.now() - since), 86_400)
     return f"{days} days {seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
 
 
 _SHOWN: dict[str, Callable[[Mac, Mapping[str, Any], str], list[str]]] = {
-    "rules": _rules,
-    "nat": _nat,
-    "dummynet": _dummynet,
+    "rules": _section("rules"),
+    "nat": _section("nat"),
+    "dummynet": _section("dummynet"),
     "Tables": _tables,
     "Anchors": _anchors,
     "info": _info,
@@ -268,17 +256,12 @@ _SHOWN: dict[str, Callable[[Mac, Mapping[str, Any], str], list[str]]] = {
 
 
 def _part(given: str) -> str:
-    """Return the part that this begins the name of; nothing if there is none."""
+    """Return the part with this abbreviation; empty if there is none."""
     return next((name for name in _PARTS if given and name.startswith(given)), "")
 
 
-def _text(mac: Mac, path: str) -> str | None:
-    contents = mac.files.read(path)
-    return None if contents is None else contents.decode("utf-8", "replace")
-
-
-def act(mac: Mac, call: Call, options: Mapping[str, str], anchor: str) -> Result:
-    """Show a table, or tell whether an address is in it; changing one by hand is not modelled."""
+def _show_table(mac: Mac, call: Call, options: Options, anchor: str) -> Result:
+    """Show a table; changing one is not modelled."""
     command, name = options.get("T", ""), options.get("t", "")
     ruleset = mac.state["pf"]["rulesets"].get(anchor)
     if command != "show" or not name:
@@ -286,7 +269,7 @@ def act(mac: Mac, call: Call, options: Mapping[str, str], anchor: str) -> Result
     if ruleset is None or name not in ruleset["tables"]:
         return _MISSING
     addresses = sorted(ruleset["tables"][name], key=_order)
-    return Result(out="".join(f"   {one}\n" for one in addresses))
+    return Result(out="".join(f"   {each}\n" for each in addresses))
 
 
 def _order(address: str) -> tuple[int, bytes]:

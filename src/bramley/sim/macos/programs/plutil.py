@@ -1,4 +1,4 @@
-"""plutil: checks property lists with a real reader, shows them and takes single values out of them."""
+"""plutil: checks, prints and converts property lists, and extracts values."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 _UNREADABLE = "file does not exist or is not readable or is not a regular file"
 
 
-class Wrong(Exception):
-    """What plutil says about a file."""
+class Unreadable(Exception):
+    """A file that plutil cannot read, with its message."""
 
 
 def plutil(mac: Mac, call: Call) -> Result:
@@ -34,8 +34,8 @@ def plutil(mac: Mac, call: Call) -> Result:
                 return Result(out=_FORMS[form](_load(mac, call, path)))
             case ["-extract", key, "raw", "-o", "-", path] | ["-extract", key, "raw", path]:
                 return _extract(_load(mac, call, path), key, path)
-    except Wrong as wrong:
-        return Result(1, err=f"{words[-1]}: {wrong}\n")
+    except Unreadable as error:
+        return Result(1, err=f"{words[-1]}: {error}\n")
     return not_modelled(call)
 
 
@@ -45,8 +45,8 @@ def _lint(mac: Mac, call: Call, paths: list[str], *, is_quiet: bool) -> Result:
         try:
             _load(mac, call, path)
             out += "" if is_quiet else f"{path}: OK\n"
-        except Wrong as wrong:
-            out, code = f"{out}{path}: {wrong}\n", 1
+        except Unreadable as error:
+            out, code = f"{out}{path}: {error}\n", 1
     return Result(code, out=out)
 
 
@@ -56,11 +56,11 @@ def _load(mac: Mac, call: Call, path: str) -> Any:
     except PermissionError:
         contents = None
     if contents is None:
-        raise Wrong(_UNREADABLE)
+        raise Unreadable(_UNREADABLE)
     try:
         return read(contents)
     except NoPropertyList as error:
-        raise Wrong(f"Property List error: {error}") from error
+        raise Unreadable(f"Property List error: {error}") from error
 
 
 def _extract(value: Any, key: str, path: str) -> Result:
@@ -83,30 +83,22 @@ def _json(value: Any) -> str:
     try:
         return json.dumps(value)
     except TypeError as error:
-        raise Wrong("invalid object in plist for destination format") from error
+        raise Unreadable("invalid object in plist for destination format") from error
 
 
 _FORMS: dict[str, Callable[[Any], str]] = {"xml1": _xml, "json": _json}
 
 
 class NoPropertyList(Exception):
-    """Contents that are no property list, with what is wrong about them."""
+    """A file that is not a property list, and why."""
 
 
 def read(contents: bytes) -> Any:
-    """Return what a property list holds."""
+    """Return the value of a property list."""
     try:
         return plistlib.loads(contents)
-    # plistlib lets through whatever its parsing stumbles over.
-    except (
-        ExpatError,
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-        RecursionError,
-        OverflowError,
-    ) as error:
+    # plistlib does not wrap the errors of its parsers.
+    except (ExpatError, ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError) as error:  # fmt: skip
         raise NoPropertyList(str(error) or type(error).__name__) from error
 
 

@@ -1,7 +1,7 @@
-"""sudo: who may run what as whom, with which password, in sudo's own words.
+"""sudo: which user may run what as which user, and with which password; with sudo's own messages.
 
-A password is asked for only where the rules want one: then it is the first line of stdin, and the rest is the program's. Nothing is
-remembered between two calls, as without a terminal. `decide` is apart from running, for a face that runs programs itself.
+A password is read only if the rules require one: then it is the first line of stdin, and the rest is the program's. Nothing is
+remembered between two calls, as without a terminal. `decide` does not run the program: behind SSH the server does.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
 
 @dataclass(slots=True)
 class Request:
-    """What a command line asks of sudo."""
+    """The options and command of a command line."""
 
     argv: tuple[str, ...] = ()
     user: str = "root"
@@ -44,7 +44,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """A program that may run: as whom, with what is left of stdin; `told` has been printed on the way."""
+    """A program that may run, its user, and the rest of stdin; `printed` is what sudo has printed before."""
 
     argv: tuple[str, ...]
     user: str
@@ -65,7 +65,7 @@ def sudo(mac: Mac, call: Call) -> Result:
 
 
 def decide(mac: Mac, call: Call) -> Granted | Result:
-    """Return what may run, or what sudo says instead of running it."""
+    """Return what may run, or the result of a refusal."""
     request = parse(call.argv[1:])
     if request is None or not (request.argv or request.only_validates or request.only_forgets):
         return Result(1, err=_USAGE)
@@ -94,13 +94,13 @@ def _allow(mac: Mac, call: Call, request: Request) -> Granted | Result:
 
 
 def _authenticate(mac: Mac, call: Call, request: Request, *, printed: str) -> Granted | Result:
-    """Ask for the password up to three times; every wrong one counts for the account's lock."""
+    """Read the password up to three times; every wrong one counts for the account's lock."""
     rest = call.stdin
     for wrong in range(TRIES):
         printed += request.prompt
         line, found, rest = rest.partition(b"\n")
         if not found and not line:
-            lost = f"\nsudo: no password was provided\n{_plural(wrong)}"
+            lost = f"\nsudo: no password was provided\n{_failed_attempts(wrong)}"
             return Result(1, err=printed + lost)
         with mac.change() as state:
             password = line.decode("utf-8", "replace")
@@ -109,24 +109,24 @@ def _authenticate(mac: Mac, call: Call, request: Request, *, printed: str) -> Gr
             return Granted(request.argv, request.user, rest, printed)
         if wrong + 1 < TRIES:
             printed += "Sorry, try again.\n"
-    return Result(1, err=f"{printed}\n{_plural(TRIES)}")
+    return Result(1, err=f"{printed}\n{_failed_attempts(TRIES)}")
 
 
-def _plural(wrong: int) -> str:
+def _failed_attempts(wrong: int) -> str:
     if not wrong:
         return _REQUIRED
     return f"sudo: {wrong} incorrect password attempt{'s' if wrong > 1 else ''}\n"
 
 
 def parse(words: tuple[str, ...]) -> Request | None:
-    """Return what a command line asks for; None for one that sudo has a usage line for."""
+    """Return the parsed command line; None if it is invalid."""
     request = Request()
     left = list(words)
     while left and left[0].startswith("-"):
         word = left.pop(0)
         if word == "--":
             break
-        if not _take(request, word, left):
+        if not _read_option(request, word, left):
             return None
     while left and _SETTING.fullmatch(left[0]):
         left.pop(0)
@@ -134,8 +134,8 @@ def parse(words: tuple[str, ...]) -> Request | None:
     return request
 
 
-def _take(request: Request, word: str, left: list[str]) -> bool:
-    """Take one word of options; False if sudo does not know it."""
+def _read_option(request: Request, word: str, left: list[str]) -> bool:
+    """Read one word of options; False if sudo does not know it."""
     for place, letter in enumerate(word[1:], 2):
         if letter in "up":
             value = word[place:] or (left.pop(0) if left else "")

@@ -1,12 +1,12 @@
-"""The grammar of sudoers, as far as visudo checks it: defaults, aliases, includes and who may run what.
+"""The grammar of sudoers, as far as visudo checks it, and the rules for one user.
 
-Who may in the end is sudo's own matter. Mistakes are told by line and column, as sudo 1.9 does.
+Whether a call is allowed is decided in `sudo`. Errors have line and column, as with sudo 1.9.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -49,7 +49,7 @@ _FORMS = {
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the files say of one user, and what was wrong with them."""
+    """The rules for one user, and the errors of the files."""
 
     may: bool
     without_password: bool
@@ -63,14 +63,13 @@ def rules_for(mac: Mac, user: str) -> Rules:
     may = without = False
     errors: list[str] = []
     for path in _paths(files):
-        complaint = _complaint(files, state, path)
-        if complaint:
-            errors.append(complaint)
+        if error := _file_error(files, state, path):
+            errors.append(error)
             continue
         text = files.text(path)
-        for tag in _tags(text, names):
+        for tag in (tag for name, tag in _grants(text) if name in names):
             may, without = True, tag == "NOPASSWD"
-        errors += [f"{path}:{line}: syntax error" for line in _wrong_lines(text)]
+        errors += [f"{path}:{wrong.line}: syntax error" for wrong in invalid_lines(text)]
     return Rules(may, without, "".join(f"{line}\n" for line in errors))
 
 
@@ -84,7 +83,7 @@ def _paths(files: Files) -> Iterator[str]:
                     yield f"{found[1]}/{name}"
 
 
-def _complaint(files: Files, state: Mapping[str, Any], path: str) -> str:
+def _file_error(files: Files, state: Mapping[str, Any], path: str) -> str:
     owner = files.owner(path).partition(":")[0]
     if owner != "root":
         uid = users.uid_of(state, owner)
@@ -94,37 +93,30 @@ def _complaint(files: Files, state: Mapping[str, Any], path: str) -> str:
     return ""
 
 
-def _tags(text: str, names: Collection[str]) -> Iterator[str]:
-    return (tag for name, tag in _grants(text) if name in names)
-
-
-# Both are asked with each call of sudo, mostly for the same texts.
+# Called with each sudo, mostly for the same texts.
 @cache
 def _grants(text: str) -> list[tuple[str, str]]:
     found = (_GRANT_OF_ALL.fullmatch(line.strip()) for line in text.splitlines())
     return [(each[1], each[2] or "PASSWD") for each in found if each]
 
 
-@cache
-def _wrong_lines(text: str) -> list[int]:
-
-    return [mistake.line for mistake in mistakes(text)]
-
-
 @dataclass(frozen=True, slots=True)
-class Mistake:
-    """A line that sudo does not understand."""
+class InvalidLine:
+    """A line with a syntax error."""
 
     line: int
     text: str
 
 
-def mistakes(text: str) -> Iterator[Mistake]:
-    """Yield each line that fits no form."""
-    for number, line in _lines(text):
-        bare = _uncommented(line).strip()
-        if bare and not any(form.fullmatch(bare) for form in _FORMS.values()):
-            yield Mistake(number, line)
+@cache
+def invalid_lines(text: str) -> list[InvalidLine]:
+    """Return each line with a syntax error."""
+    return [
+        InvalidLine(number, line)
+        for number, line in _lines(text)
+        if (bare := _uncommented(line).strip())
+        and not any(form.fullmatch(bare) for form in _FORMS.values())
+    ]
 
 
 def visudo(mac: Mac, call: Call) -> Result:
@@ -137,9 +129,9 @@ def visudo(mac: Mac, call: Call) -> Result:
     contents = mac.files.read(path)
     if contents is None:
         return Result(1, err=f"visudo: unable to open {path}: No such file or directory\n")
-    wrong = list(mistakes(contents.decode("utf-8", "replace")))
+    wrong = invalid_lines(contents.decode("utf-8", "replace"))
     if wrong:
-        return Result(1, err="" if is_quiet else "".join(_describe(path, one) for one in wrong))
+        return Result(1, err="" if is_quiet else "".join(_describe(path, each) for each in wrong))
     return Result(out="" if is_quiet else f"{path}: parsed OK\n")
 
 
@@ -154,14 +146,14 @@ def _checked_file(words: list[str]) -> str | None:
     return None
 
 
-def _describe(path: str, mistake: Mistake) -> str:
-    column = len(mistake.text.split(None, 1)[0]) + 1
+def _describe(path: str, wrong: InvalidLine) -> str:
+    column = len(wrong.text.split(None, 1)[0]) + 1
     mark = " " * (column - 1) + "^"
-    return f"{path}:{mistake.line}:{column}: syntax error\n{mistake.text}\n{mark}\n"
+    return f"{path}:{wrong.line}:{column}: syntax error\n{wrong.text}\n{mark}\n"
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield lines, those that end in a backslash together with the next, by the number of their first one."""
+    """Yield lines with the number of their first one; a backslash at the end joins two."""
     whole, begun = "", 0
     for number, line in enumerate(text.split("\n"), 1):
         begun = begun or number
@@ -173,7 +165,7 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _uncommented(line: str) -> str:
-    """Return a line without the comment at its end; `#` before a digit is a user's number, and `#include` is none."""
+    """Return a line without the comment at its end; `#` before a digit is a uid, and `#include` is not a comment."""
     if re.match(r"\s*#", line):
         return line
     return re.sub(r'((?:"[^"]*"|\\.|[^"\\#])*)#(?![0-9]).*', r"\1", line)

@@ -1,4 +1,4 @@
-"""What a Mac is: sw_vers, uname and sysctl, from its settings."""
+"""Programs that print properties of a Mac: sw_vers, uname, sysctl and df."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Volume:
 
 
 def volumes(mac: Mac) -> list[Volume]:
-    """Return what is mounted, the system first."""
+    """Return the mounted volumes, the system first."""
     disk = mac.state["disk"]
     total, free = int(disk["total_bytes"]), int(disk["free_bytes"])
     return [
@@ -39,22 +39,22 @@ def volumes(mac: Mac) -> list[Volume]:
 
 
 def df(mac: Mac, call: Call) -> Result:
-    """Tell the room of all volumes, or of those that hold these paths, in kilobytes."""
-    options = [word for word in call.argv[1:] if word.startswith("-")]
+    """Print the space of all volumes, or of those of these paths, in kilobytes."""
+    options = "".join(word for word in call.argv[1:] if word.startswith("-"))
     paths = [word for word in call.argv[1:] if not word.startswith("-")]
-    if not options or set("".join(options)) - set("-kP"):
+    if not options or set(options) - set("-kP"):
         return not_modelled(call, "df without -k, or with other options than -k and -P")
     missing = [path for path in paths if not mac.files.exists(path)]
     if missing:
         return Result(1, err=f"df: {missing[0]}: No such file or directory\n")
     shown = [_of(mac, path) for path in paths] or volumes(mac)
-    is_posix = "P" in "".join(options)
+    is_posix = "P" in options
     head = "Filesystem 1024-blocks Used Available Capacity Mounted on\n" if is_posix else _HEAD
     return Result(out=head + "".join(_row(volume, is_posix=is_posix) for volume in shown))
 
 
 def _of(mac: Mac, path: str) -> Volume:
-    """Return the volume of a path: everything that may be written lies on the data's."""
+    """Return the volume of a path; everything writable is on the data volume."""
     system, data = volumes(mac)
     real = mac.files.real(path)
     return system if real == "/" or real.startswith(("/System/Library", "/bin", "/sbin")) else data
@@ -71,7 +71,7 @@ def _row(volume: Volume, *, is_posix: bool) -> str:
 
 
 def sw_vers(mac: Mac, call: Call) -> Result:
-    """Tell the name, version and build of macOS, in options of one or of two dashes."""
+    """Print the name, version and build of macOS; options have one or two dashes."""
     settings = mac.state["settings"]
     values = {
         "ProductName": "macOS",
@@ -90,7 +90,7 @@ def sw_vers(mac: Mac, call: Call) -> Result:
 
 
 def uname(mac: Mac, call: Call) -> Result:
-    """Tell the kernel's name, the host's, the release or the machine."""
+    """Print the kernel's name and release, the host's name or the architecture."""
     state = mac.state
     parts = {
         "s": "Darwin",
@@ -108,7 +108,7 @@ def uname(mac: Mac, call: Call) -> Result:
 
 
 def sysctl(mac: Mac, call: Call) -> Result:
-    """Tell values of the kernel; setting them is not modelled."""
+    """Print values of the kernel; setting them is not modelled."""
     words = list(call.argv[1:])
     is_bare = words[:1] == ["-n"]
     names = words[1:] if is_bare else words
@@ -134,16 +134,8 @@ def _setting(name: str) -> Callable[[Mac], Any]:
 
 
 def _is_arm(mac: Mac) -> str | None:
-    """Return 1 on Apple silicon; Macs before it do not know the name."""
+    """Return 1 on Apple silicon; Intel Macs do not have the name."""
     return "1" if mac.state["settings"]["architecture"] == "arm64" else None
-
-
-def _boot_time(mac: Mac) -> str:
-    return f"{{ sec = {int(mac.state['boot']['started_at'])}, usec = 0 }}"
-
-
-def _boot_session(mac: Mac) -> str:
-    return str(mac.state["boot"]["boot_id"])
 
 
 def _brand(mac: Mac) -> str:
@@ -161,7 +153,7 @@ _VALUES: Mapping[str, Callable[[Mac], Any]] = {
     "kern.osproductversion": _setting("macos"),
     "kern.osversion": _setting("build"),
     "kern.hostname": lambda mac: mac.state["host_name"],
-    "kern.boottime": _boot_time,
-    "kern.bootsessionuuid": _boot_session,
+    "kern.boottime": lambda mac: f"{{ sec = {int(mac.state['boot']['started_at'])}, usec = 0 }}",
+    "kern.bootsessionuuid": lambda mac: mac.state["boot"]["boot_id"],
     "machdep.cpu.brand_string": _brand,
 }

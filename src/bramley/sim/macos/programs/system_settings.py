@@ -1,22 +1,18 @@
-"""Settings of the system that have their own programs: names, sleep, updates, the clock and the encryption of the disk."""
+"""Programs that read or change settings of the system: names, sleep, updates, the clock, FileVault, restarts."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from bramley.sim.macos.call import Call, Result, needs_root, not_modelled
 from bramley.sim.macos.mac import Mac
-
-if TYPE_CHECKING:
-    from bramley.sim.macos.mac import Mac
 
 NAMES = ("HostName", "LocalHostName", "ComputerName")
 _SLEEP = ("sleep", "displaysleep", "disksleep", "powernap", "womp", "autorestart", "standby", "tcpkeepalive")  # fmt: skip
 _SLEEP_AT_FIRST = {
     "sleep": 1, "displaysleep": 10, "disksleep": 10, "powernap": 1, "womp": 1, "autorestart": 0, "tcpkeepalive": 1,
 }  # fmt: skip
-# While it is off: what turns it on.
+# While it is off: when it is turned on.
 _FILE_VAULT = {
     "": "FileVault is Off.\n",
     "restart": "FileVault is Off, but will be enabled after the next restart.\n",
@@ -25,7 +21,7 @@ _FILE_VAULT = {
 
 
 def shutdown(mac: Mac, call: Call) -> Result:
-    """Restart with `-r now`; switching off is nothing that anybody would come back from."""
+    """Restart with `-r now`; a shutdown is not modelled."""
     if call.argv[1:] != ("-r", "now"):
         return Result(1, err="usage: shutdown [-] [-h [-u] | -r | -s | -k] [-o [-n]] time\n")
     return _restart(mac, call)
@@ -44,7 +40,7 @@ def _restart(mac: Mac, call: Call) -> Result:
 
 
 def scutil(mac: Mac, call: Call) -> Result:
-    """Tell or set one of the Mac's three names."""
+    """Print or set one of the Mac's three names."""
     match call.argv[1:]:
         case ("--get", name) if name in NAMES:
             value = _names(mac).get(name)
@@ -55,7 +51,7 @@ def scutil(mac: Mac, call: Call) -> Result:
 
 
 def hostname(mac: Mac, call: Call) -> Result:
-    """Tell what the Mac calls itself; setting it this way is not modelled."""
+    """Print the host name; setting it is not modelled."""
     name = str(_names(mac).get("HostName") or mac.state["host_name"])
     match call.argv[1:]:
         case ():
@@ -66,7 +62,7 @@ def hostname(mac: Mac, call: Call) -> Result:
 
 
 def pmset(mac: Mac, call: Call) -> Result:
-    """Tell or set when the Mac sleeps."""
+    """Print or set when the Mac sleeps."""
     match call.argv[1:]:
         case ("-g",) | ("-g", "custom"):
             return Result(out=_sleep_shown(mac, call.argv[-1]))
@@ -76,7 +72,7 @@ def pmset(mac: Mac, call: Call) -> Result:
 
 
 def softwareupdate(mac: Mac, call: Call) -> Result:
-    """Tell or set whether the Mac looks for updates by itself; there is no network to find any."""
+    """Print or set whether the Mac checks for updates; there is no network to find any."""
     match call.argv[1:]:
         case ("--schedule",):
             return Result(out=_schedule(is_on=mac.state.get("updates_scheduled", True)))
@@ -107,7 +103,7 @@ def fdesetup(mac: Mac, call: Call) -> Result:
 
 
 def date(mac: Mac, call: Call) -> Result:
-    """Tell the time of the Mac's clock, which may be wrong; setting it is not modelled."""
+    """Print the time of the Mac's clock, which may be wrong; setting it is not modelled."""
     words = list(call.argv[1:])
     is_utc = words[:1] == ["-u"]
     words = words[1:] if is_utc else words
@@ -122,13 +118,13 @@ def date(mac: Mac, call: Call) -> Result:
 
 
 def dscacheutil(mac: Mac, call: Call) -> Result:
-    """Forget what was resolved."""
+    """Accept `-flushcache`; there is no cache."""
     del mac
     return Result() if call.argv[1:] == ("-flushcache",) else not_modelled(call)
 
 
 def printenv(mac: Mac, call: Call) -> Result:
-    """Tell one variable; in process there are only those that the Mac's state has under `environment`."""
+    """Print one variable of the state's `environment`."""
     if len(call.argv) != 2:
         return not_modelled(call)
     found = mac.state.get("environment", {}).get(call.argv[1])
@@ -136,7 +132,7 @@ def printenv(mac: Mac, call: Call) -> Result:
 
 
 def _names(mac: Mac) -> dict[str, str]:
-    """Return the names that are set; a Mac that nobody has named has no HostName, but takes one from its network."""
+    """Return the names that are set; a new Mac has no HostName and gets one from its network."""
     found = str(mac.state["settings"]["host_name"])
     at_first = {"LocalHostName": found.replace(".", "-"), "ComputerName": found}
     return {**at_first, **mac.state.get("names", {})}

@@ -1,8 +1,8 @@
-"""tailscale of a simulated Mac: joins a pretended tailnet, and tells where it is in it.
+"""tailscale of a simulated Mac: joins a simulated tailnet and prints its state.
 
-What the daemon knows lies in its state file, as with the real one: without that file, the Mac is logged out. The daemon is the
-job that launchd runs; its options say where the file is. One that was started anew needs a moment until it is in the tailnet
-again, but for `up`, which waits for that. There is no network: keys are judged by their form alone.
+The daemon's state is in its state file, as with the real one: without that file, the Mac is logged out. The daemon is a job of launchd,
+whose arguments have the path of the file. After a start it needs `tailnet_seconds` to connect; `up` waits for that. There is no
+network: of keys only the form is checked.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ Verb = Callable[[Mac, Call, list[str]], Result]
 
 
 class Unusable(Exception):
-    """Words that the model does not know."""
+    """Arguments that are not modelled."""
 
 
 def tailscale(mac: Mac, call: Call) -> Result:
-    """Do one command of the program, which needs its daemon."""
+    """Run one command; most need the daemon."""
     try:
         path = third_party.started(mac, call)
     except third_party.Missing as missing:
-        return missing.answer
+        return missing.result
     verb, words = (call.argv[1] if call.argv[1:] else ""), list(call.argv[2:])
     if verb in {"version", "--version"} and not words:
         return Result(out=f"{third_party.version(mac, path)}\n")
@@ -62,13 +62,13 @@ def tailscale(mac: Mac, call: Call) -> Result:
 
 
 def tailscaled(mac: Mac, call: Call) -> Result:
-    """Return the daemon's version; running it is launchd's part."""
+    """Print the daemon's version; launchd runs the daemon."""
     found = third_party.version_only(mac, call, "--version", "-version")
     return found if isinstance(found, Result) else Result(out=f"{found}\n")
 
 
-def known(mac: Mac) -> dict[str, Any] | None:
-    """Return what the daemon knows of its tailnet; None if the Mac is logged out."""
+def login_state(mac: Mac) -> dict[str, Any] | None:
+    """Return the daemon's saved state; None if the Mac is logged out."""
     try:
         found = json.loads(mac.files.read(_state_file(mac)) or b"null")
     except ValueError:
@@ -80,8 +80,8 @@ def _up(mac: Mac, call: Call, words: list[str]) -> Result:
     options = _options(words)
     if not call.is_root:
         return Result(1, err=_DENIED)
-    now = known(mac)
-    if now is not None and not options["reset"] and _forgets(now, options):
+    now = login_state(mac)
+    if now is not None and not options["reset"] and _omits_settings(now, options):
         return Result(1, err=_LATER)
     tags = [tag for tag in options["advertise-tags"].split(",") if tag]
     if wrong := [tag for tag in tags if not _TAG.fullmatch(tag)]:
@@ -114,14 +114,14 @@ def _options(words: list[str]) -> dict[str, Any]:
     return found
 
 
-def _forgets(now: dict[str, Any], options: dict[str, Any]) -> bool:
-    """Return whether something that was set is not mentioned, which the real program takes for a mistake."""
+def _omits_settings(now: dict[str, Any], options: dict[str, Any]) -> bool:
+    """Return whether a setting is not mentioned, which is an error of `up`."""
     kept = {"advertise-tags": now["tags"], "accept-routes": now["accept_routes"]}
     return any(value and name not in options["named"] for name, value in kept.items())
 
 
 def _refused(mac: Mac, key: str, tags: list[str]) -> Result | None:
-    """Judge a key: only its form can be, and that a secret of an application needs tags."""
+    """Check the form of a key; an OAuth client secret needs tags."""
     if key.startswith("file:"):
         path = key.removeprefix("file:")
         contents = mac.files.read(path)
@@ -130,7 +130,7 @@ def _refused(mac: Mac, key: str, tags: list[str]) -> Result | None:
         key = contents.decode("utf-8", "replace").strip()
     found = _KEY.fullmatch(key)
     if found is None:
-        # Not even a part of it is told.
+        # No part of the key is printed.
         return Result(1, err="backend error: invalid key: unable to validate API key\n")
     if found["kind"] == "client" and not tags:
         return Result(1, err="oauth authkeys require --advertise-tags\n")
@@ -147,7 +147,7 @@ def _save(mac: Mac, options: dict[str, Any], tags: list[str]) -> None:
 
 
 def _status(mac: Mac, call: Call, words: list[str]) -> Result:
-    now = known(mac)
+    now = login_state(mac)
     if words not in ([], ["--json"], ["--json", "--peers=false"], ["--peers=false", "--json"]):
         return not_modelled(call)
     if words:
@@ -179,7 +179,7 @@ def _as_json(mac: Mac, now: dict[str, Any] | None) -> dict[str, Any]:
         "Online": True,
         "TailscaleIPs": [address(now)],
     }
-    # Left out when there are none, as the real program has it.
+    # The real program omits an empty list.
     own.update({"Tags": now["tags"]} if now["tags"] else {})
     return {
         "Version": version,
@@ -193,7 +193,7 @@ def _as_json(mac: Mac, now: dict[str, Any] | None) -> dict[str, Any]:
 def _ip(mac: Mac, call: Call, words: list[str]) -> Result:
     if words not in ([], ["-4"]):
         return not_modelled(call)
-    now = known(mac)
+    now = login_state(mac)
     if now is None:
         return Result(1, err="no current Tailscale IPs; state: NeedsLogin\n")
     if _is_starting(mac):
@@ -214,13 +214,13 @@ _VERBS: dict[str, Verb] = {"up": _up, "status": _status, "ip": _ip, "logout": _l
 
 
 def address(now: dict[str, Any]) -> str:
-    """Return the address that a Mac of this name gets."""
+    """Return the address of a Mac of this name."""
     digest = hashlib.sha256(str(now["hostname"]).encode()).digest()
     return str(ipaddress.IPv4Address(_FIRST + int.from_bytes(digest[:4]) % _HOW_MANY))
 
 
 def _is_starting(mac: Mac) -> bool:
-    """Return whether the daemon that runs now has not been in the tailnet yet."""
+    """Return whether the running daemon has not connected yet."""
     job = launchd.find(mac.state, _JOB)
     if job is None or job.get("in_tailnet_count") == job["runs_count"]:
         return False

@@ -1,6 +1,6 @@
-"""Programs that do not come with macOS: they are where somebody has put them, and of the version that their files say.
+"""Programs that do not come with macOS: they exist where they were installed, in the version of their files.
 
-A script that only hands over to another program is followed to that one, as the shell would.
+A script that only executes another program stands for that program.
 """
 
 from __future__ import annotations
@@ -12,43 +12,43 @@ from bramley.sim.macos.call import Call, Result, not_modelled
 from bramley.sim.macos.mac import Mac
 from bramley.sim.macos.programs import plutil
 
-# In the files that stand in for real programs, see `stand_ins`.
+# The first lines of stand-ins for real programs, see `stand_ins`.
 MARK = re.compile(rb"^# simulated (?P<name>\S+) (?P<version>\S+)$", re.MULTILINE)
-_HANDED_OVER = re.compile(rb'^exec (/[^\s"]+) "\$@"$', re.MULTILINE)
+_EXEC = re.compile(rb'^exec (/[^\s"]+) "\$@"$', re.MULTILINE)
 _BUNDLE = re.compile(r"(.*\.app)/Contents/MacOS/[^/]+")
 _HEAD = 4096
-_MOST_HANDS = 4
+_MAX_EXECS = 4
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 
 
 class Missing(Exception):
-    """A program that cannot be started, with what the shell says."""
+    """A program that cannot be started, with the shell's message."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
-        self.answer = Result(code, err=f"sh: {message}\n")
+        self.result = Result(code, err=f"sh: {message}\n")
 
 
 def started(mac: Mac, call: Call) -> str:
-    """Return the file that really runs when this program is called."""
+    """Return the file that runs when this program is called."""
     name = call.argv[0]
     path = name if "/" in name else _searched(mac, name)
     if not path:
         raise Missing(NOT_FOUND, f"{name}: command not found")
-    for _ in range(_MOST_HANDS):
+    for _ in range(_MAX_EXECS):
         if not mac.files.is_file(path):
             raise Missing(NOT_FOUND, f"{path}: No such file or directory")
         if not mac.files.is_executable(path):
             raise Missing(NOT_EXECUTABLE, f"{path}: Permission denied")
-        next_one = _handed_over(mac, path)
-        if not next_one:
+        target = _exec_target(mac, path)
+        if not target:
             break
-        path = next_one
+        path = target
     return path
 
 
 def version(mac: Mac, path: str) -> str:
-    """Return the version of a program's file: its bundle's, or what the file itself says; empty if neither does."""
+    """Return the version of a program from its bundle or its file; empty if it has none."""
     if bundle := _BUNDLE.fullmatch(path):
         about = plutil.read_dict(mac, f"{bundle[1]}/Contents/Info.plist") or {}
         if found := about.get("CFBundleShortVersionString"):
@@ -62,10 +62,10 @@ def _searched(mac: Mac, name: str) -> str:
     return next((place for place in places if mac.files.is_executable(place)), "")
 
 
-def _handed_over(mac: Mac, path: str) -> str:
+def _exec_target(mac: Mac, path: str) -> str:
     head = _head(mac, path)
-    # One that stands in for a program is that program.
-    found = None if MARK.search(head) else _HANDED_OVER.search(head)
+    # A stand-in is the program itself.
+    found = None if MARK.search(head) else _EXEC.search(head)
     return found[1].decode() if found else ""
 
 
@@ -74,7 +74,7 @@ def _head(mac: Mac, path: str) -> bytes:
 
 
 def tart(mac: Mac, call: Call) -> Result:
-    """Return the version of the bundle that is started; running VMs is the simulated tart's part."""
+    """Print the version of the bundle; VMs are run by the simulated tart."""
     found = version_only(mac, call, "--version")
     if isinstance(found, Result):
         return found
@@ -82,7 +82,7 @@ def tart(mac: Mac, call: Call) -> Result:
 
 
 def node_exporter(mac: Mac, call: Call) -> Result:
-    """Return the version; serving metrics is a job of launchd, which curl answers for."""
+    """Print the version; metrics are served by its launchd job, see `curl`."""
     found = version_only(mac, call, "--version")
     if isinstance(found, Result):
         return found
@@ -96,7 +96,7 @@ def version_only(mac: Mac, call: Call, *options: str) -> str | Result:
     try:
         path = started(mac, call)
     except Missing as missing:
-        return missing.answer
+        return missing.result
     if len(call.argv) != 2 or call.argv[1] not in options:
         return not_modelled(call)
     return version(mac, path)

@@ -1,4 +1,4 @@
-"""Programs that every Unix has, as far as steps call them; only the face that works in process runs these."""
+"""Programs of every Unix, as far as steps call them; behind SSH the machine's own run instead."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 _USAGE = 2
-# What the kernel keeps of a process' name.
-_LONGEST_NAME = 15
+# The kernel truncates the names of processes.
+_MAX_NAME = 15
 _FLAGS = set("xzopfC")
-# What cmp says of a file that it cannot read.
+# The exit code of cmp for a file that it cannot read.
 _TROUBLE = 2
 
 
@@ -35,15 +35,20 @@ def false(mac: Mac, call: Call) -> Result:
 
 
 def whoami(mac: Mac, call: Call) -> Result:
-    """Tell who calls."""
+    """Print the calling user."""
     del mac
     return Result(out=f"{call.user}\n")
 
 
+def _split(call: Call) -> tuple[set[str], list[str]]:
+    """Return the letters of the options, and the other arguments."""
+    letters = {letter for word in call.argv[1:] if word.startswith("-") for letter in word[1:]}
+    return letters, [word for word in call.argv[1:] if not word.startswith("-")]
+
+
 def id(mac: Mac, call: Call) -> Result:
-    """Tell a user's number, name or groups: the caller's, if none is named."""
-    options = {letter for word in call.argv[1:] if word.startswith("-") for letter in word[1:]}
-    names = [word for word in call.argv[1:] if not word.startswith("-")]
+    """Print a user's uid, name or groups; by default the caller's."""
+    options, names = _split(call)
     name = names[0] if names else call.user
     uid = users.uid_of(mac.state, name)
     if uid is None:
@@ -63,48 +68,48 @@ def cat(mac: Mac, call: Call) -> Result:
     """Print files, or stdin if none is named."""
     out = "" if call.argv[1:] else call.stdin.decode("utf-8", "replace")
     for path in call.argv[1:]:
-        try:
-            content = read_file(mac, call, path)
-        except PermissionError:
-            return Result(1, out, f"cat: {path}: Permission denied\n")
-        if content is None:
-            return Result(1, out, f"cat: {path}: No such file or directory\n")
+        content = _read(mac, call, path)
+        if isinstance(content, Result):
+            return Result(1, out, content.err)
         out += content.decode("utf-8", "replace")
     return Result(out=out)
 
 
-def tail(mac: Mac, call: Call) -> Result:
-    """Print the last bytes of one file, as -c counts them."""
-    if len(call.argv) != 4 or call.argv[1] != "-c" or not call.argv[2].isdigit():
-        return not_modelled(call)
-    path, most = call.argv[3], int(call.argv[2])
+def _read(mac: Mac, call: Call, path: str) -> bytes | Result:
     try:
         content = read_file(mac, call, path)
     except PermissionError:
-        return Result(1, err=f"tail: {path}: Permission denied\n")
+        return Result(1, err=f"{call.argv[0]}: {path}: Permission denied\n")
     if content is None:
-        return Result(1, err=f"tail: {path}: No such file or directory\n")
+        return Result(1, err=f"{call.argv[0]}: {path}: No such file or directory\n")
+    return content
+
+
+def tail(mac: Mac, call: Call) -> Result:
+    """Print the last bytes of one file; only -c is modelled."""
+    if len(call.argv) != 4 or call.argv[1] != "-c" or not call.argv[2].isdigit():
+        return not_modelled(call)
+    path, most = call.argv[3], int(call.argv[2])
+    content = _read(mac, call, path)
+    if isinstance(content, Result):
+        return content
     return Result(out=content[-most:].decode("utf-8", "replace") if most else "")
 
 
 def cmp(mac: Mac, call: Call) -> Result:
-    """Compare a file with another one or, as -, with stdin, byte by byte and without a word."""
+    """Compare two files, or one with stdin as -; only -s is modelled."""
     words = [word for word in call.argv[1:] if word != "-s"]
     if "-s" not in call.argv or len(words) != 2:
         return not_modelled(call)
-    try:
-        one, other = (call.stdin if path == "-" else read_file(mac, call, path) for path in words)
-    except PermissionError:
-        return Result(_TROUBLE)
-    if one is None or other is None:
+    one, other = (call.stdin if path == "-" else _read(mac, call, path) for path in words)
+    if isinstance(one, Result) or isinstance(other, Result):
         return Result(_TROUBLE)
     return Result(0 if one == other else 1)
 
 
 def ls(mac: Mac, call: Call) -> Result:
     """List the names of one folder, hidden ones with -a."""
-    options = {letter for word in call.argv[1:] if word.startswith("-") for letter in word[1:]}
-    paths = [word for word in call.argv[1:] if not word.startswith("-")]
+    options, paths = _split(call)
     if options - {"1", "a", "A"} or len(paths) != 1:
         return not_modelled(call)
     if not mac.files.exists(paths[0]):
@@ -116,21 +121,13 @@ def ls(mac: Mac, call: Call) -> Result:
 
 
 def chown(mac: Mac, call: Call) -> Result:
-    """Give files away, with -R whole folders; root only."""
-
-    def give(path: str, owner: str) -> None:
-        mac.files.own(path, owner, follow=False)
-
-    return _change(mac, call, give)
+    """Change the owner of files, with -R of whole folders; root only."""
+    return _change(mac, call, lambda path, owner: mac.files.own(path, owner, follow=False))
 
 
 def chmod(mac: Mac, call: Call) -> Result:
-    """Set the permissions of files, with -R of whole folders, by their number."""
-
-    def set_mode(path: str, mode: str) -> None:
-        mac.files.at(path).chmod(int(mode, 8))
-
-    return _change(mac, call, set_mode)
+    """Set the permissions of files, with -R of whole folders, as an octal number."""
+    return _change(mac, call, lambda path, mode: mac.files.at(path).chmod(int(mode, 8)))
 
 
 def _change(mac: Mac, call: Call, act: Callable[[str, str], None]) -> Result:
@@ -157,8 +154,8 @@ def _owns(mac: Mac, call: Call, path: str) -> bool:
 
 
 def killall(mac: Mac, call: Call) -> Result:
-    """Send a signal to the processes of a name; any signal that programs die of does the same here."""
-    names = [word for word in call.argv[1:] if not word.startswith("-")]
+    """Send a signal to the processes of a name; every signal ends them."""
+    _, names = _split(call)
     if len(names) != 1:
         return Result(1, err="usage: killall [-signal] name\n")
     with mac.change() as state:
@@ -181,10 +178,9 @@ def killall(mac: Mac, call: Call) -> Result:
 def pgrep(mac: Mac, call: Call) -> Result:
     """Print the ids of processes whose name, or with -f whose whole command line, matches; 1 if there is none.
 
-    Of another user's process only root is told more than the beginning of its name.
+    Only root sees more than the beginning of the name of another user's process.
     """
-    words = [word for word in call.argv[1:] if not word.startswith("-")]
-    options = {letter for word in call.argv[1:] if word.startswith("-") for letter in word[1:]}
+    options, words = _split(call)
     if len(words) != 1 or options - {"f", "x", "q", "l"}:
         return Result(_USAGE, err="usage: pgrep [-flqx] pattern\n")
     try:
@@ -196,14 +192,14 @@ def pgrep(mac: Mac, call: Call) -> Result:
     for pid, command, user in processes(mac.state):
         name = command.partition(" ")[0].rpartition("/")[2]
         whole = command if "f" in options else name
-        if matches(whole if call.is_root or user == call.user else name[:_LONGEST_NAME]):
+        if matches(whole if call.is_root or user == call.user else name[:_MAX_NAME]):
             found.append(pid)
     out = "" if "q" in options else "".join(f"{pid}\n" for pid in found)
     return Result(0 if found else 1, out=out)
 
 
 def processes(state: Mapping[str, Any]) -> Iterator[tuple[int, str, str]]:
-    """Yield the ids, command lines and users of what runs: jobs, and what somebody has put into the state under `processes`."""
+    """Yield pid, command line and user of the jobs, and of `processes` in the state."""
     for job in state["launchd"]["jobs"].values():
         if "pid" in job:
             yield job["pid"], " ".join(job["arguments"]), job["user"] or "root"
@@ -245,7 +241,7 @@ def _arguments(words: list[str]) -> tuple[str, str] | None:
     while words:
         word = words.pop(0)
         letters = word.removeprefix("-")
-        # The bundle of letters may stand without a dash, but only first.
+        # Only the first bundle of letters may lack the dash.
         if (seen and not word.startswith("-")) or set(letters) - _FLAGS:
             return None
         seen |= set(letters)

@@ -40,7 +40,7 @@ def test_any_rules_are_taken_or_told(text: str) -> None:
 @settings(max_examples=example_counts.examples(100), deadline=None)
 @given(st.text(max_size=60))
 def test_any_sudoers_and_configurations_are_taken_or_told(text: str) -> None:
-    assert all(mistake.text.strip() for mistake in sudoers.mistakes(text))
+    assert all(wrong.text.strip() for wrong in sudoers.invalid_lines(text))
     with suppress(newsyslog.Malformed):
         assert all(entry.path for entry in newsyslog.entries(text))
 

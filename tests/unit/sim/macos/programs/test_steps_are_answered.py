@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from bramley.api.names import host
-from bramley.base import virtual_time
 from bramley.base.clock import Clock
 from bramley.host import converge, removal, report, sequence
 from bramley.host.step import Step
 from bramley.sim.macos.call import NOT_MODELLED, Call, Result
 from bramley.sim.macos.connection import ModelConnection
 from bramley.sim.macos.mac import NOT_FOUND, Mac
-from tests.unit.host.steps import wanted
+from tests import virtual_time
+from tests.unit.host.steps import fixtures
 from tests.unit.sim.macos.programs.clocks import Stopped
 
 # What a bare Mac does not have, and steps ask for to see that.
@@ -42,7 +42,7 @@ def watched(folder: Path, clock: Clock) -> Watched:
 async def test_no_call_of_any_step_is_unknown_to_the_model(tmp_path: Path) -> None:
     mac = watched(tmp_path, virtual_time.clock())
     line = ModelConnection(mac, clock=virtual_time.clock())
-    forth: list[Step] = sequence.steps(wanted.spec(tmp_path), clock=virtual_time.clock())
+    forth: list[Step] = sequence.steps(fixtures.spec(tmp_path), clock=virtual_time.clock())
 
     await converge.apply(line, forth)
     assert (await converge.plan(line, forth)).is_empty
