@@ -1,4 +1,4 @@
-"""What tests of a real cluster share with those of processes."""
+"""Fixtures that tests of a real cluster share with tests of processes."""
 
 from tests.process.conftest import threads
 

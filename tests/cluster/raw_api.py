@@ -1,4 +1,4 @@
-"""Plain JSON requests to the real API server as its admin, for tests that judge what is on the wire."""
+"""Plain JSON requests to the real API server as its admin, for tests that check the wire format."""
 
 from __future__ import annotations
 

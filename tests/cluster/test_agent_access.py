@@ -26,7 +26,7 @@ PROGRAM = "from bramley.cli.main import main; main()"
 
 
 @contextmanager
-def keeping(kubeconfig: Path) -> Iterator[subprocess.Popen[bytes]]:
+def running_controller(kubeconfig: Path) -> Iterator[subprocess.Popen[bytes]]:
     command = ["agent-access", "controller", "--kubeconfig", str(kubeconfig)]
     with subprocess.Popen([sys.executable, "-c", PROGRAM, *command]) as process:
         try:
@@ -36,9 +36,9 @@ def keeping(kubeconfig: Path) -> Iterator[subprocess.Popen[bytes]]:
             process.wait(180)
 
 
-async def until(ask: Callable[[], Awaitable[bool]]) -> None:
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(180):
-        while not await ask():
+        while not await condition():
             await asyncio.sleep(0.1)
 
 
@@ -50,7 +50,7 @@ async def roles(kube: Client, namespace: str, node: str) -> list[str]:
 async def test_the_process_follows_the_pods_of_agents(real_cluster: RealCluster) -> None:
     mark = uuid.uuid4().hex[:6]
     namespace, node = f"kept-{mark}", f"mac-{mark}"
-    with keeping(real_cluster.kubeconfig) as process:
+    with running_controller(real_cluster.kubeconfig) as process:
         async with connect(real_cluster.kubeconfig) as kube:
             await kube.create(Namespace(metadata=ObjectMeta(name=namespace)))
             place = ObjectMeta(name="robot", namespace=namespace)

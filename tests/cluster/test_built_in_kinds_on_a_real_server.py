@@ -147,18 +147,18 @@ READ: list[type[Object]] = [
 
 
 def contains(whole: Any, part: Any) -> bool:
-    """Tell whether the answer holds all that was sent; the server adds much of its own."""
+    """Return whether the response contains everything that was sent; the server adds more fields."""
     if isinstance(part, dict):
         return isinstance(whole, dict) and all(
             key in whole and contains(whole[key], one) for key, one in part.items()
         )
     if isinstance(part, list):
-        return all(any(contains(one, wanted) for one in whole) for wanted in part)
+        return all(any(contains(one, item) for one in whole) for item in part)
     return bool(whole == part)
 
 
 @pytest.mark.parametrize("thing", WRITTEN, ids=lambda thing: type(thing).__name__)
-def test_a_server_takes_what_we_write_and_we_read_it_back(api: RawApi, thing: Object) -> None:
+def test_a_server_stores_what_we_write_and_we_read_it_back(api: RawApi, thing: Object) -> None:
     kind, sent = type(thing), to_wire(thing)
 
     made = api.send("POST", kind.resource.path(thing.namespace), sent)
@@ -177,7 +177,7 @@ def test_everything_that_a_server_lists_can_be_read(api: RawApi, kind: type[Obje
         msgspec.convert(item, kind)
 
 
-def test_aggregated_roles_without_rules_are_among_what_is_read(api: RawApi) -> None:
+def test_roles_without_rules_can_be_read(api: RawApi) -> None:
     role = ClusterRole(metadata=cluster_wide("empty"))
 
     made = api.send("POST", ClusterRole.resource.path(), to_wire(role))
@@ -187,17 +187,17 @@ def test_aggregated_roles_without_rules_are_among_what_is_read(api: RawApi) -> N
     api.send("DELETE", ClusterRole.resource.path(name=role.name))
 
 
-def test_a_token_is_asked_for_and_recognised(api: RawApi) -> None:
+def test_a_token_is_issued_and_authenticates(api: RawApi) -> None:
     account = ServiceAccount(metadata=named("token"))
     owner = api.send("POST", ServiceAccount.resource.path(NAMESPACE), to_wire(account))
     path = ServiceAccount.resource.path(NAMESPACE, account.name, "token")
-    wish = TokenRequest(spec=TokenRequestSpec(audiences=["tuist-runners-dispatch"]))
+    token_request = TokenRequest(spec=TokenRequestSpec(audiences=["tuist-runners-dispatch"]))
 
-    minted = msgspec.convert(api.send("POST", path, to_wire(wish)), TokenRequest)
-    question = TokenReview(
+    minted = msgspec.convert(api.send("POST", path, to_wire(token_request)), TokenRequest)
+    review = TokenReview(
         spec=TokenReviewSpec(token=minted.status.token, audiences=["tuist-runners-dispatch"])
     )
-    answer = api.send("POST", TokenReview.resource.path(), to_wire(question))
+    answer = api.send("POST", TokenReview.resource.path(), to_wire(review))
 
     status = msgspec.convert(answer, TokenReview).status
     assert status.authenticated
@@ -205,7 +205,7 @@ def test_a_token_is_asked_for_and_recognised(api: RawApi) -> None:
     assert status.user.uid == owner["metadata"]["uid"]
 
 
-def test_a_token_bound_to_a_pod_dies_with_it(api: RawApi) -> None:
+def test_a_token_bound_to_a_pod_is_invalid_after_its_deletion(api: RawApi) -> None:
     # On no Node, so that an eviction deletes it at once.
     spec = PodSpec(containers=[Container(name="c", image="i")], node_selector={"no": "such"})
     pod = Pod(metadata=named("bound"), spec=spec)
@@ -213,22 +213,24 @@ def test_a_token_bound_to_a_pod_dies_with_it(api: RawApi) -> None:
     bound = BoundObjectReference(
         kind="Pod", api_version="v1", name=pod.name, uid=made["metadata"]["uid"]
     )
-    wish = TokenRequest(spec=TokenRequestSpec(bound_object_ref=bound, expiration_seconds=600))
+    token_request = TokenRequest(
+        spec=TokenRequestSpec(bound_object_ref=bound, expiration_seconds=600)
+    )
     path = ServiceAccount.resource.path(NAMESPACE, "default", "token")
 
-    minted = msgspec.convert(api.send("POST", path, to_wire(wish)), TokenRequest)
+    minted = msgspec.convert(api.send("POST", path, to_wire(token_request)), TokenRequest)
     api.send("POST", Pod.resource.path(NAMESPACE, pod.name, "eviction"), to_wire(evict(pod)))
-    question = TokenReview(spec=TokenReviewSpec(token=minted.status.token))
+    review = TokenReview(spec=TokenReviewSpec(token=minted.status.token))
 
-    # The server looks for the Pod in a cache of its own, which hears of its end a moment later.
+    # The server looks the Pod up in its cache, which observes the deletion a moment later.
     deadline = time.monotonic() + 180
-    while is_known(api, question):
-        assert time.monotonic() < deadline, "the token lives on"
+    while is_known(api, review):
+        assert time.monotonic() < deadline, "the token is still valid"
         time.sleep(0.1)
 
 
-def is_known(api: RawApi, question: TokenReview) -> bool:
-    answer = api.send("POST", TokenReview.resource.path(), to_wire(question))
+def is_known(api: RawApi, review: TokenReview) -> bool:
+    answer = api.send("POST", TokenReview.resource.path(), to_wire(review))
     return msgspec.convert(answer, TokenReview).status.authenticated
 
 

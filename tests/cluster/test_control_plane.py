@@ -1,4 +1,4 @@
-"""The real control plane that other tests stand on: does it really work, and does it go away."""
+"""The real control plane that other tests use works, and stops without leaving anything."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.process.beside import in_a_thread
+from tests.process.threaded import in_a_thread
 from tools.kube import control_plane, probe, processes, programs
 from tools.kube.control_plane import RealCluster
 from tools.kube.flags import Options
@@ -28,20 +28,20 @@ ROOT = Path(__file__).parents[2]
 SMALL = Options(controller_manager=False, scheduler=False, durable=False)
 
 
-def eventually(ask: Callable[[], Any], *, seconds: float = 180) -> Any:
+def eventually(condition: Callable[[], Any], *, seconds: float = 180) -> Any:
     deadline = time.monotonic() + seconds
-    while not (answer := ask()):
-        assert time.monotonic() < deadline, "waited in vain"
+    while not (answer := condition()):
+        assert time.monotonic() < deadline, f"not within {seconds} s"
         time.sleep(0.1)
     return answer
 
 
 def found(cluster: RealCluster, *arguments: str) -> Any:
-    told = cluster.kubectl("get", *arguments, "--ignore-not-found", "-o", "json")
-    return json.loads(told) if told else None
+    output = cluster.kubectl("get", *arguments, "--ignore-not-found", "-o", "json")
+    return json.loads(output) if output else None
 
 
-# Pods that others left waiting must not take the place of ours.
+# Pending Pods of other tests must not occupy the Node.
 OURS = {"key": "test", "value": "ours", "effect": "NoSchedule"}
 
 
@@ -53,10 +53,10 @@ def a_node(name: str) -> str:
 
 def heartbeat(cluster: RealCluster, node: str) -> None:
     now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
-    told = {"reason": "Test", "message": "says the test", "lastHeartbeatTime": now}
-    ready = {"type": "Ready", "status": "True", **told}
-    room = {"cpu": "4", "memory": "8Gi", "pods": "2"}
-    status = {"conditions": [ready], "capacity": room, "allocatable": room}
+    details = {"reason": "Test", "message": "set by the test", "lastHeartbeatTime": now}
+    ready = {"type": "Ready", "status": "True", **details}
+    capacity = {"cpu": "4", "memory": "8Gi", "pods": "2"}
+    status = {"conditions": [ready], "capacity": capacity, "allocatable": capacity}
     patch = ("--subresource=status", "--type=merge", "-p", json.dumps({"status": status}))
     cluster.kubectl("patch", "node", node, *patch)
 
@@ -73,19 +73,19 @@ def a_pod(name: str, *, on: str) -> str:
 
 
 @in_a_thread
-def test_says_the_version_that_go_mod_pins(real_cluster: RealCluster) -> None:
-    told = json.loads(real_cluster.kubectl("version", "-o", "json"))
+def test_runs_the_version_that_go_mod_pins(real_cluster: RealCluster) -> None:
+    versions = json.loads(real_cluster.kubectl("version", "-o", "json"))
 
-    assert told["serverVersion"]["gitVersion"] == programs.KUBE.version
-    assert told["clientVersion"]["gitVersion"] == programs.KUBE.version
-    assert told["serverVersion"]["minor"] == programs.KUBE.version.split(".")[1]
+    assert versions["serverVersion"]["gitVersion"] == programs.KUBE.version
+    assert versions["clientVersion"]["gitVersion"] == programs.KUBE.version
+    assert versions["serverVersion"]["minor"] == programs.KUBE.version.split(".")[1]
 
 
 @in_a_thread
-def test_is_ready_and_lets_nobody_else_read_its_keys(real_cluster: RealCluster) -> None:
+def test_is_ready_and_only_the_owner_can_read_its_keys(real_cluster: RealCluster) -> None:
     context = probe.admin_context(real_cluster.pki)
 
-    # Not ready is also who waits for the disk: the server gives its own store two seconds to answer.
+    # It may be unready while it waits for the disk: the server gives etcd two seconds to answer.
     port = real_cluster.written.ports.apiserver
     eventually(lambda: probe.get(port, "/readyz", context) == (200, b"ok"))
     secrets = [real_cluster.kubeconfig, *real_cluster.pki.rglob("*.key")]
@@ -113,13 +113,13 @@ def test_issues_service_account_tokens_that_it_accepts(real_cluster: RealCluster
 
 
 @in_a_thread
-def test_schedules_a_pod_onto_a_node_that_says_it_is_ready(real_cluster: RealCluster) -> None:
+def test_schedules_a_pod_onto_a_ready_node(real_cluster: RealCluster) -> None:
     real_cluster.kubectl("create", "-f", "-", stdin=a_node("scheduling"))
-    # Nodes are born with a taint, which the node lifecycle controller takes away once they say that they are ready.
+    # Nodes are created with a taint, which the node lifecycle controller removes once they are ready.
     real_cluster.kubectl("create", "-f", "-", stdin=a_pod("scheduled", on="scheduling"))
 
     def placed() -> Any:
-        # Again each time: a Node that is not heard of for a while is not ready any more.
+        # In each attempt: a Node without heartbeats becomes unready.
         heartbeat(real_cluster, "scheduling")
         return found(real_cluster, "pod", "scheduled")["spec"].get("nodeName")
 
@@ -160,7 +160,7 @@ def test_signs_certificates_for_node_agents(real_cluster: RealCluster) -> None:
 
 @contextmanager
 def small_instance() -> Iterator[Instance]:
-    """Give an instance of the test's own beside the shared one, and remove it whatever happens."""
+    """Yield a separate instance, which is removed in any case."""
     instance = Instance.named(fresh_name("test"))
     try:
         yield instance
@@ -169,7 +169,9 @@ def small_instance() -> Iterator[Instance]:
 
 
 @in_a_thread
-def test_up_changes_nothing_when_it_runs_as_asked(real_cluster: RealCluster) -> None:
+def test_up_changes_nothing_on_a_running_instance_with_the_same_options(
+    real_cluster: RealCluster,
+) -> None:
     with small_instance() as instance:
         first = control_plane.up(instance, SMALL)
 
@@ -202,7 +204,7 @@ def test_down_leaves_no_process_and_no_folder(real_cluster: RealCluster) -> None
 
 
 @in_a_thread
-def test_a_server_that_cannot_start_is_told_with_the_end_of_its_log(
+def test_a_failed_start_is_reported_with_the_end_of_the_log(
     real_cluster: RealCluster,
 ) -> None:
     broken = Options(
@@ -230,7 +232,9 @@ with control_plane.running(options, purpose="crash") as cluster:
 
 
 @in_a_thread
-def test_servers_go_when_the_process_that_wanted_them_is_killed(real_cluster: RealCluster) -> None:
+def test_servers_stop_when_the_process_that_started_them_is_killed(
+    real_cluster: RealCluster,
+) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", STARTER], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as starter:

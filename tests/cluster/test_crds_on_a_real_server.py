@@ -91,9 +91,9 @@ def test_a_definition_is_established_without_complaint(
 
     status = api.raw.send("GET", path)["status"]
 
-    told = {one["type"]: one["status"] for one in status["conditions"]}
-    assert (told["Established"], told["NamesAccepted"]) == ("True", "True")
-    assert "NonStructuralSchema" not in told
+    conditions = {one["type"]: one["status"] for one in status["conditions"]}
+    assert (conditions["Established"], conditions["NamesAccepted"]) == ("True", "True")
+    assert "NonStructuralSchema" not in conditions
 
 
 @pytest.mark.parametrize(("kind", "body"), LIVE, ids=case)

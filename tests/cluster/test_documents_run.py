@@ -18,13 +18,13 @@ Walks = Mapping[str, "Future[int]"]
 
 @pytest.fixture(scope="module")
 def walks(kubectl: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walks]:
-    """Take all walks at the same time, for most of each is waiting."""
+    """Run all walks at the same time, because each mostly waits."""
 
     def walk(document: str) -> int:
         folder = tmp_path_factory.mktemp("walk")
         environment = {
             "PATH": f"{kubectl.parent}{os.pathsep}{os.environ['PATH']}",
-            # Of its own: nothing of the person who runs the tests is touched, and no port collides.
+            # A separate home folder and a free port: the tests touch no data of their user.
             "HOME": str(folder),
             "BRAMLEY_LISTEN": "127.0.0.1:0",
         }

@@ -1,4 +1,4 @@
-"""The load generator against a real server: it measures what it says, and refuses what it should."""
+"""The load generator measures a real server correctly and refuses dangerous arguments."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def result(work: str, arguments: list[str]) -> Any:
 
 
 def measured(work: str, arguments: list[str], of: str = "count") -> Any:
-    """Measure, and for longer if in so short a time a busy machine came to nothing."""
+    """Measure, and again for longer if a busy machine completed no request in that time."""
     for duration in ("500ms", "10s", "100s"):
         done = run(work, [*arguments, "-duration", duration])
-        told = json.loads(done.stdout) if done.returncode == 0 else {}
-        if told.get(of) or (done.returncode and "nothing was written" not in done.stderr):
+        found = json.loads(done.stdout) if done.returncode == 0 else {}
+        if found.get(of) or (done.returncode and "nothing was written" not in done.stderr):
             break
-    assert told.get(of), done
-    return told
+    assert found.get(of), done
+    return found
 
 
 @pytest.mark.parametrize("protocol", ["http1", "http2"])
@@ -64,36 +64,36 @@ def measured(work: str, arguments: list[str], of: str = "count") -> Any:
 def test_counts_and_times_requests(load: list[str], work: str, protocol: str) -> None:
     result("fill", load)
 
-    told = measured(work, [*load, "-protocol", protocol, "-clients", "4"])
+    found = measured(work, [*load, "-protocol", protocol, "-clients", "4"])
 
-    assert told["errors"] == 0
-    assert 0 < told["p50_ms"] <= told["p99_ms"] <= told["max_ms"]
+    assert found["errors"] == 0
+    assert 0 < found["p50_ms"] <= found["p99_ms"] <= found["max_ms"]
 
 
 def test_a_list_counts_only_when_it_is_whole(load: list[str]) -> None:
     result("fill", load)
 
-    told = measured("list", load, of="errors")
+    found = measured("list", load, of="errors")
 
-    # Kubernetes puts a ConfigMap of its own into every namespace, so there is one more than was said.
-    assert told["count"] == 0
-    assert told["first_error"] == "a list of 8 objects holds 9"
+    # Kubernetes creates a ConfigMap in every namespace, so there is one more than requested.
+    assert found["count"] == 0
+    assert found["first_error"] == "a list of 8 objects holds 9"
     assert measured("list", [*load, "-objects", "9"])["errors"] == 0
 
 
 def test_every_watcher_sees_every_write(load: list[str]) -> None:
     result("fill", load)
 
-    told = measured("watch", [*load, "-clients", "5", "-writers", "3"], of="writes")
+    found = measured("watch", [*load, "-clients", "5", "-writers", "3"], of="writes")
 
-    assert told["count"] == told["writes"] * 5
+    assert found["count"] == found["writes"] * 5
 
 
 def test_a_refused_request_is_an_error_and_not_a_measure(load: list[str]) -> None:
-    told = measured("get", [*load, "-namespace", "no-such-namespace"], of="errors")
+    found = measured("get", [*load, "-namespace", "no-such-namespace"], of="errors")
 
-    assert told["count"] == 0
-    assert " 404 " in told["first_error"]
+    assert found["count"] == 0
+    assert " 404 " in found["first_error"]
 
 
 def reader(cluster: RealCluster) -> str:
@@ -113,7 +113,7 @@ def may_read(cluster: RealCluster, *who: str) -> bool:
     try:
         return cluster.kubectl("auth", "can-i", "get", "configmaps", *who).strip() == "yes"
     except RuntimeError:
-        return False  # it says no with its code
+        return False  # kubectl reports "no" by its exit code
 
 
 def test_a_token_comes_from_a_file_or_the_environment(
@@ -143,7 +143,9 @@ def test_a_token_comes_from_a_file_or_the_environment(
         (["-protocol", "http3"], "neither http1 nor http2"),
     ],
 )
-def test_refuses_what_could_do_harm(load: list[str], arguments: list[str], reason: str) -> None:
+def test_dangerous_arguments_are_refused(
+    load: list[str], arguments: list[str], reason: str
+) -> None:
     done = run("get", [*load, *arguments])
 
     assert done.returncode == 1

@@ -31,7 +31,7 @@ from tools.kube.control_plane import RealCluster
 
 LEASE = "runtime"
 FINALIZER = "test.bramley.dev/hold"
-# The cluster puts a ConfigMap of its own into every namespace.
+# The cluster creates a ConfigMap in every namespace, which does not have this label.
 OURS = {"kept": "yes"}
 
 
@@ -51,7 +51,7 @@ class ConfigMapReconciler:
             return Settled()
         await self.kube.add_finalizer(thing, FINALIZER)
         self.seen[thing.name] = thing.data.get("value", "")
-        self.recorder.event(thing, "Seen", "again", action="Looking")
+        self.recorder.event(thing, "Seen", "again", action="Observing")
         return Settled()
 
 
@@ -119,7 +119,7 @@ async def test_object_gets_a_finalizer_and_is_watched_until_its_release(
         await client.merge_patch(ConfigMap, "a", {"data": {"value": "new"}}, namespace=namespace)
         await runtime.sees("new")
         await client.delete(ConfigMap, "a", namespace=namespace)
-        # More than once where its own last write came too late to be known.
+        # More than once if the cache did not show the last write yet.
         await until(lambda: set(reconciler.released) == {"a"})
         selection = Selection.of(namespace, labels=OURS)
         await until(lambda: not len(runtime.manager.informer(ConfigMap, selection).cache))
@@ -139,7 +139,7 @@ async def test_repeated_event_is_counted(real_cluster: RealCluster) -> None:
         about = {"involvedObject.uid": thing.uid}
         [event] = (await client.list(Event, namespace=namespace, fields=about)).items
         assert event.count >= 3
-        assert (event.reason, event.action, event.type) == ("Seen", "Looking", "Normal")
+        assert (event.reason, event.action, event.type) == ("Seen", "Observing", "Normal")
         await client.delete(ConfigMap, "a", namespace=namespace)
         await until(lambda: set(runtime.reconciler.released) == {"a"})
 

@@ -35,7 +35,7 @@ def steps(text: str) -> Iterator[Step]:
     for background, body in _BLOCK.findall(text):
         for part in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:
             lines = part.split("\n")
-            # A command goes on where a line ends in a backslash, and to the end of a here-document.
+            # A command continues after a backslash at the end of a line, and to the end of a here-document.
             end = 1
             while lines[end - 1].endswith("\\"):
                 end += 1
@@ -45,7 +45,7 @@ def steps(text: str) -> Iterator[Step]:
 
 
 def matches(expected: str, printed: str) -> bool:
-    """Tell whether the output is what the document shows."""
+    """Return whether the output matches what the document shows."""
     parts = []
     for line in expected.splitlines():
         if line.strip() == "…":
@@ -59,14 +59,14 @@ def matches(expected: str, printed: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """A shell in one folder, in which the steps of a document are taken; what it exports stays exported."""
+    """A shell in one folder, in which the steps of a document run; exported variables stay exported."""
 
     folder: Path
     environment: Mapping[str, str]
     scratch: Path
     deadline: float = 300
 
-    def take(self, step: Step, background: contextlib.ExitStack) -> None:
+    def run_step(self, step: Step, background: contextlib.ExitStack) -> None:
         """Run one step and fail if it prints something else than the document says."""
         if step.background and self._output(step).exists():
             printed = self._awaited(step)
@@ -127,7 +127,7 @@ class Walk:
             is_over = time.monotonic() > ends or (
                 process is not None and process.poll() is not None
             )
-            # Read once: what is compared is what is told.
+            # Read once: the text that is compared is the text that is reported.
             printed = self._output(step).read_text()
             if is_over or matches(step.expected, printed):
                 return printed
@@ -135,10 +135,10 @@ class Walk:
 
 
 def run(document: Path, walk: Walk) -> int:
-    """Take every step of a document and return how many there were."""
+    """Run every step of a document and return how many there were."""
     taken = 0
     with contextlib.ExitStack() as background:
         for step in steps(document.read_text()):
-            walk.take(step, background)
+            walk.run_step(step, background)
             taken += 1
     return taken

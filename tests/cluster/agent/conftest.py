@@ -1,4 +1,4 @@
-"""The same control planes as for the agents that are killed, seen through kubectl."""
+"""The control planes of `tests/process/agent_life`."""
 
 from tests.process.agent_life.conftest import server
 

@@ -1,6 +1,6 @@
-"""Our server as people run it, but with all the time that a session takes: `python -m tests.cluster.kubectl_sessions.server FOLDER`.
+"""The embedded server with long grace periods for Nodes: `python -m tests.cluster.kubectl_sessions.server FOLDER`.
 
-The Node of a session says once that it is ready, and nobody runs on it; it has to stay so on a busy machine.
+The Node of a session has no kubelet and reports once that it is ready; it has to stay ready on a busy machine.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from tests.contract.kube_client.targets import wait_for
 
 ROOT = Path(__file__).parents[3]
 READY = "ready"
-PATIENT = Timings(node_monitor_grace=timedelta(hours=1), node_startup_grace=timedelta(hours=1))
+LONG_GRACE_PERIODS = Timings(
+    node_monitor_grace=timedelta(hours=1), node_startup_grace=timedelta(hours=1)
+)
 
 
 @contextmanager
 def serving(folder: Path) -> Iterator[Path]:
-    """Run it in a process of its own, and give the administrator's kubeconfig."""
+    """Run the server in a process and yield the administrator's kubeconfig."""
     log = folder / "log"
     command = [sys.executable, "-m", "tests.cluster.kubectl_sessions.server", str(folder)]
     with (
@@ -45,7 +47,7 @@ def main(folder: Path) -> None:
         data_dir=folder / "data",
         listen=Address("127.0.0.1", 0),
         kubeconfig=folder / "kubeconfig",
-        controllers=embedded.ControllerSettings(timings=PATIENT),
+        controllers=embedded.ControllerSettings(timings=LONG_GRACE_PERIODS),
     )
     apiserver.run(settings, on_serving=lambda _: (folder / READY).touch())
 

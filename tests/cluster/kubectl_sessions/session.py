@@ -1,12 +1,12 @@
-"""Sessions of a person at kubectl: data, told to a server, with what differs from run to run taken out of the output.
+"""kubectl sessions: command lines as data, run against a server; the output is compared without what differs between runs.
 
 A step is one command line of kubectl, or a mapping: `run` the command line, `stdin` the name of one of the session's files,
 `until` a text that the output must come to hold (the command is repeated until it does), and `compare` how the outputs of
-two servers are held against each other: `whole` (the default), `first` (the first line only, where a real server goes on with
-Go's structures), `subset` (each line of ours is a line of theirs, but for those that name what is `beyond` them) or `no`.
+two servers are compared: `whole` (the default), `first` (the first line only, where a real server continues with
+Go structures), `subset` (each line of ours is a line of theirs, but for those that name what is `beyond` them) or `no`.
 
-Each session keeps to a namespace of its own, and says `beside` whom it may be told at the same time: beside one that has a
-Node (`a node`, the default), only beside those that have none either (`no nodes`), or beside `nobody`.
+Each session has its own namespace. `beside` restricts which sessions run at the same time: one with a Node (`a node`, the
+default), only sessions without Nodes (`no nodes`), or no other session (`none`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from typing import Any
 import yaml
 
 HERE = Path(__file__).parent / "sessions"
-PATIENCE_SECONDS = 300.0
+TIMEOUT_SECONDS = 300.0
 
-# What no two runs share: ids, times, versions, ages, addresses, suffixes that servers make up.
+# What no two runs share: ids, times, versions, ages, addresses, generated suffixes.
 _CHANGING = (
     (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), "<uid>"),
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"), "<time>"),
@@ -72,7 +72,7 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class StepOutput:
     """What one step printed, and how it ended."""
 
     step: Step
@@ -101,8 +101,8 @@ def _session(path: Path) -> Session:
     )
 
 
-def _step(told: Any) -> Step:
-    return Step(told) if isinstance(told, str) else Step(**told)
+def _step(entry: Any) -> Step:
+    return Step(entry) if isinstance(entry, str) else Step(**entry)
 
 
 def plain(text: str) -> str:
@@ -112,42 +112,42 @@ def plain(text: str) -> str:
     return "\n".join(line.strip() for line in text.splitlines())
 
 
-def tell(session: Session, *, kubectl: Path, kubeconfig: Path, folder: Path) -> list[Said]:
-    """Tell a session to one server and return what kubectl said."""
+def run(session: Session, *, kubectl: Path, kubeconfig: Path, folder: Path) -> list[StepOutput]:
+    """Run a session against one server and return the output of each step."""
     for name, content in session.files.items():
         (folder / name).write_text(content)
-    # A cache of discovery of its own: the servers answer differently and sessions change what is served.
+    # A separate discovery cache: the servers answer differently and sessions change what is served.
     command = [str(kubectl), f"--kubeconfig={kubeconfig}", f"--cache-dir={folder / 'cache'}"]
-    return [_said(step, command, folder) for step in session.steps]
+    return [_repeat_until(step, command, folder) for step in session.steps]
 
 
-def _said(step: Step, command: list[str], folder: Path) -> Said:
-    deadline = time.monotonic() + PATIENCE_SECONDS
+def _repeat_until(step: Step, command: list[str], folder: Path) -> StepOutput:
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while True:
-        said = _once(step, command, folder)
-        if not step.until or re.search(step.until, plain(said.text)):
-            return said
-        assert time.monotonic() < deadline, f"{step.run} never said {step.until}: {said.text}"
+        output = _once(step, command, folder)
+        if not step.until or re.search(step.until, plain(output.text)):
+            return output
+        assert time.monotonic() < deadline, f"{step.run} never printed {step.until}: {output.text}"
         time.sleep(0.2)
 
 
-def _once(step: Step, command: list[str], folder: Path) -> Said:
+def _once(step: Step, command: list[str], folder: Path) -> StepOutput:
     done = subprocess.run(
         [*command, *shlex.split(step.run)],
         input=(folder / step.stdin).read_text() if step.stdin else None,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=PATIENCE_SECONDS,
+        timeout=TIMEOUT_SECONDS,
         check=False,
         cwd=folder,
-        # It ends before collecting its memory would be worth the time.
+        # kubectl exits before garbage collection would pay off.
         env={**os.environ, "GOGC": "off"},
     )
-    return Said(step, done.returncode, done.stdout)
+    return StepOutput(step, done.returncode, done.stdout)
 
 
-def difference(ours: Said, theirs: Said) -> list[str]:
+def difference(ours: StepOutput, theirs: StepOutput) -> list[str]:
     """Return how our server's output of a step differs from the real one's."""
     if ours.step.compare == "no":
         return []

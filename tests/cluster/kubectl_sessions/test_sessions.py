@@ -1,4 +1,4 @@
-"""kubectl sessions on the embedded API and on a real cluster, each with nobody else on it: a person sees the same."""
+"""kubectl sessions print the same on the embedded API and on a real cluster, neither of which has other clients."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.kubectl_sessions import server, session
-from tests.cluster.kubectl_sessions.session import Said, Session
+from tests.cluster.kubectl_sessions.session import Session, StepOutput
 from tools.kube.control_plane import RealCluster
 
 SESSIONS = session.load()
-Told = Mapping[str, Mapping[str, "Future[list[Said]]"]]
+Outputs = Mapping[str, Mapping[str, "Future[list[StepOutput]]"]]
 
 
 @pytest.fixture(scope="module")
@@ -23,40 +23,40 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def said(
+def outputs(
     request: pytest.FixtureRequest,
     embedded: Path,
     lone_cluster: RealCluster,
     kubectl: Path,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Told:
-    """Tell the sessions that are asked for to both servers, those at the same time that do not disturb each other."""
-    asked = {each.name for each in SESSIONS if is_asked_for(each, request.session.items)}
+) -> Outputs:
+    """Run the selected sessions on both servers, concurrently where they do not disturb each other."""
+    selected = {each.name for each in SESSIONS if is_selected(each, request.session.items)}
     servers = {"ours": embedded, "real": lone_cluster.kubeconfig}
-    told: dict[str, dict[str, Future[list[Said]]]] = {}
+    results: dict[str, dict[str, Future[list[StepOutput]]]] = {}
 
-    def tell(one: Session, kubeconfig: Path) -> list[Said]:
+    def run(one: Session, kubeconfig: Path) -> list[StepOutput]:
         folder = tmp_path_factory.mktemp(one.name)
-        return session.tell(one, kubectl=kubectl, kubeconfig=kubeconfig, folder=folder)
+        return session.run(one, kubectl=kubectl, kubeconfig=kubeconfig, folder=folder)
 
-    for company in sorted({each.beside for each in SESSIONS}):
-        together = [each for each in SESSIONS if each.beside == company and each.name in asked]
+    for beside in sorted({each.beside for each in SESSIONS}):
+        together = [each for each in SESSIONS if each.beside == beside and each.name in selected]
         with ThreadPoolExecutor(len(servers) * len(SESSIONS)) as threads:
             for one in together:
-                told[one.name] = {
-                    name: threads.submit(tell, one, place) for name, place in servers.items()
+                results[one.name] = {
+                    name: threads.submit(run, one, place) for name, place in servers.items()
                 }
-    return told
+    return results
 
 
-def is_asked_for(one: Session, items: list[pytest.Item]) -> bool:
+def is_selected(one: Session, items: list[pytest.Item]) -> bool:
     here = Path(__file__)
     return any(each.path == here and each.name.endswith(f"[{one.name}]") for each in items)
 
 
-@pytest.mark.parametrize("told", SESSIONS, ids=lambda each: each.name)
-def test_kubectl_says_the_same_on_both_servers(told: Session, said: Told) -> None:
-    here, there = (said[told.name][side].result() for side in ("ours", "real"))
+@pytest.mark.parametrize("one", SESSIONS, ids=lambda each: each.name)
+def test_kubectl_prints_the_same_on_both_servers(one: Session, outputs: Outputs) -> None:
+    here, there = (outputs[one.name][side].result() for side in ("ours", "real"))
 
     differing = {
         f"{number}: kubectl {ours.step.run}": found

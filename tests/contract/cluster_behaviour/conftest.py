@@ -16,21 +16,21 @@ REAL = pytest.param("real", marks=pytest.mark.tier("cluster"))
 
 @pytest.fixture(scope="session")
 def own_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Run our server, controllers included, for the whole session, and give the kubeconfig that it wrote."""
+    """Run our server, controllers included, for the whole session, and yield its kubeconfig."""
     with serving(tmp_path_factory.mktemp("cluster")) as kubeconfig:
         yield kubeconfig
 
 
 @pytest.fixture(params=["in-process", "over-http", REAL])
 def target(request: pytest.FixtureRequest) -> str:
-    """Return which cluster is asked."""
+    """Return the name of the cluster under test."""
     name: str = request.param
     return name
 
 
 @pytest.fixture
 def opening(target: str, request: pytest.FixtureRequest) -> Open:
-    """Return how to open a client of the cluster under test."""
+    """Return the function that opens a client of the cluster under test."""
     if target == "in-process":
         return targets.in_process
     if target == "over-http":

@@ -1,4 +1,4 @@
-"""The clusters that the suite asks: ours in process and over HTTP, and the real control plane; and a Node's agent for them."""
+"""The clusters under test: ours in process and over HTTP, and the real control plane; and a fake agent for a Node."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from bramley.kube.http import HttpTransport
 
 T = TypeVar("T")
 Wire = dict[str, Any]
-PATIENCE_SECONDS = 180
+TIMEOUT_SECONDS = 180
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """A cluster, a namespace of the test's own, and a Node that only this test's Pods are given to."""
+    """A cluster, the test's own namespace, and a Node that only this test's Pods are bound to."""
 
     kube: Client
     namespace: str
-    # Who holds it keeps the agent from doing anything.
+    # While it is held, the agent does nothing.
     agent: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def node(self) -> str:
-        """Return the name of the test's Node; Pods name it themselves, so that nobody has to schedule them."""
+        """Return the name of the test's Node; Pods name it themselves, so no scheduler is needed."""
         return f"node-of-{self.namespace}"
 
     async def config_map(
@@ -56,8 +56,8 @@ class World:
         found = await self.kube.list(ConfigMap, namespace=self.namespace)
         return {each.name for each in found.items} - {"kube-root-ca.crt"}
 
-    async def is_there(self, kind: type[Object], name: str) -> bool:
-        """Tell whether an object exists."""
+    async def exists(self, kind: type[Object], name: str) -> bool:
+        """Return whether an object exists."""
         place = self.namespace if kind.resource.namespaced else None
         try:
             await self.kube.get(kind, name, namespace=place)
@@ -66,7 +66,7 @@ class World:
         return True
 
     async def release(self, name: str) -> None:
-        """Take all finalizers from a ConfigMap."""
+        """Remove all finalizers of a ConfigMap."""
         patch = {"metadata": {"finalizers": None}}
         await self.kube.merge_patch(ConfigMap, name, patch, namespace=self.namespace)
 
@@ -75,7 +75,7 @@ class World:
         return (await self.kube.list(Pod, namespace=self.namespace)).items
 
     async def run_pods(self) -> None:
-        """Do what an agent does: make Pods ready, and let those go that are to go."""
+        """Act as an agent: make Pods ready, and complete deletions."""
         while True:
             async with self.agent:
                 for pod in await self.pods():
@@ -128,7 +128,7 @@ async def behind(kubeconfig: Path) -> AsyncIterator[Client]:
 
 @asynccontextmanager
 async def a_world(opening: Open) -> AsyncIterator[World]:
-    """Give a namespace of its own on the cluster, a Node and its agent; they go at the end."""
+    """Create a namespace, a Node and its agent on the cluster, and delete them at the end."""
     async with opening() as kube:
         world = World(kube, f"behaviour-{secrets.token_hex(4)}")
         await kube.create(Namespace(metadata=ObjectMeta(name=world.namespace)))
@@ -142,16 +142,16 @@ async def a_world(opening: Open) -> AsyncIterator[World]:
                     for task in agent:
                         task.cancel()
         finally:
-            # Also after a failure: others use the cluster too.
+            # Also after a failure: other tests use the cluster, too.
             for kind, name in ((Namespace, world.namespace), (Node, world.node)):
                 with suppress(errors.NotFound):
                     await kube.delete(kind, name)
 
 
-async def eventually(ask: Callable[[], Awaitable[T]]) -> T:
-    """Ask until the answer is true."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while not (answer := await ask()):
+async def eventually(condition: Callable[[], Awaitable[T]]) -> T:
+    """Wait until the condition returns a true value, and return it."""
+    async with asyncio.timeout(TIMEOUT_SECONDS):
+        while not (answer := await condition()):
             await asyncio.sleep(0.05)
     return answer
 

@@ -11,13 +11,13 @@ from tests.contract.cluster_behaviour.targets import Open, World, a_world, event
 pytestmark = pytest.mark.side_by_side
 
 
-async def left(world: World, *names: str) -> None:
-    """Wait until exactly these ConfigMaps are left."""
+async def wait_for_names(world: World, *names: str) -> None:
+    """Wait until exactly these ConfigMaps exist."""
 
-    async def are_left() -> bool:
+    async def are_present() -> bool:
         return await world.names() == set(names)
 
-    await eventually(are_left)
+    await eventually(are_present)
 
 
 async def delete(world: World, name: str, propagation: str) -> None:
@@ -33,10 +33,10 @@ async def test_in_the_background_dependents_follow(opening: Open) -> None:
 
         await delete(world, "owner", "Background")
 
-        await left(world, "stranger")
+        await wait_for_names(world, "stranger")
 
 
-async def test_in_the_foreground_the_owner_waits_for_those_that_block_it(opening: Open) -> None:
+async def test_in_the_foreground_the_owner_waits_for_blocking_dependents(opening: Open) -> None:
     async with a_world(opening) as world:
         owner = await world.config_map("owner")
         hold = ("example.com/hold",)
@@ -53,36 +53,38 @@ async def test_in_the_foreground_the_owner_waits_for_those_that_block_it(opening
         waiting = await world.kube.get(ConfigMap, "owner", namespace=world.namespace)
         assert waiting.metadata.finalizers == ["foregroundDeletion"]
         await world.release("blocking")
-        await left(world, "loose")
+        await wait_for_names(world, "loose")
         await world.release("loose")
-        await left(world)
+        await wait_for_names(world)
 
 
-async def test_orphans_stay_and_forget_their_owner(opening: Open) -> None:
+async def test_orphans_stay_without_their_owner_reference(opening: Open) -> None:
     async with a_world(opening) as world:
         owner = await world.config_map("owner")
         await world.config_map("child", owned_by(owner))
 
         await delete(world, "owner", "Orphan")
 
-        await left(world, "child")
+        await wait_for_names(world, "child")
         child = await world.kube.get(ConfigMap, "child", namespace=world.namespace)
         assert child.metadata.owner_references == []
 
 
-async def test_one_living_owner_is_enough_and_dead_ones_are_forgotten(opening: Open) -> None:
+async def test_one_existing_owner_is_enough_and_references_to_deleted_ones_are_removed(
+    opening: Open,
+) -> None:
     async with a_world(opening) as world:
         first, second = await world.config_map("first"), await world.config_map("second")
         await world.config_map("child", owned_by(first), owned_by(second))
 
         await delete(world, "first", "Background")
 
-        async def has_forgotten() -> bool:
+        async def is_removed() -> bool:
             child = await world.kube.get(ConfigMap, "child", namespace=world.namespace)
             return [ref.name for ref in child.metadata.owner_references] == ["second"]
 
-        await eventually(has_forgotten)
-        await left(world, "second", "child")
+        await eventually(is_removed)
+        await wait_for_names(world, "second", "child")
 
 
 async def test_an_owner_of_another_uid_is_no_owner(opening: Open) -> None:
@@ -92,10 +94,10 @@ async def test_an_owner_of_another_uid_is_no_owner(opening: Open) -> None:
         await world.config_map("impostor", owned_by(owner, uid=uid))
         await world.config_map("true", owned_by(owner))
 
-        await left(world, "owner", "true")
+        await wait_for_names(world, "owner", "true")
 
 
-async def test_an_owner_of_another_namespace_is_told_and_is_no_owner(opening: Open) -> None:
+async def test_an_owner_of_another_namespace_is_reported_and_is_no_owner(opening: Open) -> None:
     async with a_world(opening) as world:
         other = f"{world.namespace}-x"
         await world.kube.create(Namespace(metadata=ObjectMeta(name=other)))
@@ -104,17 +106,17 @@ async def test_an_owner_of_another_namespace_is_told_and_is_no_owner(opening: Op
         await world.config_map("known")
         await world.config_map("child", owned_by(owner))
 
-        await left(world, "known")
+        await wait_for_names(world, "known")
 
-        async def is_told() -> bool:
+        async def is_reported() -> bool:
             events = (await world.kube.list(Event, namespace=world.namespace)).items
             return any(each.reason == "OwnerRefInvalidNamespace" for each in events)
 
-        await eventually(is_told)
+        await eventually(is_reported)
         await world.kube.delete(Namespace, other)
 
 
-async def test_a_cluster_wide_object_is_never_judged_by_an_owner_in_a_namespace(
+async def test_a_cluster_wide_object_is_never_collected_for_an_owner_in_a_namespace(
     opening: Open,
 ) -> None:
     async with a_world(opening) as world:
@@ -126,8 +128,8 @@ async def test_a_cluster_wide_object_is_never_judged_by_an_owner_in_a_namespace(
         child = await world.config_map("witness", owned_by(owner))
 
         await delete(world, "owner", "Background")
-        await left(world)
+        await wait_for_names(world)
 
         assert child.name == "witness"
-        assert await world.is_there(Node, name)
+        assert await world.exists(Node, name)
         await world.kube.delete(Node, name)

@@ -70,7 +70,7 @@ async def sets(world: World) -> dict[str, int]:
     return {each.metadata.annotations[REVISION]: each.spec.replicas for each in found}
 
 
-async def test_a_namespace_takes_everything_along(opening: Open) -> None:
+async def test_a_namespace_is_deleted_with_its_content(opening: Open) -> None:
     async with a_world(opening) as world:
         await deploy(world, 2)
         await world.config_map("a")
@@ -78,19 +78,19 @@ async def test_a_namespace_takes_everything_along(opening: Open) -> None:
         await world.kube.delete(Namespace, world.namespace)
 
         async def is_gone() -> bool:
-            return not await world.is_there(Namespace, world.namespace)
+            return not await world.exists(Namespace, world.namespace)
 
         await eventually(is_gone)
         assert await world.pods() == []
 
 
-async def test_a_namespace_says_what_holds_it(opening: Open) -> None:
+async def test_a_terminating_namespace_names_the_remaining_content(opening: Open) -> None:
     async with a_world(opening) as world:
         await world.config_map("held", finalizers=("example.com/hold",))
 
         await world.kube.delete(Namespace, world.namespace)
 
-        wanted = {
+        expected = {
             "NamespaceContentRemaining": (
                 "Some resources are remaining: configmaps. has 1 resource instances"
             ),
@@ -99,30 +99,30 @@ async def test_a_namespace_says_what_holds_it(opening: Open) -> None:
             ),
         }
 
-        async def is_told() -> bool:
-            # At first there may be more, which a controller had just put there.
+        async def is_reported() -> bool:
+            # At first there may be more, which a controller has just created.
             found = await world.kube.get(Namespace, world.namespace)
-            said = {each.type: each.message for each in found.status.conditions}
-            return wanted.items() <= said.items()
+            messages = {each.type: each.message for each in found.status.conditions}
+            return expected.items() <= messages.items()
 
-        await eventually(is_told)
+        await eventually(is_reported)
         await world.release("held")
 
         async def is_gone() -> bool:
-            return not await world.is_there(Namespace, world.namespace)
+            return not await world.exists(Namespace, world.namespace)
 
         await eventually(is_gone)
 
 
-async def test_every_namespace_is_furnished(opening: Open) -> None:
+async def test_every_namespace_has_a_default_service_account(opening: Open) -> None:
     async with a_world(opening) as world:
 
-        async def is_furnished() -> bool:
-            return await world.is_there(ServiceAccount, "default")
+        async def has_account() -> bool:
+            return await world.exists(ServiceAccount, "default")
 
-        await eventually(is_furnished)
+        await eventually(has_account)
         await world.kube.delete(ServiceAccount, "default", namespace=world.namespace)
-        await eventually(is_furnished)
+        await eventually(has_account)
 
 
 async def test_a_deployment_rolls_from_one_image_to_the_next_and_back(opening: Open) -> None:
@@ -139,15 +139,15 @@ async def test_a_deployment_rolls_from_one_image_to_the_next_and_back(opening: O
         assert await images(world) == ["a:1"] * 3
         assert await sets(world) == {"2": 0, "3": 3}
         found = await deployment(world)
-        said = {each.type: (each.status, each.reason) for each in found.status.conditions}
+        conditions = {each.type: (each.status, each.reason) for each in found.status.conditions}
         assert found.metadata.annotations[REVISION] == "3"
-        assert said == {
+        assert conditions == {
             "Available": ("True", "MinimumReplicasAvailable"),
             "Progressing": ("True", "NewReplicaSetAvailable"),
         }
 
 
-async def test_scaling_and_loss_are_made_good(opening: Open) -> None:
+async def test_replicas_are_scaled_and_replaced(opening: Open) -> None:
     async with a_world(opening) as world:
         await deploy(world, 1)
         await world.kube.scale(Deployment, "web", namespace=world.namespace, replicas=4)
@@ -179,7 +179,7 @@ async def test_recreating_never_mixes_templates(opening: Open) -> None:
         await rolled_out(world, 2)
 
 
-async def test_only_so_many_revisions_are_kept(opening: Open) -> None:
+async def test_old_revisions_are_deleted(opening: Open) -> None:
     async with a_world(opening) as world:
         await deploy(world, 1, revisionHistoryLimit=1)
         for number in (2, 3, 4):
@@ -200,8 +200,8 @@ async def test_a_paused_deployment_waits(opening: Open) -> None:
         await image(world, "a:2")
 
         async def is_paused() -> bool:
-            said = (await deployment(world)).status.conditions
-            return any(each.reason == "DeploymentPaused" for each in said)
+            conditions = (await deployment(world)).status.conditions
+            return any(each.reason == "DeploymentPaused" for each in conditions)
 
         await eventually(is_paused)
         assert await images(world) == ["a:1"]
@@ -215,7 +215,7 @@ async def test_a_paused_deployment_waits(opening: Open) -> None:
 
 
 @pytest.mark.parametrize("spec", [{"maxUnavailable": "25%"}, {"minAvailable": 3}])
-async def test_evictions_take_turns(opening: Open, spec: dict[str, Any]) -> None:
+async def test_a_budget_allows_one_eviction_at_a_time(opening: Open, spec: dict[str, Any]) -> None:
     async with a_world(opening) as world:
         await deploy(world, 4)
         budget = {
@@ -237,24 +237,24 @@ async def test_evictions_take_turns(opening: Open, spec: dict[str, Any]) -> None
         [condition] = status.conditions
         assert (condition.type, condition.reason) == ("DisruptionAllowed", "SufficientPods")
         first, second, *_ = [pod.name for pod in await world.pods()]
-        # Without the agent nobody makes another Pod ready in the meantime.
+        # While the agent is stopped no other Pod becomes ready.
         async with world.agent:
             await world.kube.evict(first, world.namespace)
             with pytest.raises(errors.RateLimited):
                 await world.kube.evict(second, world.namespace)
 
-        async def may_go() -> bool:
+        async def is_evicted() -> bool:
             try:
                 await world.kube.evict(second, world.namespace)
             except errors.RateLimited:
                 return False
             return True
 
-        await eventually(may_go)
+        await eventually(is_evicted)
         await rolled_out(world, 4)
 
 
-async def test_a_deployment_that_goes_takes_its_pods_along(opening: Open) -> None:
+async def test_a_deployment_is_deleted_with_its_pods(opening: Open) -> None:
     async with a_world(opening) as world:
         await deploy(world, 2)
         await world.kube.delete(Deployment, "web", namespace=world.namespace)
@@ -263,4 +263,4 @@ async def test_a_deployment_that_goes_takes_its_pods_along(opening: Open) -> Non
             return not await world.pods() and not await sets(world)
 
         await eventually(is_gone)
-        assert not await world.is_there(ConfigMap, "web")
+        assert not await world.exists(ConfigMap, "web")

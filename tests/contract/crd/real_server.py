@@ -1,4 +1,4 @@
-"""Asks a real kube-apiserver what it makes of definitions and objects, without a client of ours in between."""
+"""Sends definitions and objects to a real kube-apiserver, without our own client, and returns its verdicts."""
 
 from __future__ import annotations
 
@@ -104,10 +104,10 @@ def _post(call: Call, body: Json, plural: str) -> tuple[int, Json]:
     return call("POST", path, body)
 
 
-def _until(holds: Callable[[], bool], *, seconds: float = 180) -> None:
+def _until(condition: Callable[[], bool], *, seconds: float = 180) -> None:
     deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "waited in vain"
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s"
         time.sleep(0.1)
 
 

@@ -1,8 +1,8 @@
-"""Write the answers of a real kube-apiserver to the recorded questions: `python -m tests.contract.crd.record`."""
+"""Write the answers of a real kube-apiserver to the recorded requests: `python -m tests.contract.crd.record`."""
 
 from __future__ import annotations
 
-from tests.contract.crd import asking, tables
+from tests.contract.crd import server_answers, tables
 from tools.kube import building, control_plane
 from tools.kube.flags import Options
 
@@ -12,10 +12,10 @@ def main() -> None:
     building.ensure([*options.servers, "kubectl"])
     with (
         control_plane.running(options, purpose="record") as cluster,
-        asking.caller(cluster) as call,
+        server_answers.caller(cluster) as call,
     ):
         for name in tables.NAMES:
-            tables.save(name, getattr(asking, name)(call, tables.load(name)))
+            tables.save(name, getattr(server_answers, name)(call, tables.load(name)))
 
 
 if __name__ == "__main__":

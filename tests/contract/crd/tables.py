@@ -1,4 +1,4 @@
-"""The recorded questions and answers: YAML files beside this one, shared by unit tests and by the real server's tests."""
+"""The recorded requests and answers: YAML files beside this one, shared by unit tests and by the real server's tests."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ def load(name: str) -> Any:
 
 
 def save(name: str, table: Any) -> None:
-    first = "# Written by `python -m tests.contract.crd.record`, which asks a real kube-apiserver; the questions are edited by hand.\n"
+    first = "# Written by `python -m tests.contract.crd.record`, from a real kube-apiserver; the requests are edited by hand.\n"
     text = yaml.safe_dump(table, sort_keys=False, width=120, default_flow_style=None)
     (HERE / f"{name}.yaml").write_text(first + text)

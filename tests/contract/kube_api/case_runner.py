@@ -1,4 +1,4 @@
-"""Tells a case to a server over any transport and writes down what it answers, free of ids, times and versions."""
+"""Runs a case on a server over any transport and returns its answers without ids, times and versions."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _GENERATED = re.compile(r"\b((?:generated|Generated)-)[bcdfghjklmnpqrstvwxz24567
 _PATCHED = re.compile(r'(?:patch: )?Invalid value: "\{.*\}"')
 _AGE = re.compile(r"(?:\d+[smhdy])+")
 _SUMMARY_KEYS = {"uid": "<uid>", "continue": "<token>"}
-_PATIENCE = timedelta(seconds=180)
-# A real server remembers for ten seconds that a token was good.
+_DEADLINE = timedelta(seconds=180)
+# A real server caches for ten seconds that a token was valid.
 _WAIT = timedelta(seconds=180)
 _PAUSE = 0.05
-# For how long a watch has to go on after what it shall show.
+# How long a watch must last after the changes that it should show.
 _MARGIN = 2.0
 
 
 class TooLate(Exception):
-    """The machine was too busy for a watch that ends by the clock: nobody can tell what it would have shown."""
+    """The machine was too busy for a watch with a time limit, so its events are not comparable."""
 
 
 async def run_case(transport: Transport, case: Case, namespace: str) -> list[Json]:
@@ -80,9 +80,9 @@ async def _answer(transport: Transport, step: Step, namespace: str, memory: dict
 async def _watched(
     transport: Transport, step: Step, namespace: str, memory: dict[str, str]
 ) -> Json:
-    """Open a watch, do what is to be done meanwhile, and read it to its end."""
+    """Open a watch, send the requests of `during`, and read the watch to its end."""
     listing = _request(step, namespace, memory)
-    request = Request("GET", listing.path, listing.query, accept=listing.accept, deadline=_PATIENCE)
+    request = Request("GET", listing.path, listing.query, accept=listing.accept, deadline=_DEADLINE)
     now = asyncio.get_running_loop().time
     began = now()
     async with transport.stream(request) as stream:
@@ -109,7 +109,7 @@ async def _watched(
 
 
 def _event(event: Json, namespace: str) -> Json:
-    # Plain bookmarks come when the server likes; only those that end the initial events are part of the contract.
+    # Plain bookmarks come at any time; only those that end the initial events are part of the contract.
     meta = event["object"].get("metadata", {})
     if event["type"] == "BOOKMARK":
         return (
@@ -138,7 +138,7 @@ def _request(step: Step, namespace: str, memory: Mapping[str, str]) -> Request:
         body=body,
         content_type=step.content_type,
         accept=step.accept,
-        deadline=_PATIENCE,
+        deadline=_DEADLINE,
         headers=tuple((key, _filled(value, namespace, memory)) for key, value in step.headers),
     )
 
@@ -215,7 +215,7 @@ def _plain_object(value: Json, namespace: str) -> Json:
         else:
             plain[key] = _plain(_ageless(each) if key == "cells" else each, namespace)
     if isinstance(plain.get("causes"), list):
-        # A real server names a cause as often as it looks, in no fixed order.
+        # A real server may repeat a cause, in no fixed order.
         unique = {json.dumps(each, sort_keys=True): each for each in plain["causes"]}
         plain["causes"] = [unique[key] for key in sorted(unique)]
     causes = (plain.get("details") or {}).get("causes", []) if "reason" in plain else []

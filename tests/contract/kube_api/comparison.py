@@ -1,4 +1,4 @@
-"""What of an answer must be equal: all of it, but for the parts that a documented difference names."""
+"""Compares answers: everything must be equal except the parts that a documented difference names."""
 
 from __future__ import annotations
 

@@ -12,18 +12,18 @@ from tools.kube.flags import Options
 
 
 async def record(kubeconfig: Path, groups: set[str]) -> None:
-    """Ask the server and save what it says."""
+    """Run the cases on the server and save its answers."""
     answers: dict[str, dict[str, list[tables.Json]]] = {}
     async with targets.real(kubeconfig) as target:
         for case in tables.cases():
             if not groups or case.group in groups:
-                answers.setdefault(case.group, {})[case.name] = await target.ask(case)
+                answers.setdefault(case.group, {})[case.name] = await target.run(case)
     for group, given in answers.items():
         tables.save_answers(group, given)
 
 
 def main() -> None:
-    """Start a control plane without controllers, ask, and stop it."""
+    """Start a control plane without controllers, record its answers, and stop it."""
     options = Options(controller_manager=False, scheduler=False, durable=False)
     building.ensure([*options.servers, "kubectl"])
     with control_plane.running(options, purpose="record") as cluster:

@@ -1,6 +1,6 @@
 """The cases, the recorded answers of a real server, and the list of documented differences: all of them data.
 
-A case is a list of steps; each step is one request. `{ns}` stands for a namespace of the case's own, and the names below for
+A case is a list of steps; each step is one request. `{ns}` stands for the case's own namespace, and the names below for
 the paths of collections in it. Answers are recorded by `python -m tests.contract.kube_api.record`.
 """
 
@@ -83,9 +83,9 @@ TYPES = {
 class Step:
     """One request: `do` is the method and the path, `send` a value to send as JSON, `raw` a text to send as it is.
 
-    `acting` names whom the administrator acts for, `groups` in which groups. A step with `until` is a wait and has no answer:
-    it is asked until the object in the answer has these values (null: has none), because a real server hears of classes,
-    rights and deletions through watches of its own, some time after it has answered.
+    `acting` is the user that the administrator impersonates, `groups` its groups. A step with `until` waits and has no
+    answer: it is repeated until the object in the answer has these values (null: has none), because a real server observes
+    classes, roles and deletions through its own watches, some time after it has answered.
     """
 
     do: str
@@ -107,7 +107,7 @@ class Step:
 
     @property
     def is_narrow(self) -> bool:
-        """Tell whether it asks about what is in the case's namespace, and nothing else."""
+        """Return whether the request concerns only the case's namespace."""
         path = self.do.split(" ", 1)[1].format_map(COLLECTIONS | {"ns": "{ns}"})
         return "/namespaces/{ns}/" in path and all(each.is_narrow for each in self.during)
 
@@ -119,7 +119,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A story of a few requests, under a name that says what it shows."""
+    """A few requests, under a name that states what they show."""
 
     group: str
     name: str
@@ -131,7 +131,7 @@ class Case:
 
     @property
     def waits(self) -> bool:
-        """Tell whether most of it is waiting for the end of a watch or of a token, which nobody else disturbs."""
+        """Return whether the case mostly waits for the end of a watch or of a token, which other cases do not disturb."""
         return any(
             each.do.startswith("WATCH") or (each.until is not None and "tokenreviews" in each.do)
             for each in self.steps
@@ -139,13 +139,13 @@ class Case:
 
     @property
     def is_wide(self) -> bool:
-        """Tell whether it asks about more than its namespace, so that others might see or change the same."""
+        """Return whether the case concerns more than its namespace, so that other cases may read or change the same objects."""
         return not all(each.is_narrow for each in self.steps)
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where the embedded server answers otherwise on purpose; `at` names the parts of the answer, or all of it if empty."""
+    """An intended difference of the embedded server's answers; `at` names the parts of the answer, or all of it if empty."""
 
     reason: str
     cases: tuple[str, ...]
@@ -153,8 +153,8 @@ class Difference:
 
 
 @cache
-def sociable() -> tuple[Case, ...]:
-    """Return the cases that hold also while a cluster's controllers are at work."""
+def controller_safe_cases() -> tuple[Case, ...]:
+    """Return the cases with the same answers while a cluster's controllers run."""
     alone = set(yaml.safe_load((HERE / "alone.yaml").read_text()))
     unknown = alone - {case.id for case in cases()}
     if unknown:

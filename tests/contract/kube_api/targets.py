@@ -1,4 +1,4 @@
-"""The servers that the cases are told to: ours in process, ours behind TLS, and a real kube-apiserver."""
+"""The servers that the cases run on: ours in process, ours behind TLS, and a real kube-apiserver."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bramley.app import apiserver, embedded
-from bramley.app.listen_address import Address
 from bramley.app.https_server import Stop
+from bramley.app.listen_address import Address
 from bramley.base.clock import Clock, SystemClock
 from bramley.kube import config_loader
 from bramley.kube.http import HttpTransport
@@ -28,21 +28,21 @@ _TRIES = 9
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A server that knows widgets, asked as its administrator."""
+    """A server with the CRD of widgets, and an administrator's client of it."""
 
     transport: Transport
     prefix: str
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
-    async def ask(self, case: Case) -> list[Json]:
-        """Tell a case and return the answers; once more from the start if the machine was too busy for it."""
+    async def run(self, case: Case) -> list[Json]:
+        """Run a case and return the answers; retry from the start if the machine was too busy."""
         for _ in range(_TRIES):
             with suppress(case_runner.TooLate):
-                return await self._ask(case)
-        return await self._ask(case)
+                return await self._run(case)
+        return await self._run(case)
 
-    async def _ask(self, case: Case) -> list[Json]:
-        """Tell a case in a namespace of its own."""
+    async def _run(self, case: Case) -> list[Json]:
+        """Run a case in its own namespace."""
         namespace = f"{self.prefix}-{next(self.numbers)}"
         await self._send("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
         try:
@@ -50,31 +50,31 @@ class Target:
         finally:
             await self._send("DELETE", f"/api/v1/namespaces/{namespace}")
 
-    async def ask_all(self, cases: Sequence[Case]) -> dict[str, list[Json]]:
-        """Tell the cases and return the answers by the case's id.
+    async def run_all(self, cases: Sequence[Case]) -> dict[str, list[Json]]:
+        """Run the cases and return the answers by the case's id.
 
-        Those that wait are told all at once; beside them a few at a time those that keep to their namespace, and then one by
-        one those that others could see or feel.
+        Those that wait run all at once; meanwhile those that use only their namespace run a few at a time, and then one by
+        one those that other cases could observe.
         """
         answers: dict[str, list[Json]] = {}
 
-        async def run(*queue: Case) -> None:
+        async def run_in_order(*queue: Case) -> None:
             for each in queue:
-                answers[each.id] = await self.ask(each)
+                answers[each.id] = await self.run(each)
 
         waiting = [each for each in cases if each.waits]
         own = [each for each in cases if not each.waits and not each.is_wide]
         async with asyncio.TaskGroup() as group:
             for each in waiting:
-                group.create_task(run(each))
+                group.create_task(run_in_order(each))
             async with asyncio.TaskGroup() as few:
                 for start in range(_AT_A_TIME):
-                    few.create_task(run(*own[start::_AT_A_TIME]))
-            await run(*(each for each in cases if each.is_wide and not each.waits))
+                    few.create_task(run_in_order(*own[start::_AT_A_TIME]))
+            await run_in_order(*(each for each in cases if each.is_wide and not each.waits))
         return answers
 
     async def install(self) -> None:
-        """Teach the server widgets and wait until it serves them."""
+        """Create the CRD of widgets and wait until they are served."""
         await self._send("POST", COLLECTIONS["crds"], widget_crd())
         async with asyncio.timeout(180):
             while (await self._send("GET", "/apis/example.com/v1/widgets")).status != 200:
@@ -88,7 +88,7 @@ class Target:
 
 @asynccontextmanager
 async def in_process(clock: Clock) -> AsyncIterator[Target]:
-    """Run our server in memory, on whatever loop this is; without controllers, as the real one whose answers are kept."""
+    """Run our server in memory, on any event loop; without controllers, as the real server whose answers are recorded."""
     async with embedded.running(clock=clock) as (api, token):
         target = Target(api.transport(token), "case")
         await target.install()

@@ -15,7 +15,7 @@ REAL = pytest.param("real", marks=pytest.mark.tier("cluster"))
 
 @pytest.fixture(scope="session")
 def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Run our server for the whole session, and give the kubeconfig that it wrote."""
+    """Run our server for the whole session, and yield its kubeconfig."""
     with targets.serving(tmp_path_factory.mktemp("apiserver")) as kubeconfig:
         yield kubeconfig
 

@@ -1,4 +1,4 @@
-"""A kubelet that knows one thing: what a container printed. The real API server fetches logs from it."""
+"""A fake kubelet that serves the log of a container to the real API server."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from tests.unit.kube.certificates import Authority
 
 @dataclass(slots=True)
 class Kubelet:
-    """What was asked of it, and whether its reader left."""
+    """Records its requests, and whether the client has disconnected."""
 
     port: int = 0
-    asked: list[str] = field(default_factory=list)
-    left: asyncio.Event = field(default_factory=asyncio.Event)
+    requests: list[str] = field(default_factory=list)
+    disconnected: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one request for logs: two lines, and if it follows, silence until the reader leaves."""
+        """Answer one request for logs: two lines, and if it follows, nothing until the client disconnects."""
         head = await reader.readuntil(b"\r\n\r\n")
         line = head.split(b"\r\n", 1)[0].decode()
-        self.asked.append(line)
+        self.requests.append(line)
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
         writer.write(b"4\r\none\n\r\n4\r\ntwo\n\r\n")
         if "follow=true" in line:
             await reader.read()
-            self.left.set()
+            self.disconnected.set()
         else:
             writer.write(b"0\r\n\r\n")
         writer.close()
@@ -40,7 +40,7 @@ class Kubelet:
 
 @asynccontextmanager
 async def running(world: World, node: str, folder: Path) -> AsyncIterator[Kubelet]:
-    """Run the kubelet of a Node, and tell the API server where it is."""
+    """Run the kubelet of a Node, and publish its address in the Node's status."""
     context = Authority.make().server_context(folder, "127.0.0.1", clients=ssl.CERT_NONE)
     kubelet = Kubelet()
     server = await asyncio.start_server(kubelet.serve, "127.0.0.1", 0, ssl=context)

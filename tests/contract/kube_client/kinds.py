@@ -1,4 +1,4 @@
-"""A kind of the suite's own: small enough to read, and with every feature that a definition can ask for."""
+"""The custom kind of this suite: small, and with every feature that a definition can have."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The three servers that the suite asks: ours in process, ours over HTTP with TLS, and a real kube-apiserver.
+"""The three servers under test: ours in process, ours over HTTP with TLS, and a real kube-apiserver.
 
-A test opens a `World`: a client of an administrator, a namespace of the test's own and the suite's kind installed.
+A test opens a `World`: a client of an administrator, the test's own namespace, and the suite's kind installed.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from bramley.app import embedded
 from bramley.base import errors
 from bramley.base.clock import SystemClock
 from bramley.kube import config_loader
-from bramley.kube.config import ClientConfig
 from bramley.kube.client import Client
+from bramley.kube.config import ClientConfig
 from bramley.kube.credentials import Credential, StaticCredentials, bearer
 from bramley.kube.http import HttpTransport
 from bramley.kube.in_process import InProcessTransport
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 class Server(Protocol):
-    """A server that runs, as the suite sees it."""
+    """A running server."""
 
     def client(self, token: str | None = None) -> Client:
         """Return a client of an administrator, or of the owner of a token."""
@@ -49,22 +49,22 @@ class Server(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What one test works with."""
+    """A server, an administrator's client and a namespace for one test."""
 
     server: Server
     kube: Client
     namespace: str
 
     async def config(self, name: str, **labels: str) -> ConfigMap:
-        """Create a ConfigMap that says nothing."""
+        """Create a ConfigMap."""
         place = ObjectMeta(name=name, namespace=self.namespace, labels=labels)
         return await self.kube.create(ConfigMap(metadata=place, data={"x": "1"}))
 
     @property
     def mac(self) -> str:
-        """Return a Node that is not there and that no other test names.
+        """Return the name of a Node that does not exist and that no other test uses.
 
-        A cluster that has missed a Node for a while takes away all Pods of its name, however young they are.
+        A cluster deletes all Pods that are bound to a Node that has been missing for a while.
         """
         return f"mac-of-{self.namespace}"
 
@@ -106,15 +106,15 @@ class OverHttp:
     kubeconfig: Path
 
     def access(self) -> ClientConfig:
-        """Return the administrator's way in."""
+        """Return the administrator's configuration."""
         return config_loader.load(self.kubeconfig, environment={})
 
     def client(self, token: str | None = None) -> Client:
-        """Return a client over a connection pool of its own."""
+        """Return a client with its own connection pool."""
         access = self.access()
         if token is not None:
-            stranger = StaticCredentials(Credential(bearer(token, "test")))
-            access = dataclasses.replace(access, credentials=stranger)
+            credentials = StaticCredentials(Credential(bearer(token, "test")))
+            access = dataclasses.replace(access, credentials=credentials)
         return Client(HttpTransport(access))
 
 
@@ -127,7 +127,7 @@ class Target:
 
     @asynccontextmanager
     async def world(self) -> AsyncIterator[World]:
-        """Start the server if need be and make room for one test."""
+        """Start the server if it does not run, and create the namespace of one test."""
         async with self.start() as server, server.client() as kube:
             await install(kube)
             namespace = Namespace(metadata=ObjectMeta(generate_name="contract-"))
@@ -146,7 +146,7 @@ async def in_process() -> AsyncIterator[Server]:
 
 @contextmanager
 def serving(folder: Path) -> Iterator[Path]:
-    """Run our server as people do, in a process of its own, and give the kubeconfig that it writes."""
+    """Run our server in a process and yield its kubeconfig."""
     kubeconfig, log = folder / "kubeconfig", folder / "log"
     flags = {"data-dir": folder / "data", "listen": "127.0.0.1:0", "kubeconfig-out": kubeconfig}
     command = ["apiserver", *(f"--{name}={value}" for name, value in flags.items())]
@@ -181,8 +181,8 @@ async def behind(kubeconfig: Path) -> AsyncIterator[Server]:
 
 
 async def install(kube: Client) -> None:
-    """Teach the server the suite's kind, if it does not know it yet, and wait until it serves it."""
-    # Also where it is there already: a test beside this one may have made it just now.
+    """Create the suite's kind, if it does not exist, and wait until it is served."""
+    # Another test may have created it just now.
     with suppress(errors.AlreadyExists):
         await kube.create_wire(CustomResourceDefinition.resource, DEFINITION)
 
@@ -196,9 +196,9 @@ async def install(kube: Client) -> None:
     await eventually(served)
 
 
-async def eventually(ask: Callable[[], Awaitable[T]], *, seconds: float = 180) -> T:
-    """Ask until the answer is true."""
+async def eventually(condition: Callable[[], Awaitable[T]], *, seconds: float = 180) -> T:
+    """Wait until the condition returns a true value, and return it."""
     async with asyncio.timeout(seconds):
-        while not (answer := await ask()):
+        while not (answer := await condition()):
             await asyncio.sleep(0.02)
     return answer

@@ -16,7 +16,7 @@ from tests.contract.kube_client.targets import Target
 FINALIZER = "contract.bramley.dev/hold"
 
 
-async def test_what_is_deleted_is_gone(target: Target) -> None:
+async def test_a_deleted_object_is_gone(target: Target) -> None:
     async with target.world() as world:
         await world.config("a")
 
@@ -26,7 +26,7 @@ async def test_what_is_deleted_is_gone(target: Target) -> None:
             await world.kube.get(ConfigMap, "a", namespace=world.namespace)
 
 
-async def test_only_the_object_that_is_meant_is_deleted(target: Target) -> None:
+async def test_preconditions_select_the_object_to_delete(target: Target) -> None:
     async with target.world() as world:
         made = await world.config("a")
         await world.kube.merge_patch(
@@ -56,7 +56,7 @@ async def test_only_the_object_that_is_meant_is_deleted(target: Target) -> None:
             await world.kube.get(ConfigMap, "a", namespace=world.namespace)
 
 
-async def test_an_object_made_anew_is_another_one(target: Target) -> None:
+async def test_a_recreated_object_is_another_one(target: Target) -> None:
     async with target.world() as world:
         first = await world.config("a")
         await world.kube.delete(ConfigMap, "a", namespace=world.namespace)
@@ -97,7 +97,7 @@ async def test_deleting_twice_changes_nothing(target: Target) -> None:
         assert first.metadata.deletion_timestamp == second.metadata.deletion_timestamp
 
 
-async def test_no_finalizer_is_added_to_a_dying_object(target: Target) -> None:
+async def test_no_finalizer_is_added_to_an_object_being_deleted(target: Target) -> None:
     async with target.world() as world:
         place = ObjectMeta(name="a", namespace=world.namespace, finalizers=[FINALIZER])
         await world.kube.create(Widget(metadata=place, spec=WidgetSpec(size=1)))
@@ -139,7 +139,7 @@ async def test_a_collection_is_deleted_by_its_labels(target: Target) -> None:
         assert [item.name for item in left.items] == ["c"]
 
 
-async def test_nothing_is_created_in_a_namespace_that_ends(target: Target) -> None:
+async def test_nothing_is_created_in_a_terminating_namespace(target: Target) -> None:
     async with target.world() as world:
         place = ObjectMeta(name="held", namespace=world.namespace, finalizers=[FINALIZER])
         await world.kube.create(Widget(metadata=place, spec=WidgetSpec(size=1)))

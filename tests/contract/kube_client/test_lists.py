@@ -10,9 +10,9 @@ from bramley.api.meta import ObjectMeta
 from bramley.api.pod import Pod
 from bramley.base import errors
 from bramley.kube.transport import Request
-from tests.contract.kube_client.forgetting import forget_leases
 from tests.contract.kube_client.kinds import Widget
 from tests.contract.kube_client.targets import Target
+from tests.contract.kube_client.watch_history import expire_lease_history
 
 
 async def test_an_empty_list_has_a_version_too(target: Target) -> None:
@@ -130,7 +130,7 @@ async def test_fields_select(target: Target) -> None:
         assert [item.name for item in by_own_field.items] == ["fast"]
 
 
-async def test_selectors_that_are_none_are_bad_requests(target: Target) -> None:
+async def test_invalid_selectors_are_bad_requests(target: Target) -> None:
     async with target.world() as world:
         with pytest.raises(errors.BadRequest):
             await world.kube.list(ConfigMap, namespace=world.namespace, labels="a=b=c,,(")
@@ -138,13 +138,13 @@ async def test_selectors_that_are_none_are_bad_requests(target: Target) -> None:
             await world.kube.list(ConfigMap, namespace=world.namespace, fields="data.x=1")
 
 
-async def test_a_version_that_is_none_is_a_bad_request(target: Target) -> None:
+async def test_an_invalid_version_is_a_bad_request(target: Target) -> None:
     async with target.world() as world:
         with pytest.raises(errors.BadRequest):
             await world.kube.list(Widget, namespace=world.namespace, resource_version="yesterday")
 
 
-async def test_a_page_token_that_is_none_is_a_bad_request(target: Target) -> None:
+async def test_an_invalid_page_token_is_a_bad_request(target: Target) -> None:
     async with target.world() as world:
         path = ConfigMap.resource.path(world.namespace)
 
@@ -154,8 +154,8 @@ async def test_a_page_token_that_is_none_is_a_bad_request(target: Target) -> Non
 
 
 @pytest.mark.parametrize("target", ["in-process", "over-http"], indirect=True)
-async def test_a_list_whose_version_was_forgotten_starts_over(target: Target) -> None:
-    """The real server forgets versions only after five minutes, so this is asked of ours alone."""
+async def test_a_list_whose_version_expired_starts_over(target: Target) -> None:
+    """The real server expires versions only after five minutes, so only our server is tested."""
     async with target.world() as world:
         for name in ("a", "b", "c"):
             await world.kube.create(
@@ -164,7 +164,7 @@ async def test_a_list_whose_version_was_forgotten_starts_over(target: Target) ->
         pages = world.kube.pages(Lease, namespace=world.namespace, page_size=2)
         await anext(pages)
 
-        await forget_leases(world)
+        await expire_lease_history(world)
 
         with pytest.raises(errors.Gone):
             await anext(pages)

@@ -16,7 +16,7 @@ from tests.contract.kube_client.kinds import Widget, WidgetSpec
 from tests.contract.kube_client.targets import Target
 
 
-async def test_what_is_created_can_be_read(target: Target) -> None:
+async def test_a_created_object_can_be_read(target: Target) -> None:
     async with target.world() as world:
         place = ObjectMeta(name="a", labels={"x": "y"}, annotations={"note": "ü\n"})
 
@@ -65,7 +65,7 @@ async def test_the_server_completes_a_generated_name(target: Target) -> None:
         assert all(name.startswith("job-") and len(name) == 9 for name in names)
 
 
-async def test_what_is_not_there_is_not_found(target: Target) -> None:
+async def test_a_missing_object_is_not_found(target: Target) -> None:
     async with target.world() as world:
         with pytest.raises(errors.NotFound, match='configmaps "none" not found'):
             await world.kube.get(ConfigMap, "none", namespace=world.namespace)
@@ -186,7 +186,7 @@ async def test_objects_that_are_too_big_are_refused(target: Target) -> None:
             await world.kube.get(ConfigMap, "big", namespace=world.namespace)
 
 
-async def test_an_object_that_does_not_fit_its_type_is_told_and_hides_nothing(
+async def test_an_undecodable_object_is_reported_and_hides_no_other(
     target: Target,
 ) -> None:
     async with target.world() as world:
@@ -205,7 +205,7 @@ async def test_an_object_that_does_not_fit_its_type_is_told_and_hides_nothing(
         assert [misfit.metadata.name for misfit in found.undecodable] == ["odd"]
 
 
-async def test_a_read_may_ask_for_any_version(target: Target) -> None:
+async def test_a_read_may_request_any_version(target: Target) -> None:
     async with target.world() as world:
         made = await world.widget("a")
 
@@ -242,7 +242,7 @@ async def test_many_creators_of_one_name_make_one_object(target: Target) -> None
 
 @pytest.mark.parametrize("target", ["over-http", REAL], indirect=True)
 async def test_a_call_out_of_time_leaves_the_client_usable(target: Target) -> None:
-    """In process an answer needs no time, so this is asked over sockets only."""
+    """In process an answer takes no time, so only servers behind sockets are tested."""
     async with target.world() as world:
         hurried = world.kube.within(timedelta(microseconds=1))
 
@@ -254,7 +254,7 @@ async def test_a_call_out_of_time_leaves_the_client_usable(target: Target) -> No
         assert (await world.kube.get(Namespace, "default")).name == "default"
 
 
-async def test_a_stranger_is_not_let_in(target: Target) -> None:
+async def test_an_unknown_token_is_unauthorized(target: Target) -> None:
     async with target.world() as world, world.server.client(token="wrong") as stranger:
         with pytest.raises(errors.Unauthorized):
             await stranger.get(Namespace, "default")
@@ -265,7 +265,7 @@ async def test_a_stranger_is_not_let_in(target: Target) -> None:
                 pass
 
 
-async def test_what_nobody_may_do_is_forbidden(target: Target) -> None:
+async def test_a_user_without_roles_is_forbidden(target: Target) -> None:
     async with target.world() as world:
         with pytest.raises(errors.Forbidden):
             await world.kube.delete(Namespace, "default")

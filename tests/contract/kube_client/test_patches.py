@@ -61,7 +61,7 @@ async def test_a_patch_of_a_stale_version_is_a_conflict(target: Target) -> None:
 
 
 @pytest.mark.parametrize("kind", [ConfigMap, Widget])
-async def test_a_patch_meant_for_another_object_is_a_conflict(
+async def test_a_patch_with_another_uid_is_a_conflict(
     target: Target, kind: type[ConfigMap | Widget]
 ) -> None:
     async with target.world() as world:
@@ -183,7 +183,7 @@ async def test_a_json_patch_whose_test_fails_does_nothing(target: Target) -> Non
         assert read.data == {"x": "1"}
 
 
-async def test_a_json_patch_that_is_none_is_refused(target: Target) -> None:
+async def test_an_invalid_json_patch_is_refused(target: Target) -> None:
     async with target.world() as world:
         await world.config("a")
 
@@ -253,10 +253,10 @@ async def test_scale_shows_and_sets_replicas(target: Target) -> None:
             Widget, "a", status, namespace=world.namespace, subresource="status"
         )
 
-        wanted = await world.kube.scale(Widget, "a", namespace=world.namespace, replicas=4)
+        scaled = await world.kube.scale(Widget, "a", namespace=world.namespace, replicas=4)
         found = await world.kube.get_scale(Widget, "a", namespace=world.namespace)
 
-        assert wanted.spec.replicas == found.spec.replicas == 4
+        assert scaled.spec.replicas == found.spec.replicas == 4
         assert (found.status.replicas, found.status.selector) == (2, "app=a")
         read = await world.kube.get(Widget, "a", namespace=world.namespace)
         assert read.spec.replicas == 4

@@ -1,4 +1,4 @@
-"""The statuses that the agent says of Pods, on every server: accepted as they are, and beside what others say."""
+"""Every server accepts the Pod statuses that the agent publishes, and keeps the conditions of other writers."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ def at(when: datetime, host: str = "10.0.0.7") -> Facts:
 
 
 async def placed(world: World) -> Pod:
-    """Return a Pod of which the scheduler has spoken."""
+    """Return a Pod with the condition of the scheduler."""
     await world.pod("build", node=world.mac)
-    said = {"status": {"conditions": [PLACED]}}
+    patch = {"status": {"conditions": [PLACED]}}
     return await world.kube.merge_patch(
-        Pod, "build", said, namespace=world.namespace, subresource="status"
+        Pod, "build", patch, namespace=world.namespace, subresource="status"
     )
 
 
-async def say(world: World, pod: Pod, said: PodStatus) -> Pod:
-    found = await status.publish(world.kube, pod, said)
+async def publish(world: World, pod: Pod, desired: PodStatus) -> Pod:
+    found = await status.publish(world.kube, pod, desired)
     assert found is not None
-    assert status.is_published(found, said)
+    assert status.is_published(found, desired)
     return found
 
 
@@ -44,19 +44,21 @@ def ended(pod: Pod) -> PodStatus:
     )
 
 
-async def test_a_life_is_told_beside_what_others_say(target: Target) -> None:
+async def test_statuses_of_a_life_cycle_keep_the_conditions_of_others(target: Target) -> None:
     async with target.world() as world:
         pod = await placed(world)
 
-        pod = await say(world, pod, status.waiting(pod, at(STARTED, "mac-1"), reason="CreatingVM"))
-        pod = await say(world, pod, status.running(pod, at(STARTED), started_at=STARTED))
+        pod = await publish(
+            world, pod, status.waiting(pod, at(STARTED, "mac-1"), reason="CreatingVM")
+        )
+        pod = await publish(world, pod, status.running(pod, at(STARTED), started_at=STARTED))
         later = at(STARTED + MINUTE)
         running = status.running(pod, later, started_at=STARTED, ip="192.168.64.9")
-        pod = await say(world, pod, running)
+        pod = await publish(world, pod, running)
         assert conditions.is_true(pod.status.conditions, "Ready")
         again = status.running(pod, at(STARTED + 9 * MINUTE), started_at=STARTED)
         assert status.is_published(pod, again)
-        pod = await say(world, pod, ended(pod))
+        pod = await publish(world, pod, ended(pod))
 
         scheduled = conditions.find(pod.status.conditions, "PodScheduled")
         assert scheduled is not None
@@ -65,15 +67,17 @@ async def test_a_life_is_told_beside_what_others_say(target: Target) -> None:
         assert pod.status.qos_class == "BestEffort"
 
 
-async def test_a_failure_is_taken_back(target: Target) -> None:
+async def test_a_failure_is_cleared(target: Target) -> None:
     async with target.world() as world:
         pod = await placed(world)
         failing = status.waiting(
             pod, at(STARTED), reason="TartCreateFailed", message="full", is_failing=True
         )
-        failed = await say(world, pod, failing)
+        failed = await publish(world, pod, failing)
 
-        waiting = await say(world, failed, status.waiting(failed, at(STARTED), reason="CloningVM"))
+        waiting = await publish(
+            world, failed, status.waiting(failed, at(STARTED), reason="CloningVM")
+        )
 
         assert (failed.status.reason, waiting.status.reason) == ("TartCreateFailed", "")
 
@@ -82,12 +86,14 @@ async def test_a_pod_is_rejected(target: Target) -> None:
     async with target.world() as world:
         pod = await placed(world)
 
-        found = await say(world, pod, status.rejected(pod, at(STARTED), message="no VM"))
+        found = await publish(world, pod, status.rejected(pod, at(STARTED), message="no VM"))
 
         assert (found.status.phase, found.status.reason) == ("Failed", "UnsupportedPod")
 
 
-async def test_another_pod_of_the_name_and_one_that_is_gone_are_not_told(target: Target) -> None:
+async def test_no_status_is_published_for_another_pod_of_the_name_or_a_deleted_one(
+    target: Target,
+) -> None:
     async with target.world() as world:
         pod = await placed(world)
         metadata = msgspec.structs.replace(pod.metadata, uid="1b4e28ba-2fa1-11d2-883f-0016d3cca427")

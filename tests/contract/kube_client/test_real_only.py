@@ -111,7 +111,7 @@ async def test_a_budget_makes_an_eviction_wait(target: Target) -> None:
         assert not (await world.kube.get(Pod, "a", namespace=world.namespace)).deleting
 
 
-async def test_a_token_ends_when_it_was_asked_to(target: Target) -> None:
+async def test_a_token_expires_at_the_requested_time(target: Target) -> None:
     async with target.world() as world:
         account = ServiceAccount(metadata=ObjectMeta(name="runner", namespace=world.namespace))
         await world.kube.create(account)
@@ -124,7 +124,7 @@ async def test_a_token_ends_when_it_was_asked_to(target: Target) -> None:
         assert timedelta(minutes=50) < left <= timedelta(hours=1, minutes=1)
 
 
-async def test_a_token_bound_to_a_pod_dies_with_it(target: Target) -> None:
+async def test_a_token_bound_to_a_pod_is_invalid_after_its_deletion(target: Target) -> None:
     async with target.world() as world:
         account = ServiceAccount(metadata=ObjectMeta(name="runner", namespace=world.namespace))
         await world.kube.create(account)
@@ -158,7 +158,7 @@ def with_account(pod: Pod, name: str) -> Pod:
     )
 
 
-async def test_an_audience_that_is_not_asked_for_is_refused(target: Target) -> None:
+async def test_a_token_for_another_audience_is_refused(target: Target) -> None:
     async with target.world() as world:
         account = ServiceAccount(metadata=ObjectMeta(name="runner", namespace=world.namespace))
         await world.kube.create(account)
@@ -185,10 +185,12 @@ async def test_logs_come_as_they_are(target: Target, tmp_path: Path) -> None:
             ]
 
         assert b"".join(chunks) == b"one\ntwo\n"
-        assert f"/containerLogs/{world.namespace}/a/vm" in kubelet.asked[0]
+        assert f"/containerLogs/{world.namespace}/a/vm" in kubelet.requests[0]
 
 
-async def test_followed_logs_end_when_the_reader_leaves(target: Target, tmp_path: Path) -> None:
+async def test_followed_logs_end_when_the_client_disconnects(
+    target: Target, tmp_path: Path
+) -> None:
     async with target.world() as world:
         node = f"node-of-{world.namespace}"
         async with fake_kubelet.running(world, node, tmp_path) as kubelet:
@@ -202,10 +204,10 @@ async def test_followed_logs_end_when_the_reader_leaves(target: Target, tmp_path
                     read += await anext(chunks)
 
             async with asyncio.timeout(180):
-                await kubelet.left.wait()
+                await kubelet.disconnected.wait()
 
         assert read == b"one\ntwo\n"
-        assert "tailLines=2" in kubelet.asked[0]
+        assert "tailLines=2" in kubelet.requests[0]
 
 
 async def test_logs_of_a_pod_without_a_node_are_empty(target: Target) -> None:
@@ -217,21 +219,21 @@ async def test_logs_of_a_pod_without_a_node_are_empty(target: Target) -> None:
             [chunk async for chunk in world.kube.logs("none", world.namespace)]
 
 
-async def test_rights_decide(target: Target) -> None:
+async def test_a_client_without_roles_is_forbidden(target: Target) -> None:
     async with target.world() as world:
-        account = ServiceAccount(metadata=ObjectMeta(name="nobody", namespace=world.namespace))
+        account = ServiceAccount(metadata=ObjectMeta(name="unbound", namespace=world.namespace))
         await world.kube.create(account)
         issued = await world.kube.request_token(
-            "nobody", world.namespace, audiences=[], expires=timedelta(hours=1)
+            "unbound", world.namespace, audiences=[], expires=timedelta(hours=1)
         )
 
-        async with world.server.client(token=issued.token.reveal()) as nobody:
+        async with world.server.client(token=issued.token.reveal()) as unbound:
             with pytest.raises(errors.Forbidden, match="cannot list resource"):
-                await nobody.list(Widget, namespace=world.namespace)
+                await unbound.list(Widget, namespace=world.namespace)
             with pytest.raises(errors.Forbidden, match="cannot create resource"):
-                await nobody.create(
+                await unbound.create(
                     ConfigMap(metadata=ObjectMeta(name="a")), namespace=world.namespace
                 )
             with pytest.raises(errors.Forbidden, match="cannot watch resource"):
-                async with nobody.watch(Widget, namespace=world.namespace):
+                async with unbound.watch(Widget, namespace=world.namespace):
                     pass

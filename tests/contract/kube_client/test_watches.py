@@ -12,9 +12,9 @@ from bramley.api.core import ConfigMap
 from bramley.api.meta import K, ObjectMeta
 from bramley.base import errors
 from bramley.kube.watch_stream import Watch
-from tests.contract.kube_client.forgetting import forget_leases
 from tests.contract.kube_client.kinds import Widget
 from tests.contract.kube_client.targets import Target, World
+from tests.contract.kube_client.watch_history import expire_lease_history
 
 Seen = tuple[str, str]
 
@@ -37,7 +37,7 @@ async def patch(world: World, name: str, size: int) -> Widget:
     )
 
 
-async def test_a_watch_goes_on_where_the_list_ended(target: Target) -> None:
+async def test_a_watch_continues_from_a_lists_version(target: Target) -> None:
     async with target.world() as world:
         await world.widget("old")
         listed = await world.kube.list(Widget, namespace=world.namespace)
@@ -66,7 +66,7 @@ async def test_a_watch_sees_what_happens_while_it_is_open(target: Target) -> Non
             assert await first(1, watch) == [("ADDED", "a")]
 
 
-async def test_a_watch_without_a_version_begins_with_what_is_there(target: Target) -> None:
+async def test_a_watch_without_a_version_begins_with_the_existing_objects(target: Target) -> None:
     async with target.world() as world:
         await world.widget("a")
         await world.widget("b")
@@ -112,7 +112,7 @@ async def test_versions_of_events_only_grow(target: Target) -> None:
             async with asyncio.timeout(180):
                 async for event in watch:
                     if event.type == "BOOKMARK":
-                        continue  # it may tell the version of the last event once more
+                        continue  # it may repeat the version of the last event
                     versions.append(int(event.object.metadata.resource_version))
                     if len(versions) == 20:
                         break
@@ -120,7 +120,9 @@ async def test_versions_of_events_only_grow(target: Target) -> None:
         assert versions == sorted(set(versions))
 
 
-async def test_a_watch_may_select_by_labels_and_tells_who_comes_and_goes(target: Target) -> None:
+async def test_a_watch_with_a_label_selector_reports_objects_that_start_or_stop_matching(
+    target: Target,
+) -> None:
     async with target.world() as world:
         version = (await world.kube.list(ConfigMap, namespace=world.namespace)).resource_version
         await world.config("a", colour="red")
@@ -182,7 +184,7 @@ async def test_a_watch_of_all_namespaces_sees_them_all(target: Target) -> None:
 
 
 @pytest.mark.side_by_side
-async def test_a_watch_ends_at_its_time_and_bookmarks_tell_how_far_it_saw(target: Target) -> None:
+async def test_a_watch_ends_at_its_timeout_and_bookmarks_carry_its_version(target: Target) -> None:
     async with target.world() as world:
         await world.widget("a")
         version = (await world.kube.list(Widget, namespace=world.namespace)).resource_version
@@ -218,7 +220,7 @@ async def test_without_bookmarks_there_are_none(target: Target) -> None:
             assert [event async for event in watch] == []
 
 
-async def test_a_version_that_was_forgotten_is_gone(target: Target) -> None:
+async def test_an_expired_version_is_gone(target: Target) -> None:
     async with target.world() as world:
         if target.name == "real":
             # Its cache of a kind begins when the kind does, so that the first versions are before it.
@@ -227,7 +229,7 @@ async def test_a_version_that_was_forgotten_is_gone(target: Target) -> None:
         made = await world.kube.create(
             Lease(metadata=ObjectMeta(name="c")), namespace=world.namespace
         )
-        await forget_leases(world)
+        await expire_lease_history(world)
 
         await gone(world, Lease, made.metadata.resource_version)
 
@@ -243,7 +245,7 @@ async def gone(world: World, kind: type[K], version: str) -> None:
         await read()
 
 
-async def test_an_unfit_object_does_not_end_the_watch(target: Target) -> None:
+async def test_an_undecodable_object_does_not_end_the_watch(target: Target) -> None:
     async with target.world() as world:
         version = (await world.kube.list(Widget, namespace=world.namespace)).resource_version
         spec = {"size": 1, "extra": {"a": ["not a text"]}}

@@ -1,6 +1,6 @@
-"""The two schedulers that the suite asks: ours beside the embedded API, and the real kube-scheduler.
+"""The two schedulers under test: ours beside the embedded API, and the real kube-scheduler.
 
-Nodes are plain objects that are ready; nobody runs on them, so Pods that are there stay as they are.
+Nodes are ready objects without a kubelet, so Pods that are bound to them stay as they are.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ from bramley.kube.client import Client
 from bramley.kube.http import HttpTransport
 
 Wire = dict[str, Any]
-# Nobody runs on the Nodes, so they are never heard of again; they stay ready for as long as a case takes.
-PATIENT = Timings(node_monitor_grace=timedelta(hours=1), node_startup_grace=timedelta(hours=1))
-OFFERS = {"cpu": "4", "memory": "8Gi", "pods": "10", "ephemeral-storage": "10Gi"}
+# The Nodes have no kubelet and send no heartbeats; with these periods they stay ready during a case.
+LONG_GRACE_PERIODS = Timings(
+    node_monitor_grace=timedelta(hours=1), node_startup_grace=timedelta(hours=1)
+)
+CAPACITY = {"cpu": "4", "memory": "8Gi", "pods": "10", "ephemeral-storage": "10Gi"}
 _POLL_SECONDS = 0.05
 
 
@@ -51,7 +53,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A cluster with a scheduler, and a namespace of the case's own."""
+    """A cluster with a scheduler, and the case's own namespace."""
 
     kube: Client
     namespace: str
@@ -67,11 +69,11 @@ class Target:
             "spec": {"taints": mine, "unschedulable": given.get("unschedulable", False)},
         }
         await self.kube.create_wire(Node.resource, body)
-        offers = {**OFFERS, **given.get("offers", {})}
+        capacity = {**CAPACITY, **given.get("capacity", {})}
         stamp = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
         ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
         ready |= {"lastHeartbeatTime": stamp, "lastTransitionTime": stamp}
-        status = {"capacity": offers, "allocatable": offers, "conditions": [ready]}
+        status = {"capacity": capacity, "allocatable": capacity, "conditions": [ready]}
         await self.kube.merge_patch(Node, name, {"status": status}, subresource="status")
 
         async def is_free() -> bool:
@@ -105,15 +107,15 @@ class Target:
             )
 
     async def verdict(self, name: str) -> Verdict:
-        """Return what the Pod says about itself now."""
+        """Return the verdict in the Pod's current status."""
         pod = await self.kube.get(Pod, name, namespace=self.namespace)
         found = conditions.find(pod.status.conditions, "PodScheduled")
         message = found.message if found and found.status == "False" else ""
         return Verdict(pod.spec.node_name, message)
 
     @asynccontextmanager
-    async def importance(self, value: int) -> AsyncIterator[str]:
-        """Make a PriorityClass of this value, and give its name."""
+    async def priority_class(self, value: int) -> AsyncIterator[str]:
+        """Create a PriorityClass of this value and yield its name."""
         body = {
             "apiVersion": PRIORITY.api_version,
             "kind": PRIORITY.kind,
@@ -126,8 +128,8 @@ class Target:
         finally:
             await self.kube.delete(PriorityClass, self.namespace)
 
-    async def end(self, name: str) -> str:
-        """Return why the Pod was told to go; nothing if it was not."""
+    async def disruption_reason(self, name: str) -> str:
+        """Return why the Pod is being deleted; an empty text if it is not."""
         pod = await self.kube.get(Pod, name, namespace=self.namespace)
         found = conditions.find(pod.status.conditions, "DisruptionTarget")
         return found.reason if found and pod.deleting else ""
@@ -137,61 +139,61 @@ class Target:
         pod = await self.kube.get(Pod, name, namespace=self.namespace)
         return pod.status.nominated_node_name
 
-    async def seen(self) -> None:
-        """Wait until the scheduler has judged a Pod that came after all others; what came before it knows by then.
+    async def wait_for_scheduler(self) -> None:
+        """Wait until the scheduler has handled a Pod that was created after all others, so that it has observed them.
 
-        It hears of Nodes and of Pods apart, so the verdict has to count all Nodes, and no taint that was taken away meanwhile.
+        It watches Nodes and Pods separately, so its message has to count all Nodes, and no taint that was removed meanwhile.
         """
         nodes = (await self.kube.list(Node)).items
         counted = f"0/{len(nodes)} nodes" if nodes else "no nodes"
         tainted = sum(is_tainted(node) for node in nodes)
 
-        async def knows_all() -> bool:
+        async def has_observed_all() -> bool:
             message = await self._judged("late")
-            told = f" {tainted} node(s) had untolerated taint" if tainted else "taint"
-            return message.startswith(counted) and (told in message) == bool(tainted)
+            expected = f" {tainted} node(s) had untolerated taint" if tainted else "taint"
+            return message.startswith(counted) and (expected in message) == bool(tainted)
 
-        await until(knows_all)
+        await until(has_observed_all)
 
     async def _judged(self, name: str) -> str:
-        """Return the verdict on a new Pod that fits nowhere, and take it away again."""
-        await self.pod(name, {"nodeSelector": {"nobody": "has-this"}})
+        """Return the message about a new Pod that fits nowhere, and delete the Pod."""
+        await self.pod(name, {"nodeSelector": {"missing": "label"}})
 
         async def is_judged() -> bool:
             return bool((await self.verdict(name)).message)
 
         await until(is_judged)
         message = (await self.verdict(name)).message
-        await gone(self.kube, await self.kube.get(Pod, name, namespace=self.namespace))
+        await force_delete(self.kube, await self.kube.get(Pod, name, namespace=self.namespace))
         return message
 
     async def clear(self) -> None:
-        """Remove all Nodes, which are of this suite's cases only, and the case's Pods."""
+        """Delete all Nodes, which belong to this suite only, and the case's Pods."""
         for pod in (await self.kube.list(Pod, namespace=self.namespace)).items:
-            await gone(self.kube, pod)
+            await force_delete(self.kube, pod)
         for node in (await self.kube.list(Node)).items:
-            await gone(self.kube, node)
+            await force_delete(self.kube, node)
 
 
 def is_tainted(node: Node) -> bool:
-    """Tell whether a scheduler keeps off the Node because of a taint, and not because it is cordoned."""
+    """Return whether a scheduler avoids the Node because of a taint, and not because it is cordoned."""
     effects = {taint.effect for taint in node.spec.taints}
     return not node.spec.unschedulable and bool(effects & {"NoSchedule", "NoExecute"})
 
 
-async def gone(kube: Client, thing: Pod | Node) -> None:
-    """Delete without grace what may be gone already."""
+async def force_delete(kube: Client, thing: Pod | Node) -> None:
+    """Delete an object without a grace period, if it still exists."""
     try:
         await kube.delete(type(thing), thing.name, namespace=thing.namespace, grace=timedelta())
     except errors.NotFound:
         return
 
 
-async def until(ask: Any, *, seconds: float = 180) -> bool:
-    """Ask until the answer is true, but not for ever; tell whether it was."""
+async def until(condition: Any, *, seconds: float = 180) -> bool:
+    """Wait until the condition holds or the time is up; return whether it holds."""
     try:
         async with asyncio.timeout(seconds):
-            while not await ask():
+            while not await condition():
                 await asyncio.sleep(_POLL_SECONDS)
     except TimeoutError:
         return False
@@ -203,7 +205,7 @@ async def ours() -> AsyncIterator[Target]:
     """Run our API and controllers in memory."""
     clock = SystemClock()
     async with (
-        embedded.running(clock=clock, controllers=True, timings=PATIENT) as (api, token),
+        embedded.running(clock=clock, controllers=True, timings=LONG_GRACE_PERIODS) as (api, token),
         Client(api.transport(token), clock=clock) as kube,
         a_namespace(kube) as target,
     ):
@@ -220,7 +222,7 @@ async def real(kubeconfig: Path) -> AsyncIterator[Target]:
 
 @asynccontextmanager
 async def a_namespace(kube: Client) -> AsyncIterator[Target]:
-    """Make room for one case, and leave no Node behind."""
+    """Create the namespace of one case, and delete its Nodes and Pods at the end."""
     name = f"scheduling-{secrets.token_hex(3)}"
     await kube.create(Namespace(metadata=ObjectMeta(name=name)))
     target = Target(kube, name)
@@ -229,7 +231,7 @@ async def a_namespace(kube: Client) -> AsyncIterator[Target]:
         accounts = await kube.list(ServiceAccount, namespace=name)
         return any(each.name == "default" for each in accounts.items)
 
-    # No Pod is taken before.
+    # Pods are refused before that.
     await until(has_account)
     await target.clear()
     try:

@@ -21,7 +21,7 @@ def target(request: pytest.FixtureRequest) -> AbstractAsyncContextManager[Target
     """Return the cluster under test."""
     if request.param == "embedded":
         return targets.ours()
-    # Verdicts count all Nodes of the cluster, so nobody else's may be there.
+    # Messages count all Nodes of the cluster, so there must be no others.
     return targets.real(request.getfixturevalue("lone_cluster").kubeconfig)
 
 
@@ -32,40 +32,40 @@ async def test_verdicts(target: AbstractAsyncContextManager[Target], case: dict[
             await cluster.node(node)
         for pod in case.get("pods", []):
             await cluster.pod(pod["name"], pod)
-        await cluster.seen()
+        await cluster.wait_for_scheduler()
 
         await cluster.pod("p", case["pod"])
 
-        wanted = {Verdict(node, "") for node in case.get("node", [])}
-        wanted |= {Verdict("", case["message"])} if "message" in case else set()
+        expected = {Verdict(node, "") for node in case.get("node", [])}
+        expected |= {Verdict("", case["message"])} if "message" in case else set()
 
-        async def is_as_wanted() -> bool:
-            return await cluster.verdict("p") in wanted
+        async def is_expected() -> bool:
+            return await cluster.verdict("p") in expected
 
-        await until(is_as_wanted)
-        assert await cluster.verdict("p") in wanted
+        await until(is_expected)
+        assert await cluster.verdict("p") in expected
 
 
-async def test_a_more_important_pod_sends_another_away(
+async def test_a_pod_of_higher_priority_preempts_another(
     target: AbstractAsyncContextManager[Target],
 ) -> None:
-    async with target as cluster, cluster.importance(1000) as great:
-        await cluster.node({"name": "a", "offers": {"pods": "1"}})
+    async with target as cluster, cluster.priority_class(1000) as high:
+        await cluster.node({"name": "a", "capacity": {"pods": "1"}})
         await cluster.pod("x", {"node": "a"})
-        await cluster.seen()
+        await cluster.wait_for_scheduler()
 
-        await cluster.pod("p", {"priorityClassName": great})
+        await cluster.pod("p", {"priorityClassName": high})
 
-        async def is_sent_away() -> bool:
-            return (await cluster.end("x"), await cluster.nominated("p")) == (
+        async def is_preempted() -> bool:
+            return (await cluster.disruption_reason("x"), await cluster.nominated("p")) == (
                 "PreemptionByScheduler",
                 "a",
             )
 
-        assert await until(is_sent_away)
+        assert await until(is_preempted)
 
 
-def test_cases_have_names_of_their_own_and_one_end() -> None:
+def test_case_names_are_unique_and_each_has_one_outcome() -> None:
     names = [case["name"] for case in CASES]
 
     assert len(names) == len(set(names))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.crd import asking, tables
+from tests.contract.crd import server_answers, tables
 from tests.contract.crd.real_server import plain
 from tests.process.serving.processes import running
 
@@ -16,6 +16,6 @@ def test_served_answers_are_the_recorded_ones(name: str, tmp_path: Path) -> None
     table = plain(tables.load(name))
 
     with running(tmp_path) as server:
-        answers = getattr(asking, name)(server.request, table)
+        answers = getattr(server_answers, name)(server.request, table)
 
     assert table == plain(answers)

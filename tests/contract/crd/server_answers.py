@@ -1,4 +1,4 @@
-"""Asks a server every recorded question again and returns the tables with its answers."""
+"""Sends every recorded request to a server again and returns the tables with its answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tools.kube.control_plane import RealCluster
 
 @contextmanager
 def caller(cluster: RealCluster) -> Iterator[Call]:
-    """Give a function that sends one request to the real server as its admin."""
+    """Yield a function that sends one request to the real server as its admin."""
     address = urlsplit(cluster.server)
     context: ssl.SSLContext = probe.admin_context(cluster.pki)
     assert address.hostname

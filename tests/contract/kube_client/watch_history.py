@@ -1,4 +1,4 @@
-"""Making our server forget old versions: it remembers few changes of Leases, so a few hundred renewals will do."""
+"""Expires old resource versions: our server keeps a short watch history of Leases, so a few hundred renewals suffice."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from bramley.api.coordination import Lease
 from tests.contract.kube_client.targets import World
 
 
-async def forget_leases(world: World) -> None:
-    """Write more Leases than our server remembers changes of."""
+async def expire_lease_history(world: World) -> None:
+    """Write more changes of Leases than our server keeps."""
     async with asyncio.TaskGroup() as group:
         for worker in range(16):
             group.create_task(renew(world, worker))

@@ -1,4 +1,4 @@
-"""What a person sees through kubectl, and what an agent tells of its own steps."""
+"""Runs kubectl against a stage, and reads an agent's steps from its log."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Kubectl:
 
     def command(self, *arguments: str) -> list[str]:
         """Return the whole command line."""
-        way_in = f"--kubeconfig={self.stage.server.kubeconfig}"
-        return [str(self.program), way_in, f"--namespace={self.stage.namespace}", *arguments]
+        kubeconfig = f"--kubeconfig={self.stage.server.kubeconfig}"
+        return [str(self.program), kubeconfig, f"--namespace={self.stage.namespace}", *arguments]
 
     async def __call__(self, *arguments: str, stdin: str = "") -> str:
-        """Run it to its end and return what it says."""
+        """Run kubectl and return its output."""
         process = await asyncio.create_subprocess_exec(
             *self.command(*arguments),
             stdin=subprocess.PIPE,
@@ -35,9 +35,9 @@ class Kubectl:
             stderr=subprocess.PIPE,
         )
         async with asyncio.timeout(PATIENCE):
-            said, wrong = await process.communicate(stdin.encode())
-        assert process.returncode == 0, f"{wrong.decode()}\n{self.stage.last_words()}"
-        return said.decode()
+            stdout, stderr = await process.communicate(stdin.encode())
+        assert process.returncode == 0, f"{stderr.decode()}\n{self.stage.last_words()}"
+        return stdout.decode()
 
     async def pod(self, name: str) -> dict[str, Any]:
         """Return a Pod as kubectl shows it."""
@@ -64,20 +64,20 @@ class Kubectl:
                 await process.wait()
 
 
-class Taken(NamedTuple):
-    """A step that an agent took, and in which of its reconciles."""
+class ExecutedStep(NamedTuple):
+    """A step that an agent executed, and the reconcile that executed it."""
 
     step: str
     reconcile: str
 
 
-def steps(stage: Stage, name: str) -> list[Taken]:
-    """Return the steps for a Pod in their order; its agent has to tell them."""
-    # The last line may be on its way.
+def steps(stage: Stage, name: str) -> list[ExecutedStep]:
+    """Return the steps of a Pod in their order, from the agent's debug log."""
+    # The last line may be incomplete.
     whole, _, _ = stage.mac.log.read_text().rpartition("\n")
     lines = [json.loads(line) for line in whole.splitlines()]
     return [
-        Taken(line["step"], line["reconcile"])
+        ExecutedStep(line["step"], line["reconcile"])
         for line in lines
         if line["message"] == "Executing Pod step" and line["vm"] == stage.vm(name)
     ]

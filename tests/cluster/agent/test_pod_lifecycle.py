@@ -1,7 +1,7 @@
-"""The life of a Pod on a Mac, as a person with kubectl sees it: on the embedded API and on the real control plane.
+"""The life cycle of a Pod on a Mac through kubectl, on the embedded API and on the real control plane.
 
-All processes are real. That everything is gone within one reconcile cycle is read from the agent's own account of its steps,
-with the collector off and the next resync minutes away.
+All processes are real. That everything is removed within one reconcile is read from the steps in the agent's log,
+with garbage collection off and the next resync minutes away.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import pytest
 
 from bramley.agent.pods.decision import Step
 from bramley.api.names import events, finalizers, flags, guest
-from tests.cluster.agent.seen import Kubectl, steps
+from tests.cluster.agent.kubectl_client import Kubectl, steps
 from tests.process.agent_life.servers import Server
 from tests.process.agent_life.stage import CODE, GC_OFF, PATIENCE, Stage, pod_body, staged
 
 pytestmark = pytest.mark.side_by_side
 
-TELLING = (*GC_OFF, flags.AGENT_LOG_LEVEL.name, "debug")
+DEBUG_LOG = (*GC_OFF, flags.AGENT_LOG_LEVEL.name, "debug")
 ENDING = (Step.RECORD_EXIT, Step.REPORT_EXIT)
 REMOVING = (
     Step.DELETE_VM,
@@ -37,51 +37,51 @@ async def runs(stage: Stage, kubectl: Kubectl, name: str) -> None:
     await stage.has(name, lambda pod: pod.status.phase == "Running" and pod.status.pod_ip)
 
 
-def cycles(stage: Stage, name: str, *wanted: Step) -> list[list[str]]:
-    """Return the reconciles in which any of these steps were taken, each as its own such steps."""
+def cycles(stage: Stage, name: str, *selected: Step) -> list[list[str]]:
+    """Return the reconciles that executed any of these steps, each as the list of those steps."""
     found: dict[str, list[str]] = {}
     for step, reconcile in steps(stage, name):
-        if step in wanted:
+        if step in selected:
             found.setdefault(reconcile, []).append(step)
     return list(found.values())
 
 
 def check_one_cycle(stage: Stage, name: str) -> None:
-    """See that a Pod ended and everything of it went in one reconcile; old news may only let go once more."""
+    """Check that one reconcile ended a Pod and removed everything of it; a stale event may only remove the finalizer again."""
     first, *later = cycles(stage, name, *ENDING, *REMOVING)
     assert first == [*ENDING, *REMOVING]
     assert all(each == [Step.REMOVE_FINALIZER] for each in later), later
 
 
-async def says(stage: Stage, file: Path, text: str) -> None:
-    """Wait until a file holds a text."""
+async def wait_for_text(stage: Stage, file: Path, text: str) -> None:
+    """Wait until a file contains a text."""
 
-    def said() -> bool:
+    def contains() -> bool:
         return text in file.read_text()
 
-    async def has_said() -> bool:
-        return said()
+    async def has_text() -> bool:
+        return contains()
 
-    await stage.until(has_said, what=f"{text!r} in a followed log")
+    await stage.until(has_text, what=f"{text!r} in a followed log")
 
 
-async def is_told_of(server: Server, stage: Stage, kubectl: Kubectl) -> None:
-    """Wait for an event about a VM in the making."""
-    # A cluster learns a moment later than the agent that this Pod is the agent's, and may refuse its first events.
-    wanted = {events.CREATING_VM}
+async def wait_for_event(server: Server, stage: Stage, kubectl: Kubectl) -> None:
+    """Wait for an event about the creation of a VM."""
+    # The node authorizer of a cluster learns later than the agent that the Pod is bound, and may refuse the first events.
+    expected = {events.CREATING_VM}
     if server.name != "embedded":
-        wanted |= {events.CLONED_VM, events.STARTED_VM}
+        expected |= {events.CLONED_VM, events.STARTED_VM}
 
-    async def is_told() -> bool:
-        return bool(wanted & set(await kubectl.reasons("job")))
+    async def is_recorded() -> bool:
+        return bool(expected & set(await kubectl.reasons("job")))
 
-    await stage.until(is_told, what=events.CREATING_VM)
+    await stage.until(is_recorded, what=events.CREATING_VM)
 
 
-async def test_a_pod_is_made_a_vm_whose_code_it_ends_with_and_nothing_of_it_stays(
+async def test_a_pod_runs_as_a_vm_ends_with_its_exit_code_and_leaves_nothing(
     server: Server, kubectl: Path, tmp_path: Path
 ) -> None:
-    async with staged(server, tmp_path, *TELLING) as stage:
+    async with staged(server, tmp_path, *DEBUG_LOG) as stage:
         seen = Kubectl(kubectl, stage)
         await runs(stage, seen, "job")
         pod = await seen.pod("job")
@@ -92,15 +92,15 @@ async def test_a_pod_is_made_a_vm_whose_code_it_ends_with_and_nothing_of_it_stay
         assert finalizers.VM_CLEANUP in pod["metadata"]["finalizers"]
         assert pod["status"]["podIP"] == (await stage.tart("ip", stage.vm("job"))).strip()
 
-        await is_told_of(server, stage, seen)
+        await wait_for_event(server, stage, seen)
 
         followed = tmp_path / "followed"
         async with seen.following("job", followed) as following:
-            await says(stage, followed, "the guest is at work")
+            await wait_for_text(stage, followed, "the guest is at work")
             share = stage.mac.folders.user_data / stage.vm("job") / guest.STATUS_SHARE
             with (share / guest.LOG_FILE).open("a") as log:
                 log.write("and has done it\n")
-            await says(stage, followed, "and has done it")
+            await wait_for_text(stage, followed, "and has done it")
             await stage.halt("job")
             assert await following.wait() == 0
 
@@ -111,15 +111,15 @@ async def test_a_pod_is_made_a_vm_whose_code_it_ends_with_and_nothing_of_it_stay
 
         await seen("delete", "pod", "job", f"--timeout={PATIENCE:.0f}s")
 
-        # Not waited for: all of it went before the finalizer did.
+        # Without waiting: all of it is removed before the finalizer.
         assert stage.left() == []
         check_one_cycle(stage, "job")
 
 
-async def test_a_pod_that_is_deleted_at_work_goes_in_the_reconcile_that_sees_its_vm_end(
+async def test_a_deleted_running_pod_is_removed_in_the_reconcile_that_observes_the_exit(
     server: Server, kubectl: Path, tmp_path: Path
 ) -> None:
-    async with staged(server, tmp_path, *TELLING) as stage:
+    async with staged(server, tmp_path, *DEBUG_LOG) as stage:
         seen = Kubectl(kubectl, stage)
         await runs(stage, seen, "job")
 
@@ -127,11 +127,11 @@ async def test_a_pod_that_is_deleted_at_work_goes_in_the_reconcile_that_sees_its
 
         assert stage.left() == []
         check_one_cycle(stage, "job")
-        # The news of our own last write may come once more before the news of the end.
+        # The watch event of the agent's last write may come before that of the deletion.
         whole = [*ENDING, *REMOVING, Step.FINISH_DELETION]
 
         async def is_complete() -> bool:
-            # The Pod is gone before the agent has heard that it is.
+            # The Pod is gone before the agent observes its deletion.
             return cycles(stage, "job", *whole)[0] == whole
 
         await stage.until(is_complete, what="the last step")
