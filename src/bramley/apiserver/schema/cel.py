@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
+import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from types import ModuleType
 from typing import Any, Protocol
 
-from bramley.apiserver.schema.cel_functions import FUNCTIONS
+from bramley.apiserver.schema.patterns import compile_pattern
 from bramley.apiserver.schema.values import Schema
 
 _PACKAGE = "cel"
@@ -48,82 +49,95 @@ _BOUND = re.compile(r"\.(?:all|exists|exists_one|existsOne|map|filter)\(\s*([A-Z
 _PATH = re.compile(r"(?<![\w.])(self|oldSelf)((?:\s*\.\s*[A-Za-z_]\w*)+)(?!\w)\s*(\()?")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _OPERATOR = re.compile(r"\W|_[^a-z]")
-_TYPES = frozenset(
-    {
-        "bool",
-        "bytes",
-        "double",
-        "duration",
-        "int",
-        "list",
-        "map",
-        "null_type",
-        "string",
-        "timestamp",
-        "uint",
-        "type",
-    }
+_TYPES = "bool bytes double duration int list map null_type string timestamp uint type"
+_STANDARD = (
+    "bytes contains double duration dyn endsWith getDate getDayOfMonth getDayOfWeek getDayOfYear getFullYear getHours "
+    "getMilliseconds getMinutes getMonth getSeconds hasValue int matches optional.none optional.of or orValue size startsWith "
+    "string timestamp type uint value"
 )
-_STANDARD = frozenset(
-    {
-        "bytes",
-        "contains",
-        "double",
-        "duration",
-        "dyn",
-        "endsWith",
-        "getDate",
-        "getDayOfMonth",
-        "getDayOfWeek",
-    }
-    | {
-        "getDayOfYear",
-        "getFullYear",
-        "getHours",
-        "getMilliseconds",
-        "getMinutes",
-        "getMonth",
-        "getSeconds",
-    }
-    | {
-        "hasValue",
-        "int",
-        "matches",
-        "optional.none",
-        "optional.of",
-        "or",
-        "orValue",
-        "size",
-        "startsWith",
-        "string",
-    }
-    | {"timestamp", "type", "uint", "value"}
-)
-_RESERVED = frozenset(
-    {
-        "true",
-        "false",
-        "null",
-        "in",
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "for",
-        "function",
-        "if",
-        "import",
-    }
-    | {"let", "loop", "package", "namespace", "return", "var", "void", "while"}
-)
+_RESERVED = "true false null in as break const continue else for function if import let loop package namespace return var void while"
 _META = frozenset({"name", "generateName"})
 
 
-# The library reports `sets.contains` as a variable `sets` and a function `contains`.
-_NAMESPACES = frozenset({"optional", *(name.split(".")[0] for name in FUNCTIONS if "." in name)})
-_ADDED = frozenset(name.rpartition(".")[2] for name in FUNCTIONS)
+def _last_part(name: str) -> str:
+    return name.rpartition(".")[2]
 
+
+def _char_at(text: str, index: int) -> str:
+    """Return the character at an index; empty at the end of the string."""
+    if not 0 <= index <= len(text):
+        raise IndexError(f"index out of range: {index}")
+    return text[index : index + 1]
+
+
+def _index_of(where: Any, target: Any, start: int = 0) -> int:
+    """Return the first index of a substring or a list item, or -1."""
+    if isinstance(where, str):
+        return where.find(target, start)
+    return next((place for place, item in enumerate(where) if item == target), -1)
+
+
+def _last_index_of(where: Any, target: Any) -> int:
+    """Return the last index of a substring or a list item, or -1."""
+    if isinstance(where, str):
+        return where.rfind(target)
+    return max((place for place, item in enumerate(where) if item == target), default=-1)
+
+
+def _substring(text: str, start: int, end: int | None = None) -> str:
+    """Return the part of a string between two indexes."""
+    stop = len(text) if end is None else end
+    if not 0 <= start <= stop <= len(text):
+        raise IndexError(f"index out of range: {start}, {stop}")
+    return text[start:stop]
+
+
+def _split(text: str, separator: str, limit: int = -1) -> list[str]:
+    """Return the pieces between separators, at most `limit` of them."""
+    if limit == 0:
+        return []
+    pieces = text.split(separator) if separator else list(text)
+    if limit < 0 or len(pieces) <= limit:
+        return pieces
+    return [*pieces[: limit - 1], separator.join(pieces[limit - 1 :])]
+
+
+def _matches(text: str, pattern: str, limit: int = -1) -> list[str]:
+    found = (match.group() for match in compile_pattern(pattern).finditer(text))
+    return list(itertools.islice(found, None if limit < 0 else limit))
+
+
+def _contains_all(items: list[Any], others: list[Any]) -> bool:
+    return all(item in items for item in others)
+
+
+# What Kubernetes adds to CEL for strings, lists, sets and regular expressions. Functions for quantities, URLs and IP addresses
+# are missing; a rule that calls them is rejected with its definition.
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    "charAt": _char_at,
+    "indexOf": _index_of,
+    "lastIndexOf": _last_index_of,
+    "substring": _substring,
+    "replace": lambda text, old, new, limit=-1: text.replace(old, new, limit),
+    "split": _split,
+    "join": lambda pieces, separator="": separator.join(pieces),
+    "lowerAscii": lambda text: "".join(char.lower() if char.isascii() else char for char in text),
+    "upperAscii": lambda text: "".join(char.upper() if char.isascii() else char for char in text),
+    "trim": str.strip,
+    "isSorted": lambda items: all(one <= other for one, other in itertools.pairwise(items)),
+    "sum": lambda items: sum(items[1:], start=items[0]) if items else 0,
+    "min": min,
+    "max": max,
+    "find": lambda text, pattern: "".join(_matches(text, pattern, 1)),
+    "findAll": _matches,
+    "sets.contains": _contains_all,
+    "sets.equivalent": lambda one, other: _contains_all(one, other) and _contains_all(other, one),
+    "sets.intersects": lambda one, other: any(item in other for item in one),
+}
+# The library reports `sets.contains` as a variable `sets` and a function `contains`.
+_NAMESPACES = {"optional", *(name.split(".")[0] for name in FUNCTIONS if "." in name)}
+_VARIABLES = frozenset({*_TYPES.split(), *_NAMESPACES, "self", "oldSelf"})
+_KNOWN_FUNCTIONS = frozenset({*_STANDARD.split(), *(_last_part(name) for name in FUNCTIONS)})
 
 # The evaluator recurses on the native stack: a chain of tens of thousands of operators would crash the process.
 MAX_LENGTH = 5_000
@@ -182,7 +196,7 @@ def reject_unknown_fields(source: str, schema: Schema, *, root: bool) -> None:
 
 def escaped(name: str) -> str | None:
     """Return a field name escaped for use in expressions, or None if expressions cannot name the field."""
-    if name in _RESERVED:
+    if name in _RESERVED.split():
         return f"__{name}__"
     if not re.fullmatch(r"[A-Za-z_.\-/][A-Za-z0-9_.\-/]*", name):
         return None
@@ -228,10 +242,9 @@ def _parse(source: str) -> Program:
 
 def _reject_unknown_names(source: str, references: Mapping[str, list[str]]) -> None:
     bound = {match.group(1) for match in _BOUND.finditer(source)}
-    known = bound | _TYPES | _NAMESPACES | {"self", "oldSelf"}
     functions = [name for name in references["functions"] if not _is_operator(name)]
-    wrong = [name for name in references["variables"] if name not in known]
-    wrong += [name for name in functions if name not in _STANDARD and name not in _ADDED]
+    wrong = [name for name in references["variables"] if name not in bound | _VARIABLES]
+    wrong += [name for name in functions if name not in _KNOWN_FUNCTIONS]
     for name in wrong:
         # The column of a call is that of its parenthesis.
         where = re.search(
@@ -239,10 +252,6 @@ def _reject_unknown_names(source: str, references: Mapping[str, list[str]]) -> N
         )
         message = f"undeclared reference to '{name}' (in container '')"
         raise BadExpression(_at(source, where.end() if where else 0, message))
-
-
-def _last_part(name: str) -> str:
-    return name.rpartition(".")[2]
 
 
 def _is_operator(name: str) -> bool:

@@ -6,7 +6,6 @@ The types are checked and the defaults are set before. The messages are those of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from bramley.apiserver.apimachinery import causes, names
@@ -25,50 +24,17 @@ _COLUMN_FORMATS = ("byte", "date", "date-time", "double", "float", "int32", "int
 _SELECTABLE = ("string", "boolean", "integer")
 _MAX_SELECTABLE = 8
 # With a status subresource only these keywords are allowed at the root, since the status is cut out of the schema.
-_ALLOWED_AT_ROOT = frozenset(
-    {
-        "description",
-        "type",
-        "format",
-        "title",
-        "maximum",
-        "exclusiveMaximum",
-        "minimum",
-        "exclusiveMinimum",
-    }
-    | {
-        "maxLength",
-        "minLength",
-        "pattern",
-        "maxItems",
-        "minItems",
-        "uniqueItems",
-        "multipleOf",
-        "required",
-        "items",
-    }
-    | {
-        "properties",
-        "externalDocs",
-        "example",
-        "x-kubernetes-preserve-unknown-fields",
-        "x-kubernetes-validations",
-    }
-)
-_ALLOWED_AT_ROOT_DETAIL = (
-    "only [Description Type Format Title Maximum ExclusiveMaximum Minimum ExclusiveMinimum MaxLength MinLength Pattern"
+_ALLOWED_AT_ROOT = (
+    "Description Type Format Title Maximum ExclusiveMaximum Minimum ExclusiveMinimum MaxLength MinLength Pattern"
     " MaxItems MinItems UniqueItems MultipleOf Required Items Properties ExternalDocs Example XPreserveUnknownFields"
-    " XValidations] fields are allowed at the root of the schema if the status subresource is enabled"
+    " XValidations"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class _VersionPart:
-    """A part of the spec that each version has."""
-
-    key: str
-    shared_key: str
-    check: Callable[[Json, str], Iterator[Cause]]
+_ALLOWED_KEYS = frozenset(
+    {f"{name[0].lower()}{name[1:]}" for name in _ALLOWED_AT_ROOT.split() if name[0] != "X"}
+    | {"x-kubernetes-preserve-unknown-fields", "x-kubernetes-validations"}
+)
+_ALLOWED_AT_ROOT_DETAIL = f"only [{_ALLOWED_AT_ROOT}] fields are allowed at the root of the schema if the status subresource is enabled"
+Check = Callable[[Json, str], Iterator[Cause]]
 
 
 def spec_causes(spec: Json) -> list[Cause]:
@@ -99,8 +65,8 @@ def _versions(spec: Json) -> Iterator[Cause]:
     versions = spec["versions"]
     for index, version in enumerate(versions):
         yield from _version(version, f"spec.versions[{index}]")
-    for part in _PARTS:
-        yield from _check_part(versions, part)
+    for key, shared_key, check in _PARTS:
+        yield from _check_part(versions, key, shared_key, check)
     found = [version["name"] for version in versions]
     if len(set(found)) < len(found):
         yield causes.invalid("spec.versions", versions, "must contain unique version names")
@@ -118,14 +84,16 @@ def _version(version: Json, path: str) -> Iterator[Cause]:
     yield from _deprecation(version, path)
 
 
-def _check_part(versions: Sequence[Json], part: _VersionPart) -> Iterator[Cause]:
+def _check_part(
+    versions: Sequence[Json], key: str, shared_key: str, check: Check
+) -> Iterator[Cause]:
     """Check one part of all versions; Kubernetes reports it once at the top if all versions have the same."""
-    values = [version.get(part.key) for version in versions]
+    values = [version.get(key) for version in versions]
     shared = bool(values) and all(one is not None and same(one, values[0]) for one in values)
     for index, version in enumerate(versions[:1] if shared else versions):
-        where = f"spec.{part.shared_key}" if shared else f"spec.versions[{index}].{part.key}"
-        if version.get(part.key):
-            yield from part.check(version, where)
+        where = f"spec.{shared_key}" if shared else f"spec.versions[{index}].{key}"
+        if version.get(key):
+            yield from check(version, where)
 
 
 def _schema_part(version: Json, path: str) -> Iterator[Cause]:
@@ -133,15 +101,6 @@ def _schema_part(version: Json, path: str) -> Iterator[Cause]:
     if schema is not None:
         has_status = "status" in (version.get("subresources") or {})
         yield from _schema(schema, f"{path}.openAPIV3Schema", has_status=has_status)
-
-
-def _subresources_part(version: Json, path: str) -> Iterator[Cause]:
-    yield from _scale(version["subresources"].get("scale"), f"{path}.scale")
-
-
-def _columns_part(version: Json, path: str) -> Iterator[Cause]:
-    for index, column in enumerate(version["additionalPrinterColumns"]):
-        yield from _column(column, f"{path}[{index}]")
 
 
 def schema_of(version: Json) -> dict[str, Any] | None:
@@ -164,7 +123,7 @@ def _deprecation(version: Json, path: str) -> Iterator[Cause]:
 
 
 def _schema(schema: Json, path: str, *, has_status: bool) -> Iterator[Cause]:
-    if has_status and any(key not in _ALLOWED_AT_ROOT for key in schema if schema[key]):
+    if has_status and any(key not in _ALLOWED_KEYS for key in schema if schema[key]):
         yield causes.invalid(path, schema, _ALLOWED_AT_ROOT_DETAIL)
     if schema.get("nullable"):
         yield causes.forbidden(f"{path}.nullable", "nullable cannot be true at the root")
@@ -229,19 +188,18 @@ def _selectable(json_path: str, schema: Json, field: str) -> Iterator[Cause]:
         yield causes.invalid(field, json_path, detail)
 
 
-def _scale(scale: Json | None, path: str) -> Iterator[Cause]:
+def _subresources_part(version: Json, path: str) -> Iterator[Cause]:
+    scale = version["subresources"].get("scale")
     if scale is None:
         return
-    yield from _scale_path(scale.get("specReplicasPath"), f"{path}.specReplicasPath", ".spec.")
-    yield from _scale_path(
-        scale.get("statusReplicasPath"), f"{path}.statusReplicasPath", ".status."
-    )
+    for key, root in (("specReplicasPath", ".spec."), ("statusReplicasPath", ".status.")):
+        yield from _scale_path(scale.get(key), f"{path}.scale.{key}", root)
     selector = scale.get("labelSelectorPath")
     if selector and not selector.startswith((".spec.", ".status.")):
         detail = "should be a json path under either .spec or .status"
         if not selector.startswith("."):
             detail = "must be a simple json path starting with ."
-        yield causes.invalid(f"{path}.labelSelectorPath", selector, detail)
+        yield causes.invalid(f"{path}.scale.labelSelectorPath", selector, detail)
 
 
 def _scale_path(value: str | None, field: str, root: str) -> Iterator[Cause]:
@@ -251,6 +209,11 @@ def _scale_path(value: str | None, field: str, root: str) -> Iterator[Cause]:
         yield causes.invalid(field, value, "must be a simple json path starting with .")
     elif not value.startswith(root):
         yield causes.invalid(field, value, f"should be a json path under {root.rstrip('.')}")
+
+
+def _columns_part(version: Json, path: str) -> Iterator[Cause]:
+    for index, column in enumerate(version["additionalPrinterColumns"]):
+        yield from _column(column, f"{path}[{index}]")
 
 
 def _column(column: Json, path: str) -> Iterator[Cause]:
@@ -279,7 +242,7 @@ def _names(spec: Json) -> Iterator[Cause]:
     for key in ("plural", "singular"):
         yield from _name(crd_names.get(key) or "", f"spec.names.{key}")
     for key in ("kind", "listKind"):
-        yield from _kind(crd_names.get(key) or "", f"spec.names.{key}")
+        yield from _name(crd_names.get(key) or "", f"spec.names.{key}", mixed_case=True)
     for index, short in enumerate(crd_names.get("shortNames") or ()):
         yield from _name(short, f"spec.names.shortNames[{index}]", required=True)
     if crd_names["kind"] and crd_names["kind"] == crd_names.get("listKind"):
@@ -289,17 +252,15 @@ def _names(spec: Json) -> Iterator[Cause]:
         yield from _name(category, f"spec.names.categories[{index}]", required=True)
 
 
-def _name(value: str, field: str, *, required: bool = False) -> Iterator[Cause]:
-    problems = names.dns1035_label(value) if value or required else []
+def _name(
+    value: str, field: str, *, required: bool = False, mixed_case: bool = False
+) -> Iterator[Cause]:
+    text = value.lower() if mixed_case else value
+    problems = ",".join(names.dns1035_label(text)) if value or required else ""
+    if problems and mixed_case:
+        problems = f"may have mixed case, but should otherwise match: {problems}"
     if problems:
-        yield causes.invalid(field, value, ",".join(problems))
-
-
-def _kind(value: str, field: str) -> Iterator[Cause]:
-    problems = names.dns1035_label(value.lower()) if value else []
-    if problems:
-        detail = f"may have mixed case, but should otherwise match: {','.join(problems)}"
-        yield causes.invalid(field, value, detail)
+        yield causes.invalid(field, value, problems)
 
 
 def _others(spec: Json) -> Iterator[Cause]:
@@ -318,9 +279,10 @@ def _others(spec: Json) -> Iterator[Cause]:
         yield causes.invalid("spec.preserveUnknownFields", value=True, detail=detail)
 
 
-_PARTS = (
-    _VersionPart("schema", "validation", _schema_part),
-    _VersionPart("subresources", "subresources", _subresources_part),
-    _VersionPart("additionalPrinterColumns", "additionalPrinterColumns", _columns_part),
-    _VersionPart("selectableFields", "selectableFields", _selectable_part),
+# The key of a version, the key at the top of the spec that Kubernetes names for all versions, and the check.
+_PARTS: tuple[tuple[str, str, Check], ...] = (
+    ("schema", "validation", _schema_part),
+    ("subresources", "subresources", _subresources_part),
+    ("additionalPrinterColumns", "additionalPrinterColumns", _columns_part),
+    ("selectableFields", "selectableFields", _selectable_part),
 )

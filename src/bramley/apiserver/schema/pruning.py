@@ -14,40 +14,25 @@ from bramley.apiserver.schema.values import META_FIELDS, Schema, child
 Pruner = Callable[[Any, str, list[str]], None]
 
 
-def compile_pruner(schema: Schema | None, *, root: bool = False) -> Pruner:
+def compile_pruner(
+    schema: Schema | None, *, root: bool = False, keep_unknown: bool = False
+) -> Pruner:
     """Return a function that prunes a value in place and appends the pruned paths."""
     if schema is None:
         return _prune_everything
-    if schema.get("x-kubernetes-preserve-unknown-fields"):
-        return _keeping_unknown(schema, root=root)
-    return _known_only(schema, root=root)
-
-
-def _known_only(schema: Schema, *, root: bool) -> Pruner:
-    fields = _Fields(schema, root=root)
-    items = compile_pruner(schema.get("items"))
+    keep_unknown = keep_unknown or bool(schema.get("x-kubernetes-preserve-unknown-fields"))
+    fields, inner = _Fields(schema, root=root), schema.get("items")
+    items = compile_pruner(inner, keep_unknown=keep_unknown and inner is not None)
+    keep_items = keep_unknown and inner is None
 
     def prune(value: Any, path: str, pruned: list[str]) -> None:
         if type(value) is dict:
-            for name in fields.descend(value, path, pruned):
+            unknown = fields.descend(value, path, pruned)
+            for name in () if keep_unknown else unknown:
                 if path or name not in META_FIELDS:
                     pruned.append(child(path, name))
                 del value[name]
-        elif type(value) is list:
-            _each(items, value, path, pruned)
-
-    return prune
-
-
-def _keeping_unknown(schema: Schema, *, root: bool) -> Pruner:
-    fields = _Fields(schema, root=root)
-    inner = schema.get("items")
-    items = None if inner is None else _keeping_unknown(inner, root=False)
-
-    def prune(value: Any, path: str, pruned: list[str]) -> None:
-        if type(value) is dict:
-            fields.descend(value, path, pruned)
-        elif type(value) is list and items is not None:
+        elif type(value) is list and not keep_items:
             _each(items, value, path, pruned)
 
     return prune

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 from bramley.apiserver.apimachinery import causes
@@ -13,18 +12,16 @@ from bramley.apiserver.schema.patterns import BadPattern, compile_pattern
 from bramley.apiserver.schema.values import INT64, NO_FIELD, Schema, Visit, printable, same
 from bramley.base.errors import Cause
 
-TYPE_NAMES: Mapping[type, str] = MappingProxyType(
-    {
-        str: "string",
-        bool: "boolean",
-        int: "integer",
-        float: "number",
-        dict: "object",
-        list: "array",
-        type(None): "null",
-    }
-)
-_FORMAT_NAMES: Mapping[type, str] = MappingProxyType({int: "int64", float: "float64"})
+TYPE_NAMES: Mapping[type, str] = {
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    dict: "object",
+    list: "array",
+    type(None): "null",
+}
+_FORMAT_NAMES: Mapping[type, str] = {int: "int64", float: "float64"}
 
 
 def type_check(schema: Schema, kind: type) -> Visit | None:
@@ -32,11 +29,12 @@ def type_check(schema: Schema, kind: type) -> Visit | None:
     types = _allowed_types(schema)
     name = TYPE_NAMES[kind]
     if not types or name in types or (kind is int and "number" in types):
-        return _fits_int64(types) if kind is int and "integer" in types else None
+        is_integer = kind is int and "integer" in types
+        return _wrong_number(types, INT64.__contains__) if is_integer else None
     if kind is type(None) and schema.get("nullable"):
         return None
     if kind is float and "integer" in types:
-        return _whole_number(types)
+        return _wrong_number(types, lambda value: value.is_integer() and abs(value) < 2**53)
     if kind is type(None) or not _format(schema):
         return _wrong_type(",".join(types), name)
     return _wrong_type(schema["format"], _FORMAT_NAMES.get(kind, ""))
@@ -44,17 +42,21 @@ def type_check(schema: Schema, kind: type) -> Visit | None:
 
 def text_checks(schema: Schema) -> list[Visit | None]:
     """Return the checks of a string: length and pattern, of which the first violation is reported, and format."""
-    rules = [_max_length(schema), _min_length(schema), _pattern(schema)]
-    found = [rule for rule in rules if rule is not None]
+    longest, shortest = schema.get("maxLength"), schema.get("minLength")
+    pattern = schema.get("pattern")
+    search = _searcher(pattern) if pattern else None
 
     def check(value: Any, _old: Any, path: str, out: list[Cause]) -> None:
-        for rule in found:
-            cause = rule(value, path)
-            if cause is not None:
-                out.append(cause)
-                return
+        if longest is not None and len(value) > longest:
+            out.append(causes.too_long(path, longest))
+        elif shortest is not None and len(value) < shortest:
+            detail = f"{path} in body should be at least {shortest} chars long"
+            out.append(causes.invalid(path, value, detail))
+        elif search is not None and not search(value):
+            out.append(causes.invalid(path, value, f"{path} in body should match '{pattern}'"))
 
-    return [check if found else None, _format_check(schema)]
+    is_limited = longest is not None or shortest is not None or search is not None
+    return [check if is_limited else None, _format_check(schema)]
 
 
 def number_checks(schema: Schema) -> list[Visit | None]:
@@ -62,14 +64,21 @@ def number_checks(schema: Schema) -> list[Visit | None]:
     return [_multiple_of(schema), _bound(schema, "minimum"), _bound(schema, "maximum")]
 
 
-def item_count(schema: Schema) -> Visit | None:
-    """Return the check of a list's length."""
-    return _count(schema.get("minItems"), schema.get("maxItems"), "items")
+def count_check(schema: Schema, word: str) -> Visit | None:
+    """Return the check of the number of `Items` of a list, or of `Properties` of an object."""
+    minimum, maximum = schema.get(f"min{word}"), schema.get(f"max{word}")
+    if minimum is None and maximum is None:
+        return None
 
+    def check(value: Any, _old: Any, path: str, out: list[Cause]) -> None:
+        count = len(value)
+        if minimum is not None and count < minimum:
+            detail = f"{path} in body should have at least {minimum} {word.lower()}"
+            out.append(causes.invalid(path, count, detail))
+        if maximum is not None and count > maximum:
+            out.append(causes.too_many(path, count=count, limit=maximum))
 
-def field_count(schema: Schema) -> Visit | None:
-    """Return the check of an object's number of fields."""
-    return _count(schema.get("minProperties"), schema.get("maxProperties"), "properties")
+    return check
 
 
 def enumeration(schema: Schema) -> Visit | None:
@@ -108,63 +117,14 @@ def _wrong_type(types: str, got: str) -> Visit:
     return check
 
 
-def _whole_number(types: tuple[str, ...]) -> Visit:
+def _wrong_number(types: tuple[str, ...], fits: Callable[[Any], bool]) -> Visit:
     wrong = _wrong_type(",".join(types), "number")
 
     def check(value: Any, old: Any, path: str, out: list[Cause]) -> None:
-        if not value.is_integer() or abs(value) >= 2**53:
+        if not fits(value):
             wrong(value, old, path, out)
 
     return check
-
-
-def _fits_int64(types: tuple[str, ...]) -> Visit:
-    wrong = _wrong_type(",".join(types), "number")
-
-    def check(value: Any, old: Any, path: str, out: list[Cause]) -> None:
-        if value not in INT64:
-            wrong(value, old, path, out)
-
-    return check
-
-
-TextRule = Callable[[str, str], Cause | None]
-
-
-def _max_length(schema: Schema) -> TextRule | None:
-    maximum = schema.get("maxLength")
-    if maximum is None:
-        return None
-    return lambda value, path: causes.too_long(path, maximum) if len(value) > maximum else None
-
-
-def _min_length(schema: Schema) -> TextRule | None:
-    minimum = schema.get("minLength")
-    if minimum is None:
-        return None
-
-    def rule(value: str, path: str) -> Cause | None:
-        if len(value) >= minimum:
-            return None
-        return causes.invalid(
-            path, value, f"{path} in body should be at least {minimum} chars long"
-        )
-
-    return rule
-
-
-def _pattern(schema: Schema) -> TextRule | None:
-    pattern = schema.get("pattern")
-    if not pattern:
-        return None
-    search = _searcher(pattern)
-
-    def rule(value: str, path: str) -> Cause | None:
-        if search(value):
-            return None
-        return causes.invalid(path, value, f"{path} in body should match '{pattern}'")
-
-    return rule
 
 
 def _searcher(pattern: str) -> Callable[[str], re.Match[str] | None]:
@@ -203,14 +163,12 @@ def _multiple_of(schema: Schema) -> Visit | None:
     return check
 
 
-_BOUNDS: Mapping[tuple[str, bool], tuple[str, Callable[[float, float], bool]]] = MappingProxyType(
-    {
-        ("minimum", False): ("greater than or equal to", lambda value, bound: value >= bound),
-        ("minimum", True): ("greater than", lambda value, bound: value > bound),
-        ("maximum", False): ("less than or equal to", lambda value, bound: value <= bound),
-        ("maximum", True): ("less than", lambda value, bound: value < bound),
-    }
-)
+_BOUNDS: Mapping[tuple[str, bool], tuple[str, Callable[[float, float], bool]]] = {
+    ("minimum", False): ("greater than or equal to", lambda value, bound: value >= bound),
+    ("minimum", True): ("greater than", lambda value, bound: value > bound),
+    ("maximum", False): ("less than or equal to", lambda value, bound: value <= bound),
+    ("maximum", True): ("less than", lambda value, bound: value < bound),
+}
 
 
 def _bound(schema: Schema, word: str) -> Visit | None:
@@ -226,20 +184,5 @@ def _bound(schema: Schema, word: str) -> Visit | None:
         if not holds(value, against):
             detail = f"{path} in body should be {relation} {causes.shown(printable(against))}"
             out.append(causes.invalid(path, printable(value), detail))
-
-    return check
-
-
-def _count(minimum: int | None, maximum: int | None, noun: str) -> Visit | None:
-    if minimum is None and maximum is None:
-        return None
-
-    def check(value: Any, _old: Any, path: str, out: list[Cause]) -> None:
-        count = len(value)
-        if minimum is not None and count < minimum:
-            detail = f"{path} in body should have at least {minimum} {noun}"
-            out.append(causes.invalid(path, count, detail))
-        if maximum is not None and count > maximum:
-            out.append(causes.too_many(path, count=count, limit=maximum))
 
     return check

@@ -9,7 +9,6 @@ import re
 import unicodedata
 from collections.abc import Callable, Mapping
 from datetime import date
-from types import MappingProxyType
 from urllib.parse import urlsplit
 
 _HOSTNAME = re.compile(r"[a0s](?:-?[a0s]{0,62})?|(?:[a0s](?:[a0s-]{0,61}[a0s])?\.)+a{2,63}")
@@ -164,34 +163,32 @@ def is_credit_card(text: str) -> bool:
     return sum(value - 9 if value > 9 else value for value in doubled) % 10 == 0
 
 
-FORMATS: Mapping[str, Callable[[str], bool]] = MappingProxyType(
-    {
-        "bsonobjectid": _matching("[0-9a-fA-F]{24}"),
-        "uri": is_uri,
-        "email": lambda text: bool(_EMAIL.fullmatch(text)),
-        "hostname": is_hostname,
-        "ipv4": is_ipv4,
-        "ipv6": is_ipv6,
-        "cidr": is_cidr,
-        "mac": lambda text: bool(_MAC.fullmatch(text)),
-        "uuid": _uuid("[0-9a-fA-F]"),
-        "uuid3": _uuid("3"),
-        "uuid4": _uuid("4", "[89abAB]"),
-        "uuid5": _uuid("5", "[89abAB]"),
-        "isbn": lambda text: is_isbn10(text) or is_isbn13(text),
-        "isbn10": is_isbn10,
-        "isbn13": is_isbn13,
-        "creditcard": is_credit_card,
-        "ssn": _matching(r"\d{3}[- ]?\d{2}[- ]?\d{4}"),
-        "hexcolor": _matching("#?(?:[0-9a-fA-F]{3}|[0-9a-fA-F]{6})"),
-        "rgbcolor": lambda text: bool(_RGB.fullmatch(text)),
-        "byte": is_base64,
-        "password": lambda _: True,
-        "date": is_date,
-        "duration": is_duration,
-        "datetime": is_date_time,
-    }
-)
+FORMATS: Mapping[str, Callable[[str], bool]] = {
+    "bsonobjectid": _matching("[0-9a-fA-F]{24}"),
+    "uri": is_uri,
+    "email": lambda text: bool(_EMAIL.fullmatch(text)),
+    "hostname": is_hostname,
+    "ipv4": is_ipv4,
+    "ipv6": is_ipv6,
+    "cidr": is_cidr,
+    "mac": lambda text: bool(_MAC.fullmatch(text)),
+    "uuid": _uuid("[0-9a-fA-F]"),
+    "uuid3": _uuid("3"),
+    "uuid4": _uuid("4", "[89abAB]"),
+    "uuid5": _uuid("5", "[89abAB]"),
+    "isbn": lambda text: is_isbn10(text) or is_isbn13(text),
+    "isbn10": is_isbn10,
+    "isbn13": is_isbn13,
+    "creditcard": is_credit_card,
+    "ssn": _matching(r"\d{3}[- ]?\d{2}[- ]?\d{4}"),
+    "hexcolor": _matching("#?(?:[0-9a-fA-F]{3}|[0-9a-fA-F]{6})"),
+    "rgbcolor": lambda text: bool(_RGB.fullmatch(text)),
+    "byte": is_base64,
+    "password": lambda _: True,
+    "date": is_date,
+    "duration": is_duration,
+    "datetime": is_date_time,
+}
 
 
 def checker(name: str) -> Callable[[str], bool] | None:

@@ -7,6 +7,7 @@ structural. It is compiled once per version of a CustomResourceDefinition; CEL i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -47,35 +48,27 @@ def compile_uniqueness(schema: Schema) -> Callable[[Any, Any], list[Cause]]:
 
 def _uniqueness_here(schema: Schema) -> Visit | None:
     kind = schema.get("x-kubernetes-list-type")
-    if kind == "set":
-        return _set
-    if kind == "map":
-        return _map(tuple(schema.get("x-kubernetes-list-map-keys") or ()))
-    return None
+    if kind not in {"set", "map"}:
+        return None
+    keys = tuple(schema.get("x-kubernetes-list-map-keys") or ()) if kind == "map" else None
+    return partial(_find_duplicates, keys)
 
 
-def _set(value: Any, _old: Any, path: str, out: list[Cause]) -> None:
-    if type(value) is list:
-        out += (causes.duplicate(f"{path}[{index}]", value[index]) for index in _doubles(value))
-
-
-def _map(keys: tuple[str, ...]) -> Visit:
-    def visit(value: Any, _old: Any, path: str, out: list[Cause]) -> None:
-        if type(value) is not list:
-            return
+def _find_duplicates(
+    keys: tuple[str, ...] | None, value: Any, _old: Any, path: str, out: list[Cause]
+) -> None:
+    """Find the duplicates of a set, or with keys, of a map."""
+    if type(value) is not list:
+        return
+    parts = value
+    if keys is not None:
         for index, item in enumerate(value):
             if item is not None and type(item) is not dict:
                 detail = "must be an object for an array of list-type map"
                 out.append(causes.invalid(f"{path}[{index}]", item, detail))
                 return
-        parts = [{key: item[key] for key in keys if key in item} for item in map(_object, value)]
-        out += (causes.duplicate(f"{path}[{index}]", parts[index]) for index in _doubles(parts))
-
-    return visit
-
-
-def _object(item: dict[str, Any] | None) -> dict[str, Any]:
-    return item or {}
+        parts = [{key: item[key] for key in keys if key in item} if item else {} for item in value]
+    out += (causes.duplicate(f"{path}[{index}]", parts[index]) for index in _doubles(parts))
 
 
 def _doubles(items: Iterable[Any]) -> Iterator[int]:
@@ -90,7 +83,9 @@ def _doubles(items: Iterable[Any]) -> Iterator[int]:
 
 def compile_embedded(schema: Schema) -> Callable[[Any], list[Cause]]:
     """Return a function that checks the type and metadata of every embedded resource."""
-    visit = compile_tree(schema, _embedded_here)
+    visit = compile_tree(
+        schema, lambda one: _resource if one.get("x-kubernetes-embedded-resource") else None
+    )
 
     def find(value: Any) -> list[Cause]:
         found: list[Cause] = []
@@ -101,16 +96,15 @@ def compile_embedded(schema: Schema) -> Callable[[Any], list[Cause]]:
     return find
 
 
-def _embedded_here(schema: Schema) -> Visit | None:
-    return _resource if schema.get("x-kubernetes-embedded-resource") else None
-
-
 def _resource(value: Any, _old: Any, path: str, out: list[Cause]) -> None:
     if type(value) is not dict:
         return
     _text(value, "apiVersion", path, out)
     _text(value, "kind", path, out)
-    _api_version(value.get("apiVersion"), child(path, "apiVersion"), out)
+    version = value.get("apiVersion")
+    if type(version) is str and version.count("/") > 1:
+        detail = f"unexpected GroupVersion string: {version}"
+        out.append(causes.invalid(child(path, "apiVersion"), version, detail))
     _kind(value.get("kind"), child(path, "kind"), out)
     metadata = value.get("metadata", {})
     if type(metadata) is not dict:
@@ -126,11 +120,6 @@ def _text(value: dict[str, Any], name: str, path: str, out: list[Cause]) -> None
         out.append(causes.invalid(field, value[name], "must be a string"))
     elif not value[name]:
         out.append(causes.invalid(field, "", "must not be empty"))
-
-
-def _api_version(value: Any, field: str, out: list[Cause]) -> None:
-    if type(value) is str and value.count("/") > 1:
-        out.append(causes.invalid(field, value, f"unexpected GroupVersion string: {value}"))
 
 
 def _kind(value: Any, field: str, out: list[Cause]) -> None:

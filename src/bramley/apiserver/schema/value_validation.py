@@ -40,15 +40,15 @@ def ratcheted(check: Visit, value: Any, old: Any, path: str, out: list[Cause]) -
 def _parts(schema: Schema, kind: type) -> Sequence[Visit]:
     parts: list[Visit | None] = [scalars.type_check(schema, kind)]
     if kind is not type(None):
-        parts += _combinations(schema)
+        parts += [_any_of(schema), _one_of(schema), _all_of(schema), _not(schema)]
     if kind is str:
         parts += scalars.text_checks(schema)
     elif kind in {int, float}:
         parts += scalars.number_checks(schema)
     elif kind is list:
-        parts += [_items(schema), scalars.item_count(schema)]
+        parts += [_items(schema), scalars.count_check(schema, "Items")]
     elif kind is dict:
-        parts += [_fields(schema), scalars.field_count(schema)]
+        parts += [_fields(schema), scalars.count_check(schema, "Properties")]
     parts.append(scalars.enumeration(schema))
     return [part for part in parts if part is not None]
 
@@ -90,10 +90,6 @@ def _items(schema: Schema) -> Visit | None:
             ratcheted(one, item, former, f"{path}[{index}]", out)
 
     return check
-
-
-def _combinations(schema: Schema) -> list[Visit | None]:
-    return [_any_of(schema), _one_of(schema), _all_of(schema), _not(schema)]
 
 
 def _compiled(schema: Schema, word: str) -> list[tuple[Schema, Visit]]:
