@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from types import MappingProxyType
 
 import msgspec
 
@@ -41,27 +40,25 @@ _FINALIZERS_TAKE_SECONDS = 15
 _RETRIES = Backoff(timedelta(milliseconds=100), timedelta(seconds=60))
 _ENDED = frozenset({"Succeeded", "Failed"})
 # In the order in which they are written, with reason and message for success.
-_CONDITIONS = MappingProxyType(
-    {
-        "NamespaceDeletionDiscoveryFailure": (
-            "ResourcesDiscovered",
-            "All resources successfully discovered",
-        ),
-        "NamespaceDeletionGroupVersionParsingFailure": (
-            "ParsedGroupVersions",
-            "All legacy kube types successfully parsed",
-        ),
-        "NamespaceDeletionContentFailure": (
-            "ContentDeleted",
-            "All content successfully deleted, may be waiting on finalization",
-        ),
-        "NamespaceContentRemaining": ("ContentRemoved", "All content successfully removed"),
-        "NamespaceFinalizersRemaining": (
-            "ContentHasNoFinalizers",
-            "All content-preserving finalizers finished",
-        ),
-    }
-)
+_CONDITIONS = {
+    "NamespaceDeletionDiscoveryFailure": (
+        "ResourcesDiscovered",
+        "All resources successfully discovered",
+    ),
+    "NamespaceDeletionGroupVersionParsingFailure": (
+        "ParsedGroupVersions",
+        "All legacy kube types successfully parsed",
+    ),
+    "NamespaceDeletionContentFailure": (
+        "ContentDeleted",
+        "All content successfully deleted, may be waiting on finalization",
+    ),
+    "NamespaceContentRemaining": ("ContentRemoved", "All content successfully removed"),
+    "NamespaceFinalizersRemaining": (
+        "ContentHasNoFinalizers",
+        "All content-preserving finalizers finished",
+    ),
+}
 
 
 @dataclass(slots=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable
 from functools import cache
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from bramley.apiserver.fields import structs
@@ -62,16 +61,14 @@ Reader = Callable[[wire.Entry, str, int], Any]
 DEPTH_LIMIT = 100
 
 _ZEROS: dict[str, Any] = {"string": "", "bool": False, "int32": 0, "int64": 0, "float64": 0}
-_VARIANTS = MappingProxyType(
-    {
-        "props-or-array": {
-            1: "apiextensions/v1.JSONSchemaProps",
-            2: "[]apiextensions/v1.JSONSchemaProps",
-        },
-        "props-or-bool": {1: "bool", 2: "apiextensions/v1.JSONSchemaProps"},
-        "props-or-strings": {1: "apiextensions/v1.JSONSchemaProps", 2: "[]string"},
-    }
-)
+_VARIANTS = {
+    "props-or-array": {
+        1: "apiextensions/v1.JSONSchemaProps",
+        2: "[]apiextensions/v1.JSONSchemaProps",
+    },
+    "props-or-bool": {1: "bool", 2: "apiextensions/v1.JSONSchemaProps"},
+    "props-or-strings": {1: "apiextensions/v1.JSONSchemaProps", 2: "[]string"},
+}
 
 
 class _Part(NamedTuple):
@@ -212,16 +209,14 @@ def _variant(types: dict[int, str]) -> Reader:
     return read_one
 
 
-_SCALARS: MappingProxyType[str, Reader] = MappingProxyType(
-    {
-        "string": lambda entry, name, _depth: well_known_types.text(entry.as_bytes(name)),
-        "bytes": lambda entry, name, _depth: base64.b64encode(entry.as_bytes(name)).decode(),
-        "bool": lambda entry, name, _depth: bool(entry.as_number(name)),
-        "int32": lambda entry, name, _depth: wire.signed(entry.as_number(name), 32),
-        "int64": lambda entry, name, _depth: wire.signed(entry.as_number(name), 64),
-        "float64": lambda entry, name, _depth: _double(entry, name),
-    }
-)
+_SCALARS: dict[str, Reader] = {
+    "string": lambda entry, name, _depth: well_known_types.text(entry.as_bytes(name)),
+    "bytes": lambda entry, name, _depth: base64.b64encode(entry.as_bytes(name)).decode(),
+    "bool": lambda entry, name, _depth: bool(entry.as_number(name)),
+    "int32": lambda entry, name, _depth: wire.signed(entry.as_number(name), 32),
+    "int64": lambda entry, name, _depth: wire.signed(entry.as_number(name), 64),
+    "float64": lambda entry, name, _depth: _double(entry, name),
+}
 
 
 def _double(entry: wire.Entry, name: str) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -111,15 +110,13 @@ def _decimal(value: int, size: int) -> str:
     return f"{whole}.{digits}" if digits else str(whole)
 
 
-WELL_KNOWN_TYPES: MappingProxyType[str, Decoder] = MappingProxyType(
-    {
-        "time": _time,
-        "microtime": _micro_time,
-        "quantity": _quantity,
-        "intorstring": _int_or_string,
-        "duration": _duration,
-        "raw": _raw,
-        "fields": _raw,
-        "json": _raw,
-    }
-)
+WELL_KNOWN_TYPES: dict[str, Decoder] = {
+    "time": _time,
+    "microtime": _micro_time,
+    "quantity": _quantity,
+    "intorstring": _int_or_string,
+    "duration": _duration,
+    "raw": _raw,
+    "fields": _raw,
+    "json": _raw,
+}

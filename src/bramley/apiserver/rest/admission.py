@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
 import msgspec
 
@@ -328,9 +327,7 @@ def _node(server: Server, _resource: ServedResource, body: Json) -> Json:
     return {**body, "spec": {**spec, "taints": [*taints, dict(_NOT_READY)]}}
 
 
-_MUTATE: Mapping[str, Mutate] = MappingProxyType({"pods": _pod, "nodes": _node})
+_MUTATE: Mapping[str, Mutate] = {"pods": _pod, "nodes": _node}
 
 
-_FINISH_CREATE: Mapping[str, Mutate] = MappingProxyType(
-    {"services": allocate_addresses, _PRIORITIES: _priority}
-)
+_FINISH_CREATE: Mapping[str, Mutate] = {"services": allocate_addresses, _PRIORITIES: _priority}

@@ -13,7 +13,7 @@ from bramley.apiserver.http.exchange import Request, Response, json_response
 from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.kinds import label_selectors
 from bramley.apiserver.kinds.definitions import kind
-from bramley.apiserver.registry.resources import Json, Rules
+from bramley.apiserver.registry.resources import Json
 from bramley.apiserver.rest import bodies, delete, objects, request_options
 from bramley.apiserver.rest.graceful_deletion import check_preconditions, decide_deletion
 from bramley.apiserver.rest.objects import with_condition
@@ -23,7 +23,7 @@ from bramley.apiserver.rest.writes import Decision, Put, write
 from bramley.apiserver.store.records import Record
 from bramley.base.errors import Cause
 
-EVICTION = kind("Eviction", group="policy", rules=Rules(shape="v1.Eviction"))
+EVICTION = kind("Eviction", group="policy")
 _BUDGETS = "poddisruptionbudgets.policy"
 _VIOLATED = "Cannot evict pod as it would violate the pod's disruption budget."
 _SEVERAL = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."

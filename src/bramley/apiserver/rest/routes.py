@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from types import MappingProxyType
 
 import msgspec
 
@@ -28,9 +27,13 @@ from bramley.apiserver.rest.server import Server
 
 Handler = Callable[[Server, Request, Target], Awaitable[Response]]
 
-VERBS: Mapping[str, str] = MappingProxyType(
-    {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-)
+VERBS: Mapping[str, str] = {
+    "GET": "get",
+    "POST": "create",
+    "PUT": "update",
+    "PATCH": "patch",
+    "DELETE": "delete",
+}
 
 
 class Subresource(msgspec.Struct, frozen=True):
@@ -38,9 +41,9 @@ class Subresource(msgspec.Struct, frozen=True):
 
     name: str
     kind: str
-    group: str
-    version: str
     methods: Mapping[str, Handler]
+    group: str = ""
+    version: str = "v1"
 
     @property
     def verbs(self) -> list[str]:
@@ -48,104 +51,76 @@ class Subresource(msgspec.Struct, frozen=True):
         return sorted(VERBS[method] for method in self.methods)
 
 
-def _by_path(*listed: tuple[str, Subresource]) -> Mapping[tuple[str, str], Subresource]:
-    return MappingProxyType({(qualified, each.name): each for qualified, each in listed})
+_POD_PART: Mapping[str, Handler] = {
+    "GET": get_list.get,
+    "PUT": subresources.replace_pod_part,
+    "PATCH": subresources.patch_pod_part,
+}
+_PROXY: Mapping[str, Handler] = dict.fromkeys(VERBS, node_agents.proxy)
+_EXEC: Mapping[str, Handler] = dict.fromkeys(("GET", "POST"), node_agents.exec_or_attach)
+_PORT_FORWARD: Mapping[str, Handler] = dict.fromkeys(("GET", "POST"), node_agents.port_forward)
 
-
-def _pod_part(name: str) -> Subresource:
-    methods = {
-        "GET": subresources.get_pod,
-        "PUT": subresources.replace_pod_part,
-        "PATCH": subresources.patch_pod_part,
-    }
-    return Subresource(name, "Pod", "", "v1", methods)
-
-
-def _stream_subresource(name: str, kind: str, handler: Handler) -> Subresource:
-    return Subresource(name, kind, "", "v1", {"GET": handler, "POST": handler})
-
-
-def _proxy_subresource(kind: str) -> Subresource:
-    return Subresource("proxy", kind, "", "v1", dict.fromkeys(VERBS, node_agents.proxy))
-
-
-def _token_subresource() -> Subresource:
-    methods = {"POST": token_requests.create}
-    return Subresource("token", "TokenRequest", "authentication.k8s.io", "v1", methods)
-
-
+_SUBRESOURCES = {
+    "namespaces": [Subresource("finalize", "Namespace", {"PUT": subresources.finalize_namespace})],
+    "nodes": [Subresource("proxy", "NodeProxyOptions", _PROXY)],
+    "pods": [
+        Subresource("attach", "PodAttachOptions", _EXEC),
+        Subresource("binding", "Binding", {"POST": subresources.create_binding}),
+        Subresource("ephemeralcontainers", "Pod", _POD_PART),
+        Subresource("eviction", "Eviction", {"POST": eviction.create_eviction}, "policy"),
+        Subresource("exec", "PodExecOptions", _EXEC),
+        Subresource("log", "Pod", {"GET": node_agents.pod_log}),
+        Subresource("portforward", "PodPortForwardOptions", _PORT_FORWARD),
+        Subresource("proxy", "PodProxyOptions", _PROXY),
+        Subresource("resize", "Pod", _POD_PART),
+    ],
+    "serviceaccounts": [
+        Subresource(
+            "token", "TokenRequest", {"POST": token_requests.create}, "authentication.k8s.io"
+        )
+    ],
+    "services": [Subresource("proxy", "ServiceProxyOptions", _PROXY)],
+}
 # By the qualified name of the resource (`pods`, `deployments.apps`) and the subresource; status and scale are fields of a resource.
-SUBRESOURCES: Mapping[tuple[str, str], Subresource] = _by_path(
-    (
-        "namespaces",
-        Subresource("finalize", "Namespace", "", "v1", {"PUT": subresources.finalize_namespace}),
-    ),
-    ("nodes", _proxy_subresource("NodeProxyOptions")),
-    ("pods", _stream_subresource("attach", "PodAttachOptions", node_agents.exec_or_attach)),
-    ("pods", Subresource("binding", "Binding", "", "v1", {"POST": subresources.create_binding})),
-    ("pods", _pod_part("ephemeralcontainers")),
-    (
-        "pods",
-        Subresource("eviction", "Eviction", "policy", "v1", {"POST": eviction.create_eviction}),
-    ),
-    ("pods", _stream_subresource("exec", "PodExecOptions", node_agents.exec_or_attach)),
-    ("pods", Subresource("log", "Pod", "", "v1", {"GET": node_agents.pod_log})),
-    ("pods", _stream_subresource("portforward", "PodPortForwardOptions", node_agents.port_forward)),
-    ("pods", _proxy_subresource("PodProxyOptions")),
-    ("pods", _pod_part("resize")),
-    ("serviceaccounts", _token_subresource()),
-    ("services", _proxy_subresource("ServiceProxyOptions")),
-)
+SUBRESOURCES: Mapping[tuple[str, str], Subresource] = {
+    (qualified, each.name): each for qualified, found in _SUBRESOURCES.items() for each in found
+}
 
 # Handlers of POST by the qualified name of a kind that is not stored; its ServedResource has `is_virtual`.
-VIRTUAL: Mapping[str, Handler] = MappingProxyType(
-    {
-        "bindings": subresources.create_binding,
-        "localsubjectaccessreviews.authorization.k8s.io": reviews.review_local,
-        "selfsubjectaccessreviews.authorization.k8s.io": reviews.review_self,
-        "selfsubjectreviews.authentication.k8s.io": reviews.review_caller,
-        "selfsubjectrulesreviews.authorization.k8s.io": reviews.review_rules,
-        "subjectaccessreviews.authorization.k8s.io": reviews.review_subject,
-        "tokenreviews.authentication.k8s.io": reviews.review_token,
-    }
-)
+VIRTUAL: Mapping[str, Handler] = {
+    "bindings": subresources.create_binding,
+    "localsubjectaccessreviews.authorization.k8s.io": reviews.review_local,
+    "selfsubjectaccessreviews.authorization.k8s.io": reviews.review_self,
+    "selfsubjectreviews.authentication.k8s.io": reviews.review_caller,
+    "selfsubjectrulesreviews.authorization.k8s.io": reviews.review_rules,
+    "subjectaccessreviews.authorization.k8s.io": reviews.review_subject,
+    "tokenreviews.authentication.k8s.io": reviews.review_token,
+}
 
 # Handlers of GET by the qualified name of a kind that is computed when it is read; its ServedResource has `is_computed`.
-COMPUTED: Mapping[str, Handler] = MappingProxyType(
-    {
-        "nodes.metrics.k8s.io": metrics.read_nodes,
-        "pods.metrics.k8s.io": metrics.read_pods,
-    }
-)
+COMPUTED: Mapping[str, Handler] = {
+    "nodes.metrics.k8s.io": metrics.read_nodes,
+    "pods.metrics.k8s.io": metrics.read_pods,
+}
 
-
-__all__ = ["Handler", "handler_of", "has_subresource"]
 
 # Verbs and handlers of a collection, of one object, and of the subresources of any kind.
-_COLLECTION: Mapping[str, tuple[str, Handler]] = MappingProxyType(
-    {
-        "POST": ("create", create.create),
-        "DELETE": ("deletecollection", delete.delete_many),
-    }
-)
-_OBJECT: Mapping[str, tuple[str, Handler]] = MappingProxyType(
-    {
-        "GET": ("get", get_list.get),
-        "PUT": ("update", update.replace),
-        "PATCH": ("patch", patch.patch),
-        "DELETE": ("delete", delete.delete),
-    }
-)
-_STATUS: Mapping[str, Handler] = MappingProxyType(
-    {"GET": get_list.get, "PUT": update.replace, "PATCH": patch.patch}
-)
-_SCALE: Mapping[str, Handler] = MappingProxyType(
-    {
-        "GET": subresources.get_scale,
-        "PUT": subresources.replace_scale,
-        "PATCH": subresources.patch_scale,
-    }
-)
+_COLLECTION: Mapping[str, tuple[str, Handler]] = {
+    "POST": ("create", create.create),
+    "DELETE": ("deletecollection", delete.delete_many),
+}
+_OBJECT: Mapping[str, tuple[str, Handler]] = {
+    "GET": ("get", get_list.get),
+    "PUT": ("update", update.replace),
+    "PATCH": ("patch", patch.patch),
+    "DELETE": ("delete", delete.delete),
+}
+_STATUS: Mapping[str, Handler] = {"GET": get_list.get, "PUT": update.replace, "PATCH": patch.patch}
+_SCALE: Mapping[str, Handler] = {
+    "GET": subresources.get_scale,
+    "PUT": subresources.replace_scale,
+    "PATCH": subresources.patch_scale,
+}
 
 
 def handler_of(method: str, target: Target) -> Handler:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace as replaced
-from types import MappingProxyType
 
 from bramley.apiserver.apimachinery import causes, metadata, status
 from bramley.apiserver.apimachinery.status import ApiError, Details
@@ -13,11 +12,10 @@ from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.kinds import core, pods, shapes
 from bramley.apiserver.kinds.definitions import kind
 from bramley.apiserver.kinds.virtual import SCALE
-from bramley.apiserver.registry.resources import Json, Rules, ScalePaths, ServedResource, Transition
+from bramley.apiserver.registry.resources import Json, ScalePaths, ServedResource, Transition
 from bramley.apiserver.rest import (
     bodies,
     delete,
-    get_list,
     objects,
     patch,
     request_options,
@@ -30,7 +28,7 @@ from bramley.apiserver.rest.server import Server, existing, served
 from bramley.apiserver.rest.writes import Decision, Keep, Put, Remove, write
 from bramley.apiserver.store.records import Key, Record
 
-BINDING = kind("Binding", rules=Rules(shape="v1.Binding"))
+BINDING = kind("Binding")
 _PODS = "pods"
 KeepRule = Callable[[Json, Json], None]
 _RESIZED = ("resources", "resizePolicy")
@@ -153,11 +151,6 @@ def _check_finalizers(new: Json, resource: ServedResource) -> None:
         raise status.invalid(resource.kind_details(new["metadata"]["name"]), moved)
 
 
-async def get_pod(server: Server, request: Request, target: Target) -> Response:
-    """Return the whole Pod."""
-    return await get_list.get(server, request, target)
-
-
 async def replace_pod_part(server: Server, request: Request, target: Target) -> Response:
     """Replace the part of the Pod that the subresource names."""
     return await update.replace(server, request, _narrowed(target))
@@ -198,12 +191,10 @@ def _keep(new: Json, old: Json, spec: Json) -> None:
     new["metadata"] = {**old["metadata"], "resourceVersion": version}
 
 
-_PARTS: Mapping[str, tuple[KeepRule, Transition]] = MappingProxyType(
-    {
-        "ephemeralcontainers": (keep_but_ephemeral, pods.check_ephemeral),
-        "resize": (keep_but_resources, pods.check_resize),
-    }
-)
+_PARTS: Mapping[str, tuple[KeepRule, Transition]] = {
+    "ephemeralcontainers": (keep_but_ephemeral, pods.check_ephemeral),
+    "resize": (keep_but_resources, pods.check_resize),
+}
 
 
 def _narrowed(target: Target) -> Target:

@@ -14,7 +14,7 @@ from bramley.apiserver.auth.service_account_tokens import Bound, Reference
 from bramley.apiserver.http.exchange import Request, Response, json_response
 from bramley.apiserver.http.request_info import Target
 from bramley.apiserver.kinds.definitions import kind
-from bramley.apiserver.registry.resources import Json, Rules
+from bramley.apiserver.registry.resources import Json
 from bramley.apiserver.rest import bodies, objects, request_options
 from bramley.apiserver.rest.server import Server, decoded
 from bramley.apiserver.store.records import Key
@@ -23,12 +23,7 @@ MIN_LIFETIME = timedelta(minutes=10)
 DEFAULT_LIFETIME = timedelta(hours=1)
 _SECONDS_LIMIT = 1 << 32
 
-RESOURCE = kind(
-    "TokenRequest",
-    group="authentication.k8s.io",
-    is_virtual=True,
-    rules=Rules(shape="v1.TokenRequest"),
-)
+RESOURCE = kind("TokenRequest", group="authentication.k8s.io", is_virtual=True)
 _DETAILS = Details(RESOURCE.group, RESOURCE.kind)
 
 

@@ -5,7 +5,7 @@ A decision is a pure function of the current record. A dry run decides against t
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import msgspec
 
@@ -36,7 +36,6 @@ class Remove(msgspec.Struct, frozen=True):
 
 Decision = Keep | Put | Remove
 Decide = Callable[[Record | None], Decision]
-After = Callable[[Server, ServedResource, Key, Decision], Awaitable[None]]
 
 
 class Written(msgspec.Struct, frozen=True):
