@@ -1,4 +1,4 @@
-"""Stories of a controller and the API it lives on, whole and in virtual time."""
+"""A small controller on the embedded API, under virtual time."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import pytest
 from bramley.api.coordination import Lease
 from bramley.api.core import ConfigMap
 from bramley.api.runner_pool import RunnerPool
-from bramley.base import errors, virtual_time
+from bramley.base import errors
+from tests import virtual_time
 from tests.scenarios.world import NAMESPACE, World, a_world, running
-from tests.unit import sampling
+from tests.unit import example_counts
 
 
 def names(pool: str, count: int) -> list[str]:
@@ -23,7 +24,7 @@ async def holder(world: World) -> str | None:
     return lease.spec.holder_identity
 
 
-async def test_a_pool_gets_its_children_follows_changes_and_takes_them_with_it() -> None:
+async def test_children_follow_the_replicas_and_are_deleted_with_the_pool() -> None:
     async with a_world() as world, running(world.manager()):
         await world.pool("a", replicas=3)
         await asyncio.sleep(1)
@@ -44,7 +45,7 @@ async def test_a_pool_gets_its_children_follows_changes_and_takes_them_with_it()
             await world.kube.get(RunnerPool, "a", namespace=NAMESPACE)
 
 
-async def test_a_child_that_somebody_deletes_comes_back() -> None:
+async def test_deleted_child_is_created_again() -> None:
     async with a_world() as world, running(world.manager()):
         await world.pool("a", replicas=2)
         await asyncio.sleep(1)
@@ -55,33 +56,33 @@ async def test_a_child_that_somebody_deletes_comes_back() -> None:
         assert await world.children("a") == names("a", 2)
 
 
-async def test_a_quiet_world_writes_nothing_for_a_day() -> None:
-    """A fast run looks at its first hours."""
+async def test_converged_controller_writes_nothing_for_a_day() -> None:
+    """A fast run covers only the first hours."""
     async with a_world() as world, running(world.manager()):
         for number in range(20):
             await world.pool(f"p{number}", replicas=3)
         await asyncio.sleep(60)
         revision = world.api.store.revision
 
-        await asyncio.sleep(86_400 * sampling.share())
+        await asyncio.sleep(86_400 * example_counts.share())
 
         assert world.api.store.revision == revision
 
 
-async def test_forgotten_history_costs_a_list_and_loses_nothing() -> None:
+async def test_compacted_history_costs_a_list_and_loses_nothing() -> None:
     async with a_world() as world:
         manager = world.manager()
         async with running(manager):
             await world.pool("a", replicas=2)
             for hour in range(12):
-                # Watches end within the hour; what they would resume from is gone by then.
+                # Watches end within the hour; the revision they would resume from is compacted by then.
                 await world.scale("a", hour % 4)
                 world.api.store.compact()
                 await asyncio.sleep(3600)
                 assert await world.children("a") == names("a", hour % 4)
 
 
-async def test_a_manager_that_stops_kindly_hands_over_without_waiting_for_its_lease() -> None:
+async def test_stopped_manager_releases_its_lease_to_the_next() -> None:
     async with a_world() as world:
         first, second = world.manager("first"), world.manager("second")
         async with asyncio.TaskGroup() as group:
@@ -103,7 +104,7 @@ async def test_a_manager_that_stops_kindly_hands_over_without_waiting_for_its_le
                 assert await world.children("a") == names("a", 4)
 
 
-async def test_after_a_crash_the_next_manager_waits_for_the_lease_and_no_longer() -> None:
+async def test_after_a_crash_the_next_manager_waits_only_for_the_lease() -> None:
     async with a_world() as world:
         async with asyncio.TaskGroup() as group:
             crashing = group.create_task(world.manager("first").run())
@@ -123,7 +124,7 @@ async def test_after_a_crash_the_next_manager_waits_for_the_lease_and_no_longer(
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_same_seed_gives_the_same_day(seed: int) -> None:
+def test_same_seed_gives_the_same_objects(seed: int) -> None:
     async def story() -> tuple[bytes, ...]:
         async with a_world(seed) as world, running(world.manager()):
             async with asyncio.TaskGroup() as group:

@@ -1,7 +1,7 @@
-"""A whole world in one process and in virtual time: the embedded API in memory, our kinds installed, and a small controller.
+"""The embedded API in memory under virtual time, with our CRDs installed and a small controller.
 
-The controller keeps as many ConfigMaps for a RunnerPool as it has replicas, and lets them go with it: all that a controller
-does, without a Mac.
+The controller keeps one ConfigMap per replica of a RunnerPool and deletes them with it: children, status and a finalizer,
+without a Mac.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from bramley.api.meta import ObjectMeta, OwnerReference
 from bramley.api.names import labels
 from bramley.api.runner_pool import RunnerPool, RunnerPoolSpec
 from bramley.app import embedded
-from bramley.base import virtual_time
 from bramley.kube.client import Client
 from bramley.runtime.cache import Cache
 from bramley.runtime.controller import Controller
@@ -29,36 +28,42 @@ from bramley.runtime.leader_election import LeaderElectionSettings
 from bramley.runtime.manager import Manager, ManagerSettings
 from bramley.runtime.outcome import Outcome, Settled
 from bramley.runtime.writes import FencedKube
+from tests import virtual_time
 
 NAMESPACE = "default"
 BY_POOL = "pool"
+FINALIZER = "scenario.bramley.dev/shelf"
 
 
 @dataclass(frozen=True, slots=True)
 class Shelf:
-    """Keeps a ConfigMap per replica of a pool."""
+    """The reconciler of pools: one ConfigMap per replica."""
 
     kube: FencedKube
     children: Cache[ConfigMap]
-    finalizer: str = "scenario.bramley.dev/shelf"
 
     async def reconcile(self, pool: RunnerPool) -> Outcome:
-        have = {child.name: child for child in self.children.indexed(BY_POOL, pool.name)}
-        want = [f"{pool.name}-{number}" for number in range(pool.spec.replicas)]
-        for name in set(want) - set(have):
+        if pool.metadata.deletion_timestamp is not None:
+            return await self._release(pool)
+        # Before the first child, so that no pool with children is gone before they are deleted.
+        await self.kube.add_finalizer(pool, FINALIZER)
+        observed = {child.name: child for child in self.children.indexed(BY_POOL, pool.name)}
+        desired = [f"{pool.name}-{number}" for number in range(pool.spec.replicas)]
+        for name in set(desired) - set(observed):
             await self.kube.create(a_child(pool, name))
-        for name in set(have) - set(want):
-            await self.kube.delete(have[name])
-        if pool.status.observed_replicas != len(want):
-            status = {"status": {"observedReplicas": len(want)}}
+        for name in set(observed) - set(desired):
+            await self.kube.delete(observed[name])
+        if pool.status.observed_replicas != len(desired):
+            status = {"status": {"observedReplicas": len(desired)}}
             await self.kube.merge_patch(
                 RunnerPool, pool.name, status, namespace=NAMESPACE, subresource="status"
             )
         return Settled()
 
-    async def release(self, pool: RunnerPool) -> Outcome:
+    async def _release(self, pool: RunnerPool) -> Outcome:
         for child in self.children.indexed(BY_POOL, pool.name):
             await self.kube.delete(child)
+        await self.kube.remove_finalizer(pool, FINALIZER)
         return Settled()
 
 
@@ -70,13 +75,13 @@ def a_child(pool: RunnerPool, name: str) -> ConfigMap:
         uid=pool.uid,
         controller=True,
     )
-    place = ObjectMeta(
+    metadata = ObjectMeta(
         name=name,
         namespace=NAMESPACE,
         labels={labels.RUNNER_POOL: pool.name},
         owner_references=[owner],
     )
-    return ConfigMap(metadata=place)
+    return ConfigMap(metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +100,8 @@ class World:
             runner_labels=["macOS"],
             replicas=replicas,
         )
-        place = ObjectMeta(name=name, namespace=NAMESPACE)
-        return await self.kube.create(RunnerPool(metadata=place, spec=spec))
+        metadata = ObjectMeta(name=name, namespace=NAMESPACE)
+        return await self.kube.create(RunnerPool(metadata=metadata, spec=spec))
 
     async def scale(self, name: str, replicas: int) -> None:
         await self.kube.scale(RunnerPool, name, namespace=NAMESPACE, replicas=replicas)
@@ -126,7 +131,7 @@ class World:
 
 @asynccontextmanager
 async def a_world(seed: int = 0) -> AsyncIterator[World]:
-    """Run the embedded API in memory with our kinds installed."""
+    """Run the embedded API in memory with our CRDs installed."""
     clock = virtual_time.clock()
     async with embedded.running(clock=clock, seed=seed) as (api, token):
 
@@ -141,7 +146,7 @@ async def a_world(seed: int = 0) -> AsyncIterator[World]:
 
 @asynccontextmanager
 async def running(manager: Manager) -> AsyncIterator[None]:
-    """Run a manager, and stop it kindly at the end."""
+    """Run a manager, and stop it at the end."""
     async with asyncio.TaskGroup() as group:
         task = group.create_task(manager.run())
         yield

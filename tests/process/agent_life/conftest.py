@@ -12,12 +12,12 @@ from tests.process.agent_life.servers import Server
 REAL = pytest.param("real", marks=pytest.mark.tier("cluster"))
 
 
-# Not for the whole session: the process that keeps agents' Roles must be gone before another test runs its own.
+# Not for the whole session: the controller of the agents' Roles must have exited before another test runs its own.
 @pytest.fixture(scope="module", params=["embedded", REAL])
 def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
-    """Give a control plane."""
+    """Return a running control plane."""
     folder = tmp_path_factory.mktemp("agent-life")
     running = (
         servers.embedded(folder)

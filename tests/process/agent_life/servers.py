@@ -1,4 +1,4 @@
-"""The two control planes that agents are put on: ours in a process of its own, and the real one."""
+"""The two control planes that agents run on: ours in a child process, and the real one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tools.kube.control_plane import RealCluster
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A control plane: the administrator's way in, and the authority of those who may ask agents for logs."""
+    """A control plane: the administrator's kubeconfig, and the certificate authority of the clients of agents."""
 
     name: str
     kubeconfig: Path
@@ -27,33 +27,33 @@ class Server:
 
 @contextmanager
 def embedded(folder: Path) -> Iterator[Server]:
-    """Run ours."""
+    """Run our control plane."""
     with running(folder) as ours:
         server = Server("embedded", ours.kubeconfig, ours.folder / "tls" / "ca.crt")
-        with _keeping(server, folder):
+        with _running_access_controller(server, folder):
             yield server
 
 
 @contextmanager
 def real(cluster: RealCluster, folder: Path) -> Iterator[Server]:
-    """Use the real one, which runs already."""
+    """Use the real control plane, which runs already."""
     server = Server("real", cluster.kubeconfig, cluster.pki / "ca.crt")
-    with _keeping(server, folder):
+    with _running_access_controller(server, folder):
         yield server
 
 
 @contextmanager
-def _keeping(server: Server, folder: Path) -> Iterator[None]:
-    """Let agents have the tokens of the Pods on their Nodes, as long as those are there."""
+def _running_access_controller(server: Server, folder: Path) -> Iterator[None]:
+    """Run the controller that grants agents the tokens of the Pods on their Nodes."""
     asyncio.run(_share(server))
     command = [str(BRAMLEY), "agent-access", "controller", "--kubeconfig", str(server.kubeconfig)]
-    with (folder / "keep.log").open("wb") as log:
-        keeper = subprocess.Popen(command, stdout=log, stderr=log)
+    with (folder / "agent-access.log").open("wb") as log:
+        controller = subprocess.Popen(command, stdout=log, stderr=log)
     try:
         yield
     finally:
-        keeper.send_signal(signal.SIGTERM)
-        keeper.wait(PATIENCE)
+        controller.send_signal(signal.SIGTERM)
+        controller.wait(PATIENCE)
 
 
 async def _share(server: Server) -> None:

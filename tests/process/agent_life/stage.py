@@ -1,4 +1,4 @@
-"""A simulated Mac with a real agent on a real server: its Pods, its processes, and what is left of both in the end."""
+"""A simulated Mac with a real agent on a real server: its Pods, its processes, and what is left of both at the end."""
 
 from __future__ import annotations
 
@@ -32,13 +32,17 @@ from bramley.kube.client import Client
 from bramley.kube.tls import Trust
 from bramley.sim.mac.folder import MacFolder
 from bramley.sim.mac.settings_file import SettingsFile
+from tests.process.agent_life.call_recorder import (
+    NUMBER_VARIABLE,
+    CallRecorder,
+    OnCrashPoint,
+)
 from tests.process.agent_life.servers import Server
-from tests.process.agent_life.witness import NUMBER_VARIABLE, Meet, Witness
 
 PATIENCE = 180.0
 IMAGE = "ghcr.io/example/macos-runner"
 CODE = 3
-# Real processes, but no waiting for its own sake.
+# Real processes with short delays.
 SCRIPT: Mapping[str, Any] = {
     "host": {"disk_bytes": 460_000_000_000, "lease_seconds": 600},
     "timings": {
@@ -55,7 +59,7 @@ SCRIPT: Mapping[str, Any] = {
         "stop": 0.05,
     },
 }
-# Says how it went, and then stays until it is told to halt: so a test, not the clock, ends a VM.
+# Writes its exit code and then runs until it is shut down: so a test, not the clock, ends a VM.
 GUEST: Mapping[str, Any] = {
     "work": 0.0,
     "code": CODE,
@@ -83,7 +87,7 @@ def pod_body(name: str, node: str, *, image: str, grace: int = 30) -> dict[str, 
 
 @dataclass(slots=True)
 class Stage:
-    """One Mac, the namespace of the Pods that are meant for it, and the agent that runs now."""
+    """One Mac, the namespace of its Pods, and the agent that runs now."""
 
     server: Server
     kube: Client
@@ -92,7 +96,7 @@ class Stage:
     script: SettingsFile
     token: Secret
     more: tuple[str, ...] = ()
-    witness: Witness | None = None
+    recorder: CallRecorder | None = None
     process: subprocess.Popen[bytes] | None = None
     starts: int = 0
     began: float = 0.0
@@ -112,17 +116,17 @@ class Stage:
         """Start an agent, as launchd does."""
         self.starts += 1
         self.began = time.monotonic()
-        self.write_way_in()
+        self.write_kubeconfig()
         environment = {**self.mac.environment(), NUMBER_VARIABLE: str(self.starts)}
         with self.mac.log.open("ab") as out:
             self.process = subprocess.Popen(self.command(), env=environment, stdout=out, stderr=out)
 
-    def write_way_in(self) -> None:
-        """Write the kubeconfig of the agent that comes next; a witness wants to know which one it is."""
+    def write_kubeconfig(self) -> None:
+        """Write the kubeconfig of the next agent; with a recorder, its address names the agent."""
         access = config_loader.load(self.server.kubeconfig, environment={})
         server, trust = access.server, access.trust
-        if self.witness is not None:
-            server, trust = f"{self.witness.address}/{self.starts}", Trust()
+        if self.recorder is not None:
+            server, trust = f"{self.recorder.address}/{self.starts}", Trust()
         written = kubeconfig.render(self.node, self.token, server=server, trust=trust)
         self.mac.kubeconfig.touch(mode=0o600)
         self.mac.kubeconfig.write_text(written.reveal())
@@ -134,7 +138,7 @@ class Stage:
         return self.process.wait(PATIENCE)
 
     def image(self, tag: str, **script: Any) -> str:
-        """Put an image into the registry, and say what its guests do."""
+        """Add an image to the registry, with the behaviour of its guests."""
         name = f"{IMAGE}:{tag}"
         self.script.image(
             name,
@@ -159,14 +163,14 @@ class Stage:
         return None
 
     async def has(self, name: str, holds: Callable[[Pod], object]) -> Pod:
-        """Wait until something holds for a Pod that is there."""
+        """Wait until the predicate holds for a Pod, which must exist."""
 
-        async def look() -> Pod | None:
+        async def matching() -> Pod | None:
             pod = await self.find(name)
             assert pod is not None, f"{name} is gone"
             return pod if holds(pod) else None
 
-        found: Pod = await self.until(look, what=f"Pod {name}")
+        found: Pod = await self.until(matching, what=f"Pod {name}")
         return found
 
     async def gone(self, name: str) -> None:
@@ -177,44 +181,44 @@ class Stage:
 
         await self.until(is_gone, what=f"the end of Pod {name}")
 
-    async def has_beaten(self) -> None:
-        """Wait until the agent that runs now has said how its Node is."""
+    async def has_sent_heartbeat(self) -> None:
+        """Wait until the running agent has published a Ready heartbeat."""
         began = datetime.now(UTC).replace(microsecond=0)
 
-        async def has_said() -> bool:
+        async def is_ready() -> bool:
             with suppress(errors.NotFound):
                 node = await self.kube.get(Node, self.node)
                 ready = conditions.find(node.status.conditions, "Ready")
-                heard = ready and ready.last_heartbeat_time
-                return bool(ready and ready.status == "True" and heard and heard >= began)
+                heartbeat = ready and ready.last_heartbeat_time
+                return bool(ready and ready.status == "True" and heartbeat and heartbeat >= began)
             return False
 
-        await self.until(has_said, what="a Node that is ready")
+        await self.until(is_ready, what="a Node that is ready")
 
     async def unregister(self) -> None:
-        """Take away what the agent says of itself; it has to say it again."""
+        """Delete the agent's Node and Lease; it has to create them again."""
         with suppress(errors.NotFound):
             await self.kube.delete(Node, self.node)
         with suppress(errors.NotFound):
             await self.kube.delete(Lease, self.node, namespace=groups.NODE_LEASE_NAMESPACE)
 
-    async def until(self, ask: Callable[[], Awaitable[Any]], *, what: str) -> Any:
-        """Wait for an answer that is true; each agent that comes meanwhile has all the time for it."""
-        asked = time.monotonic()
-        while not (answer := await ask()):
+    async def until(self, check: Callable[[], Awaitable[Any]], *, what: str) -> Any:
+        """Wait until the check returns something true; the timeout begins again with each agent that is started meanwhile."""
+        began = time.monotonic()
+        while not (result := await check()):
             self.expect_alive()
-            is_late = time.monotonic() > max(asked, self.began) + PATIENCE
-            assert not is_late, f"waited in vain for {what}:\n{self.last_words()}"
+            is_late = time.monotonic() > max(began, self.began) + PATIENCE
+            assert not is_late, f"timed out waiting for {what}:\n{self.last_words()}"
             await asyncio.sleep(0.05)
-        return answer
+        return result
 
     def expect_alive(self) -> None:
-        """See that an agent that ended was ended by us."""
+        """Check that an agent that exited was stopped by us."""
         if self.process is not None and (code := self.process.poll()) is not None:
             assert code in {0, -signal.SIGKILL}, f"the agent ended with {code}: {self.last_words()}"
 
     def last_words(self) -> str:
-        """Return the end of what the agents said."""
+        """Return the end of the agents' log."""
         return "\n".join(self.mac.log.read_text(errors="replace").splitlines()[-40:])
 
     def vm(self, name: str) -> str:
@@ -232,11 +236,11 @@ class Stage:
             *argv, env=self.mac.environment(), stdout=subprocess.PIPE
         )
         async with asyncio.timeout(PATIENCE):
-            said, _ = await process.communicate()
-        return said.decode()
+            stdout, _ = await process.communicate()
+        return stdout.decode()
 
     def left(self) -> list[str]:
-        """Return what is left of Pods that are gone: nothing, once an agent has had its turn."""
+        """Return what is left of deleted Pods: nothing, once an agent has cleaned up."""
         folders = self.mac.folders
         ledger = Ledger(folders.ledger)
         found = {
@@ -261,26 +265,28 @@ def _names(folder: Path) -> list[str]:
 
 @asynccontextmanager
 async def staged(
-    server: Server, place: Path, *more: str, meet: Meet | None = None
+    server: Server, folder: Path, *more: str, on_crash_point: OnCrashPoint | None = None
 ) -> AsyncIterator[Stage]:
-    """Give a Mac whose agent has begun; with `meet`, whatever the agent does is told there first."""
+    """Start the agent of a new Mac; with `on_crash_point`, its commands and writes are recorded and reported there."""
     mark = secrets.token_hex(3)
     access = config_loader.load(server.kubeconfig, environment={})
     async with AsyncExitStack() as stack:
         kube = await stack.enter_async_context(
             config_loader.connect(server.kubeconfig, environment={})
         )
-        mac = MacFolder(place / f"mac-{mark}")
+        mac = MacFolder(folder / f"mac-{mark}")
         mac.root.mkdir()
         script = mac.lay_out(copy.deepcopy(dict(SCRIPT)))
         mac.authority.write_text(server.authority.read_text())
         found = await identity.create(kube, mac.name, expires=timedelta(hours=1))
         stage = Stage(server, kube, f"life-{mark}", mac, script, found.token, more)
-        stack.push_async_callback(_leave, stage)
+        stack.push_async_callback(_clean_up, stage)
         await _make_namespace(kube, stage.namespace)
-        if meet is not None:
-            stage.witness = Witness(access, lambda *about: not stage.is_over and meet(*about))
-            await stack.enter_async_context(stage.witness.watching(mac))
+        if on_crash_point is not None:
+            stage.recorder = CallRecorder(
+                access, lambda *about: not stage.is_over and on_crash_point(*about)
+            )
+            await stack.enter_async_context(stage.recorder.recording(mac))
         stack.enter_context(_ended(stage))
         stage.start()
         yield stage
@@ -288,15 +294,15 @@ async def staged(
 
 async def _make_namespace(kube: Client, name: str) -> None:
     await kube.create(Namespace(metadata=ObjectMeta(name=name)))
-    place = ObjectMeta(name="default", namespace=name)
-    # A Pod needs it, and whoever else makes it may be late.
+    metadata = ObjectMeta(name="default", namespace=name)
+    # Pods need it, and the controller that creates it may be late.
     with suppress(errors.AlreadyExists):
-        await kube.create(ServiceAccount(metadata=place))
+        await kube.create(ServiceAccount(metadata=metadata))
 
 
 @contextmanager
 def _ended(stage: Stage) -> Iterator[None]:
-    """Leave no process behind."""
+    """Kill all processes of the Mac at the end."""
     try:
         yield
     finally:
@@ -308,8 +314,8 @@ def _ended(stage: Stage) -> Iterator[None]:
                 os.kill(pid, signal.SIGKILL)
 
 
-async def _leave(stage: Stage) -> None:
-    """Leave nothing on a server that others use too."""
+async def _clean_up(stage: Stage) -> None:
+    """Delete everything of the stage from the server, which other tests use too."""
     kube = stage.kube
     for pod in (await kube.list(Pod, namespace=stage.namespace)).items:
         with suppress(errors.NotFound):

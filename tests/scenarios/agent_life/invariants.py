@@ -1,7 +1,7 @@
-"""What must hold at every moment of an agent's life, and what may be left when everything has come to rest.
+"""What must hold at every checkpoint of an agent, and what may be left when everything has come to rest.
 
-`look` is taken at each moment of the agent and whenever time has passed. It notes what is broken and never raises, because it
-often runs inside the agent, which would take the error for one of its own; `check` raises.
+`observe` runs at each checkpoint of the agent and whenever time has passed. It records violations and never raises, because
+it often runs inside the agent, which would handle the error as one of its own; `check` raises.
 """
 
 from __future__ import annotations
@@ -35,42 +35,42 @@ _records = msgspec.json.Decoder(VmRecord)
 
 @dataclass(slots=True)
 class Invariants:
-    """Watches one Mac and its Pods; `excused` are uids that somebody took away from under the agent by force."""
+    """The invariants of one Mac and its Pods; `excused` are uids of Pods that were force-deleted without the agent."""
 
     store: Store
     mac: SimulatedMac
     node: str
-    # When the agent last came up, None while there is none; L2 counts from then on.
+    # When the agent last started, None while there is none; L2 counts from then on.
     up_since: datetime | None = None
     has_bounds: bool = True
-    broken: list[str] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
     excused: set[str] = field(default_factory=set)
-    # By uid: the Pods of the last look, and the code of the first terminal status that the server acknowledged.
+    # By uid: the Pods at the last observation, and the code of the first terminal status that the server acknowledged.
     pods: dict[str, Pod] = field(default_factory=dict)
     ends: dict[str, int | None] = field(default_factory=dict)
     # By VM: what its guest reported.
     reports: dict[str, int] = field(default_factory=dict)
     started: set[str] = field(default_factory=set)
-    begun: set[str] = field(default_factory=set)
+    supervised: set[str] = field(default_factory=set)
     present: set[str] = field(default_factory=set)
     _decoded: dict[int, Pod] = field(default_factory=dict)
 
     def check(self) -> None:
-        """Look, and raise if anything was ever broken."""
-        self.look()
-        assert not self.broken, "\n".join(dict.fromkeys(self.broken))
+        """Observe, and raise if an invariant was ever violated."""
+        self.observe()
+        assert not self.violations, "\n".join(dict.fromkeys(self.violations))
 
-    def look(self) -> None:
-        """Note what is broken now."""
+    def observe(self) -> None:
+        """Record the invariants that are violated now."""
         before, self.pods = self.pods, self.current()
-        self._hear_guests()
-        self._look_at_starts()
+        self._read_reports()
+        self._check_starts()
         for uid, pod in self.pods.items():
-            self._look_at_end(uid, pod)
-            self._look_at_time(pod)
-        self._look_at_disks(before)
+            self._check_end(uid, pod)
+            self._check_deadline(pod)
+        self._check_disks(before)
         for uid, pod in before.items():
-            self._look_at_release(uid, pod)
+            self._check_release(uid, pod)
 
     def current(self) -> dict[str, Pod]:
         """Return the Pods of this Mac by uid, as the server has them."""
@@ -83,80 +83,83 @@ class Invariants:
         """Return the VMs on disk that are no golden bases."""
         return {each for each in _names(self.mac.folders.tart_home / "vms") if not _is_golden(each)}
 
-    def left_behind(self) -> set[str]:
-        """Return the VMs whose guests go on though their tart is gone; no agent can tell whose they are."""
+    def orphaned_guests(self) -> set[str]:
+        """Return the VMs whose guests run though their tart is gone; no agent can find their owner."""
         locks, home = self.mac.tart.run_locks, self.mac.folders.tart_home
         files = {vm: home / "vms" / vm / "config.json" for vm in self.mac.tart.guests}
         return {vm for vm, file in files.items() if locks.holder(str(file)) is None}
 
     def _running(self) -> set[str]:
-        return self.mac.tart.guests.keys() - self.left_behind()
+        return self.mac.tart.guests.keys() - self.orphaned_guests()
 
-    def _hear_guests(self) -> None:
+    def _read_reports(self) -> None:
         folder = self.mac.folders.user_data
         for vm in _names(folder):
             code = _number(folder / vm / guest.STATUS_SHARE / guest.EXIT_CODE_FILE)
             if code is not None:
                 self.reports[vm] = code
 
-    def _look_at_starts(self) -> None:
-        """S1, S2, S3: one start for each VM's name, which carries the Pod's uid and is known as used before; two guests at once."""
+    def _check_starts(self) -> None:
+        """S1, S2, S3: one start per VM name, which contains the Pod's uid and is recorded as used before; at most two guests at once."""
         world = self.mac.tart
         if len(world.started_vms) != len(self.started):
             self.started = set(world.started_vms)
             for vm in self.started:
                 self._must(world.started_vms.count(vm) == 1, f"S2: {vm} was booted again")
-        for vm in self.mac.supervised.keys() - self.begun:
+        for vm in self.mac.supervised.keys() - self.supervised:
             state = _state(self.mac.folders.ledger / "vms" / f"{vm}.json")
-            self._must(state in USED, f"S2: {vm} is begun and its record says {state}")
-        self.begun = set(self.mac.supervised)
+            self._must(state in USED, f"S2: {vm} is started and its record says {state}")
+        self.supervised = set(self.mac.supervised)
         self._must(world.max_guests <= MOST_GUESTS, f"S3: {world.max_guests} guests at once")
 
-    def _look_at_end(self, uid: str, pod: Pod) -> None:
+    def _check_end(self, uid: str, pod: Pod) -> None:
         """Check that the first terminal status has the guest's code, comes after the guest's end and is the last."""
         if pod.status.phase not in FINISHED:
-            self._must(uid not in self.ends, f"{pod.name} came back from its end")
+            self._must(uid not in self.ends, f"{pod.name} left its terminal phase")
             return
         vm, code = vm_of(pod), _code(pod)
-        said = self.reports.get(vm, code)
-        self._must(code == said, f"{pod.name}: its guest said {said}, the server has {code}")
-        self._must(self.ends.setdefault(uid, code) == code, f"{pod.name}: its end changed")
+        reported = self.reports.get(vm, code)
+        self._must(
+            code == reported,
+            f"{pod.name}: its guest reported {reported}, the server has {code}",
+        )
+        self._must(self.ends.setdefault(uid, code) == code, f"{pod.name}: its exit code changed")
         self._must(vm not in self._running(), f"{pod.name} has ended and its VM runs")
 
-    def _look_at_disks(self, before: Mapping[str, Pod]) -> None:
-        """Check that nothing was torn down before the server had acknowledged the end."""
+    def _check_disks(self, before: Mapping[str, Pod]) -> None:
+        """Check that no VM was deleted before the server had acknowledged the terminal status."""
         was, self.present = self.present, self.vms()
         owners = {vm_of(pod): uid for uid, pod in [*before.items(), *self.pods.items()]}
         for vm in (was - self.present) & self.started:
             uid = owners.get(vm, "")
-            told = uid in self.ends or uid not in self.pods
-            self._must(told, f"{vm} was torn down before its end was told")
+            is_published = uid in self.ends or uid not in self.pods
+            self._must(is_published, f"{vm} was deleted before its end was published")
 
-    def _look_at_release(self, uid: str, before: Pod) -> None:
-        """S10: the finalizer goes after the VM; and no Pod goes untold."""
+    def _check_release(self, uid: str, before: Pod) -> None:
+        """S10: the finalizer is removed after the VM; and no Pod is deleted without a terminal status."""
         now = self.pods.get(uid)
         if uid in self.excused:
             return
         vm = vm_of(before)
         if finalizers.VM_CLEANUP in before.metadata.finalizers and not _is_held(now):
             is_there = vm in self.present or vm in self._running()
-            self._must(not is_there, f"S10: {vm} is there and its Pod was let go")
+            self._must(not is_there, f"S10: {vm} exists and its Pod's finalizer was removed")
         if now is None and vm in self.started:
-            self._must(uid in self.ends, f"{before.name} is gone and its end was never told")
+            self._must(uid in self.ends, f"{before.name} is gone and its end was never published")
 
-    def _look_at_time(self, pod: Pod) -> None:
-        """L2: a Pod that is to go is gone within its grace and a minute, counted with the agent up."""
+    def _check_deadline(self, pod: Pod) -> None:
+        """L2: a Pod being deleted is gone within its grace period and a minute, counted while the agent runs."""
         due = pod.metadata.deletion_timestamp
         if due is None or self.up_since is None or not self.has_bounds:
             return
         grace = timedelta(seconds=pod.metadata.deletion_grace_period_seconds or 0)
         latest = max(due, self.up_since + grace) + BOUND
-        # By the true time: the Mac's own may have been set.
+        # By the true time: the Mac's own clock may have been set.
         self._must(self.mac.tart.clock.now() <= latest, f"L2: {pod.name} is still there")
 
     def _must(self, holds: bool, what: str) -> None:
         if not holds:
-            self.broken.append(f"{what} (at {self.mac.clock.monotonic():.2f} s)")
+            self.violations.append(f"{what} (at {self.mac.clock.monotonic():.2f} s)")
 
     def left(self) -> list[str]:
         """Return what is left of Pods that have ended or are gone; empty at rest."""
@@ -202,7 +205,7 @@ def _code(pod: Pod) -> int | None:
 
 def _names(folder: Path) -> set[str]:
     try:
-        return set(os.listdir(folder))  # noqa: PTH208 - called at every moment, and twice as fast
+        return set(os.listdir(folder))  # noqa: PTH208 - called at every checkpoint, and twice as fast
     except FileNotFoundError:
         return set()
 

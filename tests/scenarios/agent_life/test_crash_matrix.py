@@ -1,8 +1,8 @@
-"""The agent is killed at every point of every life, and the next one goes on as if nothing had been.
+"""The agent is killed at every point of every lifecycle, and the next one continues where it stopped.
 
-A point is the time before, within or after a call of a program, a start of a run, a write to the API (whose answer is then lost), or
-after a write to the ledger. The lives that come later, and other deaths, are in test_later_crashes.py: together they would hold up
-a run in several processes.
+A point is the time before, within or after a call of a program, a start of a run, a write to the API (whose response is then
+lost), or after a write to the ledger. The later lifecycles, and other crashes, are in test_later_crashes.py: in one file they
+would run in one process and take longest.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.scenarios.agent_life import crashing, suffering
-from tests.scenarios.agent_life.crashing import Death
-from tests.scenarios.agent_life.lives import FIRST, JOB, LIVES, Point
+from tests.scenarios.agent_life import crashes
+from tests.scenarios.agent_life.crashes import Crash
+from tests.scenarios.agent_life.lifecycles import FIRST, JOB, LIFECYCLES, Point
 
-EARLIER = list(LIVES)[: len(LIVES) // 2]
-TELLING = (
+EARLIER = list(LIFECYCLES)[: len(LIFECYCLES) // 2]
+CRITICAL = (
     Point("after writing claimed", 0),
     Point("within tart clone", 1),
     Point("within run", 0),
@@ -28,21 +28,21 @@ TELLING = (
 )
 
 
-# Each life has to be told once before its points are known; a fast run has those where most is at stake.
+# Each lifecycle must run once before its points are known; a fast run has only the critical ones.
 @pytest.mark.long
-@pytest.mark.parametrize("told", EARLIER)
-def test_killed_anywhere_nothing_is_lost_or_left(
-    told: str, record_property: Callable[[str, object], None]
+@pytest.mark.parametrize("lifecycle", EARLIER)
+def test_crash_at_any_point_loses_and_leaves_nothing(
+    lifecycle: str, record_property: Callable[[str, object], None]
 ) -> None:
-    suffering.suffer(told, map(Death, suffering.own_points(told)), record_property)
+    crashes.run_each(lifecycle, map(Crash, crashes.own_points(lifecycle)), record_property)
 
 
-@pytest.mark.parametrize("point", TELLING, ids=lambda point: point.moment)
-async def test_killed_where_most_is_at_stake_nothing_is_lost_or_left(point: Point) -> None:
-    await crashing.tell(LIVES[FIRST], Death(point))
+@pytest.mark.parametrize("point", CRITICAL, ids=lambda point: point.checkpoint)
+async def test_crash_at_a_critical_point_loses_and_leaves_nothing(point: Point) -> None:
+    await crashes.run(LIFECYCLES[FIRST], Crash(point))
 
 
-async def test_killed_while_a_clone_is_made_it_is_found_when_it_comes() -> None:
-    life = LIVES["deleted while it is cloned slowly"]
+async def test_clone_that_finishes_after_a_crash_is_deleted() -> None:
+    lifecycle = LIFECYCLES["deleted while it is cloned slowly"]
 
-    await crashing.tell(life, Death(Point("within tart clone", 1)))
+    await crashes.run(lifecycle, Crash(Point("within tart clone", 1)))

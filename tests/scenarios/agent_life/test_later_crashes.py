@@ -1,4 +1,4 @@
-"""The agent is killed at every point of the later half of lives, again while it recovers, and with its whole Mac."""
+"""The agent is killed at every point of the later lifecycles, again while it recovers, and with its whole Mac."""
 
 from __future__ import annotations
 
@@ -7,39 +7,39 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.scenarios.agent_life import crashing, suffering
-from tests.scenarios.agent_life.crashing import Death
-from tests.scenarios.agent_life.lives import FIRST, LIVES
+from tests.scenarios.agent_life import crashes
+from tests.scenarios.agent_life.crashes import Crash
+from tests.scenarios.agent_life.lifecycles import FIRST, LIFECYCLES
 
-# A fast run has the deaths of test_crash_matrix.py where most is at stake.
+# A fast run has the critical crashes of test_crash_matrix.py.
 pytestmark = pytest.mark.long
-LATER = list(LIVES)[len(LIVES) // 2 :]
-# Of the points at which an agent dies whose successor dies as well.
+LATER = list(LIFECYCLES)[len(LIFECYCLES) // 2 :]
+# One in so many points is the first of two crashes.
 TWICE = 4
-# A successor has written all that it has to, and is at its Pods, before it has passed so many points.
+# The next agent has written its state and reconciled its Pods before it has passed so many points.
 RECOVERED = 24
 
 
-@pytest.mark.parametrize("told", LATER)
-def test_killed_anywhere_nothing_is_lost_or_left(
-    told: str, record_property: Callable[[str, object], None]
+@pytest.mark.parametrize("lifecycle", LATER)
+def test_crash_at_any_point_loses_and_leaves_nothing(
+    lifecycle: str, record_property: Callable[[str, object], None]
 ) -> None:
-    suffering.suffer(told, map(Death, suffering.own_points(told)), record_property)
+    crashes.run_each(lifecycle, map(Crash, crashes.own_points(lifecycle)), record_property)
 
 
-def test_rebooted_anywhere_no_used_disk_boots_again(
+def test_reboot_at_any_point_boots_no_used_disk_again(
     record_property: Callable[[str, object], None],
 ) -> None:
-    points = suffering.points_of(FIRST)
-    chosen = [each for each in points if not crashing.is_background(each.moment)]
+    points = crashes.points_of(FIRST)
+    selected = [each for each in points if not crashes.is_background(each.checkpoint)]
 
-    suffering.suffer(FIRST, (Death(each, is_reboot=True) for each in chosen), record_property)
+    crashes.run_each(FIRST, (Crash(each, is_reboot=True) for each in selected), record_property)
 
 
-def test_killed_again_while_it_recovers_nothing_is_lost_or_left(
+def test_second_crash_during_recovery_loses_and_leaves_nothing(
     record_property: Callable[[str, object], None],
 ) -> None:
-    rng, points = random.Random(RECOVERED), suffering.points_of(FIRST)[::TWICE]
+    rng, points = random.Random(RECOVERED), crashes.points_of(FIRST)[::TWICE]
 
-    deaths = (Death(each, again_after=rng.randint(1, RECOVERED)) for each in points)
-    suffering.suffer(FIRST, deaths, record_property)
+    twice = (Crash(each, again_after=rng.randint(1, RECOVERED)) for each in points)
+    crashes.run_each(FIRST, twice, record_property)

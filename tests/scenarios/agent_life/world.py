@@ -1,4 +1,4 @@
-"""A cluster, a simulated Mac and its agent in one process under virtual time; the agent may die at any moment.
+"""A cluster, a simulated Mac and its agent in one process under virtual time; the agent may be killed at any checkpoint.
 
 The agent is the real one, built as for a real process, and speaks with its own token under the agent's rule.
 """
@@ -25,13 +25,14 @@ from bramley.api.core import Node, Pod
 from bramley.apiserver.auth.signing_keys import SigningKeys
 from bramley.app import agent as agents
 from bramley.app import embedded
-from bramley.base import errors, virtual_time
+from bramley.base import errors
 from bramley.base.clock import Clock
 from bramley.base.secret import Secret
 from bramley.kube.client import Client
 from bramley.kube.transport import Transport
 from bramley.sim.mac.agent_process import AgentProcess
 from bramley.sim.mac.mac import SimulatedMac
+from tests import virtual_time
 from tests.scenarios.agent_life.invariants import Invariants
 
 NODE = "mac-1"
@@ -40,13 +41,13 @@ IMAGE = "ghcr.io/example/runner@sha256:" + "1" * 64
 TAGGED = "ghcr.io/example/runner:1"
 USER = 501
 POLL = 0.5
-# A clone that a killed agent had begun may come for as long as tart has time for it; so long its record is kept.
+# A clone that a killed agent had begun may finish within tart's deadline; its record is kept for that long.
 REST = Deadlines().clone + timedelta(minutes=2)
 
 
 @dataclass(slots=True)
 class World:
-    """All of it; `side` is the life that the agent has now, None while it is dead."""
+    """All of it; `side` is the agent's process, None while there is none."""
 
     kube: Client
     mac: SimulatedMac
@@ -56,12 +57,12 @@ class World:
     group: asyncio.TaskGroup
     invariants: Invariants
     collects: bool = True
-    # Hears of every point at which a death would be a different one, in all lives of the agent.
+    # Called at every point at which a crash would leave another state, for all agents.
     on_checkpoint: Callable[[str], None] | None = None
     side: AgentProcess | None = None
     agent: agents.Agent | None = None
     task: asyncio.Task[None] | None = None
-    lives: int = 0
+    starts: int = 0
     registries: list[CollectorRegistry] = field(default_factory=list)
 
     def ensure_started(self) -> None:
@@ -72,7 +73,7 @@ class World:
     def start(self) -> None:
         """Start the agent, as launchd does."""
         side = self.side = self.mac.start_agent()
-        side.on_checkpoint = self._pass
+        side.on_checkpoint = self._on_checkpoint
         self.invariants.up_since = self.clock.now()
         registry = CollectorRegistry()
         deps = agents.AgentDeps(
@@ -80,22 +81,22 @@ class World:
             programs=side.programs,
             runs=side.runs,
             host=side.host,
-            # The Mac's own, which somebody may set.
+            # The Mac's own clock, which a test may set.
             clock=self.mac.clock,
             rng=random.Random(self.rng.random()),
             registry=registry,
             has_sockets=False,
-            open_ledger=partial(_ToldLedger, side),
+            open_ledger=partial(_CheckpointLedger, side),
         )
         settings = Settings(
             node=NodeSettings(name=NODE, address="10.20.0.11"),
             folders=self.mac.folders,
             tart_binary="tart",
-            session_of=USER,
-            collects=self.collects,
+            gui_session_uid=USER,
+            gc_enabled=self.collects,
         )
         self.registries.append(registry)
-        self.lives += 1
+        self.starts += 1
         self.agent = agents.Agent(settings, deps)
         self.task = self.group.create_task(self.agent.run())
 
@@ -118,48 +119,48 @@ class World:
         return await self.kube.get(Pod, name, namespace=NAMESPACE)
 
     async def find(self, name: str) -> Pod | None:
-        """Return a Pod, or None; straight from the store, because it is asked for all the time."""
+        """Return a Pod, or None; directly from the store, because it is called very often."""
         pods = self.invariants.current().values()
         return next((pod for pod in pods if pod.name == name), None)
 
     async def delete(self, name: str, *, grace: timedelta | None = None) -> None:
-        """Ask for a Pod's deletion; one that is gone is fine."""
+        """Request a Pod's deletion; one that is gone is fine."""
         try:
             await self.kube.delete(Pod, name, namespace=NAMESPACE, grace=grace)
         except errors.NotFound:
             return
 
     async def until(
-        self, true: Callable[[], Awaitable[bool]], *, within: timedelta, what: str
+        self, predicate: Callable[[], Awaitable[bool]], *, within: timedelta, what: str
     ) -> None:
-        """Let time pass until this is so, while nothing is broken."""
+        """Wait until the predicate is true; raise if an invariant is violated meanwhile."""
         began, waited = self.clock.monotonic(), 0.0
-        while not await true():
+        while not await predicate():
             self.invariants.check()
             if waited >= within.total_seconds():
                 raise AssertionError(f"not within {within}: {what}")
-            # Who has waited long does not mind to wait a little longer; a look costs more than the time.
+            # Poll less often the longer it takes: each poll checks all invariants.
             await asyncio.sleep(max(POLL, waited / 20))
             waited = self.clock.monotonic() - began
 
     async def until_rest(self, *, within: timedelta = REST) -> None:
-        """Let time pass until nothing is left of Pods that have ended or are gone."""
+        """Wait until nothing is left of Pods that have ended or are gone."""
 
         async def is_at_rest() -> bool:
-            # What a killed agent has started goes on, and what it makes may still come.
+            # Programs that a killed agent has started still run, and may still create files.
             return not (self.invariants.left() or self.mac.table.living())
 
         await self.until(is_at_rest, within=within, what="nothing is left")
         self.invariants.check()
 
-    def _pass(self, moment: str) -> None:
-        self.invariants.look()
+    def _on_checkpoint(self, checkpoint: str) -> None:
+        self.invariants.observe()
         if self.on_checkpoint is not None:
-            self.on_checkpoint(moment)
+            self.on_checkpoint(checkpoint)
 
 
-class _ToldLedger(Ledger):
-    """A ledger whose every write is a moment of the agent's life; nothing is synced, for no power is lost."""
+class _CheckpointLedger(Ledger):
+    """A ledger whose every write is a checkpoint of the agent; nothing is synced, because no power loss is simulated."""
 
     def __init__(self, side: AgentProcess, folder: Path) -> None:
         super().__init__(folder, durable=False)
@@ -185,7 +186,7 @@ class _ToldLedger(Ledger):
 def pod_wire(
     name: str, *, image: str = IMAGE, spec: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return a Pod as somebody would write it, with the Node that a scheduler would add."""
+    """Return the manifest of a Pod with the Node that a scheduler would add."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -202,7 +203,7 @@ def pod_wire(
 
 @asynccontextmanager
 async def a_world(root: Path, *, seed: int = 0, collects: bool = True) -> AsyncIterator[World]:
-    """Give a world with an image in its registry and an agent that has not started."""
+    """Create a world with an image in its registry and an agent that has not started."""
     clock = virtual_time.clock()
     rng = random.Random(seed)
     async with embedded.running(clock=clock, keys=SigningKeys.in_memory()) as (api, token):
@@ -232,7 +233,7 @@ async def _enrol(kube: Client) -> Secret:
 
 
 async def is_ready(kube: Client) -> bool:
-    """Tell whether the Node is there and Ready."""
+    """Return whether the Node exists and is Ready."""
     try:
         node = await kube.get(Node, NODE)
     except errors.NotFound:

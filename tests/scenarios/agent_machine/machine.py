@@ -1,6 +1,6 @@
-"""A world to which anything may happen, step by step, and which must come to rest when it is left in peace.
+"""A world that is disturbed step by step, and must come to rest when all faults are removed.
 
-A story is a list of steps; it is told whole under virtual time, and the invariants are checked after each step.
+A scenario is a list of steps; it runs under virtual time, and the invariants are checked after each step.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import Protocol
 
 from bramley.api.names import finalizers
-from bramley.base import virtual_time
 from bramley.sim.mac.agent_process import AgentProcess
+from tests import virtual_time
 from tests.scenarios.agent_life.invariants import FINISHED, vm_of
 from tests.scenarios.agent_life.world import REST, TAGGED, World, a_world, is_ready
-from tests.scenarios.agent_machine.hand import PREFIX, Hand
-from tests.scenarios.agent_machine.line import Line, Wire
+from tests.scenarios.agent_machine.network import FaultyTransport, Network
+from tests.scenarios.agent_machine.shell_user import PREFIX, ShellUser
 from tests.unit.agent.clocks import SetClock
 
 NAMES = ("a", "b", "c")
-# Short, so that few heartbeats are in a life; each stage can still be told from the next.
+# Short, so that there are few heartbeats; the stages still differ in time.
 TIMINGS = {"address": 2.0, "agent": 2.5, "ready": 3.0, "halt": 1.0, "start": 0.3}
 SIZE = 250_000_000
 # A push takes longer than the collector's period.
@@ -35,93 +35,93 @@ PATIENCE = timedelta(minutes=45)
 
 
 class Step(Protocol):
-    """One thing that happens."""
+    """One event of a scenario."""
 
-    async def take(self, machine: Machine) -> None:
-        """Let it happen."""
+    async def apply(self, machine: Machine) -> None:
+        """Apply it to the machine."""
         ...
 
 
 @dataclass(slots=True)
 class Machine:
-    """The world, and what the story has done to it."""
+    """The world, and the faults that the scenario has injected."""
 
     world: World
-    line: Line
-    hand: Hand
+    network: Network
+    shell_user: ShellUser
     clock: SetClock
-    # Names of Pods that no VM can come of, so that nobody waits for their end.
-    hopeless: set[str] = field(default_factory=set)
-    # After so many of its effects the agent dies, and is down for so long.
-    dies_in: int | None = None
+    # Names of Pods that can never get a VM, so their end is not waited for.
+    unsatisfiable: set[str] = field(default_factory=set)
+    # After so many checkpoints the agent is killed, and the next one starts after `down` seconds.
+    killed_in: int | None = None
     down: float = 1.0
     kicked: list[str] = field(default_factory=list)
-    _dead: AgentProcess | None = None
-    # The pids of all dead agents.
-    _graves: set[int] = field(default_factory=set)
-    _struck: asyncio.Event = field(default_factory=asyncio.Event)
-    _burial: asyncio.Event = field(default_factory=asyncio.Event)
+    _killed: AgentProcess | None = None
+    # The pids of all killed agents.
+    _killed_pids: set[int] = field(default_factory=set)
+    _has_killed: asyncio.Event = field(default_factory=asyncio.Event)
+    _has_reaped: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def meet(self, _moment: str) -> None:
-        """Count an effect of the agent."""
-        if self.dies_in is None:
+    def on_checkpoint(self, _checkpoint: str) -> None:
+        """Count a checkpoint of the agent."""
+        if self.killed_in is None:
             return
-        self.dies_in -= 1
-        if self.dies_in < 0:
-            self.strike()
+        self.killed_in -= 1
+        if self.killed_in < 0:
+            self.kill_agent()
 
-    def strike(self) -> None:
-        """Kill the agent here and now; the next one comes after a while."""
-        self.dies_in = None
+    def kill_agent(self) -> None:
+        """Kill the agent now; the next one starts after a while."""
+        self.killed_in = None
         side, task = self.world.side, self.world.task
-        if side is None or task is None or side is self._dead:
+        if side is None or task is None or side is self._killed:
             return
         side.kill()
-        # At once, for what is dead must not go on in no time at all.
+        # At once: under virtual time a killed agent could otherwise still run.
         task.cancel()
-        self._dead = side
-        self._graves.add(side.pid)
-        self._burial.clear()
-        self._struck.set()
+        self._killed = side
+        self._killed_pids.add(side.pid)
+        self._has_reaped.clear()
+        self._has_killed.set()
 
     async def stop(self) -> None:
-        """Ask the agent to stop, as a new release does."""
+        """Stop the agent with a signal, as an update does."""
         agent, task = self.world.agent, self.world.task
-        if agent is None or task is None or self.world.side is self._dead:
+        if agent is None or task is None or self.world.side is self._killed:
             return
         agent.stop()
         await asyncio.wait((task,), timeout=STOPPING)
         assert task.done(), "the agent does not stop"
-        self.strike()
+        self.kill_agent()
 
     def reboot(self) -> None:
         """Reboot the Mac."""
-        self.strike()
-        self.hand.lose()
+        self.kill_agent()
+        self.shell_user.on_reboot()
         self.world.mac.reboot()
 
-    async def reap(self) -> None:
-        """Bury each dead agent and start the next one, as launchd does."""
+    async def restart_agents(self) -> None:
+        """Reap each killed agent and start the next one, as launchd does."""
         while True:
-            await self._struck.wait()
-            self._struck.clear()
+            await self._has_killed.wait()
+            self._has_killed.clear()
             await self.world.kill()
-            self._burial.set()
+            self._has_reaped.set()
             await asyncio.sleep(self.down)
             self.world.ensure_started()
 
-    async def buried(self) -> None:
-        """Wait until the agent that was struck is no more."""
-        await self._burial.wait()
+    async def reaped(self) -> None:
+        """Wait until the killed agent is reaped."""
+        await self._has_reaped.wait()
 
     def check(self) -> None:
-        """Raise if anything was ever broken."""
+        """Raise if an invariant was ever violated."""
         self.world.invariants.check()
-        broken = [*self.hand.missing(), *self._unheld(), *self.kicked]
-        assert not broken, "\n".join(broken)
+        violations = [*self.shell_user.damage(), *self._without_finalizer(), *self.kicked]
+        assert not violations, "\n".join(violations)
 
     def watch_kicks(self) -> None:
-        """Note each VM that a restart of loginwindow takes down."""
+        """Record each VM that a restart of loginwindow ends."""
         session, guests = self.world.mac.session, self.world.mac.tart.guests
         end_guests = session.kicked
 
@@ -131,50 +131,50 @@ class Machine:
 
         session.kicked = kicked
 
-    def _unheld(self) -> list[str]:
-        """Return the Pods that have a VM and nothing that keeps them until it is gone."""
-        seen = self.world.invariants
+    def _without_finalizer(self) -> list[str]:
+        """Return the Pods that have a VM and no finalizer."""
+        invariants = self.world.invariants
         return [
-            f"{pod.name} has a VM and is not held"
-            for uid, pod in seen.current().items()
-            if vm_of(pod) in seen.vms()
-            and uid not in seen.excused
+            f"{pod.name} has a VM and no finalizer"
+            for uid, pod in invariants.current().items()
+            if vm_of(pod) in invariants.vms()
+            and uid not in invariants.excused
             and finalizers.VM_CLEANUP not in pod.metadata.finalizers
         ]
 
-    def lift(self) -> None:
-        """Take all trouble away that somebody could take away."""
+    def remove_faults(self) -> None:
+        """Remove all faults that can be removed."""
         mac = self.world.mac
-        self.dies_in = None
-        self.line.mend()
+        self.killed_in = None
+        self.network.restore()
         mac.faults.heal()
         mac.settings.host(leaked_slots=0, other_bytes=0)
         mac.session.logs_in = True
         mac.session.log_in()
-        self.hand.leave()
+        self.shell_user.log_out()
         self.end_leaked()
         self.end_leftovers()
 
     def end_leftovers(self) -> None:
-        """Kill what dead agents have left running: real agents do so when they start, and here it is the harder that they do not."""
+        """Kill the programs of killed agents: a real agent does so when it starts, here they run until now, which is harder."""
         table = self.world.mac.table
         for process in table.living():
-            if process.parent in self._graves:
+            if process.parent in self._killed_pids:
                 table.kill_group(process.group)
 
     def end_leaked(self) -> None:
         """Kill the guests whose tart is gone."""
         world = self.world.mac.tart
-        for vm in self.world.invariants.left_behind():
+        for vm in self.world.invariants.orphaned_guests():
             world.table.kill(world.guests[vm].process.pid)
 
     async def come_to_rest(self) -> None:
-        """See that every Pod ends that can, that every Pod goes, and that nothing is left."""
+        """Check that every Pod that can end does, that every deleted Pod is gone, and that nothing is left."""
         world = self.world
-        self.lift()
+        self.remove_faults()
         await world.until(self._all_have_ended, within=PATIENCE, what=f"ends of {self._open()}")
         await world.until(lambda: is_ready(world.kube), within=PATIENCE, what="the Node is Ready")
-        await world.until(self.hand.has_pushed, within=PATIENCE, what="all is pushed")
+        await world.until(self.shell_user.has_pushed, within=PATIENCE, what="all is pushed")
         world.invariants.up_since = world.clock.now()
         world.invariants.has_bounds = True
         for name in NAMES:
@@ -188,7 +188,7 @@ class Machine:
         return not self._open() and not self._remains()
 
     def _remains(self) -> list[str]:
-        """Return what is left of Pods that have ended: a call that hung before the peace has its time to miss its deadline."""
+        """Return what is left of Pods that have ended: a call that hung before has the time to reach its deadline."""
         pods = self.world.invariants.current().values()
         ended = {vm_of(pod) for pod in pods if pod.status.phase in FINISHED}
         return [each for each in self.world.invariants.left() if each.split()[-1] in ended]
@@ -197,7 +197,8 @@ class Machine:
         return [
             pod.name
             for pod in self.world.invariants.current().values()
-            if pod.deleting or (pod.status.phase not in FINISHED and pod.name not in self.hopeless)
+            if pod.deleting
+            or (pod.status.phase not in FINISHED and pod.name not in self.unsatisfiable)
         ]
 
     async def _is_empty(self) -> bool:
@@ -205,35 +206,35 @@ class Machine:
         return not left and not self.world.invariants.current()
 
 
-def tell(story: Sequence[Step], *, seed: int) -> None:
-    """Tell a story and bring its world to rest; raise if anything broke or stays."""
+def run(scenario: Sequence[Step], *, seed: int) -> None:
+    """Run a scenario and bring its world to rest; raise if an invariant is violated or anything is left."""
     with tempfile.TemporaryDirectory() as folder:
-        virtual_time.run(_tell(story, Path(folder), seed), seed=seed)
+        virtual_time.run(_run(scenario, Path(folder), seed), seed=seed)
 
 
-async def _tell(story: Sequence[Step], folder: Path, seed: int) -> None:
+async def _run(scenario: Sequence[Step], folder: Path, seed: int) -> None:
     async with a_machine(folder, seed) as machine:
-        for step in story:
-            await step.take(machine)
+        for step in scenario:
+            await step.apply(machine)
             machine.check()
         await machine.come_to_rest()
 
 
 @asynccontextmanager
 async def a_machine(folder: Path, seed: int) -> AsyncIterator[Machine]:
-    """Give a machine whose agent runs."""
+    """Create a machine whose agent runs."""
     async with a_world(folder, seed=seed) as world:
-        line, reach = Line(), world.transport
-        world.transport = lambda: Wire(line, reach())
+        network, transport = Network(), world.transport
+        world.transport = lambda: FaultyTransport(network, transport())
         world.invariants.has_bounds = False
         world.mac.settings.timings(**TIMINGS, push_bytes_per_second=PUSHED_PER_SECOND)
         world.mac.settings.image(TAGGED, size_bytes=SIZE, guest={"work": 5.0})
         world.mac.clock = clock = SetClock(world.clock)
-        machine = Machine(world, line, Hand(world.mac), clock)
-        world.on_checkpoint = machine.meet
+        machine = Machine(world, network, ShellUser(world.mac), clock)
+        world.on_checkpoint = machine.on_checkpoint
         machine.watch_kicks()
-        undertaker = world.group.create_task(machine.reap())
+        restarts = world.group.create_task(machine.restart_agents())
         world.ensure_started()
         yield machine
-        undertaker.cancel()
-        machine.hand.leave()
+        restarts.cancel()
+        machine.shell_user.log_out()

@@ -1,4 +1,4 @@
-"""What can happen in a story. Each step prints as the code that makes it, so that a failing story can be told again."""
+"""The steps of scenarios. Each prints as the code that creates it, so that a failing scenario can be copied into a test."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from bramley.api.core import Node, Pod
 from bramley.base import errors
 from tests.scenarios.agent_life.invariants import FINISHED
 from tests.scenarios.agent_life.world import IMAGE, NAMESPACE, NODE, TAGGED
-from tests.scenarios.agent_machine.line import Condition, Mishap
 from tests.scenarios.agent_machine.machine import Machine
+from tests.scenarios.agent_machine.network import LinkState, WriteFault
 
 GRACE = 10
 UNKNOWN = "ghcr.io/example/unknown:1"
 
-# By kind: what the guest does, and what the Pod says besides.
+# By kind: what the guest does, and further fields of the Pod's spec.
 KINDS: Mapping[str, tuple[dict[str, str], dict[str, Any]]] = {
     "works": ({}, {}),
     "fails": ({"CODE": "3"}, {}),
     "works long": ({"WORK": "100"}, {}),
     "crashes": ({"CODE": "null", "THEN": "crash"}, {}),
-    "is deaf": ({"WORK": "60", "IGNORES_SHUTDOWN": "true"}, {}),
+    "ignores shutdown": ({"WORK": "60", "IGNORES_SHUTDOWN": "true"}, {}),
     "is late": ({"WORK": "300"}, {"activeDeadlineSeconds": 30}),
     "has no agent": ({"HAS_AGENT": "false"}, {}),
     "falls silent": ({"WORK": "300", "FALLS_SILENT": "20", "SILENT_FOR": "200"}, {}),
@@ -42,7 +42,7 @@ class Wait:
 
     seconds: float
 
-    async def take(self, _: Machine) -> None:
+    async def apply(self, _: Machine) -> None:
         await asyncio.sleep(self.seconds)
 
 
@@ -53,14 +53,14 @@ class Create:
     name: str
     kind: str = "works"
 
-    async def take(self, machine: Machine) -> None:
+    async def apply(self, machine: Machine) -> None:
         try:
             await machine.world.kube.create_wire(Pod.resource, self._wire(), namespace=NAMESPACE)
         except errors.AlreadyExists:
             return
-        machine.hopeless.discard(self.name)
+        machine.unsatisfiable.discard(self.name)
         if self.kind == "unknown":
-            machine.hopeless.add(self.name)
+            machine.unsatisfiable.add(self.name)
 
     def _wire(self) -> dict[str, Any]:
         guest, spec = KINDS[self.kind]
@@ -86,23 +86,23 @@ class Create:
 
 @dataclass(frozen=True)
 class Delete:
-    """A Pod is asked to go; None is the grace that it has itself."""
+    """A Pod is deleted; None is its own grace period."""
 
     name: str
     grace: int | None = None
 
-    async def take(self, machine: Machine) -> None:
+    async def apply(self, machine: Machine) -> None:
         grace = None if self.grace is None else timedelta(seconds=self.grace)
         await machine.world.delete(self.name, grace=grace)
 
 
 @dataclass(frozen=True)
-class TearAway:
-    """Somebody without patience takes the finalizers off and the Pod away."""
+class ForceDelete:
+    """A Pod's finalizers are removed and it is deleted without a grace period."""
 
     name: str
 
-    async def take(self, machine: Machine) -> None:
+    async def apply(self, machine: Machine) -> None:
         world = machine.world
         pod = await world.find(self.name)
         if pod is None:
@@ -118,7 +118,7 @@ class TearAway:
 
 FAULTS: Mapping[str, tuple[str, str, dict[str, Any]]] = {
     "clone fails": ("tart clone", "fail", {}),
-    "clone says it failed": ("tart clone", "fail", {"at": "end"}),
+    "clone reports failure": ("tart clone", "fail", {"at": "end"}),
     "clone is half made": ("tart clone", "half", {}),
     "clone is slow": ("tart clone", "slow", {"seconds": 40.0}),
     "clone hangs": ("tart clone", "hang", {}),
@@ -135,7 +135,7 @@ FAULTS: Mapping[str, tuple[str, str, dict[str, Any]]] = {
     "stop hangs": ("tart stop", "hang", {}),
     "stop fails": ("tart stop", "fail", {}),
     "delete fails": ("tart delete", "fail", {}),
-    "delete says it failed": ("tart delete", "fail", {"at": "end"}),
+    "delete reports failure": ("tart delete", "fail", {"at": "end"}),
     "delete hangs": ("tart delete", "hang", {}),
     "ip hangs": ("tart ip", "hang", {}),
     "ip fails": ("tart ip", "fail", {}),
@@ -152,7 +152,7 @@ FAULTS: Mapping[str, tuple[str, str, dict[str, Any]]] = {
     "list fails": ("tart list", "fail", {}),
     "get hangs": ("tart get", "hang", {}),
     "set is slow": ("tart set", "slow", {"seconds": 15.0}),
-    "set says it failed": ("tart set", "fail", {"at": "end"}),
+    "set reports failure": ("tart set", "fail", {"at": "end"}),
     "stop is slow": ("tart stop", "slow", {"seconds": 15.0}),
     "delete is slow": ("tart delete", "slow", {"seconds": 15.0}),
     "list is slow": ("tart list", "slow", {"seconds": 15.0}),
@@ -166,32 +166,32 @@ FAULTS: Mapping[str, tuple[str, str, dict[str, Any]]] = {
 
 @dataclass(frozen=True)
 class Break:
-    """A program goes wrong the next times; no number of times is until somebody heals it."""
+    """A program fails the next times; None is until all faults are removed."""
 
     fault: str
     times: int | None = 1
 
-    async def take(self, machine: Machine) -> None:
+    async def apply(self, machine: Machine) -> None:
         program, do, details = FAULTS[self.fault]
         machine.world.mac.faults.add(program, do, times=self.times, **details)
 
 
 @dataclass(frozen=True)
 class Heal:
-    """Everything is well again."""
+    """All faults are removed."""
 
-    async def take(self, machine: Machine) -> None:
-        machine.lift()
+    async def apply(self, machine: Machine) -> None:
+        machine.remove_faults()
 
 
 @dataclass(frozen=True)
 class Connect:
-    """The line to the API becomes another."""
+    """The state of the network changes."""
 
-    condition: Condition
+    state: LinkState
 
-    async def take(self, machine: Machine) -> None:
-        machine.line.condition = self.condition
+    async def apply(self, machine: Machine) -> None:
+        machine.network.state = self.state
 
 
 @dataclass(frozen=True)
@@ -200,54 +200,54 @@ class Lag:
 
     seconds: float
 
-    async def take(self, machine: Machine) -> None:
-        machine.line.lag = self.seconds
+    async def apply(self, machine: Machine) -> None:
+        machine.network.lag = self.seconds
 
 
 @dataclass(frozen=True)
-class Spoil:
-    """The agent's next writes go wrong."""
+class FailWrites:
+    """The agent's next writes fail."""
 
-    mishap: Mishap
+    fault: WriteFault
     times: int = 1
 
-    async def take(self, machine: Machine) -> None:
-        machine.line.mishaps.extend([self.mishap] * self.times)
+    async def apply(self, machine: Machine) -> None:
+        machine.network.write_faults.extend([self.fault] * self.times)
 
 
 @dataclass(frozen=True)
 class Disconnect:
-    """All connections are lost, and some of the next watches begin too far back."""
+    """All connections are lost, and some of the next watches get 410 Gone."""
 
     expired: int = 0
 
-    async def take(self, machine: Machine) -> None:
-        machine.line.drop()
-        machine.line.expired = self.expired
+    async def apply(self, machine: Machine) -> None:
+        machine.network.drop()
+        machine.network.expired = self.expired
 
 
 @dataclass(frozen=True)
 class Kill:
-    """The agent dies after so many of its effects, and is down for so long."""
+    """The agent is killed after so many checkpoints, and is down for so long."""
 
-    effects: int
+    checkpoints: int
     down: float = 1.0
 
-    async def take(self, machine: Machine) -> None:
+    async def apply(self, machine: Machine) -> None:
         machine.down = self.down
-        if self.effects:
-            machine.dies_in = self.effects
+        if self.checkpoints:
+            machine.killed_in = self.checkpoints
         else:
-            machine.strike()
+            machine.kill_agent()
 
 
 @dataclass(frozen=True)
 class KillProcess:
-    """A process of some run dies: its supervisor, its tart, or its guest."""
+    """A process of a run is killed: its supervisor, its tart, or its guest."""
 
     which: str
 
-    async def take(self, machine: Machine) -> None:
+    async def apply(self, machine: Machine) -> None:
         mac = machine.world.mac
         for run in list(mac.supervised.values())[:1]:
             guest = mac.tart.guests.get(run.run.vm)
@@ -261,15 +261,15 @@ class KillProcess:
 
 
 @dataclass(frozen=True)
-class SpoilRecord:
-    """The agent dies, and the disk has lost the newest record of a VM, or half of it."""
+class DamageRecord:
+    """The agent is killed, and the newest record of a VM is truncated."""
 
     kept: int = 0
 
-    async def take(self, machine: Machine) -> None:
-        machine.strike()
-        # Not before it is buried, because that brings the disk of its death back.
-        await machine.buried()
+    async def apply(self, machine: Machine) -> None:
+        machine.kill_agent()
+        # Not before it is reaped, because that restores the disk as it was at the kill.
+        await machine.reaped()
         folder = machine.world.mac.folders.ledger / "vms"
         records = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
         for path in records[-1:]:
@@ -283,7 +283,7 @@ class MustEnd:
     name: str
     within: float
 
-    async def take(self, machine: Machine) -> None:
+    async def apply(self, machine: Machine) -> None:
         async def has_ended() -> bool:
             pod = await machine.world.find(self.name)
             return pod is not None and pod.status.phase in FINISHED
@@ -294,9 +294,9 @@ class MustEnd:
 
 @dataclass(frozen=True)
 class Stop:
-    """The agent is asked to stop, and the next one comes."""
+    """The agent is stopped with a signal, and the next one starts."""
 
-    async def take(self, machine: Machine) -> None:
+    async def apply(self, machine: Machine) -> None:
         await machine.stop()
 
 
@@ -304,17 +304,17 @@ class Stop:
 class Reboot:
     """The Mac is rebooted."""
 
-    async def take(self, machine: Machine) -> None:
+    async def apply(self, machine: Machine) -> None:
         machine.reboot()
 
 
 @dataclass(frozen=True)
 class SetTime:
-    """Somebody sets the Mac's clock ahead, or back."""
+    """The Mac's clock is set ahead or back."""
 
     hours: float
 
-    async def take(self, machine: Machine) -> None:
+    async def apply(self, machine: Machine) -> None:
         machine.clock.jump(timedelta(hours=self.hours))
 
 
@@ -324,7 +324,7 @@ class LoseSession:
 
     logs_in: bool
 
-    async def take(self, machine: Machine) -> None:
+    async def apply(self, machine: Machine) -> None:
         session = machine.world.mac.session
         session.logs_in = self.logs_in
         session.end()
@@ -332,9 +332,9 @@ class LoseSession:
 
 @dataclass(frozen=True)
 class DeleteNode:
-    """Somebody deletes the Node."""
+    """The Node is deleted."""
 
-    async def take(self, machine: Machine) -> None:
+    async def apply(self, machine: Machine) -> None:
         try:
             await machine.world.kube.delete(Node, NODE)
         except errors.NotFound:
@@ -343,51 +343,51 @@ class DeleteNode:
 
 @dataclass(frozen=True)
 class LeakSlot:
-    """The system counts a guest that nobody can see."""
+    """The system counts a guest that has no process."""
 
-    async def take(self, machine: Machine) -> None:
+    async def apply(self, machine: Machine) -> None:
         machine.world.mac.settings.host(leaked_slots=1)
 
 
 @dataclass(frozen=True)
 class FillDisk:
-    """Somebody else takes so much of the disk."""
+    """Other files use so much of the disk."""
 
     gigabytes: int
 
-    async def take(self, machine: Machine) -> None:
+    async def apply(self, machine: Machine) -> None:
         machine.world.mac.settings.host(other_bytes=self.gigabytes * 10**9)
 
 
 @dataclass(frozen=True)
-class MakeByHand:
-    """Somebody makes a VM at the Mac's shell."""
+class CreateManually:
+    """The shell user creates a VM."""
 
-    async def take(self, machine: Machine) -> None:
-        await machine.hand.make()
+    async def apply(self, machine: Machine) -> None:
+        await machine.shell_user.create()
 
 
 @dataclass(frozen=True)
-class PushByHand:
-    """Somebody pushes the VM that he has made."""
+class PushManually:
+    """The shell user pushes a VM."""
 
     leased: bool
 
-    async def take(self, machine: Machine) -> None:
-        machine.hand.push(leased=self.leased)
+    async def apply(self, machine: Machine) -> None:
+        machine.shell_user.push(leased=self.leased)
 
 
 @dataclass(frozen=True)
-class RunByHand:
-    """Somebody runs a VM that he has made."""
+class RunManually:
+    """The shell user runs a VM."""
 
-    async def take(self, machine: Machine) -> None:
-        machine.hand.run()
+    async def apply(self, machine: Machine) -> None:
+        machine.shell_user.run()
 
 
 @dataclass(frozen=True)
-class StopByHand:
-    """Somebody ends the VM that he runs."""
+class StopManually:
+    """The shell user stops the running VM."""
 
-    async def take(self, machine: Machine) -> None:
-        machine.hand.stop()
+    async def apply(self, machine: Machine) -> None:
+        machine.shell_user.stop()

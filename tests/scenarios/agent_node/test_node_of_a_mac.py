@@ -1,4 +1,4 @@
-"""What the Node of a Mac says and does while the Mac has its troubles; the whole agent on a simulated Mac."""
+"""Status and heartbeats of the Node while its Mac has faults; the whole agent on a simulated Mac."""
 
 from __future__ import annotations
 
@@ -39,24 +39,26 @@ async def renewed(world: World) -> datetime:
     return moment(lease.spec.renew_time)
 
 
-def says(world: World, kind: str, status: str, reason: str = "") -> Callable[[], Awaitable[bool]]:
-    async def ask() -> bool:
-        told = await condition(world, kind)
-        return told[0] == status and reason in {"", told[1]}
+def has_condition(
+    world: World, kind: str, status: str, reason: str = ""
+) -> Callable[[], Awaitable[bool]]:
+    async def check() -> bool:
+        observed = await condition(world, kind)
+        return observed[0] == status and reason in {"", observed[1]}
 
-    return ask
+    return check
 
 
-def phase(world: World, wanted: str, name: str = "job") -> Callable[[], Awaitable[bool]]:
-    async def ask() -> bool:
+def has_phase(world: World, expected: str, name: str = "job") -> Callable[[], Awaitable[bool]]:
+    async def check() -> bool:
         pod = await world.find(name)
-        return pod is not None and pod.status.phase == wanted
+        return pod is not None and pod.status.phase == expected
 
-    return ask
+    return check
 
 
-async def until(world: World, true: Callable[[], Awaitable[bool]], what: str) -> None:
-    await world.until(true, within=SOON, what=what)
+async def until(world: World, predicate: Callable[[], Awaitable[bool]], what: str) -> None:
+    await world.until(predicate, within=SOON, what=what)
 
 
 async def started(world: World) -> None:
@@ -64,7 +66,7 @@ async def started(world: World) -> None:
     await until(world, lambda: is_ready(world.kube), "Ready")
 
 
-async def test_a_hung_tart_is_told_while_the_node_goes_on_beating(tmp_path: Path) -> None:
+async def test_hung_tart_makes_the_node_unready_and_heartbeats_continue(tmp_path: Path) -> None:
     async with a_world(tmp_path) as world:
         await started(world)
         world.mac.faults._others.append(Fault("tart", "hang"))
@@ -81,24 +83,24 @@ async def test_a_hung_tart_is_told_while_the_node_goes_on_beating(tmp_path: Path
         assert await condition(world, "Ready") == ("False", "TartNotAnswering")
 
         world.mac.faults.heal()
-        await until(world, says(world, "Ready", "True"), "Ready again")
+        await until(world, has_condition(world, "Ready", "True"), "Ready again")
 
 
-async def test_a_dead_session_is_told_and_never_revived_over_a_running_vm(tmp_path: Path) -> None:
+async def test_lost_session_is_reported_and_not_restarted_while_a_vm_runs(tmp_path: Path) -> None:
     async with a_world(tmp_path) as world:
         world.mac.settings.image(TAGGED, guest={"work": 400.0})
         await started(world)
         await world.pod("job", image=IMAGE)
-        await until(world, phase(world, "Running"), "Running")
+        await until(world, has_phase(world, "Running"), "Running")
 
         world.mac.session.end()
-        await until(world, says(world, "Ready", "False", "NoGuiSession"), "told")
+        await until(world, has_condition(world, "Ready", "False", "NoGuiSession"), "reported")
         await asyncio.sleep(120)
 
         assert world.mac.session.kicks == []
-        assert await phase(world, "Running")()
+        assert await has_phase(world, "Running")()
         await world.until(
-            says(world, "Ready", "True"),
+            has_condition(world, "Ready", "True"),
             within=timedelta(minutes=10),
             what="Ready once the VM is over",
         )
@@ -106,12 +108,12 @@ async def test_a_dead_session_is_told_and_never_revived_over_a_running_vm(tmp_pa
         assert "kickstart -k system/com.apple.loginwindow" in world.mac.session.kicks[0]
 
 
-async def test_a_deleted_node_is_back_at_once_and_its_vm_lives_on(tmp_path: Path) -> None:
+async def test_deleted_node_is_registered_at_once_and_its_vm_keeps_running(tmp_path: Path) -> None:
     async with a_world(tmp_path) as world:
         world.mac.settings.image(TAGGED, guest={"work": 100.0})
         await started(world)
         await world.pod("job", image=IMAGE)
-        await until(world, phase(world, "Running"), "Running")
+        await until(world, has_phase(world, "Running"), "Running")
         old, guests = await node(world), set(world.mac.tart.guests)
 
         await world.kube.delete(Node, NODE)
@@ -124,15 +126,15 @@ async def test_a_deleted_node_is_back_at_once_and_its_vm_lives_on(tmp_path: Path
 
         await world.until(is_back, within=timedelta(seconds=1), what="registered again")
         assert set(world.mac.tart.guests) == guests
-        await until(world, phase(world, "Succeeded"), "the Pod ends as if nothing had been")
+        await until(world, has_phase(world, "Succeeded"), "the Pod ends as if nothing had been")
 
 
-async def test_what_is_on_disk_is_told_by_labels_and_images(tmp_path: Path) -> None:
+async def test_images_on_disk_are_published_as_labels_and_images(tmp_path: Path) -> None:
     async with a_world(tmp_path) as world:
         world.mac.settings.image(TAGGED, guest={"work": 100.0})
         await started(world)
         await world.pod("job", image=IMAGE)
-        await until(world, phase(world, "Running"), "Running")
+        await until(world, has_phase(world, "Running"), "Running")
         await asyncio.sleep(11)
 
         now = await node(world)
@@ -141,31 +143,29 @@ async def test_what_is_on_disk_is_told_by_labels_and_images(tmp_path: Path) -> N
     assert IMAGE in [name for image in now.status.images for name in image.names or []]
 
 
-async def test_a_vm_that_nobody_can_explain_costs_a_slot_and_is_told(tmp_path: Path) -> None:
+async def test_unknown_vm_takes_a_slot_and_is_reported(tmp_path: Path) -> None:
     async with a_world(tmp_path) as world:
         await started(world)
         assert world.side is not None
         known = world.side.host.guest_processes
-        stranger = GuestProcess(4711, ("tart", "run", "somebodys-vm"))
+        stranger = GuestProcess(4711, ("tart", "run", "unknown-vm"))
         world.side.host.guest_processes = lambda: [*known(), stranger]  # type: ignore[method-assign]
 
-        await until(world, says(world, "SlotLeaked", "True"), "told")
+        await until(world, has_condition(world, "SlotLeaked", "True"), "reported")
 
         now = await node(world)
         assert (now.status.capacity["pods"], now.status.allocatable["pods"]) == ("2", "1")
         world.side.host.guest_processes = known  # type: ignore[method-assign]
-        await until(world, says(world, "SlotLeaked", "False"), "taken back")
+        await until(world, has_condition(world, "SlotLeaked", "False"), "taken back")
 
 
 @pytest.mark.parametrize("collects", [True, False])
-async def test_a_full_disk_makes_room_only_where_there_is_a_collector(
-    tmp_path: Path, *, collects: bool
-) -> None:
+async def test_full_disk_is_freed_only_with_a_collector(tmp_path: Path, *, collects: bool) -> None:
     async with a_world(tmp_path, collects=collects) as world:
         world.mac.settings.image(OTHER, size_bytes=2_000_000_000)
         await started(world)
         await world.pod("first", image=IMAGE)
-        await until(world, phase(world, "Succeeded", "first"), "first is over")
+        await until(world, has_phase(world, "Succeeded", "first"), "first is over")
         await world.delete("first")
         golden = (
             world.agent.components.images.present()[0].golden
@@ -173,27 +173,27 @@ async def test_a_full_disk_makes_room_only_where_there_is_a_collector(
             else ""
         )
         assert golden
-        # What was used just now is spared in any case.
+        # An image that was used recently is kept in any case.
         await asyncio.sleep(2 * YOUNG.total_seconds())
         world.mac.faults.add("tart pull", "no_space", times=1)
 
         await world.pod("second", image=OTHER)
         await world.until(
-            phase(world, "Succeeded", "second"), within=timedelta(minutes=20), what="second"
+            has_phase(world, "Succeeded", "second"), within=timedelta(minutes=20), what="second"
         )
 
         is_there = (world.mac.folders.tart_home / "vms" / golden).exists()
         assert is_there is not collects
 
 
-async def test_an_agent_that_is_asked_to_stop_leaves_its_vms_and_loses_no_event(
+async def test_stopped_agent_keeps_its_vms_running_and_writes_its_events(
     tmp_path: Path,
 ) -> None:
     async with a_world(tmp_path) as world:
         world.mac.settings.image(TAGGED, guest={"work": 400.0})
         await started(world)
         await world.pod("job", image=IMAGE)
-        await until(world, phase(world, "Running"), "Running")
+        await until(world, has_phase(world, "Running"), "Running")
         assert world.agent
         assert world.task
         began = world.clock.monotonic()
@@ -203,5 +203,5 @@ async def test_an_agent_that_is_asked_to_stop_leaves_its_vms_and_loses_no_event(
 
         assert world.clock.monotonic() - began < 10
         assert len(world.mac.tart.guests) == 1
-        told = {event.reason for event in (await world.kube.list(Event)).items}
-        assert {"CreatingVM", "StartedVM"} <= told
+        reasons = {event.reason for event in (await world.kube.list(Event)).items}
+        assert {"CreatingVM", "StartedVM"} <= reasons

@@ -1,4 +1,4 @@
-"""A VM whose guest is dead: its Pod is not ready in time, comes back with its guest, and is never ended for it."""
+"""A VM whose guest stops answering: its Pod becomes unready in time, recovers with its guest, and is never ended."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 from bramley.api import conditions
 from bramley.api.core import Event
 from bramley.api.names import events
-from bramley.base import virtual_time
 from bramley.sim.mac.settings_file import Fault
+from tests import virtual_time
 from tests.scenarios.agent_life.world import IMAGE, TAGGED, World, a_world
 
 TIMINGS = {"address": 2.0, "agent": 2.5, "ready": 3.0}
@@ -23,7 +23,7 @@ IN_TIME = timedelta(seconds=90)
 
 @asynccontextmanager
 async def a_job(folder: Path, **guest: object) -> AsyncIterator[World]:
-    """Give a world with a Pod whose guest works for an hour."""
+    """Create a world with a Pod whose guest runs for an hour."""
     async with a_world(folder) as world:
         world.mac.settings.timings(**TIMINGS)
         world.mac.settings.image(TAGGED, size_bytes=250_000_000, guest={"work": 3600.0, **guest})
@@ -33,8 +33,8 @@ async def a_job(folder: Path, **guest: object) -> AsyncIterator[World]:
         yield world
 
 
-async def told(world: World) -> tuple[str, str, bool]:
-    """Return what the Pod says: its Ready condition with the reason, and whether the container is ready."""
+async def readiness(world: World) -> tuple[str, str, bool]:
+    """Return status and reason of the Pod's Ready condition, and whether the container is ready."""
     pod = await world.find("job")
     assert pod is not None
     ready = conditions.find(pod.status.conditions, "Ready")
@@ -43,10 +43,10 @@ async def told(world: World) -> tuple[str, str, bool]:
 
 
 async def until(world: World, status: str, within: timedelta = timedelta(minutes=5)) -> None:
-    async def says() -> bool:
-        return (await world.find("job")) is not None and (await told(world))[0] == status
+    async def is_reached() -> bool:
+        return (await world.find("job")) is not None and (await readiness(world))[0] == status
 
-    await world.until(says, within=within, what=f"Ready is {status}")
+    await world.until(is_reached, within=within, what=f"Ready is {status}")
 
 
 async def counted(world: World) -> dict[str, int]:
@@ -61,12 +61,12 @@ async def test_dead_guest_makes_its_pod_unready_in_time_until_it_answers_again(
     async with a_job(tmp_path, falls_silent=200.0, silent_for=300.0) as world:
         began = world.clock.monotonic()
         await asyncio.sleep(200 - 10)
-        assert await told(world) == ("True", "", True)
+        assert await readiness(world) == ("True", "", True)
         await asyncio.sleep(10)
 
         await until(world, "False", IN_TIME)
 
-        assert await told(world) == ("False", events.GUEST_SILENT, False)
+        assert await readiness(world) == ("False", events.GUEST_SILENT, False)
         pod = await world.find("job")
         assert pod is not None
         assert pod.status.phase == "Running"
@@ -82,9 +82,9 @@ async def test_dead_guest_makes_its_pod_unready_in_time_until_it_answers_again(
         assert len(world.mac.tart.started_vms) == 1
 
 
-async def test_guest_that_dies_just_after_it_answered_is_told_in_time(tmp_path: Path) -> None:
+async def test_guest_that_stops_right_after_a_probe_is_unready_in_time(tmp_path: Path) -> None:
     async with a_job(tmp_path) as world:
-        # Guests are asked each minute since the agent's start; others wait for a boot meanwhile.
+        # Guests are probed each minute since the agent's start.
         await asyncio.sleep(120.5 - world.clock.monotonic())
         world.mac.faults.add("tart exec", "hang")
         began = world.clock.monotonic()
@@ -96,7 +96,7 @@ async def test_guest_that_dies_just_after_it_answered_is_told_in_time(tmp_path: 
         await until(world, "True", timedelta(seconds=61))
 
 
-async def test_silent_guest_is_left_to_its_work_and_ends_as_it_wants(tmp_path: Path) -> None:
+async def test_silent_guest_keeps_running_and_ends_with_its_exit_code(tmp_path: Path) -> None:
     async with a_job(tmp_path, falls_silent=100.0, work=900.0, code=3) as world:
         await until(world, "False")
 
@@ -116,25 +116,27 @@ async def test_guest_without_an_agent_stays_ready(tmp_path: Path) -> None:
     async with a_job(tmp_path, has_agent=False) as world:
         await asyncio.sleep(600)
 
-        assert await told(world) == ("True", "", True)
+        assert await readiness(world) == ("True", "", True)
         assert await counted(world) == {}
 
 
-@pytest.mark.parametrize("sick", [("tart",), ("tart exec", "tart list")], ids=["all", "deep down"])
-async def test_sick_tart_makes_no_guest_silent(tmp_path: Path, sick: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "hung", [("tart",), ("tart exec", "tart list")], ids=["all commands", "exec and list"]
+)
+async def test_hung_tart_makes_no_guest_silent(tmp_path: Path, hung: tuple[str, ...]) -> None:
     async with a_job(tmp_path) as world:
         await asyncio.sleep(130)
-        for program in sick:
+        for program in hung:
             if program == "tart":
                 world.mac.faults._others.append(Fault(program, "hang"))
             else:
                 world.mac.faults.add(program, "hang")
         await asyncio.sleep(600)
 
-        assert await told(world) == ("True", "", True)
+        assert await readiness(world) == ("True", "", True)
 
 
-async def test_next_agent_knows_that_a_guest_was_heard_and_that_it_is_silent(
+async def test_next_agent_keeps_the_liveness_of_a_guest(
     tmp_path: Path,
 ) -> None:
     async with a_job(tmp_path, falls_silent=100.0, silent_for=600.0) as world:
@@ -149,7 +151,7 @@ async def test_next_agent_knows_that_a_guest_was_heard_and_that_it_is_silent(
         began = clock.monotonic()
         while clock.monotonic() - began < 120:
             await asyncio.sleep(1)
-            assert (await told(world))[0] == "False"
+            assert (await readiness(world))[0] == "False"
         assert await counted(world) == {events.GUEST_SILENT: 1}
 
         await until(world, "True", timedelta(minutes=10))

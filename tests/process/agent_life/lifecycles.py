@@ -1,4 +1,4 @@
-"""Lives of Pods on a Mac as a user brings them about; they hold whether or not agents die meanwhile."""
+"""Lifecycles of Pods on a Mac; they end the same whether or not agents are killed meanwhile."""
 
 from __future__ import annotations
 
@@ -10,35 +10,37 @@ from tests.process.agent_life.stage import CODE, Stage
 
 
 async def ends_by_itself(stage: Stage, name: str) -> None:
-    """Tell of a Pod whose guest ends with a code, and that is deleted then."""
+    """Run a Pod until its guest exits with a code, then delete it."""
     await stage.create(name, image=stage.image(name))
     await runs(stage, name)
     await stage.halt(name)
     pod = await stage.has(name, lambda pod: pod.status.phase in {"Succeeded", "Failed"})
     assert (pod.status.phase, code(pod)) == ("Failed", CODE)
-    await leave(stage, name)
+    await delete(stage, name)
 
 
 async def is_deleted(stage: Stage, name: str) -> None:
-    """Tell of a Pod that is deleted while its guest works, which will not hear."""
+    """Delete a Pod while its guest runs, which ignores the shutdown."""
     await stage.create(name, image=stage.image(name, ignores_shutdown=True), grace=1)
     await runs(stage, name)
-    await leave(stage, name)
+    await delete(stage, name)
 
 
 async def runs(stage: Stage, name: str) -> None:
-    """Wait until a Pod runs, and its guest has said how it went."""
+    """Wait until a Pod runs and its guest has written its exit code."""
     await stage.has(name, lambda pod: pod.status.phase == "Running" and pod.status.pod_ip)
-    said = stage.mac.folders.user_data / stage.vm(name) / guest.STATUS_SHARE / guest.EXIT_CODE_FILE
+    exit_code = (
+        stage.mac.folders.user_data / stage.vm(name) / guest.STATUS_SHARE / guest.EXIT_CODE_FILE
+    )
 
-    async def has_said() -> bool:
-        return said.exists()
+    async def is_written() -> bool:
+        return exit_code.exists()
 
-    await stage.until(has_said, what="the guest's report")
+    await stage.until(is_written, what="the guest's exit code")
 
 
-async def leave(stage: Stage, name: str) -> None:
-    """Delete a Pod, and see that its VM was started once and that nothing is left."""
+async def delete(stage: Stage, name: str) -> None:
+    """Delete a Pod; check that its VM was started once and that nothing is left."""
     await stage.kube.delete(Pod, name, namespace=stage.namespace)
     await stage.gone(name)
 
@@ -46,8 +48,8 @@ async def leave(stage: Stage, name: str) -> None:
         return not stage.left()
 
     await stage.until(nothing_is_left, what="nothing to be left")
-    assert stage.witness is not None
-    stage.witness.check_order(stage.vm(name))
+    assert stage.recorder is not None
+    stage.recorder.check_order(stage.vm(name))
 
 
 def code(pod: Pod) -> int | None:
@@ -56,4 +58,4 @@ def code(pod: Pod) -> int | None:
     return ended.exit_code if ended else None
 
 
-LIVES: tuple[Callable[[Stage, str], Awaitable[None]], ...] = (ends_by_itself, is_deleted)
+LIFECYCLES: tuple[Callable[[Stage, str], Awaitable[None]], ...] = (ends_by_itself, is_deleted)

@@ -1,6 +1,6 @@
-"""The seed incident: a VM made by hand is pushed for longer than the collector's period, and must be whole to the end.
+"""A VM created manually is pushed for longer than the collector's period, and must stay whole to the end.
 
-Tart drops its own lock early in a push, so nothing but us protects the VM: it is not in the ledger, its push is in the process
+Tart releases its own lock early in a push, so only the agent's rules protect the VM: it is not in the ledger, its push is in the process
 table, and a lease can be held on it.
 """
 
@@ -34,55 +34,55 @@ TWELVE_MINUTES = 12 * 60
 
 
 @dataclasses.dataclass
-class Hand:
-    """Somebody at the host's shell; `said` is what the programs printed."""
+class ShellUser:
+    """A user at the host's shell; `output` is what the programs printed."""
 
     world: World
-    said: list[str] = dataclasses.field(default_factory=list)
+    output: list[str] = dataclasses.field(default_factory=list)
 
     async def run(self, *argv: str) -> int:
         home = str(self.world.mac.folders.tart_home)
-        call = Call(argv, self.said.append, self.said.append, {"TART_HOME": home, "CI": "1"})
+        call = Call(argv, self.output.append, self.output.append, {"TART_HOME": home, "CI": "1"})
         return await asyncio.shield(self.world.mac.start(call, parent=1).ended)
 
 
 @asynccontextmanager
-async def a_builder(tmp_path: Path, *, collects: bool) -> AsyncIterator[tuple[World, Hand]]:
-    """Give a Mac with an agent, and a VM that was made by hand and takes twelve minutes to push."""
+async def a_builder(tmp_path: Path, *, collects: bool) -> AsyncIterator[tuple[World, ShellUser]]:
+    """Create a Mac with an agent, and a VM that was created manually and takes twelve minutes to push."""
     async with a_world(tmp_path, collects=collects) as world:
         world.mac.settings.image("ghcr.io/example/base:1", size_bytes=20 * GB)
         world.mac.settings.timings(push_bytes_per_second=10 * GB / TWELVE_MINUTES)
-        hand = Hand(world)
-        assert await hand.run("tart", "clone", "ghcr.io/example/base:1", BAKED) == 0
+        user = ShellUser(world)
+        assert await user.run("tart", "clone", "ghcr.io/example/base:1", BAKED) == 0
         world.start()
         await world.until(lambda: is_ready(world.kube), within=timedelta(minutes=2), what="Ready")
-        yield world, hand
+        yield world, user
 
 
-async def pushed(world: World, hand: Hand) -> int:
+async def pushed(world: World, user: ShellUser) -> int:
     began = world.clock.monotonic()
-    code = await hand.run("tart", "push", BAKED, TARGET)
+    code = await user.run("tart", "push", BAKED, TARGET)
     assert world.clock.monotonic() - began >= TWELVE_MINUTES
     return code
 
 
 @pytest.mark.parametrize("collects", [True, False], ids=["collector on", "--disable-vm-gc"])
 async def test_bake_is_pushed_for_twelve_minutes(tmp_path: Path, *, collects: bool) -> None:
-    async with a_builder(tmp_path, collects=collects) as (world, hand):
-        assert await pushed(world, hand) == 0
+    async with a_builder(tmp_path, collects=collects) as (world, user):
+        assert await pushed(world, user) == 0
 
         assert (world.mac.folders.tart_home / "vms" / BAKED / "nvram.bin").exists()
-        assert "pushing NVRAM..." in hand.said
+        assert "pushing NVRAM..." in user.output
 
 
-async def test_bake_is_left_alone_by_a_collector_that_has_work(tmp_path: Path) -> None:
-    """Pods are here, an orphan is collected, the disk is low, and everything around the bake goes on."""
-    async with a_builder(tmp_path, collects=True) as (world, hand):
+async def test_collector_with_other_work_keeps_the_baked_vm(tmp_path: Path) -> None:
+    """A Pod runs, an orphan is collected and the disk is low; only the baked VM is untouched."""
+    async with a_builder(tmp_path, collects=True) as (world, user):
         await world.pod("job", image=IMAGE)
-        assert await hand.run("tart", "clone", "ghcr.io/example/base:1", "orphan") == 0
+        assert await user.run("tart", "clone", "ghcr.io/example/base:1", "orphan") == 0
         orphaned(world, "orphan")
         world.mac.settings.host(other_bytes=400 * GB)
-        push = world.group.create_task(pushed(world, hand))
+        push = world.group.create_task(pushed(world, user))
         collector = components_of(world).collector
         assert collector is not None
         for _ in range(11):
@@ -93,8 +93,8 @@ async def test_bake_is_left_alone_by_a_collector_that_has_work(tmp_path: Path) -
         assert not (world.mac.folders.tart_home / "vms" / "orphan").exists()
 
 
-async def test_vm_made_by_hand_outlives_every_collection(tmp_path: Path) -> None:
-    """It stands there between bake and push: no process names it and nobody leased it."""
+async def test_manually_created_vm_outlives_every_collection(tmp_path: Path) -> None:
+    """Between bake and push: no process names the VM and no lease covers it."""
     async with a_builder(tmp_path, collects=True) as (world, _):
         await world.pod("job", image=IMAGE)
         collector = components_of(world).collector
@@ -107,7 +107,7 @@ async def test_vm_made_by_hand_outlives_every_collection(tmp_path: Path) -> None
 
 
 def orphaned(world: World, vm: str) -> None:
-    """Say that a VM is ours, of a Pod that was here long ago."""
+    """Record a VM as that of a Pod that was deleted long ago."""
     components_of(world).ledger.put(
         VmRecord(
             vm=vm,
@@ -121,7 +121,7 @@ def orphaned(world: World, vm: str) -> None:
     )
 
 
-async def test_leased_bake_keeps_the_images_that_it_was_made_of(tmp_path: Path) -> None:
+async def test_lease_keeps_the_images(tmp_path: Path) -> None:
     async with a_builder(tmp_path, collects=True) as (world, _):
         components = components_of(world)
         assert components.collector is not None
@@ -129,12 +129,12 @@ async def test_leased_bake_keeps_the_images_that_it_was_made_of(tmp_path: Path) 
         async def is_staged() -> bool:
             return bool(components.images.present())
 
-        async def is_told() -> bool:
+        async def is_reported() -> bool:
             noted = (await world.kube.get(Node, NODE)).metadata.annotations
             return '"Staged"' in noted.get(names.STAGED_IMAGES, "")
 
         await stage(world, [IMAGE])
-        await world.until(is_told, within=timedelta(minutes=9), what="staged")
+        await world.until(is_reported, within=timedelta(minutes=9), what="staged")
         assert await is_staged()
         await stage(world, [])
         handle = leases.take(world.mac.folders.leases, Lease(vms=(BAKED,)))
@@ -159,7 +159,7 @@ async def stage(world: World, images: list[str]) -> None:
 
 
 @pytest.mark.parametrize("collects", [True, False], ids=["collector on", "--disable-vm-gc"])
-async def test_full_disk_costs_nothing_where_nothing_is_collected(
+async def test_full_disk_deletes_images_only_with_a_collector(
     tmp_path: Path, *, collects: bool
 ) -> None:
     async with a_builder(tmp_path, collects=collects) as (world, _):
@@ -167,10 +167,10 @@ async def test_full_disk_costs_nothing_where_nothing_is_collected(
         assert (components.collector is not None) is collects
 
         async def is_here() -> bool:
-            request = ImageRequest("ghcr.io/example/base:1", "nobody")
+            request = ImageRequest("ghcr.io/example/base:1", "unused")
             return isinstance(components.images.request(request, on_change=lambda: None), Ready)
 
-        await world.until(is_here, within=timedelta(minutes=5), what="an image that nobody needs")
+        await world.until(is_here, within=timedelta(minutes=5), what="an unused image")
         await asyncio.sleep(600)
         world.mac.settings.fault("pull", "no_space", times=1)
         await world.pod("job", image=IMAGE)

@@ -1,4 +1,4 @@
-"""Lives that Pods have on a Mac, each told as by a user who looks on: they hold whether or not the agent dies meanwhile."""
+"""Lifecycles of Pods on a Mac as a user sees them; they end the same whether or not the agent is killed meanwhile."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from tests.scenarios.agent_life.world import IMAGE, NAMESPACE, TAGGED, World
 CODE = 3
 ACCOUNT = "runner"
 PATIENCE = timedelta(minutes=15)
-# Short, so that a life is as few heartbeats long as may be; still each stage can be told from the next.
+# Short, so that a lifecycle has few heartbeats; the stages still differ in time.
 TIMINGS = {"address": 2.0, "agent": 2.5, "ready": 3.0, "halt": 1.0, "start": 0.3}
 WORK = 3.0
 GRACE = 20
 SIZE = 250_000_000
 
-Tell = Callable[[World], Awaitable[None]]
+Action = Callable[[World], Awaitable[None]]
 
 
 class Point(NamedTuple):
-    """A moment of an agent's life, and the how manieth of its name."""
+    """A checkpoint of the agent, and how often it was passed before."""
 
-    moment: str
+    checkpoint: str
     number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
-    """One life: what the guest does, what goes wrong, and what the user sees and does; `on` deeds happen at a moment."""
+class Lifecycle:
+    """What the guest does, which faults occur, and what the user observes and does; the actions in `on` run at a point."""
 
-    tell: Tell
+    run: Action
     guest: Mapping[str, Any] = field(default_factory=dict)
     faults: tuple[tuple[str, str, Mapping[str, Any]], ...] = ()
-    on: Mapping[Point, Tell] = field(default_factory=dict)
-    # The moment from which on it differs from the first life, where that does not show by itself.
-    parts_at: str = ""
-    # Of its own points only each so manieth, for a life that is long and has little that is new.
+    on: Mapping[Point, Action] = field(default_factory=dict)
+    # The checkpoint from which on it differs from the first lifecycle, where its checkpoints do not show that.
+    forks_at: str = ""
+    # Only one in so many of its own points is used, for a lifecycle that is long and has few new states.
     every: int = 1
 
     async def set_up(self, world: World) -> None:
-        """Make the cluster and the Mac such that this life can be had."""
+        """Prepare the cluster and the Mac."""
         await world.kube.create(
             ServiceAccount(metadata=ObjectMeta(name=ACCOUNT, namespace=NAMESPACE))
         )
@@ -59,7 +59,7 @@ class Life:
 
 
 async def ended(world: World, name: str = "job") -> Pod:
-    """Wait for a Pod's end, and return it as it then is."""
+    """Wait until a Pod has ended, and return it."""
 
     async def has_ended() -> bool:
         pod = await world.find(name)
@@ -80,27 +80,27 @@ async def gone(world: World, name: str = "job") -> None:
     await world.until(is_gone, within=PATIENCE, what=f"{name} is gone")
 
 
-async def leave(world: World, name: str = "job") -> None:
+async def delete(world: World, name: str = "job") -> None:
     """Delete a Pod, and wait until it is gone."""
     await world.delete(name)
     await gone(world, name)
 
 
 async def deletion(world: World) -> None:
-    """Ask for a deletion without waiting for it."""
+    """Request a deletion without waiting for it."""
     await world.delete("job")
 
 
-def works(code: int | None) -> Tell:
-    """Tell of a Pod that ends by itself, with this code, and is then deleted."""
+def works(code: int | None) -> Action:
+    """Return a run of a Pod that ends by itself with this code, and is then deleted."""
 
-    async def tell(world: World) -> None:
+    async def run(world: World) -> None:
         await job(world)
         expect(world, await ended(world), code)
         await world.until_rest()
-        await leave(world)
+        await delete(world)
 
-    return tell
+    return run
 
 
 async def job(world: World, name: str = "job", **spec: Any) -> Pod:
@@ -114,7 +114,7 @@ async def job(world: World, name: str = "job", **spec: Any) -> Pod:
 
 
 def expect(world: World, pod: Pod, code: int | None) -> None:
-    """Check how a Pod ended: as its guest said, unless there was none or the Mac was rebooted under it."""
+    """Check that a Pod ended with its guest's exit code, unless there was no guest or the Mac was rebooted."""
     terminated = pod.status.container_statuses[0].state.terminated
     assert terminated is not None
     if vm_of(pod) in world.invariants.reports:
@@ -129,22 +129,22 @@ def expect(world: World, pod: Pod, code: int | None) -> None:
 
 
 async def deleted_at_once(world: World) -> None:
-    """Tell of a Pod that is deleted before anybody has seen it."""
+    """Delete a Pod before the agent has seen it."""
     await job(world)
-    await leave(world)
+    await delete(world)
 
 
-async def deleted_by_a_deed(world: World) -> None:
-    """Tell of a Pod that is deleted at a moment."""
+async def deleted_at_a_point(world: World) -> None:
+    """Run a Pod that is deleted at a point."""
     await job(world)
     await gone(world)
 
 
 async def deleted_while_it_runs(world: World) -> None:
-    """Tell of a Pod that is deleted when it has an address."""
+    """Delete a Pod once it has an address."""
     await job(world)
     await until_running(world)
-    await leave(world)
+    await delete(world)
 
 
 async def until_running(world: World) -> None:
@@ -159,24 +159,24 @@ async def until_running(world: World) -> None:
 
 
 async def refused(world: World) -> None:
-    """Tell of a Pod that can never be a VM."""
+    """Run a Pod that no VM supports."""
     more: dict[str, Any] = {"initContainers": [{"name": "before", "image": IMAGE}]}
     await job(world, **more)
     assert (await ended(world)).status.reason == agent.UNSUPPORTED
     assert not world.mac.tart.started_vms
-    await leave(world)
+    await delete(world)
 
 
-async def comes_again(world: World) -> None:
-    """Tell of a Pod that is deleted while it runs, and of its successor of the same name."""
+async def recreated(world: World) -> None:
+    """Delete a Pod while it runs, and create another of the same name."""
     await deleted_while_it_runs(world)
     await job(world)
     expect(world, await ended(world), CODE)
-    await leave(world)
+    await delete(world)
 
 
 async def reboots(world: World) -> None:
-    """Tell of a Pod whose Mac is rebooted under it."""
+    """Reboot the Mac while a Pod runs."""
     await job(world)
     await until_running(world)
     was_running = bool(world.mac.tart.guests)
@@ -186,64 +186,70 @@ async def reboots(world: World) -> None:
     pod = await ended(world)
     assert pod.status.phase == "Failed"
     assert not was_running or pod.status.reason == agent.HOST_REBOOTED
-    await leave(world)
+    await delete(world)
 
 
 async def two_at_once(world: World) -> None:
-    """Tell of two Pods that want the same image at once, one of which is deleted while it runs."""
+    """Run two Pods of the same image at once, one of which is deleted while it runs."""
     await job(world)
     await job(world, "other")
     await until_running(world)
     await world.delete("job")
     expect(world, await ended(world, "other"), CODE)
     await gone(world)
-    await leave(world, "other")
+    await delete(world, "other")
 
 
 JOB = f"/api/v1/namespaces/{NAMESPACE}/pods/job"
 FIRST = "ends with 3"
-LIVES: Mapping[str, Life] = {
-    FIRST: Life(works(CODE)),
-    "ends with 0": Life(works(0), {"code": 0}, parts_at="after run"),
-    "crashes without a word": Life(
-        works(None), {"code": None, "then": "crash"}, parts_at="after run"
+LIFECYCLES: Mapping[str, Lifecycle] = {
+    FIRST: Lifecycle(works(CODE)),
+    "ends with 0": Lifecycle(works(0), {"code": 0}, forks_at="after run"),
+    "crashes without an exit code": Lifecycle(
+        works(None), {"code": None, "then": "crash"}, forks_at="after run"
     ),
-    "deleted before it is seen": Life(deleted_at_once),
-    "deleted when it is held": Life(deleted_by_a_deed, on={Point(f"after PATCH {JOB}"): deletion}),
-    "deleted while it is pulled": Life(deleted_by_a_deed, on={Point("before tart pull"): deletion}),
-    "deleted while it is cloned": Life(
-        deleted_by_a_deed, on={Point("before tart clone"): deletion}
+    "deleted before it is seen": Lifecycle(deleted_at_once),
+    "deleted when it has its finalizer": Lifecycle(
+        deleted_at_a_point, on={Point(f"after PATCH {JOB}"): deletion}
     ),
-    "deleted while it is cloned slowly": Life(
-        deleted_by_a_deed,
+    "deleted while it is pulled": Lifecycle(
+        deleted_at_a_point, on={Point("before tart pull"): deletion}
+    ),
+    "deleted while it is cloned": Lifecycle(
+        deleted_at_a_point, on={Point("before tart clone"): deletion}
+    ),
+    "deleted while it is cloned slowly": Lifecycle(
+        deleted_at_a_point,
         faults=(("tart clone", "slow", {"seconds": 40.0, "target": f"{NAMESPACE}-job-*"}),),
         on={Point("within tart clone", 1): deletion},
     ),
-    "deleted when it is cloned": Life(
-        deleted_by_a_deed, on={Point("after writing cloned"): deletion}
+    "deleted when it is cloned": Lifecycle(
+        deleted_at_a_point, on={Point("after writing cloned"): deletion}
     ),
-    "deleted when it is started": Life(
-        deleted_by_a_deed, on={Point("after writing started"): deletion}
+    "deleted when it is started": Lifecycle(
+        deleted_at_a_point, on={Point("after writing started"): deletion}
     ),
-    "deleted while it runs": Life(deleted_while_it_runs, {"work": 60.0}),
-    "deleted and deaf": Life(deleted_while_it_runs, {"work": 90.0, "ignores_shutdown": True}),
-    "deleted when it is told": Life(
-        deleted_by_a_deed, on={Point("after writing reported"): deletion}
+    "deleted while it runs": Lifecycle(deleted_while_it_runs, {"work": 60.0}),
+    "deleted and ignores the shutdown": Lifecycle(
+        deleted_while_it_runs, {"work": 90.0, "ignores_shutdown": True}
     ),
-    "deleted while its VM is deleted": Life(
-        deleted_by_a_deed, on={Point("before tart delete"): deletion}
+    "deleted when its end is reported": Lifecycle(
+        deleted_at_a_point, on={Point("after writing reported"): deletion}
     ),
-    "deleted when it has ended": Life(
-        deleted_by_a_deed, on={Point("after writing ended"): deletion}
+    "deleted while its VM is deleted": Lifecycle(
+        deleted_at_a_point, on={Point("before tart delete"): deletion}
     ),
-    "pulled at the third try": Life(
+    "deleted when it has ended": Lifecycle(
+        deleted_at_a_point, on={Point("after writing ended"): deletion}
+    ),
+    "pulled at the third try": Lifecycle(
         works(CODE), faults=(("tart pull", "status", {"code": 503, "times": 2}),)
     ),
-    "started at the second try": Life(
+    "started at the second try": Lifecycle(
         works(CODE), faults=(("tart run", "nvram_locked", {"times": 1}),)
     ),
-    "refused": Life(refused),
-    "comes again": Life(comes_again),
-    "rebooted under": Life(reboots, {"work": 600.0}),
-    "two at once": Life(two_at_once, {"work": 8.0}, every=2),
+    "refused": Lifecycle(refused),
+    "recreated": Lifecycle(recreated),
+    "rebooted": Lifecycle(reboots, {"work": 600.0}),
+    "two at once": Lifecycle(two_at_once, {"work": 8.0}, every=2),
 }

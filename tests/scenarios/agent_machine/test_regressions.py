@@ -1,4 +1,4 @@
-"""Stories that are worth telling every time: each is what some bug, put back, is found by."""
+"""Scenarios that run every time: each finds a known bug if it is put back."""
 
 from __future__ import annotations
 
@@ -7,69 +7,69 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from tests.scenarios.agent_machine import machine
-from tests.scenarios.agent_machine.line import Condition, Mishap
 from tests.scenarios.agent_machine.machine import Step
+from tests.scenarios.agent_machine.network import LinkState, WriteFault
 from tests.scenarios.agent_machine.steps import (
     Break,
     Connect,
     Create,
+    CreateManually,
+    DamageRecord,
     Delete,
+    FailWrites,
     Kill,
-    MakeByHand,
     MustEnd,
-    PushByHand,
+    PushManually,
     Reboot,
-    RunByHand,
+    RunManually,
     SetTime,
-    Spoil,
-    SpoilRecord,
     Wait,
 )
 
-STORIES: Mapping[str, Sequence[Step]] = {
+SCENARIOS: Mapping[str, Sequence[Step]] = {
     "a finished Pod is deleted": [Create("a", "fails"), Wait(30.0), Delete("a")],
     "the Mac is rebooted under a VM": [Create("a", "works long"), Wait(30.0), Reboot()],
-    "nobody hears of the finalizer": [
+    "no watch event for the finalizer": [
         Wait(10.0),
-        Spoil(Mishap.UNHEARD),
+        FailWrites(WriteFault.UNWATCHED),
         Create("a"),
         MustEnd("a", within=60.0),
     ],
-    "somebody else's VM is here for long": [MakeByHand(), Create("a"), Wait(900.0)],
+    "a manual VM stays for long": [CreateManually(), Create("a"), Wait(900.0)],
     "a push outlasts the collector's period": [
-        MakeByHand(),
-        PushByHand(leased=False),
+        CreateManually(),
+        PushManually(leased=False),
         Create("a"),
         Wait(30.0),
         Break("pull finds no space"),
         Create("b", "tagged"),
         Wait(330.0),
     ],
-    "the end cannot be told": [
+    "the end cannot be published": [
         Create("a", "fails"),
         Wait(6.0),
-        Connect(Condition.CUT),
+        Connect(LinkState.DOWN),
         Wait(60.0),
         Kill(0),
         Wait(60.0),
     ],
-    "a Pod is deleted while the end cannot be told": [
+    "a Pod is deleted while the end cannot be published": [
         Create("a", "works long"),
         Wait(30.0),
         Delete("a"),
         Wait(1.0),
-        Connect(Condition.CUT),
+        Connect(LinkState.DOWN),
         Wait(60.0),
     ],
-    "others take the slots": [
-        MakeByHand(),
+    "manual VMs take the slots": [
+        CreateManually(),
         Create("a", "works long"),
         Create("b", "works long"),
         Wait(2.0),
-        RunByHand(),
+        RunManually(),
         Wait(60.0),
     ],
-    "a killed agent's clone comes late": [
+    "a killed agent's clone finishes late": [
         Create("a"),
         Wait(30.0),
         Delete("a"),
@@ -84,17 +84,17 @@ STORIES: Mapping[str, Sequence[Step]] = {
     "a Pod is deleted whose record is lost": [
         Create("a", "works long"),
         Wait(30.0),
-        SpoilRecord(60),
+        DamageRecord(60),
         Delete("a"),
         Wait(60.0),
     ],
-    "the record of a clone that comes late is lost": [
+    "the record of a clone that finishes late is lost": [
         Create("a"),
         Wait(30.0),
         Break("clone is slow", 2),
         Create("b", "tagged"),
         Wait(30.0),
-        SpoilRecord(0),
+        DamageRecord(0),
         Wait(120.0),
     ],
     "the clock is set while Pods run and wait": [
@@ -122,6 +122,6 @@ STORIES: Mapping[str, Sequence[Step]] = {
 }
 
 
-@pytest.mark.parametrize("name", STORIES)
-def test_story(name: str) -> None:
-    machine.tell(STORIES[name], seed=0)
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_scenario(name: str) -> None:
+    machine.run(SCENARIOS[name], seed=0)

@@ -1,4 +1,4 @@
-"""A VM lives on while agents come and go, and how it ended is told by whoever comes next."""
+"""A VM keeps running when its agent exits; the next agent adopts it and reports its exit code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bramley.api.core import Pod
-from tests.process.agent_life.lives import code, leave, runs
+from tests.process.agent_life.lifecycles import code, delete, runs
 from tests.process.agent_life.servers import Server
 from tests.process.agent_life.stage import CODE, GC_OFF, PATIENCE, Stage, staged
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.side_by_side
 
 
 async def second_agent(stage: Stage) -> tuple[int | None, str]:
-    """Start a second agent of the Mac, and return how it ended."""
+    """Start a second agent of the Mac; return its exit code and output."""
     process = await asyncio.create_subprocess_exec(
         *stage.command(),
         env=stage.mac.environment(),
@@ -26,8 +26,8 @@ async def second_agent(stage: Stage) -> tuple[int | None, str]:
         stderr=subprocess.STDOUT,
     )
     async with asyncio.timeout(PATIENCE):
-        said, _ = await process.communicate()
-    return process.returncode, said.decode()
+        output, _ = await process.communicate()
+    return process.returncode, output.decode()
 
 
 async def ended(stage: Stage, name: str) -> Pod:
@@ -35,34 +35,34 @@ async def ended(stage: Stage, name: str) -> Pod:
     return await stage.has(name, lambda pod: pod.status.phase in {"Succeeded", "Failed"})
 
 
-async def test_a_vm_is_adopted_by_the_next_agent_and_by_no_second_one(
+async def test_vm_is_adopted_by_the_next_agent_and_a_second_agent_is_refused(
     server: Server, tmp_path: Path
 ) -> None:
-    async with staged(server, tmp_path, *GC_OFF, meet=lambda *_: False) as stage:
+    async with staged(server, tmp_path, *GC_OFF, on_crash_point=lambda *_: False) as stage:
         await stage.create("job", image=stage.image("job"))
         await runs(stage, "job")
         vms = stage.mac.vms()
 
-        refused, told = await second_agent(stage)
+        refused, output = await second_agent(stage)
         assert refused == 2
-        assert "another agent" in told
-        # In a thread: what the agent still writes goes through this loop.
+        assert "another agent" in output
+        # In a thread: the last writes of the agent go through this loop.
         assert await asyncio.to_thread(stage.end, signal.SIGTERM) == 0
         assert stage.mac.vms() == vms
         stage.start()
-        await stage.has_beaten()
+        await stage.has_sent_heartbeat()
         assert stage.mac.vms() == vms
         await stage.halt("job")
 
         pod = await ended(stage, "job")
         assert (pod.status.phase, code(pod)) == ("Failed", CODE)
-        await leave(stage, "job")
+        await delete(stage, "job")
 
 
-async def test_a_vm_that_ends_while_no_agent_is_there_keeps_its_code(
+async def test_vm_that_ends_while_no_agent_runs_keeps_its_exit_code(
     server: Server, tmp_path: Path
 ) -> None:
-    async with staged(server, tmp_path, *GC_OFF, meet=lambda *_: False) as stage:
+    async with staged(server, tmp_path, *GC_OFF, on_crash_point=lambda *_: False) as stage:
         await stage.create("job", image=stage.image("job"))
         await runs(stage, "job")
         stage.end()
@@ -76,4 +76,4 @@ async def test_a_vm_that_ends_while_no_agent_is_there_keeps_its_code(
 
         pod = await ended(stage, "job")
         assert (pod.status.phase, code(pod)) == ("Failed", CODE)
-        await leave(stage, "job")
+        await delete(stage, "job")

@@ -1,4 +1,4 @@
-"""What the moments of an agent are called: one name for all calls of tart, and all writes to the API, that mean the same."""
+"""The names of crash points: one for each kind of tart command and each kind of write to the API."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ READS = frozenset({"GET", "HEAD"})
 
 
 def call(words: Sequence[str]) -> str:
-    """Return what a call of tart is called; bases are not VMs."""
+    """Return the name of a tart command; those on base VMs have names of their own."""
     verb, *rest = words or ["help"]
     is_golden = any(word.startswith(agent.GOLDEN_VM_PREFIX) for word in rest[-1:])
     return f"tart {verb} of a base" if is_golden else f"tart {verb}"
 
 
 def write(method: str, path: str, body: bytes) -> str | None:
-    """Return what a request is called, None if it changes nothing."""
+    """Return the name of a request; None if it writes nothing."""
     if method in READS:
         return None
     words = path.strip("/").split("/")
@@ -52,11 +52,11 @@ def _pod(body: Mapping[str, Any], _namespace: str) -> str:
 
 
 def _status(body: Mapping[str, Any], _namespace: str) -> str:
-    said = body.get("status", {})
-    container = (said.get("containerStatuses") or [{}])[0].get("state", {})
+    status = body.get("status", {})
+    container = (status.get("containerStatuses") or [{}])[0].get("state", {})
     reason = container.get("waiting", {}).get("reason", "")
-    address = "with an address" if said.get("podIP") else ""
-    return " ".join(word for word in (said.get("phase", ""), reason, address) if word)
+    address = "with an address" if status.get("podIP") else ""
+    return " ".join(word for word in (status.get("phase", ""), reason, address) if word)
 
 
 def _token(_body: Mapping[str, Any], namespace: str) -> str:

@@ -1,4 +1,4 @@
-"""Whole lives of Pods on one Mac, without a fault."""
+"""The lifecycle of a Pod on one Mac, without a fault."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.scenarios.agent_life.world import IMAGE, TAGGED, a_world, is_ready
 
 
-async def test_a_pod_boots_works_and_ends_with_the_code_of_its_guest(tmp_path: Path) -> None:
+async def test_pod_ends_with_the_exit_code_of_its_guest(tmp_path: Path) -> None:
     async with a_world(tmp_path) as world:
         world.mac.settings.image(TAGGED, guest={"code": 3, "work": 60.0})
         world.start()

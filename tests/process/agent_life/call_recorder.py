@@ -1,7 +1,7 @@
-"""Sees every call of tart and every write to the API of one agent, before and after, and may kill the agent there and then.
+"""Record every tart command and every write to the API of one agent, and report each as a crash point before and after.
 
-Calls of tart are told by the program itself, which waits for the answer; writes go through a proxy. A call goes on when its
-agent is dead, as any program does; a write that was not forwarded never reached the server, and one that was is not answered.
+The tart program reports its own calls and waits for the reply; writes go through a proxy. A command continues when its agent
+is killed, as any child process does; a write is either not forwarded at all, or forwarded and not answered.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from yarl import URL
 import bramley
 from bramley.kube.config import ClientConfig
 from bramley.sim.mac.folder import MacFolder
-from tests.process.agent_life import naming
+from tests.process.agent_life import crash_points
 
-# Takes a moment and the number of the agent whose it is; returns whether that agent was killed there.
-Meet = Callable[[str, int], bool]
-# By this the programs of an agent know which one started them.
+# Called with a crash point and the number of the agent; returns whether that agent was killed there.
+OnCrashPoint = Callable[[str, int], bool]
+# Names the agent that started a program.
 NUMBER_VARIABLE = "AGENT_NUMBER"
-# A run is nobody's any more once it goes on by itself.
-ANYBODY = 0
-ENDED = "PATCH pods/status Failed"
+# The number for `tart run`, which belongs to no agent once its supervisor has started it.
+RUN_SUPERVISOR = 0
+FAILED_STATUS = "PATCH pods/status Failed"
 
 _HOP_BY_HOP = {"host", "connection", "transfer-encoding", "content-length", "accept-encoding"}
 _NO_LIMIT = ClientTimeout(total=None, sock_connect=30)
@@ -42,44 +42,44 @@ gc.disable()
 sys.path.insert(0, {package!r})
 
 
-def tell(when):
+def report(when):
     with socket.socket(socket.AF_UNIX) as line:
         try:
-            line.connect({line!r})
+            line.connect({socket!r})
             line.sendall(json.dumps([when, os.environ.get({variable!r}), *sys.argv[1:]]).encode() + b"\\n")
             line.recv(1)
         except OSError:
             pass  # the test is over
 
 
-tell("before")
+report("before")
 from bramley.sim.tart import process
 code = process.run(sys.argv[1:], {home!r})
-tell("after")
+report("after")
 os._exit(code)
 """
 
 
-class Witness:
-    """Tells `meet` of every moment, and keeps what tart was called with."""
+class CallRecorder:
+    """Reports every crash point, and records the tart commands and writes in order."""
 
-    def __init__(self, access: ClientConfig, meet: Meet) -> None:
-        # The calls of tart as they began, with their VMs, and the writes as they were handed to the server.
+    def __init__(self, access: ClientConfig, on_crash_point: OnCrashPoint) -> None:
+        # The tart commands as they began, with their VMs, and the writes as they were forwarded to the server.
         self.journal: list[str] = []
         self.address = ""
         self._access = access
-        self._meet = meet
+        self._on_crash_point = on_crash_point
         self._session: ClientSession | None = None
 
     @asynccontextmanager
-    async def watching(self, mac: MacFolder) -> AsyncIterator[None]:
-        """Stand between the agent of a Mac and both its tart and its server."""
-        line = mac.root / "line"
-        install(mac, line)
-        listener = await asyncio.start_unix_server(self._hear, line)
+    async def recording(self, mac: MacFolder) -> AsyncIterator[None]:
+        """Intercept what the agent of a Mac sends to tart and to its server."""
+        socket = mac.root / "calls.sock"
+        install(mac, socket)
+        listener = await asyncio.start_unix_server(self._record_call, socket)
         application = web.Application(client_max_size=_MOST_BYTES)
-        application.router.add_route("*", "/{path:.*}", self._pass_on)
-        # Watches end with their agent, and what hangs when the test is over is cut off.
+        application.router.add_route("*", "/{path:.*}", self._forward)
+        # Watches end with their agent; requests that still run when the test is over are cancelled.
         runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=0.1)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -94,25 +94,27 @@ class Witness:
                 listener.close()
 
     def check_order(self, vm: str) -> None:
-        """Check what became of a VM: one start, its end told, then its disk deleted, then its Pod let go."""
-        starts = [place for place, each in enumerate(self.journal) if _is_start(each, vm)]
+        """Check the order for a VM: one start, its failure published, its disk deleted, its Pod's finalizer removed."""
+        starts = [index for index, each in enumerate(self.journal) if _is_start(each, vm)]
         assert len(starts) == 1, f"{vm} was started {len(starts)} times"
         later = self.journal[starts[0] :]
-        wanted = (ENDED, f"tart delete {vm}", "PATCH pods release")
-        found = [each for line in later for each in wanted if line.startswith(each)]
-        assert tuple(dict.fromkeys(found)) == wanted, later
+        expected = (FAILED_STATUS, f"tart delete {vm}", "PATCH pods release")
+        found = [each for line in later for each in expected if line.startswith(each)]
+        assert tuple(dict.fromkeys(found)) == expected, later
 
     def _trust(self) -> ssl.SSLContext:
         return ssl.create_default_context(cadata=self._access.trust.authorities)
 
-    async def _hear(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _record_call(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         try:
             when, number, *words = json.loads(await reader.readline())
             if when == "before":
                 self.journal.append(" ".join(["tart", *words]))
             if number is not None:
-                whose = ANYBODY if words[:1] == ["run"] else int(number)
-                self._meet(f"{when} {naming.call(words)}", whose)
+                whose = RUN_SUPERVISOR if words[:1] == ["run"] else int(number)
+                self._on_crash_point(f"{when} {crash_points.call(words)}", whose)
             writer.write(b"\n")
             await writer.drain()
         except (ConnectionError, ValueError):
@@ -120,29 +122,31 @@ class Witness:
         finally:
             writer.close()
 
-    async def _pass_on(self, request: web.Request) -> web.StreamResponse:
+    async def _forward(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
-        # Each agent has a way in of its own: what a dead one had sent is told from what the next one sends.
+        # Each agent has its own address, which distinguishes late requests of a killed agent from those of the next one.
         _, number, path = request.raw_path.split("/", 2)
-        name = naming.write(request.method, path.partition("?")[0], body)
-        if name and self._meet(f"before {name}", int(number)):
+        name = crash_points.write(request.method, path.partition("?")[0], body)
+        if name and self._on_crash_point(f"before {name}", int(number)):
             raise web.HTTPServiceUnavailable
         if name:
             self.journal.append(name)
-        kept = {key: value for key, value in request.headers.items() if _is_kept(key)}
+        headers = _forwarded(request.headers)
         assert self._session is not None
         async with self._session.request(
             request.method,
             URL(f"{self._access.server}/{path}", encoded=True),
-            headers=kept,
+            headers=headers,
             data=body or None,
             timeout=_NO_LIMIT,
         ) as answer:
             if name:
-                said = await answer.read()
-                # The answer gets lost when there is nobody to hear it.
-                self._meet(f"after {name}", int(number))
-                return web.Response(status=answer.status, body=said, headers=_told(answer.headers))
+                content = await answer.read()
+                # The response is lost if the agent was killed here.
+                self._on_crash_point(f"after {name}", int(number))
+                return web.Response(
+                    status=answer.status, body=content, headers=_forwarded(answer.headers)
+                )
             return await _stream(request, answer)
 
 
@@ -151,13 +155,13 @@ def _is_start(call: str, vm: str) -> bool:
     return words[:2] == ["tart", "run"] and vm in words
 
 
-def install(mac: MacFolder, line: Path) -> None:
-    """Make the Mac's tart tell by this line what it does."""
+def install(mac: MacFolder, socket: Path) -> None:
+    """Replace the Mac's tart by one that reports its calls to this socket."""
     package = Path(bramley.__file__).parents[1]
     text = _TART.format(
         python=sys.executable,
         package=str(package),
-        line=str(line),
+        socket=str(socket),
         home=str(mac.folders.tart_home),
         variable=NUMBER_VARIABLE,
     )
@@ -168,7 +172,7 @@ def install(mac: MacFolder, line: Path) -> None:
 
 
 async def _stream(request: web.Request, answer: Any) -> web.StreamResponse:
-    response = web.StreamResponse(status=answer.status, headers=_told(answer.headers))
+    response = web.StreamResponse(status=answer.status, headers=_forwarded(answer.headers))
     await response.prepare(request)
     with suppress(ConnectionError):
         async for part in answer.content.iter_any():
@@ -177,9 +181,9 @@ async def _stream(request: web.Request, answer: Any) -> web.StreamResponse:
     return response
 
 
-def _told(headers: Any) -> dict[str, str]:
-    return {key: value for key, value in headers.items() if _is_kept(key)}
+def _forwarded(headers: Any) -> dict[str, str]:
+    return {key: value for key, value in headers.items() if _is_end_to_end(key)}
 
 
-def _is_kept(header: str) -> bool:
+def _is_end_to_end(header: str) -> bool:
     return header.lower() not in _HOP_BY_HOP

@@ -1,4 +1,4 @@
-"""Somebody at the shell of the Mac who makes VMs, runs one and pushes them, and expects them to be there."""
+"""A user at the shell of the Mac who creates VMs, runs one and pushes them; the agent must not touch them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from bramley.sim.mac.mac import SimulatedMac
 from bramley.sim.mac.processes import Call, Process
 from tests.scenarios.agent_life.world import TAGGED
 
-PREFIX = "hand-"
-MOST = 3
+PREFIX = "manual-"
+MAX_VMS = 3
 
 
 @dataclass(slots=True)
-class Hand:
-    """One person; what he has made has the files it had when it was made."""
+class ShellUser:
+    """One user; `created` maps each VM to the files it had when it was created."""
 
     mac: SimulatedMac
-    made: dict[str, frozenset[str]] = field(default_factory=dict)
+    created: dict[str, frozenset[str]] = field(default_factory=dict)
     pushing: dict[Process, str] = field(default_factory=dict)
     running: Process | None = None
     _used: set[str] = field(default_factory=set)
@@ -29,45 +29,45 @@ class Hand:
     _commands: list[Process] = field(default_factory=list)
     _count: int = 0
 
-    async def make(self) -> None:
-        """Make a VM."""
-        if len(self.made) >= MOST:
+    async def create(self) -> None:
+        """Create a VM."""
+        if len(self.created) >= MAX_VMS:
             return
         self._count += 1
         vm = f"{PREFIX}{self._count}"
         process = self._begin("clone", TAGGED, vm)
-        # He goes on with something else when it takes too long.
+        # It is given up when it takes too long.
         await asyncio.wait((process.ended,), timeout=60)
         if process.ended.done() and process.ended.result() == 0:
-            self.made[vm] = self._files(vm)
+            self.created[vm] = self._files(vm)
         else:
             self.mac.table.kill(process.pid)
 
     def push(self, *, leased: bool) -> None:
         """Push the newest VM that has never run, for a while."""
-        fresh = self._fresh()
-        if not fresh:
+        unused = self._unused()
+        if not unused:
             return
-        vm = fresh[-1]
+        vm = unused[-1]
         if leased:
             self._leases.append(leases.take(self.mac.folders.leases, Lease(vms=(vm,))))
         self.pushing[self._begin("push", vm, f"ghcr.io/example/{vm}:1")] = vm
 
     def run(self) -> None:
         """Run the oldest VM that has never run; it takes one of the slots."""
-        fresh = [vm for vm in self._fresh() if vm not in self.pushing.values()]
-        if self.running is None and fresh:
-            self._used.add(fresh[0])
-            self.running = self._begin("run", fresh[0], "--no-graphics")
+        unused = [vm for vm in self._unused() if vm not in self.pushing.values()]
+        if self.running is None and unused:
+            self._used.add(unused[0])
+            self.running = self._begin("run", unused[0], "--no-graphics")
 
     def stop(self) -> None:
-        """End the VM that runs."""
+        """Stop the VM that runs."""
         if self.running is not None:
             self.mac.table.kill(self.running.pid)
         self.running = None
 
-    def leave(self) -> None:
-        """End all that he has begun but pushes; his VMs stay."""
+    def log_out(self) -> None:
+        """Kill all commands except pushes; the VMs stay."""
         self.stop()
         for process in self._commands:
             if process not in self.pushing:
@@ -76,20 +76,20 @@ class Hand:
             os.close(handle)
         self._leases.clear()
 
-    def lose(self) -> None:
-        """Find everything gone that ran, as after a reboot."""
+    def on_reboot(self) -> None:
+        """Forget the processes, which a reboot has ended."""
         self.pushing.clear()
         self.running = None
 
     async def has_pushed(self) -> bool:
-        """Tell whether no push is under way."""
+        """Return whether no push is running."""
         return all(process.ended.done() for process in self.pushing)
 
-    def missing(self) -> list[str]:
-        """Return what somebody has done to his work."""
+    def damage(self) -> list[str]:
+        """Return the VMs that lost files and the pushes that failed."""
         gone = [
-            f"VM {vm} of somebody else was touched: {sorted(had - self._files(vm))} are gone"
-            for vm, had in self.made.items()
+            f"VM {vm} of the shell user was changed: {sorted(had - self._files(vm))} are gone"
+            for vm, had in self.created.items()
             if had - self._files(vm)
         ]
         failed = [
@@ -99,8 +99,8 @@ class Hand:
         ]
         return gone + failed
 
-    def _fresh(self) -> list[str]:
-        return [vm for vm in self.made if vm not in self._used]
+    def _unused(self) -> list[str]:
+        return [vm for vm in self.created if vm not in self._used]
 
     def _begin(self, *words: str) -> Process:
         environment = {"TART_HOME": str(self.mac.folders.tart_home), "CI": "1"}
