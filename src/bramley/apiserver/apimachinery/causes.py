@@ -1,12 +1,12 @@
 """Validation errors with the messages of Kubernetes: one constructor per type of error.
 
-Each returns a `Cause` whose message is what kube-apiserver prints after the field's path. Nothing here decides what is wrong.
+Each returns a `Cause` whose message is what kube-apiserver prints after the field's path; the last three check common rules.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
@@ -91,6 +91,21 @@ def too_many(field: str, *, count: int, limit: int) -> Cause:
     """Return the cause for a list with too many items."""
     unit = "item" if limit == 1 else "items"
     return Cause(field, "FieldValueTooMany", f"Too many: {count}: must have at most {limit} {unit}")
+
+
+def invalid_each(field: str, value: object, details: Iterable[str]) -> list[Cause]:
+    """Return one cause for each way in which a value is malformed."""
+    return [invalid(field, value, detail) for detail in details]
+
+
+def missing(holder: Mapping[str, object], names: Iterable[str], field: str) -> list[Cause]:
+    """Return a cause for each named field that is absent or empty."""
+    return [required(f"{field}.{name}") for name in names if not holder.get(name)]
+
+
+def not_one_of(field: str, value: object, supported: Collection[str]) -> list[Cause]:
+    """Return a cause unless the value is one of the supported ones."""
+    return [] if value in supported else [unsupported(field, value, supported)]
 
 
 def _joined(body: str, detail: str) -> str:

@@ -105,10 +105,10 @@ def _names(metadata: Json, name_check: names.Check) -> list[Cause]:
     base, name = metadata.get("generateName", ""), metadata.get("name", "")
     if base:
         wrong = name_check(base, True)
-        found += [causes.invalid("metadata.generateName", base, each) for each in wrong]
+        found += causes.invalid_each("metadata.generateName", base, wrong)
     if not name:
         return [*found, causes.required("metadata.name", "name or generateName is required")]
-    return found + [causes.invalid("metadata.name", name, each) for each in name_check(name, False)]
+    return found + causes.invalid_each("metadata.name", name, name_check(name, False))
 
 
 def _namespace(metadata: Json, *, namespaced: bool) -> list[Cause]:
@@ -119,7 +119,7 @@ def _namespace(metadata: Json, *, namespaced: bool) -> list[Cause]:
     if not namespace:
         return [causes.required("metadata.namespace")]
     wrong = names.label(namespace)
-    return [causes.invalid("metadata.namespace", namespace, each) for each in wrong]
+    return causes.invalid_each("metadata.namespace", namespace, wrong)
 
 
 def _contents(new: Json, old: Json) -> list[Cause]:
@@ -137,8 +137,8 @@ def check_labels(labels: Mapping[str, str], field: str) -> list[Cause]:
     """Return what is wrong with a set of labels at a field."""
     found = []
     for key, value in labels.items():
-        found += [causes.invalid(field, key, each) for each in names.qualified_name(key)]
-        found += [causes.invalid(field, value, each) for each in names.label_value(value)]
+        found += causes.invalid_each(field, key, names.qualified_name(key))
+        found += causes.invalid_each(field, value, names.label_value(value))
     return found
 
 
@@ -147,7 +147,7 @@ def _annotations(annotations: Mapping[str, str]) -> list[Cause]:
     found = []
     for key in annotations:
         # As in kube-apiserver, the case matters for labels but not for annotations.
-        found += [causes.invalid(field, key, each) for each in names.qualified_name(key.lower())]
+        found += causes.invalid_each(field, key, names.qualified_name(key.lower()))
     size_bytes = sum(len(key.encode()) + len(text.encode()) for key, text in annotations.items())
     if size_bytes > ANNOTATIONS_LIMIT_BYTES:
         found.append(causes.too_long(field, ANNOTATIONS_LIMIT_BYTES))

@@ -13,6 +13,7 @@ from bramley.base.errors import Cause
 GROUP = "admissionregistration.k8s.io"
 _WEBHOOK: Json = {"failurePolicy": "Fail", "matchPolicy": "Equivalent", "timeoutSeconds": 10}
 _SEGMENTS = 3
+_CHOICES = {"admissionReviewVersions": "v1, v1beta1", "sideEffects": "None, NoneOnDryRun"}
 
 
 def default_webhooks(new: Json) -> None:
@@ -96,12 +97,9 @@ def _wrong_webhook(webhook: Json, field: str) -> Iterator[Cause]:
     if len(name.split(".")) < _SEGMENTS:
         detail = "should be a domain with at least three segments separated by dots"
         yield causes.invalid(f"{field}.name", name, detail)
-    if not webhook.get("admissionReviewVersions"):
-        detail = "must specify one of v1, v1beta1"
-        yield causes.required(f"{field}.admissionReviewVersions", detail)
-    if not webhook.get("sideEffects"):
-        detail = "must specify one of None, NoneOnDryRun"
-        yield causes.required(f"{field}.sideEffects", detail)
+    for name, choices in _CHOICES.items():
+        if not webhook.get(name):
+            yield causes.required(f"{field}.{name}", f"must specify one of {choices}")
     if len(webhook.get("clientConfig", {}).keys() & {"url", "service"}) != 1:
         detail = "exactly one of url or service is required"
         yield causes.required(f"{field}.clientConfig", detail)

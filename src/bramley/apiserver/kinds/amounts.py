@@ -11,7 +11,7 @@ from bramley.apiserver.registry.resources import Json
 from bramley.base.errors import Cause
 
 _PERCENT = re.compile(r"[0-9]+%")
-_NOT_NEGATIVE = "must be greater than or equal to 0"
+NOT_NEGATIVE = "must be greater than or equal to 0"
 _NOT_A_PERCENTAGE = (
     "a valid percent string must be a numeric string followed by an ending '%' "
     "(e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')"
@@ -35,7 +35,7 @@ def not_negative(holder: Json, names: Iterable[str], field: str) -> Iterator[Cau
     """Yield a cause for each of the named numbers that is negative."""
     for name in names:
         if holder.get(name, 0) < 0:
-            yield causes.invalid(f"{field}.{name}", holder[name], _NOT_NEGATIVE)
+            yield causes.invalid(f"{field}.{name}", holder[name], NOT_NEGATIVE)
 
 
 def check_count_or_percent(value: int | str, field: str) -> Iterator[Cause]:
@@ -44,7 +44,7 @@ def check_count_or_percent(value: int | str, field: str) -> Iterator[Cause]:
         if not _PERCENT.fullmatch(value):
             yield causes.invalid(field, value, _NOT_A_PERCENTAGE)
     elif value < 0:
-        yield causes.invalid(field, value, _NOT_NEGATIVE)
+        yield causes.invalid(field, value, NOT_NEGATIVE)
 
 
 def check_percent_limit(value: int | str, field: str) -> Iterator[Cause]:
@@ -56,7 +56,7 @@ def check_percent_limit(value: int | str, field: str) -> Iterator[Cause]:
 def check_resource(name: str, amount: str, field: str) -> Iterator[Cause]:
     """Yield what is wrong with the name or the quantity of a container's resource."""
     wrong = names.qualified_name(name)
-    yield from (causes.invalid(field, name, each) for each in wrong)
+    yield from causes.invalid_each(field, name, wrong)
     if not wrong and not _is_known(name):
         detail = "must be a standard resource type or fully qualified"
         yield causes.invalid(field, name, detail)
@@ -68,7 +68,7 @@ def check_quantity(name: str, amount: str, field: str) -> Iterator[Cause]:
     """Yield what is wrong with a quantity of a resource of any name."""
     value = quantities.parse(amount).value
     if value < 0:
-        yield causes.invalid(field, amount, "must be greater than or equal to 0")
+        yield causes.invalid(field, amount, NOT_NEGATIVE)
     if (name in _WHOLE or _is_extended(name)) and value % 1:
         yield causes.invalid(field, amount, "must be an integer")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from bramley.apiserver.apimachinery import causes
-from bramley.apiserver.kinds import pod_defaults, workload_validation
+from bramley.apiserver.kinds import amounts, pod_defaults, workload_validation
 from bramley.apiserver.kinds.definitions import first_status, immutable, kind, set_defaults
 from bramley.apiserver.registry.resources import (
     Json,
@@ -25,6 +25,12 @@ _ALWAYS_SHOWN = (
     "numberReady",
 )
 _QUARTER = "25%"
+_STATEFUL_SET: Json = {
+    "podManagementPolicy": "OrderedReady",
+    "replicas": 1,
+    "revisionHistoryLimit": 10,
+    "serviceName": "",
+}
 # Shown also when they are not set.
 _TIMES: Json = {"lastUpdateTime": None, "lastTransitionTime": None}
 
@@ -79,12 +85,7 @@ def default_replication_controller(new: Json) -> None:
 def default_stateful_set(new: Json) -> None:
     """Set the defaults of a StatefulSet's spec."""
     spec = _spec_with_template(new)
-    for field, value in (
-        ("podManagementPolicy", "OrderedReady"),
-        ("replicas", 1),
-        ("revisionHistoryLimit", 10),
-        ("serviceName", ""),
-    ):
+    for field, value in _STATEFUL_SET.items():
         spec.setdefault(field, value)
     strategy = {"type": "RollingUpdate", **spec.get("updateStrategy", {})}
     if strategy["type"] == "RollingUpdate":
@@ -117,11 +118,6 @@ def keep_daemon_set(new: Json, old: Json) -> None:
     count = int(old["metadata"].get("annotations", {}).get(_TEMPLATE_GENERATION, "1"))
     same = pod_template(new.get("spec", {})) == pod_template(old["spec"])
     _set_template_generation(new, count if same else count + 1)
-
-
-def default_pod_template(new: Json) -> None:
-    """Set the defaults of a PodTemplate."""
-    new["template"] = pod_template(new)
 
 
 def pod_template(holder: Json) -> Json:
@@ -163,8 +159,7 @@ def check_revision(new: Json) -> list[Cause]:
     """Return what is wrong with a ControllerRevision."""
     found = [] if "data" in new else [causes.required("data", "data is mandatory")]
     if new.get("revision", 0) < 0:
-        detail = "must be greater than or equal to 0"
-        found.append(causes.invalid("revision", new["revision"], detail))
+        found.append(causes.invalid("revision", new["revision"], amounts.NOT_NEGATIVE))
     return found
 
 
@@ -232,7 +227,7 @@ KINDS = (
     kind(
         "PodTemplate",
         rules=Rules(
-            default=default_pod_template,
+            default=lambda new: new.update(template=pod_template(new)),
             check=workload_validation.check_pod_template,
             counts_generation=True,
             returns_deleted=True,

@@ -24,6 +24,20 @@ _COUNTS = (
 )
 _MAY_NOT_CHANGE = ("completions", "selector", "template", "completionMode")
 _CRON_FIELDS = 5
+_JOB: Json = {
+    "parallelism": 1,
+    "backoffLimit": 6,
+    "completionMode": "NonIndexed",
+    "suspend": False,
+    "podReplacementPolicy": "TerminatingOrFailed",
+}
+_CRON_JOB: Json = {
+    "concurrencyPolicy": "Allow",
+    "suspend": False,
+    "successfulJobsHistoryLimit": 3,
+    "failedJobsHistoryLimit": 1,
+    "schedule": "",
+}
 
 
 def complete_job(new: Json) -> None:
@@ -51,13 +65,7 @@ def default_job(new: Json) -> None:
     spec = dict(new.get("spec", {}))
     if "completions" not in spec and "parallelism" not in spec:
         spec["completions"] = spec["parallelism"] = 1
-    spec.setdefault("parallelism", 1)
-    for field, value in (
-        ("backoffLimit", 6),
-        ("completionMode", "NonIndexed"),
-        ("suspend", False),
-        ("podReplacementPolicy", "TerminatingOrFailed"),
-    ):
+    for field, value in _JOB.items():
         spec.setdefault(field, value)
     spec["template"] = apps.pod_template(spec)
     labels = spec["template"]["metadata"].get("labels")
@@ -89,13 +97,7 @@ def check_job_change(new: Json, old: Json) -> list[Cause]:
 def default_cron_job(new: Json) -> None:
     """Set the defaults of a CronJob, and of its Job template only those of the Pod template."""
     spec = dict(new.get("spec", {}))
-    for field, value in (
-        ("concurrencyPolicy", "Allow"),
-        ("suspend", False),
-        ("successfulJobsHistoryLimit", 3),
-        ("failedJobsHistoryLimit", 1),
-        ("schedule", ""),
-    ):
+    for field, value in _CRON_JOB.items():
         spec.setdefault(field, value)
     given = spec.get("jobTemplate", {})
     job = given.get("spec", {})
@@ -109,9 +111,8 @@ def check_cron_job(new: Json) -> list[Cause]:
     spec = new["spec"]
     counts = ("startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit")
     found = [*amounts.not_negative(spec, counts, "spec"), *_wrong_schedule(spec["schedule"])]
-    if spec["concurrencyPolicy"] not in _CONCURRENCY:
-        wrong = spec["concurrencyPolicy"]
-        found.append(causes.unsupported("spec.concurrencyPolicy", wrong, _CONCURRENCY))
+    policy = spec["concurrencyPolicy"]
+    found += causes.not_one_of("spec.concurrencyPolicy", policy, _CONCURRENCY)
     return [*found, *_wrong_job_spec(spec["jobTemplate"]["spec"], "spec.jobTemplate.spec")]
 
 
@@ -129,16 +130,15 @@ def _wrong_schedule(schedule: str) -> Iterator[Cause]:
 def _wrong_job_spec(spec: Json, field: str) -> Iterator[Cause]:
     yield from amounts.not_negative(spec, _COUNTS, field)
     mode = spec.get("completionMode", "NonIndexed")
-    if mode not in _MODES:
-        yield causes.unsupported(f"{field}.completionMode", mode, _MODES)
+    yield from causes.not_one_of(f"{field}.completionMode", mode, _MODES)
     template = spec["template"]
     yield from workload_validation.check_template(template, f"{field}.template")
     policy = template["spec"]["restartPolicy"]
     if policy == "Always":
         detail = 'valid values: "OnFailure", "Never"'
         yield causes.required(f"{field}.template.spec.restartPolicy", detail)
-    elif policy not in _RESTARTS:
-        yield causes.unsupported(f"{field}.template.spec.restartPolicy", policy, _RESTARTS)
+    else:
+        yield from causes.not_one_of(f"{field}.template.spec.restartPolicy", policy, _RESTARTS)
 
 
 def _wrong_selector(new: Json) -> Iterator[Cause]:

@@ -151,7 +151,7 @@ def check_quota(new: Json) -> list[Cause]:
     for name in new["spec"].get("hard", {}):
         field = f"spec.hard[{name}]"
         wrong = names.qualified_name(name)
-        found += [causes.invalid(field, name, each) for each in wrong]
+        found += causes.invalid_each(field, name, wrong)
         if wrong:
             found.append(causes.invalid(field, name, "must be a standard resource for quota"))
     return found

@@ -101,7 +101,7 @@ def _wrong(event: Json, controller_field: str) -> list[Cause]:
     if not controller:
         found.append(causes.required(controller_field))
     wrong = names.qualified_name(controller)
-    found += [causes.invalid(controller_field, controller, each) for each in wrong]
+    found += causes.invalid_each(controller_field, controller, wrong)
     return found + _wrong_texts(event)
 
 

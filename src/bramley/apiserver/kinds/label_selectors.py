@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from bramley.api.label_selectors import passes
 from bramley.apiserver.apimachinery import causes, metadata, names
 from bramley.apiserver.registry.resources import Json
 from bramley.base.errors import Cause
-
-_WITH_VALUES = frozenset({"In", "NotIn"})
-_WITHOUT_VALUES = frozenset({"Exists", "DoesNotExist"})
 
 
 def check(selector: Json, field: str) -> list[Cause]:
@@ -20,6 +16,20 @@ def check(selector: Json, field: str) -> list[Cause]:
     for index, each in enumerate(selector.get("matchExpressions", [])):
         found += _wrong_expression(each, f"{field}.matchExpressions[{index}]")
     return found
+
+
+def check_operator(operator: str, values: list[str] | None, field: str) -> Iterator[Cause]:
+    """Yield a cause when an operator is unknown or its values do not fit it."""
+    if operator in {"In", "NotIn"}:
+        if not values:
+            detail = "must be specified when `operator` is 'In' or 'NotIn'"
+            yield causes.required(f"{field}.values", detail)
+    elif operator in {"Exists", "DoesNotExist"}:
+        if values:
+            detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+            yield causes.forbidden(f"{field}.values", detail)
+    else:
+        yield causes.invalid(f"{field}.operator", operator, "not a valid selector operator")
 
 
 def is_empty(selector: Json) -> bool:
@@ -63,20 +73,8 @@ def _requirement_text(expression: Json) -> str:
 
 
 def _wrong_expression(expression: Json, field: str) -> Iterator[Cause]:
-    operator: Any = expression.get("operator", "")
-    if operator in _WITH_VALUES:
-        if not expression.get("values"):
-            detail = "must be specified when `operator` is 'In' or 'NotIn'"
-            yield causes.required(f"{field}.values", detail)
-    elif operator in _WITHOUT_VALUES:
-        if expression.get("values"):
-            detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-            yield causes.forbidden(f"{field}.values", detail)
-    else:
-        yield causes.invalid(f"{field}.operator", operator, "not a valid selector operator")
+    yield from check_operator(expression.get("operator", ""), expression.get("values"), field)
     key = expression.get("key", "")
-    for wrong in names.qualified_name(key):
-        yield causes.invalid(f"{field}.key", key, wrong)
+    yield from causes.invalid_each(f"{field}.key", key, names.qualified_name(key))
     for index, value in enumerate(expression.get("values", [])):
-        for wrong in names.label_value(value):
-            yield causes.invalid(f"{field}.values[{index}]", value, wrong)
+        yield from causes.invalid_each(f"{field}.values[{index}]", value, names.label_value(value))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
 
 from bramley.apiserver.apimachinery import causes, names
 from bramley.apiserver.kinds.definitions import first_status, immutable, kind
@@ -79,15 +78,14 @@ def check_service(new: Json) -> list[Cause]:
         found.append(causes.required("spec.ports"))
     if spec["type"] == "ExternalName" and not spec.get("externalName"):
         found.append(causes.required("spec.externalName"))
-    if spec["type"] not in _SERVICE_TYPES:
-        found.append(causes.unsupported("spec.type", spec["type"], _SERVICE_TYPES))
+    found += causes.not_one_of("spec.type", spec["type"], _SERVICE_TYPES)
     for index, address in enumerate(spec.get("clusterIPs", [])):
         if address != "None":
             found += _wrong_address(address, f"spec.clusterIPs[{index}]")
     for index, port in enumerate(ports):
         found += _wrong_port(port, f"spec.ports[{index}]")
-        if len(ports) > 1 and not port.get("name"):
-            found.append(causes.required(f"spec.ports[{index}].name"))
+        if len(ports) > 1:
+            found += causes.missing(port, ("name",), f"spec.ports[{index}]")
     return found
 
 
@@ -116,10 +114,12 @@ def _with_target_port(given: Json) -> Json:
     return port
 
 
-def _wrong_address(text: str, field: str) -> Iterator[Cause]:
-    """Yield a cause when a text is not an IP address."""
-    if not _is_address(text):
-        yield causes.invalid(field, text, _NOT_AN_ADDRESS)
+def _wrong_address(text: str, field: str) -> list[Cause]:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return [causes.invalid(field, text, _NOT_AN_ADDRESS)]
+    return []
 
 
 def check_ingress(new: Json) -> list[Cause]:
@@ -168,10 +168,9 @@ def check_endpoints(new: Json) -> list[Cause]:
         for part in ("addresses", "notReadyAddresses"):
             for inner, each in enumerate(subset.get(part, [])):
                 field, address = f"subsets[{outer}].{part}[{inner}].ip", each.get("ip", "")
-                found += _wrong_address(address, field)
-                if not _is_address(address):
+                if wrong := _wrong_address(address, field):
                     # kube-apiserver checks the address twice and reports both.
-                    found.append(causes.invalid(field, address, "must be a valid IP address"))
+                    found += [*wrong, causes.invalid(field, address, "must be a valid IP address")]
     return found
 
 
@@ -193,17 +192,7 @@ def check_slice(new: Json) -> list[Cause]:
     kind = new["addressType"]
     if not kind:
         return [causes.required("addressType")]
-    if kind not in _ADDRESS_TYPES:
-        return [causes.unsupported("addressType", kind, _ADDRESS_TYPES)]
-    return []
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
+    return causes.not_one_of("addressType", kind, _ADDRESS_TYPES)
 
 
 KINDS = (

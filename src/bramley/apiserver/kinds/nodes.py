@@ -95,15 +95,9 @@ def _wrong_amounts(new: Json) -> Iterator[Cause]:
 
 
 def _wrong_taint(taint: Json, field: str) -> list[Cause]:
-    found = [
-        causes.invalid(f"{field}.key", taint.get("key", ""), wrong)
-        for wrong in names.qualified_name(taint.get("key", ""))
-    ]
-    found += [
-        causes.invalid(f"{field}.value", taint.get("value", ""), wrong)
-        for wrong in names.label_value(taint.get("value", ""))
-    ]
-    effect = taint.get("effect", "")
+    key, value, effect = (taint.get(name, "") for name in ("key", "value", "effect"))
+    found = causes.invalid_each(f"{field}.key", key, names.qualified_name(key))
+    found += causes.invalid_each(f"{field}.value", value, names.label_value(value))
     if not effect:
         found.append(causes.required(f"{field}.effect"))
     elif effect not in EFFECTS:

@@ -40,19 +40,22 @@ _NO_HEADER = (
 
 def check(container: Json, field: str, volumes: set[str]) -> Iterator[Cause]:
     """Yield what is wrong with any container."""
-    name = container.get("name", "")
-    if not name:
-        yield causes.required(f"{field}.name")
-    for wrong in names.label(name) if name else ():
-        yield causes.invalid(f"{field}.name", name, wrong)
-    if not container.get("image"):
-        yield causes.required(f"{field}.image")
-    yield from _choice(container, "terminationMessagePolicy", field, _MESSAGE_POLICIES)
+    yield from causes.missing(container, ("name",), field)
+    if name := container.get("name"):
+        yield from causes.invalid_each(f"{field}.name", name, names.label(name))
+    yield from causes.missing(container, ("image",), field)
+    message_policy, pull_policy = (
+        container["terminationMessagePolicy"],
+        container["imagePullPolicy"],
+    )
+    yield from causes.not_one_of(
+        f"{field}.terminationMessagePolicy", message_policy, _MESSAGE_POLICIES
+    )
     yield from _wrong_ports(container.get("ports", []), f"{field}.ports")
     yield from pod_volumes.check_env(container.get("env", []), f"{field}.env")
     yield from pod_volumes.check_env_from(container.get("envFrom", []), f"{field}.envFrom")
     yield from _wrong_mounts(container, f"{field}.volumeMounts", volumes)
-    yield from _choice(container, "imagePullPolicy", field, _PULL_POLICIES)
+    yield from causes.not_one_of(f"{field}.imagePullPolicy", pull_policy, _PULL_POLICIES)
     yield from _wrong_amounts(container["resources"], f"{field}.resources")
     yield from check_ids(
         container.get("securityContext", {}),
@@ -64,12 +67,10 @@ def check(container: Json, field: str, volumes: set[str]) -> Iterator[Cause]:
 def check_running(container: Json, field: str, grace: int) -> Iterator[Cause]:
     """Yield what is wrong with the hooks and probes of a container that keeps running."""
     hooks = container.get("lifecycle", {})
-    for name in _HOOKS:
-        if name in hooks:
-            yield from _wrong_handler(hooks[name], f"{field}.lifecycle.{name}", grace)
-    for name in _PROBES:
-        if name in container:
-            yield from _wrong_probe(container[name], f"{field}.{name}", grace)
+    for name in [each for each in _HOOKS if each in hooks]:
+        yield from _wrong_handler(hooks[name], f"{field}.lifecycle.{name}", grace)
+    for name in [each for each in _PROBES if each in container]:
+        yield from _wrong_probe(container[name], f"{field}.{name}", grace)
 
 
 def check_init(container: Json, field: str, grace: int) -> Iterator[Cause]:
@@ -103,34 +104,27 @@ def check_ids(context: Json, fields: Iterable[str], field: str) -> Iterator[Caus
             yield causes.invalid(f"{field}.{name}", context[name], detail)
 
 
-def _choice(holder: Json, name: str, field: str, allowed: tuple[str, ...]) -> Iterator[Cause]:
-    if holder[name] not in allowed:
-        yield causes.unsupported(f"{field}.{name}", holder[name], allowed)
-
-
 def _wrong_ports(ports: list[Json], field: str) -> Iterator[Cause]:
     seen: set[str] = set()
     for index, port in enumerate(ports):
         at, name = f"{field}[{index}]", port.get("name", "")
         wrong = names.port(name) if name else []
-        yield from (causes.invalid(f"{at}.name", name, each) for each in wrong)
+        yield from causes.invalid_each(f"{at}.name", name, wrong)
         if name in seen:
             yield causes.duplicate(f"{at}.name", name)
         seen |= {name} - {""} if not wrong else set()
-        if not port.get("containerPort"):
-            yield causes.required(f"{at}.containerPort")
+        yield from causes.missing(port, ("containerPort",), at)
         for each in ("containerPort", "hostPort"):
             if port.get(each) and port[each] not in _PORT:
                 yield causes.invalid(f"{at}.{each}", port[each], _PORT_NUMBER)
-        yield from _choice(port, "protocol", at, _PROTOCOLS)
+        yield from causes.not_one_of(f"{at}.protocol", port["protocol"], _PROTOCOLS)
 
 
 def _wrong_mounts(container: Json, field: str, volumes: set[str]) -> Iterator[Cause]:
     seen: set[str] = set()
     for index, mount in enumerate(container.get("volumeMounts", [])):
         at, path = f"{field}[{index}]", mount.get("mountPath", "")
-        if not mount.get("name"):
-            yield causes.required(f"{at}.name")
+        yield from causes.missing(mount, ("name",), at)
         if mount.get("name", "") not in volumes:
             yield causes.not_found(f"{at}.name", mount.get("name", ""))
         if not path:
@@ -147,8 +141,7 @@ def _wrong_mount_options(mount: Json, field: str) -> Iterator[Cause]:
         if mount.get(name):
             yield from pod_volumes.check_relative(mount[name], f"{field}.{name}")
     propagation = mount.get("mountPropagation", "None")
-    if propagation not in _PROPAGATIONS:
-        yield causes.unsupported(f"{field}.mountPropagation", propagation, _PROPAGATIONS)
+    yield from causes.not_one_of(f"{field}.mountPropagation", propagation, _PROPAGATIONS)
 
 
 def _wrong_amounts(given: Json, field: str) -> Iterator[Cause]:
@@ -200,13 +193,15 @@ def _wrong_handler(holder: Json, field: str, grace: int) -> Iterator[Cause]:
 
 
 def _wrong_action(name: str, action: Json, field: str, grace: int) -> Iterator[Cause]:
-    if name == "exec" and not action.get("command"):
-        yield causes.required(f"{field}.command")
+    if name == "exec":
+        yield from causes.missing(action, ("command",), field)
     if name in {"httpGet", "tcpSocket", "grpc"}:
         yield from _wrong_port(action.get("port", 0), f"{field}.port")
     if name == "httpGet":
-        yield from _choice(action, "scheme", field, _SCHEMES)
-        yield from _wrong_headers(action.get("httpHeaders", []), f"{field}.httpHeaders")
+        yield from causes.not_one_of(f"{field}.scheme", action["scheme"], _SCHEMES)
+        for header in (each.get("name", "") for each in action.get("httpHeaders", [])):
+            if not _HEADER.fullmatch(header):
+                yield causes.invalid(f"{field}.httpHeaders", header, _NO_HEADER)
     seconds = action.get("seconds", 0)
     if name == "sleep" and not 0 <= seconds <= grace:
         detail = f"must be non-negative and less than terminationGracePeriodSeconds ({grace})"
@@ -215,13 +210,6 @@ def _wrong_action(name: str, action: Json, field: str, grace: int) -> Iterator[C
 
 def _wrong_port(port: int | str, field: str) -> Iterator[Cause]:
     if isinstance(port, str):
-        yield from (causes.invalid(field, port, wrong) for wrong in names.port(port))
+        yield from causes.invalid_each(field, port, names.port(port))
     elif port not in _PORT:
         yield causes.invalid(field, port, _PORT_NUMBER)
-
-
-def _wrong_headers(headers: list[Json], field: str) -> Iterator[Cause]:
-    for each in headers:
-        name = each.get("name", "")
-        if not _HEADER.fullmatch(name):
-            yield causes.invalid(field, name, _NO_HEADER)

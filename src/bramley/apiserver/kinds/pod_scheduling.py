@@ -52,8 +52,8 @@ def check_tolerations(tolerations: list[Json], field: str) -> Iterator[Cause]:
         if "tolerationSeconds" in each and effect != "NoExecute":
             yield causes.invalid(f"{at}.effect", effect, _SECONDS)
         yield from _wrong_value(operator, each.get("value", ""), f"{at}.operator")
-        if effect and effect not in EFFECTS:
-            yield causes.unsupported(f"{at}.effect", effect, EFFECTS)
+        if effect:
+            yield from causes.not_one_of(f"{at}.effect", effect, EFFECTS)
 
 
 def check_gates(spec: Json, field: str) -> Iterator[Cause]:
@@ -81,8 +81,7 @@ def check_spread_constraints(constraints: list[Json], field: str) -> Iterator[Ca
             yield causes.invalid(f"{at}.maxSkew", each.get("maxSkew", 0), _POSITIVE)
         if not key:
             yield causes.required(f"{at}.topologyKey", "can not be empty")
-        if otherwise not in _SPREAD_ACTIONS:
-            yield causes.unsupported(f"{at}.whenUnsatisfiable", otherwise, _SPREAD_ACTIONS)
+        yield from causes.not_one_of(f"{at}.whenUnsatisfiable", otherwise, _SPREAD_ACTIONS)
         if kinds[index] in kinds[index + 1 :]:
             twice = f"{{{key}, {otherwise}}}"
             yield causes.duplicate(f"{at}.{{topologyKey, whenUnsatisfiable}}", twice)
@@ -93,8 +92,8 @@ def check_spread_constraints(constraints: list[Json], field: str) -> Iterator[Ca
 def check_host_names(spec: Json, field: str) -> Iterator[Cause]:
     """Yield what is wrong with the host name and subdomain of a Pod."""
     for name in ("hostname", "subdomain"):
-        for wrong in names.label(spec[name]) if spec.get(name) else ():
-            yield causes.invalid(f"{field}.{name}", spec[name], wrong)
+        if spec.get(name):
+            yield from causes.invalid_each(f"{field}.{name}", spec[name], names.label(spec[name]))
 
 
 def check_host_aliases(aliases: list[Json], field: str) -> Iterator[Cause]:
@@ -103,7 +102,7 @@ def check_host_aliases(aliases: list[Json], field: str) -> Iterator[Cause]:
         yield from _wrong_address(each.get("ip", ""), f"{field}[{index}].ip")
         for number, name in enumerate(each.get("hostnames", [])):
             at = f"{field}[{index}].hostnames[{number}]"
-            yield from (causes.invalid(at, name, wrong) for wrong in names.subdomain(name))
+            yield from causes.invalid_each(at, name, names.subdomain(name))
 
 
 def check_dns(spec: Json, field: str) -> Iterator[Cause]:
@@ -143,29 +142,15 @@ def _wrong_term(term: Json, field: str, *, are_labels: bool) -> Iterator[Cause]:
 
 
 def _wrong_expression(expression: Json, field: str, *, are_labels: bool) -> Iterator[Cause]:
-    values = expression.get("values", [])
-    yield from _wrong_number(expression.get("operator", ""), len(values), field)
-    yield from _wrong_qualified(expression.get("key", ""), f"{field}.key")
-    for index, value in enumerate(values if are_labels else ()):
-        for wrong in names.label_value(value):
-            yield causes.invalid(f"{field}.values[{index}]", value, wrong)
-
-
-def _wrong_number(operator: str, values: int, field: str) -> Iterator[Cause]:
-    """Yield a cause when an operator is unknown or has the wrong number of values."""
-    if operator in {"In", "NotIn"}:
-        if not values:
-            detail = "must be specified when `operator` is 'In' or 'NotIn'"
-            yield causes.required(f"{field}.values", detail)
-    elif operator in {"Exists", "DoesNotExist"}:
-        if values:
-            detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-            yield causes.forbidden(f"{field}.values", detail)
-    elif operator not in {"Gt", "Lt"}:
-        yield causes.invalid(f"{field}.operator", operator, _NO_OPERATOR)
-    elif values != 1:
+    operator, values = expression.get("operator", ""), expression.get("values", [])
+    if operator not in {"Gt", "Lt"}:
+        yield from label_selectors.check_operator(operator, values, field)
+    elif len(values) != 1:
         detail = "must be specified single value when `operator` is 'Lt' or 'Gt'"
         yield causes.required(f"{field}.values", detail)
+    yield from _wrong_qualified(expression.get("key", ""), f"{field}.key")
+    for index, value in enumerate(values if are_labels else ()):
+        yield from causes.invalid_each(f"{field}.values[{index}]", value, names.label_value(value))
 
 
 def _wrong_field(expression: Json, field: str) -> Iterator[Cause]:
@@ -180,8 +165,7 @@ def _wrong_field(expression: Json, field: str) -> Iterator[Cause]:
         yield causes.invalid(f"{field}.key", key, "not a valid field selector key")
         return
     for index, value in enumerate(values):
-        for wrong in names.subdomain(value):
-            yield causes.invalid(f"{field}.values[{index}]", value, wrong)
+        yield from causes.invalid_each(f"{field}.values[{index}]", value, names.subdomain(value))
 
 
 def _wrong_pod_affinity(affinity: Json, field: str) -> Iterator[Cause]:
@@ -197,8 +181,7 @@ def _wrong_affinity_term(term: Json, field: str) -> Iterator[Cause]:
     for name in ("labelSelector", "namespaceSelector"):
         yield from label_selectors.check(term.get(name, {}), f"{field}.{name}")
     for each in term.get("namespaces", []):
-        for wrong in names.label(each):
-            yield causes.invalid(f"{field}.namespace", each, wrong)
+        yield from causes.invalid_each(f"{field}.namespace", each, names.label(each))
     key = term.get("topologyKey", "")
     if not key:
         yield causes.required(f"{field}.topologyKey", "can not be empty")
@@ -211,7 +194,7 @@ def _wrong_weight(holder: Json, field: str) -> Iterator[Cause]:
 
 
 def _wrong_qualified(text: str, field: str) -> Iterator[Cause]:
-    yield from (causes.invalid(field, text, wrong) for wrong in names.qualified_name(text))
+    yield from causes.invalid_each(field, text, names.qualified_name(text))
 
 
 def _wrong_value(operator: str, value: str, field: str) -> Iterator[Cause]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 from bramley.apiserver.apimachinery import causes, names
 from bramley.apiserver.registry.resources import Json
@@ -38,7 +39,7 @@ _NO_SOURCE = (
     "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`"
 )
 _SEVERAL = "may not have more than one field specified at a time"
-_Check = Callable[[Json, str], Iterator[Cause]]
+_Check = Callable[[Json, str], Iterable[Cause]]
 _FILE_FIELDS = (
     "metadata.annotations",
     "metadata.labels",
@@ -63,8 +64,7 @@ def check_env(variables: list[Json], field: str) -> Iterator[Cause]:
     """Yield what is wrong with the environment variables of a container."""
     for index, variable in enumerate(variables):
         at = f"{field}[{index}]"
-        if not variable.get("name"):
-            yield causes.required(f"{at}.name")
+        yield from causes.missing(variable, ("name",), at)
         yield from _wrong_name(variable.get("name", ""), f"{at}.name")
         if "valueFrom" in variable:
             yield from _wrong_value_source(variable, f"{at}.valueFrom")
@@ -76,8 +76,11 @@ def check_env_from(sources: list[Json], field: str) -> Iterator[Cause]:
         at = f"{field}[{index}]"
         yield from _wrong_name(source.get("prefix", ""), f"{at}.prefix")
         given = [name for name in ("configMapRef", "secretRef") if name in source]
-        for name in given:
-            yield from _wrong_reference_name(source[name].get("name", ""), f"{at}.{name}.name")
+        for each in given:
+            yield from causes.missing(source[each], ("name",), f"{at}.{each}")
+            if name := source[each].get("name"):
+                wrong = names.subdomain(name, True)
+                yield from causes.invalid_each(f"{at}.{each}.name", name, wrong)
         if not given:
             yield causes.invalid(field, "", "must specify one of: `configMapRef` or `secretRef`")
         if len(given) > 1:
@@ -96,9 +99,7 @@ def check_files(items: list[Json], field: str) -> Iterator[Cause]:
     """Yield what is wrong with keys that are mounted as files."""
     for index, item in enumerate(items):
         at = f"{field}[{index}]"
-        for name in ("key", "path"):
-            if not item.get(name):
-                yield causes.required(f"{at}.{name}")
+        yield from causes.missing(item, ("key", "path"), at)
         if item.get("path"):
             yield from check_file(item["path"], f"{at}.path")
         yield from check_mode(item, "mode", at)
@@ -127,7 +128,7 @@ def check_field(reference: Json, field: str, allowed: tuple[str, ...] = _FIELDS)
         yield causes.required(f"{field}.fieldPath")
     elif subscript:
         key = subscript[2].lower() if "annotations" in subscript[1] else subscript[2]
-        yield from (causes.invalid(field, key, each) for each in names.qualified_name(key))
+        yield from causes.invalid_each(field, key, names.qualified_name(key))
     elif path not in _KNOWN_FIELDS:
         detail = f"error converting fieldPath: field label not supported: {path}"
         yield causes.invalid(f"{field}.fieldPath", path, detail)
@@ -147,13 +148,6 @@ def check_resource_field(reference: Json, field: str) -> Iterator[Cause]:
 def _wrong_name(name: str, field: str) -> Iterator[Cause]:
     if not all(" " <= each <= "~" and each != "=" for each in name):
         yield causes.invalid(field, name, _NO_NAME)
-
-
-def _wrong_reference_name(name: str, field: str) -> Iterator[Cause]:
-    if not name:
-        yield causes.required(field)
-    for wrong in names.subdomain(name, True) if name else ():
-        yield causes.invalid(field, name, wrong)
 
 
 def _wrong_value_source(variable: Json, field: str) -> Iterator[Cause]:
@@ -176,12 +170,10 @@ def _wrong_value_source(variable: Json, field: str) -> Iterator[Cause]:
 
 def _wrong_key(reference: Json, field: str) -> Iterator[Cause]:
     name, key = reference.get("name", ""), reference.get("key", "")
-    for wrong in names.subdomain(name):
-        yield causes.invalid(f"{field}.name", name, wrong)
-    if not key:
-        yield causes.required(f"{field}.key")
-    for wrong in names.config_key(key) if key else ():
-        yield causes.invalid(f"{field}.key", key, wrong)
+    yield from causes.invalid_each(f"{field}.name", name, names.subdomain(name))
+    yield from causes.missing(reference, ("key",), field)
+    if key:
+        yield from causes.invalid_each(f"{field}.key", key, names.config_key(key))
 
 
 def check(volumes: list[Json], field: str) -> Iterator[Cause]:
@@ -190,10 +182,9 @@ def check(volumes: list[Json], field: str) -> Iterator[Cause]:
     for index, volume in enumerate(volumes):
         at, name = f"{field}[{index}]", volume.get("name", "")
         yield from _wrong_source(volume, at)
-        if not name:
-            yield causes.required(f"{at}.name")
-        for wrong in names.label(name) if name else ():
-            yield causes.invalid(f"{at}.name", name, wrong)
+        yield from causes.missing(volume, ("name",), at)
+        if name:
+            yield from causes.invalid_each(f"{at}.name", name, names.label(name))
         if name and name in seen:
             yield causes.duplicate(f"{at}.name", name)
         seen.add(name)
@@ -232,33 +223,18 @@ def _host_path(source: Json, field: str) -> Iterator[Cause]:
         return
     if ".." in path.split("/"):
         yield causes.invalid(f"{field}.path", path, "must not contain '..'")
-    if source.get("type", "") not in _HOST_TYPES:
-        yield causes.unsupported(f"{field}.type", source["type"], _HOST_TYPES)
+    yield from causes.not_one_of(f"{field}.type", source.get("type", ""), _HOST_TYPES)
 
 
-def _secret(source: Json, field: str) -> Iterator[Cause]:
-    if not source.get("secretName"):
-        yield causes.required(f"{field}.secretName")
+def _keyed(name: str, source: Json, field: str) -> Iterator[Cause]:
+    """Check a Secret or a ConfigMap; `name` is the field with its name."""
+    yield from causes.missing(source, (name,), field)
     yield from check_mode(source, "defaultMode", field)
     yield from check_files(source.get("items", []), f"{field}.items")
-
-
-def _config_map(source: Json, field: str) -> Iterator[Cause]:
-    if not source.get("name"):
-        yield causes.required(f"{field}.name")
-    yield from check_mode(source, "defaultMode", field)
-    yield from check_files(source.get("items", []), f"{field}.items")
-
-
-def _claim(source: Json, field: str) -> Iterator[Cause]:
-    if not source.get("claimName"):
-        yield causes.required(f"{field}.claimName")
 
 
 def _nfs(source: Json, field: str) -> Iterator[Cause]:
-    for name in ("server", "path"):
-        if not source.get(name):
-            yield causes.required(f"{field}.{name}")
+    yield from causes.missing(source, ("server", "path"), field)
     path = source.get("path", "")
     if not path.startswith("/"):
         yield causes.invalid(f"{field}.path", path, "must be an absolute path")
@@ -272,23 +248,17 @@ def _downward(source: Json, field: str) -> Iterator[Cause]:
 
 def _downward_files(items: list[Json], field: str) -> Iterator[Cause]:
     for each in items:
-        if not each.get("path"):
-            yield causes.required(f"{field}.path")
+        yield from causes.missing(each, ("path",), field)
         yield from check_file(each.get("path", ""), f"{field}.path")
         if "fieldRef" in each:
             yield from check_field(each["fieldRef"], f"{field}.fieldRef", _FILE_FIELDS)
         elif "resourceFieldRef" in each:
-            yield from _amount(each["resourceFieldRef"], f"{field}.resourceFieldRef")
+            reference, at = each["resourceFieldRef"], f"{field}.resourceFieldRef"
+            missing = causes.missing(reference, ("containerName",), at)
+            yield from missing or check_resource_field(reference, at)
         else:
             yield causes.required(field, "one of fieldRef and resourceFieldRef is required")
         yield from check_mode(each, "mode", field)
-
-
-def _amount(reference: Json, field: str) -> Iterator[Cause]:
-    if not reference.get("containerName"):
-        yield causes.required(f"{field}.containerName")
-    else:
-        yield from check_resource_field(reference, field)
 
 
 def _projected(source: Json, field: str) -> Iterator[Cause]:
@@ -300,19 +270,14 @@ def _projected(source: Json, field: str) -> Iterator[Cause]:
                 yield from check_one(each[name], f"{at}.{name}")
         token = each.get("serviceAccountToken")
         # kube-apiserver names neither source nor token here.
-        if token is not None and not token.get("path"):
-            yield causes.required(f"{field}.path")
+        if token is not None:
+            yield from causes.missing(token, ("path",), field)
         yield from check_file((token or {}).get("path", ""), f"{field}.path")
 
 
 def _projected_files(source: Json, field: str) -> Iterator[Cause]:
-    if not source.get("name"):
-        yield causes.required(f"{field}.name")
+    yield from causes.missing(source, ("name",), field)
     yield from check_files(source.get("items", []), f"{field}.items")
-
-
-def _projected_fields(source: Json, field: str) -> Iterator[Cause]:
-    yield from _downward_files(source.get("items", []), field)
 
 
 def _projected_token(source: Json, field: str) -> Iterator[Cause]:
@@ -329,17 +294,17 @@ def _projected_token(source: Json, field: str) -> Iterator[Cause]:
 _SOURCES: dict[str, _Check] = {
     "emptyDir": _empty,
     "hostPath": _host_path,
-    "secret": _secret,
+    "secret": partial(_keyed, "secretName"),
     "nfs": _nfs,
-    "persistentVolumeClaim": _claim,
+    "persistentVolumeClaim": lambda source, field: causes.missing(source, ("claimName",), field),
     "downwardAPI": _downward,
-    "configMap": _config_map,
+    "configMap": partial(_keyed, "name"),
     "projected": _projected,
 }
 _ORDER = tuple(_SOURCES)
 _PROJECTIONS: dict[str, _Check] = {
     "secret": _projected_files,
     "configMap": _projected_files,
-    "downwardAPI": _projected_fields,
+    "downwardAPI": lambda source, field: _downward_files(source.get("items", []), field),
     "serviceAccountToken": _projected_token,
 }

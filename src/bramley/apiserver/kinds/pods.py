@@ -117,8 +117,7 @@ def _wrong_name(name: str, field: str, seen: set[str]) -> Iterator[Cause]:
 
 def _wrong_choices(spec: Json, field: str) -> Iterator[Cause]:
     for name, allowed in (("restartPolicy", _RESTART_POLICIES), ("dnsPolicy", _DNS_POLICIES)):
-        if spec[name] not in allowed:
-            yield causes.unsupported(f"{field}.{name}", spec[name], allowed)
+        yield from causes.not_one_of(f"{field}.{name}", spec[name], allowed)
 
 
 def _wrong_identity(context: Json, field: str) -> Iterator[Cause]:
@@ -129,14 +128,15 @@ def _wrong_identity(context: Json, field: str) -> Iterator[Cause]:
     users = ("fsGroup", "runAsUser", "runAsGroup", *groups)
     yield from pod_containers.check_ids({**context, **groups}, users, field)
     policy = context.get("fsGroupChangePolicy", _GROUP_CHANGE_POLICIES[0])
-    if policy not in _GROUP_CHANGE_POLICIES:
-        yield causes.unsupported(f"{field}.fsGroupChangePolicy", policy, _GROUP_CHANGE_POLICIES)
+    yield from causes.not_one_of(f"{field}.fsGroupChangePolicy", policy, _GROUP_CHANGE_POLICIES)
 
 
 def _wrong_references(spec: Json, field: str) -> Iterator[Cause]:
     for name in ("serviceAccountName", "nodeName"):
-        for wrong in names.subdomain(spec[name]) if spec.get(name) else ():
-            yield causes.invalid(f"{field}.{name}", spec[name], wrong)
+        if spec.get(name):
+            yield from causes.invalid_each(
+                f"{field}.{name}", spec[name], names.subdomain(spec[name])
+            )
 
 
 def _wrong_numbers(spec: Json, field: str) -> Iterator[Cause]:
@@ -172,13 +172,11 @@ def check_change(new: Json, old: Json) -> list[Cause]:
 def check_status(new: Json, old: Json) -> list[Cause]:
     """Return what is wrong with an update of a Pod's status."""
     now, was = new.get("status", {}), old.get("status", {})
-    found: list[Cause] = []
-    if now.get("qosClass") != was.get("qosClass"):
-        found.append(
-            causes.invalid("status.qosClass", now.get("qosClass", ""), "field is immutable")
-        )
-    found += _wrong_restarts(now, was, old["spec"])
-    return found
+    found = [*_wrong_restarts(now, was, old["spec"])]
+    if now.get("qosClass") == was.get("qosClass"):
+        return found
+    changed = causes.invalid("status.qosClass", now.get("qosClass", ""), "field is immutable")
+    return [changed, *found]
 
 
 def check_ephemeral(new: Json, old: Json) -> list[Cause]:
@@ -243,29 +241,23 @@ def _fixed_part(spec: Json, was: Json) -> Json:
 
 
 def _wrong_deadline(new: Json, old: Json) -> list[Cause]:
-    field, was, now = (
-        "spec.activeDeadlineSeconds",
-        old.get("activeDeadlineSeconds"),
-        new.get("activeDeadlineSeconds"),
-    )
-    if was is None or was == now:
+    was, now = (each.get("activeDeadlineSeconds") for each in (old, new))
+    if was is None or (now is not None and now <= was):
         return []
+    detail = "must be less than or equal to previous value"
     if now is None:
         detail = "must not update from a positive integer to nil value"
-        return [causes.invalid(field, now, detail)]
-    detail = "must be less than or equal to previous value"
-    return [causes.invalid(field, now, detail)] if now > was else []
+    return [causes.invalid("spec.activeDeadlineSeconds", now, detail)]
 
 
 def _wrong_tolerations(new: Json, old: Json) -> list[Cause]:
-    kept = [_without_seconds(each) for each in new.get("tolerations", [])]
-    missing = [each for each in old.get("tolerations", []) if _without_seconds(each) not in kept]
+    was, now = (
+        [{**each, "tolerationSeconds": None} for each in spec.get("tolerations", [])]
+        for spec in (old, new)
+    )
     detail = "existing toleration can not be modified except its tolerationSeconds"
-    return [causes.forbidden("spec.tolerations", detail)] if missing else []
-
-
-def _without_seconds(toleration: Json) -> Json:
-    return {key: value for key, value in toleration.items() if key != "tolerationSeconds"}
+    kept = all(each in now for each in was)
+    return [] if kept else [causes.forbidden("spec.tolerations", detail)]
 
 
 def _wrong_gates(new: Json, old: Json) -> Iterator[Cause]:

@@ -26,24 +26,16 @@ def _wrong_rule(rule: Json, field: str, *, cluster_wide: bool) -> list[Cause]:
     if not rule.get("verbs"):
         found.append(causes.required(f"{field}.verbs", "verbs must contain at least one value"))
     if rule.get("nonResourceURLs"):
-        if not cluster_wide:
-            detail = "namespaced rules cannot apply to non-resource URLs"
-            found.append(
-                causes.invalid(f"{field}.nonResourceURLs", rule["nonResourceURLs"], detail)
-            )
+        wrong = [] if cluster_wide else ["namespaced rules cannot apply to non-resource URLs"]
         if any(rule.get(part) for part in ("apiGroups", "resources", "resourceNames")):
-            detail = "rules cannot apply to both regular resources and non-resource URLs"
-            found.append(
-                causes.invalid(f"{field}.nonResourceURLs", rule["nonResourceURLs"], detail)
-            )
-        return found
-    if not rule.get("apiGroups"):
-        detail = "resource rules must supply at least one api group"
-        found.append(causes.required(f"{field}.apiGroups", detail))
-    if not rule.get("resources"):
-        detail = "resource rules must supply at least one resource"
-        found.append(causes.required(f"{field}.resources", detail))
-    return found
+            wrong.append("rules cannot apply to both regular resources and non-resource URLs")
+        urls = rule["nonResourceURLs"]
+        return found + causes.invalid_each(f"{field}.nonResourceURLs", urls, wrong)
+    return found + [
+        causes.required(f"{field}.{name}", f"resource rules must supply at least one {noun}")
+        for name, noun in (("apiGroups", "api group"), ("resources", "resource"))
+        if not rule.get(name)
+    ]
 
 
 def default_binding(new: Json) -> None:
@@ -64,14 +56,9 @@ def check_binding(new: Json) -> list[Cause]:
     """Return what is wrong with a RoleBinding or ClusterRoleBinding."""
     reference = new.get("roleRef", {})
     kinds = ("ClusterRole",) if new["kind"] == "ClusterRoleBinding" else ("Role", "ClusterRole")
-    found = []
-    if reference.get("apiGroup") != GROUP:
-        group = reference.get("apiGroup", "")
-        found.append(causes.unsupported("roleRef.apiGroup", group, (GROUP,)))
-    if reference.get("kind") not in kinds:
-        found.append(causes.unsupported("roleRef.kind", reference.get("kind", ""), kinds))
-    if not reference.get("name"):
-        found.append(causes.required("roleRef.name"))
+    found = causes.not_one_of("roleRef.apiGroup", reference.get("apiGroup", ""), (GROUP,))
+    found += causes.not_one_of("roleRef.kind", reference.get("kind", ""), kinds)
+    found += causes.missing(reference, ("name",), "roleRef")
     for index, subject in enumerate(new.get("subjects", [])):
         found += _wrong_subject(subject, f"subjects[{index}]", cluster_wide=len(kinds) == 1)
     return found
@@ -79,11 +66,10 @@ def check_binding(new: Json) -> list[Cause]:
 
 def _wrong_subject(subject: Json, field: str, *, cluster_wide: bool) -> list[Cause]:
     kinds = ("ServiceAccount", "User", "Group")
-    found = [] if subject.get("name") else [causes.required(f"{field}.name")]
-    if subject.get("kind") not in kinds:
-        found.append(causes.unsupported(f"{field}.kind", subject.get("kind", ""), kinds))
-    if subject.get("kind") == "ServiceAccount" and cluster_wide and not subject.get("namespace"):
-        found.append(causes.required(f"{field}.namespace"))
+    found = causes.missing(subject, ("name",), field)
+    found += causes.not_one_of(f"{field}.kind", subject.get("kind", ""), kinds)
+    if subject.get("kind") == "ServiceAccount" and cluster_wide:
+        found += causes.missing(subject, ("namespace",), field)
     return found
 
 

@@ -244,7 +244,7 @@ def _quantity(value: Any, _path: str, _unknown: list[str]) -> Any:
     try:
         if type(text) is str:
             return quantities.canonical(text)
-    except quantities.NoQuantity:
+    except quantities.InvalidQuantity:
         pass
     pattern = f"^{quantities.PATTERN.pattern}$"
     raise WrongShape(f"quantities must match the regular expression '{pattern}'")

@@ -36,15 +36,11 @@ def default_lease(new: Json) -> None:
 
 def check_lease(new: Json) -> list[Cause]:
     """Return what is wrong with a Lease."""
-    spec = new["spec"]
-    found = []
+    spec, found = new["spec"], []
     if spec.get("leaseDurationSeconds", 1) <= 0:
-        value, field = spec["leaseDurationSeconds"], "spec.leaseDurationSeconds"
-        found.append(causes.invalid(field, value, "must be greater than 0"))
-    if spec.get("leaseTransitions", 0) < 0:
-        value, field = spec["leaseTransitions"], "spec.leaseTransitions"
-        found.append(causes.invalid(field, value, "must be greater than or equal to 0"))
-    return found
+        value = spec["leaseDurationSeconds"]
+        found.append(causes.invalid("spec.leaseDurationSeconds", value, "must be greater than 0"))
+    return [*found, *amounts.not_negative(spec, ("leaseTransitions",), "spec")]
 
 
 def complete_priority(new: Json) -> None:
@@ -59,28 +55,22 @@ def check_priority(new: Json) -> list[Cause]:
     if new["value"] > _HIGHEST_PRIORITY and not name.startswith("system-"):
         detail = f"maximum allowed value of a user defined priority is {_HIGHEST_PRIORITY}"
         found.append(causes.forbidden("value", detail))
-    if new["preemptionPolicy"] not in _PREEMPTION_POLICIES:
-        found.append(
-            causes.unsupported("preemptionPolicy", new["preemptionPolicy"], _PREEMPTION_POLICIES)
-        )
-    return found
+    policy = new["preemptionPolicy"]
+    return found + causes.not_one_of("preemptionPolicy", policy, _PREEMPTION_POLICIES)
 
 
 def check_priority_change(new: Json, old: Json) -> list[Cause]:
     """Return what is wrong with an update of a PriorityClass."""
-    found = []
-    if new["value"] != old["value"]:
-        found.append(causes.forbidden("value", "may not be changed in an update."))
-    if new["preemptionPolicy"] != old["preemptionPolicy"]:
-        policy = new["preemptionPolicy"]
-        found.append(causes.invalid("preemptionPolicy", policy, "field is immutable"))
-    return found
+    found = immutable("preemptionPolicy")(new, old)
+    if new["value"] == old["value"]:
+        return found
+    return [causes.forbidden("value", "may not be changed in an update."), *found]
 
 
 def check_runtime(new: Json) -> list[Cause]:
     """Return what is wrong with a RuntimeClass."""
     handler = new.get("handler", "")
-    return [causes.invalid("handler", handler, each) for each in names.label(handler)]
+    return causes.invalid_each("handler", handler, names.label(handler))
 
 
 def default_autoscaler(new: Json) -> None:
@@ -107,9 +97,7 @@ def check_autoscaler(new: Json) -> list[Cause]:
         detail = "must be greater than or equal to `minReplicas`"
         found.append(causes.invalid("spec.maxReplicas", most, detail))
     field = "spec.scaleTargetRef"
-    found += [
-        causes.required(f"{field}.{name}") for name in ("kind", "name") if not reference.get(name)
-    ]
+    found += causes.missing(reference, ("kind", "name"), field)
     version = reference.get("apiVersion", "")
     if not version.partition("/")[0] or (
         version == "v1" and reference.get("kind") != "ReplicationController"
@@ -131,11 +119,8 @@ def check_budget(new: Json) -> list[Cause]:
     found = [*_wrong_budget_amounts(spec)]
     found += label_selectors.check(spec.get("selector") or {}, "spec.selector")
     policy = spec.get("unhealthyPodEvictionPolicy", _EVICTION_POLICIES[0])
-    if policy not in _EVICTION_POLICIES:
-        found.append(
-            causes.unsupported("spec.unhealthyPodEvictionPolicy", policy, _EVICTION_POLICIES)
-        )
-    return found
+    field = "spec.unhealthyPodEvictionPolicy"
+    return found + causes.not_one_of(field, policy, _EVICTION_POLICIES)
 
 
 def check_budget_status(new: Json, _old: Json) -> list[Cause]:

@@ -52,11 +52,7 @@ def default_volume(new: Json) -> None:
 def check_volume(new: Json) -> list[Cause]:
     """Return what is wrong with a PersistentVolume."""
     spec = new["spec"]
-    found = []
-    if not spec.get("accessModes"):
-        found.append(causes.required("spec.accessModes"))
-    if not spec.get("capacity"):
-        found.append(causes.required("spec.capacity"))
+    found = causes.missing(spec, ("accessModes", "capacity"), "spec")
     if list(spec.get("capacity", {})) != ["storage"]:
         found.append(causes.unsupported("spec.capacity", spec.get("capacity"), ("storage",)))
     if not spec.keys() - _NO_VOLUME:
@@ -126,21 +122,15 @@ def default_node(new: Json) -> None:
 def check_node(new: Json) -> list[Cause]:
     """Return what is wrong with a CSINode."""
     return [
-        causes.required(f"spec.drivers[{index}].{field}")
+        cause
         for index, each in enumerate(new["spec"]["drivers"] or [])
-        for field in ("name", "nodeID")
-        if not each.get(field)
+        for cause in causes.missing(each, ("name", "nodeID"), f"spec.drivers[{index}]")
     ]
 
 
 def check_attachment(new: Json) -> list[Cause]:
     """Return what is wrong with a VolumeAttachment."""
-    spec = new.get("spec", {})
-    return [
-        causes.required(f"spec.{field}")
-        for field in ("attacher", "nodeName")
-        if not spec.get(field)
-    ]
+    return causes.missing(new.get("spec", {}), ("attacher", "nodeName"), "spec")
 
 
 def check_attachment_change(new: Json, old: Json) -> list[Cause]:
@@ -160,7 +150,7 @@ def check_attachment_change(new: Json, old: Json) -> list[Cause]:
 def check_capacity(new: Json) -> list[Cause]:
     """Return what is wrong with a CSIStorageCapacity."""
     name = new["storageClassName"]
-    return [causes.invalid("storageClassName", name, each) for each in names.subdomain(name)]
+    return causes.invalid_each("storageClassName", name, names.subdomain(name))
 
 
 def _add_finalizer(new: Json, finalizer: str) -> None:

@@ -49,11 +49,8 @@ def check_daemon_set(new: Json) -> list[Cause]:
     spec = new["spec"]
     counts = ("minReadySeconds", "revisionHistoryLimit")
     found = [*_wrong_selection(spec, "daemonset"), *amounts.not_negative(spec, counts, "spec")]
-    kinds = ("RollingUpdate", "OnDelete")
-    if spec["updateStrategy"]["type"] not in kinds:
-        wrong = spec["updateStrategy"]["type"]
-        found.append(causes.unsupported("spec.updateStrategy.type", wrong, kinds))
-    return found
+    kinds, kind = ("RollingUpdate", "OnDelete"), spec["updateStrategy"]["type"]
+    return found + causes.not_one_of("spec.updateStrategy.type", kind, kinds)
 
 
 def check_stateful_set(new: Json) -> list[Cause]:
@@ -65,8 +62,7 @@ def check_stateful_set(new: Json) -> list[Cause]:
     if policy not in {"OrderedReady", "Parallel"}:
         detail = "must be 'OrderedReady' or 'Parallel'"
         found.append(causes.invalid("spec.podManagementPolicy", policy, detail))
-    strategy = spec["updateStrategy"]["type"]
-    if strategy not in {"RollingUpdate", "OnDelete"}:
+    if spec["updateStrategy"]["type"] not in {"RollingUpdate", "OnDelete"}:
         detail = "must be 'RollingUpdate' or 'OnDelete'"
         found.append(causes.invalid("spec.updateStrategy", spec["updateStrategy"], detail))
     return found
@@ -132,9 +128,9 @@ def check_template(template: Json, field: str, *, restarts: tuple[str, ...] = ()
     meta, spec = template["metadata"], template["spec"]
     found = metadata.check_labels(meta.get("labels", {}), f"{field}.metadata.labels")
     found += pods.check_spec(spec, f"{field}.spec")
-    if restarts and spec["restartPolicy"] not in restarts:
+    if restarts:
         policy = spec["restartPolicy"]
-        found.append(causes.unsupported(f"{field}.spec.restartPolicy", policy, restarts))
+        found += causes.not_one_of(f"{field}.spec.restartPolicy", policy, restarts)
     return found
 
 

@@ -165,7 +165,7 @@ def parse_amounts(given: Mapping[str, Quantity]) -> Amounts:
 def _amount(is_cpu: bool, text: str) -> int:  # noqa: FBT001 - a cache key
     try:
         value = quantities.parse(text).value
-    except quantities.NoQuantity:
+    except quantities.InvalidQuantity:
         return 0
     return ceil(value * 1000) if is_cpu else ceil(value)
 
